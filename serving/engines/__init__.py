@@ -1,0 +1,24 @@
+"""Engines: one protocol (``protocol.py``), one file for each library that can run a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from serving.engines.protocol import Engine, EngineOptions
+from serving.errors import EngineError
+
+ENGINE_NAMES = ("openvino",)
+
+
+def open_engine(name: str, engine_dir: Path, options: EngineOptions) -> Engine:
+    """Load the engine in ``engine_dir``.
+
+    Raises EngineError when the name is unknown, the folder is no engine of that kind, or its library is missing.
+    """
+    match name:
+        case "openvino":
+            from serving.engines.openvino import OpenVinoEngine
+
+            return OpenVinoEngine(engine_dir, options)
+        case _:
+            raise EngineError(f"unknown engine {name!r}; known: {', '.join(ENGINE_NAMES)}")
