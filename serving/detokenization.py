@@ -1,0 +1,58 @@
+"""Text from tokens: a tokenizer folder, and streamed pieces that join to the unstreamed text.
+
+Decoding a streamed token by itself loses the space before it (SentencePiece) and breaks characters whose bytes span
+tokens (byte-level BPE). A piece is therefore the difference of two decodings that start a few tokens earlier,
+and an unfinished character at the end is held back until it is finished or the sequence ends. This is the
+"prefix offset" idea of Text Generation Inference, made stateless: who streams tokens sends the few before them along.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+CONTEXT_TOKENS = 16  # more than the tokens that the characters held back (_UNFINISHED_CHARACTERS) can span
+END_OF_SEQUENCE = -1  # closes a detokenization context: no more tokens follow
+_REPLACEMENT = "\ufffd"  # what a decoder writes for bytes that are no character, or not yet
+_UNFINISHED_CHARACTERS = 3  # a character of 4 bytes cut after 3: byte-fallback decoders write one replacement a byte
+
+
+def load_tokenizer(tokenizer_dir: Path) -> Any:
+    """Load a Hugging Face tokenizer folder, never the network. Raises ValueError when it holds none."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    from transformers import AutoTokenizer
+
+    if not tokenizer_dir.is_dir():
+        raise ValueError(f"{tokenizer_dir} is not a folder")
+    try:
+        return AutoTokenizer.from_pretrained(str(tokenizer_dir), padding_side="left")
+    except Exception as error:
+        raise ValueError(f"{tokenizer_dir} holds no usable Hugging Face tokenizer: {error}") from error
+
+
+def decode(tokenizer: Any, token_ids: Sequence[int], skip_special_tokens: bool) -> str:
+    """The text of a whole sequence."""
+    text: str = tokenizer.decode(
+        list(token_ids), skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False
+    )
+    return text
+
+
+def decode_piece(
+    tokenizer: Any, before: Sequence[int], new: Sequence[int], is_last: bool, skip_special_tokens: bool
+) -> str:
+    """The text that ``new`` adds after ``before`` (the last few tokens already streamed, at most CONTEXT_TOKENS).
+
+    The pieces of a sequence joined are ``decode`` of the whole.
+    """
+    earlier = _finished(decode(tokenizer, before, skip_special_tokens)) if before else ""
+    text = decode(tokenizer, [*before, *new], skip_special_tokens)
+    return (text if is_last else _finished(text))[len(earlier) :]
+
+
+def _finished(text: str) -> str:
+    for _ in range(_UNFINISHED_CHARACTERS):
+        text = text.removesuffix(_REPLACEMENT)
+    return text

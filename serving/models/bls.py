@@ -1,0 +1,209 @@
+"""``tensorrt_llm_bls``: the same pipeline as the ensemble, scripted. Many requests run at once in one instance.
+
+It asks ``preprocessing`` and the core model through Triton, and decodes text itself with the functions that
+``postprocessing`` uses: one hop less for every streamed token.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from serving.detokenization import CONTEXT_TOKENS, decode, decode_piece, load_tokenizer
+from serving.errors import RequestError
+from serving.models.parameters import Parameters, error_response, scalar
+
+_FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+_CANCELLATION_CHECK_S = 0.1
+_THREADS = 256
+
+_TO_PREPROCESSING = {
+    "text_input": "QUERY",
+    "decoder_text_input": "DECODER_QUERY",
+    "max_tokens": "REQUEST_OUTPUT_LEN",
+    "bad_words": "BAD_WORDS_DICT",
+    "stop_words": "STOP_WORDS_DICT",
+    "embedding_bias_words": "EMBEDDING_BIAS_WORDS",
+    "embedding_bias_weights": "EMBEDDING_BIAS_WEIGHTS",
+    "end_id": "END_ID",
+    "pad_id": "PAD_ID",
+    "prompt_table_extra_id": "PROMPT_TABLE_EXTRA_ID",
+    "image_bytes_input": "IMAGE_BYTES",
+    "image_url_input": "IMAGE_URL",
+    "image_sizes_input": "IMAGE_SIZES",
+    "video_bytes_input": "VIDEO_BYTES",
+}
+_PREPROCESSED = {
+    "INPUT_ID": "input_ids",
+    "REQUEST_INPUT_LEN": "input_lengths",
+    "BAD_WORDS_IDS": "bad_words_list",
+    "STOP_WORDS_IDS": "stop_words_list",
+    "EMBEDDING_BIAS": "embedding_bias",
+    "REQUEST_OUTPUT_LEN": "request_output_len",
+    "OUT_END_ID": "end_id",
+    "OUT_PAD_ID": "pad_id",
+}
+_TO_CORE = {
+    "top_k": "runtime_top_k",
+    "top_p": "runtime_top_p",
+    "length_penalty": "len_penalty",
+    "stream": "streaming",
+    **{
+        name: name
+        for name in (
+            "temperature", "repetition_penalty", "min_tokens", "min_length", "presence_penalty", "frequency_penalty",
+            "seed", "random_seed", "beam_width", "num_return_sequences", "exclude_input_in_output",
+            "return_log_probs", "return_context_logits", "return_generation_logits", "return_perf_metrics",
+            "return_num_input_tokens", "return_num_output_tokens", "prompt_embedding_table", "prompt_vocab_size",
+            "lora_task_id", "lora_weights", "lora_config", "guided_decoding_guide_type", "guided_decoding_guide",
+        )
+    },
+}  # fmt: skip
+_UNSUPPORTED = ("image_input", "num_draft_tokens", "use_draft_logits")
+_PASSED_ON = ("num_input_tokens", "num_output_tokens")
+
+
+class TritonPythonModel:
+    """One instance; ``execute`` hands each request to a thread and returns."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        parameters = Parameters(args["model_config"])
+        self._core_name = parameters.text("tensorrt_llm_model_name", "tensorrt_llm")
+        self._accumulate = parameters.boolean("accumulate_tokens", False)
+        self._tokenizer = load_tokenizer(Path(parameters.text("tokenizer_dir")))
+        self._skip_special_tokens = parameters.boolean("skip_special_tokens", True)
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="bls")
+
+    def execute(self, requests: list[Any]) -> None:
+        for request in requests:
+            self._pool.submit(self._serve, request, request.get_response_sender())
+
+    def finalize(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _serve(self, request: Any, sender: Any) -> None:
+        try:
+            self._generate(request, sender)
+        except RequestError as error:
+            sender.send(error_response(str(error)), flags=_FINAL)
+        except Exception as error:  # anything else is ours; the client gets a sentence, the log gets the traceback
+            pb_utils.Logger.log_error(f"tensorrt_llm_bls: {error!r}")
+            sender.send(error_response(f"the BLS model failed: {error}", invalid=False), flags=_FINAL)
+
+    def _generate(self, request: Any, sender: Any) -> None:
+        for name in _UNSUPPORTED:
+            if pb_utils.get_input_tensor_by_name(request, name) is not None:
+                raise RequestError(f"{name}: the embedded engine does not support it")
+        inputs = self._preprocess(request) + _renamed(request, _TO_CORE)
+        core_id = uuid.uuid4().hex
+        streaming = bool(scalar(request, "stream"))
+        core_request = pb_utils.InferenceRequest(
+            request_id=core_id,
+            model_name=self._core_name,
+            inputs=inputs,
+            requested_output_names=["output_ids", "sequence_length", *_PASSED_ON],
+        )
+        if not streaming:
+            self._answer_once(core_request, sender)
+        else:
+            self._stream(core_request, core_id, sender)
+
+    def _preprocess(self, request: Any) -> list[Any]:
+        answer = pb_utils.InferenceRequest(
+            model_name="preprocessing",
+            inputs=_renamed(request, _TO_PREPROCESSING),
+            requested_output_names=list(_PREPROCESSED),
+        ).exec()
+        _raise_error(answer)
+        return [pb_utils.Tensor(_PREPROCESSED[tensor.name()], tensor.as_numpy()) for tensor in answer.output_tensors()]
+
+    def _answer_once(self, core_request: Any, sender: Any) -> None:
+        answers = [answer for answer in core_request.exec(decoupled=True) if _has_tokens(answer)]
+        if len(answers) != 1:
+            raise RequestError(f"{self._core_name} gave {len(answers)} answers to one unstreamed request")
+        text = decode(self._tokenizer, _tokens(answers[0]), self._skip_special_tokens)
+        sender.send(_text_response(text, answers[0]), flags=_FINAL)
+
+    def _stream(self, core_request: Any, core_id: str, sender: Any) -> None:
+        """One response behind the core model, so that the last text response carries the FINAL flag."""
+        seen: list[int] = []
+        waiting: Any = None
+        checked_s = time.monotonic()
+        for answer in core_request.exec(decoupled=True):
+            if not _has_tokens(answer):
+                continue
+            if waiting is not None:
+                sender.send(self._next_response(seen, waiting, is_last=False))
+            waiting = answer
+            if time.monotonic() - checked_s > _CANCELLATION_CHECK_S:
+                checked_s = time.monotonic()
+                if sender.is_cancelled():
+                    self._stop(core_id)
+        if waiting is None:
+            sender.send(flags=_FINAL)
+        else:
+            sender.send(self._next_response(seen, waiting, is_last=True), flags=_FINAL)
+
+    def _next_response(self, seen: list[int], answer: Any, is_last: bool) -> Any:
+        new = _tokens(answer)
+        if self._accumulate:
+            text = decode(self._tokenizer, seen + new, self._skip_special_tokens)
+        else:
+            text = decode_piece(self._tokenizer, seen[-CONTEXT_TOKENS:], new, is_last, self._skip_special_tokens)
+        seen.extend(new)
+        return _text_response(text, answer)
+
+    def _stop(self, core_id: str) -> None:
+        inputs = [
+            pb_utils.Tensor("input_ids", np.zeros((1, 1), np.int32)),
+            pb_utils.Tensor("input_lengths", np.zeros((1, 1), np.int32)),
+            pb_utils.Tensor("request_output_len", np.zeros((1, 1), np.int32)),
+            pb_utils.Tensor("stop", np.ones((1, 1), np.bool_)),
+        ]
+        stop = pb_utils.InferenceRequest(
+            request_id=core_id, model_name=self._core_name, inputs=inputs, requested_output_names=["output_ids"]
+        )
+        for _ in stop.exec(decoupled=True):
+            pass
+
+
+def _renamed(request: Any, names: dict[str, str]) -> list[Any]:
+    renamed = []
+    for tensor in request.inputs():
+        if tensor.name() in names:
+            values = tensor.as_numpy()
+            values = values[:, np.newaxis] if values.ndim == 1 else values  # undo `reshape: []`
+            renamed.append(pb_utils.Tensor(names[tensor.name()], values))
+    return renamed
+
+
+def _raise_error(answer: Any) -> None:
+    if answer.has_error():
+        raise RequestError(answer.error().message())
+
+
+def _has_tokens(answer: Any) -> bool:
+    _raise_error(answer)
+    return len(answer.output_tensors()) > 0
+
+
+def _tokens(answer: Any) -> list[int]:
+    ids = pb_utils.get_output_tensor_by_name(answer, "output_ids").as_numpy().reshape(-1)
+    length = pb_utils.get_output_tensor_by_name(answer, "sequence_length").as_numpy().reshape(-1)[0]
+    tokens: list[int] = ids[:length].tolist()
+    return tokens
+
+
+def _text_response(text: str, answer: Any) -> Any:
+    tensors = [pb_utils.Tensor("text_output", np.array([[text.encode("utf-8")]], dtype=np.object_))]
+    for name in _PASSED_ON:
+        tensor = pb_utils.get_output_tensor_by_name(answer, name)
+        if tensor is not None:
+            tensors.append(pb_utils.Tensor(name, tensor.as_numpy()))
+    return pb_utils.InferenceResponse(tensors)

@@ -1,0 +1,60 @@
+"""Reading what Triton gives a Python-backend model: its ``config.pbtxt`` parameters and the tensors of a request."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from serving.errors import RequestError, ServingError
+
+_TRUE = {"true", "1", "t", "y", "yes"}
+_FALSE = {"false", "0", "f", "n", "no"}
+
+
+class Parameters:
+    """The ``parameters`` block of a model's configuration, typed on reading. An unfilled ``${…}`` counts as absent."""
+
+    def __init__(self, model_config: str) -> None:
+        block = json.loads(model_config).get("parameters", {})
+        self._values = {key: value["string_value"] for key, value in block.items()}
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Raises ServingError when the key is absent and has no default."""
+        value = self._values.get(key, "")
+        if value and not value.startswith("${"):
+            return str(value)
+        if default is None:
+            raise ServingError(f"parameter {key} of the model's config.pbtxt is not set")
+        return default
+
+    def integer(self, key: str, default: int) -> int:
+        value = self.text(key, str(default))
+        try:
+            return int(value)
+        except ValueError:
+            raise ServingError(f"parameter {key} must be a whole number, not {value!r}") from None
+
+    def boolean(self, key: str, default: bool) -> bool:
+        value = self.text(key, str(default)).strip().lower()
+        if value not in _TRUE | _FALSE:
+            raise ServingError(f"parameter {key} must be true or false, not {value!r}")
+        return value in _TRUE
+
+
+def scalar(request: Any, name: str) -> Any:
+    """The single value of an optional input tensor, or None when it was not sent. Raises RequestError for several."""
+    tensor = pb_utils.get_input_tensor_by_name(request, name)
+    if tensor is None:
+        return None
+    values = tensor.as_numpy()
+    if values.size != 1:
+        raise RequestError(f"{name} must hold one value, but its shape is {list(values.shape)}")
+    return values.reshape(-1)[0].item() if values.dtype != object else values.reshape(-1)[0]
+
+
+def error_response(message: str, invalid: bool = True) -> Any:
+    """An error answer; ``invalid`` says that the request was wrong, not the server."""
+    code = pb_utils.TritonError.INVALID_ARG if invalid else pb_utils.TritonError.INTERNAL
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, code))

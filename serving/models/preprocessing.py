@@ -1,0 +1,119 @@
+"""``preprocessing``: text to token ids, and the defaults that the core model needs. Behaviour follows upstream's model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+from numpy.typing import NDArray
+
+from serving.detokenization import load_tokenizer
+from serving.errors import RequestError
+from serving.models.parameters import Parameters, error_response, scalar
+from serving.words import to_word_list
+
+_TEXT_ONLY = ("IMAGE_BYTES", "IMAGE_URL", "IMAGE_SIZES", "VIDEO_BYTES")
+
+
+class TritonPythonModel:
+    """One instance; Triton calls ``initialize`` once and ``execute`` for each batch of requests."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        parameters = Parameters(args["model_config"])
+        self._tokenizer = load_tokenizer(Path(parameters.text("tokenizer_dir")))
+        self._add_special_tokens = parameters.boolean("add_special_tokens", True)
+        eos = self._tokenizer.eos_token_id
+        self._end_id = -1 if eos is None else int(eos)
+        pad = self._tokenizer.pad_token_id
+        self._pad_id = self._end_id if pad is None else int(pad)
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request: Any) -> Any:
+        try:
+            outputs = self._preprocess(request)
+        except RequestError as error:
+            return error_response(str(error))
+        wanted = set(request.requested_output_names())
+        return pb_utils.InferenceResponse(
+            [pb_utils.Tensor(name, value) for name, value in outputs.items() if name in wanted]
+        )
+
+    def _preprocess(self, request: Any) -> dict[str, NDArray[Any]]:
+        for name in _TEXT_ONLY:
+            if pb_utils.get_input_tensor_by_name(request, name) is not None:
+                raise RequestError(f"{name}: this deployment serves text only")
+        prompts = [self._encode(row) for row in _texts(request, "QUERY")]
+        rows = len(prompts)
+        pad_id = _or_default(scalar(request, "PAD_ID") if rows == 1 else None, self._pad_id)
+        end_id = _or_default(scalar(request, "END_ID") if rows == 1 else None, self._end_id)
+        input_ids = np.full((rows, max(len(ids) for ids in prompts)), pad_id, dtype=np.int32)
+        for row, ids in enumerate(prompts):
+            input_ids[row, : len(ids)] = ids
+        output_length = pb_utils.get_input_tensor_by_name(request, "REQUEST_OUTPUT_LEN").as_numpy()
+        return {
+            "INPUT_ID": input_ids,
+            "REQUEST_INPUT_LEN": np.array([[len(ids)] for ids in prompts], dtype=np.int32),
+            "DECODER_INPUT_ID": np.full((rows, 1), pad_id, dtype=np.int32),
+            "REQUEST_DECODER_INPUT_LEN": np.ones((rows, 1), dtype=np.int32),
+            "BAD_WORDS_IDS": self._word_lists(request, "BAD_WORDS_DICT", rows),
+            "STOP_WORDS_IDS": self._word_lists(request, "STOP_WORDS_DICT", rows),
+            "EMBEDDING_BIAS": self._embedding_bias(request, rows),
+            "REQUEST_OUTPUT_LEN": output_length.astype(np.int32, copy=False),
+            "OUT_END_ID": np.full((rows, 1), end_id, dtype=np.int32),
+            "OUT_PAD_ID": np.full((rows, 1), pad_id, dtype=np.int32),
+            "OUT_PROMPT_TABLE_EXTRA_IDS": np.zeros((rows, 0), dtype=np.uint64),
+        }
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=self._add_special_tokens)
+        if not text or not ids:
+            raise RequestError("the prompt is empty: text_input has no token")
+        return ids
+
+    def _word_lists(self, request: Any, name: str, rows: int) -> NDArray[np.int32]:
+        tensor = pb_utils.get_input_tensor_by_name(request, name)
+        if tensor is None:
+            return np.zeros((rows, 2, 0), dtype=np.int32)
+        try:
+            tables = [to_word_list(self._tokenizer, row) for row in tensor.as_numpy().reshape(rows, -1)]
+        except UnicodeDecodeError as error:
+            raise RequestError(f"{name} is not valid UTF-8: {error}") from error
+        width = max(table.shape[1] for table in tables)
+        lists = np.zeros((rows, 2, width), dtype=np.int32)
+        lists[:, 1, :] = -1
+        for row, table in enumerate(tables):
+            lists[row, :, : table.shape[1]] = table
+        return lists
+
+    def _embedding_bias(self, request: Any, rows: int) -> NDArray[np.float32]:
+        words = pb_utils.get_input_tensor_by_name(request, "EMBEDDING_BIAS_WORDS")
+        weights = pb_utils.get_input_tensor_by_name(request, "EMBEDDING_BIAS_WEIGHTS")
+        if words is None and weights is None:
+            return np.zeros((rows, 0), dtype=np.float32)
+        if words is None or weights is None or words.as_numpy().size != weights.as_numpy().size:
+            raise RequestError("embedding_bias_words and embedding_bias_weights must be sent together, one weight a word")
+        bias = np.zeros((rows, len(self._tokenizer)), dtype=np.float32)
+        pairs = zip(words.as_numpy().reshape(rows, -1), weights.as_numpy().reshape(rows, -1), strict=True)
+        for row, (row_words, row_weights) in enumerate(pairs):
+            for word, weight in zip(row_words, row_weights, strict=True):
+                for token in self._tokenizer.encode(word.decode("utf-8", "replace"), add_special_tokens=False):
+                    bias[row, token] += weight
+        return bias
+
+
+def _texts(request: Any, name: str) -> list[str]:
+    values = pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+    if values.ndim != 2 or values.shape[0] < 1 or values.shape[1] != 1:
+        raise RequestError(f"{name} must have shape [batch, 1], but its shape is {list(values.shape)}")
+    try:
+        return [value.decode("utf-8") for value in values[:, 0]]
+    except UnicodeDecodeError as error:
+        raise RequestError(f"the prompt is not valid UTF-8: {error}") from error
+
+
+def _or_default(value: int | None, default: int) -> int:
+    return default if value is None else value

@@ -1,0 +1,249 @@
+"""Writes the model repository: five folders, each a ``config.pbtxt`` and a one-line ``1/model.py`` that imports the model.
+
+The texts are made from Triton's own ``ModelConfig`` message, so what is written is always well-formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+from serving import tensors
+from serving.engines import ENGINE_NAMES
+from serving.engines.protocol import EngineOptions
+from serving.errors import RepositoryError
+
+MODEL_NAMES = ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls")
+
+_MODEL_MODULES = {
+    "preprocessing": "serving.models.preprocessing",
+    "tensorrt_llm": "serving.models.core",
+    "postprocessing": "serving.models.postprocessing",
+    "tensorrt_llm_bls": "serving.models.bls",
+}
+
+
+@dataclass(frozen=True)
+class RepositorySpec:
+    """Everything that decides a repository's content; field names are upstream's template variables where they exist."""
+
+    engine_dir: Path
+    tokenizer_dir: Path
+    engine: str = "openvino"
+    decoupled_mode: bool = True
+    triton_max_batch_size: int = 128
+    preprocessing_instance_count: int = 1
+    postprocessing_instance_count: int = 1
+    bls_instance_count: int = 1
+    max_queue_delay_microseconds: int = 0
+    add_special_tokens: bool = True
+    skip_special_tokens: bool = True
+    exclude_input_in_output: bool = False
+    accumulate_tokens: bool = False
+    logits_datatype: str = "FP32"
+    engine_options: EngineOptions = field(default_factory=EngineOptions)
+
+
+def write_repository(spec: RepositorySpec, folder: Path) -> Path:
+    """Write the five models into ``folder`` (made if absent, must be empty) and return it.
+
+    Raises RepositoryError when a path does not exist, a number is out of range or the engine is unknown.
+    """
+    check_spec(spec)
+    if folder.exists() and any(folder.iterdir()):
+        raise RepositoryError(f"the model repository {folder} is not empty; name an empty or new folder")
+    for config in model_configs(spec):
+        version = folder / config.name / "1"
+        version.mkdir(parents=True)
+        (folder / config.name / "config.pbtxt").write_text(text_format.MessageToString(config), encoding="utf-8")
+        if config.name in _MODEL_MODULES:
+            module = _MODEL_MODULES[config.name]
+            (version / "model.py").write_text(f"from {module} import TritonPythonModel  # noqa: F401\n", encoding="utf-8")
+    return folder
+
+
+def check_spec(spec: RepositorySpec) -> None:
+    """Raise RepositoryError for the first field that cannot work."""
+    if spec.engine not in ENGINE_NAMES:
+        raise RepositoryError(f"unknown engine {spec.engine!r}; known: {', '.join(ENGINE_NAMES)}")
+    for name, folder in (("engine_dir", spec.engine_dir), ("tokenizer_dir", spec.tokenizer_dir)):
+        if not folder.is_dir():
+            raise RepositoryError(f"{name}: {folder} is not a folder")
+    options = spec.engine_options
+    counts = {
+        "triton_max_batch_size": spec.triton_max_batch_size,
+        "preprocessing_instance_count": spec.preprocessing_instance_count,
+        "postprocessing_instance_count": spec.postprocessing_instance_count,
+        "bls_instance_count": spec.bls_instance_count,
+        "max_num_sequences": options.max_num_sequences,
+        "max_num_tokens": options.max_num_tokens,
+        "max_tokens_in_paged_kv_cache": options.max_tokens_in_paged_kv_cache,
+    }
+    for name, count in counts.items():
+        if count < 1:
+            raise RepositoryError(f"{name} must be at least 1, not {count}")
+    if spec.max_queue_delay_microseconds < 0:
+        raise RepositoryError(f"max_queue_delay_microseconds must not be negative, not {spec.max_queue_delay_microseconds}")
+
+
+def model_configs(spec: RepositorySpec) -> tuple[pb.ModelConfig, ...]:
+    """The configurations of the five models, in the order of MODEL_NAMES."""
+    return (_preprocessing(spec), _core(spec), _postprocessing(spec), _ensemble(spec), _bls(spec))
+
+
+def _preprocessing(spec: RepositorySpec) -> pb.ModelConfig:
+    return _python_model(
+        spec,
+        "preprocessing",
+        tensors.PREPROCESSING_INPUTS,
+        tensors.PREPROCESSING_OUTPUTS,
+        {"tokenizer_dir": spec.tokenizer_dir, "add_special_tokens": spec.add_special_tokens},
+        instance_count=spec.preprocessing_instance_count,
+    )
+
+
+def _postprocessing(spec: RepositorySpec) -> pb.ModelConfig:
+    return _python_model(
+        spec,
+        "postprocessing",
+        tensors.POSTPROCESSING_INPUTS,
+        tensors.POSTPROCESSING_OUTPUTS,
+        {"tokenizer_dir": spec.tokenizer_dir, "skip_special_tokens": spec.skip_special_tokens},
+        instance_count=spec.postprocessing_instance_count,
+    )
+
+
+def _core(spec: RepositorySpec) -> pb.ModelConfig:
+    options = spec.engine_options
+    return _python_model(
+        spec,
+        "tensorrt_llm",
+        tensors.CORE_INPUTS,
+        tensors.CORE_OUTPUTS,
+        {
+            "gpt_model_type": "inflight_fused_batching",
+            "gpt_model_path": spec.engine_dir,
+            "engine": spec.engine,
+            "tokenizer_dir": spec.tokenizer_dir,
+            "exclude_input_in_output": spec.exclude_input_in_output,
+            "max_tokens_in_paged_kv_cache": options.max_tokens_in_paged_kv_cache,
+            "max_num_sequences": options.max_num_sequences,
+            "max_num_tokens": options.max_num_tokens,
+            "enable_kv_cache_reuse": options.enable_kv_cache_reuse,
+            "enable_chunked_context": options.enable_chunked_context,
+        },
+        decoupled=spec.decoupled_mode,
+    )
+
+
+def _bls(spec: RepositorySpec) -> pb.ModelConfig:
+    return _python_model(
+        spec,
+        "tensorrt_llm_bls",
+        tensors.BLS_INPUTS,
+        tensors.TEXT_OUTPUTS,
+        {
+            "tensorrt_llm_model_name": "tensorrt_llm",
+            "accumulate_tokens": spec.accumulate_tokens,
+            "tokenizer_dir": spec.tokenizer_dir,
+            "skip_special_tokens": spec.skip_special_tokens,
+        },
+        instance_count=spec.bls_instance_count,
+        decoupled=spec.decoupled_mode,
+    )
+
+
+def _python_model(
+    spec: RepositorySpec,
+    name: str,
+    inputs: str,
+    outputs: str,
+    parameters: Mapping[str, object],
+    instance_count: int = 1,
+    decoupled: bool = False,
+) -> pb.ModelConfig:
+    config = pb.ModelConfig(name=name, backend="python", max_batch_size=spec.triton_max_batch_size)
+    config.model_transaction_policy.decoupled = decoupled
+    config.dynamic_batching.max_queue_delay_microseconds = spec.max_queue_delay_microseconds
+    _add_tensors(config, inputs, outputs, spec.logits_datatype)
+    for key, value in parameters.items():
+        config.parameters[key].string_value = str(value).lower() if isinstance(value, bool) else str(value)
+    config.instance_group.add(count=instance_count, kind=pb.ModelInstanceGroup.KIND_CPU)
+    return config
+
+
+def _add_tensors(config: pb.ModelConfig, inputs: str, outputs: str, logits_datatype: str) -> None:
+    for tensor in tensors.parse_tensors(inputs, logits_datatype):
+        added = config.input.add(
+            name=tensor.name,
+            data_type=f"TYPE_{tensor.dtype}",
+            dims=tensor.dims,
+            optional=tensor.optional,
+            allow_ragged_batch=tensor.ragged,
+        )
+        if tensor.reshape_to_scalar:
+            added.reshape.SetInParent()
+    for tensor in tensors.parse_tensors(outputs, logits_datatype):
+        config.output.add(name=tensor.name, data_type=f"TYPE_{tensor.dtype}", dims=tensor.dims)
+
+
+# How the ensemble's tensors flow, where the names differ on the two sides; all others keep their name.
+_TO_PREPROCESSING = {
+    "QUERY": "text_input",
+    "DECODER_QUERY": "decoder_text_input",
+    "REQUEST_OUTPUT_LEN": "max_tokens",
+    "BAD_WORDS_DICT": "bad_words",
+    "STOP_WORDS_DICT": "stop_words",
+    "EMBEDDING_BIAS_WORDS": "embedding_bias_words",
+    "EMBEDDING_BIAS_WEIGHTS": "embedding_bias_weights",
+    "END_ID": "end_id",
+    "PAD_ID": "pad_id",
+    "PROMPT_TABLE_EXTRA_ID": "prompt_table_extra_id",
+}
+_FROM_PREPROCESSING = {  # output of preprocessing → input of the core model
+    "INPUT_ID": "input_ids",
+    "REQUEST_INPUT_LEN": "input_lengths",
+    "DECODER_INPUT_ID": "decoder_input_ids",
+    "REQUEST_DECODER_INPUT_LEN": "decoder_input_lengths",
+    "BAD_WORDS_IDS": "bad_words_list",
+    "STOP_WORDS_IDS": "stop_words_list",
+    "EMBEDDING_BIAS": "embedding_bias",
+    "REQUEST_OUTPUT_LEN": "request_output_len",
+    "OUT_END_ID": "end_id",
+    "OUT_PAD_ID": "pad_id",
+    "OUT_PROMPT_TABLE_EXTRA_IDS": "prompt_table_extra_ids",
+}
+_TO_CORE = {"runtime_top_k": "top_k", "runtime_top_p": "top_p", "len_penalty": "length_penalty", "streaming": "stream"}
+_TO_POSTPROCESSING = {
+    "TOKENS_BATCH": "output_ids",
+    "SEQUENCE_LENGTH": "sequence_length",
+    "DETOKENIZATION_CONTEXT": "detokenization_context",
+}
+
+
+def _ensemble(spec: RepositorySpec) -> pb.ModelConfig:
+    config = pb.ModelConfig(name="ensemble", platform="ensemble", max_batch_size=spec.triton_max_batch_size)
+    config.model_transaction_policy.decoupled = spec.decoupled_mode
+    _add_tensors(config, tensors.ENSEMBLE_INPUTS, tensors.TEXT_OUTPUTS, spec.logits_datatype)
+    steps = config.ensemble_scheduling.step
+
+    preprocessing = steps.add(model_name="preprocessing", model_version=-1, input_map=_TO_PREPROCESSING)
+    preprocessing.output_map.update({output: f"_{output}" for output in _FROM_PREPROCESSING})
+
+    core = steps.add(model_name="tensorrt_llm", model_version=-1)
+    core.input_map.update({core_input: f"_{output}" for output, core_input in _FROM_PREPROCESSING.items()})
+    core.input_map.update(_TO_CORE)
+    core_inputs = {tensor.name for tensor in tensors.parse_tensors(tensors.CORE_INPUTS, spec.logits_datatype)}
+    for tensor in config.input:
+        if tensor.name in core_inputs and tensor.name not in core.input_map:
+            core.input_map[tensor.name] = tensor.name
+    core.output_map.update({output: f"_{output}" for output in _TO_POSTPROCESSING.values()})
+    core.output_map.update({output.name: output.name for output in config.output if output.name != "text_output"})
+
+    postprocessing = steps.add(model_name="postprocessing", model_version=-1, output_map={"OUTPUT": "text_output"})
+    postprocessing.input_map.update({name: f"_{output}" for name, output in _TO_POSTPROCESSING.items()})
+    return config
