@@ -22,6 +22,7 @@ _UNFINISHED_CHARACTERS = 3  # a character of 4 bytes cut after 3: byte-fallback 
 def load_tokenizer(tokenizer_dir: Path) -> Any:
     """Load a Hugging Face tokenizer folder, never the network. Raises ValueError when it holds none."""
     os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"  # it would tell the user to install torch
     from transformers import AutoTokenizer
 
     if not tokenizer_dir.is_dir():

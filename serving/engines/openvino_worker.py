@@ -8,7 +8,6 @@ the GIL all the while, which is why it lives apart from the process that answers
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ import openvino as ov
 import openvino_genai as genai
 
 from serving.engines.openvino_messages import Cancel, Failed, Ready, Step, Submit, decode_to_engine, encode
+from serving.engines.openvino_folder import read_limits
 from serving.engines.protocol import EngineLimits, EngineOptions, EngineStats, FinishReason, Increment, Sampling
 from serving.errors import EngineError
 
@@ -133,18 +133,6 @@ def _load(engine_dir: Path, limits: EngineLimits, options: EngineOptions) -> tup
     except Exception as error:
         raise EngineError(f"OpenVINO cannot load the engine in {engine_dir}: {error}") from error
     return pipeline, scheduler.num_kv_blocks
-
-
-def read_limits(engine_dir: Path) -> EngineLimits:
-    """Vocabulary and context of an engine folder. Raises EngineError when it is no OpenVINO engine."""
-    if not (engine_dir / "openvino_model.xml").is_file():
-        raise EngineError(f"{engine_dir} holds no OpenVINO engine (openvino_model.xml); make one with 'bench engine build'")
-    path = engine_dir / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        return EngineLimits(int(config["vocab_size"]), int(config["max_position_embeddings"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise EngineError(f"{path} does not give vocab_size and max_position_embeddings: {error}") from error
 
 
 def _read(handle: Any, status: Any, ended: bool) -> Increment:

@@ -1,0 +1,178 @@
+"""What every measuring verb does: find the target, draw the schedule, run, record, report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.cli.exit_status import ExitStatus
+from harness.cli.options import MeasureOptions
+from harness.cli.target import Target, open_target
+from harness.clients.triton_grpc import TritonGrpcClient
+from harness.environment import describe_environment
+from harness.progress import ProgressLine
+from harness.recording import Recorder
+from harness.records.record import Outcome
+from harness.records.run_folder import MANIFEST_SCHEMA, RunFolder
+from harness.records.table import write_table
+from harness.run import RunPlan, RunResult, execute
+from harness.warm_up import warm_up_requests
+from reports.console import render
+from reports.op_stats import append_op_stats, check_perf, read_reference
+from reports.perfetto import write_perfetto
+from reports.run_report import RunReport, read_run
+from reports.writing import write_reports
+from workloads.arrivals import Arrivals, arrivals_of
+from workloads.errors import WorkloadError
+from workloads.request import Request
+from workloads.schedule import Schedule, make_schedule
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests, and what the manifest says of where they come from."""
+
+    requests: tuple[Request, ...]
+    description: str
+    parameters: dict[str, Any]
+    dropped_too_long: int
+
+
+MakeWorkload = Callable[[Target], Workload]
+
+
+def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> int:
+    """Carry out one measurement and return the exit status."""
+    arrivals = arrivals_of(options.request_rate, options.time_delay_dist)
+    reference = None
+    if options.check_perf_json is not None:
+        reference = read_reference(options.check_perf_json, options.check_perf_key)
+    folder = _make_folder(verb, options.run_dir)
+    with open_target(options, folder) as target:
+        workload = make_workload(target)
+        if workload.dropped_too_long:
+            click.echo(f"Dropped {workload.dropped_too_long} prompts that are too long.", err=True)
+        schedule = make_schedule(workload.requests, arrivals, options.seed)
+        plan = _plan(options, target, schedule, folder)
+        manifest = _manifest(verb, options, target, workload, arrivals, schedule)
+        folder.write_manifest(manifest)
+        click.echo(f"Sending {len(schedule)} requests, {arrivals}; Ctrl-C stops and reports.", err=True)
+        with ProgressLine() as progress:
+            result = execute(plan, progress)
+    _record(folder, manifest, result)
+    report = read_run(folder)
+    write_reports(report)
+    click.echo(render(report))
+    checks_pass = _extras(report, options, reference)
+    click.echo(f"\nReport: {folder.html}")
+    return _status(report, result, checks_pass)
+
+
+def _make_folder(verb: str, run_dir: Path | None) -> RunFolder:
+    path = run_dir or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{verb}"
+    if path.exists() and any(path.iterdir()):
+        raise click.BadParameter(f"{path} is not empty; name a new folder", param_hint="--run_dir")
+    path.mkdir(parents=True, exist_ok=True)
+    return RunFolder(path)
+
+
+def _plan(options: MeasureOptions, target: Target, schedule: Schedule, folder: RunFolder) -> RunPlan:
+    tokenizer = target.tokenizer
+    client = TritonGrpcClient(
+        address=target.address,
+        model=target.model,
+        streaming=target.streaming,
+        end_id=None if tokenizer is None else tokenizer.eos_token_id,
+        pad_id=None if tokenizer is None else tokenizer.pad_token_id,
+    )
+    if target.model.takes_token_ids and any(request.input_ids is None for request in schedule.requests):
+        raise WorkloadError(f"--tokenizer_dir: the model {target.model.name} takes token ids, so prompts must be tokenised here")
+
+    def count_tokens(text: str) -> int:
+        assert tokenizer is not None
+        return len(tokenizer.encode(text, add_special_tokens=False))
+
+    return RunPlan(
+        schedule=schedule,
+        client=client,
+        recorder=Recorder(schedule, client, None if tokenizer is None else count_tokens),
+        folder=folder,
+        workers=options.workers,
+        warm_up=warm_up_requests(schedule, options.warmup_requests),
+        timeout_s=options.request_timeout,
+    )
+
+
+def _manifest(
+    verb: str, options: MeasureOptions, target: Target, workload: Workload, arrivals: Arrivals, schedule: Schedule
+) -> dict[str, Any]:
+    return {
+        "schema": MANIFEST_SCHEMA,
+        "bench_version": version("inflight-bench"),
+        "verb": verb,
+        "workload": {
+            "description": workload.description,
+            **workload.parameters,
+            "requests": len(schedule),
+            "dropped_too_long": workload.dropped_too_long,
+        },
+        "arrivals": str(arrivals),
+        "schedule": {"digest": schedule.digest, "seed": schedule.seed},
+        "target": {
+            "address": target.address,
+            "protocol": options.protocol,
+            "model": target.model.name,
+            "decoupled": target.model.decoupled,
+            "streaming": target.streaming,
+            "embedded": target.server is not None,
+            "model_parameters": dict(target.model.parameters),
+        },
+        "options": {name: _plain(value) for name, value in vars(options).items()},
+        "warm_up": {"requests": options.warmup_requests},
+        "environment": describe_environment(),
+    }
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
+def _record(folder: RunFolder, manifest: dict[str, Any], result: RunResult) -> None:
+    """Make the run durable; only then are the journals, which hold the same, given up."""
+    write_table(result.records, folder.requests)
+    manifest["started_at"] = result.started_at.astimezone(UTC).isoformat()
+    manifest["duration_s"] = result.duration_s
+    manifest["interrupted"] = result.interrupted
+    manifest["warm_up"]["failures"] = list(result.warm_up_failures)
+    folder.write_manifest(manifest)
+    for journal in folder.journals():
+        os.unlink(journal)
+
+
+def _extras(report: RunReport, options: MeasureOptions, reference: dict[str, float] | None) -> bool:
+    """What else the options ask for; returns whether --check_perf_json passed."""
+    if options.op_stats_csv is not None:
+        append_op_stats(report.metrics, options.op_stats_csv)
+    if options.dump_perfetto_trace:
+        write_perfetto(report, report.folder.perfetto)
+        click.echo(f"\nTrace: {report.folder.perfetto} (open it at ui.perfetto.dev)")
+    if reference is None:
+        return True
+    checks = check_perf(report.metrics, reference, options.check_perf_rtol, options.check_perf_atol)
+    click.echo("\n" + "\n".join(map(str, checks)))
+    return all(check.passed for check in checks)
+
+
+def _status(report: RunReport, result: RunResult, checks_pass: bool) -> int:
+    if result.interrupted:
+        return ExitStatus.INTERRUPTED
+    if any(record.outcome is not Outcome.DONE for record in result.records) or not checks_pass:
+        return ExitStatus.FAILED
+    return ExitStatus.VALID if report.valid else ExitStatus.INVALID

@@ -1,0 +1,136 @@
+"""Options that every measuring verb shares. Spelled as upstream's README spells them where upstream has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import cloup
+
+
+@dataclass(frozen=True)
+class MeasureOptions:
+    """The values of the shared options; see each option's help."""
+
+    url: str | None
+    protocol: str
+    model: str
+    streaming: bool | None
+    tokenizer_dir: Path | None
+    engine_dir: Path | None
+    decoupled_mode: bool
+    request_rate: float
+    time_delay_dist: str
+    num_requests: int | None
+    max_input_len: int | None
+    ignore_eos: bool | None
+    seed: int
+    workers: int
+    warmup_requests: int
+    request_timeout: float
+    run_dir: Path | None
+    op_stats_csv: Path | None
+    dump_perfetto_trace: bool
+    check_perf_json: Path | None
+    check_perf_key: str | None
+    check_perf_rtol: float
+    check_perf_atol: float
+
+
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+_target = cloup.option_group(
+    "What to measure",
+    cloup.option("-u", "--url", help="host:port of a running server; without it the embedded pipeline is deployed."),
+    cloup.option("-i", "--protocol", type=click.Choice(["grpc"]), default="grpc", help="Protocol to speak."),
+    cloup.option(
+        "-m",
+        "--model",
+        default="tensorrt_llm",
+        help="Model to drive: tensorrt_llm takes token ids, ensemble and tensorrt_llm_bls take text.",
+    ),
+    cloup.option(
+        "--streaming/--no_streaming",
+        default=None,
+        show_default="streaming where the model is decoupled",
+        help="Ask for answers token by token.",
+    ),
+    cloup.option(
+        "--tokenizer_dir",
+        type=_FOLDER,
+        help="Hugging Face tokenizer folder. Default: the deployed engine's, or the one the server names if it is on this machine.",
+    ),
+)
+_embedded = cloup.option_group(
+    "The embedded pipeline (without --url)",
+    cloup.option("--engine_dir", type=_FOLDER, help="Engine folder made by 'bench engine build'. Default: the demo engine."),
+    cloup.option(
+        "--decoupled_mode/--no_decoupled_mode", default=True, help="Deploy decoupled models, which can stream."
+    ),
+)
+_traffic = cloup.option_group(
+    "Traffic",
+    cloup.option("--request_rate", type=float, default=-1.0, help="Requests per second; -1 sends everything at once."),
+    cloup.option(
+        "--time_delay_dist",
+        type=click.Choice(["exponential_dist", "constant"]),
+        default="exponential_dist",
+        help="Distribution of the gaps between arrivals.",
+    ),
+    cloup.option("--num_requests", type=click.IntRange(min=1), help="How many requests; a dataset is not repeated."),
+    cloup.option("--max_input_len", type=click.IntRange(min=1), help="Drop prompts with more tokens, and say how many."),
+    cloup.option(
+        "--ignore_eos/--no_ignore_eos",
+        default=None,
+        show_default="on for token_norm_dist, off for dataset",
+        help="Generate exactly as many tokens as asked.",
+    ),
+    cloup.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of lengths, token ids and arrivals."),
+    cloup.option("--workers", type=click.IntRange(1, 256), default=1, help="Client processes."),
+    cloup.option("--warmup_requests", type=click.IntRange(min=0), default=10, help="Requests before the clock starts."),
+    cloup.option(
+        "-t",
+        "--request_timeout",
+        "--stream_timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=600.0,
+        help="Seconds after which a request counts as failed.",
+    ),
+)
+_output = cloup.option_group(
+    "Output",
+    cloup.option("--run_dir", type=_FOLDER, help="Folder of this run. Default: runs/<time>-<verb>."),
+    cloup.option("--op_stats_csv", type=_FILE, help="Append upstream's statistics to this CSV file."),
+    cloup.option("--dump_perfetto_trace", is_flag=True, help="Write perfetto.json into the run's folder (ui.perfetto.dev)."),
+    cloup.option("--check_perf_json", type=_FILE, help='Check against reference numbers: {"key": {"Requests/Sec": 10, …}}.'),
+    cloup.option("--check_perf_key", help="Entry of --check_perf_json to check against."),
+    cloup.option(
+        "--check_perf_rtol",
+        type=click.FloatRange(min=0),
+        default=0.05,
+        help="How much worse than its reference a metric may be, as a share of it.",
+    ),
+    cloup.option(
+        "--check_perf_atol",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        help="The same in the metric's own unit, added to the share.",
+    ),
+)
+
+
+def measure_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a verb with every shared option."""
+    for group in (_output, _traffic, _embedded, _target):
+        function = group(function)
+    return function
+
+
+def split_options(values: dict[str, Any]) -> tuple[MeasureOptions, dict[str, Any]]:
+    """Part a verb's values into the shared options and its own."""
+    shared = {name: values.pop(name) for name in MeasureOptions.__dataclass_fields__}
+    return MeasureOptions(**shared), values

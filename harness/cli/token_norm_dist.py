@@ -1,0 +1,93 @@
+"""``bench token_norm_dist``: measure with random tokens of normally distributed lengths."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import cloup
+
+from harness.cli.options import MeasureOptions, measure_options, split_options
+
+if TYPE_CHECKING:
+    from harness.cli.measuring import Workload
+    from harness.cli.target import Target
+
+DEFAULT_NUM_REQUESTS = 1000
+
+
+@cloup.command(
+    name="token_norm_dist",
+    short_help="Measure with random tokens, lengths normally distributed.",
+    epilog="Example: bench token_norm_dist --request_rate 10 --input_mean 128 --input_stdev 5 --output_mean 20 --output_stdev 2",
+)
+@cloup.option_group(
+    "Lengths in tokens",
+    cloup.option("--input_mean", type=float, required=True, help="Mean length of prompts."),
+    cloup.option("--input_stdev", type=float, required=True, help="Standard deviation of it; 0 makes it constant."),
+    cloup.option("--output_mean", type=float, required=True, help="Mean length of answers."),
+    cloup.option("--output_stdev", type=float, required=True, help="Standard deviation of it; 0 makes it constant."),
+    cloup.option(
+        "--vocab_size",
+        type=click.IntRange(min=1),
+        help="Draw token ids below this. Default: the tokenizer's vocabulary without its special tokens.",
+    ),
+)
+@measure_options
+def command(**values: Any) -> int:
+    """Measure with random token ids, uniform over the vocabulary. Lengths are max(1, ceil(N(mean, stdev))).
+
+    Without --num_requests, 1000 requests are sent.
+    """
+    from harness.cli.measuring import measure
+    from workloads.token_norm_dist import NormalLengths
+
+    options, own = split_options(values)
+    inputs = NormalLengths(own["input_mean"], own["input_stdev"])
+    outputs = NormalLengths(own["output_mean"], own["output_stdev"])
+    inputs.check("input")
+    outputs.check("output")
+    return measure("token_norm_dist", options, lambda target: _workload(options, own, target))
+
+
+def _workload(options: MeasureOptions, own: dict[str, Any], target: Target) -> Workload:
+    from harness.cli.measuring import Workload
+    from workloads.token_norm_dist import NormalLengths, normal_requests
+
+    inputs = NormalLengths(own["input_mean"], own["input_stdev"])
+    outputs = NormalLengths(own["output_mean"], own["output_stdev"])
+    made = normal_requests(
+        inputs,
+        outputs,
+        options.num_requests or DEFAULT_NUM_REQUESTS,
+        _token_ids(own["vocab_size"], target),
+        options.seed,
+        options.max_input_len,
+        target.context_tokens,
+        decode=None if target.model.takes_token_ids else _decoder(target),
+        ignore_eos=options.ignore_eos is not False,
+    )
+    return Workload(
+        requests=made.requests,
+        description=(
+            f"{len(made.requests)} random prompts of N({inputs.mean:g}, {inputs.stdev:g}) tokens in, "
+            f"N({outputs.mean:g}, {outputs.stdev:g}) out"
+        ),
+        parameters=own,
+        dropped_too_long=made.dropped_too_long,
+    )
+
+
+def _token_ids(vocab_size: int | None, target: Target) -> range | list[int]:
+    if vocab_size is not None:
+        return range(vocab_size)
+    if target.tokenizer is None:
+        raise click.UsageError("the vocabulary is unknown: give --tokenizer_dir or --vocab_size")
+    special = set(target.tokenizer.all_special_ids)
+    return [token for token in range(len(target.tokenizer)) if token not in special]
+
+
+def _decoder(target: Target) -> Any:
+    if target.tokenizer is None:
+        raise click.UsageError(f"the model {target.model.name} takes text: give --tokenizer_dir to turn random tokens into text")
+    return lambda ids: target.tokenizer.decode(ids, clean_up_tokenization_spaces=False)

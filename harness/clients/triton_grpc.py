@@ -1,0 +1,253 @@
+"""Triton over gRPC: ``ModelInfer`` for one answer, ``ModelStreamInfer`` with one stream a request where the model is decoupled.
+
+gRPC moves bytes here; protocol buffers are made before the run and read after it. Message definitions are those that
+``tritonclient`` ships (KServe v2 with Triton's extensions).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+from tritonclient.grpc import service_pb2
+
+from harness.clients.protocol import Connection, ExchangeFailedError, MalformedResponseError, OnResponse, Response
+from harness.errors import TargetError
+from harness.records.record import Outcome
+from workloads.request import Request
+
+_SERVICE = "/inference.GRPCInferenceService"
+_NO_END_ID = -1
+_QUEUE_FULL = ("Exceeds maximum queue size", "Maximum queue size of", "exceeds maximum queue size")
+# What we switch on and which outputs we name, where the model has them; every output that is not named costs nothing.
+_CORE_ASKS = (("exclude_input_in_output",), ("output_ids", "sequence_length"))
+_TEXT_ASKS = (
+    ("exclude_input_in_output", "return_num_input_tokens", "return_num_output_tokens"),
+    ("text_output", "num_input_tokens", "num_output_tokens"),
+)
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # a connection of its own for every channel
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TritonModel:
+    """What a deployed model's configuration says."""
+
+    name: str
+    decoupled: bool
+    inputs: frozenset[str]
+    outputs: frozenset[str]
+    parameters: tuple[tuple[str, str], ...]
+
+    @property
+    def takes_token_ids(self) -> bool:
+        """The core model takes token ids; the ensemble and BLS take text."""
+        return "input_ids" in self.inputs
+
+
+def inspect_model(address: str, name: str, timeout_s: float = 10.0) -> TritonModel:
+    """Ask a server for a model's configuration. Raises TargetError: nobody there, or no such model."""
+    request = service_pb2.ModelConfigRequest(name=name)
+    with grpc.insecure_channel(address, options=_OPTIONS) as channel:
+        call = channel.unary_unary(
+            f"{_SERVICE}/ModelConfig",
+            request_serializer=service_pb2.ModelConfigRequest.SerializeToString,
+            response_deserializer=service_pb2.ModelConfigResponse.FromString,
+        )
+        try:
+            config = call(request, timeout=timeout_s).config
+        except grpc.RpcError as error:
+            raise TargetError(_inspection_problem(address, name, error)) from error
+    return TritonModel(
+        name=name,
+        decoupled=config.model_transaction_policy.decoupled,
+        inputs=frozenset(tensor.name for tensor in config.input),
+        outputs=frozenset(tensor.name for tensor in config.output),
+        parameters=tuple(sorted((key, value.string_value) for key, value in config.parameters.items())),
+    )
+
+
+def _inspection_problem(address: str, name: str, error: Any) -> str:
+    match error.code():
+        case grpc.StatusCode.UNAVAILABLE:
+            return f"--url {address}: nobody answers there ({error.details()}); is the server up, and is this its gRPC port?"
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return f"--url {address}: no answer in time; is this the server's gRPC port?"
+        case grpc.StatusCode.NOT_FOUND:
+            return f"--model {name}: the server at {address} has no such model ({error.details()})"
+        case code:
+            return f"--url {address}: asking for model {name} failed with {code.name}: {error.details()}"
+
+
+@dataclass(frozen=True, slots=True)
+class TritonGrpcClient:
+    """A Client for one model of a Triton server. ``end_id``/``pad_id`` are sent where the model takes them and they are known."""
+
+    address: str
+    model: TritonModel
+    streaming: bool
+    end_id: int | None = None
+    pad_id: int | None = None
+
+    @property
+    def excludes_prompt(self) -> bool:
+        return "exclude_input_in_output" in self.model.inputs
+
+    def encode(self, index: int, request: Request) -> bytes:
+        message = service_pb2.ModelInferRequest(model_name=self.model.name, id=str(index))
+        if self.model.takes_token_ids:
+            self._add_core_inputs(message, request)
+        else:
+            self._add_text_inputs(message, request)
+        end_id = _NO_END_ID if request.ignore_eos else self.end_id
+        for name, value in (("end_id", end_id), ("pad_id", self.pad_id)):
+            if value is not None and name in self.model.inputs:
+                _add_int32(message, name, (1, 1), [value])
+        flags, outputs = _CORE_ASKS if self.model.takes_token_ids else _TEXT_ASKS
+        for name in flags:
+            if name in self.model.inputs:
+                _add(message, name, "BOOL", (1, 1), b"\x01")
+        for name in outputs:
+            if name in self.model.outputs:
+                message.outputs.add(name=name)
+        payload: bytes = message.SerializeToString()
+        return payload
+
+    def _add_core_inputs(self, message: Any, request: Request) -> None:
+        if request.input_ids is None:
+            raise ValueError("the core model takes token ids, and this request has none")
+        _add_int32(message, "input_ids", (1, len(request.input_ids)), request.input_ids)
+        _add_int32(message, "input_lengths", (1, 1), [len(request.input_ids)])
+        _add_int32(message, "request_output_len", (1, 1), [request.output_tokens])
+        if "streaming" in self.model.inputs:
+            _add(message, "streaming", "BOOL", (1, 1), bytes([self.streaming]))
+
+    def _add_text_inputs(self, message: Any, request: Request) -> None:
+        if request.prompt is None:
+            raise ValueError(f"the model {self.model.name} takes text, and this request has none")
+        text = request.prompt.encode("utf-8", "replace")
+        _add(message, "text_input", "BYTES", (1, 1), struct.pack("<I", len(text)) + text)
+        _add_int32(message, "max_tokens", (1, 1), [request.output_tokens])
+        if "stream" in self.model.inputs:
+            _add(message, "stream", "BOOL", (1, 1), bytes([self.streaming]))
+
+    def decode(self, body: bytes) -> Response:
+        try:
+            if not self.model.decoupled:
+                return _response(service_pb2.ModelInferResponse.FromString(body))
+            streamed = service_pb2.ModelStreamInferResponse.FromString(body)
+        except (DecodeError, struct.error, UnicodeDecodeError) as error:
+            raise MalformedResponseError(f"not a response of Triton's: {error}") from error
+        if streamed.error_message:
+            return Response(error=streamed.error_message, refused=_says_full(streamed.error_message))
+        return _response(streamed.infer_response)
+
+    async def connect(self, timeout_s: float) -> Connection:
+        channel = grpc.aio.insecure_channel(self.address, options=_OPTIONS)
+        connection = _TritonConnection(channel, self.model.decoupled)
+        await connection.wait_until_connected(timeout_s)
+        return connection
+
+
+class _TritonConnection:
+    def __init__(self, channel: grpc.aio.Channel, decoupled: bool) -> None:
+        self._channel = channel
+        self._stream = channel.stream_stream(f"{_SERVICE}/ModelStreamInfer") if decoupled else None
+        self._unary = channel.unary_unary(f"{_SERVICE}/ModelInfer")
+
+    async def wait_until_connected(self, timeout_s: float) -> None:
+        try:
+            await asyncio.wait_for(self._channel.channel_ready(), timeout_s)
+        except TimeoutError as error:
+            await self.close()
+            raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {timeout_s:g} s") from error
+
+    async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:
+        try:
+            if self._stream is None:
+                on_response(await self._unary(payload, timeout=timeout_s))
+                return
+            call = self._stream(timeout=timeout_s)
+            await call.write(payload)
+            await call.done_writing()
+            while (body := await call.read()) is not grpc.aio.EOF:
+                on_response(body)
+            if (code := await call.code()) is not grpc.StatusCode.OK:
+                raise _failure(code, await call.details())
+        except grpc.aio.AioRpcError as error:
+            raise _failure(error.code(), error.details()) from error
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+def _failure(code: grpc.StatusCode, details: str | None) -> ExchangeFailedError:
+    message = f"{code.name}: {details}" if details else code.name
+    if _says_full(message) or code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return ExchangeFailedError(Outcome.REFUSED, message)
+    match code:
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return ExchangeFailedError(Outcome.TIMEOUT, message)
+        case grpc.StatusCode.UNAVAILABLE if "failed to connect" in message.lower() or "refused" in message.lower():
+            return ExchangeFailedError(Outcome.CONNECT, message)
+        case grpc.StatusCode.UNAVAILABLE:
+            return ExchangeFailedError(Outcome.STREAM_CUT, message)
+        case grpc.StatusCode.CANCELLED:
+            return ExchangeFailedError(Outcome.CANCELLED, message)
+        case _:
+            return ExchangeFailedError(Outcome.SERVER_ERROR, message)
+
+
+def _says_full(message: str) -> bool:
+    return any(words in message for words in _QUEUE_FULL)
+
+
+def _response(message: Any) -> Response:
+    values: dict[str, bytes] = {}
+    for output, raw in zip(message.outputs, message.raw_output_contents, strict=False):
+        values[output.name] = raw
+    length = _one_int32(values.get("sequence_length"))
+    ids = _int32s(values.get("output_ids"))
+    return Response(
+        token_ids=ids if length is None or ids is None else ids[:length],
+        text=_text(values.get("text_output")),
+        server_tokens=_one_int32(values.get("num_output_tokens")),
+        server_input_tokens=_one_int32(values.get("num_input_tokens")),
+    )
+
+
+def _int32s(raw: bytes | None) -> tuple[int, ...] | None:
+    return None if raw is None else struct.unpack(f"<{len(raw) // 4}i", raw)
+
+
+def _one_int32(raw: bytes | None) -> int | None:
+    values = _int32s(raw)
+    return values[0] if values else None
+
+
+def _text(raw: bytes | None) -> str | None:
+    if raw is None:
+        return None
+    if not raw:
+        return ""
+    (length,) = struct.unpack_from("<I", raw)
+    return raw[4 : 4 + length].decode("utf-8")
+
+
+def _add_int32(message: Any, name: str, shape: Sequence[int], values: Sequence[int]) -> None:
+    _add(message, name, "INT32", shape, struct.pack(f"<{len(values)}i", *values))
+
+
+def _add(message: Any, name: str, datatype: str, shape: Sequence[int], raw: bytes) -> None:
+    message.inputs.add(name=name, datatype=datatype, shape=shape)
+    message.raw_input_contents.append(raw)

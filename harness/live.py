@@ -1,0 +1,72 @@
+"""What a run looks like while it goes on."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from harness.records.record import Outcome, Record
+
+_RATE_WINDOW_S = 5.0
+_LATEST_TTFTS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One moment of a run; rates are over the last few seconds, TTFT (from the schedule) over the latest requests."""
+
+    elapsed_s: float
+    scheduled: int
+    sent: int
+    done: int
+    failed: int
+    requests_per_s: float
+    tokens_per_s: float
+    ttft_p50_ms: float | None
+    ttft_p99_ms: float | None
+
+    @property
+    def in_flight(self) -> int:
+        return max(0, self.sent - self.done - self.failed)
+
+
+class LiveStatistics:
+    """Adds up records as they come."""
+
+    def __init__(self, scheduled: int) -> None:
+        self._scheduled = scheduled
+        self._done = self._failed = self._tokens = 0
+        self._ttfts_ms: deque[float] = deque(maxlen=_LATEST_TTFTS)
+        self._history: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
+
+    def add(self, record: Record) -> None:
+        if record.outcome is not Outcome.DONE:
+            self._failed += 1
+            return
+        self._done += 1
+        self._tokens += record.output_tokens or 0
+        if record.token_times_ns:
+            self._ttfts_ms.append((record.token_times_ns[0] - record.scheduled_ns) / 1e6)
+
+    def snapshot(self, elapsed_s: float, sent: int) -> Snapshot:
+        self._history.append((elapsed_s, self._done, self._tokens))
+        while len(self._history) > 2 and elapsed_s - self._history[0][0] > _RATE_WINDOW_S:
+            self._history.popleft()
+        then_s, done, tokens = self._history[0]
+        span_s = max(elapsed_s - then_s, 1e-9)
+        ordered = sorted(self._ttfts_ms)
+        return Snapshot(
+            elapsed_s=elapsed_s,
+            scheduled=self._scheduled,
+            sent=sent,
+            done=self._done,
+            failed=self._failed,
+            requests_per_s=(self._done - done) / span_s,
+            tokens_per_s=(self._tokens - tokens) / span_s,
+            ttft_p50_ms=_nearest_rank(ordered, 50),
+            ttft_p99_ms=_nearest_rank(ordered, 99),
+        )
+
+
+def _nearest_rank(ordered: list[float], percent: int) -> float | None:
+    return ordered[-(-percent * len(ordered) // 100) - 1] if ordered else None

@@ -1,0 +1,67 @@
+"""The live line on stderr: one that is rewritten on a terminal, one every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from harness.live import Snapshot
+
+_TERMINAL_PERIOD_S = 0.25
+_LOG_PERIOD_S = 10.0
+
+
+class ProgressLine:
+    """Shows snapshots on ``output``; the last one stays."""
+
+    def __init__(self, output: TextIO = sys.stderr) -> None:
+        self._output = output
+        self._live: Live | None = None
+        if output.isatty():
+            self._live = Live(console=Console(file=output), auto_refresh=False)
+        self._shown_s = float("-inf")
+        self._latest: Snapshot | None = None
+
+    def __enter__(self) -> ProgressLine:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __call__(self, snapshot: Snapshot) -> None:
+        self._latest = snapshot
+        if snapshot.elapsed_s - self._shown_s >= (_LOG_PERIOD_S if self._live is None else _TERMINAL_PERIOD_S):
+            self._show(snapshot)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._latest is not None:
+            self._show(self._latest)
+        if self._live is not None:
+            self._live.stop()
+
+    def _show(self, snapshot: Snapshot) -> None:
+        self._shown_s = snapshot.elapsed_s
+        line = format_snapshot(snapshot)
+        if self._live is None:
+            print(line, file=self._output, flush=True)
+        else:
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+def format_snapshot(snapshot: Snapshot) -> str:
+    """The line for one snapshot."""
+    minutes, seconds = divmod(int(snapshot.elapsed_s), 60)
+    ttft = "–"
+    if snapshot.ttft_p50_ms is not None and snapshot.ttft_p99_ms is not None:
+        ttft = f"{snapshot.ttft_p50_ms:.1f}/{snapshot.ttft_p99_ms:.1f} ms"
+    return (
+        f"{minutes:02d}:{seconds:02d}  sent {snapshot.sent}/{snapshot.scheduled}  in flight {snapshot.in_flight}  "
+        f"done {snapshot.done}  failed {snapshot.failed}  {snapshot.requests_per_s:.1f} req/s  "
+        f"{snapshot.tokens_per_s:.0f} tok/s  TTFT p50/p99 {ttft}"
+    )

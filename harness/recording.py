@@ -1,0 +1,135 @@
+"""From raw exchanges to records: everything that the hot loop left undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from harness.clients.protocol import Client, MalformedResponseError, Response
+from harness.journal import Exchange
+from harness.records.record import Outcome, Record, TokenSource
+from workloads.request import Request
+from workloads.schedule import Schedule
+
+_TELLING_CHARACTERS = 20  # no model repeats so much of a prompt by chance
+
+CountTokens = Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """Makes records. ``count_tokens`` counts the tokens of a text where the server did not; None leaves them unknown."""
+
+    schedule: Schedule
+    client: Client
+    count_tokens: CountTokens | None = None
+
+    def record(self, exchange: Exchange, worker: int) -> Record:
+        """The record of one exchange that took place."""
+        request = self.schedule.requests[exchange.index]
+        started = replace(
+            self.unsent(exchange.index, Outcome.DONE, None), sent_ns=exchange.sent_ns, done_ns=exchange.done_ns, worker=worker
+        )
+        try:
+            responses = [self.client.decode(body) for body in exchange.bodies]
+        except MalformedResponseError as error:
+            return replace(started, outcome=Outcome.MALFORMED, error=str(error))
+        outcome, error = _outcome(exchange, responses)
+        # A row of zero tokens is an answer, too: a first token that ends the sequence.
+        answered = [(ns, r) for ns, r in zip(exchange.response_ns, responses, strict=True) if r.error is None]
+        return replace(self._with_tokens(started, request, answered), outcome=outcome, error=error)
+
+    def unsent(self, index: int, outcome: Outcome, error: str | None) -> Record:
+        """The record of a request of which nothing is known but its schedule."""
+        request = self.schedule.requests[index]
+        return Record(
+            index=index,
+            outcome=outcome,
+            scheduled_ns=self.schedule.offsets_ns[index],
+            requested_output_tokens=request.output_tokens,
+            input_tokens=request.input_tokens,
+            ignore_eos=request.ignore_eos,
+            error=error,
+            session=request.session,
+        )
+
+    def _with_tokens(self, record: Record, request: Request, answered: Sequence[tuple[int, Response]]) -> Record:
+        echoed = _echoed(request, answered, self.client.excludes_prompt)
+        skip = len(request.input_ids or ()) if echoed else 0
+        counts: list[int | None] = []
+        for _, response in answered:
+            count = _count(response)
+            if count is not None and response.server_tokens is None and skip:
+                count, skip = max(0, count - skip), 0
+            counts.append(count)
+        if None not in counts:
+            return replace(
+                record,
+                token_times_ns=tuple(ns for (ns, _), count in zip(answered, counts, strict=True) if count),
+                token_counts=tuple(count for count in counts if count),
+                output_tokens=sum(count for count in counts if count),
+                output_tokens_source=_source(answered),
+                input_tokens=_server_input_tokens(answered) or record.input_tokens,
+                prompt_echoed=echoed,
+            )
+        return self._with_text(record, request, answered, echoed)
+
+    def _with_text(
+        self, record: Record, request: Request, answered: Sequence[tuple[int, Response]], echoed: bool | None
+    ) -> Record:
+        """Where the server gives text alone: a response with text carries tokens, and only the whole can be counted."""
+        text = "".join(response.text or "" for _, response in answered)
+        if echoed and request.prompt is not None:
+            text = text.removeprefix(request.prompt)
+        counted = None if self.count_tokens is None else self.count_tokens(text)
+        return replace(
+            record,
+            token_times_ns=tuple(ns for ns, response in answered if response.text),
+            output_tokens=counted,
+            output_tokens_source=None if counted is None else TokenSource.TEXT,
+            prompt_echoed=echoed,
+        )
+
+
+def _outcome(exchange: Exchange, responses: Sequence[Response]) -> tuple[Outcome, str | None]:
+    for response in responses:
+        if response.error is not None:
+            return (Outcome.REFUSED if response.refused else Outcome.SERVER_ERROR), response.error
+    if exchange.failure is not None:
+        return exchange.failure, exchange.error
+    if not responses:
+        return Outcome.MALFORMED, "the server ended its answer without a response"
+    return Outcome.DONE, None
+
+
+def _count(response: Response) -> int | None:
+    if response.server_tokens is not None:
+        return response.server_tokens
+    return None if response.token_ids is None else len(response.token_ids)
+
+
+def _source(answered: Sequence[tuple[int, Response]]) -> TokenSource | None:
+    if not answered:
+        return None
+    return TokenSource.SERVER if answered[0][1].server_tokens is not None else TokenSource.IDS
+
+
+def _server_input_tokens(answered: Sequence[tuple[int, Response]]) -> int | None:
+    return next((r.server_input_tokens for _, r in answered if r.server_input_tokens is not None), None)
+
+
+def _echoed(request: Request, answered: Sequence[tuple[int, Response]], excluded: bool) -> bool | None:
+    """Whether the first response begins with the prompt; None where that cannot be told.
+
+    Where we asked the server to leave the prompt out (``excluded``), a beginning that equals the prompt is taken for
+    an echo only if it cannot well be the model's own words: more tokens than were asked for, or a long text.
+    """
+    if not answered:
+        return None
+    first = answered[0][1]
+    if first.token_ids is not None and request.input_ids:
+        begins = first.token_ids[: len(request.input_ids)] == request.input_ids
+        return begins and (not excluded or len(first.token_ids) > request.output_tokens)
+    if first.text is not None and request.prompt:
+        return first.text.startswith(request.prompt) and (not excluded or len(request.prompt) > _TELLING_CHARACTERS)
+    return None

@@ -1,0 +1,58 @@
+"""The record of one request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """How a request ended: done, or the kind of its failure."""
+
+    DONE = "done"
+    CONNECT = "connect"  # no connection to the server could be made
+    REFUSED = "refused"  # the server was full and said so
+    TIMEOUT = "timeout"  # no end within the request's time limit
+    SERVER_ERROR = "server_error"  # the server answered with an error
+    STREAM_CUT = "stream_cut"  # the connection broke before the answer was complete
+    MALFORMED = "malformed"  # the answer could not be understood
+    CANCELLED = "cancelled"  # we broke it off, because the run was stopped
+    NOT_SENT = "not_sent"  # the run ended before it was sent
+    LOST = "lost"  # its worker died; whether it was sent is unknown
+
+
+FAILURES = tuple(outcome for outcome in Outcome if outcome is not Outcome.DONE)
+
+
+class TokenSource(StrEnum):
+    """Where a count of output tokens comes from, the most trusted first."""
+
+    SERVER = "server"  # the server counted them
+    IDS = "ids"  # the length of the returned token ids
+    TEXT = "text"  # the returned text, tokenised again by us
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What happened to one request. Times are ns of one monotonic clock since the run's start; unknown is None.
+
+    ``token_times_ns`` are the arrivals of the responses that carried generated tokens, ``token_counts`` how many each
+    carried (None where only the whole text could be counted). ``output_tokens`` never counts an echoed prompt.
+    """
+
+    index: int
+    outcome: Outcome
+    scheduled_ns: int
+    requested_output_tokens: int
+    sent_ns: int | None = None
+    done_ns: int | None = None
+    token_times_ns: tuple[int, ...] = ()
+    token_counts: tuple[int, ...] | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    output_tokens_source: TokenSource | None = None
+    prompt_echoed: bool | None = None
+    ignore_eos: bool = False
+    error: str | None = None
+    worker: int | None = None
+    session: str | None = None

@@ -1,0 +1,88 @@
+"""The folder of one run, and ``run.json``, the manifest: everything that is needed to repeat the run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from harness.records.table import read_table
+
+MANIFEST_SCHEMA = 1
+
+
+class RunFolderError(Exception):
+    """A run folder cannot be read or written; the text names the file and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Where the files of one run lie."""
+
+    path: Path
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def requests(self) -> Path:
+        return self.path / "requests.parquet"
+
+    @property
+    def summary(self) -> Path:
+        return self.path / "summary.json"
+
+    @property
+    def csv(self) -> Path:
+        return self.path / "requests.csv"
+
+    @property
+    def html(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def perfetto(self) -> Path:
+        return self.path / "perfetto.json"
+
+    @property
+    def server_log(self) -> Path:
+        return self.path / "server.log"
+
+    def journal(self, worker: int) -> Path:
+        return self.path / f"journal-{worker}.bin"
+
+    def journals(self) -> list[Path]:
+        return sorted(self.path.glob("journal-*.bin"))
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Write ``run.json`` whole or not at all."""
+        temporary = self.manifest.with_suffix(".tmp")
+        temporary.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        os.replace(temporary, self.manifest)
+
+    def read_manifest(self) -> dict[str, Any]:
+        """Read ``run.json``. Raises RunFolderError when the folder is no run or the file is damaged."""
+        try:
+            manifest = json.loads(self.manifest.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise RunFolderError(f"{self.path} is not a run folder: it has no run.json") from error
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{self.manifest} cannot be read: {error}") from error
+        if not isinstance(manifest, dict) or manifest.get("schema") != MANIFEST_SCHEMA:
+            raise RunFolderError(f"{self.manifest} is not a manifest of schema {MANIFEST_SCHEMA}")
+        return manifest
+
+    def read_requests(self) -> pa.Table:
+        """Read ``requests.parquet``. Raises RunFolderError when it is absent or damaged."""
+        try:
+            return read_table(self.requests)
+        except FileNotFoundError as error:
+            raise RunFolderError(f"{self.path} holds no requests.parquet: the run did not come to its end") from error
+        except (OSError, pa.ArrowException) as error:
+            raise RunFolderError(f"{self.requests} cannot be read: {error}") from error

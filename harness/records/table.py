@@ -1,0 +1,46 @@
+"""``requests.parquet``: one row a record, in the order of the schedule. Writer and reader of one file format."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness.records.record import Record
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("index", pa.int64(), nullable=False),
+        pa.field("outcome", pa.string(), nullable=False),
+        pa.field("scheduled_ns", pa.int64(), nullable=False),
+        pa.field("requested_output_tokens", pa.int64(), nullable=False),
+        pa.field("sent_ns", pa.int64()),
+        pa.field("done_ns", pa.int64()),
+        pa.field("token_times_ns", pa.list_(pa.int64()), nullable=False),
+        pa.field("token_counts", pa.list_(pa.int64())),
+        pa.field("input_tokens", pa.int64()),
+        pa.field("output_tokens", pa.int64()),
+        pa.field("output_tokens_source", pa.string()),
+        pa.field("prompt_echoed", pa.bool_()),
+        pa.field("ignore_eos", pa.bool_(), nullable=False),
+        pa.field("error", pa.string()),
+        pa.field("worker", pa.int64()),
+        pa.field("session", pa.string()),
+    ]
+)
+
+
+def write_table(records: Sequence[Record], path: Path) -> None:
+    """Write ``records`` to ``path``; the file appears whole or not at all."""
+    columns = [pa.array([getattr(record, field.name) for record in records], field.type) for field in _SCHEMA]
+    temporary = path.with_suffix(".tmp")
+    pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), temporary, compression="zstd")
+    os.replace(temporary, path)
+
+
+def read_table(path: Path) -> pa.Table:
+    """Read what ``write_table`` wrote; columns are the fields of Record. Raises OSError or pyarrow.ArrowInvalid."""
+    return pq.read_table(path, schema=_SCHEMA)

@@ -1,0 +1,186 @@
+"""One run: starts the workers, gives them one start time, follows their journals, and accounts for every request."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.connection import wait as wait_for_any
+from multiprocessing.context import SpawnProcess
+from types import FrameType
+
+from harness.clients.protocol import Client
+from harness.clock import now_ns
+from harness.control import Control, Phase
+from harness.errors import RunError
+from harness.journal import JournalReader
+from harness.live import LiveStatistics, Snapshot
+from harness.recording import Recorder
+from harness.records.record import Outcome, Record
+from harness.records.run_folder import RunFolder
+from harness.worker import Ready, WorkerPlan, run_worker
+from workloads.request import Request
+from workloads.schedule import Schedule
+
+_START_DELAY_NS = 200_000_000  # enough for every worker to be asleep before the first arrival
+_FOLLOW_PERIOD_S = 0.1
+
+OnProgress = Callable[[Snapshot], None]
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What to run. ``timeout_s`` limits each request; warm-up requests are sent before the clock starts."""
+
+    schedule: Schedule
+    client: Client
+    recorder: Recorder
+    folder: RunFolder
+    workers: int
+    warm_up: tuple[Request, ...]
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What came of it: one record for each scheduled request, in the schedule's order."""
+
+    records: tuple[Record, ...]
+    started_at: datetime
+    duration_s: float
+    interrupted: bool
+    warm_up_failures: tuple[str, ...]
+
+
+def execute(plan: RunPlan, on_progress: OnProgress) -> RunResult:
+    """Carry out the run. The first SIGINT or SIGTERM stops sending and drains, the second breaks off what is in flight.
+
+    Raises RunError when a worker cannot start or every warm-up request fails.
+    """
+    context = multiprocessing.get_context("spawn")
+    control = Control(context, plan.workers)
+    with _stopping_on_signals(control):
+        processes, pipes = _start_workers(plan, context, control)
+        try:
+            failures = _await_ready(plan, processes, pipes, control)
+            start_ns = now_ns() + _START_DELAY_NS
+            started_at = datetime.now(UTC)
+            for pipe in pipes:
+                pipe.send(start_ns)
+            records = _follow(plan, processes, control, start_ns, on_progress)
+        finally:
+            _end_workers(processes)
+    return RunResult(
+        records=_account_for_all(plan, records, [process.exitcode for process in processes]),
+        started_at=started_at,
+        duration_s=(now_ns() - start_ns) / 1e9,
+        interrupted=control.phase is not Phase.RUN,
+        warm_up_failures=failures,
+    )
+
+
+@contextmanager
+def _stopping_on_signals(control: Control) -> Iterator[None]:
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        control.advance(Phase.DRAIN if control.phase is Phase.RUN else Phase.ABORT)
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _start_workers(
+    plan: RunPlan, context: multiprocessing.context.SpawnContext, control: Control
+) -> tuple[list[SpawnProcess], list[Pipe]]:
+    processes: list[SpawnProcess] = []
+    pipes: list[Pipe] = []
+    for worker in range(plan.workers):
+        ours, theirs = context.Pipe()
+        worker_plan = WorkerPlan(
+            worker=worker,
+            client=plan.client,
+            shard=[
+                (index, plan.schedule.offsets_ns[index], plan.schedule.requests[index])
+                for index in plan.schedule.shard(worker, plan.workers)
+            ],
+            warm_up=plan.warm_up[worker :: plan.workers],
+            timeout_s=plan.timeout_s,
+            journal=plan.folder.journal(worker),
+        )
+        process = context.Process(
+            target=run_worker, args=(worker_plan, theirs, control), name=f"bench-worker-{worker}", daemon=True
+        )
+        process.start()
+        theirs.close()
+        processes.append(process)
+        pipes.append(ours)
+    return processes, pipes
+
+
+def _await_ready(plan: RunPlan, processes: list[SpawnProcess], pipes: list[Pipe], control: Control) -> tuple[str, ...]:
+    failures: list[str] = []
+    waiting = dict(zip(pipes, processes, strict=True))
+    while waiting:
+        for pipe in wait_for_any(list(waiting), timeout=_FOLLOW_PERIOD_S):
+            assert isinstance(pipe, Pipe)
+            process = waiting.pop(pipe)
+            try:
+                ready: Ready = pipe.recv()
+            except EOFError:
+                process.join()
+                raise RunError(f"{process.name} ended with status {process.exitcode} before the run began") from None
+            if ready.problem is not None:
+                raise RunError(f"{process.name} cannot reach the server: {ready.problem}")
+            failures.extend(ready.warm_up_failures)
+        if control.phase is not Phase.RUN:
+            raise KeyboardInterrupt
+    if plan.warm_up and len(failures) == len(plan.warm_up):
+        raise RunError(f"every warm-up request failed; the first said: {failures[0]}")
+    return tuple(failures)
+
+
+def _follow(
+    plan: RunPlan, processes: list[SpawnProcess], control: Control, start_ns: int, on_progress: OnProgress
+) -> dict[int, Record]:
+    """Turn exchanges into records while they are written, until every worker has ended."""
+    readers = [JournalReader(plan.folder.journal(worker)) for worker in range(plan.workers)]
+    statistics = LiveStatistics(len(plan.schedule))
+    records: dict[int, Record] = {}
+    running = True
+    while running:
+        running = any(process.is_alive() for process in processes)
+        for worker, reader in enumerate(readers):
+            for exchange in reader.read_new():
+                record = plan.recorder.record(exchange, worker)
+                records[record.index] = record
+                statistics.add(record)
+        on_progress(statistics.snapshot(max(0.0, (now_ns() - start_ns) / 1e9), control.sent))
+        if running:
+            time.sleep(_FOLLOW_PERIOD_S)
+    return records
+
+
+def _account_for_all(plan: RunPlan, records: dict[int, Record], exit_codes: list[int | None]) -> tuple[Record, ...]:
+    def missing(index: int) -> Record:
+        exit_code = exit_codes[index % plan.workers]
+        if exit_code:
+            return plan.recorder.unsent(index, Outcome.LOST, f"its worker ended with status {exit_code}")
+        return plan.recorder.unsent(index, Outcome.NOT_SENT, "the run was stopped before its time")
+
+    return tuple(records.get(index) or missing(index) for index in range(len(plan.schedule)))
+
+
+def _end_workers(processes: list[SpawnProcess]) -> None:
+    for process in processes:
+        if process.is_alive():
+            process.terminate()
+    for process in processes:
+        process.join()

@@ -1,0 +1,137 @@
+"""The pictures of a report, as matplotlib figures."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from reports.requests import FloatArray, Requests
+from reports.run_report import RunReport
+
+_INK = "#222222"
+_BLUE = "#2a6fbb"
+_ORANGE = "#d9772b"
+_RED = "#c0392b"
+_GREY = "#8a8f98"
+_RASTERISE_ABOVE = 2_000  # dots beyond this are one bitmap inside the SVG
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture with the sentence that says how to read it."""
+
+    title: str
+    caption: str
+    svg: str
+
+
+def charts(report: RunReport) -> list[Chart]:
+    """All pictures for which the run has data."""
+    if not report.requests.done.any():
+        return []
+    drawn = [_latency_over_time(report), _distribution(report), _load_over_time(report)]
+    return [chart for chart in drawn if chart is not None]
+
+
+def _latency_over_time(report: RunReport) -> Chart:
+    requests = report.requests
+
+    def draw(axes: Axes) -> None:
+        arrival_s = requests.scheduled_ns / 1e9
+        rasterise = len(arrival_s) > _RASTERISE_ABOVE
+        for label, ends_ns, colour in _latency_series(report):
+            latency_ms = np.where(requests.done, (ends_ns - requests.scheduled_ns) / 1e6, np.nan)
+            axes.plot(arrival_s, latency_ms, ".", ms=4, alpha=0.6, color=colour, label=label, rasterized=rasterise)
+        failed = ~requests.done
+        if failed.any():
+            axes.plot(
+                arrival_s[failed], np.zeros(failed.sum()), "x", color=_RED, label="failed", clip_on=False, rasterized=rasterise
+            )
+        axes.set(xlabel="scheduled arrival (s)", ylabel="latency (ms)", ylim=(0, None))
+        axes.legend(loc="upper right")
+
+    return _chart(
+        "Latency over time", "Each dot is one request at its scheduled arrival; latency counts from the schedule.", draw
+    )
+
+
+def _distribution(report: RunReport) -> Chart:
+    requests = report.requests
+
+    def draw(axes: Axes) -> None:
+        for label, ends_ns, colour in _latency_series(report):
+            latency_ms = ((ends_ns - requests.scheduled_ns) / 1e6)[requests.done]
+            ordered = np.sort(latency_ms[~np.isnan(latency_ms)])
+            if ordered.size:
+                axes.step(ordered, np.arange(1, ordered.size + 1) / ordered.size, where="post", color=colour, label=label)
+        for percent in (50, 90, 99):
+            axes.axhline(percent / 100, color=_GREY, lw=0.6, ls=":")
+            axes.annotate(f"p{percent}", (1.005, percent / 100), xycoords=("axes fraction", "data"), va="center", color=_GREY)
+        axes.set(xlabel="latency from the schedule (ms)", ylabel="share of successful requests", ylim=(0, 1.01), xlim=(0, None))
+        axes.legend(loc="lower right")
+
+    return _chart("Latency distribution", "The share of requests at or below each latency (ECDF).", draw)
+
+
+def _load_over_time(report: RunReport) -> Chart | None:
+    requests = report.requests
+    sent = ~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns)
+    end_s = float(requests.done_ns[sent].max() / 1e9)
+    if end_s <= 0:
+        return None
+
+    def draw(axes: Axes) -> None:
+        times_s, in_flight = _in_flight(requests.sent_ns[sent] / 1e9, requests.done_ns[sent] / 1e9)
+        axes.step(times_s, in_flight, where="post", color=_BLUE, label="requests in flight")
+        axes.set(xlabel="time since the start (s)", ylabel="requests in flight", ylim=(0, None), xlim=(0, None))
+        axes.yaxis.label.set_color(_BLUE)
+        counts = _token_weights(requests)
+        if counts is not None:
+            width_s = max(end_s / 120, 0.1)
+            edges = np.arange(0, end_s + width_s, width_s)
+            rate, _ = np.histogram(requests.token_times_ns / 1e9, bins=edges, weights=counts)
+            right = axes.twinx()
+            right.step(edges[:-1], rate / width_s, where="post", color=_ORANGE)
+            right.set(ylabel="output tokens/s", ylim=(0, None))
+            right.yaxis.label.set_color(_ORANGE)
+            right.spines["top"].set_visible(False)
+
+    return _chart("Load over time", "Requests in flight, and output tokens per second as they arrived at the client.", draw)
+
+
+def _latency_series(report: RunReport) -> list[tuple[str, FloatArray, str]]:
+    series = [("E2E latency", report.requests.last_token_ns, _BLUE)]
+    if report.metrics.ttft_ms is not None:
+        series.append(("TTFT", report.requests.first_token_ns, _ORANGE))
+    return series
+
+
+def _in_flight(sent_s: FloatArray, done_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+    times = np.concatenate([sent_s, done_s])
+    steps = np.concatenate([np.ones_like(sent_s), -np.ones_like(done_s)])
+    order = np.argsort(times, kind="stable")
+    return times[order], np.cumsum(steps[order])
+
+
+def _token_weights(requests: Requests) -> FloatArray | None:
+    """Tokens of each token response; where only whole answers could be counted there is no such curve."""
+    return None if not requests.token_counts.size or np.isnan(requests.token_counts).any() else requests.token_counts
+
+
+def _chart(title: str, caption: str, draw: Callable[[Axes], None]) -> Chart:
+    figure = Figure(figsize=(8.2, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(colors=_INK)
+    axes.grid(axis="y", lw=0.4, color="#dddddd")
+    axes.set_axisbelow(True)
+    draw(axes)
+    out = io.StringIO()
+    figure.savefig(out, format="svg", dpi=150, metadata={"Date": None})
+    svg = out.getvalue()
+    return Chart(title, caption, svg[svg.index("<svg") :])

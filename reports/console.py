@@ -1,0 +1,64 @@
+"""The report on a terminal: upstream's table row for row, then ours, then the findings."""
+
+from __future__ import annotations
+
+from tabulate import tabulate
+
+from reports.metrics import Metrics, UpstreamTable
+from reports.prose import describe, describe_run, verdict
+from reports.rows import latency_rows, rate_rows, upstream_rows
+from reports.run_report import RunReport
+from reports.statistics import Distribution
+
+_UNKNOWN = "–"
+
+
+def render(report: RunReport) -> str:
+    """The whole text, without a trailing newline."""
+    metrics = report.metrics
+    parts = [
+        describe_run(report),
+        _upstream(metrics.upstream),
+        _latencies(metrics),
+        _rates(metrics),
+        _failures(metrics),
+        verdict(report),
+        *(f"{f.severity.value:>8}  {describe(f)}\n          {f.advice}" for f in report.findings),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _upstream(table: UpstreamTable) -> str:
+    rows = [(name, _number(value)) for name, value in upstream_rows(table)]
+    return tabulate(rows, headers=("Stat (upstream's: latency from the send)", "Value"), colalign=("left", "right"), disable_numparse=True)
+
+
+def _latencies(metrics: Metrics) -> str:
+    headers = ("ms", "mean", "p50", "p90", "p95", "p99", "max", "n", "p99 95 % interval")
+    rows = [_row(name, distribution) for name, distribution in latency_rows(metrics)]
+    return tabulate(rows, headers=headers, colalign=("left", *["right"] * 8), disable_numparse=True)
+
+
+def _row(name: str, d: Distribution | None) -> tuple[str, ...]:
+    if d is None:
+        return (name, *[_UNKNOWN] * 8)
+    interval = "n too small" if d.p99_interval is None else f"{d.p99_interval[0]:.2f} – {d.p99_interval[1]:.2f}"
+    return (name, *(f"{value:.2f}" for value in (d.mean, d.p50, d.p90, d.p95, d.p99, d.max)), f"{d.n:,}", interval)
+
+
+def _rates(metrics: Metrics) -> str:
+    rows = [(name, _number(value)) for name, value in rate_rows(metrics)]
+    return tabulate(rows, tablefmt="plain", colalign=("left", "right"), disable_numparse=True)
+
+
+def _failures(metrics: Metrics) -> str:
+    if not metrics.failed:
+        return f"Failed: 0 of {metrics.scheduled:,} requests."
+    kinds = ", ".join(f"{kind} {n:,}" for kind, n in metrics.failed_by_kind.items())
+    return f"Failed: {metrics.failed:,} of {metrics.scheduled:,} requests ({kinds}). Latencies are of the successes."
+
+
+def _number(value: float | int | None) -> str:
+    if value is None:
+        return _UNKNOWN
+    return f"{value:d}" if isinstance(value, int) else f"{value:.2f}"

@@ -1,0 +1,102 @@
+"""A run's records as columns, ready for arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from harness.records.record import Outcome
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Columns of ``requests.parquet``, shape [n] each, n requests; unknown numbers are NaN. Times are ns as float64.
+
+    float64 holds whole ns exactly up to 104 days. The token responses of request i are
+    ``token_times_ns[token_starts[i]:token_starts[i + 1]]``; ``token_counts`` goes along, NaN where unknown.
+    """
+
+    outcome: NDArray[np.str_]
+    scheduled_ns: FloatArray
+    sent_ns: FloatArray
+    done_ns: FloatArray
+    input_tokens: FloatArray
+    output_tokens: FloatArray
+    requested_output_tokens: FloatArray
+    ignore_eos: NDArray[np.bool_]
+    prompt_echoed: NDArray[np.bool_]
+    token_times_ns: FloatArray
+    token_counts: FloatArray
+    token_starts: NDArray[np.int64]
+    errors: tuple[str | None, ...]
+    output_tokens_sources: tuple[str, ...]
+
+    @property
+    def done(self) -> NDArray[np.bool_]:
+        """Which requests succeeded."""
+        return self.outcome == Outcome.DONE.value
+
+    @property
+    def has_tokens(self) -> NDArray[np.bool_]:
+        """Which requests got at least one response with generated tokens."""
+        return np.diff(self.token_starts) > 0
+
+    @property
+    def first_token_ns(self) -> FloatArray:
+        return self._at_token(self.token_starts[:-1])
+
+    @property
+    def last_token_ns(self) -> FloatArray:
+        return self._at_token(self.token_starts[1:] - 1)
+
+    def _at_token(self, positions: NDArray[np.int64]) -> FloatArray:
+        times = np.full(len(self.outcome), np.nan)
+        times[self.has_tokens] = self.token_times_ns[positions[self.has_tokens]]
+        return times
+
+
+def from_table(table: pa.Table) -> Requests:
+    """Columns of the table that ``harness.records.read_table`` gives."""
+    times = table["token_times_ns"].combine_chunks()
+    starts = np.concatenate([[0], np.cumsum(_lengths(times))]).astype(np.int64)
+    return Requests(
+        outcome=np.asarray(table["outcome"].to_pylist(), dtype=np.str_),
+        scheduled_ns=_floats(table["scheduled_ns"]),
+        sent_ns=_floats(table["sent_ns"]),
+        done_ns=_floats(table["done_ns"]),
+        input_tokens=_floats(table["input_tokens"]),
+        output_tokens=_floats(table["output_tokens"]),
+        requested_output_tokens=_floats(table["requested_output_tokens"]),
+        ignore_eos=_booleans(table["ignore_eos"]),
+        prompt_echoed=_booleans(table["prompt_echoed"]),
+        token_times_ns=_floats(times.flatten()),
+        token_counts=_counts(table["token_counts"].combine_chunks(), starts),
+        token_starts=starts,
+        errors=tuple(table["error"].to_pylist()),
+        output_tokens_sources=tuple(sorted(filter(None, table["output_tokens_source"].unique().to_pylist()))),
+    )
+
+
+def _lengths(lists: pa.ListArray) -> NDArray[np.int64]:
+    return np.nan_to_num(_floats(lists.value_lengths())).astype(np.int64)
+
+
+def _counts(lists: pa.ListArray, starts: NDArray[np.int64]) -> FloatArray:
+    known = np.repeat(_lengths(lists) > 0, np.diff(starts))
+    counts = np.full(int(starts[-1]), np.nan)
+    counts[known] = _floats(lists.flatten())
+    return counts
+
+
+def _floats(column: pa.Array | pa.ChunkedArray) -> FloatArray:
+    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False) if isinstance(column, pa.Array)
+                      else column.cast(pa.float64()).to_numpy(), dtype=np.float64)  # fmt: skip
+
+
+def _booleans(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    return np.asarray(column.fill_null(False).to_numpy(), dtype=np.bool_)

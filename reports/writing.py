@@ -1,0 +1,15 @@
+"""Writing a run's report in every format that lies in its folder: what ``bench report`` does, and every measuring verb at its end."""
+
+from __future__ import annotations
+
+from reports.csv_file import write_csv
+from reports.html import write_html
+from reports.run_report import RunReport
+from reports.summary_json import write_summary
+
+
+def write_reports(report: RunReport) -> None:
+    """Write ``summary.json``, ``requests.csv`` and ``report.html`` into the run's folder. Raises OSError."""
+    write_summary(report, report.folder.summary)
+    write_csv(report, report.folder.csv)
+    write_html(report, report.folder.html)
