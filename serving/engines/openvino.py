@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -30,8 +29,7 @@ class OpenVinoEngine:
         with theirs:
             self._process = subprocess.Popen(
                 [
-                    # Triton's stub embeds Python: there sys.executable is not the interpreter
-                    shutil.which("python3") or sys.executable,
+                    f"{sys.prefix}/bin/python3",  # Triton's stub embeds Python: there sys.executable is the stub
                     "-m",
                     "serving.engines.openvino_worker",
                     str(theirs.fileno()),

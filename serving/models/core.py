@@ -90,7 +90,7 @@ class TritonPythonModel:
 
     def _cancel_abandoned(self) -> None:
         for reply in list(self._replies.values()):
-            if reply.sender.is_cancelled():
+            if reply.is_abandoned():
                 self._engine.cancel(reply.engine_id)
 
     def _send_replies(self) -> None:
@@ -111,7 +111,9 @@ class Reply:
     ) -> None:
         self.engine_id = engine_id
         self.client_id = client_id
-        self.sender = sender
+        self._sender = sender
+        self._sending = threading.Lock()
+        self._finished = False
         self._request = request
         self._outbox = outbox
         self._lock = threading.Lock()
@@ -136,14 +138,21 @@ class Reply:
         with self._lock:
             tokens, self._gathered = self._gathered, []
             end, self._queued = self._end, False
-        if end is not None and end.error is not None:
-            self.sender.send(error_response(end.error, invalid=False), flags=_FINAL)
-        elif end is not None and end.finish is FinishReason.CANCELLED and self._request.streaming and not tokens:
-            self.sender.send(flags=_FINAL)
-        else:
-            response = self._response(tokens, is_last=end is not None)
-            self.sender.send(response, flags=_FINAL if end is not None else 0)
-        return end is not None
+        with self._sending:
+            if end is not None and end.error is not None:
+                self._sender.send(error_response(end.error, invalid=False), flags=_FINAL)
+            elif end is not None and end.finish is FinishReason.CANCELLED and self._request.streaming and not tokens:
+                self._sender.send(flags=_FINAL)
+            else:
+                response = self._response(tokens, is_last=end is not None)
+                self._sender.send(response, flags=_FINAL if end is not None else 0)
+            self._finished = end is not None
+        return self._finished
+
+    def is_abandoned(self) -> bool:
+        """Whether the client gave the request up. Never asked after the last response: Triton 24.10 then reads freed memory."""
+        with self._sending:
+            return not self._finished and bool(self._sender.is_cancelled())
 
     def _response(self, tokens: list[int], is_last: bool) -> Any:
         request = self._request
