@@ -26,6 +26,7 @@ from serving.models.core_metrics import CoreMetrics
 from serving.models.core_request import CoreRequest, parse_request
 from serving.models.parameters import Parameters, error_response
 
+_CANCELLATION_CHECKS = 8  # a period; with 128 requests in flight and 100 ms each is asked about every 1.6 s
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
@@ -43,6 +44,7 @@ class TritonPythonModel:
         self._replies: dict[int, Reply] = {}
         self._outbox: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
         self._closing = threading.Event()
+        self._asked = 0
         metrics = CoreMetrics(args["model_name"], args["model_version"])
         cancel_s = parameters.integer("cancellation_check_period_ms", 100) / 1e3
         stats_s = parameters.integer("stats_check_period_ms", 100) / 1e3
@@ -89,7 +91,10 @@ class TritonPythonModel:
                 self._engine.cancel(reply.engine_id)
 
     def _cancel_abandoned(self) -> None:
-        for reply in list(self._replies.values()):
+        """Ask about a few requests, in turn: each question is a round trip to the server, which must not crowd out tokens."""
+        waiting = list(self._replies.values())
+        self._asked = (self._asked + _CANCELLATION_CHECKS) % max(1, len(waiting))
+        for reply in itertools.islice(itertools.chain(waiting[self._asked :], waiting[: self._asked]), _CANCELLATION_CHECKS):
             if reply.is_abandoned():
                 self._engine.cancel(reply.engine_id)
 
