@@ -37,9 +37,7 @@ class ProgressLine:
         if snapshot.elapsed_s - self._shown_s >= (_LOG_PERIOD_S if self._live is None else _TERMINAL_PERIOD_S):
             self._show(snapshot)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         if self._latest is not None:
             self._show(self._latest)
         if self._live is not None:

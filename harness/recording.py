@@ -34,10 +34,10 @@ class Recorder:
             responses = [self.client.decode(body) for body in exchange.bodies]
         except MalformedResponseError as error:
             return replace(started, outcome=Outcome.MALFORMED, error=str(error))
-        outcome, error = _outcome(exchange, responses)
+        outcome, problem = _outcome(exchange, responses)
         # A row of zero tokens is an answer, too: a first token that ends the sequence.
         answered = [(ns, r) for ns, r in zip(exchange.response_ns, responses, strict=True) if r.error is None]
-        return replace(self._with_tokens(started, request, answered), outcome=outcome, error=error)
+        return replace(self._with_tokens(started, request, answered), outcome=outcome, error=problem)
 
     def unsent(self, index: int, outcome: Outcome, error: str | None) -> Record:
         """The record of a request of which nothing is known but its schedule."""

@@ -121,17 +121,17 @@ class _Shard:
             bodies.append(body)
 
         failure: Outcome | None = None
-        error: str | None = None
+        problem: str | None = None
         self._control.count_sent(self._plan.worker)
         sent_ns = now_ns() - self._start_ns
         try:
             await self._connection.exchange(payload, on_response, self._plan.timeout_s)
         except ExchangeFailedError as broken:
-            failure, error = broken.outcome, str(broken)
+            failure, problem = broken.outcome, str(broken)
         except asyncio.CancelledError:
-            failure, error = Outcome.CANCELLED, "the run was stopped"
+            failure, problem = Outcome.CANCELLED, "the run was stopped"
         done_ns = now_ns() - self._start_ns
-        self._journal.append(Exchange(index, sent_ns, done_ns, response_ns, bodies, failure, error))
+        self._journal.append(Exchange(index, sent_ns, done_ns, response_ns, bodies, failure, problem))
 
     async def _watch_phase(self) -> None:
         while self._control.phase is not Phase.ABORT:

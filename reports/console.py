@@ -30,7 +30,9 @@ def render(report: RunReport) -> str:
 
 def _upstream(table: UpstreamTable) -> str:
     rows = [(name, _number(value)) for name, value in upstream_rows(table)]
-    return tabulate(rows, headers=("Stat (upstream's: latency from the send)", "Value"), colalign=("left", "right"), disable_numparse=True)
+    return tabulate(
+        rows, headers=("Stat (upstream's: latency from the send)", "Value"), colalign=("left", "right"), disable_numparse=True
+    )
 
 
 def _latencies(metrics: Metrics) -> str:

@@ -108,7 +108,8 @@ def time_per_output_token_ms(requests: Requests) -> FloatArray:
     """(last token − first token) / (output tokens − 1) of each successful request with at least 2 tokens."""
     span_ms = (requests.last_token_ns - requests.first_token_ns) / _NS_PER_MS
     usable = requests.done & (requests.output_tokens >= 2) & requests.has_tokens
-    return span_ms[usable] / (requests.output_tokens[usable] - 1)
+    values: FloatArray = span_ms[usable] / (requests.output_tokens[usable] - 1)
+    return values
 
 
 def inter_chunk_latencies_ms(requests: Requests) -> FloatArray:

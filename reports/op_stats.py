@@ -64,7 +64,7 @@ def read_reference(path: Path, key: str | None) -> dict[str, float]:
         raise CheckPerfError("--check_perf_json needs --check_perf_key, the entry of the file to check against")
     if not isinstance(document, dict) or not isinstance(document.get(key), dict):
         raise CheckPerfError(f"--check_perf_key {key}: {path} has no such entry")
-    reference = document[key]
+    reference: dict[str, float] = document[key]
     known = _HIGHER_IS_BETTER | _LOWER_IS_BETTER | set(_CSV_NAMES.values()) | set(_CSV_NAMES) | {"Total requests"}
     for metric, value in reference.items():
         if metric not in known:

@@ -39,7 +39,8 @@ class Requests:
     @property
     def done(self) -> NDArray[np.bool_]:
         """Which requests succeeded."""
-        return self.outcome == Outcome.DONE.value
+        done: NDArray[np.bool_] = self.outcome == Outcome.DONE.value
+        return done
 
     @property
     def has_tokens(self) -> NDArray[np.bool_]:

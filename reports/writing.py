@@ -1,4 +1,4 @@
-"""Writing a run's report in every format that lies in its folder: what ``bench report`` does, and every measuring verb at its end."""
+"""Writing the files of a report into the run's folder: ``bench report``, and the end of every measurement."""
 
 from __future__ import annotations
 

@@ -35,15 +35,11 @@ def load_tokenizer(tokenizer_dir: Path) -> Any:
 
 def decode(tokenizer: Any, token_ids: Sequence[int], skip_special_tokens: bool) -> str:
     """The text of a whole sequence."""
-    text: str = tokenizer.decode(
-        list(token_ids), skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False
-    )
+    text: str = tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False)
     return text
 
 
-def decode_piece(
-    tokenizer: Any, before: Sequence[int], new: Sequence[int], is_last: bool, skip_special_tokens: bool
-) -> str:
+def decode_piece(tokenizer: Any, before: Sequence[int], new: Sequence[int], is_last: bool, skip_special_tokens: bool) -> str:
     """The text that ``new`` adds after ``before`` (the last few tokens already streamed, at most CONTEXT_TOKENS).
 
     The pieces of a sequence joined are ``decode`` of the whole.

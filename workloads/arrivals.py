@@ -44,7 +44,8 @@ class Constant:
     rate_per_s: float
 
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
-        return np.round(np.arange(count) * (1e9 / self.rate_per_s)).astype(np.int64)
+        offsets: NDArray[np.int64] = np.round(np.arange(count) * (1e9 / self.rate_per_s)).astype(np.int64)
+        return offsets
 
     def __str__(self) -> str:
         return f"constant arrivals at {self.rate_per_s:g} requests/s"

@@ -6,6 +6,7 @@ Known variants are accepted: ``conversation`` for ``conversations``, and turns a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def read_rows(rows: Sequence[Any], path: Path) -> Iterator[PromptRow]:
     """
     for number, row in enumerate(rows, start=1):
         turns = [_turn(turn, path, f"row {number}, turn {k}") for k, turn in enumerate(_turns(row, path, number), start=1)]
-        for (speaker, text), (next_speaker, next_text) in zip(turns, turns[1:], strict=False):
+        for (speaker, text), (next_speaker, next_text) in pairwise(turns):
             if speaker in _HUMAN and next_speaker in _ASSISTANT:
                 if text and next_text:
                     yield PromptRow(text, next_text, number)

@@ -23,7 +23,8 @@ class NormalLengths:
     def draw(self, count: int, seed: int, stream: Stream) -> NDArray[np.int64]:
         """``count`` lengths, shape [count], each at least 1."""
         lengths = generator(seed, stream).normal(self.mean, self.stdev, count) if self.stdev else np.full(count, self.mean)
-        return np.maximum(1, np.ceil(lengths)).astype(np.int64)
+        whole: NDArray[np.int64] = np.maximum(1, np.ceil(lengths)).astype(np.int64)
+        return whole
 
     def check(self, name: str) -> None:
         """Raise WorkloadError naming ``--<name>_mean`` or ``--<name>_stdev`` where they make no sense."""

@@ -61,9 +61,7 @@ def shipped_dataset() -> Path:
     return in_wheel if in_wheel.is_file() else package.parent / "datasets" / _SHIPPED_NAME
 
 
-def _workload(
-    options: MeasureOptions, own: dict[str, Any], path: Path, rows: list[PromptRow], target: Target
-) -> Workload:
+def _workload(options: MeasureOptions, own: dict[str, Any], path: Path, rows: list[PromptRow], target: Target) -> Workload:
     from harness.cli.measuring import Workload
     from workloads.dataset import dataset_requests
 

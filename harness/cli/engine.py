@@ -22,9 +22,7 @@ def command() -> None:
 @cloup.option("--engine", type=click.Choice(["openvino"]), default="openvino", help="Which engine to build for.")
 @cloup.option("--model_dir", type=_FOLDER, required=True, help="Hugging Face checkpoint with its tokenizer.")
 @cloup.option("--output_dir", type=_FOLDER, required=True, help="New or empty folder for the engine.")
-@cloup.option(
-    "--weight_format", type=click.Choice(["fp32", "fp16", "int8"]), default="fp16", help="How weights are stored."
-)
+@cloup.option("--weight_format", type=click.Choice(["fp32", "fp16", "int8"]), default="fp16", help="How weights are stored.")
 def build(engine: str, model_dir: Path, output_dir: Path, weight_format: str) -> None:
     """Build an engine folder: the network for the engine, and the tokenizer. Needs the extra [export]."""
     from serving.engines.building import build_openvino_engine

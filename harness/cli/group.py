@@ -7,6 +7,7 @@ from typing import Any
 import click
 import cloup
 
+
 def underscored(token: str) -> str:
     """Options, verbs and choices are spelled with underscores; hyphens are accepted."""
     return token.replace("-", "_")
@@ -59,7 +60,6 @@ def _are_options_of(command: click.Command, ctx: click.Context, tokens: list[str
                 return False
             rest.pop(0)
     return True
-
 
 
 def _version_option() -> click.Option:

@@ -93,7 +93,9 @@ def _plan(options: MeasureOptions, target: Target, schedule: Schedule, folder: R
         pad_id=None if tokenizer is None else tokenizer.pad_token_id,
     )
     if target.model.takes_token_ids and any(request.input_ids is None for request in schedule.requests):
-        raise WorkloadError(f"--tokenizer_dir: the model {target.model.name} takes token ids, so prompts must be tokenised here")
+        raise WorkloadError(
+            f"--tokenizer_dir: the model {target.model.name} takes token ids, so prompts must be tokenised here"
+        )
 
     def count_tokens(text: str) -> int:
         assert tokenizer is not None

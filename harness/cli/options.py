@@ -62,15 +62,13 @@ _target = cloup.option_group(
     cloup.option(
         "--tokenizer_dir",
         type=_FOLDER,
-        help="Hugging Face tokenizer folder. Default: the deployed engine's, or the one the server names if it is on this machine.",
+        help="Hugging Face tokenizer folder. Default: the engine's, or the one that the server names if it is here.",
     ),
 )
 _embedded = cloup.option_group(
     "The embedded pipeline (without --url)",
     cloup.option("--engine_dir", type=_FOLDER, help="Engine folder made by 'bench engine build'. Default: the demo engine."),
-    cloup.option(
-        "--decoupled_mode/--no_decoupled_mode", default=True, help="Deploy decoupled models, which can stream."
-    ),
+    cloup.option("--decoupled_mode/--no_decoupled_mode", default=True, help="Deploy decoupled models, which can stream."),
 )
 _traffic = cloup.option_group(
     "Traffic",

@@ -61,7 +61,9 @@ def _inspect(
 ) -> Target:
     model = inspect_model(address, options.model)
     if not model.inputs & {"input_ids", "text_input"}:
-        raise TargetError(f"--model {model.name}: takes neither input_ids nor text_input, so it is no model that bench can drive")
+        raise TargetError(
+            f"--model {model.name}: takes neither input_ids nor text_input, so it is no model that bench can drive"
+        )
     streaming = model.decoupled if options.streaming is None else options.streaming
     if streaming and not model.decoupled:
         raise TargetError(f"--streaming: the model {model.name} is not decoupled, so it cannot stream")
@@ -82,7 +84,7 @@ def _address(url: str) -> str:
     if "://" in address or not address:
         raise click.BadParameter(f"{url!r} is no gRPC address; give host:port", param_hint="--url")
     host, _, port = address.rpartition(":")
-    if not host or host.endswith("]") and not port:
+    if not host or (host.endswith("]") and not port):
         return f"{address}:{DEFAULT_GRPC_PORT}"
     if not port.isdigit() or not 0 < int(port) < 65536:
         raise click.BadParameter(f"{url!r} has no valid port; give host:port", param_hint="--url")

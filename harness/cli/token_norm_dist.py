@@ -19,7 +19,7 @@ DEFAULT_NUM_REQUESTS = 1000
 @cloup.command(
     name="token_norm_dist",
     short_help="Measure with random tokens, lengths normally distributed.",
-    epilog="Example: bench token_norm_dist --request_rate 10 --input_mean 128 --input_stdev 5 --output_mean 20 --output_stdev 2",
+    epilog="Example: bench token_norm_dist --request_rate 10 --input_mean 128 --input_stdev 5 --output_mean 20 --output_stdev 0",
 )
 @cloup.option_group(
     "Lengths in tokens",
@@ -89,5 +89,7 @@ def _token_ids(vocab_size: int | None, target: Target) -> range | list[int]:
 
 def _decoder(target: Target) -> Any:
     if target.tokenizer is None:
-        raise click.UsageError(f"the model {target.model.name} takes text: give --tokenizer_dir to turn random tokens into text")
+        raise click.UsageError(
+            f"the model {target.model.name} takes text: give --tokenizer_dir to turn random tokens into text"
+        )
     return lambda ids: target.tokenizer.decode(ids, clean_up_tokenization_spaces=False)

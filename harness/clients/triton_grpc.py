@@ -91,7 +91,7 @@ def _inspection_problem(address: str, name: str, error: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TritonGrpcClient:
-    """A Client for one model of a Triton server. ``end_id``/``pad_id`` are sent where the model takes them and they are known."""
+    """A Client for one model of a Triton server. ``end_id`` and ``pad_id`` are sent where known and taken."""
 
     address: str
     model: TritonModel

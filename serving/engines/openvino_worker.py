@@ -13,15 +13,15 @@ import sys
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
 import openvino as ov
 import openvino_genai as genai
 
-from serving.engines.openvino_messages import Cancel, Failed, Ready, Step, Submit, decode_to_engine, encode
 from serving.engines.openvino_folder import read_limits
+from serving.engines.openvino_messages import Cancel, Failed, Ready, Step, Submit, decode_to_engine, encode
 from serving.engines.protocol import EngineLimits, EngineOptions, EngineStats, FinishReason, Increment, Sampling
 from serving.errors import EngineError
 
@@ -52,7 +52,7 @@ class _Worker:
         self._stats = EngineStats(0, 0, options.max_num_sequences, 0, 0, 0, 0.0, kv_blocks, _TOKENS_PER_BLOCK)
         pipe.send_bytes(encode(Ready(limits)))
 
-    def run(self) -> None:
+    def run(self) -> NoReturn:
         """Serve until the pipe closes."""
         while True:
             while self._pipe.poll(0 if self._running else None):

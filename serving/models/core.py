@@ -186,9 +186,7 @@ def _int32(name: str, values: Sequence[int], shape: tuple[int, ...]) -> Any:
 def _engine_options(parameters: Parameters) -> EngineOptions:
     default = EngineOptions()
     return EngineOptions(
-        max_tokens_in_paged_kv_cache=parameters.integer(
-            "max_tokens_in_paged_kv_cache", default.max_tokens_in_paged_kv_cache
-        ),
+        max_tokens_in_paged_kv_cache=parameters.integer("max_tokens_in_paged_kv_cache", default.max_tokens_in_paged_kv_cache),
         max_num_sequences=parameters.integer("max_num_sequences", default.max_num_sequences),
         max_num_tokens=parameters.integer("max_num_tokens", default.max_num_tokens),
         enable_kv_cache_reuse=parameters.boolean("enable_kv_cache_reuse", default.enable_kv_cache_reuse),

@@ -38,9 +38,7 @@ class TritonPythonModel:
         except RequestError as error:
             return error_response(str(error))
         wanted = set(request.requested_output_names())
-        return pb_utils.InferenceResponse(
-            [pb_utils.Tensor(name, value) for name, value in outputs.items() if name in wanted]
-        )
+        return pb_utils.InferenceResponse([pb_utils.Tensor(name, value) for name, value in outputs.items() if name in wanted])
 
     def _preprocess(self, request: Any) -> dict[str, NDArray[Any]]:
         for name in _TEXT_ONLY:

@@ -1,0 +1,30 @@
+# setup, bench, test, lint: everything a checkout needs. `make bench ARGS="dataset --request_rate 20"` passes options on.
+PYTHON ?= python3
+ARGS ?= dataset --request_rate 10 --num_requests 200
+STAMP := .venv/.installed
+
+.PHONY: setup bench test test-all lint
+
+setup: $(STAMP)
+
+# Runs again only when the lock or the project's metadata change, so that a set-up checkout works offline.
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $(STAMP)
+
+bench: setup
+	.venv/bin/bench $(ARGS)
+
+test: setup
+	.venv/bin/python -m pytest -m "not slow"
+
+test-all: setup
+	.venv/bin/python -m pytest
+
+lint: setup
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports

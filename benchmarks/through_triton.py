@@ -1,0 +1,145 @@
+"""What Triton and a client cost: tokens/s through the deployed core model against the same engine driven directly.
+
+    python benchmarks/through_triton.py [--requests 400] [--in_flight 128] [--rounds 3]
+
+Every way of serving gets the same requests (128 tokens in, 32 out by default), a fixed number in flight. The ways take
+turns, round by round, so that a machine whose speed drifts does not favour one; the ratio of the medians is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import uvloop
+
+from harness.clients.triton_grpc import TritonGrpcClient, inspect_model
+from serving.embedded import DEMO_ENGINE_DIR, deploy
+from serving.engines import open_engine
+from serving.engines.protocol import EngineOptions, Increment, Sampling
+from serving.repository import RepositorySpec
+from serving.server import choose_addresses
+from workloads.request import Request
+
+OPTIONS = EngineOptions(enable_kv_cache_reuse=False)  # the same prompts come again each round
+Way = Callable[[list[Request], int], int]
+
+
+def requests_of(count: int, input_tokens: int, output_tokens: int) -> list[Request]:
+    random = np.random.default_rng(0)
+    return [
+        Request(output_tokens, input_ids=tuple(random.integers(3, 3072, input_tokens).tolist()), ignore_eos=True)
+        for _ in range(count)
+    ]
+
+
+@contextmanager
+def direct(streaming: bool) -> Iterator[Way]:
+    """The engine in this process's hands, no Triton and no client."""
+    engine = open_engine("openvino", DEMO_ENGINE_DIR, OPTIONS)
+
+    def run(requests: list[Request], in_flight: int) -> int:
+        room = threading.Semaphore(in_flight)
+        tokens = 0
+        ended = threading.Semaphore(0)
+
+        def deliver(increment: Increment) -> None:
+            nonlocal tokens
+            tokens += len(increment.token_ids)
+            if increment.is_last:
+                room.release()
+                ended.release()
+
+        for number, request in enumerate(requests):
+            room.acquire()
+            assert request.input_ids is not None
+            engine.submit(number, request.input_ids, Sampling(request.output_tokens), deliver, streaming=streaming)
+        for _ in requests:
+            ended.acquire()
+        return tokens
+
+    try:
+        yield run
+    finally:
+        engine.close()
+
+
+@contextmanager
+def through_triton(decoupled: bool, streaming: bool) -> Iterator[Way]:
+    """The core model on Triton, driven by the client that ``bench`` measures with."""
+    spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, decoupled_mode=decoupled, engine_options=OPTIONS)
+    with tempfile.TemporaryDirectory() as folder, deploy(spec, choose_addresses(), Path(folder) / "log") as server:
+        model = inspect_model(server.addresses.grpc, "tensorrt_llm")
+        client = TritonGrpcClient(server.addresses.grpc, model, streaming)
+        yield lambda requests, in_flight: uvloop.run(_drive(client, requests, in_flight))
+
+
+async def _drive(client: TritonGrpcClient, requests: list[Request], in_flight: int) -> int:
+    connection = await client.connect(10.0)
+    room = asyncio.Semaphore(in_flight)
+    bodies: list[bytes] = []
+
+    async def one(payload: bytes) -> None:
+        async with room:
+            await connection.exchange(payload, bodies.append, 120.0)
+
+    await asyncio.gather(*[one(client.encode(number, request)) for number, request in enumerate(requests)])
+    await connection.close()
+    return sum(len(client.decode(body).token_ids or ()) for body in bodies)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=int, default=400)
+    parser.add_argument("--in_flight", type=int, default=128)
+    parser.add_argument("--input_tokens", type=int, default=128)
+    parser.add_argument("--output_tokens", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    requests = requests_of(arguments.requests, arguments.input_tokens, arguments.output_tokens)
+    ways = {
+        "engine alone": direct(streaming=False),
+        "engine alone, streamed": direct(streaming=True),
+        "Triton, not decoupled": through_triton(decoupled=False, streaming=False),
+        "Triton, decoupled, unstreamed": through_triton(decoupled=True, streaming=False),
+        "Triton, decoupled, streamed": through_triton(decoupled=True, streaming=True),
+    }
+    rates = measure_in_turns(ways, requests, arguments.in_flight, arguments.rounds)
+    base = statistics.median(rates["engine alone"])
+    for name, values in rates.items():
+        ratios = [value / alone for value, alone in zip(values, rates["engine alone"], strict=True)]
+        print(
+            f"{name:32} {statistics.median(values):7,.0f} tok/s ({min(values):,.0f} to {max(values):,.0f}), "
+            f"{statistics.median(values) / base:6.1%} of the engine alone (round by round {min(ratios):.1%} to {max(ratios):.1%})"
+        )
+
+
+def measure_in_turns(
+    ways: dict[str, AbstractContextManager[Way]], requests: list[Request], in_flight: int, rounds: int
+) -> dict[str, list[float]]:
+    """Tokens/s of each way in each round; a first round, not counted, warms up."""
+    with ExitStack() as stack:
+        runs = {name: stack.enter_context(way) for name, way in ways.items()}
+        rates: dict[str, list[float]] = {name: [] for name in ways}
+        for round_number in range(rounds + 1):
+            for name, run in runs.items():
+                started = time.monotonic()
+                tokens = run(requests, in_flight)
+                rate = tokens / (time.monotonic() - started)
+                assert tokens == sum(request.output_tokens for request in requests), f"{name}: {tokens} tokens"
+                if round_number:
+                    rates[name].append(rate)
+                    print(f"round {round_number}: {name}: {rate:,.0f} tok/s", flush=True)
+    return rates
+
+
+if __name__ == "__main__":
+    main()
