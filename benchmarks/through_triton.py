@@ -118,7 +118,7 @@ def main() -> None:
         ratios = [value / alone for value, alone in zip(values, rates["engine alone"], strict=True)]
         print(
             f"{name:32} {statistics.median(values):7,.0f} tok/s ({min(values):,.0f} to {max(values):,.0f}), "
-            f"{statistics.median(values) / base:6.1%} of the engine alone (round by round {min(ratios):.1%} to {max(ratios):.1%})"
+            f"{statistics.median(values) / base:6.1%} of the engine alone ({min(ratios):.1%} to {max(ratios):.1%} by round)"
         )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import uvloop
 
-from harness.clients.protocol import Client, Connection, ExchangeFailedError
+from harness.clients.protocol import Client, Connection, ExchangeFailedError, MalformedResponseError
 from harness.clock import PreciseSleeper, now_ns
 from harness.control import Control, Phase
 from harness.journal import Exchange, JournalWriter
@@ -77,10 +77,12 @@ async def _warm_up(plan: WorkerPlan, connection: Connection) -> tuple[str, ...]:
         answers: list[bytes] = []
         try:
             await connection.exchange(plan.client.encode(number, request), answers.append, plan.timeout_s)
-        except ExchangeFailedError as error:
-            return f"{error.outcome}: {error}"
-        errors = [error for body in answers if (error := plan.client.decode(body).error) is not None]
-        return errors[0] if errors else None
+        except ExchangeFailedError as broken:
+            return f"{broken.outcome}: {broken}"
+        try:
+            return next((error for body in answers if (error := plan.client.decode(body).error) is not None), None)
+        except MalformedResponseError as malformed:
+            return str(malformed)
 
     results = await asyncio.gather(*(one(number, request) for number, request in enumerate(plan.warm_up)))
     return tuple(result for result in results if result is not None)

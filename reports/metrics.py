@@ -100,8 +100,9 @@ def compute_metrics(requests: Requests, streaming: bool) -> Metrics:
 
 def schedule_slip_ms(requests: Requests) -> FloatArray:
     """How late each request was sent, shape [requests sent]."""
-    slip = (requests.sent_ns - requests.scheduled_ns) / _NS_PER_MS
-    return slip[~np.isnan(slip)]
+    slip: FloatArray = (requests.sent_ns - requests.scheduled_ns) / _NS_PER_MS
+    known: FloatArray = slip[~np.isnan(slip)]
+    return known
 
 
 def time_per_output_token_ms(requests: Requests) -> FloatArray:

@@ -28,7 +28,7 @@ _SHIPPED_NAME = "prompts.json"
     cloup.option(
         "--dataset",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="JSON file in upstream's shape (input, instruction, output) or ShareGPT's. Default: the prompts shipped with bench.",
+        help="JSON file in upstream's shape (input, instruction, output) or ShareGPT's. Default: the shipped prompts.",
     ),
     cloup.option(
         "--op_tokens_per_word",

@@ -19,7 +19,7 @@ DEFAULT_NUM_REQUESTS = 1000
 @cloup.command(
     name="token_norm_dist",
     short_help="Measure with random tokens, lengths normally distributed.",
-    epilog="Example: bench token_norm_dist --request_rate 10 --input_mean 128 --input_stdev 5 --output_mean 20 --output_stdev 0",
+    epilog="Example: bench token_norm_dist --request_rate 9 --input_mean 128 --input_stdev 5 --output_mean 20 --output_stdev 2",
 )
 @cloup.option_group(
     "Lengths in tokens",
