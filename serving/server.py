@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import subprocess
 import sys
@@ -16,7 +17,9 @@ from serving.errors import LaunchError
 from serving.triton import TritonInstallation
 
 LOOPBACK = "127.0.0.1"
-_LOG_TAIL_LINES = 25
+_LOG_TAIL_LINES = 12
+_LOG_ERRORS = 5
+_LOGGED_ERROR = re.compile(r"E\d{4} ")  # Triton's severity letter and the date
 _EXIT_TIMEOUT_S = 10
 _POLL_S = 0.1
 
@@ -137,9 +140,12 @@ class Server:
                 time.sleep(_POLL_S)
 
     def log_tail(self) -> str:
-        """The log's path and last lines, for an error message."""
+        """The log's path, its first errors and its last lines, for an error message."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join([f"Its log is {self.log}; it ends:", *lines[-_LOG_TAIL_LINES:]])
+        earlier, tail = lines[:-_LOG_TAIL_LINES], lines[-_LOG_TAIL_LINES:]
+        errors = [line for line in earlier if _LOGGED_ERROR.match(line)][:_LOG_ERRORS]
+        said = ["Its first errors:", *errors, "…"] if errors else []
+        return "\n".join([f"Its log is {self.log}.", *said, "It ends:", *tail])
 
     def stop(self) -> None:
         """End the server, letting requests in flight finish for a few seconds; returns when all its processes are gone."""

@@ -1,0 +1,37 @@
+"""The real server, deployed once for each mode."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from serving.embedded import DEMO_ENGINE_DIR, deploy
+from serving.repository import RepositorySpec
+from serving.server import Server, choose_addresses
+
+
+def _deploy(folder: Path, decoupled: bool) -> Iterator[Server]:
+    spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, decoupled_mode=decoupled)
+    with deploy(spec, choose_addresses(), folder / "server.log") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def decoupled_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    yield from _deploy(tmp_path_factory.mktemp("decoupled"), decoupled=True)
+
+
+@pytest.fixture(scope="session")
+def plain_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The pipeline deployed without decoupled models: one response a request."""
+    yield from _deploy(tmp_path_factory.mktemp("plain"), decoupled=False)
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """Real data that is not part of the repository."""
+    folder = Path(os.environ.get("SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"the shared data folder is not here: {folder}")
+    return folder

@@ -1,0 +1,255 @@
+"""The five models on the real server."""
+
+import json
+import queue
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
+
+from serving.server import Server
+from tests.end_to_end.triton_calls import (
+    core_inputs,
+    flag,
+    generate,
+    ids_of,
+    infer,
+    int32,
+    metric,
+    stream,
+    text,
+    text_of,
+    wire,
+)
+
+PROMPTS = (
+    "What is machine learning?",
+    "Übersetze: «Guten Morgen» 🌅 — naïve café, 漢字かな交じり文",
+    "def add(a, b):\n    return a + b\n",
+    "x",
+)
+MODES = ("decoupled_server", "plain_server")
+TEXT_MODELS = ("ensemble", "tensorrt_llm_bls")
+
+
+@pytest.fixture(params=MODES)
+def server(request: pytest.FixtureRequest) -> Server:
+    deployed: Server = request.getfixturevalue(request.param)
+    return deployed
+
+
+def ask(server: Server, model: str, prompt: str, **more: np.ndarray) -> str:
+    """Unstreamed text, over the stream API, which serves decoupled and other models alike."""
+    inputs = {"text_input": text(prompt), "max_tokens": int32(24), "exclude_input_in_output": flag(True), **more}
+    [answers] = stream(server, model, [inputs])
+    assert len(answers) == 1
+    return text_of(answers)
+
+
+def by_hand(server: Server, prompt: str) -> str:
+    before = infer(server, "preprocessing", {"QUERY": text(prompt), "REQUEST_OUTPUT_LEN": int32(24)})
+    [answers] = stream(
+        server,
+        "tensorrt_llm",
+        [
+            {
+                "input_ids": before.as_numpy("INPUT_ID"),
+                "input_lengths": before.as_numpy("REQUEST_INPUT_LEN"),
+                "request_output_len": before.as_numpy("REQUEST_OUTPUT_LEN"),
+                "end_id": before.as_numpy("OUT_END_ID"),
+                "pad_id": before.as_numpy("OUT_PAD_ID"),
+                "exclude_input_in_output": flag(True),
+            }
+        ],
+    )
+    after = infer(
+        server,
+        "postprocessing",
+        {
+            "TOKENS_BATCH": answers[0].as_numpy("output_ids"),
+            "SEQUENCE_LENGTH": answers[0].as_numpy("sequence_length"),
+        },
+    )
+    return str(after.as_numpy("OUTPUT").reshape(-1)[0].decode())
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_manual_pipeline_ensemble_and_bls_give_the_same_text(server: Server, prompt: str) -> None:
+    expected = by_hand(server, prompt)
+    assert len(expected) > 24
+    assert [ask(server, model, prompt) for model in TEXT_MODELS] == [expected, expected]
+
+
+@pytest.mark.parametrize("model", TEXT_MODELS)
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_streamed_pieces_join_to_the_unstreamed_text(decoupled_server: Server, model: str, prompt: str) -> None:
+    inputs = {"text_input": text(prompt), "max_tokens": int32(200), "exclude_input_in_output": flag(True)}
+    [[whole], pieces] = stream(decoupled_server, model, [inputs, {**inputs, "stream": flag(True)}])
+    assert len(pieces) > 20
+    assert text_of(pieces) == text_of([whole])
+
+
+def test_streamed_tokens_join_to_the_unstreamed_tokens(decoupled_server: Server) -> None:
+    inputs = core_inputs(range(10, 60), 64)
+    [[whole], pieces] = stream(decoupled_server, "tensorrt_llm", [inputs, {**inputs, "streaming": flag(True)}])
+    assert len(pieces) > 10
+    assert ids_of(pieces) == ids_of([whole])
+    assert len(ids_of([whole])) == 64
+
+
+def test_64_requests_at_once_overlap_in_the_engine(decoupled_server: Server) -> None:
+    def counters() -> tuple[float, float]:
+        time.sleep(0.3)  # metrics are refreshed every 100 ms
+        return (
+            metric(decoupled_server, "inflight_bench_engine_scheduled_requests"),
+            metric(decoupled_server, "inflight_bench_engine_iterations"),
+        )
+
+    scheduled_before, iterations_before = counters()
+    alone = [ids_of(a) for a in stream(decoupled_server, "tensorrt_llm", [core_inputs(range(20, 90), 32)])]
+    requests = [core_inputs(range(20 + k, 90 + k), 32) for k in range(64)]
+    together = [ids_of(answers) for answers in stream(decoupled_server, "tensorrt_llm", requests)]
+    scheduled, iterations = (
+        after - before for after, before in zip(counters(), (scheduled_before, iterations_before), strict=True)
+    )
+    assert scheduled / iterations > 8
+    assert iterations < 33 * 32  # one by one would take 65 · 32 steps
+    assert together[0] == alone[0]  # neighbours in the batch do not change an answer
+
+
+@pytest.mark.parametrize("model", TEXT_MODELS)
+def test_generate_answers_as_upstreams_readme_shows(server: Server, model: str) -> None:
+    body = {"text_input": "What is machine learning?", "max_tokens": 20, "bad_words": "", "stop_words": ""}
+    status, answer = generate(server, model, body)
+    assert status == 200
+    text_output = json.loads(answer)["text_output"]
+    assert text_output.startswith("What is machine learning?")  # the prompt is part of it unless excluded
+    assert len(text_output) > 45
+
+
+@pytest.mark.parametrize("model", TEXT_MODELS)
+def test_generate_stream_sends_an_event_a_token(decoupled_server: Server, model: str) -> None:
+    body = {"text_input": "What is machine learning?", "max_tokens": 20, "stream": True}
+    status, answer = generate(decoupled_server, model, body, "generate_stream")
+    events = [json.loads(line.removeprefix("data: ")) for line in answer.splitlines() if line]
+    assert status == 200
+    assert len(events) > 5
+    _, whole = generate(decoupled_server, model, {**body, "stream": False, "exclude_input_in_output": True})
+    assert "".join(event["text_output"] for event in events) == json.loads(whole)["text_output"]
+
+
+def test_streaming_is_refused_where_the_model_is_not_decoupled(plain_server: Server) -> None:
+    with pytest.raises(InferenceServerException, match="Streaming is only supported if model is deployed using decoupled mode"):
+        infer(plain_server, "tensorrt_llm", core_inputs([5, 6], 4, streaming=flag(True)))
+
+
+def test_the_prompt_is_repeated_unless_excluded(plain_server: Server) -> None:
+    inputs = core_inputs([5, 6, 700], 4)
+    excluded = ids_of([infer(plain_server, "tensorrt_llm", inputs)])
+    del inputs["exclude_input_in_output"]
+    assert ids_of([infer(plain_server, "tensorrt_llm", inputs)]) == [5, 6, 700, *excluded]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (core_inputs([5, 3072], 4), r"input_ids holds 3072, which is outside the vocabulary \[0, 3072\)"),
+        (core_inputs([5, -1], 4), "input_ids holds -1"),
+        ({**core_inputs([5], 4), "input_lengths": int32(0)}, "input_lengths is 0"),
+        ({**core_inputs([5], 4), "input_lengths": int32(9)}, "input_lengths is 9"),
+        (core_inputs([5] * 4000, 97), "more than the context length of 4096 tokens"),
+        (core_inputs([5], 0), "request_output_len must be at least 1, not 0"),
+        (core_inputs([5], 4, temperature=np.float32([[-1]])), "temperature must be at least 0, not -1"),
+        (core_inputs([5], 4, temperature=np.float32([[np.nan]])), "temperature must be at least 0, not nan"),
+        (core_inputs([5], 4, runtime_top_p=np.float32([[1.5]])), "runtime_top_p must be between 0 and 1, not 1.5"),
+        (core_inputs([5], 4, end_id=int32(5000)), "end_id is 5000"),
+        (core_inputs([5], 4, beam_width=int32(2)), "beam_width is 2: the embedded engine supports 1 only"),
+        (core_inputs([5], 4, return_log_probs=flag(True)), "return_log_probs: the embedded engine does not support it"),
+        (core_inputs([5], 4, min_tokens=int32(5)), "min_tokens must lie in"),
+    ],
+)
+def test_a_bad_request_is_told_which_input_is_wrong_and_harms_nobody(
+    plain_server: Server, inputs: dict[str, np.ndarray], message: str
+) -> None:
+    good = core_inputs(range(10, 20), 8)
+    expected = ids_of([infer(plain_server, "tensorrt_llm", good)])
+    with pytest.raises(InferenceServerException, match=message):
+        infer(plain_server, "tensorrt_llm", inputs)
+    assert ids_of([infer(plain_server, "tensorrt_llm", good)]) == expected
+
+
+@pytest.mark.parametrize("model", TEXT_MODELS)
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"text_input": ""}, "the prompt is empty"),
+        ({"text_input": "a " * 5000}, "more than the context length"),
+        ({"max_tokens": 0}, "request_output_len must be at least 1"),
+        ({"temperature": -2.0}, "temperature must be at least 0"),
+    ],
+)
+def test_a_bad_text_request_gets_a_sentence(server: Server, model: str, more: dict[str, object], message: str) -> None:
+    status, answer = generate(server, model, {"text_input": "Hello there", "max_tokens": 4, **more})
+    assert status == 400
+    assert message in json.loads(answer)["error"]
+    assert "Traceback" not in answer
+
+
+def test_end_id_ends_the_sequence(decoupled_server: Server) -> None:
+    [[free]] = stream(decoupled_server, "tensorrt_llm", [core_inputs(range(30, 50), 32)])
+    fifth = ids_of([free])[4]
+    [[ended]] = stream(decoupled_server, "tensorrt_llm", [core_inputs(range(30, 50), 32, end_id=int32(fifth))])
+    assert ids_of([ended]) == ids_of([free])[: ids_of([free]).index(fifth) + 1]
+
+
+def test_the_same_seed_samples_the_same_tokens_and_another_does_not(decoupled_server: Server) -> None:
+    def sample(seed: int) -> dict[str, np.ndarray]:
+        more = {"runtime_top_k": int32(50), "temperature": np.float32([[1.0]]), "seed": np.array([[seed]], dtype=np.uint64)}
+        return core_inputs(range(30, 50), 24, **more)
+
+    one, same, other = (ids_of(a) for a in stream(decoupled_server, "tensorrt_llm", [sample(7), sample(7), sample(8)]))
+    assert one == same
+    assert one != other
+
+
+STOP = {"input_ids": int32(0), "input_lengths": int32(0), "request_output_len": int32(0), "stop": flag(True)}
+
+
+def test_stop_with_an_unknown_id_is_answered_without_error(decoupled_server: Server) -> None:
+    assert stream(decoupled_server, "tensorrt_llm", [STOP], ["nobody"]) == [[]]
+
+
+def test_stop_ends_the_request_of_that_id(decoupled_server: Server) -> None:
+    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    tokens = finals = 0
+    with grpcclient.InferenceServerClient(decoupled_server.addresses.grpc) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        long = core_inputs(range(30, 50), 2000, streaming=flag(True))
+        client.async_stream_infer("tensorrt_llm", wire(long), request_id="stop me", enable_empty_final_response=True)
+        while finals < 2:  # the long request's, and the stop request's own
+            result, error = answers.get(timeout=60)
+            assert error is None
+            if result.get_response().outputs:
+                if tokens == 0:
+                    client.async_stream_infer(
+                        "tensorrt_llm", wire(STOP), request_id="stop me", enable_empty_final_response=True
+                    )
+                tokens += len(ids_of([result]))
+            finals += result.get_response().parameters["triton_final_response"].bool_param
+        client.stop_stream()
+    assert 0 < tokens < 1000
+
+
+def test_an_abandoned_request_frees_the_engine(decoupled_server: Server) -> None:
+    with grpcclient.InferenceServerClient(decoupled_server.addresses.grpc) as client:
+        client.start_stream(lambda result, error: None)
+        client.async_stream_infer("tensorrt_llm", wire(core_inputs(range(30, 50), 4000, streaming=flag(True))))
+        time.sleep(0.5)
+        client.stop_stream(cancel_requests=True)
+    deadline = time.monotonic() + 2.5  # 4,000 tokens would take longer
+    while metric(decoupled_server, "nv_trt_llm_request_metrics", request_type="active") > 0:
+        assert time.monotonic() < deadline, "the engine still works for a client that left"
+        time.sleep(0.1)

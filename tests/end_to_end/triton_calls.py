@@ -1,0 +1,114 @@
+"""Calls of a real Triton as an ordinary client makes them: tritonclient over gRPC, plain HTTP for generate."""
+
+from __future__ import annotations
+
+import json
+import queue
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tritonclient.grpc as grpcclient
+from numpy.typing import NDArray
+
+from serving.server import Server
+
+Tensors = Mapping[str, NDArray[Any]]
+
+_DTYPES = {"int32": "INT32", "int64": "INT64", "uint64": "UINT64", "float32": "FP32", "bool": "BOOL", "object": "BYTES"}
+
+
+def int32(*values: int) -> NDArray[np.int32]:
+    """A row of ids or a scalar, shape [1, n]."""
+    return np.array([values], dtype=np.int32)
+
+
+def text(value: str) -> NDArray[np.object_]:
+    return np.array([[value.encode()]], dtype=np.object_)
+
+
+def flag(value: bool) -> NDArray[np.bool_]:
+    return np.array([[value]], dtype=np.bool_)
+
+
+def core_inputs(ids: Sequence[int], output_tokens: int, **more: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    return {
+        "input_ids": int32(*ids),
+        "input_lengths": int32(len(ids)),
+        "request_output_len": int32(output_tokens),
+        "exclude_input_in_output": flag(True),
+        **more,
+    }
+
+
+def infer(server: Server, model: str, inputs: Tensors) -> grpcclient.InferResult:
+    """One unary request. Raises InferenceServerException."""
+    with grpcclient.InferenceServerClient(server.addresses.grpc) as client:
+        return client.infer(model, wire(inputs))
+
+
+def stream(
+    server: Server, model: str, requests: Sequence[Tensors], request_ids: Sequence[str] | None = None
+) -> list[list[grpcclient.InferResult]]:
+    """Send all requests at once over one stream; the responses of each, in order. Raises the first error."""
+    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    ids = list(request_ids or (str(k) for k in range(len(requests))))
+    collected: dict[str, list[Any]] = {request_id: [] for request_id in ids}
+    with grpcclient.InferenceServerClient(server.addresses.grpc) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        for request_id, inputs in zip(ids, requests, strict=True):
+            client.async_stream_infer(model, wire(inputs), request_id=request_id, enable_empty_final_response=True)
+        unfinished = len(ids)
+        while unfinished:
+            result, error = answers.get(timeout=120)
+            if error is not None:
+                raise error
+            response = result.get_response()
+            if response.outputs:
+                collected[response.id].append(result)
+            unfinished -= response.parameters["triton_final_response"].bool_param
+        client.stop_stream()
+    return [collected[request_id] for request_id in ids]
+
+
+def text_of(results: Sequence[grpcclient.InferResult]) -> str:
+    return b"".join(result.as_numpy("text_output").reshape(-1)[0] for result in results).decode()
+
+
+def ids_of(results: Sequence[grpcclient.InferResult]) -> list[int]:
+    return [token for result in results for token in result.as_numpy("output_ids").reshape(-1).tolist()]
+
+
+def generate(server: Server, model: str, body: Mapping[str, Any], verb: str = "generate") -> tuple[int, str]:
+    """POST to Triton's generate extension; status and body."""
+    request = urllib.request.Request(
+        f"http://{server.addresses.http}/v2/models/{model}/{verb}", json.dumps(body).encode(), method="POST"
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def metric(server: Server, name: str, **labels: str) -> float:
+    """One value of /metrics."""
+    with urllib.request.urlopen(f"http://{server.addresses.metrics}/metrics", timeout=10) as response:
+        for line in response.read().decode().splitlines():
+            match = re.fullmatch(rf"{name}\{{(.*)\}} (\S+)", line)
+            if match and all(f'{key}="{value}"' in match[1] for key, value in labels.items()):
+                return float(match[2])
+    raise AssertionError(f"/metrics has no {name} with {labels}")
+
+
+def wire(inputs: Tensors) -> list[grpcclient.InferInput]:
+    """Tensors as tritonclient sends them."""
+    wired = []
+    for name, value in inputs.items():
+        tensor = grpcclient.InferInput(name, list(value.shape), _DTYPES[str(value.dtype)])
+        tensor.set_data_from_numpy(value)
+        wired.append(tensor)
+    return wired

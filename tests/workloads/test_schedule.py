@@ -1,0 +1,151 @@
+"""The schedule: its digest says everything that is sent and when, and shards part it whatever the number of workers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, fields, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workloads.arrivals import AllAtOnce, Constant, Exponential
+from workloads.request import Request
+from workloads.schedule import Schedule, make_schedule
+
+_REQUEST = Request(output_tokens=20, prompt="Grüße", input_ids=(3, 1, 2), input_tokens=3, ignore_eos=False, session="a")
+_OTHER = Request(output_tokens=7, prompt="b", input_ids=(9,), input_tokens=1)
+
+# One change of each field that reaches the server. Absent and empty are different things to send.
+_CHANGES = {
+    "output_tokens": (19, 21, 0),
+    "prompt": ("Grüsse", "Grüße ", "", None, "\ud800"),
+    "input_ids": ((3, 1), (3, 2, 1), (3, 1, 2, 0), (), None),
+    "ignore_eos": (True,),
+    "session": ("b", "", None),
+}
+
+# Not sent: what the client knows of the prompt's length follows from the prompt.
+_NOT_SENT = {"input_tokens"}
+
+
+def _digest(*requests: Request, offsets_ns: tuple[int, ...] | None = None, seed: int = 0) -> str:
+    return Schedule(requests, offsets_ns or tuple(range(len(requests))), seed).digest
+
+
+def test_every_field_of_a_request_is_accounted_for() -> None:
+    assert {field.name for field in fields(Request)} == _CHANGES.keys() | _NOT_SENT
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in _CHANGES.items() for value in values])
+def test_a_changed_field_changes_the_digest(field: str, value: object) -> None:
+    assert _digest(replace(_REQUEST, **{field: value}), _OTHER) != _digest(_REQUEST, _OTHER)
+    assert _digest(_OTHER, replace(_REQUEST, **{field: value})) != _digest(_OTHER, _REQUEST)
+
+
+def test_a_changed_arrival_changes_the_digest() -> None:
+    assert _digest(_REQUEST, _OTHER, offsets_ns=(0, 5)) != _digest(_REQUEST, _OTHER, offsets_ns=(0, 6))
+
+
+def test_a_changed_order_changes_the_digest() -> None:
+    assert _digest(_REQUEST, _OTHER, offsets_ns=(0, 0)) != _digest(_OTHER, _REQUEST, offsets_ns=(0, 0))
+
+
+def test_a_request_more_or_fewer_changes_the_digest() -> None:
+    digests = {_digest(), _digest(_REQUEST), _digest(_REQUEST, _REQUEST), _digest(_REQUEST, _REQUEST, _REQUEST)}
+    assert len(digests) == 4
+
+
+def test_text_moved_between_fields_changes_the_digest() -> None:
+    assert _digest(Request(1, prompt="ab", session="c")) != _digest(Request(1, prompt="a", session="bc"))
+
+
+_REQUESTS = st.builds(
+    Request,
+    output_tokens=st.integers(1, 3),
+    prompt=st.none() | st.text(max_size=2),
+    input_ids=st.none() | st.lists(st.integers(0, 2), max_size=3).map(tuple),
+    ignore_eos=st.booleans(),
+    session=st.none() | st.text(max_size=1),
+)
+_SCHEDULES = st.lists(_REQUESTS, max_size=3).flatmap(
+    lambda requests: st.builds(
+        Schedule,
+        st.just(tuple(requests)),
+        st.tuples(*[st.integers(0, 2)] * len(requests)),
+        st.integers(0, 3),
+    )
+)
+
+
+@given(_SCHEDULES, _SCHEDULES)
+def test_digests_are_equal_when_and_only_when_the_same_is_sent_at_the_same_times(one: Schedule, other: Schedule) -> None:
+    same = (one.requests, one.offsets_ns) == (other.requests, other.offsets_ns)
+    assert (one.digest == other.digest) == same
+
+
+def test_same_seed_gives_the_same_digest() -> None:
+    requests = [_REQUEST, _OTHER] * 20
+    assert make_schedule(requests, Exponential(10), 4).digest == make_schedule(requests, Exponential(10), 4).digest
+
+
+def test_another_seed_gives_another_digest() -> None:
+    requests = [_REQUEST, _OTHER] * 20
+    assert make_schedule(requests, Exponential(10), 4).digest != make_schedule(requests, Exponential(10), 5).digest
+
+
+def test_equal_runs_have_equal_digests_whatever_seed_they_were_drawn_from() -> None:
+    assert _digest(_REQUEST, _OTHER, seed=1) == _digest(_REQUEST, _OTHER, seed=2)
+
+
+def test_the_digest_does_not_hang_on_the_process() -> None:
+    # Another process with another salt of hash(): the digest in a manifest must be the one that a repetition gets.
+    program = (
+        "from workloads.arrivals import Exponential\n"
+        "from workloads.request import Request\n"
+        "from workloads.schedule import make_schedule\n"
+        "print(make_schedule([Request(k, prompt='ä', input_ids=(k,)) for k in range(1, 30)], Exponential(10), 4).digest)"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "12345"}
+    out = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True).stdout
+    here = make_schedule([Request(k, prompt="ä", input_ids=(k,)) for k in range(1, 30)], Exponential(10), 4)
+    assert out.strip() == here.digest
+
+
+@settings(deadline=None)
+@given(st.integers(min_value=0, max_value=60), st.integers(min_value=1, max_value=70))
+def test_shards_part_the_schedule_for_any_number_of_workers(requests: int, workers: int) -> None:
+    schedule = make_schedule([_OTHER] * requests, Constant(10), 0)
+    shards = [schedule.shard(index, workers) for index in range(workers)]
+    assert sorted(index for shard in shards for index in shard) == list(range(requests))
+    assert all(list(shard) == sorted(shard) for shard in shards)
+    assert max(map(len, shards)) - min(map(len, shards)) <= 1
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+def test_the_number_of_workers_does_not_change_what_is_sent_and_when(workers: int) -> None:
+    requests = [Request(output_tokens=k, input_ids=(k,)) for k in range(1, 42)]
+    schedule = make_schedule(requests, Exponential(50), 11)
+    dealt = [(schedule.offsets_ns[k], schedule.requests[k]) for w in range(workers) for k in schedule.shard(w, workers)]
+    assert sorted(dealt, key=lambda pair: pair[1].output_tokens) == list(
+        zip(schedule.offsets_ns, schedule.requests, strict=True)
+    )
+
+
+def test_requests_keep_their_order_and_get_the_offsets_of_the_arrivals() -> None:
+    schedule = make_schedule([_REQUEST, _OTHER, _REQUEST], Constant(1000), 6)
+    assert schedule.requests == (_REQUEST, _OTHER, _REQUEST)
+    assert schedule.offsets_ns == (0, 1_000_000, 2_000_000)
+    assert all(type(offset) is int for offset in schedule.offsets_ns)
+    assert schedule.seed == 6
+    assert len(schedule) == 3
+
+
+def test_a_schedule_cannot_be_changed() -> None:
+    schedule = make_schedule([_REQUEST], AllAtOnce(), 0)
+    with pytest.raises(FrozenInstanceError):
+        schedule.offsets_ns = (1,)  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        schedule.requests[0].output_tokens = 5  # type: ignore[misc]

@@ -1,0 +1,152 @@
+"""The token_norm_dist workload: normal lengths, ids uniform over the vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare, norm
+
+from workloads.errors import WorkloadError
+from workloads.random_streams import Stream
+from workloads.token_norm_dist import NormalLengths, normal_requests
+
+
+def test_lengths_have_the_distribution_that_upstream_draws() -> None:
+    count, mean, stdev = 40_000, 128, 5
+    lengths = NormalLengths(mean, stdev).draw(count, 0, Stream.INPUT_LENGTHS)
+    assert lengths.mean() == pytest.approx(mean + 0.5, abs=4 * stdev / np.sqrt(count))  # rounded up: half a token more
+    assert lengths.std() == pytest.approx(stdev, rel=0.02)
+    # P(length ≤ k) is the normal's at k, since lengths are rounded up
+    for k in (120, 128, 135):
+        assert (lengths <= k).mean() == pytest.approx(norm.cdf(k, mean, stdev), abs=0.01)
+
+
+@pytest.mark.parametrize(("mean", "length"), [(1, 1), (20, 20), (20.0, 20), (20.2, 21), (19.999, 20)])
+def test_a_deviation_of_zero_is_constant_and_rounded_up(mean: float, length: int) -> None:
+    assert NormalLengths(mean, 0).draw(50, 3, Stream.OUTPUT_LENGTHS).tolist() == [length] * 50
+
+
+def test_no_length_is_below_one() -> None:
+    lengths = NormalLengths(1, 100).draw(2_000, 0, Stream.INPUT_LENGTHS)
+    assert lengths.min() == 1
+    assert lengths.max() > 100
+
+
+def test_the_same_seed_gives_the_same_requests_and_another_seed_others() -> None:
+    def draw(seed: int) -> Any:
+        return normal_requests(NormalLengths(20, 4), NormalLengths(10, 2), 30, range(50), seed).requests
+
+    assert draw(5) == draw(5)
+    assert draw(5) != draw(6)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=30, unique=True),
+    st.floats(1, 40),
+    st.floats(0, 20),
+    st.integers(1, 20),
+    st.integers(0, 2**64),
+)
+def test_ids_are_inside_the_vocabulary(vocabulary: list[int], mean: float, stdev: float, count: int, seed: int) -> None:
+    made = normal_requests(NormalLengths(mean, stdev), NormalLengths(mean, stdev), count, vocabulary, seed)
+    assert len(made.requests) == count
+    for request in made.requests:
+        assert request.input_ids
+        assert set(request.input_ids) <= set(vocabulary)
+        assert all(type(token) is int for token in request.input_ids)
+        assert request.input_tokens == len(request.input_ids)
+        assert request.output_tokens >= 1
+        assert request.prompt is None
+        assert request.ignore_eos
+
+
+def test_ids_are_uniform_over_the_vocabulary_and_leave_nothing_out() -> None:
+    vocabulary = [3, *range(10, 40)]  # without special tokens, so with holes
+    made = normal_requests(NormalLengths(100, 0), NormalLengths(1, 0), 300, vocabulary, seed=1)
+    ids, counts = np.unique([token for request in made.requests for token in request.input_ids or ()], return_counts=True)
+    assert ids.tolist() == vocabulary
+    assert chisquare(counts).pvalue > 0.001
+
+
+def test_no_two_prompts_are_alike() -> None:
+    made = normal_requests(NormalLengths(20, 0), NormalLengths(1, 0), 500, range(3_000), seed=0)
+    assert len({request.input_ids for request in made.requests}) == 500
+
+
+def test_prompts_longer_than_max_input_len_are_dropped_and_counted() -> None:
+    everything = normal_requests(NormalLengths(20, 5), NormalLengths(10, 0), 200, range(50), 0)
+    made = normal_requests(NormalLengths(20, 5), NormalLengths(10, 0), 200, range(50), 0, max_input_len=20)
+    short = [request for request in everything.requests if request.input_tokens is not None and request.input_tokens <= 20]
+    assert 50 < len(short) < 150
+    assert list(made.requests) == short  # what stays is what it was without the limit, id for id
+    assert made.dropped_too_long == 200 - len(short)
+
+
+def test_prompts_that_overflow_the_context_with_their_output_are_dropped() -> None:
+    made = normal_requests(NormalLengths(20, 5), NormalLengths(10, 5), 200, range(50), 0, context_tokens=30)
+    assert all((request.input_tokens or 0) + request.output_tokens <= 30 for request in made.requests)
+    assert max((request.input_tokens or 0) + request.output_tokens for request in made.requests) == 30
+    assert made.dropped_too_long == 200 - len(made.requests) > 0
+
+
+def test_a_limit_that_is_just_met_drops_nothing() -> None:
+    made = normal_requests(NormalLengths(20, 0), NormalLengths(10, 0), 5, range(50), 0, max_input_len=20, context_tokens=30)
+    assert (len(made.requests), made.dropped_too_long) == (5, 0)
+
+
+def test_nothing_left_to_send_is_an_error() -> None:
+    with pytest.raises(WorkloadError, match="every prompt is longer than allowed"):
+        normal_requests(NormalLengths(20, 0), NormalLengths(10, 0), 5, range(50), 0, max_input_len=19)
+
+
+def test_with_a_decoder_prompts_carry_text_whose_length_is_unknown() -> None:
+    def decode(ids: Sequence[int]) -> str:
+        return "".join(chr(97 + token) for token in ids)
+
+    made = normal_requests(NormalLengths(6, 2), NormalLengths(3, 0), 10, range(26), 0, decode=decode, ignore_eos=False)
+    for request in made.requests:
+        assert request.prompt == decode(request.input_ids or ())
+        assert request.input_tokens is None
+        assert not request.ignore_eos
+
+
+_BAD_MEANS = [0, 0.5, -3, float("nan"), float("inf"), float("-inf"), 2**31]
+_BAD_STDEVS = [-1, -0.001, float("nan"), float("inf"), 2**31]
+
+
+@pytest.mark.parametrize("name", ["input", "output"])
+@pytest.mark.parametrize(
+    ("option", "lengths"),
+    [("mean", NormalLengths(mean, 1)) for mean in _BAD_MEANS] + [("stdev", NormalLengths(5, stdev)) for stdev in _BAD_STDEVS],
+)
+def test_an_impossible_parameter_is_refused_by_its_option_s_name(name: str, option: str, lengths: NormalLengths) -> None:
+    good = NormalLengths(5, 1)
+    inputs, outputs = (lengths, good) if name == "input" else (good, lengths)
+    with pytest.raises(WorkloadError, match=f"^--{name}_{option} "):
+        normal_requests(inputs, outputs, 3, range(10), 0)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=ValueError,
+    reason='token_norm_dist.py:67: an empty vocabulary ends in numpy\'s "high <= 0"; the docstring promises a WorkloadError',
+)
+def test_an_empty_vocabulary_is_refused() -> None:
+    with pytest.raises(WorkloadError):
+        normal_requests(NormalLengths(5, 1), NormalLengths(5, 1), 3, [], 0)
+
+
+@pytest.mark.xfail(
+    strict=True, reason='token_norm_dist.py:31: a mean that is nan, inf or too large is told "must be at least 1 token"'
+)
+@pytest.mark.parametrize("mean", [float("inf"), 2**31])
+def test_a_mean_that_is_too_large_is_not_called_too_small(mean: float) -> None:
+    with pytest.raises(WorkloadError) as raised:
+        NormalLengths(mean, 0).check("input")
+    assert not str(raised.value).endswith("must be at least 1 token")
