@@ -178,5 +178,5 @@ def _gpus() -> str:
 
 def _ngc_server() -> Check:
     server = Path("/opt/tritonserver/backends/tensorrtllm")
-    mend = "run in NVIDIA's container nvcr.io/nvidia/tritonserver:<yy.mm>-trtllm-python-py3"
+    mend = "run in NVIDIA's container tritonserver:<yy.mm>-trtllm-python-py3"
     return Check(TENSORRT_LLM, "tensorrtllm backend", server.is_dir(), str(server) if server.is_dir() else "not found", mend)
