@@ -36,7 +36,7 @@ class Exchange(msgspec.Struct, array_like=True, frozen=True):
 
 
 class JournalWriter:
-    """Appends exchanges; each is handed to the operating system before ``append`` returns."""
+    """Appends exchanges. ``append`` returns when the operating system has one, and raises OSError if it cannot take it."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb", buffering=0)
@@ -45,7 +45,9 @@ class JournalWriter:
 
     def append(self, exchange: Exchange) -> None:
         payload = self._encode(exchange)
-        self._file.write(_HEADER.pack(len(payload), zlib.crc32(payload)) + payload)
+        frame = memoryview(_HEADER.pack(len(payload), zlib.crc32(payload)) + payload)
+        while frame:  # an unbuffered write may take only a part; on a full disk the next one raises
+            frame = frame[self._file.write(frame) :]
 
     def close(self) -> None:
         self._file.close()
@@ -66,7 +68,10 @@ class JournalReader:
         self._decode = msgspec.msgpack.Decoder(Exchange).decode
 
     def read_new(self) -> Iterator[Exchange]:
-        """Yield new exchanges; stops before a frame that is torn, or not written to its end yet."""
+        """Yield new exchanges; stops before a frame that is torn, or not written to its end yet.
+
+        A crash of the machine can leave zeros at the end: a frame of length 0 is torn, too.
+        """
         try:
             file = self._path.open("rb")
         except FileNotFoundError:
@@ -76,7 +81,7 @@ class JournalReader:
             while len(header := file.read(_HEADER.size)) == _HEADER.size:
                 length, checksum = _HEADER.unpack(header)
                 payload = file.read(length)
-                if len(payload) < length or zlib.crc32(payload) != checksum:
+                if not length or len(payload) < length or zlib.crc32(payload) != checksum:
                     return
                 self._position += _HEADER.size + length
                 yield self._decode(payload)

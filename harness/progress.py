@@ -25,7 +25,7 @@ class ProgressLine:
         if output.isatty():
             self._live = Live(console=Console(file=output), auto_refresh=False)
         self._shown_s = float("-inf")
-        self._latest: Snapshot | None = None
+        self._unshown: Snapshot | None = None
 
     def __enter__(self) -> ProgressLine:
         if self._live is not None:
@@ -33,18 +33,19 @@ class ProgressLine:
         return self
 
     def __call__(self, snapshot: Snapshot) -> None:
-        self._latest = snapshot
+        self._unshown = snapshot
         if snapshot.elapsed_s - self._shown_s >= (_LOG_PERIOD_S if self._live is None else _TERMINAL_PERIOD_S):
             self._show(snapshot)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        if self._latest is not None:
-            self._show(self._latest)
+        if self._unshown is not None:
+            self._show(self._unshown)
         if self._live is not None:
             self._live.stop()
 
     def _show(self, snapshot: Snapshot) -> None:
         self._shown_s = snapshot.elapsed_s
+        self._unshown = None
         line = format_snapshot(snapshot)
         if self._live is None:
             print(line, file=self._output, flush=True)

@@ -78,13 +78,13 @@ class Recorder:
         self, record: Record, request: Request, answered: Sequence[tuple[int, Response]], echoed: bool | None
     ) -> Record:
         """Where the server gives text alone: a response with text carries tokens, and only the whole can be counted."""
-        text = "".join(response.text or "" for _, response in answered)
+        pieces = [(ns, response.text or "") for ns, response in answered]
         if echoed and request.prompt is not None:
-            text = text.removeprefix(request.prompt)
-        counted = None if self.count_tokens is None else self.count_tokens(text)
+            pieces[0] = (pieces[0][0], pieces[0][1].removeprefix(request.prompt))
+        counted = None if self.count_tokens is None else self.count_tokens("".join(text for _, text in pieces))
         return replace(
             record,
-            token_times_ns=tuple(ns for ns, response in answered if response.text),
+            token_times_ns=tuple(ns for ns, text in pieces if text),
             output_tokens=counted,
             output_tokens_source=None if counted is None else TokenSource.TEXT,
             prompt_echoed=echoed,

@@ -10,6 +10,8 @@ from workloads.random_streams import Stream, generator
 from workloads.request import Request
 from workloads.schedule import Schedule
 
+_TRIES = 20
+
 
 def warm_up_requests(schedule: Schedule, count: int) -> tuple[Request, ...]:
     """``count`` requests, each a scheduled one with its tokens and words in random order."""
@@ -17,7 +19,19 @@ def warm_up_requests(schedule: Schedule, count: int) -> tuple[Request, ...]:
         return ()
     random = generator(schedule.seed, Stream.WARM_UP)
     chosen = random.integers(0, len(schedule), count)
-    return tuple(_shuffled(schedule.requests[index], random) for index in chosen)
+    scheduled = {(request.prompt, request.input_ids) for request in schedule.requests}
+    return tuple(_unlike(scheduled, schedule.requests[index], random) for index in chosen)
+
+
+def _unlike(
+    scheduled: set[tuple[str | None, tuple[int, ...] | None]], request: Request, random: np.random.Generator
+) -> Request:
+    """The request in an order that no scheduled one has, where there is such an order: a word alone has none."""
+    for _ in range(_TRIES):
+        shuffled = _shuffled(request, random)
+        if (shuffled.prompt, shuffled.input_ids) not in scheduled:
+            break
+    return shuffled
 
 
 def _shuffled(request: Request, random: np.random.Generator) -> Request:

@@ -99,12 +99,13 @@ class _Shard:
         self._start_ns = start_ns
         self._sleeper = PreciseSleeper()
         self._in_flight: set[asyncio.Task[None]] = set()
+        self._broken: OSError | None = None
 
     async def run(self, encoded: Sequence[tuple[int, int, bytes]]) -> None:
         watcher = asyncio.create_task(self._watch_phase())
         for index, offset_ns, payload in encoded:
             await self._sleeper.until(self._start_ns + offset_ns)
-            if self._control.phase is not Phase.RUN:
+            if self._control.phase is not Phase.RUN or self._broken is not None:
                 break
             task = asyncio.create_task(self._exchange(index, payload))
             self._in_flight.add(task)
@@ -113,6 +114,8 @@ class _Shard:
             await asyncio.wait(set(self._in_flight))
         watcher.cancel()
         self._sleeper.close()
+        if self._broken is not None:
+            raise self._broken
 
     async def _exchange(self, index: int, payload: bytes) -> None:
         response_ns: list[int] = []
@@ -133,7 +136,10 @@ class _Shard:
         except asyncio.CancelledError:
             failure, problem = Outcome.CANCELLED, "the run was stopped"
         done_ns = now_ns() - self._start_ns
-        self._journal.append(Exchange(index, sent_ns, done_ns, response_ns, bodies, failure, problem))
+        try:
+            self._journal.append(Exchange(index, sent_ns, done_ns, response_ns, bodies, failure, problem))
+        except OSError as error:  # the disk is full: what cannot be recorded must not be sent
+            self._broken = error
 
     async def _watch_phase(self) -> None:
         while self._control.phase is not Phase.ABORT:

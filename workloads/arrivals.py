@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from workloads.errors import WorkloadError
 from workloads.random_streams import Stream, generator
 
+_LONGEST_S = 1e8  # three years; ns as float64 are exact up to 104 days, and as int64 far beyond
+
 
 class Arrivals(Protocol):
     """When requests arrive."""
@@ -44,8 +46,7 @@ class Constant:
     rate_per_s: float
 
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
-        offsets: NDArray[np.int64] = np.round(np.arange(count) * (1e9 / self.rate_per_s)).astype(np.int64)
-        return offsets
+        return _whole_ns(np.arange(count) / self.rate_per_s)
 
     def __str__(self) -> str:
         return f"constant arrivals at {self.rate_per_s:g} requests/s"
@@ -74,6 +75,13 @@ def arrivals_of(request_rate: float, time_delay_dist: str) -> Arrivals:
 
 
 def _offsets_ns(gaps_s: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    offsets = np.zeros(count, dtype=np.int64)
-    offsets[1:] = np.round(np.cumsum(gaps_s) * 1e9).astype(np.int64)
+    offsets_s = np.zeros(count)
+    offsets_s[1:] = np.cumsum(gaps_s)
+    return _whole_ns(offsets_s)
+
+
+def _whole_ns(offsets_s: NDArray[np.float64]) -> NDArray[np.int64]:
+    if offsets_s.size and not offsets_s[-1] < _LONGEST_S:
+        raise WorkloadError("--request_rate is so low that the last request would come years from now")
+    offsets: NDArray[np.int64] = np.round(offsets_s * 1e9).astype(np.int64)
     return offsets

@@ -35,6 +35,8 @@ def read_dataset(path: Path) -> list[PromptRow]:
         raise DatasetError(path, f"is not UTF-8: {error.reason}", f"byte {error.start}") from error
     except json.JSONDecodeError as error:
         raise DatasetError(path, f"is not JSON: {error.msg}", f"line {error.lineno}, column {error.colno}") from error
+    except ValueError as error:  # a number with more digits than Python reads
+        raise DatasetError(path, f"holds a value that cannot be read: {error}") from error
     except RecursionError as error:
         raise DatasetError(path, "is nested too deeply to be a dataset") from error
     if not isinstance(document, list) or not document:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+from workloads.errors import DatasetError
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,3 +15,11 @@ class PromptRow:
     prompt: str
     answer: str
     row: int
+
+
+def check_text(text: str, path: Path, where: str) -> None:
+    """Raise DatasetError for half a surrogate pair, which JSON can express and no text can hold."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DatasetError(path, f"character {error.start} is half a surrogate pair", where) from error

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workloads.errors import DatasetError
-from workloads.rows import PromptRow
+from workloads.rows import PromptRow, check_text
 
 _CONVERSATION_KEYS = ("conversations", "conversation")
 _HUMAN = {"human", "user"}
@@ -52,5 +52,6 @@ def _turn(turn: Any, path: Path, where: str) -> tuple[str, str]:
     if isinstance(turn, dict):
         for speaker_key, text_key in (("from", "value"), ("role", "content")):
             if isinstance(turn.get(speaker_key), str) and isinstance(turn.get(text_key), str):
+                check_text(turn[text_key], path, where)
                 return turn[speaker_key].lower(), turn[text_key]
     raise DatasetError(path, 'a turn must be an object with the strings "from" and "value" (or "role" and "content")', where)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workloads.errors import DatasetError
-from workloads.rows import PromptRow
+from workloads.rows import PromptRow, check_text
 
 FIELDS = ("input", "instruction", "output")
 
@@ -30,4 +30,5 @@ def read_rows(rows: Sequence[Any], path: Path) -> Iterator[PromptRow]:
                 raise DatasetError(path, f'the field "{field}" is missing', f"row {number}")
             if not isinstance(row[field], str):
                 raise DatasetError(path, f'"{field}" must be a string, found {type(row[field]).__name__}', f"row {number}")
-        yield PromptRow(f"{row['input']} {row['instruction']}".strip(), row["output"], number)
+            check_text(row[field], path, f"row {number}")
+        yield PromptRow(f"{row['input']} {row['instruction']}", row["output"], number)

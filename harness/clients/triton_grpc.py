@@ -146,11 +146,11 @@ class TritonGrpcClient:
             if not self.model.decoupled:
                 return _response(service_pb2.ModelInferResponse.FromString(body))
             streamed = service_pb2.ModelStreamInferResponse.FromString(body)
+            if streamed.error_message:
+                return Response(error=streamed.error_message, refused=_says_full(streamed.error_message))
+            return _response(streamed.infer_response)
         except (DecodeError, struct.error, UnicodeDecodeError) as error:
             raise MalformedResponseError(f"not a response of Triton's: {error}") from error
-        if streamed.error_message:
-            return Response(error=streamed.error_message, refused=_says_full(streamed.error_message))
-        return _response(streamed.infer_response)
 
     async def connect(self, timeout_s: float) -> Connection:
         channel = grpc.aio.insecure_channel(self.address, options=_OPTIONS)
