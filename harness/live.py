@@ -24,6 +24,7 @@ class Snapshot:
     tokens_per_s: float
     ttft_p50_ms: float | None
     ttft_p99_ms: float | None
+    stopping: bool = False
 
     @property
     def in_flight(self) -> int:
@@ -48,7 +49,7 @@ class LiveStatistics:
         if record.token_times_ns:
             self._ttfts_ms.append((record.token_times_ns[0] - record.scheduled_ns) / 1e6)
 
-    def snapshot(self, elapsed_s: float, sent: int) -> Snapshot:
+    def snapshot(self, elapsed_s: float, sent: int, stopping: bool = False) -> Snapshot:
         self._history.append((elapsed_s, self._done, self._tokens))
         while len(self._history) > 2 and elapsed_s - self._history[0][0] > _RATE_WINDOW_S:
             self._history.popleft()
@@ -65,6 +66,7 @@ class LiveStatistics:
             tokens_per_s=(self._tokens - tokens) / span_s,
             ttft_p50_ms=_nearest_rank(ordered, 50),
             ttft_p99_ms=_nearest_rank(ordered, 99),
+            stopping=stopping,
         )
 
 

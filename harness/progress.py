@@ -63,4 +63,5 @@ def format_snapshot(snapshot: Snapshot) -> str:
         f"{minutes:02d}:{seconds:02d}  sent {snapshot.sent}/{snapshot.scheduled}  in flight {snapshot.in_flight}  "
         f"done {snapshot.done}  failed {snapshot.failed}  {snapshot.requests_per_s:.1f} req/s  "
         f"{snapshot.tokens_per_s:.0f} tok/s  TTFT p50/p99 {ttft}"
+        + ("  stopping: no more is sent; Ctrl-C again stops now" if snapshot.stopping else "")
     )

@@ -162,7 +162,7 @@ def _follow(
                 record = plan.recorder.record(exchange, worker)
                 records[record.index] = record
                 statistics.add(record)
-        on_progress(statistics.snapshot(max(0.0, (now_ns() - start_ns) / 1e9), control.sent))
+        on_progress(statistics.snapshot(max(0.0, (now_ns() - start_ns) / 1e9), control.sent, control.phase is not Phase.RUN))
         if running:
             time.sleep(_FOLLOW_PERIOD_S)
     return records

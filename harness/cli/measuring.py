@@ -66,7 +66,7 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
         click.echo(f"Sending {len(schedule)} requests, {arrivals}; Ctrl-C stops and reports.", err=True)
         with ProgressLine() as progress:
             result = execute(plan, progress)
-    _record(folder, manifest, result)
+        _record(folder, manifest, result)  # before the server is stopped: nothing may come between a run and its records
     report = read_run(folder)
     write_reports(report)
     click.echo(render(report))

@@ -9,6 +9,7 @@ the GIL all the while, which is why it lives apart from the process that answers
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -26,6 +27,7 @@ from serving.engines.protocol import EngineLimits, EngineOptions, EngineStats, F
 from serving.errors import EngineError
 
 _LOG = logging.getLogger(__name__)
+_NICENESS = 10
 _TOKENS_PER_BLOCK = 32  # fixed by OpenVINO's CPU plugin
 
 # The CPU plugin may otherwise compute in bfloat16, quantise activations and keep an 8-bit KV cache; then a greedy
@@ -172,6 +174,9 @@ def _generation_config(sampling: Sampling) -> Any:
 
 
 def main(pipe_fd: int, engine_dir: Path, options: EngineOptions) -> int:
+    # The network would take every core there is. What answers requests, and a client on the same machine, come first:
+    # they need little, but at once.
+    os.nice(_NICENESS)
     pipe = Connection(pipe_fd)
     try:
         _Worker(pipe, engine_dir, options).run()
