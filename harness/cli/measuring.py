@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -54,33 +55,44 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
     reference = None
     if options.check_perf_json is not None:
         reference = read_reference(options.check_perf_json, options.check_perf_key)
-    folder = _make_folder(verb, options.run_dir)
-    with open_target(options, folder) as target:
-        workload = make_workload(target)
-        if workload.dropped_too_long:
-            click.echo(f"Dropped {workload.dropped_too_long} prompts that are too long.", err=True)
-        schedule = make_schedule(workload.requests, arrivals, options.seed)
-        plan = _plan(options, target, schedule, folder)
-        manifest = _manifest(verb, options, target, workload, arrivals, schedule)
-        folder.write_manifest(manifest)
-        click.echo(f"Sending {len(schedule)} requests, {arrivals}; Ctrl-C stops and reports.", err=True)
-        with ProgressLine() as progress:
-            result = execute(plan, progress)
-        _record(folder, manifest, result)  # before the server is stopped: nothing may come between a run and its records
-    report = read_run(folder)
-    write_reports(report)
-    click.echo(render(report))
-    checks_pass = _extras(report, options, reference)
-    click.echo(f"\nReport: {folder.html}")
-    return _status(report, result, checks_pass)
+    with _run_folder(verb, options.run_dir) as folder:
+        with open_target(options, folder) as target:
+            manifest, result = _run(verb, options, arrivals, folder, target, make_workload(target))
+            _record(folder, manifest, result)  # before the server is stopped: nothing may come between a run and its records
+        report = read_run(folder)
+        write_reports(report)
+        click.echo(render(report))
+        checks_pass = _extras(report, options, reference)
+        click.echo(f"\nReport: {folder.html}")
+        return _status(report, result, checks_pass)
 
 
-def _make_folder(verb: str, run_dir: Path | None) -> RunFolder:
+def _run(
+    verb: str, options: MeasureOptions, arrivals: Arrivals, folder: RunFolder, target: Target, workload: Workload
+) -> tuple[dict[str, Any], RunResult]:
+    if workload.dropped_too_long:
+        click.echo(f"Dropped {workload.dropped_too_long} prompts that are too long.", err=True)
+    schedule = make_schedule(workload.requests, arrivals, options.seed)
+    plan = _plan(options, target, schedule, folder)
+    manifest = _manifest(verb, options, target, workload, arrivals, schedule)
+    folder.write_manifest(manifest)
+    click.echo(f"Sending {len(schedule)} requests, {arrivals}; Ctrl-C stops and reports.", err=True)
+    with ProgressLine() as progress:
+        return manifest, execute(plan, progress)
+
+
+@contextmanager
+def _run_folder(verb: str, run_dir: Path | None) -> Iterator[RunFolder]:
+    """A new folder for the run; one that stays empty, because nothing could be started, is taken away again."""
     path = run_dir or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{verb}"
     if path.exists() and any(path.iterdir()):
         raise click.BadParameter(f"{path} is not empty; name a new folder", param_hint="--run_dir")
     path.mkdir(parents=True, exist_ok=True)
-    return RunFolder(path)
+    try:
+        yield RunFolder(path)
+    finally:
+        if not any(path.iterdir()):
+            path.rmdir()
 
 
 def _plan(options: MeasureOptions, target: Target, schedule: Schedule, folder: RunFolder) -> RunPlan:
