@@ -73,7 +73,8 @@ def _distribution(report: RunReport) -> Chart:
             axes.axhline(percent / 100, color=_GREY, lw=0.6, ls=":")
             axes.annotate(f"p{percent}", (1.005, percent / 100), xycoords=("axes fraction", "data"), va="center", color=_GREY)
         axes.set(xlabel="latency from the schedule (ms)", ylabel="share of successful requests", ylim=(0, 1.01), xlim=(0, None))
-        axes.legend(loc="lower right")
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="lower right")
 
     return _chart("Latency distribution", "The share of requests at or below each latency (ECDF).", draw)
 
@@ -132,6 +133,6 @@ def _chart(title: str, caption: str, draw: Callable[[Axes], None]) -> Chart:
     axes.set_axisbelow(True)
     draw(axes)
     out = io.StringIO()
-    figure.savefig(out, format="svg", dpi=150, metadata={"Date": None})
+    figure.savefig(out, format="svg", dpi=150, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     svg = out.getvalue()
     return Chart(title, caption, svg[svg.index("<svg") :])

@@ -45,7 +45,8 @@ def _row(name: str, d: Distribution | None) -> tuple[str, ...]:
     if d is None:
         return (name, *[_UNKNOWN] * 8)
     interval = "n too small" if d.p99_interval is None else f"{d.p99_interval[0]:.2f} – {d.p99_interval[1]:.2f}"
-    return (name, *(f"{value:.2f}" for value in (d.mean, d.p50, d.p90, d.p95, d.p99, d.max)), f"{d.n:,}", interval)
+    percentiles = ("failed" if value is None else f"{value:.2f}" for value in (d.p50, d.p90, d.p95, d.p99))
+    return (name, f"{d.mean:.2f}", *percentiles, f"{d.max:.2f}", f"{d.n:,}", interval)
 
 
 def _rates(metrics: Metrics) -> str:
@@ -57,7 +58,7 @@ def _failures(metrics: Metrics) -> str:
     if not metrics.failed:
         return f"Failed: 0 of {metrics.scheduled:,} requests."
     kinds = ", ".join(f"{kind} {n:,}" for kind, n in metrics.failed_by_kind.items())
-    return f"Failed: {metrics.failed:,} of {metrics.scheduled:,} requests ({kinds}). Latencies are of the successes."
+    return f"Failed: {metrics.failed:,} of {metrics.scheduled:,} requests ({kinds}). Percentiles count them as slower than every success."
 
 
 def _number(value: float | int | None) -> str:

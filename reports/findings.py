@@ -111,14 +111,13 @@ def _schedule_slip(facts: RunFacts) -> Finding | None:
     latency = facts.metrics.ttft_ms or facts.metrics.e2e_ms
     if slip.size == 0 or latency.sent is None:
         return None
-    p99 = nearest_rank(slip, 0.99)
-    share = p99 / latency.sent.p50 if latency.sent.p50 > 0 else float("inf")
-    if p99 < _SLIP_FLOOR_MS or share < _SLIP_SHARE_WARNING:
+    p99, median = nearest_rank(slip, 0.99), latency.sent.p50 or 0.0
+    if p99 < _SLIP_FLOOR_MS or p99 < _SLIP_SHARE_WARNING * median:
         return None
     return Finding(
         "schedule_slip",
-        Severity.INVALID if share > _SLIP_SHARE_INVALID else Severity.WARNING,
-        {"p99_slip_ms": p99, "p50_latency_from_sent_ms": latency.sent.p50, "share": share},
+        Severity.INVALID if p99 > _SLIP_SHARE_INVALID * median else Severity.WARNING,
+        {"p99_slip_ms": p99, "p50_latency_from_sent_ms": median},
         "The client sent late; give it a core of its own, more --workers, or a lower rate.",
     )
 
@@ -137,12 +136,13 @@ def _achieved_below_offered(facts: RunFacts) -> Finding | None:
 
 def _sample_too_small(facts: RunFacts) -> Finding | None:
     needed = required_samples(0.99)
-    if not 0 < facts.metrics.done < needed:
+    latency = facts.metrics.e2e_ms.scheduled
+    if latency is None or latency.n >= needed:
         return None
     return Finding(
         "sample_too_small",
         Severity.NOTE,
-        {"n": facts.metrics.done, "needed_for_p99": needed},
+        {"n": latency.n, "needed_for_p99": needed},
         f"A claim about p99 needs {needed} successful requests (99 % confidence); raise --num_requests.",
     )
 

@@ -1,7 +1,7 @@
 """The numbers of a run, by the definitions in docs/metrics.md.
 
 Every latency has two anchors: ``scheduled`` (when the request should have been sent; the headline) and ``sent``.
-Latencies are over successful requests; failures are counted beside them.
+Latencies are of successful requests. Requests that failed count in their percentiles as slower than all of them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.records.record import FAILURES
+from harness.records.record import FAILURES, Outcome
 from reports.requests import FloatArray, Requests
 from reports.statistics import Distribution, summarise
+
+# What we broke off or never sent says nothing of the target.
+_FAILED_BY_TARGET = [kind.value for kind in FAILURES if kind not in (Outcome.CANCELLED, Outcome.NOT_SENT, Outcome.LOST)]
 
 _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
@@ -136,14 +139,9 @@ def _gaps(requests: Requests) -> tuple[FloatArray, FloatArray]:
 
 def _anchored(requests: Requests, end_ns: Callable[[Requests], FloatArray]) -> Anchored:
     ends = np.where(requests.done, end_ns(requests), np.nan)
-    return Anchored(
-        scheduled=_summarise_known((ends - requests.scheduled_ns) / _NS_PER_MS),
-        sent=_summarise_known((ends - requests.sent_ns) / _NS_PER_MS),
-    )
-
-
-def _summarise_known(values: FloatArray) -> Distribution | None:
-    return summarise(values[~np.isnan(values)])
+    failed = int(np.isin(requests.outcome, _FAILED_BY_TARGET).sum())
+    latencies_ms = ((ends - anchor_ns) / _NS_PER_MS for anchor_ns in (requests.scheduled_ns, requests.sent_ns))
+    return Anchored(*(summarise(values[~np.isnan(values)], failed) for values in latencies_ms))
 
 
 def _window_s(requests: Requests) -> float | None:
@@ -180,8 +178,8 @@ def _upstream_table(requests: Requests) -> UpstreamTable:
     span_s = float(requests.done_ns[done].max() - requests.sent_ns[done].min()) / _NS_PER_S
     output_tokens = requests.output_tokens[done]
     return UpstreamTable(
-        requests_per_s=float(done.sum()) / span_s,
-        output_tokens_per_s=None if np.isnan(output_tokens).any() else float(output_tokens.sum()) / span_s,
+        requests_per_s=float(done.sum()) / span_s if span_s else None,
+        output_tokens_per_s=None if not span_s or np.isnan(output_tokens).any() else float(output_tokens.sum()) / span_s,
         mean_latency_ms=latency.mean,
         p99_latency_ms=latency.p99,
         p90_latency_ms=latency.p90,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,10 @@ _LOWER_IS_BETTER = {"Avg. latency (ms)", "P99 latency (ms)", "P90 latency (ms)",
 
 class CheckPerfError(Exception):
     """The reference file cannot be used; the text names the option."""
+
+
+class OpStatsError(Exception):
+    """The statistics cannot be appended to the file; the text names the option."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +51,19 @@ def op_stats(metrics: Metrics) -> dict[str, float | int | None]:
 
 
 def append_op_stats(metrics: Metrics, path: Path) -> None:
-    """Append one row, with a header where the file is new or empty. Raises OSError."""
+    """Append one row, with a header where the file is new or empty.
+
+    Raises OpStatsError when the file has other columns, as a file of upstream's own has; OSError when it cannot be written.
+    """
     stats = op_stats(metrics)
-    with path.open("a", newline="", encoding="utf-8") as file:
+    with path.open("a+", newline="", encoding="utf-8") as file:
+        file.seek(0)
+        header = next(csv.reader(file), None)
+        if header is not None and header != list(stats):
+            raise OpStatsError(f"--op_stats_csv {path}: its columns are not ours; name another file")
+        file.seek(0, os.SEEK_END)
         writer = csv.DictWriter(file, list(stats))
-        if file.tell() == 0:
+        if header is None:
             writer.writeheader()
         writer.writerow(stats)
 
@@ -69,7 +83,7 @@ def read_reference(path: Path, key: str | None) -> dict[str, float]:
     for metric, value in reference.items():
         if metric not in known:
             raise CheckPerfError(f"--check_perf_json {path}: unknown metric {metric!r}; known: {', '.join(sorted(known))}")
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise CheckPerfError(f"--check_perf_json {path}: {metric} must be a number, not {value!r}")
     return reference
 

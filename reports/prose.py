@@ -6,8 +6,17 @@ from reports.findings import Finding
 from reports.run_report import RunReport
 
 
+def printable(text: str) -> str:
+    """Text from outside without control, escape and direction characters, which a terminal or page would obey."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
 def describe(finding: Finding) -> str:
     """One sentence with the finding's evidence."""
+    return printable(_describe(finding))
+
+
+def _describe(finding: Finding) -> str:
     e = finding.evidence
     match finding.code:
         case "nothing_done":
@@ -19,8 +28,8 @@ def describe(finding: Finding) -> str:
             return f"The run was stopped; {e['not_sent']:,} of {e['scheduled']:,} requests were not sent."
         case "schedule_slip":
             return (
-                f"p99 schedule slip is {e['p99_slip_ms']:.1f} ms, {e['share']:.0%} of the median latency "
-                f"({e['p50_latency_from_sent_ms']:.1f} ms)."
+                f"p99 schedule slip is {e['p99_slip_ms']:.1f} ms beside a median latency of "
+                f"{e['p50_latency_from_sent_ms']:.1f} ms from the send."
             )
         case "achieved_below_offered":
             return f"{e['achieved_rate']:.2f} requests/s were sent where {e['offered_rate']:.2f} were offered."
@@ -51,7 +60,7 @@ def describe_run(report: RunReport) -> str:
     """What was run, in one line."""
     workload, target = report.manifest.get("workload", {}), report.manifest.get("target", {})
     streamed = "streamed" if target.get("streaming") else "unstreamed"
-    return (
+    return printable(
         f"{workload.get('description', 'unknown workload')}; {report.manifest.get('arrivals', '')}; "
         f"{target.get('model', 'unknown model')} over {target.get('protocol', '?')}, {streamed}"
     )

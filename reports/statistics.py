@@ -19,35 +19,40 @@ Interval = tuple[float, float]
 class Distribution:
     """Summary of one metric's values, in the values' own unit. Percentiles are nearest-rank.
 
-    ``p99_interval`` is a two-sided order-statistic interval at CONFIDENCE; None where n cannot support one.
+    ``n`` counts the values. Beside them ``failed`` requests have no value, and count in the percentiles as slower than
+    every value: a percentile that falls among them is None, so that a failure can never improve a tail. ``mean`` and
+    ``max`` are of the values. ``p99_interval`` is a two-sided order-statistic interval at CONFIDENCE; None where n cannot
+    support one, or where it reaches into the failures.
     """
 
     mean: float
-    p50: float
-    p90: float
-    p95: float
-    p99: float
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
     max: float
     n: int
+    failed: int
     p99_interval: Interval | None
-    p99_supported: bool
 
 
-def summarise(values: NDArray[np.float64]) -> Distribution | None:
-    """Summarise ``values``, shape [n]; None when there are none."""
+def summarise(values: NDArray[np.float64], failed: int = 0) -> Distribution | None:
+    """Summarise ``values``, shape [n], beside ``failed`` requests that have none; None when there are no values."""
     if values.size == 0:
         return None
-    ordered = np.sort(values)
+    ordered = np.concatenate([np.sort(values), np.full(failed, np.inf)])
+    p50, p90, p95, p99 = (_finite(nearest_rank(ordered, q)) for q in (0.50, 0.90, 0.95, 0.99))
+    interval = percentile_interval(ordered, 0.99)
     return Distribution(
-        mean=float(ordered.mean()),
-        p50=nearest_rank(ordered, 0.50),
-        p90=nearest_rank(ordered, 0.90),
-        p95=nearest_rank(ordered, 0.95),
-        p99=nearest_rank(ordered, 0.99),
-        max=float(ordered[-1]),
-        n=int(ordered.size),
-        p99_interval=percentile_interval(ordered, 0.99),
-        p99_supported=ordered.size >= required_samples(0.99),
+        mean=float(values.mean()),
+        p50=p50,
+        p90=p90,
+        p95=p95,
+        p99=p99,
+        max=float(values.max()),
+        n=int(values.size),
+        failed=failed,
+        p99_interval=None if interval is None or not math.isfinite(interval[1]) else interval,
     )
 
 
@@ -72,6 +77,10 @@ def percentile_interval(ordered: NDArray[np.float64], q: float, confidence: floa
     if low < 1 or high > ordered.size:
         return None
     return float(ordered[low - 1]), float(ordered[high - 1])
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 @lru_cache

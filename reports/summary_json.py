@@ -70,6 +70,7 @@ def _distribution(d: Distribution | None) -> dict[str, Any] | None:
         "p99": d.p99,
         "max": d.max,
         "n": d.n,
+        "failed": d.failed,
         "mean_interval": None,
         "p99_interval": None if d.p99_interval is None else list(d.p99_interval),
     }

@@ -13,6 +13,9 @@ from workloads.random_streams import Stream, generator
 from workloads.request import Request
 
 
+_LONGEST_TOKENS = 10_000_000  # far beyond any context; keeps a typing error from filling the memory
+
+
 @dataclass(frozen=True, slots=True)
 class NormalLengths:
     """Lengths in tokens: max(1, ceil(N(mean, stdev))), as upstream draws them; stdev 0 is constant."""
@@ -28,10 +31,10 @@ class NormalLengths:
 
     def check(self, name: str) -> None:
         """Raise WorkloadError naming ``--<name>_mean`` or ``--<name>_stdev`` where they make no sense."""
-        if not 1 <= self.mean < 2**31:
-            raise WorkloadError(f"--{name}_mean {self.mean:g}: must be at least 1 token")
-        if not 0 <= self.stdev < 2**31:
-            raise WorkloadError(f"--{name}_stdev {self.stdev:g}: must not be negative")
+        if not 1 <= self.mean <= _LONGEST_TOKENS:
+            raise WorkloadError(f"--{name}_mean {self.mean:g}: must lie between 1 and {_LONGEST_TOKENS:,} tokens")
+        if not 0 <= self.stdev <= _LONGEST_TOKENS:
+            raise WorkloadError(f"--{name}_stdev {self.stdev:g}: must lie between 0 and {_LONGEST_TOKENS:,} tokens")
 
 
 @dataclass(frozen=True, slots=True)

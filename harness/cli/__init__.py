@@ -47,13 +47,13 @@ def _known_status(error: Exception) -> ExitStatus | None:
     """The exit status for an error whose text is meant for users, or None. Imported late: most runs need none of it."""
     from harness.errors import HarnessError
     from harness.records.run_folder import RunFolderError
-    from reports.op_stats import CheckPerfError
+    from reports.op_stats import CheckPerfError, OpStatsError
     from serving.errors import ServingError
     from workloads.errors import WorkloadError
 
     if isinstance(error, WorkloadError | CheckPerfError):
         return ExitStatus.USAGE
-    if isinstance(error, HarnessError | ServingError | RunFolderError | OSError):
+    if isinstance(error, HarnessError | ServingError | RunFolderError | OpStatsError | OSError):
         return ExitStatus.FAILED
     return None
 

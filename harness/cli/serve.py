@@ -25,7 +25,7 @@ _PORT = click.IntRange(1, 65535)
     cloup.option("--engine_dir", type=_FOLDER, help="Engine folder made by 'bench engine build'. Default: the demo engine."),
     cloup.option("--tokenizer_dir", type=_FOLDER, help="Tokenizer folder. Default: the engine's."),
     cloup.option("--decoupled_mode/--no_decoupled_mode", default=True, help="Deploy decoupled models, which can stream."),
-    cloup.option("--triton_max_batch_size", type=click.IntRange(min=1), default=128, help="Triton's batch size limit."),
+    cloup.option("--triton_max_batch_size", type=click.IntRange(1, 2**31 - 1), default=128, help="Triton's batch size limit."),
     cloup.option("--exclude_input_in_output", is_flag=True, help="Leave the prompt out of unstreamed answers by default."),
     cloup.option("--accumulate_tokens", is_flag=True, help="tensorrt_llm_bls streams the whole text so far each time."),
 )

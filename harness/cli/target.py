@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -80,15 +81,19 @@ def _inspect(
 
 
 def _address(url: str) -> str:
-    address = url.removeprefix("grpc://").rstrip("/")
-    if "://" in address or not address:
-        raise click.BadParameter(f"{url!r} is no gRPC address; give host:port", param_hint="--url")
-    host, _, port = address.rpartition(":")
-    if not host or (host.endswith("]") and not port):
-        return f"{address}:{DEFAULT_GRPC_PORT}"
-    if not port.isdigit() or not 0 < int(port) < 65536:
-        raise click.BadParameter(f"{url!r} has no valid port; give host:port", param_hint="--url")
-    return address
+    """host:port of what --url names; the port defaults to Triton's gRPC port."""
+    problem = click.BadParameter(f"{url!r} is no gRPC address; give host:port", param_hint="--url")
+    try:
+        parts = urlsplit(url if "://" in url else f"grpc://{url}")
+        port = parts.port
+    except ValueError as error:
+        raise problem from error
+    if parts.scheme != "grpc" or not parts.hostname or port == 0 or parts.path.strip("/") or parts.query or parts.fragment:
+        raise problem
+    if port is None and parts.netloc.endswith(":"):
+        raise problem
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{host}:{port or DEFAULT_GRPC_PORT}"
 
 
 def _tokenizer_dir_of_server(address: str, model: TritonModel) -> Path | None:

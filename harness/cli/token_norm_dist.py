@@ -29,7 +29,7 @@ DEFAULT_NUM_REQUESTS = 1000
     cloup.option("--output_stdev", type=float, required=True, help="Standard deviation of it; 0 makes it constant."),
     cloup.option(
         "--vocab_size",
-        type=click.IntRange(min=1),
+        type=click.IntRange(1, 2**31 - 1),
         help="Draw token ids below this. Default: the tokenizer's vocabulary without its special tokens.",
     ),
 )

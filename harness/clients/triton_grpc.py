@@ -241,7 +241,8 @@ def _text(raw: bytes | None) -> str | None:
     if not raw:
         return ""
     (length,) = struct.unpack_from("<I", raw)
-    return raw[4 : 4 + length].decode("utf-8")
+    (text,) = struct.unpack_from(f"<{length}s", raw, 4)
+    return str(text, "utf-8")
 
 
 def _add_int32(message: Any, name: str, shape: Sequence[int], values: Sequence[int]) -> None:
