@@ -58,7 +58,9 @@ def _failures(metrics: Metrics) -> str:
     if not metrics.failed:
         return f"Failed: 0 of {metrics.scheduled:,} requests."
     kinds = ", ".join(f"{kind} {n:,}" for kind, n in metrics.failed_by_kind.items())
-    return f"Failed: {metrics.failed:,} of {metrics.scheduled:,} requests ({kinds}). Percentiles count them as slower than every success."
+    return (
+        f"Failed: {metrics.failed:,} of {metrics.scheduled:,} requests ({kinds}); slower than every success in the percentiles."
+    )
 
 
 def _number(value: float | int | None) -> str:

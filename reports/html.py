@@ -43,8 +43,8 @@ def _headline(metrics: Metrics) -> list[tuple[str, str, str]]:
     name = "TTFT" if metrics.ttft_ms is not None else "E2E latency"
     d = latency.scheduled
     return [
-        (f"p50 {name}", _number(d and d.p50), "ms from the schedule"),
-        (f"p99 {name}", _number(d and d.p99), "ms from the schedule"),
+        (f"p50 {name}", _number(None if d is None else d.p50), "ms from the schedule"),
+        (f"p99 {name}", _number(None if d is None else d.p99), "ms from the schedule"),
         ("Requests", _number(metrics.request_throughput), "per second"),
         ("Output tokens", _number(metrics.output_token_throughput), "per second"),
     ]

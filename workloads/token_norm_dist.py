@@ -12,7 +12,6 @@ from workloads.errors import WorkloadError
 from workloads.random_streams import Stream, generator
 from workloads.request import Request
 
-
 _LONGEST_TOKENS = 10_000_000  # far beyond any context; keeps a typing error from filling the memory
 
 

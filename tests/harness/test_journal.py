@@ -106,9 +106,6 @@ def test_reading_that_stops_half_way_goes_on_where_it_stopped(tmp_path: Path) ->
     assert list(reader.read_new()) == list(_THREE[1:])
 
 
-@pytest.mark.xfail(
-    strict=True, reason="journal.py:81: a header of zeros has the CRC of an empty payload, and decoding it raises"
-)
 def test_tail_of_zeros_as_a_crash_of_the_machine_leaves_it_is_a_torn_tail(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     _write(path, _THREE)
@@ -116,7 +113,6 @@ def test_tail_of_zeros_as_a_crash_of_the_machine_leaves_it_is_a_torn_tail(tmp_pa
     assert list(JournalReader(path).read_new()) == list(_THREE)
 
 
-@pytest.mark.xfail(strict=True, reason="journal.py:50: the raw file's write may be short (disk full), and nobody looks")
 def test_append_that_the_disk_takes_only_in_part_raises(tmp_path: Path) -> None:
     large = Exchange(0, 1, 2, [1], [bytes(10_000)], None, None)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -1,5 +1,6 @@
 """What ``bench doctor`` looks for."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ def test_every_check_says_how_to_mend_what_is_missing() -> None:
 
 def test_checks_of_one_purpose_stand_together() -> None:
     purposes = [check.needed_for for check in check_machine()]
-    changes = sum(one != other for one, other in zip(purposes, purposes[1:], strict=False))
+    changes = sum(one != other for one, other in pairwise(purposes))
     assert changes == len(set(purposes)) - 1
 
 

@@ -112,10 +112,6 @@ def test_an_impossible_rate_is_refused_by_the_option_s_name(rate: float, time_de
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("time_delay_dist", ["exponential_dist", "constant"])
 @pytest.mark.parametrize("rate", [1e-12, 1e-300])
-@pytest.mark.xfail(
-    strict=True,
-    reason="arrivals.py:69: a rate so low that offsets pass 2**63 ns is accepted, and every offset becomes -2**63",
-)
 def test_a_rate_too_low_for_nanoseconds_is_refused_or_kept_in_order(rate: float, time_delay_dist: str) -> None:
     try:
         offsets = arrivals_of(rate, time_delay_dist).offsets_ns(10, seed=0)

@@ -80,6 +80,7 @@ _SCHEDULES = st.lists(_REQUESTS, max_size=3).flatmap(
 )
 
 
+@settings(deadline=None, max_examples=60)
 @given(_SCHEDULES, _SCHEDULES)
 def test_digests_are_equal_when_and_only_when_the_same_is_sent_at_the_same_times(one: Schedule, other: Schedule) -> None:
     same = (one.requests, one.offsets_ns) == (other.requests, other.offsets_ns)

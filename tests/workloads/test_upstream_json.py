@@ -34,10 +34,6 @@ def test_white_space_inside_a_prompt_and_in_the_answer_is_kept() -> None:
     assert _read(row) == [PromptRow("a\n\n  b c\td", " two  words \n", 1)]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="upstream_json.py:33: strip() cuts the ends of the prompt; docstring and upstream say input, a space, instruction",
-)
 @pytest.mark.parametrize(
     ("text", "instruction", "prompt"),
     [("", "Say hi", " Say hi"), ("Text", "", "Text "), ("\n    indented code", "Explain.\n", "\n    indented code Explain.\n")],
