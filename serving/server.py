@@ -106,7 +106,9 @@ class Server:
                 stdout=output,
                 stderr=output,
                 env=environment,
-                start_new_session=True,
+                # A process group of its own keeps a terminal's Ctrl-C away. Not a session of its own: Linux schedules sessions
+                # as groups (autogroup), and a client could then wait 100 ms and more for its turn beside a busy server.
+                process_group=0,
             )
 
     def __enter__(self) -> Server:

@@ -43,7 +43,6 @@ def _in_server(libc: ctypes.CDLL) -> None:
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # should this process itself be killed
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    os.setsid()
 
 
 def _wait_for_either(server: subprocess.Popen[bytes]) -> None:
