@@ -20,8 +20,8 @@ class Distribution:
     """Summary of one metric's values, in the values' own unit. Percentiles are nearest-rank.
 
     ``n`` counts the values. Beside them ``failed`` requests have no value, and count in the percentiles as slower than
-    every value: a percentile that falls among them is None, so that a failure can never improve a tail. ``mean`` and
-    ``max`` are of the values. ``p99_interval`` is a two-sided order-statistic interval at CONFIDENCE; None where n cannot
+    every value: a percentile that falls among them is None, as is ``max``, so that a failure can never improve a tail.
+    ``mean`` is of the values. ``p99_interval`` is a two-sided order-statistic interval at CONFIDENCE; None where n cannot
     support one, or where it reaches into the failures.
     """
 
@@ -30,7 +30,7 @@ class Distribution:
     p90: float | None
     p95: float | None
     p99: float | None
-    max: float
+    max: float | None
     n: int
     failed: int
     p99_interval: Interval | None
@@ -49,7 +49,7 @@ def summarise(values: NDArray[np.float64], failed: int = 0) -> Distribution | No
         p90=p90,
         p95=p95,
         p99=p99,
-        max=float(values.max()),
+        max=_finite(float(ordered[-1])),
         n=int(values.size),
         failed=failed,
         p99_interval=None if interval is None or not math.isfinite(interval[1]) else interval,

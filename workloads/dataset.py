@@ -28,7 +28,7 @@ class DatasetRequests:
 def read_dataset(path: Path) -> list[PromptRow]:
     """Read a dataset file of any known shape. Raises DatasetError naming the file and the place in it."""
     try:
-        document = json.loads(path.read_bytes().decode("utf-8-sig"))
+        document = json.loads(path.read_bytes().decode("utf-8").removeprefix("\ufeff"))
     except OSError as error:
         raise DatasetError(path, error.strerror or str(error)) from error
     except UnicodeDecodeError as error:
@@ -70,6 +70,8 @@ def dataset_requests(
     rule. ``encode`` gives token ids; without it a request carries text only, and lengths are not checked. Prompts longer
     than ``max_input_len`` tokens, or that with their output exceed ``context_tokens``, are dropped and counted.
     """
+    if not 0 < op_tokens_per_word < float("inf"):
+        raise WorkloadError(f"--op_tokens_per_word {op_tokens_per_word:g}: must be a positive number")
     requests: list[Request] = []
     used = dropped = 0
     for row in rows:
@@ -91,7 +93,8 @@ def dataset_requests(
             )
         )
     if not requests:
-        raise WorkloadError(f"--max_input_len {max_input_len}: every prompt of the dataset is longer; nothing is left to send")
+        limit = f"--max_input_len {max_input_len}" if max_input_len is not None else f"the context of {context_tokens} tokens"
+        raise WorkloadError(f"every prompt of the dataset is longer than {limit} allows; nothing is left to send")
     return DatasetRequests(tuple(requests), used, dropped)
 
 

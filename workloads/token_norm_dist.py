@@ -65,6 +65,8 @@ def normal_requests(
     outputs.check("output")
     input_lengths = inputs.draw(count, seed, Stream.INPUT_LENGTHS).tolist()
     output_lengths = outputs.draw(count, seed, Stream.OUTPUT_LENGTHS).tolist()
+    if not len(token_ids):
+        raise WorkloadError("the vocabulary has no token to draw from; give --vocab_size")
     ids = generator(seed, Stream.TOKEN_IDS)
     vocabulary = np.asarray(token_ids, dtype=np.int64)
     requests: list[Request] = []

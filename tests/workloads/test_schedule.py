@@ -18,7 +18,7 @@ from workloads.schedule import Schedule, make_schedule
 _REQUEST = Request(output_tokens=20, prompt="Grüße", input_ids=(3, 1, 2), input_tokens=3, ignore_eos=False, session="a")
 _OTHER = Request(output_tokens=7, prompt="b", input_ids=(9,), input_tokens=1)
 
-# One change of each field that reaches the server. Absent and empty are different things to send.
+# Changes of each field that reaches the server.
 _CHANGES = {
     "output_tokens": (19, 21, 0),
     "prompt": ("Grüsse", "Grüße ", "", None, "\ud800"),
@@ -43,6 +43,11 @@ def test_every_field_of_a_request_is_accounted_for() -> None:
 def test_a_changed_field_changes_the_digest(field: str, value: object) -> None:
     assert _digest(replace(_REQUEST, **{field: value}), _OTHER) != _digest(_REQUEST, _OTHER)
     assert _digest(_OTHER, replace(_REQUEST, **{field: value})) != _digest(_OTHER, _REQUEST)
+
+
+@pytest.mark.parametrize(("field", "empty"), [("prompt", ""), ("input_ids", ()), ("session", "")])
+def test_an_absent_field_is_not_an_empty_one(field: str, empty: object) -> None:
+    assert _digest(replace(_REQUEST, **{field: None})) != _digest(replace(_REQUEST, **{field: empty}))
 
 
 def test_a_changed_arrival_changes_the_digest() -> None:

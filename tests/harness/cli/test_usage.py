@@ -1,0 +1,297 @@
+"""What a user can get wrong on the command line, and what ``bench`` answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.cli import bench, run
+from harness.cli.exit_status import ExitStatus
+
+_BENCH = Path(sys.executable).parent / "bench"
+_NORMAL = ["--input_mean", "4", "--input_stdev", "0", "--output_mean", "4", "--output_stdev", "0"]
+
+
+def _error(capsys: pytest.CaptureFixture[str], argv: list[str], status: ExitStatus) -> str:
+    """Run ``argv``, which must fail with ``status``; returns the one sentence that says why."""
+    assert run(argv) == status
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+    sentences = [line for line in captured.err.splitlines() if line.startswith("Error: ")]
+    assert len(sentences) == 1
+    assert captured.err.rstrip().endswith(sentences[0])  # nothing after it, and it is one line
+    return sentences[0]
+
+
+def _free_port() -> int:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port: int = holder.getsockname()[1]
+        return port
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+# ---- help
+
+
+def test_help_lists_every_verb_with_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == ExitStatus.VALID
+    text = capsys.readouterr().out
+    assert {"dataset", "token_norm_dist", "report", "serve"} <= set(bench.commands)
+    for name, command in bench.commands.items():
+        (line,) = [line for line in text.splitlines() if line.startswith(f"  {name} ")]
+        assert line.split(None, 1)[1] == command.get_short_help_str(200)
+    assert "Exit status: 0 valid, 1 the target or the run failed, 2 usage, 3 the run is not valid, 130 interrupted." in text
+
+
+@pytest.mark.parametrize("name", sorted(bench.commands))
+def test_help_of_each_verb_names_its_options(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert run([name, "--help"]) == ExitStatus.VALID
+    text = capsys.readouterr().out
+    assert text.startswith(f"Usage: bench {name}")
+    for parameter in bench.commands[name].params:
+        for option in parameter.opts:
+            if option.startswith("--"):
+                assert option in text
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = ["numpy", "pandas", "pyarrow", "grpc", "tritonclient", "uvloop", "scipy", "matplotlib", "transformers", "openvino"]
+    code = (
+        f"import sys\nfrom harness.cli import run\nassert run(['--help']) == 0\nprint([m for m in {heavy} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_without_a_verb_the_help_is_shown_and_the_status_is_usage() -> None:
+    done = subprocess.run([_BENCH], capture_output=True, text=True, check=False)
+    assert done.returncode == ExitStatus.USAGE
+    assert "Usage: bench" in done.stdout + done.stderr
+
+
+def test_version() -> None:
+    done = subprocess.run([_BENCH, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("bench 0.")
+
+
+# ---- where options stand, and how they are spelled; -5 is refused by name, which proves that it was read
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["dataset", "--request_rate", "-5"],
+        ["--request_rate", "-5", "dataset"],
+        ["--request-rate", "-5", "dataset"],
+        ["dataset", "--request-rate", "-5"],
+        ["--request_rate=-5", "dataset"],
+        ["-i", "grpc", "--request_rate", "-5", "--seed", "3", "dataset", "--num-requests", "7"],
+        ["--model", "dataset", "--request_rate", "-5", "dataset"],
+        ["--dump_perfetto_trace", "--no-streaming", "-mensemble", "dataset", "--request_rate", "-5"],
+        ["token_norm_dist", *_NORMAL, "--request_rate", "-5"],
+        ["token-norm-dist", *_NORMAL, "--request_rate", "-5"],
+        [*_NORMAL, "--request_rate", "-5", "token_norm_dist"],
+        ["--input-mean", "4", "--input-stdev", "0", "--request-rate", "-5", "token-norm-dist", *_NORMAL[4:]],
+        ["--time-delay-dist", "exponential-dist", "dataset", "--request_rate", "-5"],
+    ],
+    ids=" ".join,
+)
+def test_options_stand_before_or_after_the_verb_with_hyphens_or_underscores(
+    capsys: pytest.CaptureFixture[str], argv: list[str]
+) -> None:
+    message = _error(capsys, argv, ExitStatus.USAGE)
+    assert message.startswith("Error: --request_rate -5: give requests per second")
+
+
+def test_help_of_a_verb_may_be_asked_for_before_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["-h", "dataset"]) == ExitStatus.VALID
+    assert capsys.readouterr().out.startswith("Usage: bench dataset")
+
+
+# ---- usage errors
+
+
+@pytest.mark.parametrize("rate", ["-5", "0", "-0.5", "nan", "inf", "-inf"])
+def test_impossible_rate(capsys: pytest.CaptureFixture[str], rate: str) -> None:
+    assert "--request_rate" in _error(capsys, ["dataset", "--request_rate", rate], ExitStatus.USAGE)
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (["dataset", "--nosuch"], "--nosuch"),
+        (["--nosuch", "dataset"], "--nosuch"),
+        (["nosuch"], "nosuch"),
+        (["dataset", "--request_rate", "fast"], "--request_rate"),
+        (["dataset", "--request_rate"], "--request_rate"),
+        (["dataset", "--num_requests", "0"], "--num_requests"),
+        (["dataset", "--workers", "0"], "--workers"),
+        (["dataset", "--seed", "-1"], "--seed"),
+        (["dataset", "--request_timeout", "0"], "--request_timeout"),
+        (["dataset", "-i", "carrier_pigeon"], "--protocol"),
+        (["dataset", "--time_delay_dist", "uniform"], "--time_delay_dist"),
+        (["dataset", "--op_tokens_per_word", "0"], "--op_tokens_per_word"),
+        (["dataset", "too", "many"], "too"),
+        (["token_norm_dist"], "--input_mean"),
+        (["token_norm_dist", *_NORMAL, "--input_mean", "0"], "--input_mean"),
+        (["token_norm_dist", *_NORMAL, "--output_stdev", "-1"], "--output_stdev"),
+        (["token_norm_dist", *_NORMAL, "--input_mean", "nan"], "--input_mean"),
+        (["report"], "RUN"),
+        (["serve", "--grpc_port", "0"], "--grpc_port"),
+        (["serve", "--grpc_port", "70000"], "--grpc_port"),
+        (["engine", "build"], "--model_dir"),
+        (["engine", "build", "--model_dir", "m", "--output_dir", "o", "--weight_format", "fp8"], "--weight_format"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_usage_error_names_what_is_wrong(capsys: pytest.CaptureFixture[str], argv: list[str], named: str) -> None:
+    assert named in _error(capsys, argv, ExitStatus.USAGE)
+
+
+def test_dataset_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "nosuch.json" in _error(capsys, ["dataset", "--dataset", "nosuch.json"], ExitStatus.USAGE)
+
+
+@pytest.mark.parametrize(
+    ("content", "where"),
+    [
+        ("", "line 1, column 1"),
+        ("[", "line 1"),
+        ("{}", "array"),
+        ("[]", "at least one row"),
+        ("[1]", "row 1"),
+        ('[{"input": "a", "instruction": "b", "output": "c"}, {"input": "a"}]', "row 2"),
+        ('[{"input": "a", "instruction": "b", "output": 5}]', '"output"'),
+        ('[{"conversations": [{"from": "human"}]}]', "row 1, turn 1"),
+        ("\udcff", "UTF-8"),
+    ],
+)
+def test_malformed_dataset_names_the_file_and_the_place(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str, where: str
+) -> None:
+    (tmp_path / "bad.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    message = _error(capsys, ["dataset", "--dataset", "bad.json"], ExitStatus.USAGE)
+    assert "bad.json" in message
+    assert where in message
+
+
+def test_check_perf_json_without_its_key(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "reference.json").write_text(json.dumps({"key": {"Requests/Sec": 10}}))
+    message = _error(capsys, ["dataset", "--check_perf_json", "reference.json"], ExitStatus.USAGE)
+    assert "--check_perf_key" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "named"),
+    [
+        ("{", "key", "reference.json"),
+        ("[]", "key", "--check_perf_key key"),
+        ("{}", "key", "--check_perf_key key"),
+        ('{"key": {"Speed": 1}}', "key", "'Speed'"),
+        ('{"key": {"Requests/Sec": "fast"}}', "key", "Requests/Sec"),
+    ],
+)
+def test_unusable_reference_numbers(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str, key: str, named: str
+) -> None:
+    (tmp_path / "reference.json").write_text(content)
+    argv = ["dataset", "--check_perf_json", "reference.json", "--check_perf_key", key]
+    assert named in _error(capsys, argv, ExitStatus.USAGE)
+
+
+def test_run_folder_that_is_not_empty(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "run.json").touch()
+    message = _error(capsys, ["dataset", "--run_dir", "old"], ExitStatus.USAGE)
+    assert "--run_dir" in message
+    assert "old is not empty" in message
+
+
+def test_run_folder_that_is_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "--run_dir" in _error(capsys, ["dataset", "--run_dir", "file"], ExitStatus.USAGE)
+
+
+@pytest.mark.parametrize("url", ["http://localhost:8000", "localhost:port", "localhost:0", "localhost:99999", "", "grpc://"])
+def test_url_that_is_no_grpc_address(capsys: pytest.CaptureFixture[str], url: str) -> None:
+    assert "--url" in _error(capsys, ["dataset", "--url", url], ExitStatus.USAGE)
+
+
+@pytest.mark.parametrize("url", [":8001", "localhost:²", "[::1]:"])
+def test_url_that_is_nearly_a_grpc_address(capsys: pytest.CaptureFixture[str], url: str) -> None:
+    assert "--url" in _error(capsys, ["dataset", "--url", url], ExitStatus.USAGE)
+
+
+def test_ipv6_address_without_a_port_gets_the_default_port(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "[::1]:8001" in _error(capsys, ["dataset", "--url", "[::1]"], ExitStatus.FAILED)
+
+
+def test_batch_size_that_triton_cannot_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["serve", "--triton_max_batch_size", "3000000000"]) in (ExitStatus.USAGE, ExitStatus.FAILED)
+    assert "triton_max_batch_size" in capsys.readouterr().err
+
+
+# ---- the target
+
+
+def test_nobody_listening_at_the_url(capsys: pytest.CaptureFixture[str]) -> None:
+    address = f"127.0.0.1:{_free_port()}"
+    message = _error(capsys, ["dataset", "--url", address], ExitStatus.FAILED)
+    assert f"--url {address}: nobody answers there" in message
+
+
+def test_run_that_could_not_begin_leaves_no_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    _error(capsys, ["dataset", "--url", f"127.0.0.1:{_free_port()}"], ExitStatus.FAILED)
+    assert [path for path in tmp_path.rglob("*") if path.name != "runs"] == []
+
+
+def test_engine_folder_without_an_engine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    message = _error(capsys, ["dataset", "--engine_dir", "empty"], ExitStatus.FAILED)
+    assert "holds no OpenVINO engine" in message
+
+
+def test_report_of_what_is_no_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "is not a run folder" in _error(capsys, ["report", str(tmp_path)], ExitStatus.FAILED)
+
+
+# ---- as a program
+
+
+@pytest.mark.parametrize(
+    ("argv", "status"),
+    [
+        (["dataset", "--dataset", "nosuch.json"], 2),
+        (["dataset", "--request_rate", "-5"], 2),
+        (["--nosuch"], 2),
+        (["dataset", "--url", "127.0.0.1:1"], 1),
+    ],
+    ids=["no_dataset", "rate", "option", "nobody"],
+)
+def test_program_exits_with_the_status_and_one_sentence(argv: list[str], status: int) -> None:
+    done = subprocess.run([_BENCH, *argv], capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert done.stderr.splitlines()[-1].startswith("Error: ")
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_reader_that_goes_away_is_no_crash() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([_BENCH, "dataset", "--help"], stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert done.returncode == ExitStatus.FAILED
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,115 @@
+"""Records and runs to report on. Times are given in ms, as a person writes them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.records.record import Outcome, Record
+from harness.records.run_folder import RunFolder
+from harness.records.table import read_table, write_table
+from reports.requests import Requests, from_table
+from reports.run_report import RunReport, read_run
+
+
+def _ns(ms: float) -> int:
+    return round(ms * 1_000_000)
+
+
+def _answered(
+    index: int, scheduled: float, sent: float, tokens: Sequence[tuple[float, int]], done: float | None = None, **fields: Any
+) -> Record:
+    """A success: ``tokens`` are (time of the response, its tokens); it is done 1 ms after the last of them."""
+    generated = sum(count for _, count in tokens)
+    last = tokens[-1][0] if tokens else sent
+    known: dict[str, Any] = {
+        "outcome": Outcome.DONE,
+        "sent_ns": _ns(sent),
+        "requested_output_tokens": generated,
+        "output_tokens": generated,
+        "token_times_ns": tuple(_ns(at) for at, _ in tokens),
+        "token_counts": tuple(count for _, count in tokens),
+        "done_ns": _ns(last + 1 if done is None else done),
+    }
+    return Record(index=index, scheduled_ns=_ns(scheduled), **(known | fields))
+
+
+def _failed(
+    index: int, scheduled: float, outcome: Outcome, sent: float | None = None, done: float | None = None, **fields: Any
+) -> Record:
+    return Record(
+        index=index,
+        outcome=outcome,
+        scheduled_ns=_ns(scheduled),
+        requested_output_tokens=fields.pop("requested_output_tokens", 3),
+        sent_ns=None if sent is None else _ns(sent),
+        done_ns=None if done is None else _ns(done),
+        error=fields.pop("error", f"{outcome.value}: no answer"),
+        **fields,
+    )
+
+
+@pytest.fixture(scope="session")
+def answered() -> Callable[..., Record]:
+    return _answered
+
+
+@pytest.fixture(scope="session")
+def failed() -> Callable[..., Record]:
+    return _failed
+
+
+@pytest.fixture(scope="session")
+def steady_run() -> Callable[..., list[Record]]:
+    """``count`` requests, one each 10 ms, sent on time, with 3 tokens after 100, 110 and 120 ms: nothing to complain of."""
+
+    def make(count: int = 700, **fields: Any) -> list[Record]:
+        return [
+            _answered(k, 10 * k, 10 * k, [(10 * k + 100, 1), (10 * k + 110, 1), (10 * k + 120, 1)], input_tokens=8, **fields)
+            for k in range(count)
+        ]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_requests(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[Record]], Requests]:
+    """Columns of the records, by way of a real parquet file."""
+    path = tmp_path_factory.mktemp("table") / "requests.parquet"
+
+    def make(records: Sequence[Record]) -> Requests:
+        write_table(records, path)
+        return from_table(read_table(path))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_report(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunReport]:
+    """A run's report, by way of a real run folder; keywords replace keys of the manifest."""
+    numbers = itertools.count()
+    parent: Path = tmp_path_factory.mktemp("runs")
+
+    def make(records: Sequence[Record], *, streaming: bool = True, **manifest: Any) -> RunReport:
+        folder = RunFolder(parent / str(next(numbers)))
+        folder.path.mkdir()
+        folder.write_manifest(
+            {
+                "schema": 1,
+                "workload": {"description": "7 prompts of test.json", "dropped_too_long": 0},
+                "arrivals": "constant arrivals at 100 requests/s",
+                "schedule": {"digest": "0f" * 32, "seed": 42},
+                "target": {"model": "tensorrt_llm", "protocol": "grpc", "streaming": streaming},
+                "warm_up": {"requests": 0, "failures": []},
+                "interrupted": False,
+            }
+            | manifest
+        )
+        write_table(records, folder.requests)
+        return read_run(folder)
+
+    return make

@@ -1,0 +1,116 @@
+"""The report on a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from harness.records.record import Outcome, Record
+from reports.console import render
+from reports.run_report import RunReport
+
+Make = Callable[..., Record]
+MakeReport = Callable[..., RunReport]
+SteadyRun = Callable[..., list[Record]]
+
+
+def _cells(text: str, name: str) -> list[str]:
+    """The cells of the table row that begins with ``name``."""
+    (line,) = [line for line in text.splitlines() if line.startswith(name + "  ")]
+    return re.split(r"\s{2,}", line.strip())[1:]
+
+
+def test_latencies_stand_in_their_row(make_report: MakeReport, answered: Make) -> None:
+    records = [answered(k, 10 * k, 10 * k + 1, [(10 * k + 5, 1), (10 * k + 9, 2)]) for k in range(3)]
+    text = render(make_report(records))
+    assert _cells(text, "TTFT, from schedule") == ["5.00"] * 6 + ["3", "n too small"]
+    assert _cells(text, "TTFT, from send") == ["4.00"] * 6 + ["3", "n too small"]
+    assert _cells(text, "E2E latency, from schedule") == ["9.00"] * 6 + ["3", "n too small"]
+    assert _cells(text, "TPOT") == ["2.00"] * 6 + ["3", "n too small"]
+    assert _cells(text, "ITL") == ["2.00"] * 6 + ["6", "n too small"]
+    assert _cells(text, "Inter-chunk latency") == ["4.00"] * 6 + ["3", "n too small"]
+    assert _cells(text, "Schedule slip") == ["1.00"] * 6 + ["3", "n too small"]
+    assert _cells(text, "Offered rate (requests/s)") == ["100.00"]
+    assert _cells(text, "Request throughput (requests/s)") == ["100.00"]
+    assert _cells(text, "Output token throughput (tokens/s)") == ["300.00"]
+
+
+def test_upstream_s_rows_have_upstream_s_names(make_report: MakeReport, answered: Make) -> None:
+    text = render(make_report([answered(0, 0, 0, [(5, 4)], done=10, input_tokens=6)]))
+    rows = {
+        "Requests/Sec": "100.00",
+        "OP tokens/sec": "400.00",
+        "Avg. latency (ms)": "10.00",
+        "P99 latency (ms)": "10.00",
+        "P90 latency (ms)": "10.00",
+        "Avg. IP tokens per request": "6.00",
+        "Avg. OP tokens per request": "4.00",
+        "Total latency (ms)": "10.00",
+        "Total requests": "1",
+    }
+    assert {name: _cells(text, name) for name in rows} == {name: [value] for name, value in rows.items()}
+
+
+def test_every_percentile_stands_in_its_column_and_the_interval_where_there_is_one(
+    make_report: MakeReport, answered: Make
+) -> None:
+    text = render(make_report([answered(k, 0, 0, [(k + 1, 1)]) for k in range(368)]))
+    latencies = ["184.50", "184.00", "332.00", "350.00", "365.00", "368.00"]  # mean, p50, p90, p95, p99, max
+    assert _cells(text, "E2E latency, from schedule") == [*latencies, "368", "360.00 – 368.00"]
+
+
+def test_what_is_unknown_is_a_dash_and_never_a_zero(make_report: MakeReport, failed: Make) -> None:
+    text = render(make_report([failed(0, 0, Outcome.CONNECT, 0, 1)]))
+    assert _cells(text, "TTFT, from schedule") == ["–"] * 8
+    assert _cells(text, "Request throughput (requests/s)") == ["–"]
+    assert _cells(text, "Requests/Sec") == ["–"]
+    assert _cells(text, "Total requests") == ["0"]
+
+
+def test_an_unstreamed_run_has_no_rows_for_tokens(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    text = render(make_report(steady_run(5), streaming=False))
+    assert "unstreamed" in text
+    for name in ("TTFT", "TPOT", "ITL", "Inter-chunk"):
+        assert name not in text
+    assert _cells(text, "E2E latency, from schedule")[0] == "120.00"
+
+
+def test_a_valid_run_says_so(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    text = render(make_report(steady_run(700)))
+    assert text.endswith("This run is valid.")
+    assert "Failed: 0 of 700 requests." in text
+    assert "7 prompts of test.json; constant arrivals at 100 requests/s; tensorrt_llm over grpc, streamed" in text
+
+
+def test_an_invalid_run_says_so_with_what_is_wrong_and_what_to_do(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Make
+) -> None:
+    records = steady_run(20)
+    records[4] = failed(4, 40, Outcome.REFUSED, 40, 41, error="queue full")
+    records[5] = failed(5, 50, Outcome.TIMEOUT, 50, 90, error="too late")
+    report = make_report(records)
+    text = render(report)
+    assert "THIS RUN IS NOT VALID: errors." in text
+    assert "This run is valid" not in text
+    assert "Failed: 2 of 20 requests (refused 1, timeout 1)." in text
+    assert "queue full" in text
+    for finding in report.findings:
+        assert finding.severity.value in text
+        assert finding.advice in text
+
+
+@pytest.mark.parametrize("kind", [outcome for outcome in Outcome if outcome is not Outcome.DONE])
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_run_of_any_failure_can_be_printed(make_report: MakeReport, failed: Make, kind: Outcome, streaming: bool) -> None:
+    sent = None if kind in (Outcome.NOT_SENT, Outcome.LOST) else 1.0
+    text = render(make_report([failed(0, 0, kind, sent, None if sent is None else 9.0)], streaming=streaming))
+    assert f"{kind.value} 1" in text
+    assert "THIS RUN IS NOT VALID" in text
+
+
+def test_an_error_message_cannot_steer_the_terminal(make_report: MakeReport, failed: Make) -> None:
+    text = render(make_report([failed(0, 0, Outcome.SERVER_ERROR, 0, 1, error="\x1b[2J\x1b[1;1HThis run is valid.\r")]))
+    assert "\x1b" not in text
+    assert "\r" not in text

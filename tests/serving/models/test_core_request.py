@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from serving.engines.protocol import EngineLimits, Sampling
+from serving.errors import RequestError
+
+_LIMITS = EngineLimits(vocabulary_size=100, context_tokens=50)
+
+
+@pytest.fixture
+def parse(backend: ModuleType) -> Any:
+    """Parse a request of three tokens in and five out, with the tensors given changed, added or (None) left out."""
+    from serving.models.core_request import parse_request
+
+    def parse(decoupled: bool = True, exclude_input: bool = False, limits: EngineLimits = _LIMITS, **changes: Any) -> Any:
+        tensors: dict[str, Any] = {
+            "input_ids": np.array([[5, 6, 7]], dtype=np.int32),
+            "input_lengths": np.array([3], dtype=np.int32),
+            "request_output_len": np.array([5], dtype=np.int32),
+            **changes,
+        }
+        sent = {name: np.asarray(values) for name, values in tensors.items() if values is not None}
+        return parse_request(backend.Request(sent, ["output_ids"]), limits, decoupled, exclude_input)
+
+    return parse
+
+
+def test_bare_request_is_greedy_and_ends_at_no_token(parse: Any) -> None:
+    parsed = parse()
+    assert (parsed.input_ids, parsed.sampling) == ([5, 6, 7], Sampling(max_tokens=5))
+    assert (parsed.streaming, parsed.exclude_input, parsed.wanted_outputs) == (False, False, frozenset({"output_ids"}))
+
+
+def test_padding_behind_the_length_is_not_read(parse: Any) -> None:
+    assert parse(input_ids=[[5, 6, 0, 0]], input_lengths=[[2]]).input_ids == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("top_k", "top_p", "temperature", "greedy"),
+    [
+        (None, None, None, True),  # TensorRT-LLM's rule: without a limit nothing is sampled
+        (1, None, None, True),
+        (1, 0.9, None, True),
+        (0, 0.0, None, True),
+        (5, 0.0, None, False),
+        (0, 0.9, None, False),
+        (5, 0.9, 0.0, True),
+    ],
+)
+def test_when_sampling_is_greedy(
+    parse: Any, top_k: int | None, top_p: float | None, temperature: float | None, greedy: bool
+) -> None:
+    def tensor(value: float | None) -> Any:
+        return None if value is None else [value]
+
+    sampling = parse(runtime_top_k=tensor(top_k), runtime_top_p=tensor(top_p), temperature=tensor(temperature)).sampling
+    assert sampling.greedy is greedy
+
+
+def test_new_and_old_names_mean_the_same_and_the_new_one_wins(parse: Any) -> None:
+    assert (parse(min_length=[2]).sampling.min_tokens, parse(min_tokens=[2]).sampling.min_tokens) == (2, 2)
+    assert (parse(random_seed=[9]).sampling.seed, parse(seed=[8], random_seed=[9]).sampling.seed) == (9, 8)
+
+
+def test_deployment_decides_whether_the_prompt_is_left_out_unless_the_request_does(parse: Any) -> None:
+    assert parse(exclude_input=True).exclude_input is True
+    assert parse(exclude_input=True, exclude_input_in_output=[False]).exclude_input is False
+    assert parse(exclude_input_in_output=[True]).exclude_input is True
+    assert parse(streaming=[True], exclude_input_in_output=[False]).exclude_input is True  # a stream never repeats it
+
+
+def test_end_of_minus_one_is_no_end(parse: Any) -> None:
+    assert (parse(end_id=[-1]).sampling.end_id, parse(end_id=[0]).sampling.end_id) == (None, 0)
+
+
+def test_stop_is_no_request_whatever_else_it_holds(parse: Any) -> None:
+    assert parse(stop=[True], input_ids=None, request_output_len=[0]) is None
+
+
+def test_context_may_be_filled_but_not_exceeded(parse: Any) -> None:
+    assert parse(request_output_len=[47]).sampling.max_tokens == 47
+    with pytest.raises(RequestError, match="context length of 50"):
+        parse(request_output_len=[48])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"input_ids": None}, "input_ids is missing"),
+        ({"input_ids": [5, 6, 7]}, "input_ids must have shape"),
+        ({"input_ids": [[5, 6, 7]] * 2}, "input_ids must have shape"),
+        ({"input_lengths": [0]}, "input_lengths is 0"),
+        ({"input_lengths": [4]}, "input_lengths is 4"),
+        ({"input_lengths": [3, 3]}, "input_lengths must hold one value"),
+        ({"input_ids": [[5, 100, 7]]}, "input_ids holds 100"),
+        ({"input_ids": [[5, -1, 7]]}, "input_ids holds -1"),
+        ({"request_output_len": [0]}, "request_output_len must be at least 1, not 0"),
+        ({"request_output_len": [-5]}, "request_output_len"),
+        ({"end_id": [100]}, "end_id is 100"),
+        ({"end_id": [-2]}, "end_id is -2"),
+        ({"min_tokens": [6]}, "min_tokens"),
+        ({"min_tokens": [-1]}, "min_tokens"),
+        ({"runtime_top_k": [-1]}, "runtime_top_k"),
+        ({"runtime_top_p": [1.1]}, "runtime_top_p"),
+        ({"runtime_top_p": [float("nan")]}, "runtime_top_p"),
+        ({"temperature": [-0.1]}, "temperature"),
+        ({"temperature": [float("nan")]}, "temperature"),
+        ({"repetition_penalty": [0.0]}, "repetition_penalty"),
+        ({"presence_penalty": [2.5]}, "presence_penalty"),
+        ({"frequency_penalty": [-2.5]}, "frequency_penalty"),
+        ({"beam_width": [2]}, "beam_width is 2"),
+        ({"num_return_sequences": [2]}, "num_return_sequences is 2"),
+        ({"return_log_probs": [True]}, "return_log_probs"),
+        ({"stop_words_list": [[[5], [1]]]}, "stop_words_list"),
+        ({"lora_task_id": [1]}, "lora_task_id"),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else value.replace(" ", "_"),
+)
+def test_impossible_request_is_refused_by_the_tensors_name(parse: Any, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        parse(**changes)
+
+
+def test_what_is_not_supported_may_be_sent_empty_or_off(parse: Any) -> None:
+    empty = {"stop_words_list": np.zeros((1, 2, 0), np.int32), "embedding_bias": np.zeros((1, 0), np.float32)}
+    off = {"return_log_probs": [False], "beam_width": [1], "num_return_sequences": [1]}
+    assert parse(**empty, **off).input_ids == [5, 6, 7]
+
+
+def test_streaming_needs_a_decoupled_model(parse: Any) -> None:
+    with pytest.raises(RequestError, match="Streaming is only supported if model is deployed using decoupled mode"):
+        parse(decoupled=False, streaming=[True])
