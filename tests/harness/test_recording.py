@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from tritonclient.grpc import service_pb2
@@ -151,7 +152,8 @@ def test_text_with_server_counts() -> None:
 
 def test_text_with_an_echoed_prompt_and_server_counts_is_not_reduced() -> None:
     exchange = _exchange((8_000, _text(_TEXT_PROMPT + " it is wide", num_output_tokens=3)))
-    record = _recorder(_OF_TEXT, _TEXT, _words).record(exchange, 0)
+    with_ids = replace(_OF_TEXT, input_ids=tuple(range(9)))  # known here, though the server was sent the text
+    record = _recorder(with_ids, _TEXT, _words).record(exchange, 0)
     assert (record.output_tokens, record.prompt_echoed, record.output_tokens_source) == (3, True, TokenSource.SERVER)
 
 
