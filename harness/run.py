@@ -97,6 +97,16 @@ def _stopping_on_signals(control: Control) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """A process started meanwhile keeps SIGINT and SIGTERM blocked from its first instruction on; here they come after."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start_workers(
     plan: RunPlan, context: multiprocessing.context.SpawnContext, control: Control
 ) -> tuple[list[SpawnProcess], list[Pipe]]:
@@ -118,7 +128,8 @@ def _start_workers(
         process = context.Process(
             target=run_worker, args=(worker_plan, theirs, control), name=f"bench-worker-{worker}", daemon=True
         )
-        process.start()
+        with _signals_blocked():
+            process.start()
         theirs.close()
         processes.append(process)
         pipes.append(ours)
@@ -181,6 +192,6 @@ def _account_for_all(plan: RunPlan, records: dict[int, Record], exit_codes: list
 def _end_workers(processes: list[SpawnProcess]) -> None:
     for process in processes:
         if process.is_alive():
-            process.terminate()
+            process.kill()
     for process in processes:
         process.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -19,17 +20,20 @@ def warm_up_requests(schedule: Schedule, count: int) -> tuple[Request, ...]:
         return ()
     random = generator(schedule.seed, Stream.WARM_UP)
     chosen = random.integers(0, len(schedule), count)
-    scheduled = {(request.prompt, request.input_ids) for request in schedule.requests}
-    return tuple(_unlike(scheduled, schedule.requests[index], random) for index in chosen)
+    prompts = {request.prompt for request in schedule.requests} - {None}
+    ids = {request.input_ids for request in schedule.requests} - {None}
+
+    def is_scheduled(request: Request) -> bool:
+        return request.prompt in prompts or request.input_ids in ids
+
+    return tuple(_unlike(is_scheduled, schedule.requests[index], random) for index in chosen)
 
 
-def _unlike(
-    scheduled: set[tuple[str | None, tuple[int, ...] | None]], request: Request, random: np.random.Generator
-) -> Request:
+def _unlike(is_scheduled: Callable[[Request], bool], request: Request, random: np.random.Generator) -> Request:
     """The request in an order that no scheduled one has, where there is such an order: a word alone has none."""
     for _ in range(_TRIES):
         shuffled = _shuffled(request, random)
-        if (shuffled.prompt, shuffled.input_ids) not in scheduled:
+        if not is_scheduled(shuffled):
             break
     return shuffled
 

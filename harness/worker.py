@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import signal
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
@@ -47,8 +47,10 @@ class Ready:
 
 
 def run_worker(plan: WorkerPlan, pipe: Pipe, control: Control) -> None:
-    """Process entry point: report Ready, wait for the start time (ns of ``now_ns``) on ``pipe``, run, end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    """Process entry point: report Ready, wait for the start time (ns of ``now_ns``) on ``pipe``, run, end.
+
+    The parent has blocked SIGINT and SIGTERM for it: what they mean, the parent decides.
+    """
     uvloop.run(_work(plan, pipe, control))
 
 
@@ -100,12 +102,14 @@ class _Shard:
         self._sleeper = PreciseSleeper()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._broken: OSError | None = None
+        self._parent = os.getppid()
+        self._abandoned = False
 
     async def run(self, encoded: Sequence[tuple[int, int, bytes]]) -> None:
         watcher = asyncio.create_task(self._watch_phase())
         for index, offset_ns, payload in encoded:
             await self._sleeper.until(self._start_ns + offset_ns)
-            if self._control.phase is not Phase.RUN or self._broken is not None:
+            if self._control.phase is not Phase.RUN or self._abandoned or self._broken is not None:
                 break
             task = asyncio.create_task(self._exchange(index, payload))
             self._in_flight.add(task)
@@ -142,10 +146,12 @@ class _Shard:
             self._broken = error
 
     async def _watch_phase(self) -> None:
-        while self._control.phase is not Phase.ABORT:
+        """Break off when told to, or when the parent is gone: nobody would read what comes."""
+        while self._control.phase is not Phase.ABORT and os.getppid() == self._parent:
             if self._control.phase is Phase.DRAIN:
                 self._sleeper.wake()
             await asyncio.sleep(_PHASE_CHECK_S)
+        self._abandoned = True
         self._sleeper.wake()
         for task in self._in_flight:
             task.cancel()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -125,6 +126,11 @@ def _token_weights(requests: Requests) -> FloatArray | None:
 
 
 def _chart(title: str, caption: str, draw: Callable[[Axes], None]) -> Chart:
+    with rc_context({"svg.hashsalt": title}):  # ids that are the same at every rendering, and differ between pictures
+        return Chart(title, caption, _svg(draw))
+
+
+def _svg(draw: Callable[[Axes], None]) -> str:
     figure = Figure(figsize=(8.2, 3.6), layout="constrained")
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
@@ -135,4 +141,4 @@ def _chart(title: str, caption: str, draw: Callable[[Axes], None]) -> Chart:
     out = io.StringIO()
     figure.savefig(out, format="svg", dpi=150, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     svg = out.getvalue()
-    return Chart(title, caption, svg[svg.index("<svg") :])
+    return svg[svg.index("<svg") :]

@@ -44,9 +44,8 @@ def _latencies(metrics: Metrics) -> str:
 def _row(name: str, d: Distribution | None) -> tuple[str, ...]:
     if d is None:
         return (name, *[_UNKNOWN] * 8)
-    interval = "n too small" if d.p99_interval is None else f"{d.p99_interval[0]:.2f} – {d.p99_interval[1]:.2f}"
     tail = ("failed" if value is None else f"{value:.2f}" for value in (d.p50, d.p90, d.p95, d.p99, d.max))
-    return (name, f"{d.mean:.2f}", *tail, f"{d.n:,}", interval)
+    return (name, f"{d.mean:.2f}", *tail, f"{d.n:,}", d.p99_interval_text)
 
 
 def _rates(metrics: Metrics) -> str:

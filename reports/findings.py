@@ -90,7 +90,7 @@ def _errors(facts: RunFacts) -> Finding | None:
         "errors",
         Severity.INVALID if share > _FAILED_SHARE_INVALID else Severity.WARNING,
         {"failed": failed, "share": share, "by_kind": kinds, "first_error": first},
-        "Latencies are of the successes alone; mend what fails, or lower the load, before you compare.",
+        "Mend what fails, or lower the load, before you compare: a run that fails requests does other work.",
     )
 
 
@@ -109,9 +109,9 @@ def _interrupted(facts: RunFacts) -> Finding | None:
 def _schedule_slip(facts: RunFacts) -> Finding | None:
     slip = np.sort(schedule_slip_ms(facts.requests))
     latency = facts.metrics.ttft_ms or facts.metrics.e2e_ms
-    if slip.size == 0 or latency.sent is None:
+    if slip.size == 0 or latency.sent is None or latency.sent.p50 is None:
         return None
-    p99, median = nearest_rank(slip, 0.99), latency.sent.p50 or 0.0
+    p99, median = nearest_rank(slip, 0.99), latency.sent.p50
     if p99 < _SLIP_FLOOR_MS or p99 < _SLIP_SHARE_WARNING * median:
         return None
     return Finding(

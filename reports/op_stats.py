@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-import math
-import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports.metrics import Metrics
+from reports.metrics import Metrics, UpstreamTable
 from reports.rows import upstream_rows
 
 # Names that differ between upstream's printed table and its CSV and reference files.
@@ -17,6 +16,8 @@ _CSV_NAMES = {
     "Avg. IP tokens per request": "Avg. Input tokens per request",
     "Avg. OP tokens per request": "Avg. Output tokens per request",
 }
+_ROW_NAMES = [name for name, _ in upstream_rows(UpstreamTable(None, None, None, None, None, None, None, None, 0))]
+OP_STATS_COLUMNS = [_CSV_NAMES.get(name, name) for name in _ROW_NAMES]
 _HIGHER_IS_BETTER = {"Requests/Sec", "OP tokens/sec"}
 _LOWER_IS_BETTER = {"Avg. latency (ms)", "P99 latency (ms)", "P90 latency (ms)", "Total latency (ms)"}
 
@@ -55,17 +56,29 @@ def append_op_stats(metrics: Metrics, path: Path) -> None:
 
     Raises OpStatsError when the file has other columns, as a file of upstream's own has; OSError when it cannot be written.
     """
+    check_op_stats_file(path)
     stats = op_stats(metrics)
-    with path.open("a+", newline="", encoding="utf-8") as file:
-        file.seek(0)
-        header = next(csv.reader(file), None)
-        if header is not None and header != list(stats):
-            raise OpStatsError(f"--op_stats_csv {path}: its columns are not ours; name another file")
-        file.seek(0, os.SEEK_END)
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    with path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(stats))
-        if header is None:
+        if not before:
             writer.writeheader()
+        elif not before.endswith("\n"):
+            file.write("\r\n")
         writer.writerow(stats)
+
+
+def check_op_stats_file(path: Path) -> None:
+    """Raise OpStatsError when ``path`` is a file that no row can be appended to: other columns, or no text."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            header = next(csv.reader(file), None)
+    except FileNotFoundError:
+        return
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise OpStatsError(f"--op_stats_csv {path}: {error}") from error
+    if header is not None and header != OP_STATS_COLUMNS:
+        raise OpStatsError(f"--op_stats_csv {path}: its columns are not ours; name another file")
 
 
 def read_reference(path: Path, key: str | None) -> dict[str, float]:
@@ -83,7 +96,7 @@ def read_reference(path: Path, key: str | None) -> dict[str, float]:
     for metric, value in reference.items():
         if metric not in known:
             raise CheckPerfError(f"--check_perf_json {path}: unknown metric {metric!r}; known: {', '.join(sorted(known))}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
             raise CheckPerfError(f"--check_perf_json {path}: {metric} must be a number, not {value!r}")
     return reference
 

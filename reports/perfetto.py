@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 from pathlib import Path
 from typing import Any
@@ -31,14 +32,14 @@ def write_perfetto(report: RunReport, path: Path) -> None:
 
 def _rows(requests: Requests) -> list[tuple[int, int]]:
     """(request, row) for each success, in the order sent; a row is free again when its request is done."""
-    free_at_ns: list[float] = []
+    busy: list[tuple[float, int]] = []  # (free again at ns, row), the earliest first
     rows: list[tuple[int, int]] = []
     for index in np.argsort(requests.sent_ns, kind="stable").tolist():
         if not requests.done[index]:
             continue
-        sent_ns = requests.sent_ns[index]
-        row = next((row for row, at_ns in enumerate(free_at_ns) if at_ns <= sent_ns), len(free_at_ns))
-        free_at_ns[row : row + 1] = [requests.done_ns[index]]
+        free = bool(busy) and busy[0][0] <= requests.sent_ns[index]
+        row = heapq.heappop(busy)[1] if free else len(busy)
+        heapq.heappush(busy, (requests.done_ns[index], row))
         rows.append((index, row))
     return rows
 

@@ -35,6 +35,13 @@ class Distribution:
     failed: int
     p99_interval: Interval | None
 
+    @property
+    def p99_interval_text(self) -> str:
+        """The interval with two decimals, or why there is none."""
+        if self.p99_interval is not None:
+            return f"{self.p99_interval[0]:,.2f} – {self.p99_interval[1]:,.2f}"
+        return "failed" if _interval_ranks(self.n + self.failed, 0.99, CONFIDENCE) else "n too small"
+
 
 def summarise(values: NDArray[np.float64], failed: int = 0) -> Distribution | None:
     """Summarise ``values``, shape [n], beside ``failed`` requests that have none; None when there are no values."""
@@ -69,14 +76,16 @@ def percentile_interval(ordered: NDArray[np.float64], q: float, confidence: floa
     The number of values below the quantile is binomial(n, q): the two ranks cut off at most (1 − confidence)/2 each
     (Conover, Practical Nonparametric Statistics, 3.2). Assumes independent values.
     """
+    ranks = _interval_ranks(ordered.size, q, confidence)
+    return None if ranks is None else (float(ordered[ranks[0] - 1]), float(ordered[ranks[1] - 1]))
+
+
+def _interval_ranks(n: int, q: float, confidence: float) -> tuple[int, int] | None:
     from scipy.stats import binom
 
     tail = (1.0 - confidence) / 2.0
-    low = int(binom.ppf(tail, ordered.size, q))
-    high = int(binom.ppf(1.0 - tail, ordered.size, q)) + 1
-    if low < 1 or high > ordered.size:
-        return None
-    return float(ordered[low - 1]), float(ordered[high - 1])
+    low, high = int(binom.ppf(tail, n, q)), int(binom.ppf(1.0 - tail, n, q)) + 1
+    return (low, high) if low >= 1 and high <= n else None
 
 
 def _finite(value: float) -> float | None:

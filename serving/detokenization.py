@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 CONTEXT_TOKENS = 16  # more than the tokens that the characters held back (_UNFINISHED_CHARACTERS) can span
-END_OF_SEQUENCE = -1  # closes a detokenization context: no more tokens follow
+# A detokenization context is one of these marks and then the tokens before a piece.
+MORE_FOLLOWS = -2
+END_OF_SEQUENCE = -1
 _REPLACEMENT = "\ufffd"  # what a decoder writes for bytes that are no character, or not yet
 _UNFINISHED_CHARACTERS = 3  # a character of 4 bytes cut after 3: byte-fallback decoders write one replacement a byte
 

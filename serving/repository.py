@@ -19,6 +19,8 @@ from serving.errors import RepositoryError
 
 MODEL_NAMES = ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls")
 
+_LOGITS_DATATYPES = ("FP32", "FP16", "BF16")
+
 _MODEL_MODULES = {
     "preprocessing": "serving.models.preprocessing",
     "tensorrt_llm": "serving.models.core",
@@ -84,8 +86,10 @@ def check_spec(spec: RepositorySpec) -> None:
         "max_tokens_in_paged_kv_cache": options.max_tokens_in_paged_kv_cache,
     }
     for name, count in counts.items():
-        if count < 1:
-            raise RepositoryError(f"{name} must be at least 1, not {count}")
+        if not 1 <= count < 2**31:
+            raise RepositoryError(f"{name} must be at least 1 and fit 32 bits, not {count}")
+    if spec.logits_datatype not in _LOGITS_DATATYPES:
+        raise RepositoryError(f"logits_datatype must be one of {', '.join(_LOGITS_DATATYPES)}, not {spec.logits_datatype!r}")
     if spec.max_queue_delay_microseconds < 0:
         raise RepositoryError(f"max_queue_delay_microseconds must not be negative, not {spec.max_queue_delay_microseconds}")
 

@@ -56,6 +56,8 @@ def choose_addresses(
         for option, port in (("--http_port", http_port), ("--grpc_port", grpc_port), ("--metrics_port", metrics_port)):
             holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             held.append(holder)
+            if port in ports:
+                raise LaunchError(f"{option} {port}: the same port is named twice")
             if port:
                 holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -13,7 +13,7 @@ from workloads.request import Request
 from workloads.rows import PromptRow
 
 Encode = Callable[[str], list[int]]
-_READERS = (upstream_json, sharegpt)
+_READERS = (sharegpt, upstream_json)  # a conversation may also have an "output"; a row of upstream's has no turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,8 @@ def dataset_requests(
             break
         used += 1
         ids = None if encode is None else tuple(encode(row.prompt))
+        if not row.prompt.strip() or ids == ():
+            raise WorkloadError(f"row {row.row} of the dataset has an empty prompt")
         output_tokens = max(1, int(len(row.answer.split(" ")) * op_tokens_per_word))
         if ids is not None and _too_long(len(ids), output_tokens, max_input_len, context_tokens):
             dropped += 1

@@ -26,7 +26,7 @@ from harness.records.table import write_table
 from harness.run import RunPlan, RunResult, execute
 from harness.warm_up import warm_up_requests
 from reports.console import render
-from reports.op_stats import append_op_stats, check_perf, read_reference
+from reports.op_stats import append_op_stats, check_op_stats_file, check_perf, read_reference
 from reports.perfetto import write_perfetto
 from reports.run_report import RunReport, read_run
 from reports.writing import write_reports
@@ -55,6 +55,8 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
     reference = None
     if options.check_perf_json is not None:
         reference = read_reference(options.check_perf_json, options.check_perf_key)
+    if options.op_stats_csv is not None:
+        check_op_stats_file(options.op_stats_csv)
     with _run_folder(verb, options.run_dir) as folder:
         with open_target(options, folder) as target:
             manifest, result = _run(verb, options, arrivals, folder, target, make_workload(target))

@@ -44,8 +44,9 @@ class OpenVinoEngine:
         self._sending = threading.Lock()
         self._delivering: dict[int, Deliver] = {}
         self._failure: str | None = None
-        self.limits = self._await_ready().limits
-        self._stats = EngineStats(0, 0, options.max_num_sequences, 0, 0, 0, 0.0, 0, 0)
+        ready = self._await_ready()
+        self.limits = ready.limits
+        self._stats = ready.stats
         self._thread = threading.Thread(target=self._deliver_all, name="openvino-engine", daemon=True)
         self._thread.start()
 

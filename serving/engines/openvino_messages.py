@@ -26,6 +26,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     """The engine is loaded."""
 
     limits: EngineLimits
+    stats: EngineStats
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):

@@ -50,21 +50,25 @@ class _Worker:
         self._pipe = pipe
         limits = read_limits(engine_dir)
         self._pipeline, kv_blocks = _load(engine_dir, limits, options)
+        self._waiting: dict[int, Submit] = {}  # OpenVINO's own scheduler heeds max_num_seqs only without chunked prefill
         self._running: dict[int, _Running] = {}
         self._stats = EngineStats(0, 0, options.max_num_sequences, 0, 0, 0, 0.0, kv_blocks, _TOKENS_PER_BLOCK)
-        pipe.send_bytes(encode(Ready(limits)))
+        pipe.send_bytes(encode(Ready(limits, self._stats)))
 
     def run(self) -> NoReturn:
         """Serve until the pipe closes."""
         while True:
             while self._pipe.poll(0 if self._running else None):
                 self._receive()
-            self._step()
+            while self._waiting and len(self._running) < self._stats.max_requests:
+                self._start(self._waiting.pop(next(iter(self._waiting))))
+            if self._running:
+                self._step()
 
     def _receive(self) -> None:
         message = decode_to_engine(self._pipe.recv_bytes())
         if isinstance(message, Submit):
-            self._start(message)
+            self._waiting[message.request_id] = message
         else:
             self._cancel(message)
 
@@ -79,12 +83,13 @@ class _Worker:
 
     def _cancel(self, message: Cancel) -> None:
         running = self._running.pop(message.request_id, None)
-        if running is None:
+        if running is not None:
+            running.handle.cancel()
+            if not self._running:  # the pipeline drops a cancelled sequence, and frees its blocks, in its next step
+                self._pipeline.step()
+                self._stats = self._now(scheduled=0)
+        elif self._waiting.pop(message.request_id, None) is None:
             return
-        running.handle.cancel()
-        if not self._running:  # the pipeline drops a cancelled sequence, and frees its blocks, in its next step
-            self._pipeline.step()
-            self._stats = replace(self._stats, active_requests=0, scheduled_requests=0, kv_cache_used_fraction=self._used())
         self._send([(message.request_id, Increment((), finish=FinishReason.CANCELLED))])
 
     def _step(self) -> None:
@@ -103,19 +108,24 @@ class _Worker:
                 increments.append((request_id, increment))
         scheduled = int(metrics.scheduled_requests)
         self._stats = replace(
-            self._stats,
-            active_requests=len(self._running),
-            scheduled_requests=scheduled if self._running else 0,
+            self._now(scheduled),
             iterations_total=self._stats.iterations_total + 1,
             scheduled_requests_total=self._stats.scheduled_requests_total + scheduled,
             generated_tokens_total=self._stats.generated_tokens_total + sum(len(i.token_ids) for _, i in increments),
-            kv_cache_used_fraction=self._used(),
         )
         if increments:
             self._send(increments)
 
-    def _used(self) -> float:
-        return float(self._pipeline.get_metrics().cache_usage) / 100.0
+    def _now(self, scheduled: int) -> EngineStats:
+        """The stats with what is true now; an idle engine uses none of its cache (blocks kept for reuse count as free)."""
+        running = len(self._running)
+        used = float(self._pipeline.get_metrics().cache_usage) / 100.0
+        return replace(
+            self._stats,
+            active_requests=running + len(self._waiting),
+            scheduled_requests=scheduled if running else 0,
+            kv_cache_used_fraction=used if running else 0.0,
+        )
 
     def _send(self, increments: list[tuple[int, Increment]]) -> None:
         self._pipe.send_bytes(encode(Step(increments, self._stats)))

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from serving.detokenization import CONTEXT_TOKENS, END_OF_SEQUENCE
+from serving.detokenization import CONTEXT_TOKENS, END_OF_SEQUENCE, MORE_FOLLOWS
 from serving.engines import open_engine
 from serving.engines.protocol import EngineOptions, FinishReason, Increment
 from serving.errors import RequestError
@@ -169,7 +169,7 @@ class Reply:
         if "sequence_length" in wanted:
             tensors.append(_int32("sequence_length", [len(output_ids)], (1, 1)))
         if "detokenization_context" in wanted:
-            context = [*self._context, END_OF_SEQUENCE] if is_last else self._context
+            context = [END_OF_SEQUENCE if is_last else MORE_FOLLOWS, *self._context]
             tensors.append(_int32("detokenization_context", context, (1, len(context))))
             self._context = [*self._context, *tokens][-CONTEXT_TOKENS:]
         if "num_input_tokens" in wanted and request.return_num_input_tokens:

@@ -53,7 +53,6 @@ class TritonPythonModel:
         ]
 
     def _piece(self, tokens: NDArray[np.int32], lengths: NDArray[np.int32], context: list[int]) -> list[str]:
-        is_last = context[-1] == END_OF_SEQUENCE
-        before = context[:-1] if is_last else context
+        mark, *before = context
         new = tokens.reshape(-1)[: int(lengths.reshape(-1)[0])].tolist()
-        return [decode_piece(self._tokenizer, before, new, is_last, self._skip_special_tokens)]
+        return [decode_piece(self._tokenizer, before, new, mark == END_OF_SEQUENCE, self._skip_special_tokens)]

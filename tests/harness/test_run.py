@@ -193,10 +193,10 @@ def _once(condition: Callable[[Snapshot], bool], action: Callable[[], None]) -> 
 @BOTH
 def test_killed_worker_loses_its_own_requests_and_no_others(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 4, 10)] * 100, [k * 12 for k in range(100)], workers)
-    result = execute(plan, _once(lambda snapshot: snapshot.done >= 20, lambda: _kill_worker(0)))
+    result = execute(plan, _once(lambda snapshot: snapshot.done >= 20, lambda: _kill_worker(workers - 1)))
     _check_accounted_for(plan, result)
-    mine = [record for record in result.records if record.index % workers == 0]
-    others = [record for record in result.records if record.index % workers != 0]
+    mine = [record for record in result.records if record.index % workers == workers - 1]
+    others = [record for record in result.records if record.index % workers != workers - 1]
     assert {record.outcome for record in others} <= {Outcome.DONE}
     kinds = [record.outcome for record in mine]
     assert set(kinds) == {Outcome.DONE, Outcome.LOST}
@@ -309,14 +309,7 @@ def _result(run: subprocess.Popen[str]) -> Any:
         pytest.param(os.kill, signal.SIGINT, id="sigint"),
         pytest.param(os.killpg, signal.SIGINT, id="ctrl_c_reaches_the_group"),
         pytest.param(os.kill, signal.SIGTERM, id="sigterm"),
-        pytest.param(
-            os.killpg,
-            signal.SIGTERM,
-            id="sigterm_to_the_group",
-            marks=pytest.mark.xfail(
-                strict=True, reason="worker.py:run_worker does not ignore SIGTERM, so scancel and systemd lose requests"
-            ),
-        ),
+        pytest.param(os.killpg, signal.SIGTERM, id="sigterm_to_the_group"),
     ],
 )
 def test_first_signal_stops_sending_drains_and_keeps(
@@ -385,9 +378,6 @@ def _wait_until_it_imports(worker: psutil.Process) -> None:
     raise AssertionError("the worker never loaded gRPC")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="worker.py:run_worker ignores SIGINT only once its imports are done; Ctrl-C before kills it"
-)
 @BOTH
 def test_ctrl_c_while_the_workers_start_ends_the_run_without_a_traceback(
     tmp_path: Path, server: ScriptedServer, workers: int
@@ -405,7 +395,6 @@ def test_handlers_are_restored_after_the_run(tmp_path: Path, server: ScriptedSer
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-@pytest.mark.xfail(strict=True, reason="worker.py:_watch_phase does not see its parent die: it sends on to the schedule's end")
 def test_parent_that_is_killed_leaves_no_worker_behind(tmp_path: Path, server: ScriptedServer) -> None:
     with _executing(server, tmp_path, workers=2, count=2_000, gap_ms=20, act=Act.ANSWER) as run:
         _wait_for_sent(run, 3)

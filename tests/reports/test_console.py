@@ -61,6 +61,15 @@ def test_every_percentile_stands_in_its_column_and_the_interval_where_there_is_o
     assert _cells(text, "E2E latency, from schedule") == [*latencies, "368", "360.00 – 368.00"]
 
 
+def test_an_interval_that_failures_took_is_not_put_down_to_the_sample(
+    make_report: MakeReport, answered: Make, failed: Make
+) -> None:
+    records = [answered(k, 0, 0, [(k + 1, 1)]) for k in range(400)]  # 368 are enough
+    row = _cells(render(make_report([*records, failed(400, 0, Outcome.TIMEOUT, 0, 500)])), "E2E latency, from schedule")
+    assert row[-2] == "400"
+    assert row[-1] != "n too small"
+
+
 def test_what_is_unknown_is_a_dash_and_never_a_zero(make_report: MakeReport, failed: Make) -> None:
     text = render(make_report([failed(0, 0, Outcome.CONNECT, 0, 1)]))
     assert _cells(text, "TTFT, from schedule") == ["–"] * 8

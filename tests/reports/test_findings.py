@@ -143,6 +143,15 @@ def test_late_sends_that_failed_count_as_slip(make_report: MakeReport, answered:
     assert _severity(make_report(records), "schedule_slip") == "invalid"
 
 
+def test_where_most_requests_failed_the_client_is_not_blamed_beside_a_latency_of_zero(
+    make_report: MakeReport, answered: Make, failed: Make
+) -> None:
+    records = _late(answered, 3, 1_000, count=40)
+    records += [failed(k, 100 * k, Outcome.TIMEOUT, 100 * k + 3, 100 * k + 2_000) for k in range(40, 100)]
+    finding = _finding(make_report(records), "schedule_slip")
+    assert finding is None or finding.evidence["p50_latency_from_sent_ms"] is None
+
+
 # ---- achieved_below_offered
 
 

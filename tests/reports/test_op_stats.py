@@ -92,6 +92,22 @@ def test_a_file_with_another_header_is_not_appended_to_blindly(metrics: Metrics,
     assert path.read_bytes() == before
 
 
+def test_a_file_without_a_last_newline_keeps_its_last_row(metrics: Metrics, tmp_path: Path) -> None:
+    path = tmp_path / "stats.csv"
+    append_op_stats(metrics, path)
+    path.write_bytes(path.read_bytes().rstrip(b"\r\n"))
+    append_op_stats(metrics, path)
+    with path.open(newline="", encoding="utf-8") as file:
+        assert [row["Total requests"] for row in csv.DictReader(file)] == ["1000", "1000"]
+
+
+def test_a_file_that_is_no_text_is_refused_by_the_option_s_name(metrics: Metrics, tmp_path: Path) -> None:
+    path = tmp_path / "stats.csv"
+    path.write_bytes(b"\xff\xfeR\x00")
+    with pytest.raises(OpStatsError, match="--op_stats_csv"):
+        append_op_stats(metrics, path)
+
+
 # ---- check_perf
 
 
@@ -202,6 +218,12 @@ def test_a_reference_that_is_no_number_is_refused(tmp_path: Path, value: Any) ->
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_a_reference_that_is_not_finite_is_refused(tmp_path: Path, value: str) -> None:
     path = _file(tmp_path, f'{{"a": {{"Requests/Sec": {value}}}}}')
+    with pytest.raises(CheckPerfError):
+        read_reference(path, "a")
+
+
+def test_a_reference_beyond_the_largest_float_is_refused(tmp_path: Path) -> None:
+    path = _file(tmp_path, '{"a": {"Requests/Sec": 1' + "0" * 400 + "}}")
     with pytest.raises(CheckPerfError):
         read_reference(path, "a")
 

@@ -91,7 +91,6 @@ def test_port_beyond_the_range_names_its_option() -> None:
         choose_addresses(http_port=70_000)
 
 
-@pytest.mark.xfail(strict=True, reason="server.py:choose_addresses: with SO_REUSEADDR the same port can be bound twice")
 def test_port_named_twice_is_refused() -> None:
     port = choose_addresses().http_port
     with pytest.raises(LaunchError, match=f"--grpc_port {port}"):

@@ -303,19 +303,7 @@ def test_stats_count_iterations_and_batches_above_one(engine: Engine) -> None:
     assert (after.active_requests, after.scheduled_requests) == (0, 0)
 
 
-@pytest.mark.parametrize(
-    "chunked",
-    [
-        False,
-        pytest.param(
-            True,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="openvino_worker.py:_load: OpenVINO's scheduler ignores max_num_seqs with dynamic_split_fuse",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("chunked", [False, True])
 def test_no_more_run_at_once_than_max_num_sequences(chunked: bool) -> None:
     with _open(EngineOptions(max_num_sequences=3, enable_chunked_context=chunked)) as engine:
         scheduled: list[int] = []
@@ -331,18 +319,12 @@ def test_no_more_run_at_once_than_max_num_sequences(chunked: bool) -> None:
         assert 1 <= max(scheduled) <= 3
 
 
-@pytest.mark.xfail(
-    strict=True, reason="openvino.py:__init__ makes up stats of 0 blocks; the worker's Ready does not carry them"
-)
 def test_stats_know_the_cache_before_the_first_request() -> None:
     with _open(EngineOptions(max_tokens_in_paged_kv_cache=640)) as engine:
         stats = engine.stats()
         assert (stats.kv_cache_blocks, stats.kv_cache_tokens_per_block) == (20, 32)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="openvino_worker.py:_used is read before the step's sequences are freed, and stays so when idle"
-)
 @pytest.mark.parametrize("cancel", [False, True])
 def test_idle_engine_uses_none_of_its_cache(engine: Engine, cancel: bool) -> None:
     request_id, answer = _submit(engine, [3 + k for k in range(500)], Sampling(3000 if cancel else 3), streaming=True)

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-import pytest
-
 from serving.detokenization import decode, load_tokenizer
 from serving.embedded import DEMO_ENGINE_DIR
 from serving.engines.protocol import FinishReason, Increment, Sampling
@@ -106,8 +104,5 @@ def test_answer_without_tokens_is_an_empty_text(backend: ModuleType) -> None:
     assert _texts(backend, _replies([[]], streaming=True)) == [""]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="core.py:_response sends an empty context first, and postprocessing.py:_answer then holds nothing back"
-)
 def test_first_piece_that_is_half_a_character_is_held_back(backend: ModuleType) -> None:
     assert "".join(_texts(backend, _replies([[token] for token in _encode("€ 5")], streaming=True))) == "€ 5"
