@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.context import SpawnProcess
@@ -100,6 +101,7 @@ def _stopping_on_signals(control: Control) -> Iterator[None]:
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
     """A process started meanwhile keeps SIGINT and SIGTERM blocked from its first instruction on; here they come after."""
+    resource_tracker.ensure_running()  # starting it would unblock them again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield

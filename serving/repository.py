@@ -87,7 +87,7 @@ def check_spec(spec: RepositorySpec) -> None:
     }
     for name, count in counts.items():
         if not 1 <= count < 2**31:
-            raise RepositoryError(f"{name} must be at least 1 and fit 32 bits, not {count}")
+            raise RepositoryError(f"{name} must be at least 1, not {count}" if count < 1 else f"{name} {count} is too large")
     if spec.logits_datatype not in _LOGITS_DATATYPES:
         raise RepositoryError(f"logits_datatype must be one of {', '.join(_LOGITS_DATATYPES)}, not {spec.logits_datatype!r}")
     if spec.max_queue_delay_microseconds < 0:

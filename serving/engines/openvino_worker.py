@@ -58,7 +58,7 @@ class _Worker:
     def run(self) -> NoReturn:
         """Serve until the pipe closes."""
         while True:
-            while self._pipe.poll(0 if self._running else None):
+            while self._pipe.poll(0 if self._running or self._waiting else None):
                 self._receive()
             while self._waiting and len(self._running) < self._stats.max_requests:
                 self._start(self._waiting.pop(next(iter(self._waiting))))

@@ -280,7 +280,7 @@ def test_tokens_per_word_that_are_no_number_are_refused(per_word: float) -> None
 
 
 @given(
-    st.lists(st.integers(0, 12), min_size=1, max_size=12),
+    st.lists(st.integers(1, 12), min_size=1, max_size=12),
     st.none() | st.integers(1, 8),
     st.none() | st.integers(0, 12),
     st.none() | st.integers(0, 15),
@@ -301,3 +301,9 @@ def test_every_row_that_was_read_is_sent_or_counted_as_dropped(
     made = dataset_requests(rows, _one_id_a_letter, num_requests, max_input_len, 1.0, context_tokens)
     assert [request.input_tokens for request in made.requests] == fits
     assert made.rows == len(made.requests) + made.dropped_too_long
+
+
+@pytest.mark.parametrize("prompt", ["", " "])
+def test_an_empty_prompt_is_an_error_that_names_its_row(prompt: str) -> None:
+    with pytest.raises(WorkloadError, match=r"row 2 .* empty prompt"):
+        dataset_requests(_rows("aaa", prompt), _one_id_a_letter, None, None, 1.0)
