@@ -59,7 +59,7 @@ def command(**values: Any) -> int:
     )
     addresses = choose_addresses(values["http_port"], values["grpc_port"], values["metrics_port"])
     click.echo("Starting …", err=True)
-    with _sigterm_as_interrupt(), deploy(spec, addresses, values["log_file"], values["model_repo"]) as server:
+    with _signals_as_interrupt(), deploy(spec, addresses, values["log_file"], values["model_repo"]) as server:
         click.echo(f"http     {addresses.http}\ngrpc     {addresses.grpc}\nmetrics  {addresses.metrics}/metrics")
         click.echo(f"Ready. Log: {values['log_file']}. Ctrl-C stops.", err=True)
         return _wait(server)
@@ -81,9 +81,12 @@ def _wait(server: Any) -> int:
 
 
 @contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    before = signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+def _signals_as_interrupt() -> Iterator[None]:
+    """SIGINT and SIGTERM end the serving, also where a shell started us in the background with SIGINT ignored."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

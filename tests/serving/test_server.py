@@ -171,9 +171,10 @@ def test_ctrl_c_in_our_terminal_does_not_reach_the_server(tmp_path: Path) -> Non
 
 
 def test_stopping_ends_the_process_and_may_be_done_twice(tmp_path: Path) -> None:
+    before = psutil.Process().children(recursive=True)  # servers that other tests share
     with _server(tmp_path, _HTTP_SERVER, "0") as server:
         server.wait_until_ready([], 30.0)
-        children = psutil.Process().children(recursive=True)
+        children = [child for child in psutil.Process().children(recursive=True) if child not in before]
         assert any("serving.supervisor" in child.cmdline() for child in children)
         server.stop()
         server.stop()

@@ -165,7 +165,9 @@ def test_status_of_a_server_that_ends_by_itself(scripts: _Scripts, status: int) 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_owner_that_dies_of_anything_takes_the_server_and_its_children_along(scripts: _Scripts, number: signal.Signals) -> None:
     owner = subprocess.Popen(
-        scripts.command(_OWNER, *scripts.command(_FAMILY, "server", "child", "grandchild")), stderr=subprocess.DEVNULL
+        scripts.command(_OWNER, *scripts.command(_FAMILY, "server", "child", "grandchild")),
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a suite run in the background has SIGINT ignored
     )
     everyone = [scripts.pid(role) for role in ("supervisor", "server", "child", "grandchild")]
     os.kill(owner.pid, number)
