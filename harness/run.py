@@ -6,7 +6,7 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing import resource_tracker
@@ -66,18 +66,20 @@ def execute(plan: RunPlan, on_progress: OnProgress) -> RunResult:
     context = multiprocessing.get_context("spawn")
     control = Control(context, plan.workers)
     with _stopping_on_signals(control):
-        processes, pipes = _start_workers(plan, context, control)
+        processes: list[SpawnProcess] = []
         try:
+            pipes = _start_workers(plan, context, control, processes)
             failures = _await_ready(plan, processes, pipes, control)
             start_ns = now_ns() + _START_DELAY_NS
             started_at = datetime.now(UTC)
             for pipe in pipes:
-                pipe.send(start_ns)
+                with suppress(BrokenPipeError):  # that worker has died since; its requests will be recorded as lost
+                    pipe.send(start_ns)
             records = _follow(plan, processes, control, start_ns, on_progress)
         finally:
             _end_workers(processes)
     return RunResult(
-        records=_account_for_all(plan, records, [process.exitcode for process in processes]),
+        records=_account_for_all(plan, records, [process.exitcode for process in processes], control.phase),
         started_at=started_at,
         duration_s=(now_ns() - start_ns) / 1e9,
         interrupted=control.phase is not Phase.RUN,
@@ -99,7 +101,7 @@ def _stopping_on_signals(control: Control) -> Iterator[None]:
 
 
 @contextmanager
-def _signals_blocked() -> Iterator[None]:
+def signals_blocked() -> Iterator[None]:
     """A process started meanwhile keeps SIGINT and SIGTERM blocked from its first instruction on; here they come after."""
     resource_tracker.ensure_running()  # starting it would unblock them again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
@@ -110,9 +112,9 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def _start_workers(
-    plan: RunPlan, context: multiprocessing.context.SpawnContext, control: Control
-) -> tuple[list[SpawnProcess], list[Pipe]]:
-    processes: list[SpawnProcess] = []
+    plan: RunPlan, context: multiprocessing.context.SpawnContext, control: Control, processes: list[SpawnProcess]
+) -> list[Pipe]:
+    """Start every worker, adding it to ``processes`` as soon as it runs; returns the pipes to them."""
     pipes: list[Pipe] = []
     for worker in range(plan.workers):
         ours, theirs = context.Pipe()
@@ -130,12 +132,12 @@ def _start_workers(
         process = context.Process(
             target=run_worker, args=(worker_plan, theirs, control), name=f"bench-worker-{worker}", daemon=True
         )
-        with _signals_blocked():
+        with signals_blocked():
             process.start()
         theirs.close()
         processes.append(process)
         pipes.append(ours)
-    return processes, pipes
+    return pipes
 
 
 def _await_ready(plan: RunPlan, processes: list[SpawnProcess], pipes: list[Pipe], control: Control) -> tuple[str, ...]:
@@ -181,10 +183,12 @@ def _follow(
     return records
 
 
-def _account_for_all(plan: RunPlan, records: dict[int, Record], exit_codes: list[int | None]) -> tuple[Record, ...]:
+def _account_for_all(
+    plan: RunPlan, records: dict[int, Record], exit_codes: list[int | None], phase: Phase
+) -> tuple[Record, ...]:
     def missing(index: int) -> Record:
         exit_code = exit_codes[index % plan.workers]
-        if exit_code:
+        if exit_code or phase is Phase.RUN:
             return plan.recorder.unsent(index, Outcome.LOST, f"its worker ended with status {exit_code}")
         return plan.recorder.unsent(index, Outcome.NOT_SENT, "the run was stopped before its time")
 

@@ -139,6 +139,8 @@ class _Shard:
             failure, problem = broken.outcome, str(broken)
         except asyncio.CancelledError:
             failure, problem = Outcome.CANCELLED, "the run was stopped"
+        except Exception as error:  # a fault of the client's own: recorded as such, and never silent
+            failure, problem = Outcome.LOST, f"the client failed: {error!r}"
         done_ns = now_ns() - self._start_ns
         try:
             self._journal.append(Exchange(index, sent_ns, done_ns, response_ns, bodies, failure, problem))

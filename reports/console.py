@@ -58,7 +58,8 @@ def _failures(metrics: Metrics) -> str:
         return f"Failed: 0 of {metrics.scheduled:,} requests."
     kinds = ", ".join(f"{kind} {n:,}" for kind, n in metrics.failed_by_kind.items())
     return (
-        f"Failed: {metrics.failed:,} of {metrics.scheduled:,} requests ({kinds}); slower than every success in the percentiles."
+        f"Failed: {metrics.failed:,} of {metrics.scheduled:,} requests ({kinds}). "
+        "Percentiles of TTFT and E2E latency\ncount those that the target failed as slower than every success."
     )
 
 

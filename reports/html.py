@@ -13,6 +13,7 @@ from reports.metrics import Metrics
 from reports.prose import describe, describe_run, verdict
 from reports.rows import latency_rows, rate_rows, upstream_rows
 from reports.run_report import RunReport
+from reports.statistics import Distribution
 
 
 def write_html(report: RunReport, path: Path) -> None:
@@ -43,11 +44,15 @@ def _headline(metrics: Metrics) -> list[tuple[str, str, str]]:
     name = "TTFT" if metrics.ttft_ms is not None else "E2E latency"
     d = latency.scheduled
     return [
-        (f"p50 {name}", _number(None if d is None else d.p50), "ms from the schedule"),
-        (f"p99 {name}", _number(None if d is None else d.p99), "ms from the schedule"),
+        (f"p50 {name}", _percentile(d, None if d is None else d.p50), "ms from the schedule"),
+        (f"p99 {name}", _percentile(d, None if d is None else d.p99), "ms from the schedule"),
         ("Requests", _number(metrics.request_throughput), "per second"),
         ("Output tokens", _number(metrics.output_token_throughput), "per second"),
     ]
+
+
+def _percentile(d: Distribution | None, value: float | None) -> str:
+    return "failed" if d is not None and value is None else _number(value)
 
 
 def _number(value: float | int | None) -> str:

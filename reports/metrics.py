@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.records.record import FAILURES, Outcome
 from reports.requests import FloatArray, Requests
-from reports.statistics import Distribution, summarise
+from reports.statistics import Distribution, summarise, summarise_pooled
 
 # What we broke off or never sent says nothing of the target.
 _FAILED_BY_TARGET = [kind.value for kind in FAILURES if kind not in (Outcome.CANCELLED, Outcome.NOT_SENT, Outcome.LOST)]
@@ -87,8 +87,8 @@ def compute_metrics(requests: Requests, streaming: bool) -> Metrics:
         ttft_ms=_anchored(requests, lambda r: r.first_token_ns) if streaming else None,
         e2e_ms=_anchored(requests, lambda r: r.last_token_ns),
         tpot_ms=summarise(time_per_output_token_ms(requests)) if streaming else None,
-        itl_ms=summarise(inter_token_latencies_ms(requests)) if streaming else None,
-        icl_ms=summarise(inter_chunk_latencies_ms(requests)) if streaming else None,
+        itl_ms=summarise_pooled(inter_token_latencies_ms(requests)) if streaming else None,
+        icl_ms=summarise_pooled(inter_chunk_latencies_ms(requests)) if streaming else None,
         slip_ms=summarise(schedule_slip_ms(requests)),
         window_s=window_s,
         request_throughput=None if not window_s else done / window_s,
@@ -109,9 +109,12 @@ def schedule_slip_ms(requests: Requests) -> FloatArray:
 
 
 def time_per_output_token_ms(requests: Requests) -> FloatArray:
-    """(last token − first token) / (output tokens − 1) of each successful request with at least 2 tokens."""
+    """(last token − first token) / (output tokens − 1) of each successful request with at least 2 tokens.
+
+    Where all came in one response the time between them is unknown, not 0: such a request has no TPOT.
+    """
     span_ms = (requests.last_token_ns - requests.first_token_ns) / _NS_PER_MS
-    usable = requests.done & (requests.output_tokens >= 2) & requests.has_tokens
+    usable = requests.done & (requests.output_tokens >= 2) & (np.diff(requests.token_starts) >= 2)
     values: FloatArray = span_ms[usable] / (requests.output_tokens[usable] - 1)
     return values
 

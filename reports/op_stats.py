@@ -92,6 +92,8 @@ def read_reference(path: Path, key: str | None) -> dict[str, float]:
     if not isinstance(document, dict) or not isinstance(document.get(key), dict):
         raise CheckPerfError(f"--check_perf_key {key}: {path} has no such entry")
     reference: dict[str, float] = document[key]
+    if not reference:
+        raise CheckPerfError(f"--check_perf_key {key}: the entry in {path} names no metric")
     known = _HIGHER_IS_BETTER | _LOWER_IS_BETTER | set(_CSV_NAMES.values()) | set(_CSV_NAMES) | {"Total requests"}
     for metric, value in reference.items():
         if metric not in known:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -40,7 +40,9 @@ class Distribution:
         """The interval with two decimals, or why there is none."""
         if self.p99_interval is not None:
             return f"{self.p99_interval[0]:,.2f} – {self.p99_interval[1]:,.2f}"
-        return "failed" if _interval_ranks(self.n + self.failed, 0.99, CONFIDENCE) else "n too small"
+        if _interval_ranks(self.n + self.failed, 0.99, CONFIDENCE) is None:
+            return "n too small"
+        return "failed" if self.failed else "–"
 
 
 def summarise(values: NDArray[np.float64], failed: int = 0) -> Distribution | None:
@@ -61,6 +63,12 @@ def summarise(values: NDArray[np.float64], failed: int = 0) -> Distribution | No
         failed=failed,
         p99_interval=None if interval is None or not math.isfinite(interval[1]) else interval,
     )
+
+
+def summarise_pooled(values: NDArray[np.float64]) -> Distribution | None:
+    """Summarise values of which many come from one request: neighbours are alike, so there is no order-statistic interval."""
+    distribution = summarise(values)
+    return None if distribution is None else replace(distribution, p99_interval=None)
 
 
 def nearest_rank(ordered: NDArray[np.float64], q: float) -> float:

@@ -41,6 +41,7 @@ def summary(report: RunReport) -> dict[str, Any]:
             "achieved_rate": _value(metrics.achieved_rate),
             "window_s": _value(metrics.window_s),
         },
+        "output_tokens_sources": list(report.requests.output_tokens_sources),
         "schedule": {key: report.manifest["schedule"][key] for key in ("digest", "seed")},
     }
 

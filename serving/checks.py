@@ -123,17 +123,18 @@ def _shared_memory() -> Check:
 
 
 def _memory() -> Check:
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    with open("/proc/meminfo", encoding="ascii") as meminfo:
+        available = next((int(line.split()[1]) << 10 for line in meminfo if line.startswith("MemAvailable")), 0)
     return Check(
-        EMBEDDED, "memory", available >= _MIN_MEMORY_BYTES, f"{available / 2**30:.1f} GiB free", "free 2 GiB of memory"
+        EMBEDDED, "memory", available >= _MIN_MEMORY_BYTES, f"{available / 2**30:.1f} GiB available", "free 2 GiB of memory"
     )
 
 
 def _open_files() -> Check:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return Check(
-        EMBEDDED, "open files", soft >= _MIN_FILES, f"limit {soft}, may be raised to {hard}", f"ulimit -n {_MIN_FILES}"
-    )
+    enough = hard == resource.RLIM_INFINITY or hard >= _MIN_FILES
+    found = f"limit {soft}, may be raised to {hard}"
+    return Check(EMBEDDED, "open files", enough, found, f"raise the hard limit to {_MIN_FILES}")
 
 
 _EMBEDDED_CHECKS: tuple[Callable[[], Check], ...] = (

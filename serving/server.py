@@ -102,6 +102,7 @@ class Server:
         self.addresses = addresses
         self.log = log
         with log.open("ab") as output:
+            self._log_start = output.tell()  # what stands before is an earlier server's
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-m", "serving.supervisor", str(_EXIT_TIMEOUT_S + 2), *command],
                 stdin=subprocess.PIPE,
@@ -145,7 +146,9 @@ class Server:
 
     def log_tail(self) -> str:
         """The log's path, its first errors and its last lines, for an error message."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        with self.log.open(encoding="utf-8", errors="replace") as log:
+            log.seek(self._log_start)
+            lines = log.read().splitlines()
         earlier, tail = lines[:-_LOG_TAIL_LINES], lines[-_LOG_TAIL_LINES:]
         errors = [line for line in earlier if _LOGGED_ERROR.match(line)][:_LOG_ERRORS]
         said = ["Its first errors:", *errors, "…"] if errors else []

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 def to_word_list(tokenizer: Any, words: Sequence[bytes]) -> NDArray[np.int32]:
     """Encode ``words`` to an int32 array [2, n]: row 0 flat token ids (padded with 0), row 1 cumulative ends (padded with -1).
 
-    Empty words are skipped; without words n is 0. Source: upstream preprocessing ``_to_word_list_format``.
+    Words without a token are skipped; without words n is 0. Source: upstream preprocessing ``_to_word_list_format``.
     """
-    encoded = [tokenizer.encode(word.decode("utf-8"), add_special_tokens=False) for word in words if word]
+    encoded = [ids for word in words if (ids := tokenizer.encode(word.decode("utf-8"), add_special_tokens=False))]
     ids = [token for tokens in encoded for token in tokens]
     ends = np.cumsum([len(tokens) for tokens in encoded], dtype=np.int32)
     table = np.zeros((2, len(ids)), dtype=np.int32)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from workloads import sharegpt, upstream_json
 from workloads.errors import DatasetError, WorkloadError
-from workloads.request import Request
+from workloads.request import LONGEST_TOKENS, Request
 from workloads.rows import PromptRow
 
 Encode = Callable[[str], list[int]]
@@ -72,6 +72,8 @@ def dataset_requests(
     """
     if not 0 < op_tokens_per_word < float("inf"):
         raise WorkloadError(f"--op_tokens_per_word {op_tokens_per_word:g}: must be a positive number")
+    if max_input_len is not None and encode is None:
+        raise WorkloadError("--max_input_len counts tokens, so it needs --tokenizer_dir")
     requests: list[Request] = []
     used = dropped = 0
     for row in rows:
@@ -82,6 +84,8 @@ def dataset_requests(
         if not row.prompt.strip() or ids == ():
             raise WorkloadError(f"row {row.row} of the dataset has an empty prompt")
         output_tokens = max(1, int(len(row.answer.split(" ")) * op_tokens_per_word))
+        if output_tokens > LONGEST_TOKENS:
+            raise WorkloadError(f"--op_tokens_per_word {op_tokens_per_word:g}: asks for more than {LONGEST_TOKENS:,} tokens")
         if ids is not None and _too_long(len(ids), output_tokens, max_input_len, context_tokens):
             dropped += 1
             continue

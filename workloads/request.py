@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LONGEST_TOKENS = 10_000_000  # far beyond any context; keeps a typing error from filling the memory
+
 
 @dataclass(frozen=True, slots=True)
 class Request:

@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from workloads.errors import WorkloadError
 from workloads.random_streams import Stream, generator
-from workloads.request import Request
-
-_LONGEST_TOKENS = 10_000_000  # far beyond any context; keeps a typing error from filling the memory
+from workloads.request import LONGEST_TOKENS, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +28,10 @@ class NormalLengths:
 
     def check(self, name: str) -> None:
         """Raise WorkloadError naming ``--<name>_mean`` or ``--<name>_stdev`` where they make no sense."""
-        if not 1 <= self.mean <= _LONGEST_TOKENS:
-            raise WorkloadError(f"--{name}_mean {self.mean:g}: must lie between 1 and {_LONGEST_TOKENS:,} tokens")
-        if not 0 <= self.stdev <= _LONGEST_TOKENS:
-            raise WorkloadError(f"--{name}_stdev {self.stdev:g}: must lie between 0 and {_LONGEST_TOKENS:,} tokens")
+        if not 1 <= self.mean <= LONGEST_TOKENS:
+            raise WorkloadError(f"--{name}_mean {self.mean:g}: must lie between 1 and {LONGEST_TOKENS:,} tokens")
+        if not 0 <= self.stdev <= LONGEST_TOKENS:
+            raise WorkloadError(f"--{name}_stdev {self.stdev:g}: must lie between 0 and {LONGEST_TOKENS:,} tokens")
 
 
 @dataclass(frozen=True, slots=True)

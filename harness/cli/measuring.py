@@ -15,6 +15,7 @@ import click
 
 from harness.cli.exit_status import ExitStatus
 from harness.cli.options import MeasureOptions
+from harness.cli.signals import signals_as_interrupt
 from harness.cli.target import Target, open_target
 from harness.clients.triton_grpc import TritonGrpcClient
 from harness.environment import describe_environment
@@ -23,7 +24,7 @@ from harness.recording import Recorder
 from harness.records.record import Outcome
 from harness.records.run_folder import MANIFEST_SCHEMA, RunFolder
 from harness.records.table import write_table
-from harness.run import RunPlan, RunResult, execute
+from harness.run import RunPlan, RunResult, execute, signals_blocked
 from harness.warm_up import warm_up_requests
 from reports.console import render
 from reports.op_stats import append_op_stats, check_op_stats_file, check_perf, read_reference
@@ -52,12 +53,13 @@ MakeWorkload = Callable[[Target], Workload]
 def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> int:
     """Carry out one measurement and return the exit status."""
     arrivals = arrivals_of(options.request_rate, options.time_delay_dist)
+    _refuse_what_would_be_ignored(options)
     reference = None
     if options.check_perf_json is not None:
         reference = read_reference(options.check_perf_json, options.check_perf_key)
     if options.op_stats_csv is not None:
         check_op_stats_file(options.op_stats_csv)
-    with _run_folder(verb, options.run_dir) as folder:
+    with _run_folder(verb, options.run_dir) as folder, signals_as_interrupt():
         with open_target(options, folder) as target:
             manifest, result = _run(verb, options, arrivals, folder, target, make_workload(target))
             _record(folder, manifest, result)  # before the server is stopped: nothing may come between a run and its records
@@ -67,6 +69,16 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
         checks_pass = _extras(report, options, reference)
         click.echo(f"\nReport: {folder.html}")
         return _status(report, result, checks_pass)
+
+
+def _refuse_what_would_be_ignored(options: MeasureOptions) -> None:
+    if options.url is not None:
+        if options.engine_dir is not None:
+            raise click.UsageError("--engine_dir is of the embedded pipeline; it goes without --url")
+        if not options.decoupled_mode:
+            raise click.UsageError("--no_decoupled_mode is of the embedded pipeline; it goes without --url")
+    if options.check_perf_key is not None and options.check_perf_json is None:
+        raise click.UsageError("--check_perf_key needs --check_perf_json, the file that has the entry")
 
 
 def _run(
@@ -86,7 +98,7 @@ def _run(
 @contextmanager
 def _run_folder(verb: str, run_dir: Path | None) -> Iterator[RunFolder]:
     """A new folder for the run; one that stays empty, because nothing could be started, is taken away again."""
-    path = run_dir or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{verb}"
+    path = _new_default_folder(verb) if run_dir is None else run_dir
     if path.exists() and any(path.iterdir()):
         raise click.BadParameter(f"{path} is not empty; name a new folder", param_hint="--run_dir")
     path.mkdir(parents=True, exist_ok=True)
@@ -95,6 +107,18 @@ def _run_folder(verb: str, run_dir: Path | None) -> Iterator[RunFolder]:
     finally:
         if not any(path.iterdir()):
             path.rmdir()
+
+
+def _new_default_folder(verb: str) -> Path:
+    """``runs/<time>-<verb>``, numbered where another run began in the same second."""
+    stem = f"{datetime.now():%Y-%m-%d-%H%M%S}-{verb}"
+    for name in (stem, *(f"{stem}-{number}" for number in range(2, 1000))):
+        try:
+            (Path("runs") / name).mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return Path("runs") / name
+    raise click.BadParameter("too many runs began in this second; name a folder", param_hint="--run_dir")
 
 
 def _plan(options: MeasureOptions, target: Target, schedule: Schedule, folder: RunFolder) -> RunPlan:
@@ -148,6 +172,7 @@ def _manifest(
             "decoupled": target.model.decoupled,
             "streaming": target.streaming,
             "embedded": target.server is not None,
+            "tokenizer_dir": _plain(target.tokenizer_dir),
             "model_parameters": dict(target.model.parameters),
         },
         "options": {name: _plain(value) for name, value in vars(options).items()},
@@ -161,7 +186,12 @@ def _plain(value: Any) -> Any:
 
 
 def _record(folder: RunFolder, manifest: dict[str, Any], result: RunResult) -> None:
-    """Make the run durable; only then are the journals, which hold the same, given up."""
+    """Make the run durable; only then are the journals, which hold the same, given up. Ctrl-C waits meanwhile."""
+    with signals_blocked():
+        _write_record(folder, manifest, result)
+
+
+def _write_record(folder: RunFolder, manifest: dict[str, Any], result: RunResult) -> None:
     write_table(result.records, folder.requests)
     manifest["started_at"] = result.started_at.astimezone(UTC).isoformat()
     manifest["duration_s"] = result.duration_s

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 import cloup
+
+from harness.cli.signals import signals_as_interrupt
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _PORT = click.IntRange(1, 65535)
@@ -59,7 +58,7 @@ def command(**values: Any) -> int:
     )
     addresses = choose_addresses(values["http_port"], values["grpc_port"], values["metrics_port"])
     click.echo("Starting …", err=True)
-    with _signals_as_interrupt(), deploy(spec, addresses, values["log_file"], values["model_repo"]) as server:
+    with signals_as_interrupt(), deploy(spec, addresses, values["log_file"], values["model_repo"]) as server:
         click.echo(f"http     {addresses.http}\ngrpc     {addresses.grpc}\nmetrics  {addresses.metrics}/metrics")
         click.echo(f"Ready. Log: {values['log_file']}. Ctrl-C stops.", err=True)
         return _wait(server)
@@ -78,15 +77,3 @@ def _wait(server: Any) -> int:
         return ExitStatus.VALID
     click.echo(f"Error: the server ended by itself. {server.log_tail()}", err=True)
     return ExitStatus.FAILED
-
-
-@contextmanager
-def _signals_as_interrupt() -> Iterator[None]:
-    """SIGINT and SIGTERM end the serving, also where a shell started us in the background with SIGINT ignored."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -202,8 +202,8 @@ def _failure(code: grpc.StatusCode, details: str | None) -> ExchangeFailedError:
             return ExchangeFailedError(Outcome.CONNECT, message)
         case grpc.StatusCode.UNAVAILABLE:
             return ExchangeFailedError(Outcome.STREAM_CUT, message)
-        case grpc.StatusCode.CANCELLED:
-            return ExchangeFailedError(Outcome.CANCELLED, message)
+        case grpc.StatusCode.CANCELLED:  # the server's doing: our own cancelling surfaces as asyncio's CancelledError
+            return ExchangeFailedError(Outcome.STREAM_CUT, message)
         case _:
             return ExchangeFailedError(Outcome.SERVER_ERROR, message)
 

@@ -18,7 +18,7 @@ class Outcome(StrEnum):
     MALFORMED = "malformed"  # the answer could not be understood
     CANCELLED = "cancelled"  # we broke it off, because the run was stopped
     NOT_SENT = "not_sent"  # the run ended before it was sent
-    LOST = "lost"  # its worker died; whether it was sent is unknown
+    LOST = "lost"  # the client failed: its worker died, and whether it was sent is unknown, or its exchange broke
 
 
 FAILURES = tuple(outcome for outcome in Outcome if outcome is not Outcome.DONE)

@@ -28,6 +28,7 @@ _UNSUPPORTED_IF_NOT_EMPTY = (
     "runtime_top_p_reset_ids",
     "beam_search_diversity_rate",
     "prompt_embedding_table",
+    "prompt_vocab_size",
     "prompt_table_extra_ids",
     "cross_attention_mask",
     "mrope_rotary_cos_sin",

@@ -14,7 +14,7 @@ from serving.errors import RequestError
 from serving.models.parameters import Parameters, error_response, scalar
 from serving.words import to_word_list
 
-_TEXT_ONLY = ("IMAGE_BYTES", "IMAGE_URL", "IMAGE_SIZES", "VIDEO_BYTES")
+_UNSUPPORTED = ("IMAGE_BYTES", "IMAGE_URL", "IMAGE_SIZES", "VIDEO_BYTES", "DECODER_QUERY", "PROMPT_TABLE_EXTRA_ID")
 
 
 class TritonPythonModel:
@@ -37,13 +37,15 @@ class TritonPythonModel:
             outputs = self._preprocess(request)
         except RequestError as error:
             return error_response(str(error))
+        except Exception as error:  # one odd request must not fail the others of its batch
+            return error_response(f"preprocessing failed: {error}", invalid=False)
         wanted = set(request.requested_output_names())
         return pb_utils.InferenceResponse([pb_utils.Tensor(name, value) for name, value in outputs.items() if name in wanted])
 
     def _preprocess(self, request: Any) -> dict[str, NDArray[Any]]:
-        for name in _TEXT_ONLY:
+        for name in _UNSUPPORTED:
             if pb_utils.get_input_tensor_by_name(request, name) is not None:
-                raise RequestError(f"{name}: this deployment serves text only")
+                raise RequestError(f"{name}: the embedded pipeline serves decoder-only models of text, without prompt tables")
         prompts = [self._encode(row) for row in _texts(request, "QUERY")]
         rows = len(prompts)
         pad_id = _or_default(scalar(request, "PAD_ID") if rows == 1 else None, self._pad_id)

@@ -213,10 +213,20 @@ def test_rows_become_requests_in_their_order() -> None:
 
 
 def test_without_a_tokenizer_a_request_is_text_alone_and_no_length_is_checked() -> None:
-    made = dataset_requests(_rows("abcdef"), None, None, 2, 1.0, context_tokens=2)
+    made = dataset_requests(_rows("abcdef"), None, None, None, 1.0, context_tokens=2)
     (request,) = made.requests
     assert (request.prompt, request.input_ids, request.input_tokens, request.ignore_eos) == ("abcdef", None, None, False)
     assert made.dropped_too_long == 0
+
+
+def test_a_limit_in_tokens_without_a_tokenizer_is_refused() -> None:
+    with pytest.raises(WorkloadError, match=r"--max_input_len .* needs --tokenizer_dir"):
+        dataset_requests(_rows("abcdef"), None, None, 2, 1.0)
+
+
+def test_more_output_tokens_than_any_context_are_refused() -> None:
+    with pytest.raises(WorkloadError, match="--op_tokens_per_word"):
+        dataset_requests(_rows("abcdef"), None, None, None, 1e10)
 
 
 @pytest.mark.parametrize(("num_requests", "sent"), [(None, 5), (1, 1), (3, 3), (5, 5), (9, 5)])

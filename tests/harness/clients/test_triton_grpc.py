@@ -366,7 +366,7 @@ _STATUSES = [
     (grpc.StatusCode.NOT_FOUND, "no such model", Outcome.SERVER_ERROR),
     (grpc.StatusCode.UNIMPLEMENTED, "", Outcome.SERVER_ERROR),
     (grpc.StatusCode.DEADLINE_EXCEEDED, "too slow", Outcome.TIMEOUT),
-    (grpc.StatusCode.CANCELLED, "not any more", Outcome.CANCELLED),
+    (grpc.StatusCode.CANCELLED, "not any more", Outcome.STREAM_CUT),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "full", Outcome.REFUSED),
     (grpc.StatusCode.UNAVAILABLE, "Exceeds maximum queue size", Outcome.REFUSED),
     (grpc.StatusCode.UNAVAILABLE, "Maximum queue size of 8", Outcome.REFUSED),
