@@ -128,6 +128,12 @@ def test_closing_stdin_interrupts_the_server_and_passes_its_status_on(scripts: _
     assert not _is_alive(server)
 
 
+def test_server_starts_with_signals_as_usual_though_its_supervisor_ignores_them() -> None:
+    supervisor = _supervise(5, ["sleep", "60"])
+    time.sleep(0.3)
+    assert _close(supervisor) == 128 + signal.SIGINT
+
+
 def test_server_that_will_not_end_is_killed_after_the_grace(scripts: _Scripts) -> None:
     supervisor = _supervise(0.5, scripts.command(_STUBBORN))
     server = scripts.pid("server")
@@ -167,7 +173,7 @@ def test_owner_that_dies_of_anything_takes_the_server_and_its_children_along(scr
     owner = subprocess.Popen(
         scripts.command(_OWNER, *scripts.command(_FAMILY, "server", "child", "grandchild")),
         stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a suite run in the background has SIGINT ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell has it ignored
     )
     everyone = [scripts.pid(role) for role in ("supervisor", "server", "child", "grandchild")]
     os.kill(owner.pid, number)
