@@ -17,13 +17,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import openvino as ov
+import openvino_genai as genai
 import uvloop
 
 from harness.clients.triton_grpc import TritonGrpcClient, inspect_model
 from serving.embedded import DEMO_ENGINE_DIR, deploy
 from serving.engines import open_engine
+from serving.engines.openvino_folder import read_limits
+from serving.engines.openvino_worker import generation_config, load_pipeline
 from serving.engines.protocol import EngineOptions, Increment, Sampling
 from serving.repository import RepositorySpec
 from serving.server import choose_addresses
@@ -42,8 +47,34 @@ def requests_of(count: int, input_tokens: int, output_tokens: int) -> list[Reque
 
 
 @contextmanager
+def in_one_process() -> Iterator[Way]:
+    """OpenVINO's pipeline driven by hand in this process: no pipe, no Triton, no client."""
+    limits = read_limits(DEMO_ENGINE_DIR)
+    pipeline, _ = load_pipeline(DEMO_ENGINE_DIR, limits, OPTIONS)
+
+    def run(requests: list[Request], in_flight: int) -> int:
+        waiting = list(enumerate(requests))
+        running: list[Any] = []
+        tokens = 0
+        while waiting or running:
+            while waiting and len(running) < in_flight:
+                number, request = waiting.pop(0)
+                ids = ov.Tensor(np.array([request.input_ids], dtype=np.int64))
+                running.append(pipeline.add_request(number, ids, generation_config(Sampling(request.output_tokens))))
+            pipeline.step()
+            ended = [handle for handle in running if handle.get_status() != genai.GenerationStatus.RUNNING]
+            running = [handle for handle in running if handle.get_status() == genai.GenerationStatus.RUNNING]
+            for handle in ended:
+                while handle.can_read():
+                    tokens += sum(len(output.generated_ids) for output in handle.read().values())
+        return tokens
+
+    yield run
+
+
+@contextmanager
 def direct(streaming: bool) -> Iterator[Way]:
-    """The engine in this process's hands, no Triton and no client."""
+    """The engine as the served model holds it, in a process of its own behind a pipe; no Triton and no client."""
     engine = open_engine("openvino", DEMO_ENGINE_DIR, OPTIONS)
 
     def run(requests: list[Request], in_flight: int) -> int:
@@ -106,8 +137,9 @@ def main() -> None:
     arguments = parser.parse_args()
     requests = requests_of(arguments.requests, arguments.input_tokens, arguments.output_tokens)
     ways = {
-        "engine alone": direct(streaming=False),
-        "engine alone, streamed": direct(streaming=True),
+        "engine alone": in_one_process(),
+        "engine behind its pipe": direct(streaming=False),
+        "engine behind its pipe, streamed": direct(streaming=True),
         "Triton, not decoupled": through_triton(decoupled=False, streaming=False),
         "Triton, decoupled, unstreamed": through_triton(decoupled=True, streaming=False),
         "Triton, decoupled, streamed": through_triton(decoupled=True, streaming=True),

@@ -49,7 +49,7 @@ class _Worker:
     def __init__(self, pipe: Connection, engine_dir: Path, options: EngineOptions) -> None:
         self._pipe = pipe
         limits = read_limits(engine_dir)
-        self._pipeline, kv_blocks = _load(engine_dir, limits, options)
+        self._pipeline, kv_blocks = load_pipeline(engine_dir, limits, options)
         self._waiting: dict[int, Submit] = {}  # OpenVINO's own scheduler heeds max_num_seqs only without chunked prefill
         self._running: dict[int, _Running] = {}
         self._stats = EngineStats(0, 0, options.max_num_sequences, 0, 0, 0, 0.0, kv_blocks, _TOKENS_PER_BLOCK)
@@ -75,7 +75,7 @@ class _Worker:
     def _start(self, new: Submit) -> None:
         try:
             prompt = ov.Tensor(np.array(new.input_ids, dtype=np.int64)[np.newaxis, :])
-            handle = self._pipeline.add_request(new.request_id, prompt, _generation_config(new.sampling))
+            handle = self._pipeline.add_request(new.request_id, prompt, generation_config(new.sampling))
         except Exception as error:
             self._send([(new.request_id, Increment((), error=f"OpenVINO refused the request: {error}"))])
             return
@@ -131,7 +131,8 @@ class _Worker:
         self._pipe.send_bytes(encode(Step(increments, self._stats)))
 
 
-def _load(engine_dir: Path, limits: EngineLimits, options: EngineOptions) -> tuple[Any, int]:
+def load_pipeline(engine_dir: Path, limits: EngineLimits, options: EngineOptions) -> tuple[Any, int]:
+    """The ``ContinuousBatchingPipeline`` of an engine folder, and its KV blocks. Raises EngineError."""
     scheduler = genai.SchedulerConfig()
     scheduler.num_kv_blocks = -(-options.max_tokens_in_paged_kv_cache // _TOKENS_PER_BLOCK)
     scheduler.max_num_seqs = options.max_num_sequences
@@ -162,7 +163,8 @@ def _read(handle: Any, status: Any, ended: bool) -> Increment:
     return Increment(tokens, finish=finish or FinishReason.LENGTH)
 
 
-def _generation_config(sampling: Sampling) -> Any:
+def generation_config(sampling: Sampling) -> Any:
+    """``sampling`` as OpenVINO's GenerationConfig."""
     config = genai.GenerationConfig()
     config.max_new_tokens = sampling.max_tokens
     config.min_new_tokens = sampling.min_tokens
