@@ -54,6 +54,8 @@ class Recorder:
         )
 
     def _with_tokens(self, record: Record, request: Request, answered: Sequence[tuple[int, Response]]) -> Record:
+        if not answered:
+            return record
         echoed = _echoed(request, answered, self.client.excludes_prompt)
         skip = len(request.input_ids or ()) if echoed else 0
         counts: list[int | None] = []

@@ -142,6 +142,8 @@ class _Shard:
         except Exception as error:  # a fault of the client's own: recorded as such, and never silent
             failure, problem = Outcome.LOST, f"the client failed: {error!r}"
         done_ns = now_ns() - self._start_ns
+        if self._broken is not None:  # behind a torn frame nothing can be read
+            return
         try:
             self._journal.append(Exchange(index, sent_ns, done_ns, response_ns, bodies, failure, problem))
         except OSError as error:  # the disk is full: what cannot be recorded must not be sent

@@ -66,10 +66,12 @@ def normal_requests(
     if not len(token_ids):
         raise WorkloadError("the vocabulary has no token to draw from; give --vocab_size")
     ids = generator(seed, Stream.TOKEN_IDS)
-    vocabulary = np.asarray(token_ids, dtype=np.int64)
+    # a whole vocabulary may be a range of billions: it is never written out
+    vocabulary = None if isinstance(token_ids, range) else np.asarray(token_ids, dtype=np.int64)
     requests: list[Request] = []
     for input_length, output_length in zip(input_lengths, output_lengths, strict=True):
-        drawn = tuple(vocabulary[ids.integers(0, len(vocabulary), input_length)].tolist())
+        positions = ids.integers(0, len(token_ids), input_length)
+        drawn = tuple(map(token_ids.__getitem__, positions.tolist()) if vocabulary is None else vocabulary[positions].tolist())
         if max_input_len is not None and input_length > max_input_len:
             continue
         if context_tokens is not None and input_length + output_length > context_tokens:
