@@ -6,9 +6,13 @@ It asks ``preprocessing`` and the core model through Triton, and decodes text it
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
+from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from serving.models.parameters import Parameters, error_response, scalar
 
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _CANCELLATION_CHECK_S = 0.1
+_FORGOTTEN_AFTER_S = 10.0
 _THREADS = 256
 
 _TO_PREPROCESSING = {
@@ -78,6 +83,8 @@ class TritonPythonModel:
         self._accumulate = parameters.boolean("accumulate_tokens", False)
         self._tokenizer = load_tokenizer(Path(parameters.text("tokenizer_dir")))
         self._skip_special_tokens = parameters.boolean("skip_special_tokens", True)
+        self._kept: deque[tuple[float, Any]] = deque()
+        self._keeping = threading.Lock()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="bls")
 
     def execute(self, requests: list[Any]) -> None:
@@ -107,7 +114,8 @@ class TritonPythonModel:
             request_id=core_id,
             model_name=self._core_name,
             inputs=inputs,
-            requested_output_names=["output_ids", "sequence_length", *_PASSED_ON],
+            # Only what the client named: the stub would drop the others from a response without holding the GIL.
+            requested_output_names=["output_ids", "sequence_length", *_wanted(request)],
         )
         if not streaming:
             self._answer_once(core_request, sender)
@@ -124,7 +132,8 @@ class TritonPythonModel:
         return [pb_utils.Tensor(_PREPROCESSED[tensor.name()], tensor.as_numpy()) for tensor in answer.output_tensors()]
 
     def _answer_once(self, core_request: Any, sender: Any) -> None:
-        answers = [answer for answer in core_request.exec(decoupled=True) if _has_tokens(answer)]
+        with self._core_answers(core_request, sender) as all_answers:
+            answers = [answer for answer in all_answers if _has_tokens(answer)]
         if len(answers) != 1:
             raise RequestError(f"{self._core_name} gave {len(answers)} answers to one unstreamed request")
         text = decode(self._tokenizer, _tokens(answers[0]), self._skip_special_tokens)
@@ -135,20 +144,47 @@ class TritonPythonModel:
         seen: list[int] = []
         waiting: Any = None
         checked_s = time.monotonic()
-        for answer in core_request.exec(decoupled=True):
-            if not _has_tokens(answer):
-                continue
-            if waiting is not None:
-                sender.send(self._next_response(seen, waiting, is_last=False))
-            waiting = answer
-            if time.monotonic() - checked_s > _CANCELLATION_CHECK_S:
-                checked_s = time.monotonic()
-                if sender.is_cancelled():
-                    self._stop(core_id)
+        with self._core_answers(core_request, sender) as answers:
+            for answer in answers:
+                if not _has_tokens(answer):
+                    continue
+                if waiting is not None:
+                    sender.send(self._next_response(seen, waiting, is_last=False))
+                waiting = answer
+                if time.monotonic() - checked_s > _CANCELLATION_CHECK_S:
+                    checked_s = time.monotonic()
+                    if sender.is_cancelled():
+                        self._stop(core_id, sender)
         if waiting is None:
             sender.send(flags=_FINAL)
         else:
             sender.send(self._next_response(seen, waiting, is_last=True), flags=_FINAL)
+
+    @contextmanager
+    def _core_answers(self, core_request: Any, sender: Any) -> Iterator[Iterator[Any]]:
+        """The core model's answers, kept alive until Triton's stub has forgotten them. Use before the final send alone.
+
+        The stub of Triton 24.10 forgets an ended iterator on a thread that does not hold the GIL
+        (``Stub::SendCleanupId``). Were that the last reference, its tensors' Python objects would be freed there, and the
+        heap of this process broken; one in a thousand requests ended so. That thread works first in, first out, so an answer
+        to a question asked after the iterator's end says that it has passed. Once the client is gone the stub knows the
+        answer by itself, and time must do.
+        """
+        answers = core_request.exec(decoupled=True)
+        try:
+            yield answers
+        finally:
+            for _ in answers:  # an iterator that has not reached its end is never forgotten
+                pass
+            if sender.is_cancelled():
+                self._keep_a_while(answers)
+
+    def _keep_a_while(self, answers: Any) -> None:
+        now_s = time.monotonic()
+        with self._keeping:
+            self._kept.append((now_s + _FORGOTTEN_AFTER_S, answers))
+            while self._kept[0][0] < now_s:
+                self._kept.popleft()
 
     def _next_response(self, seen: list[int], answer: Any, is_last: bool) -> Any:
         new = _tokens(answer)
@@ -159,7 +195,7 @@ class TritonPythonModel:
         seen.extend(new)
         return _text_response(text, answer)
 
-    def _stop(self, core_id: str) -> None:
+    def _stop(self, core_id: str, sender: Any) -> None:
         inputs = [
             pb_utils.Tensor("input_ids", np.zeros((1, 1), np.int32)),
             pb_utils.Tensor("input_lengths", np.zeros((1, 1), np.int32)),
@@ -169,7 +205,7 @@ class TritonPythonModel:
         stop = pb_utils.InferenceRequest(
             request_id=core_id, model_name=self._core_name, inputs=inputs, requested_output_names=["output_ids"]
         )
-        for _ in stop.exec(decoupled=True):
+        with self._core_answers(stop, sender):
             pass
 
 
@@ -181,6 +217,12 @@ def _renamed(request: Any, names: dict[str, str]) -> list[Any]:
             values = values[:, np.newaxis] if values.ndim == 1 else values  # undo `reshape: []`
             renamed.append(pb_utils.Tensor(names[tensor.name()], values))
     return renamed
+
+
+def _wanted(request: Any) -> list[str]:
+    """The outputs passed on from the core model that the client asked for; Triton names them all where a client names none."""
+    named = request.requested_output_names()
+    return [name for name in _PASSED_ON if name in named]
 
 
 def _raise_error(answer: Any) -> None:
