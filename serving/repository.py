@@ -16,6 +16,7 @@ from serving import tensors
 from serving.engines import ENGINE_NAMES
 from serving.engines.protocol import EngineOptions
 from serving.errors import RepositoryError
+from serving.routing import CLIENT_TO_PREPROCESSING, CORE_TO_POSTPROCESSING, PREPROCESSING_TO_CORE, client_to_core
 
 MODEL_NAMES = ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls")
 
@@ -195,59 +196,23 @@ def _add_tensors(config: pb.ModelConfig, inputs: str, outputs: str, logits_datat
         config.output.add(name=tensor.name, data_type=f"TYPE_{tensor.dtype}", dims=tensor.dims)
 
 
-# How the ensemble's tensors flow, where the names differ on the two sides; all others keep their name.
-_TO_PREPROCESSING = {
-    "QUERY": "text_input",
-    "DECODER_QUERY": "decoder_text_input",
-    "REQUEST_OUTPUT_LEN": "max_tokens",
-    "BAD_WORDS_DICT": "bad_words",
-    "STOP_WORDS_DICT": "stop_words",
-    "EMBEDDING_BIAS_WORDS": "embedding_bias_words",
-    "EMBEDDING_BIAS_WEIGHTS": "embedding_bias_weights",
-    "END_ID": "end_id",
-    "PAD_ID": "pad_id",
-    "PROMPT_TABLE_EXTRA_ID": "prompt_table_extra_id",
-}
-_FROM_PREPROCESSING = {  # output of preprocessing → input of the core model
-    "INPUT_ID": "input_ids",
-    "REQUEST_INPUT_LEN": "input_lengths",
-    "DECODER_INPUT_ID": "decoder_input_ids",
-    "REQUEST_DECODER_INPUT_LEN": "decoder_input_lengths",
-    "BAD_WORDS_IDS": "bad_words_list",
-    "STOP_WORDS_IDS": "stop_words_list",
-    "EMBEDDING_BIAS": "embedding_bias",
-    "REQUEST_OUTPUT_LEN": "request_output_len",
-    "OUT_END_ID": "end_id",
-    "OUT_PAD_ID": "pad_id",
-    "OUT_PROMPT_TABLE_EXTRA_IDS": "prompt_table_extra_ids",
-}
-_TO_CORE = {"runtime_top_k": "top_k", "runtime_top_p": "top_p", "len_penalty": "length_penalty", "streaming": "stream"}
-_TO_POSTPROCESSING = {
-    "TOKENS_BATCH": "output_ids",
-    "SEQUENCE_LENGTH": "sequence_length",
-    "DETOKENIZATION_CONTEXT": "detokenization_context",
-}
-
-
 def _ensemble(spec: RepositorySpec) -> pb.ModelConfig:
     config = pb.ModelConfig(name="ensemble", platform="ensemble", max_batch_size=spec.triton_max_batch_size)
     config.model_transaction_policy.decoupled = spec.decoupled_mode
     _add_tensors(config, tensors.ENSEMBLE_INPUTS, tensors.TEXT_OUTPUTS, spec.logits_datatype)
     steps = config.ensemble_scheduling.step
 
-    preprocessing = steps.add(model_name="preprocessing", model_version=-1, input_map=_TO_PREPROCESSING)
-    preprocessing.output_map.update({output: f"_{output}" for output in _FROM_PREPROCESSING})
+    inputs = {tensor.name for tensor in config.input}
+    preprocessing = steps.add(model_name="preprocessing", model_version=-1)
+    preprocessing.input_map.update({name: client for client, name in CLIENT_TO_PREPROCESSING.items() if client in inputs})
+    preprocessing.output_map.update({output: f"_{output}" for output in PREPROCESSING_TO_CORE})
 
     core = steps.add(model_name="tensorrt_llm", model_version=-1)
-    core.input_map.update({core_input: f"_{output}" for output, core_input in _FROM_PREPROCESSING.items()})
-    core.input_map.update(_TO_CORE)
-    core_inputs = {tensor.name for tensor in tensors.parse_tensors(tensors.CORE_INPUTS, spec.logits_datatype)}
-    for tensor in config.input:
-        if tensor.name in core_inputs and tensor.name not in core.input_map:
-            core.input_map[tensor.name] = tensor.name
-    core.output_map.update({output: f"_{output}" for output in _TO_POSTPROCESSING.values()})
+    core.input_map.update({name: f"_{output}" for output, name in PREPROCESSING_TO_CORE.items()})
+    core.input_map.update({name: client for client, name in client_to_core(tensors.ENSEMBLE_INPUTS).items()})
+    core.output_map.update({output: f"_{output}" for output in CORE_TO_POSTPROCESSING})
     core.output_map.update({output.name: output.name for output in config.output if output.name != "text_output"})
 
     postprocessing = steps.add(model_name="postprocessing", model_version=-1, output_map={"OUTPUT": "text_output"})
-    postprocessing.input_map.update({name: f"_{output}" for name, output in _TO_POSTPROCESSING.items()})
+    postprocessing.input_map.update({name: f"_{output}" for output, name in CORE_TO_POSTPROCESSING.items()})
     return config

@@ -22,54 +22,15 @@ import triton_python_backend_utils as pb_utils
 from serving.detokenization import CONTEXT_TOKENS, decode, decode_piece, load_tokenizer
 from serving.errors import RequestError
 from serving.models.parameters import Parameters, error_response, scalar
+from serving.routing import CLIENT_TO_PREPROCESSING, PREPROCESSING_TO_CORE, client_to_core
+from serving.tensors import BLS_INPUTS
 
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _CANCELLATION_CHECK_S = 0.1
 _FORGOTTEN_AFTER_S = 10.0
 _THREADS = 256
 
-_TO_PREPROCESSING = {
-    "text_input": "QUERY",
-    "decoder_text_input": "DECODER_QUERY",
-    "max_tokens": "REQUEST_OUTPUT_LEN",
-    "bad_words": "BAD_WORDS_DICT",
-    "stop_words": "STOP_WORDS_DICT",
-    "embedding_bias_words": "EMBEDDING_BIAS_WORDS",
-    "embedding_bias_weights": "EMBEDDING_BIAS_WEIGHTS",
-    "end_id": "END_ID",
-    "pad_id": "PAD_ID",
-    "prompt_table_extra_id": "PROMPT_TABLE_EXTRA_ID",
-    "image_bytes_input": "IMAGE_BYTES",
-    "image_url_input": "IMAGE_URL",
-    "image_sizes_input": "IMAGE_SIZES",
-    "video_bytes_input": "VIDEO_BYTES",
-}
-_PREPROCESSED = {
-    "INPUT_ID": "input_ids",
-    "REQUEST_INPUT_LEN": "input_lengths",
-    "BAD_WORDS_IDS": "bad_words_list",
-    "STOP_WORDS_IDS": "stop_words_list",
-    "EMBEDDING_BIAS": "embedding_bias",
-    "REQUEST_OUTPUT_LEN": "request_output_len",
-    "OUT_END_ID": "end_id",
-    "OUT_PAD_ID": "pad_id",
-}
-_TO_CORE = {
-    "top_k": "runtime_top_k",
-    "top_p": "runtime_top_p",
-    "length_penalty": "len_penalty",
-    "stream": "streaming",
-    **{
-        name: name
-        for name in (
-            "temperature", "repetition_penalty", "min_tokens", "min_length", "presence_penalty", "frequency_penalty",
-            "seed", "random_seed", "beam_width", "num_return_sequences", "exclude_input_in_output",
-            "return_log_probs", "return_context_logits", "return_generation_logits", "return_perf_metrics",
-            "return_num_input_tokens", "return_num_output_tokens", "prompt_embedding_table", "prompt_vocab_size",
-            "lora_task_id", "lora_weights", "lora_config", "guided_decoding_guide_type", "guided_decoding_guide",
-        )
-    },
-}  # fmt: skip
+_TO_CORE = client_to_core(BLS_INPUTS)
 _UNSUPPORTED = ("image_input", "num_draft_tokens", "use_draft_logits")
 _PASSED_ON = ("num_input_tokens", "num_output_tokens")
 
@@ -125,11 +86,11 @@ class TritonPythonModel:
     def _preprocess(self, request: Any) -> list[Any]:
         answer = pb_utils.InferenceRequest(
             model_name="preprocessing",
-            inputs=_renamed(request, _TO_PREPROCESSING),
-            requested_output_names=list(_PREPROCESSED),
+            inputs=_renamed(request, CLIENT_TO_PREPROCESSING),
+            requested_output_names=list(PREPROCESSING_TO_CORE),
         ).exec()
         _raise_error(answer)
-        return [pb_utils.Tensor(_PREPROCESSED[tensor.name()], tensor.as_numpy()) for tensor in answer.output_tensors()]
+        return [pb_utils.Tensor(PREPROCESSING_TO_CORE[tensor.name()], tensor.as_numpy()) for tensor in answer.output_tensors()]
 
     def _answer_once(self, core_request: Any, sender: Any) -> None:
         with self._core_answers(core_request, sender) as all_answers:
