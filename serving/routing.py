@@ -52,7 +52,7 @@ _RENAMED_FOR_CORE = {
 
 
 def client_to_core(client_inputs: str) -> dict[str, str]:
-    """Which of a text model's inputs go straight to the core model, and under what name. ``client_inputs``: a table of tensors."""
+    """Which of a text model's inputs go straight to the core model, and under what name; ``client_inputs`` is a table."""
     core = {tensor.name for tensor in tensors.parse_tensors(tensors.CORE_INPUTS)} - set(PREPROCESSING_TO_CORE.values())
     names = (tensor.name for tensor in tensors.parse_tensors(client_inputs))
     routes = {name: _RENAMED_FOR_CORE.get(name, name) for name in names}
