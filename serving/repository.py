@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from serving import tensors
 from serving.engines import ENGINE_NAMES
 from serving.engines.protocol import EngineOptions
 from serving.errors import RepositoryError
-from serving.routing import CLIENT_TO_PREPROCESSING, CORE_TO_POSTPROCESSING, PREPROCESSING_TO_CORE, client_to_core
+from serving.model_config import add_ensemble_steps, add_parameters, add_tensors, write_config
 
 MODEL_NAMES = ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls")
 
@@ -60,9 +59,7 @@ def write_repository(spec: RepositorySpec, folder: Path) -> Path:
     if folder.exists() and any(folder.iterdir()):
         raise RepositoryError(f"the model repository {folder} is not empty; name an empty or new folder")
     for config in model_configs(spec):
-        version = folder / config.name / "1"
-        version.mkdir(parents=True)
-        (folder / config.name / "config.pbtxt").write_text(text_format.MessageToString(config), encoding="utf-8")
+        version = write_config(config, folder)
         if config.name in _MODEL_MODULES:
             module = _MODEL_MODULES[config.name]
             (version / "model.py").write_text(f"from {module} import TritonPythonModel  # noqa: F401\n", encoding="utf-8")
@@ -174,45 +171,20 @@ def _python_model(
     config = pb.ModelConfig(name=name, backend="python", max_batch_size=spec.triton_max_batch_size)
     config.model_transaction_policy.decoupled = decoupled
     config.dynamic_batching.max_queue_delay_microseconds = spec.max_queue_delay_microseconds
-    _add_tensors(config, inputs, outputs, spec.logits_datatype)
-    for key, value in parameters.items():
-        config.parameters[key].string_value = str(value).lower() if isinstance(value, bool) else str(value)
+    _add_tensors(config, inputs, outputs, spec)
+    add_parameters(config, parameters)
     config.instance_group.add(count=instance_count, kind=pb.ModelInstanceGroup.KIND_CPU)
     return config
-
-
-def _add_tensors(config: pb.ModelConfig, inputs: str, outputs: str, logits_datatype: str) -> None:
-    for tensor in tensors.parse_tensors(inputs, logits_datatype):
-        added = config.input.add(
-            name=tensor.name,
-            data_type=f"TYPE_{tensor.dtype}",
-            dims=tensor.dims,
-            optional=tensor.optional,
-            allow_ragged_batch=tensor.ragged,
-        )
-        if tensor.reshape_to_scalar:
-            added.reshape.SetInParent()
-    for tensor in tensors.parse_tensors(outputs, logits_datatype):
-        config.output.add(name=tensor.name, data_type=f"TYPE_{tensor.dtype}", dims=tensor.dims)
 
 
 def _ensemble(spec: RepositorySpec) -> pb.ModelConfig:
     config = pb.ModelConfig(name="ensemble", platform="ensemble", max_batch_size=spec.triton_max_batch_size)
     config.model_transaction_policy.decoupled = spec.decoupled_mode
-    _add_tensors(config, tensors.ENSEMBLE_INPUTS, tensors.TEXT_OUTPUTS, spec.logits_datatype)
-    steps = config.ensemble_scheduling.step
-
-    inputs = {tensor.name for tensor in config.input}
-    preprocessing = steps.add(model_name="preprocessing", model_version=-1)
-    preprocessing.input_map.update({name: client for client, name in CLIENT_TO_PREPROCESSING.items() if client in inputs})
-    preprocessing.output_map.update({output: f"_{output}" for output in PREPROCESSING_TO_CORE})
-
-    core = steps.add(model_name="tensorrt_llm", model_version=-1)
-    core.input_map.update({name: f"_{output}" for output, name in PREPROCESSING_TO_CORE.items()})
-    core.input_map.update({name: client for client, name in client_to_core(tensors.ENSEMBLE_INPUTS).items()})
-    core.output_map.update({output: f"_{output}" for output in CORE_TO_POSTPROCESSING})
-    core.output_map.update({output.name: output.name for output in config.output if output.name != "text_output"})
-
-    postprocessing = steps.add(model_name="postprocessing", model_version=-1, output_map={"OUTPUT": "text_output"})
-    postprocessing.input_map.update({name: f"_{output}" for output, name in CORE_TO_POSTPROCESSING.items()})
+    _add_tensors(config, tensors.ENSEMBLE_INPUTS, tensors.TEXT_OUTPUTS, spec)
+    add_ensemble_steps(config, {tensor.name for tensor in tensors.parse_tensors(tensors.CORE_OUTPUTS)})
     return config
+
+
+def _add_tensors(config: pb.ModelConfig, inputs: str, outputs: str, spec: RepositorySpec) -> None:
+    datatypes = tensors.Datatypes(logits=spec.logits_datatype)
+    add_tensors(config, tensors.parse_tensors(inputs, datatypes), tensors.parse_tensors(outputs, datatypes))

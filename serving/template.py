@@ -18,7 +18,7 @@ DEFAULTS = {"max_queue_size": "0", "max_queue_delay_microseconds": "0"}
 
 @dataclass(frozen=True, slots=True)
 class FilledTemplate:
-    """``text`` is the result. ``unused``: keys that stand in the template, but not as ``${key}``. ``unfilled``: names left open."""
+    """``unused`` are keys that stand in the template, but not as ``${key}``; ``unfilled`` are the names left open."""
 
     text: str
     unused: tuple[str, ...]
