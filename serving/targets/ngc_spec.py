@@ -16,7 +16,7 @@ DATATYPES = ("FP32", "FP16", "BF16")
 class NgcSpec:
     """Everything that decides the repository's content; field names are upstream's template variables where they exist.
 
-    ``parameters`` holds those of ``ngc_parameters.PARAMETERS`` that are set, by option. ``triton_max_batch_size`` None takes the
+    ``parameters`` are those of ``ngc_parameters.PARAMETERS`` that are set, by option. ``triton_max_batch_size`` None takes the
     engine's. ``world_size`` is how many ranks the server will be started with, if known. ``tensor_names`` is the container's
     version: "v0.19" (and older) has ``min_length`` and ``random_seed`` where "newest" has ``min_tokens`` and ``seed``. Without
     ``check_paths`` paths are taken as they are: they exist in the container alone.
