@@ -88,6 +88,8 @@ def check_spec(spec: RepositorySpec) -> None:
             raise RepositoryError(f"{name} must be at least 1, not {count}" if count < 1 else f"{name} {count} is too large")
     if spec.logits_datatype not in _LOGITS_DATATYPES:
         raise RepositoryError(f"logits_datatype must be one of {', '.join(_LOGITS_DATATYPES)}, not {spec.logits_datatype!r}")
+    if spec.accumulate_tokens and not spec.decoupled_mode:
+        raise RepositoryError("accumulate_tokens concerns streaming, which needs decoupled_mode")
     if spec.max_queue_delay_microseconds < 0:
         raise RepositoryError(f"max_queue_delay_microseconds must not be negative, not {spec.max_queue_delay_microseconds}")
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import cloup
 
-from harness.cli import serve_fill
+from harness.cli import serve_fill, serve_repo
 from harness.cli.exit_status import ExitStatus
 from harness.cli.signals import signals_as_interrupt
 
@@ -94,4 +94,5 @@ def _wait(server: Any) -> int:
     return ExitStatus.FAILED
 
 
+command.add_command(serve_repo.command)
 command.add_command(serve_fill.command)

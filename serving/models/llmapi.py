@@ -1,8 +1,8 @@
 """``tensorrt_llm`` of the ``llmapi`` target: text in, text out, over TensorRT-LLM's LLM API, without an engine built before.
 
-``model.yaml`` beside ``model.py`` (or the file that ``LLM_CONFIG_PATH`` names) holds the arguments of ``LLM(...)``. An asyncio loop in a
-thread of its own runs every request at once. A streamed response carries the new text alone, so pieces join to the unstreamed
-text; with ``accumulate_tokens: true`` below ``triton_config`` each carries the whole text so far.
+``model.yaml`` beside ``model.py`` (or the file that ``LLM_CONFIG_PATH`` names) holds the arguments of ``LLM(...)``. An asyncio
+loop in a thread of its own runs every request at once. A streamed response carries the new text alone, so pieces join to the
+unstreamed text; with ``accumulate_tokens: true`` below ``triton_config`` each carries the whole text so far.
 Source: ``all_models/llmapi`` of TensorRT-LLM's ``triton_backend``, whose tensors and rules these are.
 """
 
@@ -25,7 +25,10 @@ from serving.models.llmapi_request import LlmApiRequest, parse_llmapi_request
 from serving.models.parameters import Parameters, error_response, scalar
 
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-_NOT_INSTALLED = "TensorRT-LLM is not installed: serve in NVIDIA's container, or pip install 'tensorrt-llm>=1.0' for the Python that Triton runs"
+_NOT_INSTALLED = (
+    "TensorRT-LLM is not installed: serve in NVIDIA's container, or pip install 'tensorrt-llm>=1.0' "
+    "for the Python that Triton runs"
+)
 _LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_")  # of the mpirun above us, which would make an instance join its world
 
 
@@ -83,14 +86,17 @@ class TritonPythonModel:
     async def _serve(self, running: _Running) -> None:
         self._running[id(running)] = running
         try:
-            response = await self._generate(running)
+            last = await self._generate(running)
         except Exception as error:  # what the library refuses is the request's fault or its own; its words say which
-            response = error_response(f"the LLM API failed: {error}", invalid=isinstance(error, ValueError | TypeError))
+            last = error_response(f"the LLM API failed: {error}", invalid=isinstance(error, ValueError | TypeError))
         del self._running[id(running)]  # first, so that nobody asks a finished request whether it is cancelled
-        running.sender.send(response, flags=_FINAL)
+        if last is None:
+            running.sender.send(flags=_FINAL)
+        else:
+            running.sender.send(last, flags=_FINAL)
 
     async def _generate(self, running: _Running) -> Any:
-        """The last response; those before it are sent."""
+        """The last response, when those before it are sent; None when a stream ended without one that is known as the last."""
         parsed = running.parsed
         answer = self._llm.generate_async(
             parsed.prompt,
@@ -101,12 +107,12 @@ class TritonPythonModel:
         running.answer = answer
         if not parsed.streaming:
             return running.response((await answer).outputs[0], whole_text=True)
-        waiting = None
         async for result in answer:
-            if waiting is not None:
-                running.sender.send(waiting)
-            waiting = running.response(result.outputs[0], self._accumulate)
-        return waiting if waiting is not None else pb_utils.InferenceResponse([])
+            response = running.response(result.outputs[0], self._accumulate)
+            if result.finished:
+                return response
+            running.sender.send(response)
+        return None
 
     async def _stop(self, request_id: str, sender: Any) -> None:
         """Abort what runs under the id. The answer is CANCELLED for every id, as upstream's llmapi model gives."""

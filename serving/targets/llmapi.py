@@ -122,7 +122,7 @@ def parse_llm_argument(text: str) -> tuple[str, Any]:
 
 
 def nested(arguments: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Put dotted keys together: ``a.b=1`` and ``a.c=2`` make ``{"a": {"b": 1, "c": 2}}``. Raises RepositoryError for a clash."""
+    """Put dotted keys together: ``a.b=1`` and ``a.c=2`` make ``{"a": {"b": 1, "c": 2}}``. Raises RepositoryError."""
     result: dict[str, Any] = {}
     for key, value in arguments:
         *outer, last = key.split(".")
@@ -150,10 +150,14 @@ def _check(spec: LlmApiSpec) -> None:
     if spec.accumulate_tokens and not spec.decoupled_mode:
         raise RepositoryError("--accumulate_tokens concerns streaming, which needs --decoupled_mode")
     for name in spec.llm:
-        if name not in LLM_ARGUMENTS or name == "model":
-            raise RepositoryError(
-                f"--set {name}: " + ("name it with --model" if name == "model" else "LLM() has no such argument")
-            )
+        if name == "model":
+            raise RepositoryError("--set model: name it with --model")
+        if name not in LLM_ARGUMENTS:
+            raise RepositoryError(f"--set {name}: LLM() has no such argument")
+    _check_gpus(spec)
+
+
+def _check_gpus(spec: LlmApiSpec) -> None:
     ranks = 1
     for name in _RANKS:
         size = spec.llm.get(name, 1)
