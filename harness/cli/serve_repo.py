@@ -127,7 +127,7 @@ Examples:
 def command(target: str, output_dir: Path, **values: Any) -> None:
     """Write a model repository for a target, after checking it: types, ranges, paths, and the engine against the options.
 
-    embedded: the CPU engine, served by 'bench serve'. ngc: the C++ backend of NVIDIA's container, with an engine of trtllm-build.
+    embedded: the CPU engine, served by 'bench serve'. ngc: the C++ backend of NVIDIA's container, on an engine of trtllm-build.
     llmapi: TensorRT-LLM's LLM API on a checkpoint. Only what is given here is written into tensorrt_llm/config.pbtxt; embedded
     takes those of the backend's parameters that its engine has.
     """

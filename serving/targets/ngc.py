@@ -25,8 +25,9 @@ _MODEL_MODULES = {
     "tensorrt_llm_bls": "serving.models.bls",
 }
 # The C++ backend reads one spelling and would ignore the other, so only the one of its version is declared.
-_SINCE_NEWEST = {"min_tokens", "seed", "return_num_input_tokens", "return_num_output_tokens", "num_input_tokens",
-                 "num_output_tokens", "IMAGE_SIZES", "image_sizes_input"}  # fmt: skip
+_SINCE_NEWEST = {
+    "min_tokens", "seed", "return_num_input_tokens", "return_num_output_tokens", "num_input_tokens", "num_output_tokens",
+}  # fmt: skip
 _UNTIL_V019 = {"min_length", "random_seed"}
 _OURS = {"detokenization_context", "DETOKENIZATION_CONTEXT"}  # the C++ backend does not make it
 
