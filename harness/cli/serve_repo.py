@@ -86,7 +86,7 @@ Examples:
     cloup.option(
         "--check_paths/--no_check_paths", default=None, help="See that paths and engine exist here.  [default: check]"
     ),
-    cloup.option("--world_size", type=_COUNT, help="ngc: ranks the server will be started with; held against the engine."),
+    cloup.option("--world_size", type=_COUNT, help="ngc: ranks the server will be started with."),
 )
 @cloup.option_group(
     "Models",

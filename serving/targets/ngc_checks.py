@@ -166,9 +166,12 @@ def _against_engine(spec: NgcSpec, engine: EngineConfig) -> Iterator[str]:
 
 def _against_world_size(spec: NgcSpec, engine: EngineConfig) -> Iterator[str]:
     ranks = engine.world_size
+    participants = sum(len(group) for group in _groups(spec, "participant_ids"))
+    if participants and spec.world_size is not None and spec.world_size <= participants:
+        yield f"--world_size is {spec.world_size}, but the orchestrator and {participants} --participant_ids are more"
     if ranks is None:
         return
-    if spec.world_size not in (None, ranks):
+    if not participants and spec.world_size not in (None, ranks):
         yield f"--world_size is {spec.world_size}, but the engine was built for {ranks} ranks"
     for option, things in (("gpu_device_ids", "GPUs"), ("participant_ids", "ranks")):
         for group in _groups(spec, option):

@@ -120,6 +120,13 @@ def test_table_of_parameters_is_upstreams() -> None:
     assert ours == {(key, option) for key, option, _, _ in _ROWS} | {("gpt_model_path", "engine_dir")}
 
 
+def test_docs_list_every_parameter() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "model_repository.md").read_text()
+    for parameter in PARAMETERS.values():
+        assert f"| `--{parameter.option}`" in page
+        assert parameter.help in page
+
+
 @pytest.mark.parametrize(("key", "option", "text", "written"), _ROWS)
 def test_parameter_is_written_under_upstreams_key_and_nothing_that_was_not_set(
     tmp_path: Path, make_engine: MakeEngine, key: str, option: str, text: str, written: str
