@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
+from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
+from tritonclient.grpc import model_config_pb2
 
 from serving.errors import TemplateError
+from serving.targets.ngc_parameters import PARAMETERS
 from serving.template import fill_template, parse_substitutions
 
 _KEYS = st.from_regex(r"\A[a-z_][a-z0-9_]{0,12}\Z")
@@ -82,6 +85,26 @@ def test_queue_limits_are_0_and_others_stay_where_nothing_is_said() -> None:
 def test_key_that_the_template_does_not_hold_is_refused_with_those_it_asks_for() -> None:
     with pytest.raises(TemplateError, match="typo is not in the template; it asks for a, b"):
         fill_template("${a} ${b}", {"typo": "1"})
+
+
+def test_filled_template_of_every_parameter_is_a_configuration() -> None:
+    values = {"engine_dir": "/e:1", "gpu_device_ids": "0,1;2", "medusa_choices": "{0,0},{1}"}
+    names = [*PARAMETERS, "triton_max_batch_size", "max_queue_size", "max_queue_delay_microseconds"]
+    template = (
+        "max_batch_size: ${triton_max_batch_size}\n"
+        "dynamic_batching { max_queue_delay_microseconds: ${max_queue_delay_microseconds} "
+        "default_queue_policy { max_queue_size: ${max_queue_size} } }\n"
+    )
+    for name, parameter in PARAMETERS.items():
+        template += f'parameters: {{ key: "{parameter.key}" value: {{ string_value: "${{{name}}}" }} }}\n'
+    pairs = {name: values.get(name, "3") for name in names if not name.startswith("max_queue")}
+    substitutions = parse_substitutions(",".join(f"{name}:{_escape(value)}" for name, value in pairs.items()))
+    filled = fill_template(template, substitutions)
+    config = text_format.Parse(filled.text, model_config_pb2.ModelConfig())
+    assert (config.max_batch_size, config.dynamic_batching.default_queue_policy.max_queue_size) == (3, 0)
+    for name, parameter in PARAMETERS.items():
+        assert config.parameters[parameter.key].string_value == values.get(name, "3")
+    assert (filled.unused, filled.unfilled) == ((), ())
 
 
 def test_key_that_is_filled_already_is_no_error_but_told() -> None:
