@@ -54,7 +54,7 @@ class TritonPythonModel:
         except BaseException:
             self._stop_loop()
             raise
-        self._watch = self._in_loop(self._cancel_abandoned())
+        self._in_loop(self._cancel_abandoned())
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
@@ -70,7 +70,6 @@ class TritonPythonModel:
                 self._in_loop(self._serve(_Running(request.request_id(), sender, parsed)))
 
     def finalize(self) -> None:
-        self._watch.cancel()
         for running in list(self._running.values()):
             running.abort()
         self._llm.shutdown()
@@ -80,13 +79,17 @@ class TritonPythonModel:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _stop_loop(self) -> None:
+        self._in_loop(_end_tasks()).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
 
     async def _serve(self, running: _Running) -> None:
         self._running[id(running)] = running
         try:
             last = await self._generate(running)
+        except asyncio.CancelledError:
+            last = error_response("the model is being unloaded", invalid=False)
         except Exception as error:  # what the library refuses is the request's fault or its own; its words say which
             last = error_response(f"the LLM API failed: {error}", invalid=isinstance(error, ValueError | TypeError))
         del self._running[id(running)]  # first, so that nobody asks a finished request whether it is cancelled
@@ -169,6 +172,14 @@ async def _open(arguments: Mapping[str, Any]) -> Any:
     except ImportError as error:
         raise ServingError(f"{_NOT_INSTALLED} ({error})") from None
     return LLM(**arguments)
+
+
+async def _end_tasks() -> None:
+    """End what still runs on the loop: requests get an error, watching stops."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _sampling_params(values: Mapping[str, Any]) -> Any:
