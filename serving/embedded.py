@@ -7,12 +7,48 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from serving.addresses import ServerAddresses
+from serving.launch.planning import LaunchPlan
+from serving.launch.running import running
+from serving.launch.tritonserver import DEFAULT_EXIT_TIMEOUT_S, TritonServer, rank_command
 from serving.repository import MODEL_NAMES, RepositorySpec, write_repository
-from serving.server import Server, ServerAddresses, triton_command
+from serving.server import Server
 from serving.triton import find_triton
 
 DEMO_ENGINE_DIR = Path(__file__).parent / "demo_engine"
 READY_TIMEOUT_S = 180.0
+
+
+def embedded_plan(
+    repository: Path,
+    addresses: ServerAddresses,
+    log: Path,
+    *,
+    exit_timeout_s: int = DEFAULT_EXIT_TIMEOUT_S,
+    ready_timeout_s: float = READY_TIMEOUT_S,
+    verbose: bool = False,
+    make_backends: bool = True,
+) -> LaunchPlan:
+    """How the wheel's Triton serves ``repository``, which need not be written yet."""
+    installation = find_triton(make_backends)
+    server = TritonServer(
+        executable=str(installation.executable),
+        repository=str(repository),
+        addresses=addresses,
+        backend_dir=str(installation.backend_dir),
+        exit_timeout_s=exit_timeout_s,
+        verbose=verbose,
+        log_file=str(log),
+    )
+    return LaunchPlan(
+        command=rank_command(server, 0),
+        addresses=addresses,
+        models=MODEL_NAMES,
+        log=str(log),
+        environment=installation.environment_changes(),
+        exit_timeout_s=exit_timeout_s,
+        ready_timeout_s=ready_timeout_s,
+    )
 
 
 @contextmanager
@@ -28,10 +64,9 @@ def deploy(
     The server and the temporary folder are gone when the block is left. ``log`` receives the server's output.
     Raises RepositoryError for a wrong ``spec`` and LaunchError when the server does not become ready.
     """
-    installation = find_triton()
     with tempfile.TemporaryDirectory(prefix="inflight-bench-") as temporary:
-        repository = write_repository(spec, repository_dir or Path(temporary) / "repository")
-        command = triton_command(installation, repository, addresses)
-        with Server(command, installation.environment(), addresses, log) as server:
-            server.wait_until_ready(MODEL_NAMES, READY_TIMEOUT_S, on_wait)
+        repository = repository_dir or Path(temporary) / "repository"
+        plan = embedded_plan(repository, addresses, log)
+        write_repository(spec, repository)
+        with running(plan, on_wait) as server:
             yield server

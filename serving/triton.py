@@ -43,9 +43,17 @@ class TritonInstallation:
         env["TOKENIZERS_PARALLELISM"] = "false"
         return env
 
+    def environment_changes(self) -> dict[str, str]:
+        """Only what ``environment`` changes in ours; a variable that must go is empty, which Python takes as unset."""
+        changed = {name: value for name, value in self.environment().items() if os.environ.get(name) != value}
+        return changed | ({"PYTHONHOME": ""} if os.environ.get("PYTHONHOME") else {})
 
-def find_triton() -> TritonInstallation:
-    """The server of the installed wheel, its backend folder made if need be. Raises LaunchError saying what is missing."""
+
+def find_triton(make_backends: bool = True) -> TritonInstallation:
+    """The server of the installed wheel, its backend folder made if need be. Raises LaunchError saying what is missing.
+
+    Without ``make_backends`` nothing is written, and the folder is only named.
+    """
     package = wheel_dir()
     if package is None:
         raise LaunchError("Triton is not installed: pip install nvidia-pytriton==0.6.0")
@@ -62,7 +70,7 @@ def find_triton() -> TritonInstallation:
         )
     return TritonInstallation(
         executable=server / "bin" / "tritonserver",
-        backend_dir=_make_backend_dir(server, stub),
+        backend_dir=_make_backend_dir(server, stub) if make_backends else _backend_dir(),
         library_dirs=(package.parent / "nvidia_pytriton.libs", libpython),
     )
 
@@ -93,14 +101,17 @@ def _python_version() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
+def _backend_dir() -> Path:
+    return user_cache_path("inflight-bench") / f"backends-{version('nvidia-pytriton')}-py{_python_version()}"
+
+
 def _make_backend_dir(server: Path, stub: Path) -> Path:
     """``…/python/`` with library, helper and stub. Made aside and renamed, so that two launches cannot see it half made."""
-    name = f"backends-{version('nvidia-pytriton')}-py{_python_version()}"
-    backends = user_cache_path("inflight-bench") / name
+    backends = _backend_dir()
     if backends.is_dir():
         return backends
     source = server / "backends" / "python"
-    temporary = backends.with_name(f"{name}.{os.getpid()}")
+    temporary = backends.with_name(f"{backends.name}.{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     (temporary / "python").mkdir(parents=True)
     for file in (source / "libtriton_python.so", source / "triton_python_backend_utils.py", stub):

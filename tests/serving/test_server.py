@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from serving.addresses import is_loopback
 from serving.errors import LaunchError
-from serving.server import Server, ServerAddresses, choose_addresses, triton_command
-from serving.triton import TritonInstallation
+from serving.server import Server, ServerAddresses, choose_addresses
 
 _HTTP_SERVER = """
 import http.server, os, signal, sys
@@ -97,21 +97,26 @@ def test_port_named_twice_is_refused() -> None:
         choose_addresses(http_port=port, grpc_port=port)
 
 
-def test_command_listens_on_the_host_alone_and_on_every_chosen_port(tmp_path: Path) -> None:
-    installation = TritonInstallation(tmp_path / "tritonserver", tmp_path / "backends", ())
-    command = triton_command(installation, tmp_path / "repo", ServerAddresses("127.0.0.1", 1, 2, 3), ["--log-verbose=1"])
-    assert command[0] == str(tmp_path / "tritonserver")
-    assert {
-        f"--model-repository={tmp_path}/repo",
-        f"--backend-directory={tmp_path}/backends",
-        "--http-address=127.0.0.1",
-        "--grpc-address=127.0.0.1",
-        "--metrics-address=127.0.0.1",
-        "--http-port=1",
-        "--grpc-port=2",
-        "--metrics-port=3",
-        "--log-verbose=1",
-    } <= set(command)
+def test_host_that_is_not_this_machines_names_its_option() -> None:
+    with pytest.raises(LaunchError, match=r"--host 192\.0\.2\.1: is no IPv4 address of this machine"):
+        choose_addresses(host="192.0.2.1")
+
+
+def test_empty_host_is_not_taken_for_every_address() -> None:
+    with pytest.raises(LaunchError, match="--host: name an address"):
+        choose_addresses(host="")
+
+
+def test_host_by_name_becomes_an_address() -> None:
+    assert choose_addresses(host="localhost").host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("localhost", True), ("0.0.0.0", False), ("192.168.1.5", False), ("gpu1", False)],
+)
+def test_only_loopback_is_loopback(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
 
 
 # ---- a server's life, with a small HTTP server in Triton's place

@@ -1,0 +1,83 @@
+"""Where a server listens."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+
+from serving.errors import LaunchError
+
+LOOPBACK = "127.0.0.1"
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 -- named, not bound: only --host can ask for it
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddresses:
+    """Where a running server listens."""
+
+    host: str
+    http_port: int
+    grpc_port: int
+    metrics_port: int
+
+    @property
+    def http(self) -> str:
+        return f"{self.host}:{self.http_port}"
+
+    @property
+    def grpc(self) -> str:
+        return f"{self.host}:{self.grpc_port}"
+
+    @property
+    def metrics(self) -> str:
+        return f"{self.host}:{self.metrics_port}"
+
+
+def choose_addresses(
+    http_port: int | None = None, grpc_port: int | None = None, metrics_port: int | None = None, host: str = LOOPBACK
+) -> ServerAddresses:
+    """Addresses with free ports where None is given. Raises LaunchError for a host that is not ours, or a port in use."""
+    host = resolve_host(host)
+    held: list[socket.socket] = []
+    ports = []
+    try:
+        for option, port in (("--http_port", http_port), ("--grpc_port", grpc_port), ("--metrics_port", metrics_port)):
+            holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            held.append(holder)
+            if port in ports:
+                raise LaunchError(f"{option} {port}: the same port is named twice")
+            if port:
+                holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                holder.bind((host, port or 0))
+            except (OSError, OverflowError) as error:
+                raise LaunchError(f"{option} {port}: cannot listen on {host}:{port}: {error}") from error
+            ports.append(holder.getsockname()[1])
+    finally:
+        for holder in held:
+            holder.close()
+    return ServerAddresses(host, *ports)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens on ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def resolve_host(host: str) -> str:
+    """``host`` as a numeric IPv4 address of this machine, ``0.0.0.0`` for all of them. Raises LaunchError."""
+    if not host:
+        raise LaunchError("--host: name an address; 0.0.0.0 is all of this machine's")
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((host, 0))
+        except (OSError, UnicodeError) as error:
+            raise LaunchError(f"--host {host}: is no IPv4 address of this machine: {error}") from error
+        numeric: str = probe.getsockname()[0]
+        return numeric

@@ -1,0 +1,47 @@
+"""The ``docker run`` that puts a server's command into a container."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from serving.addresses import ServerAddresses
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container to be run. ``mounts`` are ``host:container`` or ``host:container:ro``; ``gpus`` is Docker's own word."""
+
+    image: str
+    name: str
+    mounts: tuple[str, ...] = ()
+    gpus: str = "all"
+    shm_size: str = "2g"
+
+
+def docker_command(
+    container: Container, addresses: ServerAddresses, command: Sequence[str], environment: Mapping[str, str]
+) -> tuple[str, ...]:
+    """``docker run`` of ``command``, whose ports are published on ``addresses.host`` alone.
+
+    ``command`` itself must listen on every address of the container, or nothing could be forwarded to it.
+    """
+    ports = (addresses.http_port, addresses.grpc_port, addresses.metrics_port)
+    published = [word for port in ports for word in ("-p", f"{addresses.host}:{port}:{port}")]
+    mounted = [word for mount in container.mounts for word in ("-v", mount)]
+    set_variables = [word for name, value in environment.items() for word in ("-e", f"{name}={value}")]
+    return (
+        *("docker", "run", "--rm", "--init", "--name", container.name),
+        *("--gpus", container.gpus, "--shm-size", container.shm_size),
+        *("--ulimit", "memlock=-1", "--ulimit", "stack=67108864"),
+        *published,
+        *mounted,
+        *set_variables,
+        container.image,
+        *command,
+    )
+
+
+def remove_command(container: Container) -> tuple[str, ...]:
+    """Ends the container where ``docker run`` itself was killed; of one that is gone it says so and does nothing."""
+    return ("docker", "rm", "--force", container.name)
