@@ -1,0 +1,80 @@
+"""``bench serve`` as people type it: the real server over a repository on disk, and servers in the background."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from serving.addresses import choose_addresses
+from serving.embedded import DEMO_ENGINE_DIR
+from serving.repository import MODEL_NAMES, RepositorySpec, write_repository
+from tests.end_to_end.test_bench import BENCH, descendants_of
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+def _generate(http: str) -> str:
+    body = json.dumps({"text_input": "What is", "max_tokens": 4, "bad_words": "", "stop_words": ""}).encode()
+    request = urllib.request.Request(f"http://{http}/v2/models/ensemble/generate", body)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return str(json.load(answer)["text_output"])
+
+
+def test_tritonserver_of_this_machine_serves_a_repository_on_disk(tmp_path: Path, environment: dict[str, str]) -> None:
+    repository = write_repository(RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR), tmp_path / "repository")
+    free = choose_addresses()
+    ports = [f"--http_port={free.http_port}", f"--grpc_port={free.grpc_port}", f"--metrics_port={free.metrics_port}"]
+    process = subprocess.Popen(
+        [*BENCH, "serve", "--launcher", "tritonserver", "--model_repo", str(repository), "--log", *ports],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        addresses = dict(process.stdout.readline().split() for _ in range(3))
+        assert addresses["http"] == free.http
+        assert _generate(free.http)
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    assert not descendants_of(str(repository))
+    log = (tmp_path / "triton_log.txt").read_text(errors="replace")
+    assert all(name in log for name in MODEL_NAMES)  # what Triton logs to the file and what it prints stand together
+    assert repository.is_dir()
+
+
+def test_server_in_the_background_is_listed_used_and_stopped(tmp_path: Path, environment: dict[str, str]) -> None:
+    def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*BENCH, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+
+    started = bench("serve", "--background", "--name", "mine")
+    try:
+        assert started.returncode == 0, started.stderr
+        addresses = dict(line.split() for line in started.stdout.splitlines())
+        listed = bench("serve", "status")
+        assert listed.returncode == 0
+        name, _, ready, http, *_ = listed.stdout.splitlines()[1].split()
+        assert (name, ready, http) == ("mine", "yes", addresses["http"])
+        assert _generate(http)
+        again = bench("serve", "--background", "--name", "mine")
+        assert again.returncode == 1
+        assert "a server of that name runs" in again.stderr
+    finally:
+        stopped = bench("serve", "stop")
+    assert stopped.returncode == 0
+    assert stopped.stdout == "mine: stopped\n"
+    assert not descendants_of(f"--http-port={addresses['http'].rpartition(':')[2]}")
+    assert "No server runs" in bench("serve", "status").stderr

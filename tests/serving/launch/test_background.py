@@ -1,0 +1,181 @@
+"""Servers that outlive who started them, with a small server in Triton's place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from serving.addresses import choose_addresses
+from serving.errors import LaunchError
+from serving.launch.background import BackgroundServer, forget, list_servers, start, state_dir, stop, write_state
+from serving.launch.planning import LaunchPlan
+from serving.launch.processes import ProcessIdentity, identify, this_process
+from serving.launch.tritonserver import TritonServer, rank_command
+from tests.serving.launch.conftest import make_program
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    yield
+    for server in list_servers():
+        stop(server)
+
+
+@pytest.fixture
+def plan(tmp_path: Path, fake_triton: Path, repository: Path) -> LaunchPlan:
+    addresses = choose_addresses()
+    command = rank_command(TritonServer(str(fake_triton), str(repository), addresses, exit_timeout_s=2), 0)
+    (tmp_path / "temporary").mkdir()
+    return LaunchPlan(
+        command=command,
+        addresses=addresses,
+        models=("tensorrt_llm",),
+        log=str(tmp_path / "log"),
+        exit_timeout_s=2,
+        ready_timeout_s=30.0,
+        temporary_dir=str(tmp_path / "temporary"),
+    )
+
+
+def _family(server: BackgroundServer) -> list[psutil.Process]:
+    keeper = psutil.Process(server.keeper.pid)
+    return [keeper, *keeper.children(recursive=True)]
+
+
+def _none_runs(family: list[psutil.Process]) -> bool:
+    return not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in family)
+
+
+def test_started_server_is_listed_ready_and_stopping_it_ends_its_whole_family(plan: LaunchPlan, tmp_path: Path) -> None:
+    server = start(plan, "mine")
+    assert list_servers() == [server]
+    assert (server.name, server.addresses, server.is_alive(), server.is_ready()) == ("mine", plan.addresses, True, True)
+    family = _family(server)
+    assert len(family) == 4  # keeper, supervisor, server, the server's child
+    assert (tmp_path / "temporary").exists()
+    stop(server)
+    assert _none_runs(family)
+    assert list_servers() == []
+    assert not (tmp_path / "temporary").exists()
+
+
+def test_it_outlives_the_process_that_started_it_and_a_hang_up(plan: LaunchPlan) -> None:
+    code = (
+        "import sys, msgspec\nfrom serving.launch.background import start\nfrom serving.launch.planning import LaunchPlan\n"
+        "start(msgspec.json.decode(sys.argv[1], type=LaunchPlan), 'mine')"
+    )
+    import msgspec
+
+    subprocess.run([sys.executable, "-c", code, msgspec.json.encode(plan).decode()], check=True, timeout=60)
+    (server,) = list_servers()
+    os.kill(server.keeper.pid, signal.SIGHUP)
+    time.sleep(0.3)
+    assert server.is_ready()
+    assert os.getpgid(server.keeper.pid) != os.getpgrp()  # a terminal's Ctrl-C does not reach it
+
+
+def test_name_of_a_live_server_is_taken(plan: LaunchPlan) -> None:
+    server = start(plan, "mine")
+    with pytest.raises(LaunchError, match=rf"--name mine: a server of that name runs \(process {server.keeper.pid}\)"):
+        start(plan, "mine")
+    assert server.is_ready()
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a b", "a/b", "-x", "x" * 65])
+def test_name_that_is_no_file_name_is_refused(plan: LaunchPlan, name: str) -> None:
+    with pytest.raises(LaunchError, match="--name"):
+        start(plan, name)
+
+
+def test_server_that_does_not_start_says_why_and_leaves_nothing(plan: LaunchPlan, tmp_path: Path) -> None:
+    broken = make_program(tmp_path, "broken", "#!/bin/sh\necho 'E1121 no GPU'\nexit 1\n")
+    with pytest.raises(LaunchError, match="ended while starting") as caught:
+        start(replace(plan, command=(str(broken),)), "mine")
+    assert "no GPU" in str(caught.value)
+    assert list_servers() == []
+    assert not (tmp_path / "temporary").exists()
+
+
+def test_server_that_ended_by_itself_is_seen_as_dead_and_forgotten_on_demand(plan: LaunchPlan, tmp_path: Path) -> None:
+    server = start(plan, "mine")
+    family = _family(server)
+    (triton,) = [process for process in family if "tritonserver" in " ".join(process.cmdline()[:2])]
+    triton.kill()
+    psutil.wait_procs(family, timeout=20)
+    assert list_servers() == [server]
+    assert not server.is_alive()
+    assert not server.is_ready()
+    forget(server)
+    assert list_servers() == []
+    assert not (tmp_path / "temporary").exists()
+    stop(start(replace(plan, temporary_dir=None), "mine"))  # its name is free again
+
+
+def test_stopping_a_keeper_that_was_killed_waits_for_what_it_held(plan: LaunchPlan) -> None:
+    server = start(plan, "mine")
+    family = _family(server)
+    os.kill(server.keeper.pid, signal.SIGKILL)
+    psutil.wait_procs(family, timeout=20)
+    stop(server)
+    assert _none_runs(family)
+    assert list_servers() == []
+
+
+def test_another_process_under_the_same_number_is_not_taken_for_the_server(plan: LaunchPlan) -> None:
+    ours = this_process()
+    stale = BackgroundServer(
+        "old", replace(ours, start_ticks=ours.start_ticks - 1), None, plan.addresses, plan.log, 1.0, plan.command
+    )
+    write_state(stale, state_dir() / "old.json")
+    assert not stale.is_alive()
+    stop(stale)  # would otherwise end this very process
+    assert list_servers() == []
+
+
+def test_file_that_is_no_state_is_left_alone() -> None:
+    state_dir().mkdir(parents=True)
+    (state_dir() / "strange.json").write_text("{")
+    assert list_servers() == []
+    assert (state_dir() / "strange.json").exists()
+
+
+# ---- telling processes apart
+
+
+def test_a_process_is_itself_until_it_ends() -> None:
+    child = subprocess.Popen(["sleep", "1000"])
+    identity = identify(child.pid)
+    assert identity is not None
+    assert identity.is_alive()
+    assert not replace(identity, start_ticks=1).is_alive()
+    assert not replace(identity, boot_id="another").is_alive()
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and not reaped
+    assert not identity.is_alive()
+    child.wait()
+    assert not identity.is_alive()
+
+
+def test_name_with_blanks_and_parentheses_does_not_confuse_the_start_time(tmp_path: Path) -> None:
+    program = make_program(tmp_path, "a) R (b", "#!/bin/sh\nsleep 1000 & wait\n")
+    child = psutil.Popen([str(program)])
+    try:
+        identity = identify(child.pid)
+        assert identity is not None
+        assert identity.start_ticks == pytest.approx(identify(os.getpid()).start_ticks, abs=1e9)  # type: ignore[union-attr]
+        assert identity == ProcessIdentity(child.pid, identity.start_ticks, identity.boot_id)
+        assert identity.start_ticks / os.sysconf("SC_CLK_TCK") == pytest.approx(child.create_time() - psutil.boot_time(), abs=2)
+    finally:
+        for process in [*child.children(), child]:
+            process.kill()
+        child.wait()
