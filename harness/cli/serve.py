@@ -59,7 +59,7 @@ def command(context: click.Context, /, **values: Any) -> int:
 
 def _serve_embedded(values: dict[str, Any]) -> int:
     from serving.addresses import choose_addresses
-    from serving.embedded import DEMO_ENGINE_DIR, embedded_plan
+    from serving.embedded import DEMO_ENGINE_DIR, READY_TIMEOUT_S, embedded_plan
     from serving.repository import RepositorySpec
 
     engine_dir = values["engine_dir"] or DEMO_ENGINE_DIR
@@ -78,7 +78,7 @@ def _serve_embedded(values: dict[str, Any]) -> int:
         addresses,
         _log(values),
         exit_timeout_s=values["exit_timeout"],
-        ready_timeout_s=values["ready_timeout"],
+        ready_timeout_s=values["ready_timeout"] or READY_TIMEOUT_S,
         verbose=values["log"],
         make_backends=not values["dry_run"],
     )
@@ -140,7 +140,7 @@ def _launch_options(launcher: str, values: dict[str, Any]) -> LaunchOptions:
         oversubscribe=values["oversubscribe"],
         trtllm_llmapi_launch=values["trtllm_llmapi_launch"],
         exit_timeout=values["exit_timeout"],
-        ready_timeout=values["ready_timeout"],
+        ready_timeout=values["ready_timeout"] or 600.0,
         log=values["log"],
         log_file=str(_log(values)),
         container_image=values["container_image"] or DEFAULT_CONTAINER_IMAGE,

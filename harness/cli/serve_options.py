@@ -120,7 +120,12 @@ _running = cloup.option_group(
         "--background", is_flag=True, help="Return when it is ready; see 'bench serve status' and 'bench serve stop'."
     ),
     cloup.option("--name", default="default", help="Name of a server in the background."),
-    cloup.option("--ready_timeout", type=click.FloatRange(min=1), default=600.0, help="Seconds to wait until it is ready."),
+    cloup.option(
+        "--ready_timeout",
+        type=click.FloatRange(min=1),
+        show_default="embedded: 180; else 600",
+        help="Seconds to wait until it is ready.",
+    ),
     cloup.option(
         "--exit_timeout", type=click.IntRange(1, 3600), default=10, help="Seconds that requests have left at the end."
     ),

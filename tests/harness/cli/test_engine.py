@@ -1,0 +1,64 @@
+"""``bench engine build`` from the command line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from harness.cli import run
+from harness.cli.engine import build
+from harness.cli.exit_status import ExitStatus
+from serving.engines.building_tensorrt_llm import DTYPES, LORA_MODULES, TensorRtLlmBuild
+from serving.engines.tensorrt_llm_models import FAMILIES, QUANTIZATIONS
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps({"model_type": "llama", "num_attention_heads": 8}))
+    return tmp_path / "model"
+
+
+_BUILD = ["engine", "build", "--engine", "tensorrt_llm", "--model_dir", "model", "--output_dir", "engine"]
+
+
+def test_dry_run_prints_both_commands_and_the_world_size(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--tp_size", "4", "--pp_size", "2", "--lora_target_modules", LORA_MODULES[1], "--max-draft-len", "5", "--dry_run"]
+    assert run([*_BUILD, *more]) == ExitStatus.VALID
+    captured = capsys.readouterr()
+    convert, compile_ = map(shlex.split, captured.out.splitlines())
+    assert convert[:2] == ["python3", "/app/tensorrt_llm/examples/models/core/llama/convert_checkpoint.py"]
+    assert compile_[0] == "trtllm-build"
+    assert compile_[compile_.index("--max_draft_len") + 1] == "5"
+    assert "World size: 8 (4 x 2)" in captured.err
+    assert [path.name for path in model.parent.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "option", "owner"),
+    [("tensorrt_llm", ["--weight_format", "fp16"], "openvino"), ("openvino", ["--tp_size", "1"], "tensorrt_llm")],
+)
+def test_option_of_the_other_engine_is_refused(
+    model: Path, capsys: pytest.CaptureFixture[str], engine: str, option: list[str], owner: str
+) -> None:
+    argv = ["engine", "build", "--engine", engine, "--model_dir", "model", "--output_dir", "engine", *option]
+    assert run(argv) == ExitStatus.USAGE
+    assert f"{option[0]}: not with --engine {engine}; it belongs to {owner}" in capsys.readouterr().err
+
+
+def test_what_cannot_be_built_is_one_sentence(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*_BUILD, "--tp_size", "3", "--dry_run"]) == ExitStatus.FAILED
+    assert capsys.readouterr().err.startswith("Error: --tp_size 3:")
+
+
+def test_choices_are_those_that_the_builder_knows() -> None:
+    choices = {parameter.name: getattr(parameter.type, "choices", None) for parameter in build.params}
+    assert list(choices["quantization"]) == list(QUANTIZATIONS)
+    assert list(choices["model_family"]) == list(FAMILIES)
+    assert list(choices["dtype"]) == list(DTYPES)
+    fields = set(TensorRtLlmBuild.__dataclass_fields__)
+    assert fields | {"engine", "weight_format", "dry_run"} == set(choices) - {"help"}
