@@ -7,7 +7,7 @@ from pathlib import Path
 from serving.engines.protocol import Engine, EngineOptions
 from serving.errors import EngineError
 
-ENGINE_NAMES = ("openvino",)
+ENGINE_NAMES = ("openvino", "tensorrt_llm")
 
 
 def open_engine(name: str, engine_dir: Path, options: EngineOptions) -> Engine:
@@ -20,5 +20,9 @@ def open_engine(name: str, engine_dir: Path, options: EngineOptions) -> Engine:
             from serving.engines.openvino import OpenVinoEngine
 
             return OpenVinoEngine(engine_dir, options)
+        case "tensorrt_llm":
+            from serving.engines.tensorrt_llm import TensorRtLlmEngine
+
+            return TensorRtLlmEngine(engine_dir, options)
         case _:
             raise EngineError(f"unknown engine {name!r}; known: {', '.join(ENGINE_NAMES)}")

@@ -208,7 +208,7 @@ def test_negative_queue_delay_is_refused_by_its_name() -> None:
 
 
 def test_unknown_engine_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(RepositoryError, match="unknown engine 'abacus'; known: openvino"):
+    with pytest.raises(RepositoryError, match="unknown engine 'abacus'; known: openvino, tensorrt_llm"):
         check_spec(_spec(engine="abacus"))
 
 

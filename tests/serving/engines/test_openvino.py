@@ -202,7 +202,7 @@ def test_engine_that_openvino_cannot_load_is_an_error_that_names_it(tmp_path: Pa
 
 
 def test_unknown_engine_is_an_error_with_those_that_are_known() -> None:
-    with pytest.raises(EngineError, match="unknown engine 'abacus'; known: openvino"):
+    with pytest.raises(EngineError, match="unknown engine 'abacus'; known: openvino, tensorrt_llm"):
         open_engine("abacus", DEMO_ENGINE_DIR, EngineOptions())
 
 
