@@ -60,12 +60,18 @@ def command(context: click.Context, /, **values: Any) -> int:
 def _serve_embedded(values: dict[str, Any]) -> int:
     from serving.addresses import choose_addresses
     from serving.embedded import DEMO_ENGINE_DIR, READY_TIMEOUT_S, embedded_plan
+    from serving.engines import check_installed
     from serving.repository import RepositorySpec
 
+    if values["engine"] != "openvino" and values["engine_dir"] is None:
+        raise click.UsageError(f"--engine_dir: the demo engine is OpenVINO's; name a folder for --engine {values['engine']}")
+    if not values["dry_run"]:
+        check_installed(values["engine"])
     engine_dir = values["engine_dir"] or DEMO_ENGINE_DIR
     spec = RepositorySpec(
         engine_dir=engine_dir.resolve(),
         tokenizer_dir=(values["tokenizer_dir"] or engine_dir).resolve(),
+        engine=values["engine"],
         decoupled_mode=values["decoupled_mode"],
         triton_max_batch_size=values["triton_max_batch_size"],
         exclude_input_in_output=values["exclude_input_in_output"],

@@ -41,6 +41,12 @@ _model = cloup.option_group(
         type=_FOLDER,
         help="embedded: write the repository here and keep it (default: temporary). Else: serve it.",
     ),
+    cloup.option(
+        "--engine",
+        type=click.Choice(["openvino", "tensorrt_llm"]),
+        default="openvino",
+        help="What runs the network: OpenVINO on the CPU, or TensorRT-LLM's LLM API on a GPU.",
+    ),
     cloup.option("--engine_dir", type=_FOLDER, help="Engine folder made by 'bench engine build'. Default: the demo engine."),
     cloup.option("--tokenizer_dir", type=_FOLDER, help="Tokenizer folder. Default: the engine's."),
     cloup.option("--decoupled_mode/--no_decoupled_mode", default=True, help="Deploy decoupled models, which can stream."),
@@ -139,7 +145,7 @@ _SERVED = LAUNCHERS[1:]
 _BELONGS_TO: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (
-            *("engine_dir", "tokenizer_dir", "decoupled_mode", "triton_max_batch_size"),
+            *("engine", "engine_dir", "tokenizer_dir", "decoupled_mode", "triton_max_batch_size"),
             *("exclude_input_in_output", "accumulate_tokens"),
         ),
         (EMBEDDED,),

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 from serving.engines.protocol import Engine, EngineOptions
 from serving.errors import EngineError
 
 ENGINE_NAMES = ("openvino", "tensorrt_llm")
+
+
+def check_installed(name: str) -> None:
+    """Raise EngineError when the library of the engine ``name`` is missing here, saying how to install it."""
+    if name == "tensorrt_llm" and importlib.util.find_spec("tensorrt_llm") is None:
+        raise EngineError(
+            "the engine tensorrt_llm needs TensorRT-LLM; install it, on a machine with an NVIDIA GPU, with: "
+            "pip install 'inflight-bench[tensorrt-llm]'"
+        )
 
 
 def open_engine(name: str, engine_dir: Path, options: EngineOptions) -> Engine:
