@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -47,6 +48,12 @@ def plan(tmp_path: Path, fake_triton: Path, repository: Path) -> LaunchPlan:
     )
 
 
+_START = (
+    "import sys, msgspec\nfrom serving.launch.background import start\nfrom serving.launch.planning import LaunchPlan\n"
+    "start(msgspec.json.decode(sys.argv[1], type=LaunchPlan), 'mine')"
+)
+
+
 def _family(server: BackgroundServer) -> list[psutil.Process]:
     keeper = psutil.Process(server.keeper.pid)
     return [keeper, *keeper.children(recursive=True)]
@@ -70,18 +77,26 @@ def test_started_server_is_listed_ready_and_stopping_it_ends_its_whole_family(pl
 
 
 def test_it_outlives_the_process_that_started_it_and_a_hang_up(plan: LaunchPlan) -> None:
-    code = (
-        "import sys, msgspec\nfrom serving.launch.background import start\nfrom serving.launch.planning import LaunchPlan\n"
-        "start(msgspec.json.decode(sys.argv[1], type=LaunchPlan), 'mine')"
-    )
-    import msgspec
-
-    subprocess.run([sys.executable, "-c", code, msgspec.json.encode(plan).decode()], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", _START, msgspec.json.encode(plan).decode()], check=True, timeout=60)
     (server,) = list_servers()
     os.kill(server.keeper.pid, signal.SIGHUP)
     time.sleep(0.3)
     assert server.is_ready()
     assert os.getpgid(server.keeper.pid) != os.getpgrp()  # a terminal's Ctrl-C does not reach it
+
+
+def test_interrupted_while_it_waits_it_leaves_nothing(plan: LaunchPlan, tmp_path: Path) -> None:
+    never = replace(plan, models=("tensorrt_llm", "nosuch"), ready_timeout_s=200.0)
+    starter = psutil.Popen([sys.executable, "-c", _START, msgspec.json.encode(never).decode()], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while len(family := starter.children(recursive=True)) < 4:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    starter.send_signal(signal.SIGINT)
+    assert starter.wait(30) != 0
+    assert _none_runs(family)
+    assert list_servers() == []
+    assert not (tmp_path / "temporary").exists()
 
 
 def test_name_of_a_live_server_is_taken(plan: LaunchPlan) -> None:
