@@ -1,0 +1,286 @@
+"""A thousand requests cancelled at random times under load: is anything leaked, lost, doubled or changed?
+
+    python benchmarks/cancel_soak.py [--cancels 1000] [--in_flight 32] [--seed 0]
+
+Half are cancelled by the client (its call ends), half by a ``stop`` request with their id; the core model and the ensemble
+know both ways, ``tensorrt_llm_bls`` only the first, since it names its inner requests itself, as upstream's does. As many
+requests again are left alone. Checked: a request left alone gets exactly its tokens, once; a cancelled one gets a beginning
+of them; each ``stop`` is answered once, empty; then no request is active, a probe uses as many KV blocks as before, and
+greedy answers are what they were. What fails is printed, and the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import numpy as np
+from tritonclient.grpc import service_pb2
+
+from benchmarks.malformed_requests import Draft, Tensor, int32, pack_strings
+from serving.embedded import DEMO_ENGINE_DIR, deploy
+from serving.engines.protocol import EngineOptions
+from serving.repository import RepositorySpec
+from serving.server import Server, choose_addresses
+
+CORE = "tensorrt_llm"
+# model: the share of all cancels, and how many of them are made by `stop`
+SHARES = {CORE: (0.4, 0.625), "ensemble": (0.4, 0.625), "tensorrt_llm_bls": (0.2, 0.0)}
+_OUTPUT_TOKENS = (30, 70, 150)
+_PROMPTS = 8
+_PROBE_TOKENS = 600
+_TIMEOUT_S = 300.0
+_CACHE_TOKENS = 32_768  # small, so that leaked blocks would weigh
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request of the soak: which prompt, how many tokens, streamed or not, and how it is to end early (or not)."""
+
+    prompt: int
+    output_tokens: int
+    streamed: bool
+    cancel: str | None  # "client", "stop" or None
+    cancel_after: int  # responses, where streamed
+    cancel_delay_s: float
+
+
+@dataclass
+class Findings:
+    """What happened; ``broken`` holds a sentence for everything that must not happen."""
+
+    ended: Counter[str] = field(default_factory=Counter)
+    broken: list[str] = field(default_factory=list)
+
+
+Pieces = list[bytes] | list[int]
+
+
+class Model:
+    """One model of a running server, asked over streams of their own."""
+
+    def __init__(self, server: Server, name: str) -> None:
+        self.name = name
+        self._channel = grpc.aio.insecure_channel(server.addresses.grpc, options=(("grpc.enable_http_proxy", 0),))
+        self._stream = self._channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    def start(self, asked: Asked, request_id: str) -> Any:
+        return self._stream(_once(self._draft(asked, request_id).encode()), timeout=_TIMEOUT_S)
+
+    async def stop(self, request_id: str) -> str | None:
+        """Stop a request; a sentence when the answer is not one empty final response."""
+        inputs = (int32("input_ids", 0), int32("input_lengths", 0), int32("request_output_len", 0))
+        stop = Draft(CORE, (*inputs, Tensor("stop", "BOOL", (1, 1), b"\x01")), request_id=request_id)
+        answers = [answer async for answer in answers_of(self._stream(_once(stop.encode()), timeout=_TIMEOUT_S))]
+        if len(answers) != 1 or answers[0].outputs or not answers[0].parameters["triton_final_response"].bool_param:
+            return f"stop was answered by {answers}"
+        return None
+
+    def _draft(self, asked: Asked, request_id: str) -> Draft:
+        streaming = Tensor("streaming" if self.name == CORE else "stream", "BOOL", (1, 1), bytes([asked.streamed]))
+        exclude = Tensor("exclude_input_in_output", "BOOL", (1, 1), b"\x01")
+        if self.name == CORE:
+            ids = np.random.default_rng(asked.prompt).integers(3, 3_072, 50 + 5 * asked.prompt).tolist()
+            inputs = (
+                int32("input_ids", *ids),
+                int32("input_lengths", len(ids)),
+                int32("request_output_len", asked.output_tokens),
+            )
+            return Draft(CORE, (*inputs, streaming, exclude), request_id=request_id, outputs=("output_ids", "sequence_length"))
+        text = f"Tell me {asked.prompt} things about in-flight batching, number {asked.prompt}".encode()
+        prompt = Tensor("text_input", "BYTES", (1, 1), pack_strings(text))
+        no_end = int32("end_id", -1)
+        inputs = (prompt, int32("max_tokens", asked.output_tokens), no_end)
+        return Draft(self.name, (*inputs, streaming, exclude), request_id=request_id, outputs=("text_output",))
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+async def answers_of(call: Any) -> AsyncIterator[Any]:
+    """Responses of a call. AssertionError when the server says that something went wrong."""
+    async for body in call:
+        message = service_pb2.ModelStreamInferResponse.FromString(body)
+        assert not message.error_message, message.error_message
+        yield message.infer_response
+
+
+def content(response: Any) -> bytes:
+    """What a response adds to the answer: raw int32 ids, or UTF-8 text. Empty for a bare final response."""
+    for output, raw in zip(response.outputs, response.raw_output_contents, strict=True):
+        if output.name == "output_ids":
+            return bytes(raw)
+        if output.name == "text_output":
+            return bytes(raw[4:])
+    return b""
+
+
+async def soak(server: Server, name: str, cancels: int, stop_share: float, in_flight: int, seed: int) -> Findings:
+    """Cancel ``cancels`` requests of one model, leave as many alone, and check everything."""
+    findings = Findings()
+    model = Model(server, name)
+    plan = plan_of(cancels, round(cancels * stop_share), seed)
+    expected = {key: await _whole(model, *key) for key in sorted({(asked.prompt, asked.output_tokens) for asked in plan})}
+    blocks_before = await _probe_blocks(server, model)
+    room = asyncio.Semaphore(in_flight)
+
+    async def one(number: int, asked: Asked) -> None:
+        async with room:
+            try:
+                await _run(model, asked, f"{name}-{seed}-{number}", expected[asked.prompt, asked.output_tokens], findings)
+            except (AssertionError, grpc.aio.AioRpcError) as error:
+                findings.broken.append(f"{asked}: {str(error) or error!r}")
+
+    await asyncio.gather(*[one(number, asked) for number, asked in enumerate(plan)])
+    await _check_idle(server, findings)
+    blocks_after = await _probe_blocks(server, model)
+    if abs(blocks_after - blocks_before) > 2:  # the gauge is read every few steps
+        findings.broken.append(f"a probe used {blocks_before:.0f} KV blocks before and {blocks_after:.0f} after")
+    for key, answer in expected.items():
+        if await _whole(model, *key) != answer:
+            findings.broken.append(f"the greedy answer to {key} has changed")
+    await model.close()
+    return findings
+
+
+def plan_of(cancels: int, stops: int, seed: int) -> list[Asked]:
+    """Requests to be cancelled and as many left alone, shuffled."""
+    draw = random.Random(seed)
+    kinds: list[str | None] = ["stop"] * stops + ["client"] * (cancels - stops) + [None] * cancels
+    draw.shuffle(kinds)
+    plan = []
+    for kind in kinds:
+        output_tokens = draw.choice(_OUTPUT_TOKENS)
+        delay_s = draw.choice([0.0, draw.uniform(0, 0.02), draw.uniform(0, 1.0)])
+        plan.append(
+            Asked(draw.randrange(_PROMPTS), output_tokens, draw.random() < 0.8, kind, draw.randrange(output_tokens), delay_s)
+        )
+    return plan
+
+
+async def _whole(model: Model, prompt: int, output_tokens: int) -> bytes:
+    answers = [content(a) async for a in answers_of(model.start(Asked(prompt, output_tokens, False, None, 0, 0.0), "whole"))]
+    return b"".join(answers)
+
+
+async def _run(model: Model, asked: Asked, request_id: str, expected: bytes, findings: Findings) -> None:
+    call = model.start(asked, request_id)
+    got = bytearray()
+    finals = responses = 0
+    cancelling: asyncio.Task[None] | None = None
+
+    async def cancel() -> None:
+        await asyncio.sleep(asked.cancel_delay_s)
+        if asked.cancel == "client":
+            call.cancel()
+        elif (problem := await model.stop(request_id)) is not None:
+            findings.broken.append(problem)
+
+    if asked.cancel is not None and (not asked.streamed or asked.cancel_after == 0):
+        cancelling = asyncio.create_task(cancel())
+    try:
+        async for answer in answers_of(call):
+            got += content(answer)
+            responses += bool(answer.outputs)
+            finals += answer.parameters["triton_final_response"].bool_param
+            if asked.cancel is not None and cancelling is None and responses >= asked.cancel_after:
+                cancelling = asyncio.create_task(cancel())
+    except asyncio.CancelledError:
+        if asked.cancel != "client" or not call.cancelled():
+            raise
+    if cancelling is not None:
+        await cancelling
+    _judge(asked, bytes(got), expected, finals, responses, call.cancelled(), findings)
+
+
+def _judge(asked: Asked, got: bytes, expected: bytes, finals: int, responses: int, cancelled: bool, findings: Findings) -> None:
+    whole = got == expected
+    findings.ended[f"{asked.cancel or 'left alone'}: {'whole' if whole else 'part'}"] += 1
+    if not expected.startswith(got.rstrip("\N{REPLACEMENT CHARACTER}".encode()) if asked.cancel else got):
+        findings.broken.append(f"{asked}: {got!r} is no beginning of {expected!r}")
+    if asked.cancel is None and not whole:
+        findings.broken.append(f"{asked}: left alone, and got {len(got)} bytes instead of {len(expected)}")
+    if not cancelled and finals != 1:
+        findings.broken.append(f"{asked}: {finals} final responses")
+    if not asked.streamed and responses > 1:
+        findings.broken.append(f"{asked}: {responses} answers to one unstreamed request")
+
+
+async def _check_idle(server: Server, findings: Findings) -> None:
+    deadline_s = time.monotonic() + 10.0
+    while (active := _gauge(server, "nv_trt_llm_request_metrics{", 'request_type="active"')) > 0:
+        if time.monotonic() > deadline_s:
+            findings.broken.append(f"{active:.0f} requests are active 10 s after the last")
+            return
+        await asyncio.sleep(0.2)
+    await asyncio.sleep(0.5)
+    used = _gauge(server, "nv_trt_llm_kv_cache_block_metrics{", 'kv_cache_block_type="used"')
+    if used != 0:
+        findings.broken.append(f"an idle server uses {used:.0f} KV blocks")
+
+
+async def _probe_blocks(server: Server, model: Model) -> float:
+    """The most KV blocks in use while one long request runs alone; leaked blocks would be counted in."""
+    call = model.start(Asked(0, _PROBE_TOKENS, True, None, 0, 0.0), "probe")
+    drained = asyncio.create_task(_drain(call))
+    most = 0.0
+    while not drained.done():
+        used = await asyncio.to_thread(_gauge, server, "nv_trt_llm_kv_cache_block_metrics{", 'kv_cache_block_type="used"')
+        most = max(most, used)
+        await asyncio.sleep(0.02)
+    await drained
+    return most
+
+
+async def _drain(call: Any) -> None:
+    async for _ in answers_of(call):
+        pass
+
+
+def _gauge(server: Server, family: str, label: str) -> float:
+    with urllib.request.urlopen(f"http://{server.addresses.metrics}/metrics", timeout=30) as response:
+        for line in response.read().decode().splitlines():
+            if line.startswith(family) and label in line:
+                return float(line.rpartition(" ")[2])
+    raise AssertionError(f"/metrics has no {family} {label}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cancels", type=int, default=1_000)
+    parser.add_argument("--in_flight", type=int, default=32)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--log_dir", type=Path, default=Path(tempfile.gettempdir()))
+    arguments = parser.parse_args(argv)
+    options = replace(EngineOptions(), max_tokens_in_paged_kv_cache=_CACHE_TOKENS)
+    spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, engine_options=options)
+    failed = False
+    with deploy(spec, choose_addresses(), arguments.log_dir / "cancel_soak.log") as server:
+        for name, (share, stop_share) in SHARES.items():
+            cancels = round(arguments.cancels * share)
+            started_s = time.monotonic()
+            findings = asyncio.run(soak(server, name, cancels, stop_share, arguments.in_flight, arguments.seed))
+            print(f"{name}: {cancels} cancelled in {time.monotonic() - started_s:.0f} s: {dict(findings.ended)}", flush=True)
+            for sentence in findings.broken[:20]:
+                print(f"BROKEN: {sentence[:2000]}", flush=True)
+            failed = failed or bool(findings.broken)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
