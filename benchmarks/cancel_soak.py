@@ -28,6 +28,7 @@ import grpc.aio
 import numpy as np
 from tritonclient.grpc import service_pb2
 
+from benchmarks.fuzz_server import complaints_of
 from benchmarks.malformed_requests import Draft, Tensor, int32, pack_strings
 from serving.embedded import DEMO_ENGINE_DIR, deploy
 from serving.engines.protocol import EngineOptions
@@ -270,7 +271,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = replace(EngineOptions(), max_tokens_in_paged_kv_cache=_CACHE_TOKENS)
     spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, engine_options=options)
     failed = False
-    with deploy(spec, choose_addresses(), arguments.log_dir / "cancel_soak.log") as server:
+    log = arguments.log_dir / "cancel_soak.log"
+    log.unlink(missing_ok=True)
+    with deploy(spec, choose_addresses(), log) as server:
         for name, (share, stop_share) in SHARES.items():
             cancels = round(arguments.cancels * share)
             started_s = time.monotonic()
@@ -279,7 +282,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             for sentence in findings.broken[:20]:
                 print(f"BROKEN: {sentence[:2000]}", flush=True)
             failed = failed or bool(findings.broken)
-    return int(failed)
+    complaints = complaints_of(log)
+    for line in complaints:
+        print(f"BROKEN: the log says: {line}")
+    return int(failed or bool(complaints))
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class Caller:
         return self._unary.future(body, timeout=DEADLINE_S)
 
     def outcome(self, call: Any, streamed: bool) -> tuple[str, list[Any]]:
-        """One of answer, error, silence (a stream that ends without a word), hang, gone; and the responses."""
+        """One of answer, error, traceback, silence (a stream that ends without a word), hang, gone; and the responses."""
         try:
             if not streamed:
                 return "answer", [service_pb2.ModelInferResponse.FromString(call.result())]
@@ -80,9 +80,10 @@ class Caller:
                 case grpc.StatusCode.UNAVAILABLE if "Socket closed" in str(error.details()) or "onnect" in str(error.details()):
                     return "gone", []
                 case _:
-                    return "error", []
-        if any(message.error_message for message in messages):
-            return "error", []
+                    return _kind_of_error(str(error.details())), []
+        said = "".join(message.error_message for message in messages)
+        if said:
+            return _kind_of_error(said), []
         return ("answer" if messages else "silence"), [message.infer_response for message in messages]
 
 
@@ -137,10 +138,10 @@ def _send_malformed(server: Server, decoupled: bool, count: int, seed_number: in
         for draft, streamed, outcome in ended:
             findings.outcomes[outcome] += 1
             # gRPC ends a stream whose message it cannot parse without a word, before Triton sees it
-            if outcome in ("hang", "gone") or (outcome == "silence" and draft.cut is None):
+            if outcome in ("hang", "gone", "traceback") or (outcome == "silence" and draft.cut is None):
                 findings.broken.append(f"{outcome}: {'stream' if streamed else 'unary'} {draft}")
         findings.outcomes[f"HTTP {posted}"] += 1
-        if posted in ("hang", "gone"):
+        if posted in ("hang", "gone", "traceback"):
             findings.broken.append(f"{posted}: POST {path} {body!r}")
         if findings.broken or not server.is_running():
             findings.broken.append("in flight: " + "\n".join(repr(draft) for draft, _, _ in ended) + f"\nPOST {path} {body!r}")
@@ -149,14 +150,27 @@ def _send_malformed(server: Server, decoupled: bool, count: int, seed_number: in
     send()
 
 
+def _kind_of_error(message: str) -> str:
+    return "traceback" if "Traceback" in message or ".py(" in message else "error"
+
+
+def complaints_of(log: Path) -> list[str]:
+    """What the log of a server that has stopped says of broken requests, or of requests that never ended."""
+    marks = ("Failed to process the request(s)", "in-flight inferences", "failed to stop server", "Non-graceful termination")
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    found = [line[:600] for line in lines if any(mark in line for mark in marks) and "Found 0 model versions" not in line]
+    return [*found[:3], *found[-1:]] if len(found) > 4 else found
+
+
 def post(address: str, path: str, body: bytes) -> str:
-    """POST a body: answer, error, hang or gone."""
+    """POST a body: answer, error, traceback, hang or gone."""
     connection = http.client.HTTPConnection(address, timeout=DEADLINE_S)
     try:
         connection.request("POST", path, body)
         response = connection.getresponse()
         answered = response.read()
-        return "error" if response.status != 200 or b'{"error":' in answered else "answer"
+        failed = response.status != 200 or b'{"error":' in answered
+        return _kind_of_error(answered.decode("utf-8", "replace")) if failed else "answer"
     except TimeoutError:
         return "hang"
     except (OSError, http.client.HTTPException):
@@ -229,8 +243,10 @@ def main() -> int:
         mode = "decoupled" if decoupled else "plain"
         spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, decoupled_mode=decoupled)
         log = arguments.log_dir / f"fuzz_{mode}.log"
+        log.unlink(missing_ok=True)
         with deploy(spec, choose_addresses(), log) as server:
             findings = fuzz(server, decoupled, arguments.requests // 2, arguments.seed, arguments.beside)
+        findings.broken.extend(f"the log says: {line}" for line in complaints_of(log))
         print(f"{mode}: {dict(findings.outcomes)}; {findings.good_answers} good answers beside")
         for sentence in findings.broken:
             print(f"BROKEN: {sentence}")

@@ -272,8 +272,8 @@ def other_id(draw: st.DrawFn, draft: Draft) -> Draft:
 
 def odd_parameters(draw: st.DrawFn, draft: Draft) -> Draft:
     names = st.sampled_from(
-        ["sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "Streaming", "shared_memory_region", "binary_data",
-         "classification", "triton_enable_empty_final_response", "odd", "headers"]
+        ["sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "Streaming", "shared_memory_region",
+         "binary_data", "classification", "triton_enable_empty_final_response", "odd", "headers"]
     )  # fmt: skip
     values = st.one_of(st.booleans(), st.sampled_from([0, 1, -1, 2**62]), st.floats(), st.text(max_size=8))
     return replace(draft, parameters=(*draft.parameters, (draw(names), draw(values))))

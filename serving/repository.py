@@ -118,6 +118,9 @@ def _postprocessing(spec: RepositorySpec) -> pb.ModelConfig:
         tensors.POSTPROCESSING_OUTPUTS,
         {"tokenizer_dir": spec.tokenizer_dir, "skip_special_tokens": spec.skip_special_tokens},
         instance_count=spec.postprocessing_instance_count,
+        # Triton's batcher answers the cancelled with an error, and an ensemble of 24.10 in which a step fails while the core model
+        # still streams never ends: every cancelled stream stayed in memory, and the server's stopping waited for it in vain.
+        batched=False,
     )
 
 
@@ -169,10 +172,12 @@ def _python_model(
     parameters: Mapping[str, object],
     instance_count: int = 1,
     decoupled: bool = False,
+    batched: bool = True,
 ) -> pb.ModelConfig:
     config = pb.ModelConfig(name=name, backend="python", max_batch_size=spec.triton_max_batch_size)
     config.model_transaction_policy.decoupled = decoupled
-    config.dynamic_batching.max_queue_delay_microseconds = spec.max_queue_delay_microseconds
+    if batched:
+        config.dynamic_batching.max_queue_delay_microseconds = spec.max_queue_delay_microseconds
     _add_tensors(config, inputs, outputs, spec)
     add_parameters(config, parameters)
     config.instance_group.add(count=instance_count, kind=pb.ModelInstanceGroup.KIND_CPU)

@@ -10,7 +10,7 @@ import triton_python_backend_utils as pb_utils
 
 from serving.engines.protocol import EngineLimits, Sampling
 from serving.errors import RequestError
-from serving.models.parameters import scalar
+from serving.models.parameters import required_scalar, scalar
 
 NO_END_ID = -1  # TensorRT-LLM's "no token ends the sequence"
 
@@ -117,7 +117,7 @@ def _input_ids(request: Any, limits: EngineLimits) -> list[int]:
     ids = tensor.as_numpy()
     if ids.ndim != 2 or ids.shape[0] != 1:
         raise RequestError(f"input_ids must have shape [1, length], but its shape is {list(ids.shape)}")
-    length = scalar(request, "input_lengths")
+    length = required_scalar(request, "input_lengths")
     if not 1 <= length <= ids.shape[1]:
         raise RequestError(f"input_lengths is {length}, but input_ids holds {ids.shape[1]} tokens; a prompt needs at least one")
     ids = ids[0, :length]
@@ -129,7 +129,7 @@ def _input_ids(request: Any, limits: EngineLimits) -> list[int]:
 
 
 def _sampling(request: Any, limits: EngineLimits) -> Sampling:
-    max_tokens = scalar(request, "request_output_len")
+    max_tokens = required_scalar(request, "request_output_len")
     if max_tokens < 1:
         raise RequestError(f"request_output_len must be at least 1, not {max_tokens}")
     top_k = _in_range(request, "runtime_top_k", 0, 0, None)

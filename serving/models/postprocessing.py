@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from serving.detokenization import END_OF_SEQUENCE, decode, decode_piece, load_tokenizer
 from serving.errors import RequestError
-from serving.models.parameters import Parameters, error_response
+from serving.models.parameters import Parameters, error_response, required
 
 
 class TritonPythonModel:
@@ -26,16 +26,17 @@ class TritonPythonModel:
         return [self._answer(request) for request in requests]
 
     def _answer(self, request: Any) -> Any:
-        tokens = pb_utils.get_input_tensor_by_name(request, "TOKENS_BATCH").as_numpy()
-        lengths = pb_utils.get_input_tensor_by_name(request, "SEQUENCE_LENGTH").as_numpy()
         context = pb_utils.get_input_tensor_by_name(request, "DETOKENIZATION_CONTEXT")
         try:
+            tokens, lengths = required(request, "TOKENS_BATCH"), required(request, "SEQUENCE_LENGTH")
             if context is None or context.as_numpy().size == 0:
                 texts = self._whole(tokens, lengths)
             else:
                 texts = self._piece(tokens, lengths, context.as_numpy().reshape(-1).tolist())
         except (RequestError, OverflowError) as error:
             return error_response(str(error))
+        except Exception as error:  # one odd request must not fail the others of its batch
+            return error_response(f"postprocessing failed: {error}", invalid=False)
         output = np.array([text.encode("utf-8") for text in texts], dtype=np.object_).reshape(tokens.shape[0], -1)
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", output)])
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from serving.detokenization import load_tokenizer
 from serving.errors import RequestError
-from serving.models.parameters import Parameters, error_response, scalar
+from serving.models.parameters import Parameters, error_response, required, scalar
 from serving.words import to_word_list
 
 _UNSUPPORTED = ("IMAGE_BYTES", "IMAGE_URL", "IMAGE_SIZES", "VIDEO_BYTES", "DECODER_QUERY", "PROMPT_TABLE_EXTRA_ID")
@@ -53,7 +53,7 @@ class TritonPythonModel:
         input_ids = np.full((rows, max(len(ids) for ids in prompts)), pad_id, dtype=np.int32)
         for row, ids in enumerate(prompts):
             input_ids[row, : len(ids)] = ids
-        output_length = pb_utils.get_input_tensor_by_name(request, "REQUEST_OUTPUT_LEN").as_numpy()
+        output_length = required(request, "REQUEST_OUTPUT_LEN")
         return {
             "INPUT_ID": input_ids,
             "REQUEST_INPUT_LEN": np.array([[len(ids)] for ids in prompts], dtype=np.int32),
@@ -106,7 +106,7 @@ class TritonPythonModel:
 
 
 def _texts(request: Any, name: str) -> list[str]:
-    values = pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+    values = required(request, name)
     if values.ndim != 2 or values.shape[0] < 1 or values.shape[1] != 1:
         raise RequestError(f"{name} must have shape [batch, 1], but its shape is {list(values.shape)}")
     try:
