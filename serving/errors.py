@@ -2,6 +2,7 @@
 
 ServingError
 ├── RequestError        one request is wrong; the server and the requests beside it live on
+├── ClientError         a server could not be asked: nobody there, no such model, or it takes other inputs
 ├── EngineError         an engine cannot be opened, or failed while it ran
 ├── EngineBuildError    a checkpoint cannot be turned into an engine
 ├── RepositoryError     a model repository cannot be written as asked
@@ -18,6 +19,10 @@ class ServingError(Exception):
 
 class RequestError(ServingError):
     """One request asks for something impossible; the text says which input and why."""
+
+
+class ClientError(ServingError):
+    """A running server could not be asked; the text names what was wrong and what the server said."""
 
 
 class EngineError(ServingError):

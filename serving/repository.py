@@ -118,8 +118,8 @@ def _postprocessing(spec: RepositorySpec) -> pb.ModelConfig:
         tensors.POSTPROCESSING_OUTPUTS,
         {"tokenizer_dir": spec.tokenizer_dir, "skip_special_tokens": spec.skip_special_tokens},
         instance_count=spec.postprocessing_instance_count,
-        # Triton's batcher answers the cancelled with an error, and an ensemble of 24.10 in which a step fails while the core model
-        # still streams never ends: every cancelled stream stayed in memory, and the server's stopping waited for it in vain.
+        # Triton's batcher answers the cancelled with an error, and an ensemble of 24.10 in which a step fails while the core
+        # model still streams never ends: it stayed in memory, and the server's stopping waited for it in vain.
         batched=False,
     )
 

@@ -41,7 +41,7 @@ class Target:
 def open_target(options: MeasureOptions, folder: RunFolder) -> Iterator[Target]:
     """The target that the options name. Raises TargetError, or ServingError where we deploy it."""
     if options.url is not None:
-        yield _inspect(options, _address(options.url), None, None, None)
+        yield _inspect(options, grpc_address(options.url), None, None, None)
         return
     engine_dir = options.engine_dir or DEMO_ENGINE_DIR
     spec = RepositorySpec(
@@ -80,7 +80,7 @@ def _inspect(
     )
 
 
-def _address(url: str) -> str:
+def grpc_address(url: str) -> str:
     """host:port of what --url names; the port defaults to Triton's gRPC port."""
     problem = click.BadParameter(f"{url!r} is no gRPC address; give host:port", param_hint="--url")
     try:

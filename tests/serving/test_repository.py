@@ -105,6 +105,7 @@ def test_options_of_the_spec_become_parameters() -> None:
     assert parameters["preprocessing"]["add_special_tokens"] == "false"
     assert parameters["postprocessing"]["skip_special_tokens"] == "false"
     assert configs["preprocessing"].dynamic_batching.max_queue_delay_microseconds == 50
+    assert not configs["postprocessing"].HasField("dynamic_batching")  # a cancelled ensemble would never end
 
 
 # ---- the ensemble
