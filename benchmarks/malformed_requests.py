@@ -17,7 +17,7 @@ from serving import tensors
 
 MODELS = ("tensorrt_llm", "ensemble", "tensorrt_llm_bls", "preprocessing", "postprocessing")
 DTYPES = ("BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "UINT64", "FP16", "FP32", "FP64", "BF16", "BYTES", "STRING", "")
-INTS = (0, 1, 2, 5, 63, -1, -2, 4_096, 3_071, 3_072, 2**31 - 1, -(2**31))  # none asks for a long, valid generation
+INTS = (0, 1, 2, 5, 63, -1, -2, 4_096, 5_000, 2**31 - 1, -(2**31))  # none asks for a long, valid generation
 DIMS = (0, 1, 2, 3, 7, -1, 4_096, 2**31, 2**32, 2**62, -(2**63))
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 3.4e38, float("inf"), float("-inf"), float("nan"))
 _INPUTS = {

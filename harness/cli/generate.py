@@ -191,11 +191,8 @@ def _asks(values: dict[str, Any], model: ServedModel, tokenizer: Any | None) -> 
 def _ask(values: dict[str, Any], model: ServedModel, tokenizer: Any | None) -> Ask:
     from serving.client_request import SCALARS, Ask
 
-    scalars = {
-        name: values[name]
-        for name in SCALARS
-        if values.get(name) is not None and values[name] is not False or name == "early_stopping" and values[name] is False
-    }
+    flags_off = {name for name, value in values.items() if value is False} - {"early_stopping"}  # a flag not given is not sent
+    scalars = {name: values[name] for name in SCALARS if values.get(name) is not None and name not in flags_off}
     scalars.setdefault("request_output_len", _CORE_TOKENS if model.takes_token_ids else _TEXT_TOKENS)
     if scalars.get("lora_task_id") == 0:  # upstream's way to say none
         del scalars["lora_task_id"]

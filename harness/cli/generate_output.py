@@ -97,10 +97,9 @@ def generated_tokens(ask: Ask, model: ServedModel, tokenizer: Any | None, tokens
     default = model.parameters.get("exclude_input_in_output", "false").lower() in ("true", "1", "t", "y", "yes")
     if ask.scalar("streaming", False) or ask.scalar("exclude_input_in_output", default):
         return tokens
-    if ask.input_ids:
-        length = len(ask.input_ids[row])
-    else:
-        length = 0 if tokenizer is None else len(tokenizer.encode(ask.prompts[row]))
+    if not ask.input_ids and tokenizer is None:
+        return tokens
+    length = len(ask.input_ids[row] if ask.input_ids else tokenizer.encode(ask.prompts[row]))
     return tokens[length:]
 
 
@@ -158,7 +157,7 @@ def verdict(
 
 
 def _is_shorter(ask: Ask, answer: Generation) -> bool:
-    """Whether fewer tokens came than were asked for; of texts, which carry no count, whether the stop reached a running request."""
+    """Whether fewer tokens came than were asked for; of texts, which carry no count, whether a running request was stopped."""
     counts = [len(beam) for sequence in answer.sequences.values() for beam in sequence.tokens]
     if not counts:
         return answer.stopped

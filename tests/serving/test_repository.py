@@ -108,6 +108,12 @@ def test_options_of_the_spec_become_parameters() -> None:
     assert not configs["postprocessing"].HasField("dynamic_batching")  # a cancelled ensemble would never end
 
 
+def test_no_request_shares_a_batch_whose_failure_it_would_share() -> None:
+    configs = _configs()
+    for name in ("preprocessing", "tensorrt_llm", "tensorrt_llm_bls"):
+        assert list(configs[name].dynamic_batching.preferred_batch_size) == [1]
+
+
 # ---- the ensemble
 
 
