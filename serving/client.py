@@ -123,17 +123,17 @@ class TritonClient:
         self,
         model: ServedModel,
         ask: Ask,
-        tokenizer: Any | None = None,
+        message: Any,
         *,
         early: Early | None = None,
         timeout_s: float | None = None,
         overwrite_text: bool = False,
         on_response: Callable[[Sequence, Any], None] = lambda sequence, response: None,
     ) -> Generation:
-        """Ask ``model`` and gather the whole answer; ``on_response`` sees every response as it comes.
+        """Send ``message`` (``encode(model, ask)``) and gather the whole answer; ``on_response`` sees every response.
 
         ``timeout_s`` bounds the whole exchange. With ``overwrite_text`` each streamed text replaces the one before it.
-        Raises RequestError for what the model cannot be asked; a server's error is in the answer. Interrupting
+        Raises ClientError when the model cannot be stopped as asked; a server's error is in the answer. Interrupting
         cancels the request.
         """
         if early is not None and not early.by_cancelling and "stop" not in model.inputs:
@@ -142,7 +142,7 @@ class TritonClient:
             )
         answer = Generation()
         gather = _Gatherer(ask, overwrite_text, answer, on_response)
-        exchange = _Exchange(self._stub, encode(model, ask, tokenizer), timeout_s)
+        exchange = _Exchange(self._stub, message, timeout_s)
         try:
             with _Stopper(exchange, model, ask, early):
                 for message in exchange:

@@ -116,7 +116,8 @@ def _security(values: dict[str, Any]) -> Any:
 
 
 def _generate(client: TritonClient, values: dict[str, Any], tokenizer_dir: Path | None) -> int:
-    from harness.cli.generate_output import Printer, expectations, verdict
+    from harness.cli.generate_output import Printer, expectations, generated, verdict
+    from serving.client import encode
 
     model = client.describe(values["model"] or ("tensorrt_llm" if values["input_tokens_csv"] else "ensemble"))
     tokenizer = _tokenizer(client, model, tokenizer_dir)
@@ -124,18 +125,20 @@ def _generate(client: TritonClient, values: dict[str, Any], tokenizer_dir: Path 
     status: int = ExitStatus.VALID
     for number, ask in enumerate(_asks(values, model, tokenizer)):
         printer = Printer(ask, model, tokenizer, overwrite=values["overwrite_output_text"])
+        message = encode(model, ask, tokenizer)
         printer.begin()
         answer = client.generate(
             model,
             ask,
-            tokenizer,
+            message,
             early=_early(values),
             timeout_s=values["stream_timeout"],
             overwrite_text=values["overwrite_output_text"],
             on_response=printer.add,
         )
         printer.end(answer)
-        problem = verdict(ask, model, answer, expected, number, values["correctness_threshold"], _early(values) is not None)
+        made = generated(ask, model, tokenizer, answer)
+        problem = verdict(ask, answer, made, expected, number, values["correctness_threshold"], _early(values) is not None)
         if problem is not None:
             click.echo(f"Error: {problem}", err=True)
             status = ExitStatus.FAILED

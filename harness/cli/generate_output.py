@@ -97,10 +97,9 @@ def generated_tokens(ask: Ask, model: ServedModel, tokenizer: Any | None, tokens
     default = model.parameters.get("exclude_input_in_output", "false").lower() in ("true", "1", "t", "y", "yes")
     if ask.scalar("streaming", False) or ask.scalar("exclude_input_in_output", default):
         return tokens
-    if not ask.input_ids and tokenizer is None:
-        return tokens
-    length = len(ask.input_ids[row] if ask.input_ids else tokenizer.encode(ask.prompts[row]))
-    return tokens[length:]
+    if ask.input_ids:
+        return tokens[len(ask.input_ids[row]) :]
+    return tokens if tokenizer is None else tokens[len(tokenizer.encode(ask.prompts[row])) :]
 
 
 @dataclass(frozen=True)
@@ -131,55 +130,49 @@ def expectations(values: dict[str, Any]) -> Expected:
     return Expected(tokens, texts)
 
 
+def generated(ask: Ask, model: ServedModel, tokenizer: Any | None, answer: Generation) -> list[list[int]]:
+    """The generated token ids of every sequence and beam; empty for models that answer in text."""
+    return [
+        generated_tokens(ask, model, tokenizer, beam, row)
+        for (row, _), sequence in sorted(answer.sequences.items())
+        for beam in sequence.tokens
+    ]
+
+
 def verdict(
     ask: Ask,
-    model: ServedModel,
     answer: Generation,
+    made: list[list[int]],
     expected: Expected,
     number: int,
     threshold: float,
     stopping: bool,
 ) -> str | None:
-    """What was wrong with an answer, in one sentence, or None. ``number`` is the prompt's place in the list."""
+    """What was wrong with an answer, in one sentence, or None.
+
+    ``made`` is ``generated`` of the answer, ``number`` the prompt's place in the list; ``stopping``: it was to end early.
+    """
     if answer.error is not None:
         return answer.error
     if not answer.sequences and not answer.stopped:
-        return f"the model {model.name} ended the request without an answer"
+        return "the request ended without an answer"
     if ask.requested_outputs and not answer.stopped and answer.outputs != set(ask.requested_outputs):
         return f"--requested_outputs: asked for {sorted(ask.requested_outputs)}, and {sorted(answer.outputs)} came"
-    if stopping and not _is_shorter(ask, answer):
-        return f"--stop_after_ms: the answer has all its {ask.scalar('request_output_len', 0)} tokens; nothing was stopped"
+    if stopping and not (answer.stopped and all(len(beam) < int(ask.scalar("request_output_len", 0)) for beam in made)):
+        return "--stop_after_ms: the answer was whole before it was stopped; ask for more tokens, or stop earlier"
     if expected.tokens is not None:
-        return _differs_in_tokens(answer, expected.tokens, threshold)
+        return _differs_in_tokens(made, expected.tokens, threshold)
     if expected.texts is not None:
         return _differs_in_texts(ask, answer, expected.texts, number)
     return None
 
 
-def _is_shorter(ask: Ask, answer: Generation) -> bool:
-    """Whether fewer tokens came than were asked for; of texts, which carry no count, whether a running request was stopped."""
-    counts = [len(beam) for sequence in answer.sequences.values() for beam in sequence.tokens]
-    if not counts:
-        return answer.stopped
-    return max(counts) < int(ask.scalar("request_output_len", 0)) + _repeated(ask, answer)
-
-
-def _repeated(ask: Ask, answer: Generation) -> int:
-    """Prompt tokens that an unstreamed answer of the core model may repeat; their number is the shortest answer's at most."""
-    if ask.scalar("streaming", False) or ask.scalar("exclude_input_in_output", False):
-        return 0
-    return len(ask.input_ids[0]) if ask.input_ids else 0
-
-
-def _differs_in_tokens(answer: Generation, expected: tuple[int, ...], threshold: float) -> str | None:
-    tokens = next((sequence.tokens[0] for sequence in answer.sequences.values() if sequence.tokens), None)
-    if tokens is None:
+def _differs_in_tokens(made: list[list[int]], expected: tuple[int, ...], threshold: float) -> str | None:
+    if not made:
         return "--output_tokens_csv: the answer holds no token ids; name the core model with --model"
-    same = sum(one == other for one, other in zip(tokens, expected, strict=False))
-    rate = same / max(len(tokens), len(expected))
-    if rate < threshold:
-        return f"--check_output: {same} of {max(len(tokens), len(expected))} token ids are as expected"
-    return None
+    longest = max(len(made[0]), len(expected))
+    same = sum(one == other for one, other in zip(made[0], expected, strict=False))
+    return f"--check_output: {same} of {longest} token ids are as expected" if same < threshold * longest else None
 
 
 def _differs_in_texts(ask: Ask, answer: Generation, expected: tuple[str, ...], number: int) -> str | None:
