@@ -1,0 +1,24 @@
+"""A short run of ``benchmarks/cancel_soak.py``: the cancelled leave nothing behind, and the others get exactly their answers."""
+
+import asyncio
+from pathlib import Path
+
+from benchmarks.cancel_soak import SHARES, soak
+from benchmarks.fuzz_server import complaints_of
+from serving.embedded import DEMO_ENGINE_DIR, deploy
+from serving.engines.protocol import EngineOptions
+from serving.repository import RepositorySpec
+from serving.server import choose_addresses
+
+
+def test_cancelled_requests_leave_nothing_behind(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    options = EngineOptions(max_tokens_in_paged_kv_cache=32_768)
+    spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, engine_options=options)
+    with deploy(spec, choose_addresses(), log) as server:
+        for model, (_, stop_share) in SHARES.items():
+            findings = asyncio.run(soak(server, model, cancels=20, stop_share=stop_share, in_flight=16, seed=5))
+            assert findings.broken == []
+            assert findings.ended["left alone: whole"] == 20
+            assert findings.ended["client: part"] > 0
+    assert complaints_of(log) == []

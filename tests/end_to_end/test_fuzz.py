@@ -1,0 +1,21 @@
+"""A short run of ``benchmarks/fuzz_server.py``: malformed requests harm nobody, and the log holds no broken request."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.fuzz_server import complaints_of, fuzz
+from serving.embedded import DEMO_ENGINE_DIR, deploy
+from serving.repository import RepositorySpec
+from serving.server import choose_addresses
+
+
+@pytest.mark.parametrize("decoupled", [True, False])
+def test_malformed_requests_get_an_error_and_harm_nobody(tmp_path: Path, decoupled: bool) -> None:
+    log = tmp_path / "server.log"
+    with deploy(RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, decoupled_mode=decoupled), choose_addresses(), log) as server:
+        findings = fuzz(server, decoupled, count=400, seed_number=11, beside=5)
+    assert findings.broken == []
+    assert findings.outcomes["error"] > 200
+    assert findings.good_answers > 5
+    assert complaints_of(log) == []
