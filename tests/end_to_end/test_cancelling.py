@@ -1,4 +1,4 @@
-"""A short run of ``benchmarks/cancel_soak.py``: the cancelled leave nothing behind, and the others get exactly their answers."""
+"""A short run of ``benchmarks/cancel_soak.py``: the cancelled leave nothing behind, the others get exactly their answers."""
 
 import asyncio
 from pathlib import Path
