@@ -1,6 +1,6 @@
 """A thousand requests cancelled at random times under load: is anything leaked, lost, doubled or changed?
 
-    python benchmarks/cancel_soak.py [--cancels 1000] [--in_flight 32] [--seed 0]
+    python -m benchmarks.cancel_soak [--cancels 1000] [--in_flight 32] [--seed 0]
 
 Half are cancelled by the client (its call ends), half by a ``stop`` request with their id; the core model and the ensemble
 know both ways, ``tensorrt_llm_bls`` only the first, since it names its inner requests itself, as upstream's does. As many

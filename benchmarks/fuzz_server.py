@@ -1,6 +1,6 @@
 """Ten thousand malformed requests against the embedded server, with good ones beside them.
 
-    python benchmarks/fuzz_server.py [--requests 10000] [--seed 0] [--beside 4]
+    python -m benchmarks.fuzz_server [--requests 10000] [--seed 0] [--beside 4]
 
 Half of them meet decoupled models, half meet the others. Each must get an answer or an error within a deadline; the good
 requests beside them must get exactly their greedy answer; in the end the same processes serve, with the same answers.
