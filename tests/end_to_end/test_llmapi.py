@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
+from serving.addresses import choose_addresses
+from serving.embedded import embedded_plan
 from serving.errors import LaunchError
-from serving.server import Server, choose_addresses, triton_command
+from serving.launch.planning import LaunchPlan
+from serving.launch.running import running
+from serving.server import Server
 from serving.targets.llmapi import LlmApiSpec, write_llmapi_repository
-from serving.triton import find_triton
 from tests.end_to_end.triton_calls import generate, wire
 
 _HERE = Path(__file__).parent
@@ -33,12 +37,12 @@ def _deploy(folder: Path, with_library: bool = True, **spec: Any) -> Iterator[Se
         library.mkdir()
         shutil.copy(_HERE / "fake_tensorrt_llm.py", library / "__init__.py")
         shutil.copy(_HERE / "fake_tensorrt_llm_executor.py", library / "executor.py")
-    installation = find_triton()
-    addresses = choose_addresses()
-    command = triton_command(installation, repository, addresses)
-    with Server(command, installation.environment(), addresses, folder / "server.log") as server:
-        server.wait_until_ready(["tensorrt_llm"], 60)
+    with running(_plan(repository, folder / "server.log")) as server:
         yield server
+
+
+def _plan(repository: Path, log: Path) -> LaunchPlan:
+    return replace(embedded_plan(repository, choose_addresses(), log), models=("tensorrt_llm",))
 
 
 @pytest.fixture(scope="module")
@@ -218,12 +222,6 @@ def test_model_yaml_that_contradicts_the_configuration_is_refused(tmp_path: Path
     repository = write_llmapi_repository(LlmApiSpec("org/model"), tmp_path / "repository")
     yaml = repository / "tensorrt_llm" / "1" / "model.yaml"
     yaml.write_text('model: "m"\ntriton_config: {"decoupled": false}\n')
-    installation = find_triton()
-    addresses = choose_addresses()
-    command = triton_command(installation, repository, addresses)
-    with (
-        Server(command, installation.environment(), addresses, tmp_path / "server.log") as server,
-        pytest.raises(LaunchError),
-    ):
-        server.wait_until_ready(["tensorrt_llm"], 60)
+    with pytest.raises(LaunchError), running(_plan(repository, tmp_path / "server.log")):
+        pass
     assert "model.yaml says decoupled: False, config.pbtxt says True" in (tmp_path / "server.log").read_text()

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from serving.embedded import DEMO_ENGINE_DIR
-from serving.repository import MODEL_NAMES, RepositorySpec, write_repository
-from serving.server import Server, choose_addresses, triton_command
+from serving.addresses import choose_addresses
+from serving.embedded import DEMO_ENGINE_DIR, embedded_plan
+from serving.launch.running import running
+from serving.repository import RepositorySpec, write_repository
+from serving.server import Server
 from serving.targets.ngc import write_ngc_repository
 from serving.targets.ngc_spec import NgcSpec
-from serving.triton import find_triton
 from tests.end_to_end.triton_calls import generate, int32, stream, text
 
 _PROMPT = "What is machine learning?"
@@ -38,11 +39,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     for model in ("preprocessing", "postprocessing", "tensorrt_llm_bls"):
         errors = repository / model / "1" / "serving" / "errors.py"
         errors.write_text(f"{errors.read_text()}\nopen({str(folder / model)!r}, 'w').close()\n")
-    installation = find_triton()
-    addresses = choose_addresses()
-    command = triton_command(installation, repository, addresses)
-    with Server(command, installation.environment(), addresses, folder / "server.log") as server:
-        server.wait_until_ready(MODEL_NAMES, 120)
+    with running(embedded_plan(repository, choose_addresses(), folder / "server.log")) as server:
         for model in ("preprocessing", "postprocessing", "tensorrt_llm_bls"):
             assert (folder / model).exists()  # the modules in the repository were used, not the installed ones
         yield server

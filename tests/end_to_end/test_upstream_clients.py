@@ -210,6 +210,22 @@ def test_stop_where_nothing_is_decoupled_ends_the_request_with_what_it_has(plain
     assert len(ids) < 3020
 
 
+@BOTH_MODES
+@pytest.mark.parametrize("request_id", ["finished", "never seen"])
+def test_stop_of_a_finished_or_unknown_id_succeeds_and_changes_nothing(
+    request: pytest.FixtureRequest, mode: str, request_id: str
+) -> None:
+    server: Server = request.getfixturevalue(mode)
+    before = greedy(server, range(10, 30), 8)
+    with stream(server) as (client, answers):
+        client.async_stream_infer("tensorrt_llm", client_inputs(range(10, 30), 8, False), request_id="finished")
+        assert ids_of(answers.get(timeout=60))[20:] == before
+        client.async_stream_infer("tensorrt_llm", stop_inputs(), request_id=request_id, parameters={"Streaming": True})
+        assert not answers.get(timeout=60).get_response().outputs
+    assert answers.empty()
+    assert greedy(server, range(10, 30), 8) == before
+
+
 def test_cancelling_the_future_ends_the_request(plain_server: Server) -> None:
     answers: queue.Queue[Any] = queue.Queue()
     with grpcclient.InferenceServerClient(plain_server.addresses.grpc) as client:
