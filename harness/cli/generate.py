@@ -12,7 +12,7 @@ import click
 import cloup
 
 from harness.cli.exit_status import ExitStatus
-from harness.cli.generate_options import ManyValuedCommand, generate_options
+from harness.cli.generate_options import UINT64_OPTIONS, ManyValuedCommand, generate_options
 
 if TYPE_CHECKING:
     from serving.client import Early, TritonClient
@@ -55,7 +55,11 @@ def command(**values: Any) -> int:
 
 
 def _check(values: dict[str, Any]) -> None:
-    """Options that cannot stand together; found before anything is deployed."""
+    """Numbers that fit no tensor, and options that cannot stand together; found before anything is deployed."""
+    for name, value in values.items():
+        low, high = (0, 2**64) if name in UINT64_OPTIONS else (-(2**31), 2**31)
+        if isinstance(value, int) and not low <= value < high:
+            raise click.UsageError(f"--{name} {value}: must lie between {low} and {high - 1}")
     if (values["prompt"] is None) == (values["input_tokens_csv"] is None):
         raise click.UsageError("give either --prompt (or --text) or --input_tokens_csv")
     if values["stop_via_request_cancel"] and not values["stop_after_ms"]:

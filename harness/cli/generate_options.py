@@ -11,9 +11,10 @@ import cloup
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_INT32 = click.IntRange(-(2**31), 2**31 - 1)
+_INT32 = click.INT  # its range is checked later, so that the help need not show it at every option
 _COUNT = click.IntRange(1, 2**31 - 1)
-_UINT64 = click.IntRange(0, 2**64 - 1)
+_UINT64 = click.INT
+UINT64_OPTIONS = ("seed", "lora_task_id", "prompt_table_extra_id")
 MANY_VALUED = ("stop_words", "bad_words", "embedding_bias_words", "embedding_bias_weights", "requested_outputs")
 
 _target = cloup.option_group(
