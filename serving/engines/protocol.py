@@ -74,7 +74,6 @@ class Sampling:
     return_beams: int = 1
     length_penalty: float = 0.0
     early_stopping: bool = False
-    beam_groups: int = 1
     beam_search_diversity_rate: float = 0.0
     stop_words: tuple[tuple[int, ...], ...] = ()
     bad_words: tuple[tuple[int, ...], ...] = ()
