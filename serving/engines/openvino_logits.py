@@ -59,9 +59,12 @@ class LogitsSession:
         self._free = free
         self.tokens = 0
 
-    def extend(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
-        """Append tokens; float32 [tokens, vocabulary], row k the logits of what follows token k."""
-        rows = [self._extend(token_ids[at : at + CHUNK_TOKENS]) for at in range(0, len(token_ids), CHUNK_TOKENS)]
+    def extend(self, token_ids: Sequence[int], skip: int = 0) -> NDArray[np.float32]:
+        """Append tokens; float32 [tokens - skip, vocabulary], what follows each token after the first ``skip``."""
+        rows = []
+        for at in range(0, len(token_ids), CHUNK_TOKENS):
+            chunk = self._extend(token_ids[at : at + CHUNK_TOKENS])
+            rows.append(chunk[max(0, skip - at) :])
         return np.concatenate(rows) if len(rows) > 1 else rows[0]
 
     def restart(self) -> None:

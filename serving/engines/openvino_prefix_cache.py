@@ -1,8 +1,8 @@
 """An account of OpenVINO's prefix cache: which blocks of a new prompt it has, since the library does not say.
 
 Follows ``BlockManager::restore_cached_blocks`` of OpenVINO GenAI 2026.4: a block is known by the tokens up to its end. Full
-blocks of the prompt are taken one after the other; at the first that is missing, a block that holds fewer tokens will do. Blocks
-of ended requests stay until their place is needed, the longest unused going first.
+blocks of the prompt are taken one after the other; at the first that is missing, a block that holds fewer tokens will do.
+Blocks of ended requests stay until their place is needed, the longest unused going first.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def worst_case_blocks(prompt_tokens: int, max_tokens: int, beam_width: int = 1) 
 
 
 class Admission:
-    """Which requests run, and what they may still need. First come, first served: a request that must wait holds up those behind."""
+    """Which requests run, and what they may still need. First come, first served: one that must wait holds up those behind."""
 
     def __init__(self, policy: SchedulerPolicy, max_requests: int, blocks: int) -> None:
         self._policy = policy

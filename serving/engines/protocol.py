@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-
 # Upper bounds of the histograms' buckets, in seconds: from a step of a small model to a long wait in the queue.
 HISTOGRAM_BOUNDS_S = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 300.0,

@@ -37,7 +37,7 @@ def shape_logits(logits: Logits, sampling: Sampling, prompt: Sequence[int], outp
         shaped[sampling.end_id] = -np.inf
     if sampling.bad_words:
         longest = max(len(word) for word in sampling.bad_words)
-        tail = tuple([*prompt[-longest:], *output[-longest:]])
+        tail = (*prompt[-longest:], *output[-longest:])
         for word in sampling.bad_words:
             if len(word) == 1 or tail[-len(word) + 1 :] == word[:-1]:
                 shaped[word[-1]] = -np.inf
