@@ -15,7 +15,7 @@ _LIMITS = EngineLimits(vocabulary_size=100, context_tokens=50)
 @pytest.fixture
 def parse(backend: ModuleType) -> Any:
     """Parse a request of three tokens in and five out, with the tensors given changed, added or (None) left out."""
-    from serving.models.core_request import parse_request
+    from serving.models.core_request import Deployment, parse_request
 
     def parse(decoupled: bool = True, exclude_input: bool = False, limits: EngineLimits = _LIMITS, **changes: Any) -> Any:
         tensors: dict[str, Any] = {
@@ -25,7 +25,9 @@ def parse(backend: ModuleType) -> Any:
             **changes,
         }
         sent = {name: np.asarray(values) for name, values in tensors.items() if values is not None}
-        return parse_request(backend.Request(sent, ["output_ids"]), limits, decoupled, exclude_input)
+        deployment = Deployment(limits, decoupled, exclude_input, max_beam_width=4)
+        parsed = parse_request(backend.Request(sent, ["output_ids"]), deployment)
+        return parsed[0] if parsed and len(parsed) == 1 else parsed
 
     return parse
 
