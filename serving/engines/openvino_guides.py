@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import tempfile
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,6 @@ import openvino_genai as genai
 from serving.engines.protocol import Guide, GuideType
 from serving.errors import EngineError, RequestError
 
-_LOG = logging.getLogger(__name__)
 _TOKENIZER_IR = "openvino_tokenizer.xml"
 _PROBE_ENGINE_DIR = Path(__file__).parent.parent / "demo_engine"  # small, and its tokenizer covers every byte
 _ANY_JSON = json.dumps({"anyOf": [{"type": "object"}, {"type": "array"}]})
@@ -38,10 +36,8 @@ def save_tokenizer_ir(tokenizer_dir: Path, output_dir: Path) -> None:
         ov.save_model(tokenizer, output_dir / _TOKENIZER_IR)
         ov.save_model(detokenizer, output_dir / "openvino_detokenizer.xml")
     except Exception as error:
-        raise EngineError(
-            f"the tokenizer in {tokenizer_dir} has no form that guided decoding can use ({error}); "
-            "set guided_decoding_backend to nothing to serve without it"
-        ) from error
+        reason = str(error).strip().splitlines()[0]
+        raise EngineError(f"the tokenizer in {tokenizer_dir} has no form that guided decoding can use: {reason}") from error
 
 
 def load_tokenizer_ir(engine_dir: Path) -> Any:
@@ -56,12 +52,16 @@ def load_tokenizer_ir(engine_dir: Path) -> Any:
 class Guides:
     """Turns a guide into OpenVINO's configuration, once it is known to be sound."""
 
-    def __init__(self, tokenizer: Any) -> None:
-        self.end_id = int(tokenizer.get_eos_token_id())
+    def __init__(self, tokenizer: Any, missing: str = "") -> None:
+        """``tokenizer`` None refuses every guide; ``missing`` says why."""
+        self._missing = missing
+        self.end_id = -1 if tokenizer is None else int(tokenizer.get_eos_token_id())
         self._sound: set[Guide] = set()
 
     def configuration(self, guide: Guide) -> Any:
         """``openvino_genai.StructuredOutputConfig``. Raises RequestError for a guide that cannot be followed."""
+        if self._missing:
+            raise RequestError(f"guided_decoding_guide: {self._missing}")
         if guide not in self._sound:
             self._probe(guide)
             self._sound.add(guide)

@@ -247,7 +247,7 @@ def _worst_case(new: Submit) -> int:
     return worst_case_blocks(len(new.input_ids), new.sampling.max_tokens, new.sampling.beam_width)
 
 
-def load_pipeline(engine_dir: Path, context_tokens: int, options: EngineOptions, blocks: int) -> tuple[Any, Guides | None]:
+def load_pipeline(engine_dir: Path, context_tokens: int, options: EngineOptions, blocks: int) -> tuple[Any, Guides]:
     """The ``ContinuousBatchingPipeline`` of an engine folder, and its guides where they are wanted. Raises EngineError."""
     scheduler = genai.SchedulerConfig()
     scheduler.num_kv_blocks = blocks
@@ -258,19 +258,23 @@ def load_pipeline(engine_dir: Path, context_tokens: int, options: EngineOptions,
     if not options.enable_chunked_context:  # a whole prompt must then fit one step
         scheduler.max_num_batched_tokens = max(options.max_num_tokens, context_tokens)
     properties: Mapping[str, Any] = EXACT
+    tokenizer, missing = None, "this model is deployed without guided_decoding_backend"
+    if options.guided_decoding_backend:
+        try:
+            tokenizer, missing = load_tokenizer_ir(engine_dir), ""
+        except EngineError as error:  # token ids can be served all the same
+            missing = str(error)
     try:
-        if not options.guided_decoding_backend:
-            return genai.ContinuousBatchingPipeline(str(engine_dir), scheduler, "CPU", properties), None
-        tokenizer = load_tokenizer_ir(engine_dir)
-        pipeline = genai.ContinuousBatchingPipeline(str(engine_dir), tokenizer, scheduler, "CPU", **properties)
-        return pipeline, Guides(tokenizer)
-    except EngineError:
-        raise
+        if tokenizer is None:
+            pipeline = genai.ContinuousBatchingPipeline(str(engine_dir), scheduler, "CPU", properties)
+        else:
+            pipeline = genai.ContinuousBatchingPipeline(str(engine_dir), tokenizer, scheduler, "CPU", **properties)
     except Exception as error:
         raise EngineError(f"OpenVINO cannot load the engine in {engine_dir}: {error}") from error
+    return pipeline, Guides(tokenizer, missing)
 
 
-def generation_config(sampling: Sampling, guides: Guides | None) -> Any:
+def generation_config(sampling: Sampling, guides: Guides) -> Any:
     """``sampling`` as OpenVINO's GenerationConfig. Raises RequestError for a guide that cannot be followed."""
     config = genai.GenerationConfig()
     config.max_new_tokens = sampling.max_tokens
@@ -294,21 +298,12 @@ def generation_config(sampling: Sampling, guides: Guides | None) -> Any:
         config.rng_seed = sampling.seed
         if sampling.top_k > 0:
             config.top_k = sampling.top_k
-    if sampling.guide is not None:
-        _set_guide(config, sampling, guides)
+    if sampling.guide is not None:  # a guided sequence ends where its guide does: then only the tokenizer's end token fits
+        config.structured_output_config = guides.configuration(sampling.guide)
+        config.ignore_eos = False
+        config.eos_token_id = guides.end_id
+        config.stop_token_ids = {guides.end_id} if sampling.end_id is None else {guides.end_id, sampling.end_id}
     return config
-
-
-def _set_guide(config: Any, sampling: Sampling, guides: Guides | None) -> None:
-    """A guided sequence ends where its guide does: then only the tokenizer's end token fits."""
-    if guides is None or sampling.guide is None:
-        raise RequestError("guided_decoding_guide: this model is deployed without guided_decoding_backend")
-    if sampling.beam_width > 1:
-        raise RequestError("guided_decoding_guide: the embedded engine guides no beam search; set beam_width to 1")
-    config.structured_output_config = guides.configuration(sampling.guide)
-    config.ignore_eos = False
-    config.eos_token_id = guides.end_id
-    config.stop_token_ids = {guides.end_id} if sampling.end_id is None else {guides.end_id, sampling.end_id}
 
 
 def main(pipe_fd: int, engine_dir: Path, options: EngineOptions) -> int:
