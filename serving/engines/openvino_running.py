@@ -16,6 +16,7 @@ from serving.engines.openvino_telemetry import Telemetry
 from serving.engines.protocol import Beam, Details, FinishReason, Increment, PerfMetrics
 from serving.engines.token_choice import ends_with_stop_word
 
+_RUNNING = genai.GenerationStatus.RUNNING
 _CACHE_TOO_SMALL = "the KV cache is too small for this request; raise max_tokens_in_paged_kv_cache"
 
 
@@ -38,7 +39,7 @@ class Tracked:
             self.first_token_ns = now_ns
             telemetry.time_to_first_token.add(now_ns - self.submit.submitted_ns)
         elif self._last_token_ns:
-            telemetry.inter_token_latency.add((now_ns - self._last_token_ns) // count)
+            telemetry.inter_token_latency.add((now_ns - self._last_token_ns) // count, count)
         self._last_token_ns = now_ns
 
     def perf(self, *, ended: bool, generated: int) -> PerfMetrics:
@@ -64,6 +65,7 @@ class Running(Tracked):
         self._stop_words = submit.sampling.stop_words
         self._read_each_step = submit.streaming or bool(self._stop_words)
         self._details = submit.returns.anything or submit.sampling.beam_width > 1
+        self._only_tokens = submit.streaming and not (self._stop_words or self._details)
         self._held: list[int] = []  # read, but not delivered: an unstreamed request's tokens
         self._held_log_probs: list[float] = []
         self._logits = logits
@@ -71,14 +73,26 @@ class Running(Tracked):
 
     def read(self, now_ns: int, telemetry: Telemetry) -> Increment | None:
         """What this step brought for the client, or None."""
-        status = self.handle.get_status()
-        ended = status != genai.GenerationStatus.RUNNING
+        ended = self.handle.get_status() != _RUNNING
+        if self._only_tokens and not ended:  # the way of nearly every streamed token
+            tokens: list[int] = []
+            while self.handle.can_read():
+                for output in self.handle.read().values():
+                    tokens += output.generated_ids
+            if not tokens:
+                return None
+            self.note_tokens(len(tokens), now_ns, telemetry)
+            self.output += tokens
+            return Increment(tokens)
         if not (ended or self._read_each_step):
             if self.first_token_ns == 0 and self.handle.can_read():
                 self.first_token_ns = now_ns
                 telemetry.time_to_first_token.add(now_ns - self.submit.submitted_ns)
             return None
-        if status == genai.GenerationStatus.IGNORED:
+        return self._read_all(now_ns, telemetry, ended=ended)
+
+    def _read_all(self, now_ns: int, telemetry: Telemetry, *, ended: bool) -> Increment | None:
+        if self.handle.get_status() == genai.GenerationStatus.IGNORED:
             return Increment((), error=_CACHE_TOO_SMALL)
         if self.submit.sampling.beam_width > 1:
             return self._read_beams(now_ns, telemetry) if ended else None

@@ -11,17 +11,21 @@ _BOUNDS_NS = tuple(round(bound * 1e9) for bound in HISTOGRAM_BOUNDS_S)
 
 
 class Times:
-    """A histogram that grows."""
+    """A histogram that grows. A step's requests share their times: equal ones are counted, and sorted in when asked for."""
 
     def __init__(self) -> None:
+        self._new: dict[int, int] = {}
         self._counts = [0] * (len(_BOUNDS_NS) + 1)
         self._sum_ns = 0
 
-    def add(self, time_ns: int) -> None:
-        self._counts[bisect_left(_BOUNDS_NS, time_ns)] += 1
-        self._sum_ns += time_ns
+    def add(self, time_ns: int, count: int = 1) -> None:
+        self._new[time_ns] = self._new.get(time_ns, 0) + count
 
     def histogram(self) -> Histogram:
+        for time_ns, count in self._new.items():
+            self._counts[bisect_left(_BOUNDS_NS, time_ns)] += count
+            self._sum_ns += time_ns * count
+        self._new.clear()
         return Histogram(tuple(self._counts), self._sum_ns / 1e9)
 
 

@@ -239,7 +239,10 @@ class RichReply(Reply):
         return sum(len(one.token_ids) for one in [*gathered, *beams])
 
     def _response(self, tokens: list[Any], is_last: bool) -> Any:
-        return pb_utils.InferenceResponse(self._answer.tensors(tokens, is_last))
+        try:
+            return pb_utils.InferenceResponse(self._answer.tensors(tokens, is_last))
+        except MemoryError:
+            return error_response("the answer does not fit into memory; ask for fewer logits", invalid=False)
 
 
 def _int32(name: str, values: Sequence[int], shape: tuple[int, ...]) -> Any:
