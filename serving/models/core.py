@@ -74,6 +74,9 @@ class TritonPythonModel:
             except RequestError as error:
                 sender.send(error_response(str(error)), flags=_FINAL)
                 continue
+            except Exception as error:  # one odd request must not fail the others of its batch
+                sender.send(error_response(f"the request could not be read: {error}", invalid=False), flags=_FINAL)
+                continue
             if parsed is None:
                 self._stop(sender, request.request_id())
                 continue

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import queue
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,7 @@ from serving.embedded import DEMO_ENGINE_DIR
 from serving.engines.openvino_logits import LogitsModel
 from serving.engines.token_choice import log_softmax
 from serving.server import Server
-from tests.end_to_end.triton_calls import core_inputs, flag, ids_of, infer, int32, metric, stream, text
+from tests.end_to_end.triton_calls import core_inputs, flag, ids_of, infer, int32, metric, stream, text, wire
 
 PROMPT = list(range(10, 60))
 VOCABULARY = 3072
@@ -378,3 +379,47 @@ def test_drafts_change_no_token_and_say_how_much_was_accepted(server: Server) ->
         assert answer.as_numpy("total_draft_tokens").item() == len(draft)
         assert answer.as_numpy("total_accepted_draft_tokens").item() == accepted
         assert answer.as_numpy("acceptance_rate").item() == pytest.approx(accepted / len(draft))
+
+
+# ---- through the ensemble
+
+
+def test_the_ensemble_passes_on_what_the_core_model_returns(server: Server) -> None:
+    asked = ("return_log_probs", "return_context_logits", "return_generation_logits", "return_perf_metrics")
+    counts = ("return_num_input_tokens", "return_num_output_tokens")
+    inputs = {"text_input": text("What is machine learning?"), "max_tokens": int32(8)}
+    [[answer]] = stream(server, "ensemble", [{**inputs, **{name: flag(True) for name in (*asked, *counts)}}])
+    prompt_tokens = answer.as_numpy("num_input_tokens").item()
+    generated = answer.as_numpy("num_output_tokens").item()
+    assert generated == 8
+    assert answer.as_numpy("context_logits").shape == (1, prompt_tokens, VOCABULARY)
+    assert answer.as_numpy("generation_logits").shape == (1, 1, generated, VOCABULARY)
+    assert answer.as_numpy("output_log_probs").sum() == pytest.approx(answer.as_numpy("cum_log_probs").item(), abs=1e-3)
+    assert answer.as_numpy("kv_cache_alloc_total_blocks").item() >= 1
+    assert answer.as_numpy("last_token_time_ns").item() > answer.as_numpy("arrival_time_ns").item() > 0
+
+
+def test_the_ensemble_guides_text(server: Server) -> None:
+    inputs = {"text_input": text("yes or no?"), "max_tokens": int32(8), "exclude_input_in_output": flag(True)}
+    [[answer]] = stream(server, "ensemble", [{**inputs, **guide_inputs("ebnf_grammar", 'root ::= "yes" | "no"')}])
+    assert answer.as_numpy("text_output").reshape(-1)[0] in (b"yes", b"no")
+
+
+def guide_inputs(kind: str, shape: str) -> dict[str, NDArray[Any]]:
+    return {"guided_decoding_guide_type": text(kind), "guided_decoding_guide": text(shape)}
+
+
+def test_a_row_that_fails_leaves_the_other_rows_their_answers(decoupled_server: Server) -> None:
+    two = {name: np.concatenate([value, value]) for name, value in core_inputs(PROMPT, 6).items()}
+    two["lora_task_id"] = np.array([[0], [77]], dtype=np.uint64)
+    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    with grpcclient.InferenceServerClient(decoupled_server.addresses.grpc) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        client.async_stream_infer("tensorrt_llm", wire(two), request_id="two")
+        got = [answers.get(timeout=30) for _ in range(2)]
+        client.stop_stream()
+    [error] = [str(error) for _, error in got if error is not None]
+    [row] = [result for result, error in got if error is None]
+    assert "LoRA task 77 not found in cache" in error
+    assert row.as_numpy("batch_index").item() == 0
+    assert len(ids_of([row])) == 6

@@ -5,6 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 from serving.engines.protocol import EngineLimits, Sampling
 from serving.errors import RequestError
@@ -206,3 +209,44 @@ def test_a_greedy_request_has_no_use_for_a_decaying_top_p(parse: Any) -> None:
 def test_a_bias_of_zeros_is_none(parse: Any) -> None:
     assert parse(embedding_bias=np.zeros((1, 100), np.float32)).sampling.embedding_bias == b""
     assert parse(embedding_bias=np.ones((1, 100), np.float32)).sampling.embedding_bias == np.ones(100, np.float32).tobytes()
+
+
+_SHAPES = arrays.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)
+_IDS = st.one_of(
+    arrays.arrays(np.int32, _SHAPES),
+    arrays.arrays(np.int32, arrays.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=3), elements=st.integers(-1, 9)),
+)
+_REALS = arrays.arrays(np.float32, _SHAPES)
+_FLAGS = arrays.arrays(np.bool_, arrays.array_shapes(min_dims=1, max_dims=2, min_side=0, max_side=2))
+_STRINGS = st.binary(max_size=8).map(lambda value: np.array([[value]], dtype=np.object_))
+_SENT = {  # Triton checks the types; shapes and values are free
+    **dict.fromkeys(
+        ("input_ids", "input_lengths", "request_output_len", "num_return_sequences", "draft_input_ids", "end_id", "pad_id"),
+        _IDS,
+    ),
+    **dict.fromkeys(("stop_words_list", "bad_words_list", "beam_width", "runtime_top_k", "min_tokens", "lora_config"), _IDS),
+    **dict.fromkeys(("draft_logits", "embedding_bias", "temperature", "runtime_top_p", "len_penalty", "lora_weights"), _REALS),
+    **dict.fromkeys(("runtime_top_p_decay", "repetition_penalty", "presence_penalty", "draft_acceptance_threshold"), _REALS),
+    **dict.fromkeys(("early_stopping", "streaming", "return_log_probs", "exclude_input_in_output", "stop"), _FLAGS),
+    **dict.fromkeys(("guided_decoding_guide_type", "guided_decoding_guide"), _STRINGS),
+    "lora_task_id": arrays.arrays(np.uint64, _SHAPES),
+    "seed": arrays.arrays(np.uint64, _SHAPES),
+}
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    changes=st.lists(st.sampled_from(sorted(_SENT)), max_size=4, unique=True).flatmap(
+        lambda names: st.fixed_dictionaries({name: _SENT[name] for name in names})
+    ),
+    decoupled=st.booleans(),
+)
+def test_no_tensor_whatever_it_holds_is_more_than_a_refused_request(
+    parse: Any, changes: dict[str, Any], decoupled: bool
+) -> None:
+    try:
+        parsed = parse(decoupled=decoupled, **changes)
+    except RequestError:
+        return
+    for one in parsed if isinstance(parsed, list) else [parsed]:
+        assert one is None or len(one.input_ids) + one.sampling.max_tokens <= _LIMITS.context_tokens
