@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-from functools import cached_property
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import openvino as ov
 import openvino_genai as genai
 
-from serving.engines.protocol import Guide, GuideType
-from serving.errors import EngineError, RequestError
+from serving.engines.openvino_guide_probe import GuideProbe
+from serving.engines.protocol import Guide
+from serving.errors import EngineError
 
 _TOKENIZER_IR = "openvino_tokenizer.xml"
-_PROBE_ENGINE_DIR = Path(__file__).parent.parent / "demo_engine"  # small, and its tokenizer covers every byte
-_ANY_JSON = json.dumps({"anyOf": [{"type": "object"}, {"type": "array"}]})
-_FIELDS = {
-    GuideType.JSON: "json_schema",
-    GuideType.JSON_SCHEMA: "json_schema",
-    GuideType.REGEX: "regex",
-    GuideType.EBNF_GRAMMAR: "grammar",
-}
+_REMEMBERED = 1000
 
 
 def save_tokenizer_ir(tokenizer_dir: Path, output_dir: Path) -> None:
@@ -50,47 +42,35 @@ def load_tokenizer_ir(engine_dir: Path) -> Any:
 
 
 class Guides:
-    """Turns a guide into OpenVINO's configuration, once it is known to be sound."""
+    """Knows which guides are sound. A broken one in the shared pipeline would break off everyone's step."""
 
     def __init__(self, tokenizer: Any, missing: str = "") -> None:
         """``tokenizer`` None refuses every guide; ``missing`` says why."""
         self._missing = missing
         self.end_id = -1 if tokenizer is None else int(tokenizer.get_eos_token_id())
-        self._sound: set[Guide] = set()
+        self._probe = GuideProbe()
+        self._outcomes: OrderedDict[Guide, str] = OrderedDict()
 
-    def configuration(self, guide: Guide) -> Any:
-        """``openvino_genai.StructuredOutputConfig``. Raises RequestError for a guide that cannot be followed."""
+    @property
+    def busy(self) -> bool:
+        return self._probe.busy
+
+    def flaw(self, guide: Guide) -> str | None:
+        """What is wrong with a guide, empty when nothing is; None when that is not known yet, and will be asked."""
         if self._missing:
-            raise RequestError(f"guided_decoding_guide: {self._missing}")
-        if guide not in self._sound:
-            self._probe(guide)
-            self._sound.add(guide)
-        return _configuration(guide)
+            return f"guided_decoding_guide: {self._missing}"
+        if guide not in self._outcomes:
+            self._probe.ask(guide)
+            return None
+        reason = self._outcomes[guide]
+        return f"guided_decoding_guide is no {guide.type.value} that can be followed: {reason}" if reason else ""
 
-    def _probe(self, guide: Guide) -> None:
-        """Compile the guide in a pipeline of its own: in the shared one an error would break off everyone's step."""
-        config = genai.GenerationConfig()
-        config.max_new_tokens = 1
-        config.structured_output_config = _configuration(guide)
-        handle = self._probe_pipeline.add_request(0, ov.Tensor(np.ones((1, 1), dtype=np.int64)), config)
-        try:
-            self._probe_pipeline.step()
-        except Exception as error:
-            reason = str(error).strip().splitlines()[-1].split(": ", 1)[-1]
-            raise RequestError(f"guided_decoding_guide is no {guide.type.value} that can be followed: {reason}") from error
-        finally:
-            handle.cancel()
-            self._probe_pipeline.step()
-
-    @cached_property
-    def _probe_pipeline(self) -> Any:
-        scheduler = genai.SchedulerConfig()
-        scheduler.num_kv_blocks = 2
-        tokenizer = genai.Tokenizer(str(_PROBE_ENGINE_DIR))
-        return genai.ContinuousBatchingPipeline(str(_PROBE_ENGINE_DIR), tokenizer, scheduler, "CPU")
-
-
-def _configuration(guide: Guide) -> Any:
-    config = genai.StructuredOutputConfig()
-    setattr(config, _FIELDS[guide.type], _ANY_JSON if guide.type is GuideType.JSON else guide.text)
-    return config
+    def listen(self) -> bool:
+        """Whether something new is known; never waits."""
+        settled = self._probe.settled()
+        if settled is None:
+            return False
+        self._outcomes[settled[0]] = settled[1]
+        if len(self._outcomes) > _REMEMBERED:
+            self._outcomes.popitem(last=False)
+        return True

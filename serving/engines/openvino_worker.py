@@ -25,6 +25,7 @@ import openvino_genai as genai
 
 from serving.engines.openvino_exact import ExactRunning, needs_exact
 from serving.engines.openvino_folder import read_geometry, read_limits
+from serving.engines.openvino_guide_probe import structured_output
 from serving.engines.openvino_guides import Guides, load_tokenizer_ir
 from serving.engines.openvino_logits import EXACT, LogitsModel
 from serving.engines.openvino_lora import LoraCache
@@ -44,6 +45,7 @@ from serving.errors import EngineError, RequestError
 
 _LOG = logging.getLogger(__name__)
 _NICENESS = 10
+_PROBE_POLL_S = 0.01
 _STATS_PERIOD_NS = 50_000_000
 
 
@@ -60,6 +62,7 @@ class _Worker:
         self._account = PrefixCacheAccount(enabled=options.enable_kv_cache_reuse)
         self._telemetry = Telemetry()
         self._waiting: dict[int, Submit] = {}  # OpenVINO's own scheduler heeds max_num_seqs only without chunked prefill
+        self._unproven: dict[int, Submit] = {}  # guided requests whose guide is being tried
         self._running: dict[int, Running] = {}
         self._exact: dict[int, ExactRunning] = {}
         self._scheduled = 0
@@ -70,22 +73,45 @@ class _Worker:
     def run(self) -> NoReturn:
         """Serve until the pipe closes."""
         while True:
-            while self._pipe.poll(0 if self._running or self._exact or self._waiting else None):
+            while self._pipe.poll(self._patience_s()):
                 self._receive()
+            if self._unproven and self._guides.listen():
+                self._queue_proven()
             self._start_waiting()
             if self._running:
                 self._step()
             if self._exact:
                 self._step_exact()
 
+    def _patience_s(self) -> float | None:
+        """How long to wait for a message: not at all while there is work."""
+        if self._running or self._exact or self._waiting:
+            return 0.0
+        return _PROBE_POLL_S if self._unproven else None
+
     def _receive(self) -> None:
         message = decode_to_engine(self._pipe.recv_bytes())
-        if isinstance(message, Submit):
+        if isinstance(message, Submit) and message.sampling.guide is not None:
+            self._unproven[message.request_id] = message
+            self._queue_proven()
+        elif isinstance(message, Submit):
             self._queue(message)
         elif isinstance(message, RegisterLora):
             self._lora.register(message.task_id, message.weights, message.config)
         else:
             self._cancel(message)
+
+    def _queue_proven(self) -> None:
+        """Guided requests join the queue when their guide is known to be sound."""
+        for request_id, waiting in list(self._unproven.items()):
+            flaw = self._guides.flaw(waiting.sampling.guide) if waiting.sampling.guide is not None else ""
+            if flaw is None:
+                continue
+            del self._unproven[request_id]
+            if flaw:
+                self._refuse(request_id, flaw)
+            else:
+                self._queue(waiting)
 
     def _queue(self, new: Submit) -> None:
         needed = _worst_case(new)
@@ -147,7 +173,7 @@ class _Worker:
             self._end(message.request_id)
         elif message.request_id in self._exact:
             self._end(message.request_id)
-        elif self._waiting.pop(message.request_id, None) is None:
+        elif (self._waiting.pop(message.request_id, None) or self._unproven.pop(message.request_id, None)) is None:
             return
         self._send([(message.request_id, Increment((), finish=FinishReason.CANCELLED))])
 
@@ -202,7 +228,7 @@ class _Worker:
     def _send(self, increments: list[tuple[int, Increment]], now_ns: int | None = None) -> None:
         """State goes along from time to time, and always when the engine has nothing more to do."""
         now_ns = time.monotonic_ns() if now_ns is None else now_ns
-        idle = not (self._running or self._exact or self._waiting)
+        idle = not (self._running or self._exact or self._waiting or self._unproven)
         stats = self._now() if idle or now_ns >= self._stats_due_ns else None
         if stats is not None:
             self._stats_due_ns = now_ns + _STATS_PERIOD_NS
@@ -216,13 +242,13 @@ class _Worker:
         in_context = [one for one in running if one.first_token_ns == 0]
         return replace(
             self._stats,
-            active_requests=len(running) + len(self._waiting),
+            active_requests=len(running) + len(self._waiting) + len(self._unproven),
             scheduled_requests=scheduled,
             iterations_total=telemetry.iterations,
             scheduled_requests_total=telemetry.scheduled_requests,
             generated_tokens_total=telemetry.generated_tokens,
             kv_cache_used_fraction=self._used_blocks() / self._blocks,
-            waiting_requests=len(self._waiting),
+            waiting_requests=len(self._waiting) + len(self._unproven),
             context_requests=len(in_context),
             generation_requests=len(running) - len(in_context),
             paused_requests=max(0, len(self._running) - self._scheduled - len(in_context)) if self._running else 0,
@@ -275,7 +301,7 @@ def load_pipeline(engine_dir: Path, context_tokens: int, options: EngineOptions,
 
 
 def generation_config(sampling: Sampling, guides: Guides) -> Any:
-    """``sampling`` as OpenVINO's GenerationConfig. Raises RequestError for a guide that cannot be followed."""
+    """``sampling`` as OpenVINO's GenerationConfig; its guide must be known to be sound."""
     config = genai.GenerationConfig()
     config.max_new_tokens = sampling.max_tokens
     config.min_new_tokens = sampling.min_tokens
@@ -299,7 +325,7 @@ def generation_config(sampling: Sampling, guides: Guides) -> Any:
         if sampling.top_k > 0:
             config.top_k = sampling.top_k
     if sampling.guide is not None:  # a guided sequence ends where its guide does: then only the tokenizer's end token fits
-        config.structured_output_config = guides.configuration(sampling.guide)
+        config.structured_output_config = structured_output(sampling.guide)
         config.ignore_eos = False
         config.eos_token_id = guides.end_id
         config.stop_token_ids = {guides.end_id} if sampling.end_id is None else {guides.end_id, sampling.end_id}

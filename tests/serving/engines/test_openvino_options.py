@@ -16,6 +16,7 @@ from serving.engines.openvino_scheduling import available_bytes
 from serving.engines.protocol import (
     EngineOptions,
     EngineStats,
+    FinishReason,
     Guide,
     GuideType,
     Increment,
@@ -180,3 +181,43 @@ def test_neighbours_that_search_beams_or_compute_logits_change_no_answer(roomy: 
             engine.submit(number + 1, _PROMPTS[number], sampling, beside.put, streaming=False, returns=returns)
         assert [_tokens(answer) for answer in _run(engine, _PROMPTS, Sampling(200))[0]] == roomy
         assert all(beside.get(timeout=60).finish is not None for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    ("guide", "flaw"),
+    [
+        (Guide(GuideType.REGEX, "(" * 20_000 + ")" * 20_000), "too deep or too large to compile"),
+        (Guide(GuideType.REGEX, "([a-z]{1,300}){1,300}"), "more than 3 s to compile"),
+        (Guide(GuideType.JSON_SCHEMA, '{"type": 5}'), "Type should be a string"),
+    ],
+    ids=["deep", "endless", "wrong"],
+)
+def test_a_guide_that_breaks_its_compiler_fails_alone_and_holds_up_nobody(guide: Guide, flaw: str) -> None:
+    with _open() as engine:
+        refused: queue.Queue[Increment] = queue.Queue()
+        engine.submit(1, _PROMPTS[0], Sampling(4, guide=guide), refused.put, streaming=False)
+        assert len(_tokens(_run(engine, [_PROMPTS[0]], Sampling(20))[0][0])) == 20
+        assert flaw in (refused.get(timeout=60).error or "")
+        sound = _run(engine, [_PROMPTS[0]], Sampling(20, guide=Guide(GuideType.REGEX, "[0-9]{2}")))[0][0]
+        assert len(_tokens(sound)) in (2, 3)  # one or two tokens, and the end
+        assert engine.stats().active_requests == 0
+
+
+def test_a_guided_request_can_be_cancelled_while_its_guide_is_tried() -> None:
+    with _open() as engine:
+        answer: queue.Queue[Increment] = queue.Queue()
+        guide = Guide(GuideType.REGEX, "([a-z]{1,300}){1,300}")
+        engine.submit(1, _PROMPTS[0], Sampling(4, guide=guide), answer.put, streaming=False)
+        engine.cancel(1)
+        assert answer.get(timeout=2).finish is FinishReason.CANCELLED
+
+
+def test_early_stopping_and_length_penalty_reach_the_beam_search() -> None:
+    import openvino_genai as genai
+
+    from serving.engines.openvino_guides import Guides
+    from serving.engines.openvino_worker import generation_config
+
+    early = generation_config(Sampling(4, beam_width=3, early_stopping=True, length_penalty=0.5), Guides(None, "none"))
+    assert (early.num_beams, early.length_penalty, early.stop_criteria) == (3, 0.5, genai.StopCriteria.EARLY)
+    assert generation_config(Sampling(4, beam_width=3), Guides(None, "none")).stop_criteria == genai.StopCriteria.HEURISTIC
