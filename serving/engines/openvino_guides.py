@@ -35,10 +35,18 @@ def save_tokenizer_ir(tokenizer_dir: Path, output_dir: Path) -> None:
 def load_tokenizer_ir(engine_dir: Path) -> Any:
     """The engine's ``openvino_genai.Tokenizer``, converted now where the folder holds none. Raises EngineError."""
     if (engine_dir / _TOKENIZER_IR).is_file():
-        return genai.Tokenizer(str(engine_dir))
+        return _open_tokenizer(engine_dir)
     with tempfile.TemporaryDirectory(prefix="inflight-bench-tokenizer-") as folder:
         save_tokenizer_ir(engine_dir, Path(folder))
-        return genai.Tokenizer(folder)
+        return _open_tokenizer(Path(folder))
+
+
+def _open_tokenizer(folder: Path) -> Any:
+    try:
+        return genai.Tokenizer(str(folder))
+    except Exception as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise EngineError(f"{folder / _TOKENIZER_IR} cannot be loaded: {reason}") from error
 
 
 class Guides:
