@@ -142,6 +142,12 @@ def _core(spec: RepositorySpec) -> pb.ModelConfig:
             "max_num_tokens": options.max_num_tokens,
             "enable_kv_cache_reuse": options.enable_kv_cache_reuse,
             "enable_chunked_context": options.enable_chunked_context,
+            "kv_cache_free_gpu_mem_fraction": options.kv_cache_free_gpu_mem_fraction,
+            "batch_scheduler_policy": options.batch_scheduler_policy.value,
+            "max_queue_size": options.max_queue_size,
+            "max_beam_width": options.max_beam_width,
+            "guided_decoding_backend": options.guided_decoding_backend or "none",
+            "lora_cache_host_memory_bytes": options.lora_cache_host_memory_bytes,
         },
         decoupled=spec.decoupled_mode,
     )

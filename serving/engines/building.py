@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 from pathlib import Path
 
-from serving.errors import EngineBuildError
+from serving.errors import EngineBuildError, EngineError
+
+_LOG = logging.getLogger(__name__)
 
 WEIGHT_FORMATS = ("fp32", "fp16", "int8")
 
@@ -51,7 +54,18 @@ def build_openvino_engine(model_dir: Path, output_dir: Path, weight_format: str)
     for name in ("config.json", "generation_config.json", *_TOKENIZER_FILES):
         if (model_dir / name).is_file():
             shutil.copyfile(model_dir / name, output_dir / name)
+    _add_tokenizer_ir(output_dir)
     return output_dir
+
+
+def _add_tokenizer_ir(output_dir: Path) -> None:
+    """Guided decoding reads the tokenizer as IR. An engine whose tokenizer has no such form serves all but that."""
+    from serving.engines.openvino_guides import save_tokenizer_ir
+
+    try:
+        save_tokenizer_ir(output_dir, output_dir)
+    except EngineError as error:
+        _LOG.warning("%s", error)
 
 
 def _check(model_dir: Path, output_dir: Path, weight_format: str) -> None:

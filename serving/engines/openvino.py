@@ -7,14 +7,15 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import msgspec
 
-from serving.engines.openvino_messages import Cancel, Failed, Ready, Step, Submit, decode_from_engine, encode
-from serving.engines.protocol import Deliver, EngineOptions, EngineStats, Increment, Sampling
+from serving.engines.openvino_messages import Cancel, Failed, Ready, RegisterLora, Step, Submit, decode_from_engine, encode
+from serving.engines.protocol import TOKENS_ONLY, Deliver, EngineOptions, EngineStats, Increment, Returns, Sampling
 from serving.errors import EngineError
 
 _CLOSE_TIMEOUT_S = 10
@@ -51,15 +52,25 @@ class OpenVinoEngine:
         self._thread.start()
 
     def submit(
-        self, request_id: int, input_ids: Sequence[int], sampling: Sampling, deliver: Deliver, *, streaming: bool
+        self,
+        request_id: int,
+        input_ids: Sequence[int],
+        sampling: Sampling,
+        deliver: Deliver,
+        *,
+        streaming: bool,
+        returns: Returns = TOKENS_ONLY,
     ) -> None:
         self._delivering[request_id] = deliver
-        self._send(encode(Submit(request_id, list(input_ids), sampling, streaming)))
+        self._send(encode(Submit(request_id, list(input_ids), sampling, streaming, returns, time.monotonic_ns())))
         if self._failure is not None:
             self._fail_all(self._failure)
 
     def cancel(self, request_id: int) -> None:
         self._send(encode(Cancel(request_id)))
+
+    def register_lora(self, task_id: int, weights: bytes, config: bytes) -> None:
+        self._send(encode(RegisterLora(task_id, weights, config)))
 
     def stats(self) -> EngineStats:
         return self._stats
@@ -98,7 +109,7 @@ class OpenVinoEngine:
                 if isinstance(message, Failed):
                     reason = f"the engine failed: {message.reason}"
                 elif isinstance(message, Step):
-                    self._stats = message.stats
+                    self._stats = message.stats or self._stats
                     self._deliver(message.increments)
         except (EOFError, OSError):
             self._failure = self._failure or reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from serving.engines.openvino_scheduling import CacheGeometry
 from serving.engines.protocol import EngineLimits
 from serving.errors import EngineError
 
@@ -19,3 +20,14 @@ def read_limits(engine_dir: Path) -> EngineLimits:
         return EngineLimits(int(config["vocab_size"]), int(config["max_position_embeddings"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EngineError(f"{path} does not give vocab_size and max_position_embeddings: {error}") from error
+
+
+def read_geometry(engine_dir: Path) -> CacheGeometry | None:
+    """What a token takes in the KV cache; None where ``config.json`` does not say it as Hugging Face's decoders do."""
+    try:
+        config = json.loads((engine_dir / "config.json").read_text(encoding="utf-8"))
+        heads = int(config["num_attention_heads"])
+        head_size = int(config.get("head_dim") or int(config["hidden_size"]) // heads)
+        return CacheGeometry(int(config["num_hidden_layers"]), int(config.get("num_key_value_heads") or heads), head_size)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -11,7 +11,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Mapping
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,150 +23,285 @@ import numpy as np
 import openvino as ov
 import openvino_genai as genai
 
-from serving.engines.openvino_folder import read_limits
-from serving.engines.openvino_messages import Cancel, Failed, Ready, Step, Submit, decode_to_engine, encode
-from serving.engines.protocol import EngineLimits, EngineOptions, EngineStats, FinishReason, Increment, Sampling
-from serving.errors import EngineError
+from serving.engines.openvino_exact import ExactRunning, needs_exact
+from serving.engines.openvino_folder import read_geometry, read_limits
+from serving.engines.openvino_guide_probe import structured_output
+from serving.engines.openvino_guides import Guides, load_tokenizer_ir
+from serving.engines.openvino_logits import EXACT, LogitsModel
+from serving.engines.openvino_lora import LoraCache
+from serving.engines.openvino_messages import Cancel, Failed, Ready, RegisterLora, Step, Submit, decode_to_engine, encode
+from serving.engines.openvino_prefix_cache import PrefixCacheAccount
+from serving.engines.openvino_running import Running
+from serving.engines.openvino_scheduling import (
+    TOKENS_PER_BLOCK,
+    Admission,
+    available_bytes,
+    cache_blocks,
+    worst_case_blocks,
+)
+from serving.engines.openvino_telemetry import Telemetry, resident_bytes
+from serving.engines.protocol import EngineOptions, EngineStats, FinishReason, Increment, Sampling
+from serving.errors import EngineError, RequestError
 
 _LOG = logging.getLogger(__name__)
 _NICENESS = 10
-_TOKENS_PER_BLOCK = 32  # fixed by OpenVINO's CPU plugin
-
-# The CPU plugin may otherwise compute in bfloat16, quantise activations and keep an 8-bit KV cache; then a greedy
-# answer depends on which other requests share its batch. Exact float32 costs some speed and removes that.
-_EXACT = {
-    "INFERENCE_PRECISION_HINT": "f32",
-    "KV_CACHE_PRECISION": "f32",
-    "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Running:
-    handle: Any  # openvino_genai.GenerationHandle
-    streaming: bool
+_PROBE_POLL_S = 0.01
+_STATS_PERIOD_NS = 50_000_000
 
 
 class _Worker:
     def __init__(self, pipe: Connection, engine_dir: Path, options: EngineOptions) -> None:
         self._pipe = pipe
         limits = read_limits(engine_dir)
-        self._pipeline, kv_blocks = load_pipeline(engine_dir, limits, options)
+        self._blocks = cache_blocks(options, read_geometry(engine_dir), available_bytes())
+        self._pipeline, self._guides = load_pipeline(engine_dir, limits.context_tokens, options, self._blocks)
+        self._logits = LogitsModel.read(engine_dir)
+        self._lora = LoraCache(engine_dir, options.lora_cache_host_memory_bytes)
+        self._max_queue_size = options.max_queue_size
+        self._admission = Admission(options.batch_scheduler_policy, options.max_num_sequences, self._blocks)
+        self._account = PrefixCacheAccount(enabled=options.enable_kv_cache_reuse)
+        self._telemetry = Telemetry()
         self._waiting: dict[int, Submit] = {}  # OpenVINO's own scheduler heeds max_num_seqs only without chunked prefill
-        self._running: dict[int, _Running] = {}
-        self._stats = EngineStats(0, 0, options.max_num_sequences, 0, 0, 0, 0.0, kv_blocks, _TOKENS_PER_BLOCK)
-        pipe.send_bytes(encode(Ready(limits, self._stats)))
+        self._unproven: dict[int, Submit] = {}  # guided requests whose guide is being tried
+        self._running: dict[int, Running] = {}
+        self._exact: dict[int, ExactRunning] = {}
+        self._scheduled = 0
+        self._stats_due_ns = 0
+        self._stats = EngineStats(0, 0, options.max_num_sequences, 0, 0, 0, 0.0, self._blocks, TOKENS_PER_BLOCK)
+        pipe.send_bytes(encode(Ready(limits, self._now())))
 
     def run(self) -> NoReturn:
         """Serve until the pipe closes."""
         while True:
-            while self._pipe.poll(0 if self._running or self._waiting else None):
+            while self._pipe.poll(self._patience_s()):
                 self._receive()
-            while self._waiting and len(self._running) < self._stats.max_requests:
-                self._start(self._waiting.pop(next(iter(self._waiting))))
+            if self._unproven and self._guides.listen():
+                self._queue_proven()
+            self._start_waiting()
             if self._running:
                 self._step()
+            if self._exact:
+                self._step_exact()
+
+    def _patience_s(self) -> float | None:
+        """How long to wait for a message: not at all while there is work."""
+        if self._running or self._exact or self._waiting:
+            return 0.0
+        return _PROBE_POLL_S if self._unproven else None
 
     def _receive(self) -> None:
         message = decode_to_engine(self._pipe.recv_bytes())
-        if isinstance(message, Submit):
-            self._waiting[message.request_id] = message
+        if isinstance(message, Submit) and message.sampling.guide is not None:
+            self._unproven[message.request_id] = message
+            self._queue_proven()
+        elif isinstance(message, Submit):
+            self._queue(message)
+        elif isinstance(message, RegisterLora):
+            self._lora.register(message.task_id, message.weights, message.config)
         else:
             self._cancel(message)
 
-    def _start(self, new: Submit) -> None:
-        try:
-            prompt = ov.Tensor(np.array(new.input_ids, dtype=np.int64)[np.newaxis, :])
-            handle = self._pipeline.add_request(new.request_id, prompt, generation_config(new.sampling))
-        except Exception as error:
-            self._send([(new.request_id, Increment((), error=f"OpenVINO refused the request: {error}"))])
+    def _queue_proven(self) -> None:
+        """Guided requests join the queue when their guide is known to be sound."""
+        for request_id, waiting in list(self._unproven.items()):
+            flaw = self._guides.flaw(waiting.sampling.guide) if waiting.sampling.guide is not None else ""
+            if flaw is None:
+                continue
+            del self._unproven[request_id]
+            if flaw:
+                self._refuse(request_id, flaw)
+            else:
+                self._queue(waiting)
+
+    def _queue(self, new: Submit) -> None:
+        needed = _worst_case(new)
+        if not self._admission.can_ever(needed):
+            self._refuse(
+                new.request_id,
+                f"the request may need {needed} blocks of the KV cache, which has {self._blocks}; "
+                "raise max_tokens_in_paged_kv_cache, or ask for fewer tokens",
+            )
             return
-        self._running[new.request_id] = _Running(handle, new.streaming)
+        self._waiting[new.request_id] = new
+        if self._max_queue_size and len(self._waiting) > self._max_queue_size:
+            self._start_waiting()
+            if len(self._waiting) > self._max_queue_size:
+                del self._waiting[new.request_id]
+                full = f"Maximum queue size of {self._max_queue_size} has been reached, please try again later"
+                self._refuse(new.request_id, full)
+
+    def _start_waiting(self) -> None:
+        while self._waiting:
+            new = next(iter(self._waiting.values()))
+            if not self._admission.admit(new.request_id, _worst_case(new), evictable=not needs_exact(new.sampling)):
+                return
+            del self._waiting[new.request_id]
+            self._start(new)
+
+    def _start(self, new: Submit) -> None:
+        now_ns = time.monotonic_ns()
+        try:
+            if needs_exact(new.sampling):
+                task_id = new.sampling.lora_task_id
+                model = self._logits if task_id is None else self._lora.model(task_id)
+                self._exact[new.request_id] = ExactRunning(new, model.session(), now_ns)
+            else:
+                self._add_to_pipeline(new, now_ns)
+        except Exception as error:
+            self._admission.release(new.request_id)
+            known = isinstance(error, RequestError)
+            self._refuse(new.request_id, str(error) if known else f"OpenVINO refused the request: {error}")
+            return
+        self._telemetry.queue_time.add(now_ns - new.submitted_ns)
+        self._telemetry.prompt_tokens += len(new.input_ids)
+
+    def _add_to_pipeline(self, new: Submit, now_ns: int) -> None:
+        config = generation_config(new.sampling, self._guides)
+        if new.returns.log_probs:
+            config.logprobs = 1
+        prompt = ov.Tensor(np.array(new.input_ids, dtype=np.int64)[np.newaxis, :])
+        handle = self._pipeline.add_request(new.request_id, prompt, config)
+        allocation = self._account.start(new.input_ids)
+        self._telemetry.prompt_blocks += allocation.new_blocks + allocation.reused_blocks
+        self._telemetry.reused_blocks += allocation.reused_blocks
+        self._running[new.request_id] = Running(new, handle, allocation, now_ns, self._logits)
 
     def _cancel(self, message: Cancel) -> None:
-        running = self._running.pop(message.request_id, None)
+        running = self._running.get(message.request_id)
         if running is not None:
             running.handle.cancel()
-            if not self._running:  # the pipeline drops a cancelled sequence, and frees its blocks, in its next step
-                self._pipeline.step()
-                self._stats = self._now(scheduled=0)
-        elif self._waiting.pop(message.request_id, None) is None:
+            self._end(message.request_id)
+        elif message.request_id in self._exact:
+            self._end(message.request_id)
+        elif (self._waiting.pop(message.request_id, None) or self._unproven.pop(message.request_id, None)) is None:
             return
         self._send([(message.request_id, Increment((), finish=FinishReason.CANCELLED))])
 
+    def _end(self, request_id: int) -> None:
+        """Forget a request, and free what it holds. The pipeline drops a cancelled sequence in its next step."""
+        self._admission.release(request_id)
+        if request_id in self._exact:
+            self._exact.pop(request_id).close()
+            return
+        running = self._running.pop(request_id)
+        running.close()
+        self._account.finish(running.allocation, running.submit.input_ids, running.output)
+        if not self._running and self._pipeline.has_non_finished_requests():
+            self._pipeline.step()
+
     def _step(self) -> None:
         self._pipeline.step()
-        metrics = self._pipeline.get_metrics()
+        now_ns = time.monotonic_ns()
+        telemetry = self._telemetry
         increments = []
         for request_id, running in list(self._running.items()):
-            status = running.handle.get_status()
-            ended = status != genai.GenerationStatus.RUNNING
-            if not (ended or running.streaming):
-                continue
-            increment = _read(running.handle, status, ended)
-            if ended:
-                del self._running[request_id]
-            if increment.token_ids or ended:
+            increment = running.read(now_ns, telemetry)
+            if increment is not None:
                 increments.append((request_id, increment))
-        scheduled = int(metrics.scheduled_requests)
-        self._stats = replace(
-            self._now(scheduled),
-            iterations_total=self._stats.iterations_total + 1,
-            scheduled_requests_total=self._stats.scheduled_requests_total + scheduled,
-            generated_tokens_total=self._stats.generated_tokens_total + sum(len(i.token_ids) for _, i in increments),
-        )
-        if increments:
-            self._send(increments)
+                telemetry.generated_tokens += len(increment.token_ids)
+                if increment.is_last:
+                    self._end(request_id)
+        self._scheduled = int(self._pipeline.get_metrics().scheduled_requests)
+        telemetry.iterations += 1
+        telemetry.scheduled_requests += self._scheduled
+        if increments or now_ns >= self._stats_due_ns:
+            self._send(increments, now_ns)
 
-    def _now(self, scheduled: int) -> EngineStats:
-        """The stats with what is true now; an idle engine uses none of its cache (blocks kept for reuse count as free)."""
-        running = len(self._running)
-        used = float(self._pipeline.get_metrics().cache_usage) / 100.0
+    def _step_exact(self) -> None:
+        """One token, or one chunk of the prompt, of the request that waits longest; then the next one's turn."""
+        request_id, exact = next(iter(self._exact.items()))
+        try:
+            increment = exact.step(time.monotonic_ns(), self._telemetry)
+        except RuntimeError as error:
+            increment = Increment((), error=f"OpenVINO could not compute the request: {error}")
+        if increment is None or not increment.is_last:
+            self._exact[request_id] = self._exact.pop(request_id)
+        else:
+            self._end(request_id)
+        if increment is not None:
+            self._telemetry.generated_tokens += len(increment.token_ids)
+            self._send([(request_id, increment)])
+
+    def _refuse(self, request_id: int, reason: str) -> None:
+        self._send([(request_id, Increment((), error=reason))])
+
+    def _send(self, increments: list[tuple[int, Increment]], now_ns: int | None = None) -> None:
+        """State goes along from time to time, and always when the engine has nothing more to do."""
+        now_ns = time.monotonic_ns() if now_ns is None else now_ns
+        idle = not (self._running or self._exact or self._waiting or self._unproven)
+        stats = self._now() if idle or now_ns >= self._stats_due_ns else None
+        if stats is not None:
+            self._stats_due_ns = now_ns + _STATS_PERIOD_NS
+        self._pipe.send_bytes(encode(Step(increments, stats)))
+
+    def _now(self) -> EngineStats:
+        """What is true now; an idle engine uses none of its cache (blocks kept for reuse count as free)."""
+        telemetry = self._telemetry
+        running = [*self._running.values(), *self._exact.values()]
+        scheduled = (self._scheduled if self._running else 0) + bool(self._exact)
+        in_context = [one for one in running if one.first_token_ns == 0]
         return replace(
             self._stats,
-            active_requests=running + len(self._waiting),
-            scheduled_requests=scheduled if running else 0,
-            kv_cache_used_fraction=used if running else 0.0,
+            active_requests=len(running) + len(self._waiting) + len(self._unproven),
+            scheduled_requests=scheduled,
+            iterations_total=telemetry.iterations,
+            scheduled_requests_total=telemetry.scheduled_requests,
+            generated_tokens_total=telemetry.generated_tokens,
+            kv_cache_used_fraction=self._used_blocks() / self._blocks,
+            waiting_requests=len(self._waiting) + len(self._unproven),
+            context_requests=len(in_context),
+            generation_requests=len(running) - len(in_context),
+            paused_requests=max(0, len(self._running) - self._scheduled - len(in_context)) if self._running else 0,
+            context_tokens=sum(len(one.submit.input_ids) for one in in_context),
+            prompt_tokens_total=telemetry.prompt_tokens,
+            kv_prompt_blocks_total=telemetry.prompt_blocks,
+            kv_reused_blocks_total=telemetry.reused_blocks,
+            memory_bytes=resident_bytes(),
+            time_to_first_token=telemetry.time_to_first_token.histogram(),
+            inter_token_latency=telemetry.inter_token_latency.histogram(),
+            queue_time=telemetry.queue_time.histogram(),
         )
 
-    def _send(self, increments: list[tuple[int, Increment]]) -> None:
-        self._pipe.send_bytes(encode(Step(increments, self._stats)))
+    def _used_blocks(self) -> int:
+        used = round(float(self._pipeline.get_metrics().cache_usage) / 100.0 * self._blocks) if self._running else 0
+        used += sum(exact.allocation.new_blocks for exact in self._exact.values())
+        self._account.trim(self._blocks - used)
+        return min(used, self._blocks)
 
 
-def load_pipeline(engine_dir: Path, limits: EngineLimits, options: EngineOptions) -> tuple[Any, int]:
-    """The ``ContinuousBatchingPipeline`` of an engine folder, and its KV blocks. Raises EngineError."""
+def _worst_case(new: Submit) -> int:
+    return worst_case_blocks(len(new.input_ids), new.sampling.max_tokens, new.sampling.beam_width)
+
+
+def load_pipeline(engine_dir: Path, context_tokens: int, options: EngineOptions, blocks: int) -> tuple[Any, Guides]:
+    """The ``ContinuousBatchingPipeline`` of an engine folder, and its guides where they are wanted. Raises EngineError."""
     scheduler = genai.SchedulerConfig()
-    scheduler.num_kv_blocks = -(-options.max_tokens_in_paged_kv_cache // _TOKENS_PER_BLOCK)
+    scheduler.num_kv_blocks = blocks
     scheduler.max_num_seqs = options.max_num_sequences
     scheduler.max_num_batched_tokens = options.max_num_tokens
     scheduler.dynamic_split_fuse = options.enable_chunked_context
     scheduler.enable_prefix_caching = options.enable_kv_cache_reuse
     if not options.enable_chunked_context:  # a whole prompt must then fit one step
-        scheduler.max_num_batched_tokens = max(options.max_num_tokens, limits.context_tokens)
+        scheduler.max_num_batched_tokens = max(options.max_num_tokens, context_tokens)
+    properties: Mapping[str, Any] = EXACT
+    tokenizer, missing = None, "this model is deployed without guided_decoding_backend"
+    if options.guided_decoding_backend:
+        try:
+            tokenizer, missing = load_tokenizer_ir(engine_dir), ""
+        except EngineError as error:  # token ids can be served all the same
+            missing = str(error)
     try:
-        pipeline = genai.ContinuousBatchingPipeline(str(engine_dir), scheduler, "CPU", _EXACT)
+        if tokenizer is None:
+            pipeline = genai.ContinuousBatchingPipeline(str(engine_dir), scheduler, "CPU", properties)
+        else:
+            pipeline = genai.ContinuousBatchingPipeline(str(engine_dir), tokenizer, scheduler, "CPU", **properties)
     except Exception as error:
         raise EngineError(f"OpenVINO cannot load the engine in {engine_dir}: {error}") from error
-    return pipeline, scheduler.num_kv_blocks
+    return pipeline, Guides(tokenizer, missing)
 
 
-def _read(handle: Any, status: Any, ended: bool) -> Increment:
-    tokens: list[int] = []
-    finish: FinishReason | None = None
-    while handle.can_read():
-        for output in handle.read().values():
-            tokens.extend(output.generated_ids)
-            if output.finish_reason == genai.GenerationFinishReason.STOP:
-                finish = FinishReason.STOP
-    if not ended:
-        return Increment(tokens)
-    if status == genai.GenerationStatus.IGNORED:
-        return Increment(tokens, error="the KV cache is too small for this request; raise max_tokens_in_paged_kv_cache")
-    return Increment(tokens, finish=finish or FinishReason.LENGTH)
-
-
-def generation_config(sampling: Sampling) -> Any:
-    """``sampling`` as OpenVINO's GenerationConfig."""
+def generation_config(sampling: Sampling, guides: Guides) -> Any:
+    """``sampling`` as OpenVINO's GenerationConfig; its guide must be known to be sound."""
     config = genai.GenerationConfig()
     config.max_new_tokens = sampling.max_tokens
     config.min_new_tokens = sampling.min_tokens
@@ -175,13 +312,23 @@ def generation_config(sampling: Sampling) -> Any:
     config.repetition_penalty = sampling.repetition_penalty
     config.presence_penalty = sampling.presence_penalty
     config.frequency_penalty = sampling.frequency_penalty
-    if not sampling.greedy:
+    if sampling.beam_width > 1:
+        config.num_beams = config.num_return_sequences = sampling.beam_width
+        config.length_penalty = sampling.length_penalty
+        config.stop_criteria = genai.StopCriteria.EARLY if sampling.early_stopping else genai.StopCriteria.HEURISTIC
+        config.logprobs = 1
+    elif not sampling.greedy:
         config.do_sample = True
         config.temperature = sampling.temperature
         config.top_p = sampling.top_p
         config.rng_seed = sampling.seed
         if sampling.top_k > 0:
             config.top_k = sampling.top_k
+    if sampling.guide is not None:  # a guided sequence ends where its guide does: then only the tokenizer's end token fits
+        config.structured_output_config = structured_output(sampling.guide)
+        config.ignore_eos = False
+        config.eos_token_id = guides.end_id
+        config.stop_token_ids = {guides.end_id} if sampling.end_id is None else {guides.end_id, sampling.end_id}
     return config
 
 

@@ -12,17 +12,19 @@ import json
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from serving.engines.protocol import (
+    TOKENS_ONLY,
     Deliver,
     EngineLimits,
     EngineOptions,
     EngineStats,
     FinishReason,
     Increment,
+    Returns,
     Sampling,
 )
 from serving.errors import EngineError
@@ -32,6 +34,19 @@ _STATS_PERIOD_S = 0.1
 _STATS_TIMEOUT_S = 0.1
 _ABORT_GRACE_S = 5.0
 _CLOSE_TIMEOUT_S = 30.0
+_SAME_NAME = (
+    "min_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty", "top_p_decay", "top_p_min",
+)  # fmt: skip
+_UNSUPPORTED = {  # a field of Sampling → the tensor that sets it
+    "top_p_reset_id": "runtime_top_p_reset_ids",
+    "beam_width": "beam_width",
+    "stop_words": "stop_words_list",
+    "bad_words": "bad_words_list",
+    "embedding_bias": "embedding_bias",
+    "guide": "guided_decoding_guide_type",
+    "lora_task_id": "lora_task_id",
+    "draft_ids": "draft_input_ids",
+}
 _CLOSED = "the engine was closed before this request ended"
 
 
@@ -63,13 +78,25 @@ class TensorRtLlmEngine:
         self._following = asyncio.run_coroutine_threadsafe(self._follow_stats(), self._loop)
 
     def submit(
-        self, request_id: int, input_ids: Sequence[int], sampling: Sampling, deliver: Deliver, *, streaming: bool
+        self,
+        request_id: int,
+        input_ids: Sequence[int],
+        sampling: Sampling,
+        deliver: Deliver,
+        *,
+        streaming: bool,
+        returns: Returns = TOKENS_ONLY,
     ) -> None:
-        if not self._call(self._start, request_id, list(input_ids), sampling, deliver, streaming):
+        if (name := unsupported(sampling, returns)) is not None:
+            deliver(Increment((), error=f"{name}: the tensorrt_llm engine does not support it"))
+        elif not self._call(self._start, request_id, list(input_ids), sampling, deliver, streaming):
             deliver(Increment((), error=_CLOSED))
 
     def cancel(self, request_id: int) -> None:
         self._call(self._abort, request_id)
+
+    def register_lora(self, task_id: int, weights: bytes, config: bytes) -> None:
+        """Nothing is kept: a request that names an adapter is refused."""
 
     def stats(self) -> EngineStats:
         return self._stats
@@ -197,10 +224,18 @@ def sampling_arguments(sampling: Sampling) -> dict[str, Any]:
         arguments |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed}
         arguments |= {"top_k": sampling.top_k} if sampling.top_k > 0 else {}
     default = Sampling(sampling.max_tokens)
-    for name in ("min_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty"):
+    for name in _SAME_NAME:
         if getattr(sampling, name) != getattr(default, name):
             arguments[name] = getattr(sampling, name)
     return arguments
+
+
+def unsupported(sampling: Sampling, returns: Returns) -> str | None:
+    """The first thing asked for that ``sampling_arguments`` does not map, by its tensor's name; None when all is mapped."""
+    default = Sampling(sampling.max_tokens)
+    asked = [tensor for field, tensor in _UNSUPPORTED.items() if getattr(sampling, field) != getattr(default, field)]
+    asked += [f"return_{field.name}" for field in fields(returns) if getattr(returns, field.name)]
+    return asked[0] if asked else None
 
 
 def after_iteration(stats: EngineStats, entry: Mapping[str, Any]) -> EngineStats:
@@ -248,8 +283,10 @@ def _import_library() -> Any:
 
 
 def _load(library: Any, engine_dir: Path, options: EngineOptions) -> Any:
-    from tensorrt_llm.llmapi import KvCacheConfig
+    from tensorrt_llm.llmapi import CapacitySchedulerPolicy, KvCacheConfig, SchedulerConfig
 
+    if options.max_queue_size:
+        raise EngineError("max_queue_size: the tensorrt_llm engine has no limit of its own; leave it at 0")
     make = library.LLM
     if any(engine_dir.glob("rank*.engine")):  # since 1.0 the plain LLM is PyTorch's
         make = importlib.import_module("tensorrt_llm._tensorrt_engine").LLM
@@ -261,7 +298,12 @@ def _load(library: Any, engine_dir: Path, options: EngineOptions) -> Any:
             max_num_tokens=options.max_num_tokens,
             enable_chunked_prefill=options.enable_chunked_context,
             kv_cache_config=KvCacheConfig(
-                enable_block_reuse=options.enable_kv_cache_reuse, max_tokens=options.max_tokens_in_paged_kv_cache
+                enable_block_reuse=options.enable_kv_cache_reuse,
+                max_tokens=options.max_tokens_in_paged_kv_cache,
+                free_gpu_memory_fraction=options.kv_cache_free_gpu_mem_fraction,
+            ),
+            scheduler_config=SchedulerConfig(
+                capacity_scheduler_policy=CapacitySchedulerPolicy[options.batch_scheduler_policy.name]
             ),
             enable_iter_perf_stats=True,
         )

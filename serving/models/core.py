@@ -21,10 +21,12 @@ import triton_python_backend_utils as pb_utils
 
 from serving.detokenization import CONTEXT_TOKENS, END_OF_SEQUENCE, MORE_FOLLOWS
 from serving.engines import open_engine
-from serving.engines.protocol import EngineOptions, FinishReason, Increment
+from serving.engines.protocol import FinishReason, Increment
 from serving.errors import RequestError
 from serving.models.core_metrics import CoreMetrics
-from serving.models.core_request import CoreRequest, parse_request
+from serving.models.core_options import engine_options, logits_dtype
+from serving.models.core_reply import RichAnswer, SharedSender
+from serving.models.core_request import CoreRequest, Deployment, parse_request
 from serving.models.parameters import Parameters, error_response
 from serving.models.stream_pace import StreamPace
 
@@ -39,9 +41,15 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         parameters = Parameters(args["model_config"])
         self._decoupled = pb_utils.using_decoupled_model_transaction_policy(json.loads(args["model_config"]))
-        self._exclude_input = parameters.boolean("exclude_input_in_output", False)
-        self._engine = open_engine(
-            parameters.text("engine"), Path(parameters.text("gpt_model_path")), _engine_options(parameters)
+        options = engine_options(parameters)
+        self._logits_dtype = logits_dtype(args["model_config"])
+        self._engine = open_engine(parameters.text("engine"), Path(parameters.text("gpt_model_path")), options)
+        self._deployment = Deployment(
+            self._engine.limits,
+            self._decoupled,
+            parameters.boolean("exclude_input_in_output", False),
+            options.max_beam_width,
+            options.max_num_sequences,
         )
         self._ids = itertools.count(1)
         self._replies: dict[int, Reply] = {}
@@ -49,22 +57,23 @@ class TritonPythonModel:
         self._pace = StreamPace(parameters.integer("max_stream_interval", _MAX_STREAM_INTERVAL))
         self._closing = threading.Event()
         self._asked = 0
-        metrics = CoreMetrics(args["model_name"], args["model_version"])
+        self._metrics = CoreMetrics(args["model_name"], args["model_version"])
         cancel_s = parameters.integer("cancellation_check_period_ms", 100) / 1e3
         stats_s = parameters.integer("stats_check_period_ms", 100) / 1e3
         self._threads = [
             threading.Thread(target=self._send_replies, name="replies"),
             threading.Thread(target=self._every, args=(cancel_s, self._cancel_abandoned), name="cancellation"),
-            threading.Thread(target=self._every, args=(stats_s, lambda: metrics.update(self._engine.stats())), name="stats"),
+            threading.Thread(target=self._every, args=(stats_s, self._tell_stats), name="stats"),
         ]
         for thread in self._threads:
             thread.start()
 
     def execute(self, requests: list[Any]) -> None:
+        arrival_ns = time.monotonic_ns()
         for request in requests:
             sender = request.get_response_sender()
             try:
-                parsed = parse_request(request, self._engine.limits, self._decoupled, self._exclude_input)
+                parsed = parse_request(request, self._deployment)
             except RequestError as error:
                 sender.send(error_response(str(error)), flags=_FINAL)
                 continue
@@ -73,10 +82,11 @@ class TritonPythonModel:
                 sender.send(error_response(f"the request could not be read: {error}", invalid=False), flags=_FINAL)
                 continue
             if parsed is None:
-                self._stop(request.request_id())
-                sender.send(pb_utils.InferenceResponse([]), flags=_FINAL)
-            else:
-                self._submit(sender, request.request_id(), parsed)
+                self._stop(sender, request.request_id())
+                continue
+            shared = SharedSender(sender, len(parsed)) if len(parsed) > 1 else sender
+            for one in parsed:
+                self._submit(shared, request.request_id(), one, arrival_ns)
 
     def finalize(self) -> None:
         self._closing.set()
@@ -85,18 +95,30 @@ class TritonPythonModel:
         for thread in self._threads:
             thread.join()
 
-    def _submit(self, sender: Any, client_id: str, parsed: CoreRequest) -> None:
-        reply = Reply(next(self._ids), client_id, sender, parsed, self._outbox, self._pace)
-        self._replies[reply.engine_id] = reply
-        self._engine.submit(reply.engine_id, parsed.input_ids, parsed.sampling, reply.add, streaming=parsed.streaming)
+    def _submit(self, sender: Any, client_id: str, parsed: CoreRequest, arrival_ns: int) -> None:
+        engine_id = next(self._ids)
+        reply = Reply(engine_id, client_id, sender, parsed, self._outbox, self._pace)
+        if not parsed.is_plain:
+            answer = RichAnswer(parsed, arrival_ns, self._logits_dtype, self._engine.limits.vocabulary_size)
+            reply = RichReply(engine_id, client_id, sender, parsed, self._outbox, self._pace, answer)
+        self._replies[engine_id] = reply
+        if parsed.lora is not None and parsed.sampling.lora_task_id is not None:
+            weights, config = parsed.lora.weights.tobytes(), parsed.lora.config.tobytes()
+            self._engine.register_lora(parsed.sampling.lora_task_id, weights, config)
+        self._engine.submit(
+            engine_id, parsed.input_ids, parsed.sampling, reply.add, streaming=parsed.streaming, returns=parsed.returns
+        )
 
-    def _stop(self, client_id: str) -> None:
+    def _stop(self, sender: Any, client_id: str) -> None:
         """Cancel every request in flight that carries the client's id; an unknown id is no error, as upstream's."""
         if not client_id:
+            missing = "Trying to stop a request but request ID is not provided"
+            sender.send(error_response(missing, invalid=False), flags=_FINAL)
             return
         for reply in list(self._replies.values()):
             if reply.client_id == client_id:
                 self._engine.cancel(reply.engine_id)
+        sender.send(pb_utils.InferenceResponse([]), flags=_FINAL)
 
     def _cancel_abandoned(self) -> None:
         """Ask about a few requests, in turn: each question is a round trip to the server, which must not crowd out tokens."""
@@ -111,7 +133,11 @@ class TritonPythonModel:
             started_s = time.monotonic()
             if reply.send():
                 self._replies.pop(reply.engine_id, None)
+                self._metrics.note_answer(reply.input_tokens, reply.output_tokens)
             self._pace.sent(started_s, time.monotonic())
+
+    def _tell_stats(self) -> None:
+        self._metrics.update(self._engine.stats())
 
     def _every(self, period_s: float, action: Any) -> None:
         while not self._closing.wait(period_s):
@@ -140,7 +166,9 @@ class Reply:
         self._pace = pace
         self._begun = False
         self._lock = threading.Lock()
-        self._gathered: list[int] = []
+        self.input_tokens = len(request.input_ids)
+        self.output_tokens = 0
+        self._gathered: list[Any] = []  # tokens
         self._end: Increment | None = None
         self._queued = False
         self._context: list[int] = []
@@ -148,7 +176,7 @@ class Reply:
     def add(self, increment: Increment) -> None:
         """Take an increment; called on the engine's thread."""
         with self._lock:
-            self._gathered.extend(increment.token_ids)
+            self._gather(increment)
             if increment.is_last:
                 self._end = increment
             if self._queued or (self._begun and not increment.is_last and len(self._gathered) < self._pace.interval_tokens):
@@ -161,6 +189,7 @@ class Reply:
         with self._lock:
             tokens, self._gathered = self._gathered, []
             end, self._queued = self._end, False
+        self.output_tokens += self._count(tokens)
         with self._sending:
             if end is not None and end.error is not None:
                 self._sender.send(error_response(end.error, invalid=False), flags=_FINAL)
@@ -177,7 +206,13 @@ class Reply:
         with self._sending:
             return not self._finished and bool(self._sender.is_cancelled())
 
-    def _response(self, tokens: list[int], is_last: bool) -> Any:
+    def _gather(self, increment: Increment) -> None:
+        self._gathered.extend(increment.token_ids)
+
+    def _count(self, gathered: list[Any]) -> int:
+        return len(gathered)
+
+    def _response(self, tokens: list[Any], is_last: bool) -> Any:
         request = self._request
         wanted = request.wanted_outputs
         output_ids = tokens if request.exclude_input else [*request.input_ids, *tokens]
@@ -197,16 +232,36 @@ class Reply:
         return pb_utils.InferenceResponse(tensors)
 
 
+class RichReply(Reply):
+    """A reply whose responses hold more than tokens; it gathers increments whole."""
+
+    def __init__(
+        self,
+        engine_id: int,
+        client_id: str,
+        sender: Any,
+        request: CoreRequest,
+        outbox: queue.SimpleQueue[Any],
+        pace: StreamPace,
+        answer: RichAnswer,
+    ) -> None:
+        super().__init__(engine_id, client_id, sender, request, outbox, pace)
+        self._answer = answer
+
+    def _gather(self, increment: Increment) -> None:
+        if increment.token_ids or increment.details is not None:
+            self._gathered.append(increment)
+
+    def _count(self, gathered: list[Any]) -> int:
+        beams = [beam for increment in gathered if increment.details for beam in increment.details.beams]
+        return sum(len(one.token_ids) for one in [*gathered, *beams])
+
+    def _response(self, tokens: list[Any], is_last: bool) -> Any:
+        try:
+            return pb_utils.InferenceResponse(self._answer.tensors(tokens, is_last))
+        except MemoryError:
+            return error_response("the answer does not fit into memory; ask for fewer logits", invalid=False)
+
+
 def _int32(name: str, values: Sequence[int], shape: tuple[int, ...]) -> Any:
     return pb_utils.Tensor(name, np.array(values, dtype=np.int32).reshape(shape))
-
-
-def _engine_options(parameters: Parameters) -> EngineOptions:
-    default = EngineOptions()
-    return EngineOptions(
-        max_tokens_in_paged_kv_cache=parameters.integer("max_tokens_in_paged_kv_cache", default.max_tokens_in_paged_kv_cache),
-        max_num_sequences=parameters.integer("max_num_sequences", default.max_num_sequences),
-        max_num_tokens=parameters.integer("max_num_tokens", default.max_num_tokens),
-        enable_kv_cache_reuse=parameters.boolean("enable_kv_cache_reuse", default.enable_kv_cache_reuse),
-        enable_chunked_context=parameters.boolean("enable_chunked_context", default.enable_chunked_context),
-    )

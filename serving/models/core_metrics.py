@@ -1,52 +1,157 @@
-"""The core model's metrics on Triton's ``/metrics``: upstream's ``nv_trt_llm_*`` families, and the engine's counters."""
+"""The core model's metrics on Triton's ``/metrics``: upstream's families, and the engine's own times and counts.
+
+A call to a metric is a round trip to the server, so only what changed is told. The histograms of times would need one for
+every token: they are counters with Prometheus's names (``…_bucket`` with ``le``, ``…_sum``, ``…_count``), told all at once.
+"""
 
 from __future__ import annotations
 
+import queue
+import time
+from itertools import accumulate
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from serving.engines.protocol import EngineStats
+from serving.engines.protocol import HISTOGRAM_BOUNDS_S, EngineStats, Histogram
+
+_TOKEN_BUCKETS = [10.0, 50.0, 100.0, 500.0, 1000.0]  # upstream's
+_REQUESTS = ("nv_trt_llm_request_metrics", "Requests in the engine", "request_type")
+_MEMORY = ("nv_trt_llm_runtime_memory_metrics", "Memory of the engine's process, in bytes", "memory_type")
+_BLOCKS = ("nv_trt_llm_kv_cache_block_metrics", "KV cache blocks", "kv_cache_block_type")
+_BATCHER = ("nv_trt_llm_inflight_batcher_metrics", "In-flight batching", "inflight_batcher_specific_metric")
+_GENERAL = ("nv_trt_llm_general_metrics", "Time of the newest statistics (us since 1970), and engine steps", "general_type")
+_DISAGGREGATED = ("nv_trt_llm_disaggregated_serving_metrics", "Disaggregated serving, which this engine has not")
+_COUNTERS = {
+    "iterations": "Engine steps",
+    "scheduled_requests": "Requests in the batch, summed over steps; divided by the steps it is the mean batch size",
+    "generated_tokens": "Tokens generated",
+    "prompt_tokens": "Prompt tokens of requests that started",
+    "kv_prompt_blocks": "KV blocks that prompts needed",
+    "kv_reused_blocks": "KV blocks that prompts found in the cache; divided by those needed it is the hit rate",
+}
+_HISTOGRAMS = {
+    "time_to_first_token": "From a request's submission to its first token, in seconds",
+    "inter_token_latency": "Between tokens of streamed requests, in seconds",
+    "queue_time": "From a request's submission to its start in the engine, in seconds",
+}
 
 
 class CoreMetrics:
-    """Publishes an EngineStats; ``update`` is called from one thread."""
+    """Publishes EngineStats and the lengths of answers; ``update`` is called from one thread, ``note_answer`` from any."""
 
     def __init__(self, model: str, version: str) -> None:
         self._labels = {"model": model, "version": version}
-        gauge, counter = pb_utils.MetricFamily.GAUGE, pb_utils.MetricFamily.COUNTER
-        requests = pb_utils.MetricFamily("nv_trt_llm_request_metrics", "Requests in the engine", gauge)
-        blocks = pb_utils.MetricFamily("nv_trt_llm_kv_cache_block_metrics", "KV cache blocks", gauge)
-        iterations = pb_utils.MetricFamily("inflight_bench_engine_iterations", "Engine steps", counter)
-        scheduled = pb_utils.MetricFamily(
-            "inflight_bench_engine_scheduled_requests",
-            "Requests in the batch, summed over steps; divided by the steps it is the mean batch size",
-            counter,
-        )
-        tokens = pb_utils.MetricFamily("inflight_bench_engine_generated_tokens", "Tokens generated", counter)
-        self._families = (requests, blocks, iterations, scheduled, tokens)  # Triton drops a family with its object
-        self._requests = {kind: self._metric(requests, "request_type", kind) for kind in ("active", "scheduled", "max")}
-        self._blocks = {
-            kind: self._metric(blocks, "kv_cache_block_type", kind)
-            for kind in ("max", "used", "free", "fraction", "tokens_per")
+        self._families: list[Any] = []  # Triton drops a family with its object
+        self._told: dict[Any, float] = {}
+        self._gauges: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self._answers: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
+        self._counters = {
+            name: self.counter(f"inflight_bench_engine_{name}", description) for name, description in _COUNTERS.items()
         }
-        self._counters = [family.Metric(labels=self._labels) for family in (iterations, scheduled, tokens)]
-        self._counted = (0, 0, 0)
+        self._histograms = {
+            name: _CounterHistogram(self, f"inflight_bench_{name}_seconds", description)
+            for name, description in _HISTOGRAMS.items()
+        }
+        self._input_lengths = self._token_histogram("nv_llm_input_token_len", "total_input_tokens", "Prompt tokens")
+        self._output_lengths = self._token_histogram("nv_llm_output_token_len", "total_output_tokens", "Generated tokens")
+        self._disaggregated = [
+            *self.counters(*_DISAGGREGATED, "disaggregated_serving_type", ["kv_cache_transfer_ms", "request_count"])
+        ]
 
-    def _metric(self, family: Any, label: str, value: str) -> Any:
-        return family.Metric(labels={**self._labels, label: value})
+    def note_answer(self, input_tokens: int, output_tokens: int) -> None:
+        """A request has been answered; its lengths are told with the next ``update``."""
+        self._answers.put((input_tokens, output_tokens))
 
     def update(self, stats: EngineStats) -> None:
-        self._requests["active"].set(stats.active_requests)
-        self._requests["scheduled"].set(stats.scheduled_requests)
-        self._requests["max"].set(stats.max_requests)
+        self._tell_gauges(stats)
+        for name, counter in self._counters.items():
+            self.raise_to(counter, getattr(stats, f"{name}_total"))
+        for name, histogram in self._histograms.items():
+            histogram.raise_to(getattr(stats, name))
+        for _ in range(self._answers.qsize()):
+            input_tokens, output_tokens = self._answers.get()
+            self._input_lengths.observe(input_tokens)
+            self._output_lengths.observe(output_tokens)
+
+    def _tell_gauges(self, stats: EngineStats) -> None:
         used = round(stats.kv_cache_used_fraction * stats.kv_cache_blocks)
-        self._blocks["max"].set(stats.kv_cache_blocks)
-        self._blocks["used"].set(used)
-        self._blocks["free"].set(stats.kv_cache_blocks - used)
-        self._blocks["fraction"].set(stats.kv_cache_used_fraction)
-        self._blocks["tokens_per"].set(stats.kv_cache_tokens_per_block)
-        counted = (stats.iterations_total, stats.scheduled_requests_total, stats.generated_tokens_total)
-        for metric, now, before in zip(self._counters, counted, self._counted, strict=True):
-            metric.increment(now - before)
-        self._counted = counted
+        self._set(
+            _REQUESTS,
+            active=stats.active_requests,
+            max=stats.max_requests,
+            scheduled=stats.scheduled_requests,
+            context=stats.context_requests,
+            waiting=max(0, stats.active_requests - stats.scheduled_requests),
+        )
+        self._set(_MEMORY, cpu=stats.memory_bytes, gpu=0, pinned=0)
+        self._set(
+            _BLOCKS,
+            max=stats.kv_cache_blocks,
+            free=stats.kv_cache_blocks - used,
+            used=used,
+            tokens_per=stats.kv_cache_tokens_per_block,
+            reused=stats.kv_reused_blocks_total,
+            fraction=stats.kv_cache_used_fraction,
+        )
+        self._set(
+            _BATCHER,
+            total_context_tokens=stats.context_tokens,
+            generation_requests=stats.generation_requests,
+            micro_batch_id=0,
+            paused_requests=stats.paused_requests,
+        )
+        self._set(_GENERAL, timestamp=time.time_ns() // 1000, iteration_counter=stats.iterations_total)
+
+    def _set(self, family: tuple[str, str, str], **values: float) -> None:
+        if family not in self._gauges:
+            name, description, label = family
+            made = self._family(name, description, pb_utils.MetricFamily.GAUGE)
+            self._gauges[family] = {kind: made.Metric(labels={**self._labels, label: kind}) for kind in values}
+        for kind, value in values.items():
+            gauge = self._gauges[family][kind]
+            if self._told.get(gauge) != value:
+                gauge.set(value)
+                self._told[gauge] = value
+
+    def raise_to(self, counter: Any, value: float) -> None:
+        """Bring a counter to its new value."""
+        grown = value - self._told.get(counter, 0)
+        if grown > 0:
+            counter.increment(grown)
+            self._told[counter] = value
+
+    def counters(self, name: str, description: str, label: str, values: list[str]) -> list[Any]:
+        """A counter for each value of a label."""
+        made = self._family(name, description, pb_utils.MetricFamily.COUNTER)
+        return [made.Metric(labels={**self._labels, label: value}) for value in values]
+
+    def counter(self, name: str, description: str) -> Any:
+        return self._family(name, description, pb_utils.MetricFamily.COUNTER).Metric(labels=self._labels)
+
+    def _token_histogram(self, name: str, kind: str, description: str) -> Any:
+        made = self._family(name, f"{description} of each answered request", pb_utils.MetricFamily.HISTOGRAM)
+        return made.Metric(labels={**self._labels, "response_metric_type": kind}, buckets=_TOKEN_BUCKETS)
+
+    def _family(self, name: str, description: str, kind: Any) -> Any:
+        family = pb_utils.MetricFamily(name, description, kind)
+        self._families.append(family)
+        return family
+
+
+class _CounterHistogram:
+    """A histogram told as counters."""
+
+    def __init__(self, metrics: CoreMetrics, name: str, description: str) -> None:
+        self._metrics = metrics
+        bounds = [*(f"{bound:g}" for bound in HISTOGRAM_BOUNDS_S), "+Inf"]
+        self._buckets = metrics.counters(f"{name}_bucket", description, "le", bounds)
+        self._sum = metrics.counter(f"{name}_sum", description)
+        self._count = metrics.counter(f"{name}_count", description)
+
+    def raise_to(self, histogram: Histogram) -> None:
+        totals = list(accumulate(histogram.counts))
+        for bucket, total in zip(self._buckets, totals, strict=True):
+            self._metrics.raise_to(bucket, total)
+        self._metrics.raise_to(self._sum, histogram.sum_s)
+        self._metrics.raise_to(self._count, totals[-1])

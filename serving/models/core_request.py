@@ -2,59 +2,69 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import triton_python_backend_utils as pb_utils
+from numpy.typing import NDArray
 
-from serving.engines.protocol import EngineLimits, Sampling
+from serving.engines.protocol import TOKENS_ONLY, EngineLimits, Returns, Sampling
 from serving.errors import RequestError
-from serving.models.parameters import required_scalar, scalar
+from serving.models.core_row import Row, check_tokens
+from serving.models.core_sampling import read_sampling
 
-NO_END_ID = -1  # TensorRT-LLM's "no token ends the sequence"
-
-_UNSUPPORTED_IF_TRUE = ("return_log_probs", "return_context_logits", "return_generation_logits", "return_perf_metrics")
-_UNSUPPORTED_ABOVE_ONE = ("beam_width", "num_return_sequences")
-_UNSUPPORTED_IF_NOT_EMPTY = (
-    "encoder_input_features",
-    "draft_input_ids",
-    "draft_logits",
-    "stop_words_list",
-    "bad_words_list",
-    "embedding_bias",
-    "runtime_top_p_min",
-    "runtime_top_p_decay",
-    "runtime_top_p_reset_ids",
-    "beam_search_diversity_rate",
-    "prompt_embedding_table",
-    "prompt_vocab_size",
-    "prompt_table_extra_ids",
-    "cross_attention_mask",
-    "mrope_rotary_cos_sin",
-    "mrope_position_deltas",
-    "lora_task_id",
-    "lora_weights",
-    "lora_config",
-    "context_phase_params",
-    "skip_cross_attn_blocks",
-    "retention_token_range_starts",
-    "retention_token_range_ends",
-    "retention_token_range_priorities",
-    "retention_token_range_durations_ms",
-    "retention_decode_priority",
-    "retention_decode_duration_ms",
-    "guided_decoding_guide_type",
-    "guided_decoding_guide",
-    "lookahead_window_size",
-    "lookahead_ngram_size",
-    "lookahead_verification_set_size",
+_UNSUPPORTED_IF_NOT_EMPTY = frozenset(
+    {
+        "encoder_input_features",
+        "encoder_output_lengths",
+        "prompt_embedding_table",
+        "prompt_vocab_size",
+        "prompt_table_extra_ids",
+        "cross_attention_mask",
+        "mrope_rotary_cos_sin",
+        "mrope_position_deltas",
+        "context_phase_params",
+        "skip_cross_attn_blocks",
+        "retention_token_range_starts",
+        "retention_token_range_ends",
+        "retention_token_range_priorities",
+        "retention_token_range_durations_ms",
+        "retention_decode_priority",
+        "retention_decode_duration_ms",
+        "lookahead_window_size",
+        "lookahead_ngram_size",
+        "lookahead_verification_set_size",
+    }
 )
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What a deployment decides for all requests; ``exclude_input`` is its default for ``exclude_input_in_output``."""
+
+    limits: EngineLimits
+    decoupled: bool
+    exclude_input: bool = False
+    max_beam_width: int = 1
+    max_num_sequences: int = 256
+
+
+@dataclass(frozen=True, eq=False)
+class LoraWeights:
+    """An adapter sent along: ``weights`` [modules, values], ``config`` [modules, 3]."""
+
+    weights: NDArray[np.float16]
+    config: NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
 class CoreRequest:
-    """A checked request of the core model."""
+    """A checked request of the core model: one row, one sequence (or one beam search).
+
+    ``batch_index`` and ``sequence_index`` say which it is, where the client sent several rows or wants several sequences.
+    """
 
     input_ids: list[int]
     sampling: Sampling
@@ -63,116 +73,162 @@ class CoreRequest:
     return_num_input_tokens: bool
     return_num_output_tokens: bool
     wanted_outputs: frozenset[str]
+    returns: Returns = TOKENS_ONLY
+    pad_id: int = 0
+    batch_index: int | None = None
+    sequence_index: int | None = None
+    lora: LoraWeights | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its responses hold nothing but tokens and their numbers."""
+        indexed = self.batch_index is not None or self.sequence_index is not None
+        return not (indexed or self.returns.anything or self.sampling.beam_width > 1)
 
 
-def parse_request(request: Any, limits: EngineLimits, decoupled: bool, exclude_input: bool) -> CoreRequest | None:
-    """Read one Triton request; None when it is a ``stop`` request.
+def parse_request(request: Any, deployment: Deployment) -> list[CoreRequest] | None:
+    """Read one Triton request into what the engine runs, a row and a sequence at a time; None when it is a ``stop`` request.
 
-    ``exclude_input`` is the deployment's default for ``exclude_input_in_output``.
     Raises RequestError with the tensor's name and what is wrong with it.
     """
-    if scalar(request, "stop"):
+    tensors: dict[str, NDArray[Any]] = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+    if "stop" in tensors and tensors["stop"].any():
         return None
-    _refuse_unsupported(request)
-    streaming = bool(scalar(request, "streaming"))
-    if streaming and not decoupled:
+    for name in _UNSUPPORTED_IF_NOT_EMPTY & tensors.keys():
+        if tensors[name].size > 0:
+            raise RequestError(f"{name}: the embedded engine does not support it")
+    ids = tensors.get("input_ids")
+    if ids is None:
+        raise RequestError("input_ids is missing")
+    if ids.ndim != 2 or ids.shape[0] < 1:
+        raise RequestError(f"input_ids must have shape [batch, length], but its shape is {list(ids.shape)}")
+    rows = ids.shape[0]
+    if rows > 1 and not deployment.decoupled:
+        raise RequestError(
+            f"input_ids holds {rows} rows: a batch in one request is only supported if model is deployed using decoupled mode"
+        )
+    wanted = frozenset(request.requested_output_names())
+    return [one for index in range(rows) for one in _read_row(tensors, index, rows, wanted, deployment)]
+
+
+def _read_row(
+    tensors: Mapping[str, NDArray[Any]], index: int, rows: int, wanted: frozenset[str], deployment: Deployment
+) -> Iterator[CoreRequest]:
+    row = Row(tensors, index, rows)
+    limits = deployment.limits
+    streaming = bool(row.scalar("streaming", False))
+    if streaming and not deployment.decoupled:
         raise RequestError("Streaming is only supported if model is deployed using decoupled mode.")
-    input_ids = _input_ids(request, limits)
-    sampling = _sampling(request, limits)
+    input_ids = _input_ids(row, limits)
+    sampling = read_sampling(row, limits, deployment.max_beam_width)
     if len(input_ids) + sampling.max_tokens > limits.context_tokens:
         raise RequestError(
             f"the prompt has {len(input_ids)} tokens and request_output_len is {sampling.max_tokens}: "
             f"together more than the context length of {limits.context_tokens} tokens"
         )
-    excluded = scalar(request, "exclude_input_in_output")
-    return CoreRequest(
+    excluded = row.scalar("exclude_input_in_output")
+    one = CoreRequest(
         input_ids=input_ids,
         sampling=sampling,
         streaming=streaming,
-        exclude_input=streaming or (exclude_input if excluded is None else bool(excluded)),
-        return_num_input_tokens=bool(scalar(request, "return_num_input_tokens")),
-        return_num_output_tokens=bool(scalar(request, "return_num_output_tokens")),
-        wanted_outputs=frozenset(request.requested_output_names()),
+        exclude_input=streaming or (deployment.exclude_input if excluded is None else bool(excluded)),
+        return_num_input_tokens=bool(row.scalar("return_num_input_tokens", False)),
+        return_num_output_tokens=bool(row.scalar("return_num_output_tokens", False)),
+        wanted_outputs=wanted,
+        returns=Returns(
+            log_probs=bool(row.scalar("return_log_probs", False)),
+            context_logits=bool(row.scalar("return_context_logits", False)),
+            generation_logits=bool(row.scalar("return_generation_logits", False)),
+            perf_metrics=bool(row.scalar("return_perf_metrics", False)),
+        ),
+        pad_id=row.scalar("pad_id", 0),
+        batch_index=index if rows > 1 else None,
+        lora=_lora(row, sampling),
     )
+    if sampling.beam_width > 1:
+        yield _beam_search(row, one)
+    else:
+        yield from _sequences(row, one, deployment)
 
 
-def _refuse_unsupported(request: Any) -> None:
-    for name in _UNSUPPORTED_IF_TRUE:
-        if scalar(request, name):
-            raise RequestError(f"{name}: the embedded engine does not support it")
-    for name in _UNSUPPORTED_ABOVE_ONE:
-        value = scalar(request, name)
-        if value is not None and value != 1:
-            raise RequestError(f"{name} is {value}: the embedded engine supports 1 only")
-    for name in _UNSUPPORTED_IF_NOT_EMPTY:
-        tensor = pb_utils.get_input_tensor_by_name(request, name)
-        if tensor is not None and tensor.as_numpy().size > 0:
-            raise RequestError(f"{name}: the embedded engine does not support it")
+def _beam_search(row: Row, one: CoreRequest) -> CoreRequest:
+    """Checks what a beam search cannot be joined with; ``num_return_sequences`` is how many of its beams are returned."""
+    sampling = one.sampling
+    if one.streaming:
+        raise RequestError("streaming: a beam search knows its beams when it ends; leave streaming out or set beam_width to 1")
+    if sampling.beam_search_diversity_rate:
+        raise RequestError("beam_search_diversity_rate: the embedded engine's beam search has no such penalty")
+    unjoined: dict[str, object] = {
+        "bad_words_list": sampling.bad_words,
+        "stop_words_list": sampling.stop_words,
+        "embedding_bias": sampling.embedding_bias,
+        "draft_input_ids": sampling.draft_ids,
+        "lora_task_id": sampling.lora_task_id,
+        "guided_decoding_guide_type": sampling.guide,
+    }
+    for name, value in unjoined.items():
+        if value:
+            raise RequestError(f"{name}: the embedded engine cannot join it with beam_width {sampling.beam_width}")
+    beams = row.number("num_return_sequences", sampling.beam_width, 1, sampling.beam_width)
+    return replace(one, sampling=replace(sampling, return_beams=beams))
 
 
-def _input_ids(request: Any, limits: EngineLimits) -> list[int]:
-    tensor = pb_utils.get_input_tensor_by_name(request, "input_ids")
-    if tensor is None:
-        raise RequestError("input_ids is missing")
-    ids = tensor.as_numpy()
-    if ids.ndim != 2 or ids.shape[0] != 1:
-        raise RequestError(f"input_ids must have shape [1, length], but its shape is {list(ids.shape)}")
-    length = required_scalar(request, "input_lengths")
-    if not 1 <= length <= ids.shape[1]:
-        raise RequestError(f"input_lengths is {length}, but input_ids holds {ids.shape[1]} tokens; a prompt needs at least one")
-    ids = ids[0, :length]
-    if int(ids.min()) < 0 or int(ids.max()) >= limits.vocabulary_size:
-        wrong = ids[(ids < 0) | (ids >= limits.vocabulary_size)][0]
-        raise RequestError(f"input_ids holds {wrong}, which is outside the vocabulary [0, {limits.vocabulary_size})")
+def _sequences(row: Row, one: CoreRequest, deployment: Deployment) -> Iterator[CoreRequest]:
+    """``num_return_sequences`` requests that differ in their seed; the first has the client's own."""
+    sampling = one.sampling
+    exact: dict[str, object] = {"bad_words_list": sampling.bad_words, "embedding_bias": sampling.embedding_bias}
+    exact |= {"draft_input_ids": sampling.draft_ids, "lora_task_id": sampling.lora_task_id}
+    exact |= {"runtime_top_p_decay": sampling.top_p_decay != 1.0}
+    if sampling.guide is not None:
+        for name, value in exact.items():
+            if value:
+                raise RequestError(f"{name}: the embedded engine cannot join it with guided decoding")
+    count = row.number("num_return_sequences", 1, 1, deployment.max_num_sequences)
+    if count == 1:
+        yield one
+        return
+    if not deployment.decoupled:
+        raise RequestError(
+            f"num_return_sequences is {count}: more than 1 is only supported if model is deployed using decoupled mode"
+        )
+    for index in range(count):
+        yield replace(one, sampling=replace(sampling, seed=_seed(sampling.seed, index)), sequence_index=index)
+
+
+def _seed(seed: int, index: int) -> int:
+    """Seeds that are as unlike as can be, the same in every run."""
+    if index == 0:
+        return seed
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{index}".encode(), digest_size=8).digest())
+
+
+def _input_ids(row: Row, limits: EngineLimits) -> list[int]:
+    ids = row.array("input_ids")
+    held = 0 if ids is None else len(ids)
+    length = row.scalar("input_lengths")
+    if length is None:
+        raise RequestError("input_lengths is missing")
+    if ids is None or not 1 <= length <= held:
+        raise RequestError(f"input_lengths is {length}, but input_ids holds {held} tokens; a prompt needs at least one")
+    ids = ids[:length]  # what stands behind it is padding
+    check_tokens("input_ids", ids, limits.vocabulary_size)
     prompt: list[int] = ids.tolist()
     return prompt
 
 
-def _sampling(request: Any, limits: EngineLimits) -> Sampling:
-    max_tokens = required_scalar(request, "request_output_len")
-    if max_tokens < 1:
-        raise RequestError(f"request_output_len must be at least 1, not {max_tokens}")
-    top_k = _in_range(request, "runtime_top_k", 0, 0, None)
-    top_p = _in_range(request, "runtime_top_p", 0.0, 0.0, 1.0)
-    temperature = _in_range(request, "temperature", 1.0, 0.0, None)
-    min_tokens = _first(request, "min_tokens", "min_length", default=0)
-    if not 0 <= min_tokens <= max_tokens:
-        raise RequestError(f"min_tokens must lie in [0, request_output_len = {max_tokens}], not {min_tokens}")
-    return Sampling(
-        max_tokens=max_tokens,
-        end_id=_end_id(request, limits),
-        min_tokens=min_tokens,
-        # TensorRT-LLM's rule: top_k 1, or neither top_k nor top_p, is greedy; one of them 0 means that only the other limits
-        greedy=top_k == 1 or (top_k == 0 and top_p == 0.0) or temperature == 0.0,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p or 1.0,
-        repetition_penalty=_in_range(request, "repetition_penalty", 1.0, np.nextafter(0.0, 1.0), None),
-        presence_penalty=_in_range(request, "presence_penalty", 0.0, -2.0, 2.0),
-        frequency_penalty=_in_range(request, "frequency_penalty", 0.0, -2.0, 2.0),
-        seed=_first(request, "seed", "random_seed", default=0),
-    )
-
-
-def _end_id(request: Any, limits: EngineLimits) -> int | None:
-    end_id = scalar(request, "end_id")
-    if end_id is None or end_id == NO_END_ID:
+def _lora(row: Row, sampling: Sampling) -> LoraWeights | None:
+    weights, config = row.array("lora_weights"), row.array("lora_config")
+    if weights is None and config is None:
         return None
-    if not 0 <= end_id < limits.vocabulary_size:
-        raise RequestError(f"end_id is {end_id}: neither -1 (none) nor inside the vocabulary [0, {limits.vocabulary_size})")
-    return int(end_id)
-
-
-def _in_range(request: Any, name: str, default: Any, low: float, high: float | None) -> Any:
-    value = scalar(request, name)
-    if value is None:
-        return default
-    if not low <= value or (high is not None and value > high):  # `not low <=` also refuses NaN
-        limits = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
-        raise RequestError(f"{name} must be {limits}, not {value:g}")
-    return value
-
-
-def _first(request: Any, *names: str, default: int) -> int:
-    values = [value for name in names if (value := scalar(request, name)) is not None]
-    return values[0] if values else default
+    if weights is None or config is None:
+        raise RequestError("lora_weights and lora_config go together; one of them is missing")
+    if sampling.lora_task_id is None:
+        raise RequestError("lora_weights needs a lora_task_id above 0 to be known by")
+    if weights.ndim != 2 or config.ndim != 2 or config.shape[1] != 3 or len(weights) != len(config):
+        raise RequestError(
+            "lora_weights must have shape [batch, modules, values] and lora_config [batch, modules, 3], but a row has "
+            f"{list(weights.shape)} and {list(config.shape)}"
+        )
+    if not np.isfinite(weights).all():
+        raise RequestError("lora_weights must be finite")
+    return LoraWeights(np.ascontiguousarray(weights, dtype=np.float16), np.ascontiguousarray(config, dtype=np.int32))

@@ -36,6 +36,13 @@ class Parameters:
         except ValueError:
             raise ServingError(f"parameter {key} must be a whole number, not {value!r}") from None
 
+    def number(self, key: str, default: float) -> float:
+        value = self.text(key, str(default))
+        try:
+            return float(value)
+        except ValueError:
+            raise ServingError(f"parameter {key} must be a number, not {value!r}") from None
+
     def boolean(self, key: str, default: bool) -> bool:
         value = self.text(key, str(default)).strip().lower()
         if value not in _TRUE | _FALSE:

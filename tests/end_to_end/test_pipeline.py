@@ -166,8 +166,9 @@ def test_the_prompt_is_repeated_unless_excluded(plain_server: Server) -> None:
         (core_inputs([5], 4, temperature=np.float32([[np.nan]])), "temperature must be at least 0, not nan"),
         (core_inputs([5], 4, runtime_top_p=np.float32([[1.5]])), "runtime_top_p must be between 0 and 1, not 1.5"),
         (core_inputs([5], 4, end_id=int32(5000)), "end_id is 5000"),
-        (core_inputs([5], 4, beam_width=int32(2)), "beam_width is 2: the embedded engine supports 1 only"),
-        (core_inputs([5], 4, return_log_probs=flag(True)), "return_log_probs: the embedded engine does not support it"),
+        (core_inputs([5], 4, beam_width=int32(99)), "beam_width must be between 1 and 16, not 99"),
+        (core_inputs([5], 4, num_return_sequences=int32(2)), r"num_return_sequences is 2: .* decoupled mode"),
+        (core_inputs([5], 4, prompt_vocab_size=int32(9)), "prompt_vocab_size: the embedded engine does not support it"),
         (core_inputs([5], 4, min_tokens=int32(5)), "min_tokens must lie in"),
     ],
 )

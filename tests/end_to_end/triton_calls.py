@@ -18,7 +18,15 @@ from serving.server import Server
 
 Tensors = Mapping[str, NDArray[Any]]
 
-_DTYPES = {"int32": "INT32", "int64": "INT64", "uint64": "UINT64", "float32": "FP32", "bool": "BOOL", "object": "BYTES"}
+_DTYPES = {
+    "float16": "FP16",
+    "int32": "INT32",
+    "int64": "INT64",
+    "uint64": "UINT64",
+    "float32": "FP32",
+    "bool": "BOOL",
+    "object": "BYTES",
+}
 
 
 def int32(*values: int) -> NDArray[np.int32]:

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from serving.embedded import DEMO_ENGINE_DIR
-from serving.engines.protocol import EngineOptions
+from serving.engines.protocol import EngineOptions, SchedulerPolicy
 from serving.errors import RepositoryError
 from serving.repository import MODEL_NAMES, RepositorySpec, check_spec, model_configs, write_repository
 
@@ -84,6 +84,12 @@ def test_options_of_the_spec_become_parameters() -> None:
         max_num_tokens=99,
         enable_kv_cache_reuse=False,
         enable_chunked_context=False,
+        kv_cache_free_gpu_mem_fraction=0.5,
+        batch_scheduler_policy=SchedulerPolicy.MAX_UTILIZATION,
+        max_queue_size=7,
+        max_beam_width=2,
+        guided_decoding_backend="",
+        lora_cache_host_memory_bytes=4096,
     )
     configs = _configs(
         exclude_input_in_output=True, accumulate_tokens=True, skip_special_tokens=False, add_special_tokens=False,
@@ -99,6 +105,12 @@ def test_options_of_the_spec_become_parameters() -> None:
         "max_num_tokens": "99",
         "enable_kv_cache_reuse": "false",
         "enable_chunked_context": "false",
+        "kv_cache_free_gpu_mem_fraction": "0.5",
+        "batch_scheduler_policy": "max_utilization",
+        "max_queue_size": "7",
+        "max_beam_width": "2",
+        "guided_decoding_backend": "none",
+        "lora_cache_host_memory_bytes": "4096",
     }
     assert (core["engine"], core["exclude_input_in_output"]) == ("openvino", "true")
     assert parameters["tensorrt_llm_bls"]["accumulate_tokens"] == "true"

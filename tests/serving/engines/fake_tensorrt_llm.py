@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from enum import Enum
 from types import ModuleType
 from typing import Any
 
@@ -36,6 +37,19 @@ class SamplingParams:
     repetition_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
+    top_p_decay: float | None = None
+    top_p_min: float | None = None
+
+
+class CapacitySchedulerPolicy(Enum):
+    GUARANTEED_NO_EVICT = "GUARANTEED_NO_EVICT"
+    MAX_UTILIZATION = "MAX_UTILIZATION"
+    STATIC_BATCH = "STATIC_BATCH"
+
+
+@dataclass(kw_only=True)
+class SchedulerConfig:
+    capacity_scheduler_policy: CapacitySchedulerPolicy = CapacitySchedulerPolicy.GUARANTEED_NO_EVICT
 
 
 @dataclass(kw_only=True)
@@ -107,6 +121,7 @@ class LLM:
         max_num_tokens: int = 8192,
         enable_chunked_prefill: bool = False,
         kv_cache_config: KvCacheConfig,
+        scheduler_config: SchedulerConfig,
         enable_iter_perf_stats: bool = False,
     ) -> None:
         assert skip_tokenizer_init  # there is no tokenizer here
@@ -115,6 +130,7 @@ class LLM:
         self.model = model
         self.max_batch_size = max_batch_size
         self.kv_cache_config = kv_cache_config
+        self.scheduler_config = scheduler_config
         self._blocks = (kv_cache_config.max_tokens or 4096) // 32
         self._lock = threading.Lock()
         self._waiting: list[RequestOutput] = []
@@ -202,6 +218,7 @@ def modules() -> dict[str, ModuleType]:
     top, api, compiled = (ModuleType(name) for name in ("tensorrt_llm", "tensorrt_llm.llmapi", "tensorrt_llm._tensorrt_engine"))
     top.LLM, top.SamplingParams = LLM, SamplingParams  # type: ignore[attr-defined]
     api.KvCacheConfig = KvCacheConfig  # type: ignore[attr-defined]
+    api.SchedulerConfig, api.CapacitySchedulerPolicy = SchedulerConfig, CapacitySchedulerPolicy  # type: ignore[attr-defined]
     compiled.LLM = type("CompiledLLM", (LLM,), {})  # type: ignore[attr-defined]
     top.llmapi = api  # type: ignore[attr-defined]
     return {module.__name__: module for module in (top, api, compiled)}

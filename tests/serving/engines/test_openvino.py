@@ -14,7 +14,16 @@ import pytest
 from serving.embedded import DEMO_ENGINE_DIR
 from serving.engines import open_engine
 from serving.engines.openvino_folder import read_limits
-from serving.engines.protocol import Engine, EngineLimits, EngineOptions, EngineStats, FinishReason, Increment, Sampling
+from serving.engines.protocol import (
+    Engine,
+    EngineLimits,
+    EngineOptions,
+    EngineStats,
+    FinishReason,
+    Increment,
+    Sampling,
+    SchedulerPolicy,
+)
 from serving.errors import EngineError
 
 _WAIT_S = 60.0
@@ -177,7 +186,10 @@ def test_cancelling_what_is_unknown_or_ended_does_nothing(engine: Engine) -> Non
 
 
 def test_cancelled_request_gives_its_cache_back() -> None:
-    with _open(EngineOptions(max_tokens_in_paged_kv_cache=512, enable_kv_cache_reuse=False)) as small:
+    options = EngineOptions(
+        max_tokens_in_paged_kv_cache=512, enable_kv_cache_reuse=False, batch_scheduler_policy=SchedulerPolicy.MAX_UTILIZATION
+    )
+    with _open(options) as small:
         for _ in range(3):
             request_id, answer = _submit(small, [3 + k for k in range(400)], Sampling(3000), streaming=True)
             assert answer.first.wait(_WAIT_S)
@@ -219,10 +231,14 @@ def test_prompt_that_the_cache_cannot_hold_ends_with_an_error_that_names_the_par
         assert len(_ask(small, _PROMPT, Sampling(4)).tokens()) == 4
 
 
-def test_requests_that_crowd_each_other_out_of_the_cache_are_answered_all_the_same(engine: Engine) -> None:
+@pytest.mark.parametrize("policy", SchedulerPolicy)
+def test_requests_that_crowd_each_other_out_of_the_cache_are_answered_all_the_same(
+    engine: Engine, policy: SchedulerPolicy
+) -> None:
     prompts = [[3 + k + j for j in range(40)] for k in range(4)]
     roomy = [_ask(engine, prompt, Sampling(60)).tokens() for prompt in prompts]
-    with _open(EngineOptions(max_tokens_in_paged_kv_cache=128, enable_kv_cache_reuse=False)) as small:
+    options = EngineOptions(max_tokens_in_paged_kv_cache=128, enable_kv_cache_reuse=False, batch_scheduler_policy=policy)
+    with _open(options) as small:
         answers = [_submit(small, prompt, Sampling(60), streaming=True)[1] for prompt in prompts]
         assert [answer.tokens() for answer in answers] == roomy
 

@@ -12,8 +12,8 @@ import pytest
 
 from serving.engines import open_engine
 from serving.engines import tensorrt_llm as adapter
-from serving.engines.protocol import EngineLimits, EngineOptions, EngineStats, FinishReason, Increment, Sampling
-from serving.engines.tensorrt_llm import after_iteration, read_limits, sampling_arguments
+from serving.engines.protocol import EngineLimits, EngineOptions, EngineStats, FinishReason, Increment, Returns, Sampling
+from serving.engines.tensorrt_llm import after_iteration, read_limits, sampling_arguments, unsupported
 from serving.errors import EngineError
 from tests.serving.engines import fake_tensorrt_llm
 
@@ -55,14 +55,33 @@ def test_greedy_sampling_leaves_every_choice_to_the_library() -> None:
 
 
 def test_every_field_of_a_sampling_reaches_the_library() -> None:
-    sampling = Sampling(7, 2, 3, False, 0.5, 40, 0.9, 1.1, 0.2, 0.3, 42)
+    sampling = Sampling(
+        7, 2, 3, greedy=False, temperature=0.5, top_k=40, top_p=0.9, top_p_decay=0.8, top_p_min=0.1,
+        repetition_penalty=1.1, presence_penalty=0.2, frequency_penalty=0.3, seed=42,
+    )  # fmt: skip
     arguments = sampling_arguments(sampling)
     expected = {
         "max_tokens": 7, "end_id": 2, "pad_id": 2, "ignore_eos": False, "min_tokens": 3, "temperature": 0.5, "top_k": 40,
         "top_p": 0.9, "repetition_penalty": 1.1, "presence_penalty": 0.2, "frequency_penalty": 0.3, "seed": 42,
+        "top_p_decay": 0.8, "top_p_min": 0.1,
     }  # fmt: skip
     assert expected.items() <= arguments.items()
     fake_tensorrt_llm.SamplingParams(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "returns", "name"),
+    [
+        (Sampling(7, stop_words=((3, 4),)), Returns(), "stop_words_list"),
+        (Sampling(7, beam_width=2), Returns(), "beam_width"),
+        (Sampling(7, lora_task_id=1), Returns(), "lora_task_id"),
+        (Sampling(7), Returns(log_probs=True), "return_log_probs"),
+        (Sampling(7), Returns(perf_metrics=True), "return_perf_metrics"),
+    ],
+)
+def test_what_is_not_mapped_is_refused_by_its_tensors_name(sampling: Sampling, returns: Returns, name: str) -> None:
+    assert unsupported(sampling, returns) == name
+    assert unsupported(Sampling(7), Returns()) is None
 
 
 def test_no_limit_of_top_k_is_left_out() -> None:

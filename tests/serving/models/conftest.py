@@ -51,6 +51,9 @@ class Request:
         self.tensors = tensors
         self._outputs = outputs or []
 
+    def inputs(self) -> list[Tensor]:
+        return [Tensor(name, values) for name, values in self.tensors.items()]
+
     def requested_output_names(self) -> list[str]:
         return self._outputs
 
