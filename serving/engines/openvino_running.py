@@ -33,6 +33,11 @@ class Tracked:
         self._draft_tokens = 0
         self._accepted_draft_tokens = 0
 
+    @property
+    def in_context(self) -> bool:
+        """Whether its prompt is still being read."""
+        return self.first_token_ns == 0
+
     def note_tokens(self, count: int, now_ns: int, telemetry: Telemetry) -> None:
         """``count`` tokens came just now."""
         if self.first_token_ns == 0:
@@ -63,9 +68,10 @@ class Running(Tracked):
         super().__init__(submit, allocation, started_ns)
         self.handle = handle
         self._stop_words = submit.sampling.stop_words
-        self._read_each_step = submit.streaming or bool(self._stop_words)
+        self._read_each_step = submit.streaming or bool(self._stop_words) or submit.sampling.beam_width > 1
         self._details = submit.returns.anything or submit.sampling.beam_width > 1
         self._only_tokens = submit.streaming and not (self._stop_words or self._details)
+        self._searching = False
         self._held: list[int] = []  # read, but not delivered: an unstreamed request's tokens
         self._held_log_probs: list[float] = []
         self._logits = logits
@@ -95,6 +101,7 @@ class Running(Tracked):
         if self.handle.get_status() == genai.GenerationStatus.IGNORED:
             return Increment((), error=_CACHE_TOO_SMALL)
         if self.submit.sampling.beam_width > 1:
+            self._searching = True
             return self._read_beams(now_ns, telemetry) if ended else None
         tokens, log_probs, finish = self._read_tokens()
         if tokens:
@@ -106,6 +113,11 @@ class Running(Tracked):
             ended = True
         self.output.extend(tokens)
         return self._increment(tokens, log_probs, (finish or FinishReason.LENGTH) if ended else None)
+
+    @property
+    def in_context(self) -> bool:
+        """A beam search shows no token before its end: its first step counts as the one that reads the prompt."""
+        return self.first_token_ns == 0 and not self._searching
 
     def close(self) -> None:
         if self._follower is not None:

@@ -239,7 +239,8 @@ class _Worker:
         telemetry = self._telemetry
         running = [*self._running.values(), *self._exact.values()]
         scheduled = (self._scheduled if self._running else 0) + bool(self._exact)
-        in_context = [one for one in running if one.first_token_ns == 0]
+        in_context = [one for one in running if one.in_context]
+        unscheduled = len(self._running) - self._scheduled - sum(one.in_context for one in self._running.values())
         return replace(
             self._stats,
             active_requests=len(running) + len(self._waiting) + len(self._unproven),
@@ -251,7 +252,7 @@ class _Worker:
             waiting_requests=len(self._waiting) + len(self._unproven),
             context_requests=len(in_context),
             generation_requests=len(running) - len(in_context),
-            paused_requests=max(0, len(self._running) - self._scheduled - len(in_context)) if self._running else 0,
+            paused_requests=max(0, unscheduled) if self._running else 0,
             context_tokens=sum(len(one.submit.input_ids) for one in in_context),
             prompt_tokens_total=telemetry.prompt_tokens,
             kv_prompt_blocks_total=telemetry.prompt_blocks,

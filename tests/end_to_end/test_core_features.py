@@ -152,15 +152,12 @@ def test_length_penalty_decides_how_long_beams_are_worth(server: Server) -> None
     assert short.item() < long.item()
 
 
-@pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm_bls"])
-def test_beams_become_texts(decoupled_server: Server, model: str) -> None:
+def test_beams_become_texts(server: Server) -> None:
     inputs = {"text_input": text("What is machine learning?"), "max_tokens": int32(8), "beam_width": int32(2)}
-    try:
-        [[answer]] = stream(decoupled_server, model, [inputs])
-    except InferenceServerException as error:
-        pytest.skip(f"{model}: {error}") if model == "tensorrt_llm_bls" else pytest.fail(str(error))
-    if model == "ensemble":
-        assert len(answer.as_numpy("text_output").reshape(-1)) == 2
+    [[answer]] = stream(server, "ensemble", [inputs])
+    texts = answer.as_numpy("text_output").reshape(-1).tolist()
+    assert len(set(texts)) == 2
+    assert all(one.startswith(b"What is machine learning?") for one in texts)
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -423,3 +420,33 @@ def test_a_row_that_fails_leaves_the_other_rows_their_answers(decoupled_server: 
     assert "LoRA task 77 not found in cache" in error
     assert row.as_numpy("batch_index").item() == 0
     assert len(ids_of([row])) == 6
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_sequences_and_rows_reach_the_ensembles_client_as_text(decoupled_server: Server, streaming: bool) -> None:
+    prompts = ["What is machine learning?", "x"]
+    inputs = {
+        "text_input": np.array([[prompt.encode()] for prompt in prompts], dtype=np.object_),
+        "max_tokens": np.full((2, 1), 12, dtype=np.int32),
+        "exclude_input_in_output": np.ones((2, 1), dtype=np.bool_),
+        "stream": np.full((2, 1), streaming),
+        "num_return_sequences": np.full((2, 1), 2, dtype=np.int32),
+        "top_p": np.full((2, 1), 0.9, dtype=np.float32),
+    }
+    [answers] = stream(decoupled_server, "ensemble", [inputs])
+    texts: dict[tuple[int, int], str] = {}
+    for answer in answers:
+        key = (answer.as_numpy("batch_index").item(), answer.as_numpy("sequence_index").item())
+        texts[key] = texts.get(key, "") + answer.as_numpy("text_output").reshape(-1)[0].decode()
+    assert sorted(texts) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert len(set(texts.values())) == 4
+
+
+def test_the_ensemble_serves_adapters(decoupled_server: Server) -> None:
+    inputs = {"text_input": text("Hello there"), "max_tokens": int32(8), "exclude_input_in_output": flag(True)}
+    [[base], [adapted]] = [
+        stream(decoupled_server, "ensemble", [{**inputs, **more}])[0] for more in ({}, {**task(51), **adapter(3)})
+    ]
+    [[known]] = stream(decoupled_server, "ensemble", [{**inputs, **task(51)}])
+    assert adapted.as_numpy("text_output").item() == known.as_numpy("text_output").item()
+    assert adapted.as_numpy("text_output").item() != base.as_numpy("text_output").item()
