@@ -68,7 +68,10 @@ def main() -> None:
     # The same prompts come again each round.
     spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, engine_options=EngineOptions(enable_kv_cache_reuse=False))
     rates: dict[str, list[float]] = {model: [] for model in MODELS}
-    with tempfile.TemporaryDirectory() as folder, deploy(spec, choose_addresses(), arguments.log or Path(folder) / "log") as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        deploy(spec, choose_addresses(), arguments.log or Path(folder) / "log") as server,
+    ):
         address = server.addresses.grpc
         ways = {model: TritonGrpcClient(address, inspect_model(address, model), streaming=True) for model in MODELS}
         for round_number in range(arguments.rounds + 1):  # the first warms up and is not counted

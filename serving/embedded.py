@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from serving.repository import MODEL_NAMES, RepositorySpec, write_repository
+from serving.repository import DRAFT_MODEL_NAME, MODEL_NAMES, RepositorySpec, write_repository
 from serving.server import Server, ServerAddresses, triton_command
 from serving.triton import find_triton
 
@@ -33,5 +33,6 @@ def deploy(
         repository = write_repository(spec, repository_dir or Path(temporary) / "repository")
         command = triton_command(installation, repository, addresses)
         with Server(command, installation.environment(), addresses, log) as server:
-            server.wait_until_ready(MODEL_NAMES, READY_TIMEOUT_S, on_wait)
+            draft = () if spec.draft_engine_dir is None else (DRAFT_MODEL_NAME,)
+            server.wait_until_ready((*MODEL_NAMES, *draft), READY_TIMEOUT_S, on_wait)
             yield server
