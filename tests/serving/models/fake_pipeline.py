@@ -78,7 +78,7 @@ class FakeCore:
         sequence = inputs["input_ids"][row, : inputs["input_lengths"].reshape(-1)[row]].tolist()
         wanted = int(inputs["request_output_len"].reshape(-1)[row])
         draft = inputs["draft_input_ids"][0].tolist() if "draft_input_ids" in inputs else None
-        streaming = bool(inputs["streaming"].any())
+        streaming = "streaming" in inputs and bool(inputs["streaming"].any())
         new: list[int] = []
         while len(new) < wanted and request_id not in self.stopped:
             token = self._next([*sequence, *new]) + index
@@ -151,16 +151,40 @@ class Bls:
     """A deployed ``tensorrt_llm_bls``."""
 
     def __init__(self, backend: ModuleType, cores: dict[str, FakeCore], decoupled: bool = True, **parameters: str) -> None:
-        install(backend, cores, decoupled)
-        from serving.models.bls import TritonPythonModel
-
         self._backend: Any = backend
         self.cores = cores
+        self._decoupled = decoupled
+        self._preprocessing = _preprocessing()
+        self._install()
+        from serving.models.bls import TritonPythonModel
+
         self.model = TritonPythonModel()
         block = {"tokenizer_dir": str(DEMO_ENGINE_DIR), **parameters}
         self.model.initialize({"model_config": json.dumps({"parameters": {k: {"string_value": v} for k, v in block.items()}})})
 
+    def _install(self) -> None:
+        """Give the stand-in module of conftest.py what BLS needs: other models to ask."""
+        backend, cores, preprocessing, is_decoupled = self._backend, self.cores, self._preprocessing, self._decoupled
+
+        class InferenceRequest:
+            def __init__(
+                self, model_name: str, inputs: list[Any], requested_output_names: list[str], request_id: str = ""
+            ) -> None:
+                self._call = model_name, request_id, {t.name(): t.as_numpy() for t in inputs}, requested_output_names
+
+            def exec(self, decoupled: bool = False) -> Any:
+                model_name, request_id, inputs, outputs = self._call
+                if model_name == "preprocessing":
+                    [answer] = preprocessing.execute([backend.Request(inputs, outputs)])
+                    return Answer(answer.tensors, (answer.error.message, 3) if answer.error else None)
+                return cores[model_name].answers(request_id, inputs, outputs)
+
+        backend.InferenceRequest = InferenceRequest
+        backend.Logger = SimpleNamespace(log_error=lambda message: None)
+        backend.using_decoupled_model_transaction_policy = lambda config: is_decoupled
+
     def send(self, inputs: dict[str, Any], outputs: list[str] | None = None) -> Sender:
+        self._install()  # another may have been deployed since
         sender = Sender()
         request = self._backend.Request(inputs, outputs or ["text_output"])
         request.get_response_sender = lambda: sender
@@ -199,25 +223,10 @@ def _bytes(rows: list[list[str]]) -> np.ndarray[Any, Any]:
     return np.array([[word.encode() for word in row] for row in rows], dtype=np.object_)
 
 
-def install(backend: Any, cores: dict[str, FakeCore], decoupled: bool) -> None:
-    """Give the stand-in module of conftest.py what BLS needs: other models to ask."""
-    from serving.models.preprocessing import TritonPythonModel as Preprocessing
+def _preprocessing() -> Any:
+    from serving.models.preprocessing import TritonPythonModel
 
-    preprocessing = Preprocessing()
+    model = TritonPythonModel()
     block = {"tokenizer_dir": {"string_value": str(DEMO_ENGINE_DIR)}}
-    preprocessing.initialize({"model_config": json.dumps({"parameters": block})})
-
-    class InferenceRequest:
-        def __init__(self, model_name: str, inputs: list[Any], requested_output_names: list[str], request_id: str = "") -> None:
-            self._call = model_name, request_id, {t.name(): t.as_numpy() for t in inputs}, requested_output_names
-
-        def exec(self, decoupled: bool = False) -> Any:
-            model_name, request_id, inputs, outputs = self._call
-            if model_name == "preprocessing":
-                [answer] = preprocessing.execute([backend.Request(inputs, outputs)])
-                return Answer(answer.tensors, (answer.error.message, 3) if answer.error else None)
-            return cores[model_name].answers(request_id, inputs, outputs)
-
-    backend.InferenceRequest = InferenceRequest
-    backend.Logger = SimpleNamespace(log_error=lambda message: None)
-    backend.using_decoupled_model_transaction_policy = lambda config: decoupled
+    model.initialize({"model_config": json.dumps({"parameters": block})})
+    return model
