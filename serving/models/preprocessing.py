@@ -110,12 +110,12 @@ class TritonPythonModel:
         return bias
 
 
-def _word_rows(request: Any, name: str, rows: int) -> NDArray[np.object_] | None:
+def _word_rows(request: Any, name: str, rows: int) -> NDArray[Any] | None:
     """Words, bytes [rows, n], or None when they were not sent."""
     tensor = pb_utils.get_input_tensor_by_name(request, name)
     if tensor is None:
         return None
-    words: NDArray[np.object_] = tensor.as_numpy()
+    words: NDArray[Any] = tensor.as_numpy()
     if words.ndim != 2 or words.shape[0] != rows:
         raise RequestError(
             f"{name} must have shape [batch, words] with a batch of {rows}, but its shape is {list(words.shape)}"
