@@ -22,6 +22,7 @@ from serving.words import from_word_list
 _SUMMED = frozenset({"kv_cache_alloc_new_blocks", "kv_cache_reused_blocks", "kv_cache_alloc_total_blocks", "cum_log_probs"})
 _FIRST = frozenset({"arrival_time_ns", "first_scheduled_time_ns", "first_token_time_ns"})
 _JOINED = {"output_log_probs": 2, "generation_logits": 2}  # the axis of tokens
+_MIN_TOKENS = ("min_tokens", "min_length")  # the new name counts where both are sent
 _ONLY_TARGET = ("lora_task_id", "lora_weights", "lora_config", "prompt_embedding_table", "prompt_vocab_size")
 _ONLY_WHOLE = (  # what counts or remembers from the first generated token on, and would begin anew with each round
     "guided_decoding_guide_type", "guided_decoding_guide", "presence_penalty", "frequency_penalty",
@@ -89,7 +90,9 @@ class Speculation:
         [self._max_tokens] = request.max_tokens
         [end_id] = request.end_ids
         self._ends = [*from_word_list(request.core_inputs["stop_words_list"][0]), (end_id,)]
-        self._min_tokens = int(_first(request.core_inputs, "min_tokens", "min_length"))
+        self._min_tokens = next(
+            (int(request.core_inputs[name].item()) for name in _MIN_TOKENS if name in request.core_inputs), 0
+        )
         self._generated: list[int] = []
         self._passed_on: dict[str, Array] = {}
         self._drafted = self._accepted = 0
@@ -142,10 +145,9 @@ class Speculation:
             "input_ids": np.array([sequence], np.int32),
             "input_lengths": int32(len(sequence)),
             "request_output_len": int32(tokens),
-            "min_tokens": int32(min(tokens, max(0, self._min_tokens - len(self._generated)))),
         }
-        inputs.pop("min_length", None)
-        return inputs
+        least = int32(min(tokens, max(0, self._min_tokens - len(self._generated))))
+        return inputs | {name: least for name in _MIN_TOKENS if name in inputs}
 
     def _ask(self, model_name: str, inputs: dict[str, Array], outputs: list[str]) -> dict[str, Array]:
         running = self._running
@@ -181,10 +183,6 @@ class Speculation:
             rate = self._accepted / self._drafted if self._drafted else 0.0
             values["acceptance_rate"] = np.array([[rate]], np.float32)
         return response_of(values, request.wanted)
-
-
-def _first(inputs: dict[str, Array], *names: str) -> Any:
-    return next((inputs[name].reshape(-1)[0] for name in names if name in inputs), 0)
 
 
 def _common(draft: list[int], verified: list[int]) -> int:

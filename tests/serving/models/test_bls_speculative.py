@@ -141,6 +141,15 @@ def test_draft_logits_go_to_the_target(bls: Bls) -> None:
     assert bls.cores["tensorrt_llm_draft"].requests[0]["return_generation_logits"].all()
 
 
+@pytest.mark.parametrize("name", ["min_tokens", "min_length"])
+def test_each_round_owes_what_is_left_of_the_least_tokens(bls: Bls, name: str) -> None:
+    bls.cores["tensorrt_llm_draft"]._next = _next
+    bls.ask(max_tokens=12, num_draft_tokens=3, **{name: 6})
+    rounds = bls.cores["tensorrt_llm"].requests
+    assert [request[name].item() for request in rounds] == [4, 2, 0]
+    assert {"min_tokens", "min_length"} & set(rounds[0]) == {name}  # an older core model knows the older name alone
+
+
 def test_adapters_belong_to_the_target(bls: Bls) -> None:
     bls.ask(max_tokens=9, num_draft_tokens=4, lora_task_id=np.uint64([[5]]))
     assert "lora_task_id" in bls.cores["tensorrt_llm"].requests[0]
