@@ -5,6 +5,7 @@ ServingError
 ├── EngineError         an engine cannot be opened, or failed while it ran
 ├── EngineBuildError    a checkpoint cannot be turned into an engine
 ├── RepositoryError     a model repository cannot be written as asked
+├── TemplateError       a configuration template cannot be filled as asked
 └── LaunchError         the server did not start or did not become ready
 """
 
@@ -29,6 +30,10 @@ class EngineBuildError(ServingError):
 
 class RepositoryError(ServingError):
     """A model repository cannot be written as asked."""
+
+
+class TemplateError(ServingError):
+    """A configuration template cannot be filled as asked."""
 
 
 class LaunchError(ServingError):

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from serving import tensors
 from serving.engines import ENGINE_NAMES
 from serving.engines.protocol import EngineOptions
 from serving.errors import RepositoryError
+from serving.model_config import add_ensemble_steps, add_parameters, add_tensors, write_config
 
 DRAFT_MODEL_NAME = "tensorrt_llm_draft"
 MODEL_NAMES = ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls")
@@ -62,9 +62,7 @@ def write_repository(spec: RepositorySpec, folder: Path) -> Path:
     if folder.exists() and any(folder.iterdir()):
         raise RepositoryError(f"the model repository {folder} is not empty; name an empty or new folder")
     for config in model_configs(spec):
-        version = folder / config.name / "1"
-        version.mkdir(parents=True)
-        (folder / config.name / "config.pbtxt").write_text(text_format.MessageToString(config), encoding="utf-8")
+        version = write_config(config, folder)
         if config.name in _MODEL_MODULES:
             module = _MODEL_MODULES[config.name]
             (version / "model.py").write_text(f"from {module} import TritonPythonModel  # noqa: F401\n", encoding="utf-8")
@@ -94,6 +92,8 @@ def check_spec(spec: RepositorySpec) -> None:
             raise RepositoryError(f"{name} must be at least 1, not {count}" if count < 1 else f"{name} {count} is too large")
     if spec.logits_datatype not in _LOGITS_DATATYPES:
         raise RepositoryError(f"logits_datatype must be one of {', '.join(_LOGITS_DATATYPES)}, not {spec.logits_datatype!r}")
+    if spec.accumulate_tokens and not spec.decoupled_mode:
+        raise RepositoryError("accumulate_tokens concerns streaming, which needs decoupled_mode")
     if spec.max_queue_delay_microseconds < 0:
         raise RepositoryError(f"max_queue_delay_microseconds must not be negative, not {spec.max_queue_delay_microseconds}")
 
@@ -180,81 +180,20 @@ def _python_model(
     config = pb.ModelConfig(name=name, backend="python", max_batch_size=spec.triton_max_batch_size)
     config.model_transaction_policy.decoupled = decoupled
     config.dynamic_batching.max_queue_delay_microseconds = spec.max_queue_delay_microseconds
-    _add_tensors(config, inputs, outputs, spec.logits_datatype)
-    for key, value in parameters.items():
-        config.parameters[key].string_value = str(value).lower() if isinstance(value, bool) else str(value)
+    _add_tensors(config, inputs, outputs, spec)
+    add_parameters(config, parameters)
     config.instance_group.add(count=instance_count, kind=pb.ModelInstanceGroup.KIND_CPU)
     return config
-
-
-def _add_tensors(config: pb.ModelConfig, inputs: str, outputs: str, logits_datatype: str) -> None:
-    for tensor in tensors.parse_tensors(inputs, logits_datatype):
-        added = config.input.add(
-            name=tensor.name,
-            data_type=f"TYPE_{tensor.dtype}",
-            dims=tensor.dims,
-            optional=tensor.optional,
-            allow_ragged_batch=tensor.ragged,
-        )
-        if tensor.reshape_to_scalar:
-            added.reshape.SetInParent()
-    for tensor in tensors.parse_tensors(outputs, logits_datatype):
-        config.output.add(name=tensor.name, data_type=f"TYPE_{tensor.dtype}", dims=tensor.dims)
-
-
-# How the ensemble's tensors flow, where the names differ on the two sides; all others keep their name.
-_TO_PREPROCESSING = {
-    "QUERY": "text_input",
-    "DECODER_QUERY": "decoder_text_input",
-    "REQUEST_OUTPUT_LEN": "max_tokens",
-    "BAD_WORDS_DICT": "bad_words",
-    "STOP_WORDS_DICT": "stop_words",
-    "EMBEDDING_BIAS_WORDS": "embedding_bias_words",
-    "EMBEDDING_BIAS_WEIGHTS": "embedding_bias_weights",
-    "END_ID": "end_id",
-    "PAD_ID": "pad_id",
-    "PROMPT_TABLE_EXTRA_ID": "prompt_table_extra_id",
-}
-_FROM_PREPROCESSING = {  # output of preprocessing → input of the core model
-    "INPUT_ID": "input_ids",
-    "REQUEST_INPUT_LEN": "input_lengths",
-    "DECODER_INPUT_ID": "decoder_input_ids",
-    "REQUEST_DECODER_INPUT_LEN": "decoder_input_lengths",
-    "BAD_WORDS_IDS": "bad_words_list",
-    "STOP_WORDS_IDS": "stop_words_list",
-    "EMBEDDING_BIAS": "embedding_bias",
-    "REQUEST_OUTPUT_LEN": "request_output_len",
-    "OUT_END_ID": "end_id",
-    "OUT_PAD_ID": "pad_id",
-    "OUT_PROMPT_TABLE_EXTRA_IDS": "prompt_table_extra_ids",
-}
-_TO_CORE = {"runtime_top_k": "top_k", "runtime_top_p": "top_p", "len_penalty": "length_penalty", "streaming": "stream"}
-_TO_POSTPROCESSING = {
-    "TOKENS_BATCH": "output_ids",
-    "SEQUENCE_LENGTH": "sequence_length",
-    "DETOKENIZATION_CONTEXT": "detokenization_context",
-}
 
 
 def _ensemble(spec: RepositorySpec) -> pb.ModelConfig:
     config = pb.ModelConfig(name="ensemble", platform="ensemble", max_batch_size=spec.triton_max_batch_size)
     config.model_transaction_policy.decoupled = spec.decoupled_mode
-    _add_tensors(config, tensors.ENSEMBLE_INPUTS, tensors.TEXT_OUTPUTS, spec.logits_datatype)
-    steps = config.ensemble_scheduling.step
-
-    preprocessing = steps.add(model_name="preprocessing", model_version=-1, input_map=_TO_PREPROCESSING)
-    preprocessing.output_map.update({output: f"_{output}" for output in _FROM_PREPROCESSING})
-
-    core = steps.add(model_name="tensorrt_llm", model_version=-1)
-    core.input_map.update({core_input: f"_{output}" for output, core_input in _FROM_PREPROCESSING.items()})
-    core.input_map.update(_TO_CORE)
-    core_inputs = {tensor.name for tensor in tensors.parse_tensors(tensors.CORE_INPUTS, spec.logits_datatype)}
-    for tensor in config.input:
-        if tensor.name in core_inputs and tensor.name not in core.input_map:
-            core.input_map[tensor.name] = tensor.name
-    core.output_map.update({output: f"_{output}" for output in _TO_POSTPROCESSING.values()})
-    core.output_map.update({output.name: output.name for output in config.output if output.name != "text_output"})
-
-    postprocessing = steps.add(model_name="postprocessing", model_version=-1, output_map={"OUTPUT": "text_output"})
-    postprocessing.input_map.update({name: f"_{output}" for name, output in _TO_POSTPROCESSING.items()})
+    _add_tensors(config, tensors.ENSEMBLE_INPUTS, tensors.TEXT_OUTPUTS, spec)
+    add_ensemble_steps(config, {tensor.name for tensor in tensors.parse_tensors(tensors.CORE_OUTPUTS)})
     return config
+
+
+def _add_tensors(config: pb.ModelConfig, inputs: str, outputs: str, spec: RepositorySpec) -> None:
+    datatypes = tensors.Datatypes(logits=spec.logits_datatype)
+    add_tensors(config, tensors.parse_tensors(inputs, datatypes), tensors.parse_tensors(outputs, datatypes))

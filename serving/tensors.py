@@ -5,7 +5,7 @@ used (``min_length``, ``random_seed``) are accepted beside the new ones. One lin
 
     name[?] DTYPE dims [reshape] [ragged]      `?` optional; dims without the batch dimension, joined by commas
 
-``{logits}`` stands for the data type of logits.
+``{logits}``, ``{prompt_embedding_table}`` and ``{encoder_input_features}`` stand for data types that a repository chooses.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ return_generation_logits?      BOOL   1
 return_perf_metrics?           BOOL   1
 return_num_input_tokens?       BOOL   1
 return_num_output_tokens?      BOOL   1
-prompt_embedding_table?        FP16   -1,-1
+prompt_embedding_table?        {prompt_embedding_table} -1,-1
 lora_task_id?                  UINT64 1
 guided_decoding_guide_type?    STRING 1 ragged
 guided_decoding_guide?         STRING 1 ragged
@@ -74,7 +74,7 @@ return_generation_logits?      BOOL   1 reshape
 return_perf_metrics?           BOOL   1 reshape
 return_num_input_tokens?       BOOL   1 reshape
 return_num_output_tokens?      BOOL   1 reshape
-prompt_embedding_table?        FP16   -1,-1
+prompt_embedding_table?        {prompt_embedding_table} -1,-1
 num_draft_tokens?              INT32  1
 use_draft_logits?              BOOL   1 reshape
 lora_task_id?                  UINT64 1 reshape
@@ -124,6 +124,7 @@ PAD_ID?                        INT32  1
 PROMPT_TABLE_EXTRA_ID?         UINT64 1
 """
 
+# From PIXEL_VALUES on: for upstream's vision encoders; declared, and never made by text.
 PREPROCESSING_OUTPUTS = """
 INPUT_ID                       INT32  -1
 REQUEST_INPUT_LEN              INT32  1
@@ -136,6 +137,15 @@ REQUEST_OUTPUT_LEN             INT32  -1
 OUT_END_ID                     INT32  1
 OUT_PAD_ID                     INT32  1
 OUT_PROMPT_TABLE_EXTRA_IDS     UINT64 -1
+PIXEL_VALUES                   FP16   -1,-1,-1,-1
+ASPECT_RATIO_IDS               INT64  -1
+ASPECT_RATIO_MASK              INT64  -1,-1
+CROSS_ATTENTION_MASK           INT64  -1,-1,-1
+IMAGE_SIZES                    INT64  -1,2
+IS_VIDEO_INPUT                 BOOL   1
+ATTENTION_MASK                 INT64  -1
+IMAGE_GRID_THW                 INT64  3
+VISION_INPUT_ID                INT32  -1
 """
 
 # The last input is ours: it makes streamed pieces join (see serving/detokenization.py); upstream's clients need not send it.
@@ -149,7 +159,7 @@ POSTPROCESSING_OUTPUTS = "OUTPUT                        STRING -1\n"
 
 CORE_INPUTS = """
 input_ids?                     INT32  -1 ragged
-encoder_input_features?        FP16   -1,-1 ragged
+encoder_input_features?        {encoder_input_features} -1,-1 ragged
 encoder_output_lengths?        INT32  1 reshape
 input_lengths                  INT32  1 reshape
 request_output_len             INT32  1 reshape
@@ -190,7 +200,7 @@ return_num_output_tokens?      BOOL   1 reshape
 exclude_input_in_output?       BOOL   1 reshape
 stop?                          BOOL   1 reshape
 streaming?                     BOOL   1 reshape
-prompt_embedding_table?        FP16   -1,-1 ragged
+prompt_embedding_table?        {prompt_embedding_table} -1,-1 ragged
 prompt_table_extra_ids?        UINT64 -1 ragged
 prompt_vocab_size?             INT32  1 reshape
 cross_attention_mask?          BOOL   -1,-1 ragged
@@ -237,16 +247,25 @@ class TensorSpec:
     ragged: bool
 
 
-def parse_tensors(text: str, logits_datatype: str = "FP32") -> tuple[TensorSpec, ...]:
+@dataclass(frozen=True, slots=True)
+class Datatypes:
+    """The data types that a repository chooses; the names are upstream's template variables without their endings."""
+
+    logits: str = "FP32"
+    prompt_embedding_table: str = "FP16"
+    encoder_input_features: str = "FP16"
+
+
+def parse_tensors(text: str, datatypes: Datatypes = Datatypes()) -> tuple[TensorSpec, ...]:
     """Read one of this module's tables."""
-    return tuple(_parse_line(line, logits_datatype) for line in text.splitlines() if line.strip())
+    return tuple(_parse_line(line, datatypes) for line in text.splitlines() if line.strip())
 
 
-def _parse_line(line: str, logits_datatype: str) -> TensorSpec:
+def _parse_line(line: str, datatypes: Datatypes) -> TensorSpec:
     name, dtype, dims, *flags = line.split()
     return TensorSpec(
         name=name.removesuffix("?"),
-        dtype=logits_datatype if dtype == "{logits}" else dtype,
+        dtype=getattr(datatypes, dtype[1:-1]) if dtype.startswith("{") else dtype,
         dims=tuple(int(dim) for dim in dims.split(",")),
         optional=name.endswith("?"),
         reshape_to_scalar="reshape" in flags,

@@ -8,14 +8,18 @@ from typing import Any
 import click
 import cloup
 
+from harness.cli import serve_fill, serve_repo
+from harness.cli.exit_status import ExitStatus
 from harness.cli.signals import signals_as_interrupt
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _PORT = click.IntRange(1, 65535)
 
 
-@cloup.command(
+@cloup.group(
     name="serve",
+    invoke_without_command=True,
+    subcommand_metavar="[COMMAND [ARGS]...]",
     short_help="Deploy the pipeline and keep it up.",
     epilog="Example: bench serve --http_port 8000 --grpc_port 8001 --metrics_port 8002",
 )
@@ -41,8 +45,11 @@ _PORT = click.IntRange(1, 65535)
         "--log_file", type=click.Path(path_type=Path, dir_okay=False), default=Path("triton_log.txt"), help="Server's log."
     ),
 )
-def command(**values: Any) -> int:
+@click.pass_context
+def command(context: click.Context, /, **values: Any) -> int:
     """Write the model repository, start Triton on loopback, wait until every model is READY, and serve until Ctrl-C."""
+    if context.invoked_subcommand is not None:
+        return _leave_to(context, context.invoked_subcommand)
     from serving.embedded import DEMO_ENGINE_DIR, deploy
     from serving.repository import RepositorySpec
     from serving.server import choose_addresses
@@ -64,10 +71,18 @@ def command(**values: Any) -> int:
         return _wait(server)
 
 
+def _leave_to(context: click.Context, subcommand: str) -> int:
+    """The sub-command does the work; options of the bare command before it would be ignored, so they are refused."""
+    for name in context.params:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"--{name} belongs to a bare 'bench serve'; options of {subcommand!r} stand behind it", context
+            )
+    return ExitStatus.VALID
+
+
 def _wait(server: Any) -> int:
     import time
-
-    from harness.cli.exit_status import ExitStatus
 
     try:
         while server.is_running():
@@ -77,3 +92,7 @@ def _wait(server: Any) -> int:
         return ExitStatus.VALID
     click.echo(f"Error: the server ended by itself. {server.log_tail()}", err=True)
     return ExitStatus.FAILED
+
+
+command.add_command(serve_repo.command)
+command.add_command(serve_fill.command)

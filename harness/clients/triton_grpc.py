@@ -1,22 +1,21 @@
 """Triton over gRPC: ``ModelInfer`` for one answer, ``ModelStreamInfer`` with one stream a request where the model is decoupled.
 
-gRPC moves bytes here; protocol buffers are made before the run and read after it. Message definitions are those that
+Bytes move here; protocol buffers are made before the run and read after it. Message definitions are those that
 ``tritonclient`` ships (KServe v2 with Triton's extensions).
 """
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
-import grpc.aio
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
+from harness.clients.grpc_calls import CallFailedError, GrpcCaller
 from harness.clients.protocol import Connection, ExchangeFailedError, MalformedResponseError, OnResponse, Response
 from harness.errors import TargetError
 from harness.records.record import Outcome
@@ -153,53 +152,41 @@ class TritonGrpcClient:
             raise MalformedResponseError(f"not a response of Triton's: {error}") from error
 
     async def connect(self, timeout_s: float) -> Connection:
-        channel = grpc.aio.insecure_channel(self.address, options=_OPTIONS)
-        connection = _TritonConnection(channel, self.model.decoupled)
-        await connection.wait_until_connected(timeout_s)
+        method = "ModelStreamInfer" if self.model.decoupled else "ModelInfer"
+        connection = _TritonConnection(GrpcCaller(self.address, f"{_SERVICE}/{method}"))
+        await connection.connect(timeout_s)
         return connection
 
 
+@dataclass(frozen=True, slots=True)
 class _TritonConnection:
-    def __init__(self, channel: grpc.aio.Channel, decoupled: bool) -> None:
-        self._channel = channel
-        self._stream = channel.stream_stream(f"{_SERVICE}/ModelStreamInfer") if decoupled else None
-        self._unary = channel.unary_unary(f"{_SERVICE}/ModelInfer")
+    caller: GrpcCaller
 
-    async def wait_until_connected(self, timeout_s: float) -> None:
+    async def connect(self, timeout_s: float) -> None:
         try:
-            await asyncio.wait_for(self._channel.channel_ready(), timeout_s)
-        except TimeoutError as error:
-            await self.close()
-            raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {timeout_s:g} s") from error
+            await self.caller.connect(timeout_s)
+        except CallFailedError as error:
+            raise _failure(error) from error
 
     async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:
         try:
-            if self._stream is None:
-                on_response(await self._unary(payload, timeout=timeout_s))
-                return
-            call = self._stream(timeout=timeout_s)
-            await call.write(payload)
-            await call.done_writing()
-            while (body := await call.read()) is not grpc.aio.EOF:
-                on_response(body)
-            if (code := await call.code()) is not grpc.StatusCode.OK:
-                raise _failure(code, await call.details())
-        except grpc.aio.AioRpcError as error:
-            raise _failure(error.code(), error.details()) from error
+            await self.caller.call(payload, on_response, timeout_s)
+        except CallFailedError as error:
+            raise _failure(error) from error
 
     async def close(self) -> None:
-        await self._channel.close()
+        await self.caller.close()
 
 
-def _failure(code: grpc.StatusCode, details: str | None) -> ExchangeFailedError:
-    message = f"{code.name}: {details}" if details else code.name
-    if _says_full(message) or code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+def _failure(error: CallFailedError) -> ExchangeFailedError:
+    message = f"{error.code.name}: {error.details}" if error.details else error.code.name
+    if not error.connected:
+        return ExchangeFailedError(Outcome.CONNECT, message)
+    if _says_full(message) or error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return ExchangeFailedError(Outcome.REFUSED, message)
-    match code:
+    match error.code:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return ExchangeFailedError(Outcome.TIMEOUT, message)
-        case grpc.StatusCode.UNAVAILABLE if "failed to connect" in message.lower() or "refused" in message.lower():
-            return ExchangeFailedError(Outcome.CONNECT, message)
         case grpc.StatusCode.UNAVAILABLE:
             return ExchangeFailedError(Outcome.STREAM_CUT, message)
         case grpc.StatusCode.CANCELLED:  # the server's doing: our own cancelling surfaces as asyncio's CancelledError

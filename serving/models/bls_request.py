@@ -11,49 +11,10 @@ from numpy.typing import NDArray
 
 from serving.errors import RequestError
 from serving.models.core_calls import ask_once
+from serving.routing import CLIENT_TO_PREPROCESSING, PREPROCESSING_TO_CORE, client_to_core
+from serving.tensors import BLS_INPUTS
 
-_TO_PREPROCESSING = {
-    "text_input": "QUERY",
-    "decoder_text_input": "DECODER_QUERY",
-    "max_tokens": "REQUEST_OUTPUT_LEN",
-    "bad_words": "BAD_WORDS_DICT",
-    "stop_words": "STOP_WORDS_DICT",
-    "embedding_bias_words": "EMBEDDING_BIAS_WORDS",
-    "embedding_bias_weights": "EMBEDDING_BIAS_WEIGHTS",
-    "end_id": "END_ID",
-    "pad_id": "PAD_ID",
-    "prompt_table_extra_id": "PROMPT_TABLE_EXTRA_ID",
-    "image_bytes_input": "IMAGE_BYTES",
-    "image_url_input": "IMAGE_URL",
-    "image_sizes_input": "IMAGE_SIZES",
-    "video_bytes_input": "VIDEO_BYTES",
-}
-_PREPROCESSED = {
-    "INPUT_ID": "input_ids",
-    "REQUEST_INPUT_LEN": "input_lengths",
-    "BAD_WORDS_IDS": "bad_words_list",
-    "STOP_WORDS_IDS": "stop_words_list",
-    "EMBEDDING_BIAS": "embedding_bias",
-    "REQUEST_OUTPUT_LEN": "request_output_len",
-    "OUT_END_ID": "end_id",
-    "OUT_PAD_ID": "pad_id",
-}
-_TO_CORE = {
-    "top_k": "runtime_top_k",
-    "top_p": "runtime_top_p",
-    "length_penalty": "len_penalty",
-    "stream": "streaming",
-    **{
-        name: name
-        for name in (
-            "temperature", "repetition_penalty", "min_tokens", "min_length", "presence_penalty", "frequency_penalty",
-            "seed", "random_seed", "beam_width", "num_return_sequences", "exclude_input_in_output",
-            "return_log_probs", "return_context_logits", "return_generation_logits", "return_perf_metrics",
-            "return_num_input_tokens", "return_num_output_tokens", "prompt_embedding_table", "prompt_vocab_size",
-            "lora_task_id", "lora_weights", "lora_config", "guided_decoding_guide_type", "guided_decoding_guide",
-        )
-    },
-}  # fmt: skip
+_TO_CORE = client_to_core(BLS_INPUTS)
 
 _UNSUPPORTED = (
     "image_input",
@@ -151,8 +112,8 @@ def read_request(request: Any, excludes_input: bool, decoupled: bool) -> BlsRequ
     streaming = _uniform(request, "stream", False)
     if streaming and not decoupled:
         raise RequestError("Streaming is only supported if model is deployed using decoupled mode.")
-    answer = ask_once("preprocessing", _renamed(request, _TO_PREPROCESSING), list(_PREPROCESSED))
-    core_inputs = {core_name: answer[name].as_numpy() for name, core_name in _PREPROCESSED.items()}
+    answer = ask_once("preprocessing", _renamed(request, CLIENT_TO_PREPROCESSING), list(PREPROCESSING_TO_CORE))
+    core_inputs = {core_name: answer[name].as_numpy() for name, core_name in PREPROCESSING_TO_CORE.items()}
     core_inputs |= {tensor.name(): tensor.as_numpy() for tensor in _renamed(request, _TO_CORE)}
     core_inputs.pop("streaming", None)
     prompts = _prompts(core_inputs)

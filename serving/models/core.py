@@ -2,7 +2,7 @@
 
 ``execute`` only reads requests and submits them; answers leave later, through each request's response sender, from a
 thread of their own, so that the engine's next step never waits for a response. When responses leave slower than tokens
-come, the tokens that gathered meanwhile go out together in one response.
+come, the tokens that gathered meanwhile go out together in one response (see ``stream_pace``).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import itertools
 import json
 import queue
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,10 @@ from serving.errors import RequestError
 from serving.models.core_metrics import CoreMetrics
 from serving.models.core_request import CoreRequest, parse_request
 from serving.models.parameters import Parameters, error_response
+from serving.models.stream_pace import StreamPace
 
 _CANCELLATION_CHECKS = 8  # a period; with 128 requests in flight and 100 ms each is asked about every 1.6 s
+_MAX_STREAM_INTERVAL = 4  # tokens
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
@@ -43,6 +46,7 @@ class TritonPythonModel:
         self._ids = itertools.count(1)
         self._replies: dict[int, Reply] = {}
         self._outbox: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
+        self._pace = StreamPace(parameters.integer("max_stream_interval", _MAX_STREAM_INTERVAL))
         self._closing = threading.Event()
         self._asked = 0
         metrics = CoreMetrics(args["model_name"], args["model_version"])
@@ -78,7 +82,7 @@ class TritonPythonModel:
             thread.join()
 
     def _submit(self, sender: Any, client_id: str, parsed: CoreRequest) -> None:
-        reply = Reply(next(self._ids), client_id, sender, parsed, self._outbox)
+        reply = Reply(next(self._ids), client_id, sender, parsed, self._outbox, self._pace)
         self._replies[reply.engine_id] = reply
         self._engine.submit(reply.engine_id, parsed.input_ids, parsed.sampling, reply.add, streaming=parsed.streaming)
 
@@ -100,8 +104,10 @@ class TritonPythonModel:
 
     def _send_replies(self) -> None:
         while (reply := self._outbox.get()) is not None:
+            started_s = time.monotonic()
             if reply.send():
                 self._replies.pop(reply.engine_id, None)
+            self._pace.sent(started_s, time.monotonic())
 
     def _every(self, period_s: float, action: Any) -> None:
         while not self._closing.wait(period_s):
@@ -112,7 +118,13 @@ class Reply:
     """The answer to one request: gathers what the engine delivers, and sends what has gathered."""
 
     def __init__(
-        self, engine_id: int, client_id: str, sender: Any, request: CoreRequest, outbox: queue.SimpleQueue[Any]
+        self,
+        engine_id: int,
+        client_id: str,
+        sender: Any,
+        request: CoreRequest,
+        outbox: queue.SimpleQueue[Any],
+        pace: StreamPace,
     ) -> None:
         self.engine_id = engine_id
         self.client_id = client_id
@@ -121,6 +133,8 @@ class Reply:
         self._finished = False
         self._request = request
         self._outbox = outbox
+        self._pace = pace
+        self._begun = False
         self._lock = threading.Lock()
         self._gathered: list[int] = []
         self._end: Increment | None = None
@@ -133,9 +147,9 @@ class Reply:
             self._gathered.extend(increment.token_ids)
             if increment.is_last:
                 self._end = increment
-            if self._queued:
+            if self._queued or (self._begun and not increment.is_last and len(self._gathered) < self._pace.interval_tokens):
                 return
-            self._queued = True
+            self._queued = self._begun = True
         self._outbox.put(self)
 
     def send(self) -> bool:

@@ -161,10 +161,17 @@ def test_first_errors_of_a_long_log_are_in_its_tail(tmp_path: Path) -> None:
     assert len(message.splitlines()) < 30
 
 
+def _command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:  # it ended meanwhile: some other test's
+        return ""
+
+
 def test_ctrl_c_in_our_terminal_does_not_reach_the_server(tmp_path: Path) -> None:
     with _server(tmp_path, _HTTP_SERVER, "0") as server:
         server.wait_until_ready([], 30.0)
-        family = [child for child in psutil.Process().children(recursive=True) if str(tmp_path) in " ".join(child.cmdline())]
+        family = [child for child in psutil.Process().children(recursive=True) if str(tmp_path) in _command_line(child)]
         assert len(family) == 2  # supervisor and server
         assert os.getpgrp() not in {os.getpgid(member.pid) for member in family}
         assert {os.getsid(member.pid) for member in family} == {os.getsid(0)}  # Linux schedules sessions as groups

@@ -467,11 +467,11 @@ def _free_port() -> int:
         return port
 
 
-def test_nobody_listening_fails_to_connect_within_the_time_allowed() -> None:
+def test_nobody_listening_fails_to_connect_at_once() -> None:
     async def run() -> None:
-        await _client(_CORE, f"127.0.0.1:{_free_port()}").connect(0.3)
+        await _client(_CORE, f"127.0.0.1:{_free_port()}").connect(60.0)
 
-    with pytest.raises(ExchangeFailedError, match=r"no connection within 0\.3 s") as caught:
+    with pytest.raises(ExchangeFailedError, match="cannot connect: Connection refused") as caught:
         asyncio.run(run())
     assert caught.value.outcome is Outcome.CONNECT
 

@@ -11,6 +11,7 @@ from typing import Any
 from serving.detokenization import decode, load_tokenizer
 from serving.embedded import DEMO_ENGINE_DIR
 from serving.engines.protocol import FinishReason, Increment, Sampling
+from serving.models.stream_pace import StreamPace
 
 _TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
 
@@ -40,7 +41,7 @@ def _replies(increments: Sequence[Sequence[int]], streaming: bool, prompt: list[
     outputs = frozenset({"output_ids", "sequence_length", "detokenization_context", "num_output_tokens"})
     request = CoreRequest(prompt or [5], Sampling(99), streaming, prompt is None or streaming, False, True, outputs)
     sender, outbox = _Sender(), queue.SimpleQueue[Any]()
-    reply = Reply(1, "client", sender, request, outbox)
+    reply = Reply(1, "client", sender, request, outbox, StreamPace(1))
     for number, tokens in enumerate(increments, start=1):
         reply.add(Increment(list(tokens), FinishReason.LENGTH if number == len(increments) else None))
         assert outbox.get_nowait().send() == (number == len(increments))
@@ -106,3 +107,24 @@ def test_answer_without_tokens_is_an_empty_text(backend: ModuleType) -> None:
 
 def test_first_piece_that_is_half_a_character_is_held_back(backend: ModuleType) -> None:
     assert "".join(_texts(backend, _replies([[token] for token in _encode("€ 5")], streaming=True))) == "€ 5"
+
+
+def test_a_busy_sender_gathers_tokens_but_never_holds_the_first_or_the_last(backend: ModuleType) -> None:
+    from serving.models.core import Reply
+    from serving.models.core_request import CoreRequest
+
+    pace = StreamPace(3)
+    pace.interval_tokens = 3
+    request = CoreRequest([5], Sampling(99), True, True, False, True, frozenset({"output_ids"}))
+    sender, outbox = _Sender(), queue.SimpleQueue[Any]()
+    reply = Reply(1, "client", sender, request, outbox, pace)
+    for token in range(9):
+        reply.add(Increment([token], FinishReason.LENGTH if token == 8 else None))
+        if not outbox.empty():
+            outbox.get_nowait().send()
+    assert [response.tensors["output_ids"].ravel().tolist() for response in sender.responses] == [
+        [0],
+        [1, 2, 3],
+        [4, 5, 6],
+        [7, 8],
+    ]

@@ -1,0 +1,1 @@
+"""Repositories for servers that are not the embedded one: one file a target."""

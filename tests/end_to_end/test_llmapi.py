@@ -1,0 +1,229 @@
+"""The llmapi target on the real server, over a stand-in for ``tensorrt_llm`` that lies beside its ``model.py``."""
+
+from __future__ import annotations
+
+import json
+import queue
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
+
+from serving.errors import LaunchError
+from serving.server import Server, choose_addresses, triton_command
+from serving.targets.llmapi import LlmApiSpec, write_llmapi_repository
+from serving.triton import find_triton
+from tests.end_to_end.triton_calls import generate, wire
+
+_HERE = Path(__file__).parent
+
+
+@contextmanager
+def _deploy(folder: Path, with_library: bool = True, **spec: Any) -> Iterator[Server]:
+    repository = write_llmapi_repository(LlmApiSpec(**{"model": "org/model", **spec}), folder / "repository")
+    if with_library:
+        library = repository / "tensorrt_llm" / "1" / "tensorrt_llm"
+        library.mkdir()
+        shutil.copy(_HERE / "fake_tensorrt_llm.py", library / "__init__.py")
+        shutil.copy(_HERE / "fake_tensorrt_llm_executor.py", library / "executor.py")
+    installation = find_triton()
+    addresses = choose_addresses()
+    command = triton_command(installation, repository, addresses)
+    with Server(command, installation.environment(), addresses, folder / "server.log") as server:
+        server.wait_until_ready(["tensorrt_llm"], 60)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with _deploy(tmp_path_factory.mktemp("llmapi"), llm={"tensor_parallel_size": 2}) as server:
+        yield server
+
+
+def _text(*values: str) -> Any:
+    return np.array([value.encode() for value in values], dtype=np.object_)
+
+
+def _ask(server: Server, requests: dict[str, dict[str, Any]], cancel_after_s: float | None = None) -> dict[str, list[Any]]:
+    """Send requests at once over one stream; what came for each, errors included, until its final response."""
+    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    collected: dict[str, list[Any]] = {request_id: [] for request_id in requests}
+    with grpcclient.InferenceServerClient(server.addresses.grpc) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        for request_id, tensors in requests.items():
+            client.async_stream_infer("tensorrt_llm", wire(tensors), request_id=request_id, enable_empty_final_response=True)
+        if cancel_after_s is not None:
+            time.sleep(cancel_after_s)
+            client.stop_stream(cancel_requests=True)
+            return collected
+        unfinished = len(requests)
+        while unfinished:
+            result, error = answers.get(timeout=30)
+            if error is not None:
+                raise error
+            response = result.get_response()
+            if response.outputs:
+                collected[response.id].append(result)
+            unfinished -= response.parameters["triton_final_response"].bool_param
+        client.stop_stream()
+    return collected
+
+
+def _request(prompt: str = "Count:", tokens: int = 8, **more: Any) -> dict[str, Any]:
+    return {"text_input": _text(prompt), "sampling_param_max_tokens": np.array([tokens], np.int32), **more}
+
+
+_YES = np.array([True])
+_BEGIN = {"sampling_param_exclude_input_from_output": _YES}
+
+
+def _texts(results: list[Any]) -> list[str]:
+    return [result.as_numpy("text_output")[0].decode() for result in results]
+
+
+def test_unstreamed_request_gets_the_whole_text_with_the_prompt_as_upstream_by_default(server: Server) -> None:
+    answers = _ask(server, {"a": _request(tokens=3), "b": _request(tokens=3, **_BEGIN)})
+    assert (_texts(answers["a"]), _texts(answers["b"])) == (["Count: 0 1 2"], [" 0 1 2"])
+
+
+def test_streamed_pieces_join_to_the_unstreamed_text(server: Server) -> None:
+    pieces = _texts(_ask(server, {"a": _request(streaming=_YES)})["a"])
+    assert len(pieces) == 8
+    assert "".join(pieces) == "Count: 0 1 2 3 4 5 6 7"
+
+
+def test_requests_run_at_once(server: Server) -> None:
+    begin = time.monotonic()
+    answers = _ask(server, {str(k): _request(tokens=100, streaming=_YES) for k in range(20)})
+    assert all(len(pieces) == 100 for pieces in answers.values())
+    assert time.monotonic() - begin < 20 * 100 * 0.005  # what they take one by one
+
+
+def test_generate_stream_serves_events(server: Server) -> None:
+    body = {"text_input": "Count:", "sampling_param_max_tokens": 4, "streaming": True}
+    status, answer = generate(server, "tensorrt_llm", body, "generate_stream")
+    events = [json.loads(line.removeprefix("data: ")) for line in answer.splitlines() if line]
+    assert status == 200
+    assert "".join(event["text_output"] for event in events) == "Count: 0 1 2 3"
+
+
+def test_reasons_log_probability_and_metrics_come_when_asked_for_with_their_types(server: Server) -> None:
+    more = {
+        "return_finish_reason": _YES, "return_stop_reason": _YES, "return_cumulative_logprob": _YES,
+        "sampling_param_return_perf_metrics": _YES, "sampling_param_stop": _text("3"),
+    }  # fmt: skip
+    (result,) = _ask(server, {"a": _request(**more)})["a"]
+    assert result.as_numpy("text_output")[0] == b"Count: 0 1 2 3"
+    assert result.as_numpy("finish_reason")[0] == b"stop"
+    assert result.as_numpy("stop_reason")[0] == b"3"
+    assert result.as_numpy("cumulative_logprob").tolist() == [-1.5]
+    expected = {
+        "kv_cache_reused_block": 3, "kv_cache_missed_block": 1, "kv_cache_alloc_new_blocks": 1,
+        "kv_cache_alloc_total_blocks": 4, "kv_cache_hit_rate": 0.75, "acceptance_rate": 0.5,
+        "total_accepted_draft_tokens": 2, "total_draft_tokens": 4, "arrival_time_ns": 2 * 86_400 * 10**9,
+        "last_token_time_ns": 2 * 86_400 * 10**9 + 3000,
+    }  # fmt: skip
+    assert {name: result.as_numpy(name).tolist() for name in expected} == {name: [value] for name, value in expected.items()}
+    (plain,) = _ask(server, {"a": _request()})["a"]
+    assert [output.name for output in plain.get_response().outputs] == ["text_output"]
+
+
+def test_adapter_is_passed_on(server: Server) -> None:
+    lora = {"lora_name": _text("a"), "lora_id": np.array([7], np.uint64), "lora_path": _text("/adapters/a")}
+    assert _texts(_ask(server, {"a": _request(tokens=2, **lora)})["a"]) == ["Count: a7 a7"]
+
+
+@pytest.mark.parametrize(
+    ("request_tensors", "message"),
+    [
+        (_request(text_input=_text("a", "b")), "text_input must hold one prompt"),
+        (_request(""), "text_input must hold one prompt that is not empty"),
+        (_request(tokens=0), "sampling_param_max_tokens must be at least 1"),
+        (_request(sampling_param_top_p=np.array([2], np.float32)), "require 0 <= top_p <= 1"),
+        (_request(lora_name=_text("a")), "lora_name, lora_id and lora_path belong together"),
+        (_request("explode"), "the engine is gone"),
+        (_request(text_input=np.array([b"\xff"], np.object_)), "text_input is not valid UTF-8"),
+    ],
+)
+def test_bad_request_gets_a_sentence_and_the_next_is_served(
+    server: Server, request_tensors: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InferenceServerException, match=message) as caught:
+        _ask(server, {"a": request_tensors})
+    assert "Traceback" not in str(caught.value)
+    assert _texts(_ask(server, {"a": _request(tokens=1)})["a"]) == ["Count: 0"]
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_stop_ends_the_request_of_that_id_and_is_answered_as_cancelled(server: Server, streaming: bool) -> None:
+    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    request = _request(tokens=2000, streaming=np.array([streaming]), return_finish_reason=_YES)
+    with grpcclient.InferenceServerClient(server.addresses.grpc) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        client.async_stream_infer("tensorrt_llm", wire(request), request_id="mine")
+        time.sleep(0.3)
+        client.async_stream_infer("tensorrt_llm", wire({"text_input": _text(""), "stop": _YES}), request_id="mine")
+        ended, cancelled = False, False
+        while not (ended and cancelled):
+            result, error = answers.get(timeout=5)  # 2000 tokens take 10 s
+            if error is None:
+                ended = result.as_numpy("finish_reason")[0] == b"cancelled"
+            else:
+                assert "request mine is stopped" in str(error)
+                cancelled = True
+        client.stop_stream()
+
+
+def test_stop_of_an_unknown_id_is_answered_as_cancelled(server: Server) -> None:
+    with pytest.raises(InferenceServerException, match="request nobody is stopped"):
+        _ask(server, {"nobody": {"text_input": _text(""), "stop": _YES}})
+
+
+def test_abandoned_requests_do_not_harm_the_server(server: Server) -> None:
+    _ask(server, {str(k): _request(tokens=1000, streaming=_YES) for k in range(10)}, cancel_after_s=0.3)
+    time.sleep(0.5)
+    assert _texts(_ask(server, {"a": _request(tokens=1)})["a"]) == ["Count: 0"]
+
+
+def test_accumulated_text_is_the_whole_text_so_far(tmp_path: Path) -> None:
+    with _deploy(tmp_path, accumulate_tokens=True) as server:
+        pieces = _texts(_ask(server, {"a": _request(tokens=3, streaming=_YES, **_BEGIN)})["a"])
+        assert pieces == [" 0", " 0 1", " 0 1 2"]
+
+
+def test_streaming_is_refused_where_the_model_is_not_decoupled(tmp_path: Path) -> None:
+    with _deploy(tmp_path, decoupled_mode=False) as server, grpcclient.InferenceServerClient(server.addresses.grpc) as client:
+        answer = client.infer("tensorrt_llm", wire(_request(tokens=2)))
+        assert answer.as_numpy("text_output")[0] == b"Count: 0 1"
+        with pytest.raises(InferenceServerException, match="Streaming is only supported"):
+            client.infer("tensorrt_llm", wire(_request(streaming=_YES)))
+
+
+def test_missing_library_says_how_to_install_it(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError) as caught, _deploy(tmp_path, with_library=False):
+        pass
+    log = (tmp_path / "server.log").read_text()
+    assert "TensorRT-LLM is not installed" in str(caught.value) + log
+    assert "pip install 'tensorrt-llm>=1.0'" in log
+
+
+def test_model_yaml_that_contradicts_the_configuration_is_refused(tmp_path: Path) -> None:
+    repository = write_llmapi_repository(LlmApiSpec("org/model"), tmp_path / "repository")
+    yaml = repository / "tensorrt_llm" / "1" / "model.yaml"
+    yaml.write_text('model: "m"\ntriton_config: {"decoupled": false}\n')
+    installation = find_triton()
+    addresses = choose_addresses()
+    command = triton_command(installation, repository, addresses)
+    with (
+        Server(command, installation.environment(), addresses, tmp_path / "server.log") as server,
+        pytest.raises(LaunchError),
+    ):
+        server.wait_until_ready(["tensorrt_llm"], 60)
+    assert "model.yaml says decoupled: False, config.pbtxt says True" in (tmp_path / "server.log").read_text()
