@@ -80,10 +80,10 @@ class TritonPythonModel:
     def finalize(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._closing.set()
-        self._errands.shutdown(wait=True)
         self._outbox.put(None)
         for thread in self._threads:
             thread.join()
+        self._errands.shutdown(wait=True)
 
     def _serve(self, triton_request: Any, sender: Any) -> None:
         reply = Reply(sender)

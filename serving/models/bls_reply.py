@@ -10,7 +10,7 @@ import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,8 @@ class _Sequence:
     text: GeneratedText
     tokens_left: int
     end_id: int
-    ended: bool = field(default=False)
+    generating: bool = True  # for the thread that reads the core model
+    ended: bool = False  # for the sending thread
 
 
 class StreamedReply(Reply):
@@ -123,7 +124,9 @@ class StreamedReply(Reply):
         sequence.tokens_left -= len(token_ids)
         is_last = sequence.tokens_left <= 0 or token_ids[-1:] == [sequence.end_id]
         others = {name: tensor.as_numpy() for name, tensor in tensors.items() if name in self._request.passed_on}
-        self._generating -= is_last
+        if is_last and sequence.generating:
+            sequence.generating = False
+            self._generating -= 1
         with self._lock:
             self._pieces.append(_Piece(key, token_ids, is_last, others))
             # The last piece of all waits for ``close``, which comes at once, and carries the final mark.
@@ -146,7 +149,8 @@ class StreamedReply(Reply):
         """``flush`` failed: the sentence goes out as it can, and the core model is stopped."""
         with suppress(Exception):
             super().fail(error)
-        self._on_stop()
+        with suppress(Exception):
+            self._on_stop()
 
     def flush(self) -> None:
         """Send everything gathered."""
@@ -174,8 +178,9 @@ class StreamedReply(Reply):
 
     def _response(self, piece: _Piece) -> Any:
         sequence = self._sequences[piece.key]
-        if sequence.ended:
-            return None
+        if sequence.ended:  # what belongs to the end of a sequence may come behind its last token, but not behind a stop word
+            late = piece.others and not sequence.text.stopped
+            return self._text_response(piece.key, sequence, "", 0, piece.others) if late else None
         text = sequence.text.add(piece.token_ids, piece.is_last)
         sequence.ended = piece.is_last or sequence.text.stopped
         self._unended -= sequence.ended

@@ -49,6 +49,7 @@ class FakeCore:
         self.stopped: set[str] = set()
         self.generated = 0
         self.fail_after: int | None = None
+        self.last_words: dict[str, Any] = {}
         self.more: Callable[[list[int]], dict[str, Any]] = lambda tokens: {}
 
     def answers(self, request_id: str, inputs: dict[str, Any], outputs: list[str]) -> Iterator[Answer]:
@@ -67,6 +68,8 @@ class FakeCore:
                 tokens = next(stream, None)
                 if tokens is None:
                     del streams[key]
+                    if self.last_words:
+                        yield Answer({"output_ids": np.zeros((1, 1, 0), np.int32), **self.last_words})
                 elif self.fail_after is not None and self.generated > self.fail_after:
                     yield Answer({}, ("the engine broke", 13))
                     return

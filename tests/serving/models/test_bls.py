@@ -168,6 +168,13 @@ def test_what_was_switched_on_is_passed_on(bls: Bls, core: FakeCore, stream: boo
         assert all((response.tensors[name] == value).all() for name, value in values.items())
 
 
+def test_what_comes_behind_the_last_token_is_passed_on(bls: Bls, core: FakeCore) -> None:
+    core.last_words = _METRICS
+    sender = bls.ask(["text_output", *_METRICS], max_tokens=3, stream=True, return_perf_metrics=True)
+    assert "".join(sender.texts) == _recited(3)
+    assert [name in sender.responses[-1].tensors for name in _METRICS] == [True, True]
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_only_outputs_that_the_client_named_are_asked_for_and_sent(bls: Bls, core: FakeCore, stream: bool) -> None:
     core.more = lambda tokens: {**_METRICS, **_LOGS}
