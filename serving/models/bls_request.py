@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from serving.errors import RequestError
 from serving.models.core_calls import ask_once
+from serving.models.parameters import required
 from serving.routing import CLIENT_TO_PREPROCESSING, PREPROCESSING_TO_CORE, client_to_core
 from serving.tensors import BLS_INPUTS
 
@@ -109,6 +110,8 @@ def read_request(request: Any, excludes_input: bool, decoupled: bool) -> BlsRequ
     for name in _UNSUPPORTED:
         if pb_utils.get_input_tensor_by_name(request, name) is not None:
             raise RequestError(f"{name}: the embedded pipeline serves decoder-only models of text, without prompt tables")
+    for name in ("text_input", "max_tokens"):
+        required(request, name)
     streaming = _uniform(request, "stream", False)
     if streaming and not decoupled:
         raise RequestError("Streaming is only supported if model is deployed using decoupled mode.")

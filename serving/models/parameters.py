@@ -54,6 +54,23 @@ def scalar(request: Any, name: str) -> Any:
     return values.reshape(-1)[0].item() if values.dtype != object else values.reshape(-1)[0]
 
 
+def required(request: Any, name: str) -> Any:
+    """An input tensor that must be there, as an array. Raises RequestError: Triton counts a request's inputs, and takes one
+    that lacks a mandatory input but has an optional one more."""
+    tensor = pb_utils.get_input_tensor_by_name(request, name)
+    if tensor is None:
+        raise RequestError(f"{name} is missing")
+    return tensor.as_numpy()
+
+
+def required_scalar(request: Any, name: str) -> Any:
+    """The single value of an input tensor that must be there. Raises RequestError."""
+    value = scalar(request, name)
+    if value is None:
+        raise RequestError(f"{name} is missing")
+    return value
+
+
 def error_response(message: str, invalid: bool = True) -> Any:
     """An error answer; ``invalid`` says that the request was wrong, not the server."""
     code = pb_utils.TritonError.INVALID_ARG if invalid else pb_utils.TritonError.INTERNAL

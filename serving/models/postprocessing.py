@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from serving.detokenization import END_OF_SEQUENCE, MORE_FOLLOWS, decode_piece, load_tokenizer
 from serving.errors import RequestError
-from serving.models.parameters import Parameters, error_response
+from serving.models.parameters import Parameters, error_response, required
 
 
 class TritonPythonModel:
@@ -37,8 +37,7 @@ class TritonPythonModel:
 
     def _texts(self, request: Any) -> list[list[str]]:
         """The text of every beam of every row."""
-        tokens = pb_utils.get_input_tensor_by_name(request, "TOKENS_BATCH").as_numpy()
-        lengths = pb_utils.get_input_tensor_by_name(request, "SEQUENCE_LENGTH").as_numpy()
+        tokens, lengths = required(request, "TOKENS_BATCH"), required(request, "SEQUENCE_LENGTH")
         _check(tokens, lengths)
         tensor = pb_utils.get_input_tensor_by_name(request, "DETOKENIZATION_CONTEXT")
         if tensor is None or tensor.as_numpy().size == 0:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from serving.detokenization import load_tokenizer
 from serving.errors import RequestError
-from serving.models.parameters import Parameters, error_response
+from serving.models.parameters import Parameters, error_response, required
 from serving.words import to_word_list
 
 _UNSUPPORTED = ("IMAGE_BYTES", "IMAGE_URL", "IMAGE_SIZES", "VIDEO_BYTES", "DECODER_QUERY", "PROMPT_TABLE_EXTRA_ID")
@@ -117,9 +117,7 @@ def _word_rows(request: Any, name: str, rows: int) -> NDArray[Any] | None:
         return None
     words: NDArray[Any] = tensor.as_numpy()
     if words.ndim != 2 or words.shape[0] != rows:
-        raise RequestError(
-            f"{name} must have shape [batch, words] with a batch of {rows}, but its shape is {list(words.shape)}"
-        )
+        raise RequestError(f"{name} must have shape [{rows}, words], but its shape is {list(words.shape)}")
     return words
 
 
@@ -128,16 +126,14 @@ def _one_a_row(request: Any, name: str, rows: int, default: int | None = None) -
     tensor = pb_utils.get_input_tensor_by_name(request, name)
     if tensor is None and default is not None:
         return np.full((rows, 1), default, dtype=np.int32)
-    if tensor is None:
-        raise RequestError(f"{name} is missing")
-    values = tensor.as_numpy()
+    values = required(request, name)
     if values.size != rows:
         raise RequestError(f"{name} must hold one value a prompt, but its shape is {list(values.shape)} for {rows} prompts")
     return np.array(values, dtype=np.int32).reshape(rows, 1)
 
 
 def _texts(request: Any, name: str) -> list[str]:
-    values = pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+    values = required(request, name)
     if values.ndim != 2 or values.shape[0] < 1 or values.shape[1] != 1:
         raise RequestError(f"{name} must have shape [batch, 1], but its shape is {list(values.shape)}")
     try:

@@ -203,16 +203,18 @@ class Bls:
         return sender
 
 
-def request_of(*, prompt: str | list[str] = "the sea", max_tokens: int = 12, **more: Any) -> dict[str, Any]:
-    """Tensors of a request; words and flags may be plain Python values."""
+def request_of(*, prompt: str | list[str] = "the sea", max_tokens: int | None = 12, **more: Any) -> dict[str, Any]:
+    """Tensors of a request; words and flags may be plain Python values, None leaves a tensor out."""
     prompts = [prompt] if isinstance(prompt, str) else prompt
     tensors: dict[str, Any] = {
         "text_input": _bytes([[text] for text in prompts]),
-        "max_tokens": np.full((len(prompts), 1), max_tokens, np.int32),
+        **({} if max_tokens is None else {"max_tokens": np.full((len(prompts), 1), max_tokens, np.int32)}),
         "exclude_input_in_output": np.full((len(prompts), 1), True),
     }
     for name, value in more.items():
-        if isinstance(value, list):
+        if value is None:
+            del tensors[name]
+        elif isinstance(value, list):
             tensors[name] = _bytes([value] * len(prompts))
         elif isinstance(value, np.ndarray):
             tensors[name] = value

@@ -174,6 +174,7 @@ def test_only_what_was_asked_for_is_sent(ask: Any) -> None:
         ({"END_ID": np.int32([[1], [2]])}, "END_ID must hold one value a prompt"),
         ({"PAD_ID": np.zeros((1, 0), np.int32)}, "PAD_ID must hold one value a prompt"),
         ({"REQUEST_OUTPUT_LEN": np.int32([[1, 2]])}, "REQUEST_OUTPUT_LEN must hold one value a prompt"),
+        ({"QUERY": None}, "QUERY is missing"),
         ({"REQUEST_OUTPUT_LEN": None}, "REQUEST_OUTPUT_LEN is missing"),
         ({"IMAGE_BYTES": np.zeros((1, 1, 1, 1, 1), np.uint8)}, "IMAGE_BYTES: the embedded pipeline serves"),
         ({"IMAGE_URL": _bytes(["u"])}, "IMAGE_URL: "),
