@@ -11,6 +11,7 @@ import itertools
 import json
 import queue
 import threading
+import time
 import traceback
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,9 @@ from serving.models.parameters import Parameters
 
 _CANCELLATION_PERIOD_S = 0.1
 _CANCELLATION_CHECKS = 8  # a period: each is a round trip to the server
+_STOP_AGAIN_AFTER_S = 1.0
 _THREADS = 256
+_SHORT_WAIT_S = 0.1
 
 
 @dataclass(slots=True)
@@ -43,6 +46,7 @@ class Running:
     model_name: str
     core_id: str
     cancelled: bool = False
+    stop_again_s: float = 0.0
 
 
 class TritonPythonModel:
@@ -75,7 +79,7 @@ class TritonPythonModel:
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
-            self._pool.submit(self._serve, request, request.get_response_sender())
+            self._pool.submit(self._serve, request, request.get_response_sender(), time.monotonic())
 
     def finalize(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -85,8 +89,11 @@ class TritonPythonModel:
             thread.join()
         self._errands.shutdown(wait=True)
 
-    def _serve(self, triton_request: Any, sender: Any) -> None:
+    def _serve(self, triton_request: Any, sender: Any, arrived_s: float) -> None:
         reply = Reply(sender)
+        if time.monotonic() - arrived_s > _SHORT_WAIT_S and reply.is_abandoned():  # while it waited for a thread
+            reply.fail(RequestError("the client gave the request up"))
+            return
         try:
             request = read_request(triton_request, self._excludes_input, self._decoupled)
             running = Running(reply, self._core_name, uuid.uuid4().hex)
@@ -205,15 +212,23 @@ class TritonPythonModel:
         self._core.stop(running.model_name, running.core_id, running.reply.is_gone)
 
     def _watch_for_cancellation(self) -> None:
-        """Ask about a few requests, in turn; what a client gave up is stopped in the core model."""
+        """Ask about a few requests, in turn, and go on at once while some of them turn out to be given up."""
         while not self._closing.wait(_CANCELLATION_PERIOD_S):
             waiting = list(self._running.values())
             self._asked = (self._asked + _CANCELLATION_CHECKS) % max(1, len(waiting))
-            in_turn = itertools.chain(waiting[self._asked :], waiting[: self._asked])
-            for running in itertools.islice(in_turn, _CANCELLATION_CHECKS):
-                if running.reply.is_abandoned():
-                    running.cancelled = True
-                    self._errands.submit(self._stop, running)
+            in_turn = iter([*waiting[self._asked :], *waiting[: self._asked]])
+            while any(self._stop_abandoned(running) for running in itertools.islice(in_turn, _CANCELLATION_CHECKS)):
+                pass
+
+    def _stop_abandoned(self, running: Running) -> bool:
+        """Stop a request in the core model if its client gave it up; again after a while, if that came before the request."""
+        now_s = time.monotonic()
+        if now_s < running.stop_again_s or not running.reply.is_abandoned():
+            return False
+        running.cancelled = True
+        running.stop_again_s = now_s + _STOP_AGAIN_AFTER_S
+        self._errands.submit(self._stop, running)
+        return True
 
 
 def _log(error: Exception) -> None:

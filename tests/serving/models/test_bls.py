@@ -195,6 +195,17 @@ def test_a_client_that_left_ends_the_work(bls: Bls, core: FakeCore, stream: bool
     assert not sender.asked_too_late
 
 
+def test_hundreds_of_clients_that_leave_at_once_end_all_work(bls: Bls, core: FakeCore) -> None:
+    core._token_s = 0.01
+    senders = [bls.send(request_of(max_tokens=4000, stream=number % 2 == 0)) for number in range(300)]  # more than threads
+    time.sleep(0.2)
+    for sender in senders:
+        sender.cancelled = True
+    assert all(sender.ended.wait(15) for sender in senders)
+    assert not any(sender.asked_too_late for sender in senders)
+    assert len(core.requests) < 300  # those that waited for a thread never came to the core model
+
+
 def test_300_requests_at_once_are_all_answered(bls: Bls, core: FakeCore) -> None:
     core._token_s = 0.001
     senders = [bls.send(request_of(max_tokens=8, stream=number % 2 == 0)) for number in range(300)]
