@@ -12,6 +12,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from serving.embedded import DEMO_ENGINE_DIR, deploy
+from serving.engines.protocol import EngineOptions
 from serving.repository import RepositorySpec
 from serving.server import Server, choose_addresses
 from tests.end_to_end.triton_calls import flag, int32, metric, stream, text, text_of, wire
@@ -33,8 +34,11 @@ def ask(server: Server, model: str = "tensorrt_llm_bls", **more: Any) -> list[An
 
 @pytest.fixture(scope="module")
 def drafting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A pipeline whose draft model is the target itself, and that accumulates streamed text."""
-    spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, draft_engine_dir=DEMO_ENGINE_DIR, accumulate_tokens=True)
+    """A pipeline whose draft model is the target itself, that accumulates streamed text and searches with beams."""
+    options = EngineOptions(max_beam_width=3)
+    spec = RepositorySpec(
+        DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, draft_engine_dir=DEMO_ENGINE_DIR, accumulate_tokens=True, engine_options=options
+    )
     with deploy(spec, choose_addresses(), tmp_path_factory.mktemp("drafting") / "server.log") as server:
         yield server
 
@@ -166,6 +170,16 @@ def test_accumulated_pieces_each_hold_all_text_so_far(drafting_server: Server) -
     pieces = [text_of([answer]) for answer in ask(drafting_server, stream=flag(True))]
     assert pieces[-1] == whole
     assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(pieces))
+
+
+def test_every_beam_has_its_text_in_both_text_models(drafting_server: Server) -> None:
+    asked = {"beam_width": int32(3), "return_log_probs": flag(True)}
+    [[ensemble], [bls]] = (ask(drafting_server, model, **asked) for model in TEXT_MODELS)
+    beams = bls.as_numpy("text_output")
+    assert beams.shape == (1, 3)
+    assert len(set(beams.reshape(-1))) == 3
+    assert (beams == ensemble.as_numpy("text_output")).all()
+    assert (bls.as_numpy("cum_log_probs") == ensemble.as_numpy("cum_log_probs")).all()
 
 
 @pytest.mark.parametrize(
