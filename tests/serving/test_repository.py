@@ -222,7 +222,7 @@ def test_draft_engine_becomes_a_core_model_that_bls_knows(tmp_path: Path) -> Non
     assert target.parameters["gpt_model_path"].string_value == str(DEMO_ENGINE_DIR)
     assert bls.parameters["tensorrt_llm_draft_model_name"].string_value == DRAFT_MODEL_NAME
     assert "tensorrt_llm_draft_model_name" not in _configs()["tensorrt_llm_bls"].parameters
-    with pytest.raises(RepositoryError, match="draft_engine_dir: .*nowhere is not a folder"):
+    with pytest.raises(RepositoryError, match=r"draft_engine_dir: .*nowhere is not a folder"):
         check_spec(_spec(draft_engine_dir=tmp_path / "nowhere"))
 
 
