@@ -5,13 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from serving.addresses import ServerAddresses
 from serving.launch.planning import LaunchPlan
 from serving.launch.running import running
 from serving.launch.tritonserver import DEFAULT_EXIT_TIMEOUT_S, TritonServer, rank_command
-from serving.repository import MODEL_NAMES, RepositorySpec, write_repository
+from serving.repository import DRAFT_MODEL_NAME, MODEL_NAMES, RepositorySpec, write_repository
 from serving.server import Server
 from serving.triton import find_triton
 
@@ -67,6 +68,8 @@ def deploy(
     with tempfile.TemporaryDirectory(prefix="inflight-bench-") as temporary:
         repository = repository_dir or Path(temporary) / "repository"
         plan = embedded_plan(repository, addresses, log)
+        if spec.draft_engine_dir is not None:
+            plan = replace(plan, models=(*plan.models, DRAFT_MODEL_NAME))
         write_repository(spec, repository)
         with running(plan, on_wait) as server:
             yield server

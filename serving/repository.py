@@ -17,6 +17,7 @@ from serving.engines.protocol import EngineOptions
 from serving.errors import RepositoryError
 from serving.model_config import add_ensemble_steps, add_parameters, add_tensors, write_config
 
+DRAFT_MODEL_NAME = "tensorrt_llm_draft"
 MODEL_NAMES = ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls")
 
 _LOGITS_DATATYPES = ("FP32", "FP16", "BF16")
@@ -24,6 +25,7 @@ _LOGITS_DATATYPES = ("FP32", "FP16", "BF16")
 _MODEL_MODULES = {
     "preprocessing": "serving.models.preprocessing",
     "tensorrt_llm": "serving.models.core",
+    DRAFT_MODEL_NAME: "serving.models.core",
     "postprocessing": "serving.models.postprocessing",
     "tensorrt_llm_bls": "serving.models.bls",
 }
@@ -47,6 +49,7 @@ class RepositorySpec:
     exclude_input_in_output: bool = False
     accumulate_tokens: bool = False
     logits_datatype: str = "FP32"
+    draft_engine_dir: Path | None = None  # a second core model that drafts for tensorrt_llm_bls
     engine_options: EngineOptions = field(default_factory=EngineOptions)
 
 
@@ -70,8 +73,9 @@ def check_spec(spec: RepositorySpec) -> None:
     """Raise RepositoryError for the first field that cannot work."""
     if spec.engine not in ENGINE_NAMES:
         raise RepositoryError(f"unknown engine {spec.engine!r}; known: {', '.join(ENGINE_NAMES)}")
-    for name, folder in (("engine_dir", spec.engine_dir), ("tokenizer_dir", spec.tokenizer_dir)):
-        if not folder.is_dir():
+    folders = {"engine_dir": spec.engine_dir, "tokenizer_dir": spec.tokenizer_dir, "draft_engine_dir": spec.draft_engine_dir}
+    for name, folder in folders.items():
+        if folder is not None and not folder.is_dir():
             raise RepositoryError(f"{name}: {folder} is not a folder")
     options = spec.engine_options
     counts = {
@@ -95,8 +99,9 @@ def check_spec(spec: RepositorySpec) -> None:
 
 
 def model_configs(spec: RepositorySpec) -> tuple[pb.ModelConfig, ...]:
-    """The configurations of the five models, in the order of MODEL_NAMES."""
-    return (_preprocessing(spec), _core(spec), _postprocessing(spec), _ensemble(spec), _bls(spec))
+    """The configurations of the five models, in the order of MODEL_NAMES, and of a draft model where there is one."""
+    draft = () if spec.draft_engine_dir is None else (_core(spec, DRAFT_MODEL_NAME, spec.draft_engine_dir),)
+    return (_preprocessing(spec), _core(spec), _postprocessing(spec), _ensemble(spec), _bls(spec), *draft)
 
 
 def _preprocessing(spec: RepositorySpec) -> pb.ModelConfig:
@@ -124,16 +129,16 @@ def _postprocessing(spec: RepositorySpec) -> pb.ModelConfig:
     )
 
 
-def _core(spec: RepositorySpec) -> pb.ModelConfig:
+def _core(spec: RepositorySpec, name: str = "tensorrt_llm", engine_dir: Path | None = None) -> pb.ModelConfig:
     options = spec.engine_options
     return _python_model(
         spec,
-        "tensorrt_llm",
+        name,
         tensors.CORE_INPUTS,
         tensors.CORE_OUTPUTS,
         {
             "gpt_model_type": "inflight_fused_batching",
-            "gpt_model_path": spec.engine_dir,
+            "gpt_model_path": engine_dir or spec.engine_dir,
             "engine": spec.engine,
             "tokenizer_dir": spec.tokenizer_dir,
             "exclude_input_in_output": spec.exclude_input_in_output,
@@ -161,7 +166,9 @@ def _bls(spec: RepositorySpec) -> pb.ModelConfig:
         tensors.TEXT_OUTPUTS,
         {
             "tensorrt_llm_model_name": "tensorrt_llm",
+            **({"tensorrt_llm_draft_model_name": DRAFT_MODEL_NAME} if spec.draft_engine_dir else {}),
             "accumulate_tokens": spec.accumulate_tokens,
+            "exclude_input_in_output": spec.exclude_input_in_output,
             "tokenizer_dir": spec.tokenizer_dir,
             "skip_special_tokens": spec.skip_special_tokens,
         },

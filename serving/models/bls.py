@@ -1,38 +1,52 @@
 """``tensorrt_llm_bls``: the same pipeline as the ensemble, scripted. Many requests run at once in one instance.
 
 It asks ``preprocessing`` and the core model through Triton, and decodes text itself with the functions that
-``postprocessing`` uses: one hop less for every streamed token.
+``postprocessing`` uses: one hop less for every streamed token. What the ensemble cannot do: text ends before a stop
+word however its tokens are cut, streamed text can be accumulated, and a draft model can speculate.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
+import queue
 import threading
 import time
+import traceback
 import uuid
-from collections import deque
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from serving.detokenization import CONTEXT_TOKENS, decode, decode_piece, load_tokenizer
-from serving.errors import RequestError
-from serving.models.parameters import Parameters, error_response, scalar
-from serving.routing import CLIENT_TO_PREPROCESSING, PREPROCESSING_TO_CORE, client_to_core
-from serving.tensors import BLS_INPUTS
+from serving.detokenization import TextStream, load_tokenizer, special_token_ids
+from serving.errors import RequestError, ServingError
+from serving.generated_text import GeneratedText
+from serving.models.bls_reply import Reply, StreamedReply, int32, key_of, response_of, send_until_closed, texts
+from serving.models.bls_request import BlsRequest, core_tensors, read_request
+from serving.models.bls_speculative import Speculation, check_speculation
+from serving.models.core_calls import CoreCalls
+from serving.models.parameters import Parameters
 
-_FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-_CANCELLATION_CHECK_S = 0.1
-_FORGOTTEN_AFTER_S = 10.0
+_CANCELLATION_PERIOD_S = 0.1
+_CANCELLATION_CHECKS = 8  # a period: each is a round trip to the server
+_STOP_AGAIN_AFTER_S = 1.0
 _THREADS = 256
+_SHORT_WAIT_S = 0.1
 
-_TO_CORE = client_to_core(BLS_INPUTS)
-_UNSUPPORTED = ("image_input", "num_draft_tokens", "use_draft_logits")
-_PASSED_ON = ("num_input_tokens", "num_output_tokens")
+
+@dataclass(slots=True)
+class Running:
+    """A request in flight, and the call of a core model that it waits for."""
+
+    reply: Reply
+    model_name: str
+    core_id: str
+    cancelled: bool = False
+    stop_again_s: float = 0.0
 
 
 class TritonPythonModel:
@@ -40,173 +54,182 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         parameters = Parameters(args["model_config"])
+        tokenizer_dir = Path(parameters.text("tokenizer_dir"))
+        self._decoupled = pb_utils.using_decoupled_model_transaction_policy(json.loads(args["model_config"]))
         self._core_name = parameters.text("tensorrt_llm_model_name", "tensorrt_llm")
-        self._accumulate = parameters.boolean("accumulate_tokens", False)
-        self._tokenizer = load_tokenizer(Path(parameters.text("tokenizer_dir")))
+        self._draft_name = parameters.text("tensorrt_llm_draft_model_name", "")
+        self._excludes_input = parameters.boolean("exclude_input_in_output", False)
+        self._accumulates = parameters.boolean("accumulate_tokens", False)
+        self._tokenizer = load_tokenizer(tokenizer_dir)
+        self._special_ids = special_token_ids(tokenizer_dir)
         self._skip_special_tokens = parameters.boolean("skip_special_tokens", True)
-        self._kept: deque[tuple[float, Any]] = deque()
-        self._keeping = threading.Lock()
+        self._core = CoreCalls()
+        self._running: dict[str, Running] = {}
+        self._asked = 0
+        self._closing = threading.Event()
+        self._outbox: queue.SimpleQueue[StreamedReply | None] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="bls")
+        self._errands = ThreadPoolExecutor(2, thread_name_prefix="errands")  # for what must not wait until a request ends
+        self._threads = [
+            threading.Thread(target=send_until_closed, args=(self._outbox, _log), name="replies"),
+            threading.Thread(target=self._watch_for_cancellation, name="cancellation"),
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
-            self._pool.submit(self._serve, request, request.get_response_sender())
+            self._pool.submit(self._serve, request, request.get_response_sender(), time.monotonic())
 
     def finalize(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._closing.set()
+        self._outbox.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._errands.shutdown(wait=True)
 
-    def _serve(self, request: Any, sender: Any) -> None:
+    def _serve(self, triton_request: Any, sender: Any, arrived_s: float) -> None:
+        reply = Reply(sender)
+        if time.monotonic() - arrived_s > _SHORT_WAIT_S and reply.is_abandoned():  # while it waited for a thread
+            reply.fail(RequestError("the client gave the request up"))
+            return
         try:
-            self._generate(request, sender)
-        except RequestError as error:
-            sender.send(error_response(str(error)), flags=_FINAL)
-        except Exception as error:  # anything else is ours; the client gets a sentence, the log gets the traceback
-            pb_utils.Logger.log_error(f"tensorrt_llm_bls: {error!r}")
-            sender.send(error_response(f"the BLS model failed: {error}", invalid=False), flags=_FINAL)
+            request = read_request(triton_request, self._excludes_input, self._decoupled)
+            running = Running(reply, self._core_name, uuid.uuid4().hex)
+            if request.num_draft_tokens or request.use_draft_logits:
+                check_speculation(request, self._draft_name)
+                serve = self._speculate
+            elif request.streaming:
+                if request.beam_width > 1:
+                    raise RequestError(f"stream: not with a beam_width of {request.beam_width}; beams are known at their end")
+                running.reply = reply = self._streamed_reply(sender, request, running)
+                serve = self._stream
+            elif self._may_stop_early(request):
+                serve = self._answer_up_to_stop_word
+            else:
+                serve = self._answer_whole
+            self._running[running.core_id] = running
+            try:
+                serve(request, running)
+            finally:
+                self._running.pop(running.core_id, None)
+        except Exception as error:  # the client gets a sentence, and the log gets the traceback of what is ours
+            if not isinstance(error, ServingError):
+                _log(error)
+            reply.fail(error)
 
-    def _generate(self, request: Any, sender: Any) -> None:
-        for name in _UNSUPPORTED:
-            if pb_utils.get_input_tensor_by_name(request, name) is not None:
-                raise RequestError(f"{name}: the embedded engine does not support it")
-        inputs = self._preprocess(request) + _renamed(request, _TO_CORE)
-        core_id = uuid.uuid4().hex
-        streaming = bool(scalar(request, "stream"))
-        core_request = pb_utils.InferenceRequest(
-            request_id=core_id,
-            model_name=self._core_name,
-            inputs=inputs,
-            # Only what the client named: the stub would drop the others from a response without holding the GIL.
-            requested_output_names=["output_ids", "sequence_length", *_wanted(request)],
+    def _new_text(self, request: BlsRequest, row: int) -> GeneratedText:
+        stream = TextStream(self._tokenizer, self._skip_special_tokens, self._special_ids)
+        return GeneratedText(stream, request.stop_words[row], () if request.excludes_input else request.prompts[row])
+
+    def _streamed_reply(self, sender: Any, request: BlsRequest, running: Running) -> StreamedReply:
+        return StreamedReply(
+            sender,
+            request,
+            lambda row: self._new_text(request, row),
+            self._accumulates,
+            self._outbox,
+            on_stop=lambda: self._errands.submit(self._stop, running),
         )
-        if not streaming:
-            self._answer_once(core_request, sender)
-        else:
-            self._stream(core_request, core_id, sender)
 
-    def _preprocess(self, request: Any) -> list[Any]:
-        answer = pb_utils.InferenceRequest(
-            model_name="preprocessing",
-            inputs=_renamed(request, CLIENT_TO_PREPROCESSING),
-            requested_output_names=list(PREPROCESSING_TO_CORE),
-        ).exec()
-        _raise_error(answer)
-        return [pb_utils.Tensor(PREPROCESSING_TO_CORE[tensor.name()], tensor.as_numpy()) for tensor in answer.output_tensors()]
+    def _may_stop_early(self, request: BlsRequest) -> bool:
+        """Whether to read an unstreamed answer token by token, so that a stop word ends the work and not only the text."""
+        return bool(
+            self._decoupled and request.sequences == 1 and request.stop_words[0] and request.beam_width == 1
+            and not request.passed_on
+        )  # fmt: skip
 
-    def _answer_once(self, core_request: Any, sender: Any) -> None:
-        with self._core_answers(core_request, sender) as all_answers:
-            answers = [answer for answer in all_answers if _has_tokens(answer)]
-        if len(answers) != 1:
-            raise RequestError(f"{self._core_name} gave {len(answers)} answers to one unstreamed request")
-        text = decode(self._tokenizer, _tokens(answers[0]), self._skip_special_tokens)
-        sender.send(_text_response(text, answers[0]), flags=_FINAL)
+    def _core_answers(self, request: BlsRequest, running: Running, streaming: bool, counts: bool = False) -> Any:
+        inputs = request.core_inputs | {"streaming": np.full((len(request.prompts), 1), streaming)}
+        outputs = request.core_outputs + request.counts * counts
+        return self._core.answers(running.model_name, running.core_id, core_tensors(inputs), outputs, running.reply.is_gone)
 
-    def _stream(self, core_request: Any, core_id: str, sender: Any) -> None:
-        """One response behind the core model, so that the last text response carries the FINAL flag."""
-        seen: list[int] = []
-        waiting: Any = None
-        checked_s = time.monotonic()
-        with self._core_answers(core_request, sender) as answers:
-            for answer in answers:
-                if not _has_tokens(answer):
-                    continue
-                if waiting is not None:
-                    sender.send(self._next_response(seen, waiting, is_last=False))
-                waiting = answer
-                if time.monotonic() - checked_s > _CANCELLATION_CHECK_S:
-                    checked_s = time.monotonic()
-                    if sender.is_cancelled():
-                        self._stop(core_id, sender)
-        if waiting is None:
-            sender.send(flags=_FINAL)
-        else:
-            sender.send(self._next_response(seen, waiting, is_last=True), flags=_FINAL)
+    def _answer_whole(self, request: BlsRequest, running: Running) -> None:
+        """One response for each sequence; the last carries the final mark."""
+        unanswered = request.sequences
+        last = None
+        with self._core_answers(request, running, streaming=False, counts=True) as answers:
+            for tensors in answers:
+                unanswered -= 1
+                response = self._whole_response(request, tensors)
+                if unanswered == 0:
+                    last = response
+                else:
+                    running.reply.send(response)
+        if unanswered == request.sequences:
+            raise ServingError(f"{running.model_name} ended the request without an answer")
+        running.reply.send(last, final=True)
 
-    @contextmanager
-    def _core_answers(self, core_request: Any, sender: Any) -> Iterator[Iterator[Any]]:
-        """The core model's answers, kept alive until Triton's stub has forgotten them. Use before the final send alone.
+    def _whole_response(self, request: BlsRequest, tensors: dict[str, Any]) -> Any:
+        row, _ = key_of(tensors)
+        beams = tensors["output_ids"].as_numpy()[0]
+        lengths = [beams.shape[1]] * len(beams)
+        if "sequence_length" in tensors:
+            lengths = tensors["sequence_length"].as_numpy().reshape(-1).tolist()
+        values = {name: tensor.as_numpy() for name, tensor in tensors.items()}
+        values["text_output"] = texts(
+            [self._whole_text(request, row, beam[:length].tolist()) for beam, length in zip(beams, lengths, strict=True)]
+        )
+        return response_of(values, request.wanted)
 
-        The stub of Triton 24.10 forgets an ended iterator on a thread that does not hold the GIL
-        (``Stub::SendCleanupId``). Were that the last reference, its tensors' Python objects would be freed there, and the
-        heap of this process broken; one in a thousand requests ended so. That thread works first in, first out, so an answer
-        to a question asked after the iterator's end says that it has passed. Once the client is gone the stub knows the
-        answer by itself, and time must do.
-        """
-        answers = core_request.exec(decoupled=True)
-        try:
-            yield answers
-        finally:
-            for _ in answers:  # an iterator that has not reached its end is never forgotten
+    def _whole_text(self, request: BlsRequest, row: int, token_ids: list[int]) -> str:
+        text = self._new_text(request, row)
+        text.add(token_ids, is_last=True)
+        return text.whole()
+
+    def _answer_up_to_stop_word(self, request: BlsRequest, running: Running) -> None:
+        text = self._new_text(request, 0)
+        tokens = 0
+        with self._core_answers(request, running, streaming=True) as answers:
+            for tensors in answers:
+                token_ids = tensors["output_ids"].as_numpy().reshape(-1).tolist()
+                tokens += len(token_ids)
+                text.add(token_ids)
+                if text.stopped:
+                    self._stop(running)
+                    break
+        text.add((), is_last=True)
+        values = {"text_output": texts([text.whole()])}
+        if request.asks("return_num_input_tokens"):
+            values["num_input_tokens"] = int32(len(request.prompts[0]))
+        if request.asks("return_num_output_tokens"):
+            values["num_output_tokens"] = int32(tokens)
+        running.reply.send(response_of(values, request.wanted), final=True)
+
+    def _stream(self, request: BlsRequest, running: Running) -> None:
+        reply = running.reply
+        assert isinstance(reply, StreamedReply)
+        with self._core_answers(request, running, streaming=True) as answers:
+            for tensors in answers:
+                reply.add(tensors)
+        reply.close()
+
+    def _speculate(self, request: BlsRequest, running: Running) -> None:
+        Speculation(self._core, request, running, self._core_name, self._draft_name, self._new_text(request, 0)).run()
+
+    def _stop(self, running: Running) -> None:
+        self._core.stop(running.model_name, running.core_id, running.reply.is_gone)
+
+    def _watch_for_cancellation(self) -> None:
+        """Ask about a few requests, in turn, and go on at once while some of them turn out to be given up."""
+        while not self._closing.wait(_CANCELLATION_PERIOD_S):
+            waiting = list(self._running.values())
+            self._asked = (self._asked + _CANCELLATION_CHECKS) % max(1, len(waiting))
+            in_turn = iter([*waiting[self._asked :], *waiting[: self._asked]])
+            while any(self._stop_abandoned(running) for running in itertools.islice(in_turn, _CANCELLATION_CHECKS)):
                 pass
-            if sender.is_cancelled():
-                self._keep_a_while(answers)
 
-    def _keep_a_while(self, answers: Any) -> None:
+    def _stop_abandoned(self, running: Running) -> bool:
+        """Stop a request in the core model if its client gave it up; again after a while, if that came before the request."""
         now_s = time.monotonic()
-        with self._keeping:
-            self._kept.append((now_s + _FORGOTTEN_AFTER_S, answers))
-            while self._kept[0][0] < now_s:
-                self._kept.popleft()
-
-    def _next_response(self, seen: list[int], answer: Any, is_last: bool) -> Any:
-        new = _tokens(answer)
-        if self._accumulate:
-            text = decode(self._tokenizer, seen + new, self._skip_special_tokens)
-        else:
-            text = decode_piece(self._tokenizer, seen[-CONTEXT_TOKENS:], new, is_last, self._skip_special_tokens)
-        seen.extend(new)
-        return _text_response(text, answer)
-
-    def _stop(self, core_id: str, sender: Any) -> None:
-        inputs = [
-            pb_utils.Tensor("input_ids", np.zeros((1, 1), np.int32)),
-            pb_utils.Tensor("input_lengths", np.zeros((1, 1), np.int32)),
-            pb_utils.Tensor("request_output_len", np.zeros((1, 1), np.int32)),
-            pb_utils.Tensor("stop", np.ones((1, 1), np.bool_)),
-        ]
-        stop = pb_utils.InferenceRequest(
-            request_id=core_id, model_name=self._core_name, inputs=inputs, requested_output_names=["output_ids"]
-        )
-        with self._core_answers(stop, sender):
-            pass
+        if now_s < running.stop_again_s or not running.reply.is_abandoned():
+            return False
+        running.cancelled = True
+        running.stop_again_s = now_s + _STOP_AGAIN_AFTER_S
+        self._errands.submit(self._stop, running)
+        return True
 
 
-def _renamed(request: Any, names: dict[str, str]) -> list[Any]:
-    renamed = []
-    for tensor in request.inputs():
-        if tensor.name() in names:
-            values = tensor.as_numpy()
-            values = values[:, np.newaxis] if values.ndim == 1 else values  # undo `reshape: []`
-            renamed.append(pb_utils.Tensor(names[tensor.name()], values))
-    return renamed
-
-
-def _wanted(request: Any) -> list[str]:
-    """The outputs passed on from the core model that the client asked for; Triton names them all where a client names none."""
-    named = request.requested_output_names()
-    return [name for name in _PASSED_ON if name in named]
-
-
-def _raise_error(answer: Any) -> None:
-    if answer.has_error():
-        raise RequestError(answer.error().message())
-
-
-def _has_tokens(answer: Any) -> bool:
-    _raise_error(answer)
-    return len(answer.output_tensors()) > 0
-
-
-def _tokens(answer: Any) -> list[int]:
-    ids = pb_utils.get_output_tensor_by_name(answer, "output_ids").as_numpy().reshape(-1)
-    length = pb_utils.get_output_tensor_by_name(answer, "sequence_length").as_numpy().reshape(-1)[0]
-    tokens: list[int] = ids[:length].tolist()
-    return tokens
-
-
-def _text_response(text: str, answer: Any) -> Any:
-    tensors = [pb_utils.Tensor("text_output", np.array([[text.encode("utf-8")]], dtype=np.object_))]
-    for name in _PASSED_ON:
-        tensor = pb_utils.get_output_tensor_by_name(answer, name)
-        if tensor is not None:
-            tensors.append(pb_utils.Tensor(name, tensor.as_numpy()))
-    return pb_utils.InferenceResponse(tensors)
+def _log(error: Exception) -> None:
+    pb_utils.Logger.log_error(f"tensorrt_llm_bls: {''.join(traceback.format_exception(error))}")

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from serving.detokenization import CONTEXT_TOKENS, END_OF_SEQUENCE, MORE_FOLLOWS
+from serving.detokenization import END_OF_SEQUENCE, MORE_FOLLOWS, next_context, special_token_ids
 from serving.engines import open_engine
 from serving.engines.protocol import FinishReason, Increment
 from serving.errors import RequestError
@@ -50,6 +50,7 @@ class TritonPythonModel:
             parameters.boolean("exclude_input_in_output", False),
             options.max_beam_width,
             options.max_num_sequences,
+            special_token_ids(Path(parameters.text("tokenizer_dir", ""))),
         )
         self._ids = itertools.count(1)
         self._replies: dict[int, Reply] = {}
@@ -224,7 +225,7 @@ class Reply:
         if "detokenization_context" in wanted:
             context = [END_OF_SEQUENCE if is_last else MORE_FOLLOWS, *self._context]
             tensors.append(_int32("detokenization_context", context, (1, len(context))))
-            self._context = [*self._context, *tokens][-CONTEXT_TOKENS:]
+            self._context = next_context(self._context, tokens, request.special_ids)
         if "num_input_tokens" in wanted and request.return_num_input_tokens:
             tensors.append(_int32("num_input_tokens", [len(request.input_ids)], (1, 1)))
         if "num_output_tokens" in wanted and request.return_num_output_tokens:

@@ -10,7 +10,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 from numpy.typing import NDArray
 
-from serving.detokenization import CONTEXT_TOKENS, END_OF_SEQUENCE, MORE_FOLLOWS
+from serving.detokenization import END_OF_SEQUENCE, MORE_FOLLOWS, next_context
 from serving.engines.protocol import Beam, Details, Increment, PerfMetrics
 from serving.models.core_request import CoreRequest
 
@@ -105,7 +105,7 @@ class RichAnswer:
         if self._request.sampling.beam_width > 1:  # every beam is whole
             return np.zeros((1, 0), dtype=np.int32)
         context = [END_OF_SEQUENCE if is_last else MORE_FOLLOWS, *self._context]
-        self._context = [*self._context, *beams[0].token_ids][-CONTEXT_TOKENS:]
+        self._context = next_context(self._context, beams[0].token_ids, self._request.special_ids)
         return np.array([context], dtype=np.int32)
 
     def _generation_logits(self, beams: Sequence[Beam]) -> NDArray[Any]:

@@ -42,13 +42,17 @@ _UNSUPPORTED_IF_NOT_EMPTY = frozenset(
 
 @dataclass(frozen=True)
 class Deployment:
-    """What a deployment decides for all requests; ``exclude_input`` is its default for ``exclude_input_in_output``."""
+    """What a deployment decides for all requests; ``exclude_input`` is its default for ``exclude_input_in_output``.
+
+    ``special_ids`` are tokens that leave no text where special tokens are skipped.
+    """
 
     limits: EngineLimits
     decoupled: bool
     exclude_input: bool = False
     max_beam_width: int = 1
     max_num_sequences: int = 256
+    special_ids: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +82,7 @@ class CoreRequest:
     batch_index: int | None = None
     sequence_index: int | None = None
     lora: LoraWeights | None = None
+    special_ids: frozenset[int] = frozenset()
 
     @property
     def is_plain(self) -> bool:
@@ -144,6 +149,7 @@ def _read_row(
         pad_id=row.scalar("pad_id", 0),
         batch_index=index if rows > 1 else None,
         lora=_lora(row, sampling),
+        special_ids=deployment.special_ids,
     )
     if sampling.beam_width > 1:
         yield _beam_search(row, one)

@@ -9,7 +9,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 from numpy.typing import NDArray
 
-from serving.detokenization import END_OF_SEQUENCE, decode, decode_piece, load_tokenizer
+from serving.detokenization import END_OF_SEQUENCE, MORE_FOLLOWS, decode_piece, load_tokenizer
 from serving.errors import RequestError
 from serving.models.parameters import Parameters, error_response, required
 
@@ -26,34 +26,51 @@ class TritonPythonModel:
         return [self._answer(request) for request in requests]
 
     def _answer(self, request: Any) -> Any:
-        context = pb_utils.get_input_tensor_by_name(request, "DETOKENIZATION_CONTEXT")
         try:
-            tokens, lengths = required(request, "TOKENS_BATCH"), required(request, "SEQUENCE_LENGTH")
-            if context is None or context.as_numpy().size == 0:
-                texts = self._whole(tokens, lengths)
-            else:
-                texts = self._piece(tokens, lengths, context.as_numpy().reshape(-1).tolist())
-        except (RequestError, OverflowError) as error:
+            texts = self._texts(request)
+        except RequestError as error:
             return error_response(str(error))
         except Exception as error:  # one odd request must not fail the others of its batch
             return error_response(f"postprocessing failed: {error}", invalid=False)
-        output = np.array([text.encode("utf-8") for text in texts], dtype=np.object_).reshape(tokens.shape[0], -1)
+        output = np.array([[text.encode("utf-8") for text in beams] for beams in texts], dtype=np.object_)
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", output)])
 
-    def _whole(self, tokens: NDArray[np.int32], lengths: NDArray[np.int32]) -> list[str]:
-        """Texts of every row and beam: tokens [batch, beam, n], lengths [batch, beam]."""
-        if tokens.ndim != 3 or lengths.shape != tokens.shape[:2]:
-            raise RequestError(
-                "TOKENS_BATCH must have shape [batch, beam, length] and SEQUENCE_LENGTH [batch, beam], "
-                f"but they have {list(tokens.shape)} and {list(lengths.shape)}"
-            )
+    def _texts(self, request: Any) -> list[list[str]]:
+        """The text of every beam of every row."""
+        tokens, lengths = required(request, "TOKENS_BATCH"), required(request, "SEQUENCE_LENGTH")
+        _check(tokens, lengths)
+        tensor = pb_utils.get_input_tensor_by_name(request, "DETOKENIZATION_CONTEXT")
+        if tensor is None or tensor.as_numpy().size == 0:
+            contexts = np.full((tokens.shape[0], 1), END_OF_SEQUENCE)
+        else:
+            contexts = tensor.as_numpy().reshape(tokens.shape[0], -1)
         return [
-            decode(self._tokenizer, beam[: max(0, length)].tolist(), self._skip_special_tokens)
-            for row, row_lengths in zip(tokens, lengths, strict=True)
-            for beam, length in zip(row, row_lengths, strict=True)
+            self._beams(row_tokens, row_lengths, context.tolist())
+            for row_tokens, row_lengths, context in zip(tokens, lengths, contexts, strict=True)
         ]
 
-    def _piece(self, tokens: NDArray[np.int32], lengths: NDArray[np.int32], context: list[int]) -> list[str]:
+    def _beams(self, tokens: NDArray[np.int32], lengths: NDArray[np.int32], context: list[int]) -> list[str]:
+        """Texts of one row's beams: tokens [beam, n], lengths [beam]; the context is a mark and the tokens before the piece."""
         mark, *before = context
-        new = tokens.reshape(-1)[: int(lengths.reshape(-1)[0])].tolist()
-        return [decode_piece(self._tokenizer, before, new, mark == END_OF_SEQUENCE, self._skip_special_tokens)]
+        if mark not in (END_OF_SEQUENCE, MORE_FOLLOWS) or any(token < 0 for token in before):
+            raise RequestError("DETOKENIZATION_CONTEXT must be a mark (-1 or -2) and the token ids before the piece")
+        if before and len(tokens) > 1:
+            raise RequestError(f"DETOKENIZATION_CONTEXT belongs to one beam, and TOKENS_BATCH holds {len(tokens)}")
+        return [
+            decode_piece(self._tokenizer, before, beam[:length].tolist(), mark == END_OF_SEQUENCE, self._skip_special_tokens)
+            for beam, length in zip(tokens, lengths.tolist(), strict=True)
+        ]
+
+
+def _check(tokens: NDArray[np.int32], lengths: NDArray[np.int32]) -> None:
+    if tokens.ndim != 3 or lengths.shape != tokens.shape[:2] or tokens.shape[0] == 0:
+        raise RequestError(
+            "TOKENS_BATCH must have shape [batch, beam, length] and SEQUENCE_LENGTH [batch, beam], "
+            f"but they have {list(tokens.shape)} and {list(lengths.shape)}"
+        )
+    if lengths.size and not 0 <= int(lengths.min()) <= int(lengths.max()) <= tokens.shape[2]:
+        wrong = lengths[(lengths < 0) | (lengths > tokens.shape[2])][0]
+        raise RequestError(f"SEQUENCE_LENGTH holds {wrong}, but TOKENS_BATCH has room for {tokens.shape[2]} tokens")
+    shown = np.arange(tokens.shape[2]) < lengths[..., np.newaxis]
+    if (tokens[shown] < 0).any():
+        raise RequestError(f"TOKENS_BATCH holds {int(tokens[shown].min())}, which is no token id")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from serving.detokenization import load_tokenizer
 from serving.errors import RequestError
-from serving.models.parameters import Parameters, error_response, required, scalar
+from serving.models.parameters import Parameters, error_response, required
 from serving.words import to_word_list
 
 _UNSUPPORTED = ("IMAGE_BYTES", "IMAGE_URL", "IMAGE_SIZES", "VIDEO_BYTES", "DECODER_QUERY", "PROMPT_TABLE_EXTRA_ID")
@@ -48,23 +48,21 @@ class TritonPythonModel:
                 raise RequestError(f"{name}: the embedded pipeline serves decoder-only models of text, without prompt tables")
         prompts = [self._encode(row) for row in _texts(request, "QUERY")]
         rows = len(prompts)
-        pad_id = _or_default(scalar(request, "PAD_ID") if rows == 1 else None, self._pad_id)
-        end_id = _or_default(scalar(request, "END_ID") if rows == 1 else None, self._end_id)
-        input_ids = np.full((rows, max(len(ids) for ids in prompts)), pad_id, dtype=np.int32)
+        pad_ids = _one_a_row(request, "PAD_ID", rows, self._pad_id)
+        input_ids = np.repeat(pad_ids, max(len(ids) for ids in prompts), axis=1)
         for row, ids in enumerate(prompts):
             input_ids[row, : len(ids)] = ids
-        output_length = required(request, "REQUEST_OUTPUT_LEN")
         return {
             "INPUT_ID": input_ids,
             "REQUEST_INPUT_LEN": np.array([[len(ids)] for ids in prompts], dtype=np.int32),
-            "DECODER_INPUT_ID": np.full((rows, 1), pad_id, dtype=np.int32),
+            "DECODER_INPUT_ID": pad_ids,
             "REQUEST_DECODER_INPUT_LEN": np.ones((rows, 1), dtype=np.int32),
             "BAD_WORDS_IDS": self._word_lists(request, "BAD_WORDS_DICT", rows),
             "STOP_WORDS_IDS": self._word_lists(request, "STOP_WORDS_DICT", rows),
             "EMBEDDING_BIAS": self._embedding_bias(request, rows),
-            "REQUEST_OUTPUT_LEN": output_length.astype(np.int32, copy=False),
-            "OUT_END_ID": np.full((rows, 1), end_id, dtype=np.int32),
-            "OUT_PAD_ID": np.full((rows, 1), pad_id, dtype=np.int32),
+            "REQUEST_OUTPUT_LEN": _one_a_row(request, "REQUEST_OUTPUT_LEN", rows),
+            "OUT_END_ID": _one_a_row(request, "END_ID", rows, self._end_id),
+            "OUT_PAD_ID": pad_ids,
             "OUT_PROMPT_TABLE_EXTRA_IDS": np.zeros((rows, 0), dtype=np.uint64),
         }
 
@@ -75,11 +73,11 @@ class TritonPythonModel:
         return ids
 
     def _word_lists(self, request: Any, name: str, rows: int) -> NDArray[np.int32]:
-        tensor = pb_utils.get_input_tensor_by_name(request, name)
-        if tensor is None:
+        words = _word_rows(request, name, rows)
+        if words is None:
             return np.zeros((rows, 2, 0), dtype=np.int32)
         try:
-            tables = [to_word_list(self._tokenizer, row) for row in tensor.as_numpy().reshape(rows, -1)]
+            tables = [to_word_list(self._tokenizer, row) for row in words]
         except UnicodeDecodeError as error:
             raise RequestError(f"{name} is not valid UTF-8: {error}") from error
         width = max(table.shape[1] for table in tables)
@@ -90,19 +88,48 @@ class TritonPythonModel:
         return lists
 
     def _embedding_bias(self, request: Any, rows: int) -> NDArray[np.float32]:
-        words = pb_utils.get_input_tensor_by_name(request, "EMBEDDING_BIAS_WORDS")
-        weights = pb_utils.get_input_tensor_by_name(request, "EMBEDDING_BIAS_WEIGHTS")
+        """Weights for each token of the words, [rows, vocabulary]; without words [rows, 0]."""
+        words = _word_rows(request, "EMBEDDING_BIAS_WORDS", rows)
+        tensor = pb_utils.get_input_tensor_by_name(request, "EMBEDDING_BIAS_WEIGHTS")
+        weights = None if tensor is None else tensor.as_numpy()
         if words is None and weights is None:
             return np.zeros((rows, 0), dtype=np.float32)
-        if words is None or weights is None or words.as_numpy().size != weights.as_numpy().size:
+        if words is None or weights is None or words.shape != weights.shape:
             raise RequestError("embedding_bias_words and embedding_bias_weights must be sent together, one weight a word")
+        if not np.isfinite(weights).all():
+            raise RequestError(f"embedding_bias_weights must be finite numbers, not {weights[~np.isfinite(weights)][0]}")
+        if not any(words.flat):
+            return np.zeros((rows, 0), dtype=np.float32)
         bias = np.zeros((rows, len(self._tokenizer)), dtype=np.float32)
-        pairs = zip(words.as_numpy().reshape(rows, -1), weights.as_numpy().reshape(rows, -1), strict=True)
-        for row, (row_words, row_weights) in enumerate(pairs):
-            for word, weight in zip(row_words, row_weights, strict=True):
-                for token in self._tokenizer.encode(word.decode("utf-8", "replace"), add_special_tokens=False):
-                    bias[row, token] += weight
+        try:
+            for (row, column), word in np.ndenumerate(words):
+                for token in self._tokenizer.encode(word.decode("utf-8"), add_special_tokens=False):
+                    bias[row, token] += weights[row, column]
+        except UnicodeDecodeError as error:
+            raise RequestError(f"EMBEDDING_BIAS_WORDS is not valid UTF-8: {error}") from error
         return bias
+
+
+def _word_rows(request: Any, name: str, rows: int) -> NDArray[Any] | None:
+    """Words, bytes [rows, n], or None when they were not sent."""
+    tensor = pb_utils.get_input_tensor_by_name(request, name)
+    if tensor is None:
+        return None
+    words: NDArray[Any] = tensor.as_numpy()
+    if words.ndim != 2 or words.shape[0] != rows:
+        raise RequestError(f"{name} must have shape [{rows}, words], but its shape is {list(words.shape)}")
+    return words
+
+
+def _one_a_row(request: Any, name: str, rows: int, default: int | None = None) -> NDArray[np.int32]:
+    """A number for each prompt of the batch, [rows, 1]."""
+    tensor = pb_utils.get_input_tensor_by_name(request, name)
+    if tensor is None and default is not None:
+        return np.full((rows, 1), default, dtype=np.int32)
+    values = required(request, name)
+    if values.size != rows:
+        raise RequestError(f"{name} must hold one value a prompt, but its shape is {list(values.shape)} for {rows} prompts")
+    return np.array(values, dtype=np.int32).reshape(rows, 1)
 
 
 def _texts(request: Any, name: str) -> list[str]:
@@ -113,7 +140,3 @@ def _texts(request: Any, name: str) -> list[str]:
         return [value.decode("utf-8") for value in values[:, 0]]
     except UnicodeDecodeError as error:
         raise RequestError(f"the prompt is not valid UTF-8: {error}") from error
-
-
-def _or_default(value: int | None, default: int) -> int:
-    return default if value is None else value

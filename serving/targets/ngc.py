@@ -84,6 +84,8 @@ def _bls(spec: NgcSpec, batch_size: int, tokenizer: str) -> pb.ModelConfig:
         "skip_special_tokens": spec.skip_special_tokens,
     }
     add_parameters(config, parameters)
+    if "exclude_input_in_output" in spec.parameters:  # BLS puts the prompt before the text itself
+        add_parameters(config, {"exclude_input_in_output": spec.parameters["exclude_input_in_output"]})
     if spec.tensorrt_llm_draft_model_name is not None:
         add_parameters(config, {"tensorrt_llm_draft_model_name": spec.tensorrt_llm_draft_model_name})
     return config

@@ -16,9 +16,10 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from serving.embedded import DEMO_ENGINE_DIR, deploy
+from serving.embedded import DEMO_ENGINE_DIR, deploy, embedded_plan
 from serving.engines.protocol import EngineOptions
 from serving.errors import LaunchError
+from serving.launch.running import running
 from serving.repository import RepositorySpec
 from serving.server import Server, choose_addresses
 from tests.end_to_end.triton_calls import core_inputs, flag, ids_of, int32, metric, stream, wire
@@ -197,8 +198,6 @@ def test_a_full_queue_refuses_with_upstreams_words_and_serves_the_rest(tmp_path:
 )
 def test_a_wrong_parameter_is_refused_at_load_in_a_sentence(tmp_path: Path, parameter: str, value: str, message: str) -> None:
     from serving import repository as written
-    from serving.server import triton_command
-    from serving.triton import find_triton
 
     folder = written.write_repository(RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR), tmp_path / "repository")
     config = folder / "tensorrt_llm" / "config.pbtxt"
@@ -206,12 +205,9 @@ def test_a_wrong_parameter_is_refused_at_load_in_a_sentence(tmp_path: Path, para
     pattern = rf'(key: "{parameter}"\s+value {{\s+string_value: )"[^"]*"'
     assert re.search(pattern, text)
     config.write_text(re.sub(pattern, rf'\1"{value}"', text))
-    installation, addresses, log = find_triton(), choose_addresses(), tmp_path / "server.log"
-    with (
-        Server(triton_command(installation, folder, addresses), installation.environment(), addresses, log) as server,
-        pytest.raises(LaunchError),
-    ):
-        server.wait_until_ready(("tensorrt_llm",), 60.0, lambda waited_s: None)
+    log = tmp_path / "server.log"
+    with pytest.raises(LaunchError), running(embedded_plan(folder, choose_addresses(), log)):
+        pass
     assert message in log.read_text()
 
 

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from serving.detokenization import CONTEXT_TOKENS, decode, decode_piece, load_tokenizer
+from serving.detokenization import (
+    CONTEXT_TOKENS,
+    TextStream,
+    decode,
+    decode_piece,
+    load_tokenizer,
+    next_context,
+    special_token_ids,
+)
 from serving.embedded import DEMO_ENGINE_DIR
 
 _TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
-_SPECIAL = frozenset(_TOKENIZER.all_special_ids)
+_SPECIAL = special_token_ids(DEMO_ENGINE_DIR)
 _BYTES = [token for token in range(len(_TOKENIZER)) if "\ufffd" in _TOKENIZER.decode([token])]  # parts of characters
 _ANY = st.integers(0, len(_TOKENIZER) - 1)
-_SEQUENCES = st.lists(_ANY, max_size=40) | st.lists(st.sampled_from(_BYTES), max_size=40) | st.lists(
+_SEQUENCES = st.lists(_ANY, max_size=100) | st.lists(st.sampled_from(_BYTES), max_size=40) | st.lists(
     st.sampled_from([*_BYTES, *_SPECIAL]) | _ANY, max_size=40
 )  # fmt: skip
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=25)
-_CUTS = st.lists(st.integers(0, 40), max_size=40).map(sorted)
+_CUTS = st.lists(st.integers(0, 100), max_size=60).map(sorted)
 _SKIP = pytest.mark.parametrize("skip", [True, False], ids=["skip_special", "keep_special"])
 
 
@@ -35,18 +44,19 @@ def _split(ids: Sequence[int], cuts: Sequence[int]) -> list[Sequence[int]]:
 
 
 def _stream(parts: Sequence[Sequence[int]], skip: bool) -> list[str]:
-    seen: list[int] = []
+    """By pieces that know only the few tokens before them, as ``postprocessing`` does."""
+    context: list[int] = []
     pieces = []
     for number, part in enumerate(parts, start=1):
-        pieces.append(decode_piece(_TOKENIZER, seen[-CONTEXT_TOKENS:], part, number == len(parts), skip))
-        seen.extend(part)
+        pieces.append(decode_piece(_TOKENIZER, context, part, number == len(parts), skip))
+        context = next_context(context, part, _SPECIAL)
     return pieces
 
 
-def _crowded_by_specials(ids: Sequence[int]) -> bool:
-    """Whether some context holds so many special tokens that the characters held back may not fit beside them."""
-    is_special = [token in _SPECIAL for token in ids]
-    return any(sum(is_special[start : start + CONTEXT_TOKENS]) > 4 for start in range(len(ids)))
+def _stream_with_memory(parts: Sequence[Sequence[int]], skip: bool) -> list[str]:
+    """By one object that sees every token, as BLS does."""
+    text_stream = TextStream(_TOKENIZER, skip, _SPECIAL)
+    return [text_stream.add(part, number == len(parts)) for number, part in enumerate(parts, start=1)]
 
 
 @_SKIP
@@ -57,8 +67,9 @@ def _crowded_by_specials(ids: Sequence[int]) -> bool:
 @example(ids=_encode("€") * 14, cuts=list(range(42)))
 @example(ids=_encode("😀") * 10, cuts=list(range(40)))
 def test_pieces_of_any_tokens_join_to_the_whole(skip: bool, ids: list[int], cuts: list[int]) -> None:
-    assume(not skip or not _crowded_by_specials(ids))  # the case of its own below
-    assert "".join(_stream(_split(ids, cuts), skip)) == decode(_TOKENIZER, ids, skip)
+    whole = decode(_TOKENIZER, ids, skip)
+    assert "".join(_stream(_split(ids, cuts), skip)) == whole
+    assert "".join(_stream_with_memory(_split(ids, cuts), skip)) == whole
 
 
 @_SKIP
@@ -90,12 +101,27 @@ def test_end_of_the_sequence_lets_go_of_what_was_held_back() -> None:
     assert _stream([[first], []], True) == ["", "\ufffd"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="detokenization.py:CONTEXT_TOKENS skipped special tokens push what is held back out of the context"
-)
-def test_half_a_character_before_many_special_tokens_is_not_lost() -> None:
-    ids = [_encode("€")[0], *[_TOKENIZER.eos_token_id] * CONTEXT_TOKENS, *_encode("a")]
-    assert "".join(_stream([[token] for token in ids], True)) == decode(_TOKENIZER, ids, True) == "\ufffda"
+@pytest.mark.parametrize("stream", [_stream, _stream_with_memory])
+def test_half_a_character_before_many_special_tokens_is_not_lost(stream: Any) -> None:
+    first, *rest = _encode("€")
+    ids = [first, *[_TOKENIZER.eos_token_id] * 5 * CONTEXT_TOKENS, *rest, *_encode("a")]
+    assert "".join(stream([[token] for token in ids], True)) == decode(_TOKENIZER, ids, True) == "€a"
+
+
+@given(ids=st.lists(st.sampled_from([*_SPECIAL, 700, 701]), max_size=200))
+def test_a_context_stays_small(ids: list[int]) -> None:
+    context: list[int] = []
+    for token in ids:
+        context = next_context(context, [token], _SPECIAL)
+        assert len(context) <= 2 * CONTEXT_TOKENS
+    text_tokens = [token for token in ids if token not in _SPECIAL]
+    assert [token for token in context if token not in _SPECIAL][-CONTEXT_TOKENS:] == text_tokens[-CONTEXT_TOKENS:]
+    assert context[-CONTEXT_TOKENS:] == ids[-CONTEXT_TOKENS:]
+
+
+def test_special_tokens_are_those_that_the_tokenizer_skips(tmp_path: Path) -> None:
+    assert special_token_ids(DEMO_ENGINE_DIR) == frozenset(_TOKENIZER.all_special_ids)
+    assert special_token_ids(tmp_path) == frozenset()
 
 
 def test_special_tokens_are_shown_only_where_asked() -> None:

@@ -12,7 +12,7 @@ from tritonclient.grpc import model_config_pb2
 from serving.embedded import DEMO_ENGINE_DIR
 from serving.engines.protocol import EngineOptions, SchedulerPolicy
 from serving.errors import RepositoryError
-from serving.repository import MODEL_NAMES, RepositorySpec, check_spec, model_configs, write_repository
+from serving.repository import DRAFT_MODEL_NAME, MODEL_NAMES, RepositorySpec, check_spec, model_configs, write_repository
 
 
 def _spec(**changes: Any) -> RepositorySpec:
@@ -229,6 +229,26 @@ def test_negative_queue_delay_is_refused_by_its_name() -> None:
 def test_unknown_engine_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(RepositoryError, match="unknown engine 'abacus'; known: openvino, tensorrt_llm"):
         check_spec(_spec(engine="abacus"))
+
+
+def test_draft_engine_becomes_a_core_model_that_bls_knows(tmp_path: Path) -> None:
+    other = tmp_path / "draft"
+    other.mkdir()
+    configs = _configs(draft_engine_dir=other)
+    assert set(configs) == {*MODEL_NAMES, DRAFT_MODEL_NAME}
+    draft, target, bls = (configs[name] for name in (DRAFT_MODEL_NAME, "tensorrt_llm", "tensorrt_llm_bls"))
+    assert draft.parameters["gpt_model_path"].string_value == str(other)
+    assert target.parameters["gpt_model_path"].string_value == str(DEMO_ENGINE_DIR)
+    assert bls.parameters["tensorrt_llm_draft_model_name"].string_value == DRAFT_MODEL_NAME
+    assert "tensorrt_llm_draft_model_name" not in _configs()["tensorrt_llm_bls"].parameters
+    with pytest.raises(RepositoryError, match=r"draft_engine_dir: .*nowhere is not a folder"):
+        check_spec(_spec(draft_engine_dir=tmp_path / "nowhere"))
+
+
+def test_bls_knows_whether_the_prompt_is_left_out() -> None:
+    for excluded in (True, False):
+        config = _configs(exclude_input_in_output=excluded)["tensorrt_llm_bls"]
+        assert config.parameters["exclude_input_in_output"].string_value == str(excluded).lower()
 
 
 @pytest.mark.parametrize("datatype", ["FLOAT", "INT32", ""])

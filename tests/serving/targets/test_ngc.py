@@ -184,6 +184,13 @@ def test_settings_outside_the_parameters_block_are_written(make_engine: MakeEngi
     assert _parameters(configs["tensorrt_llm_bls"])["tensorrt_llm_draft_model_name"] == "draft"
 
 
+@pytest.mark.parametrize("excluded", ["true", "false"])
+def test_bls_knows_whether_the_prompt_is_left_out(make_engine: MakeEngine, excluded: str) -> None:
+    spec = _spec(make_engine(), {"exclude_input_in_output": excluded})
+    configs = {config.name: config for config in ngc_model_configs(spec)}
+    assert _parameters(configs["tensorrt_llm_bls"])["exclude_input_in_output"] == excluded
+
+
 @pytest.mark.parametrize("tensor_names", ["newest", "v0.19"])
 def test_every_model_declares_the_tensors_of_the_containers_version(make_engine: MakeEngine, tensor_names: str) -> None:
     upstream: dict[tuple[str, str], set[str]] = {}
