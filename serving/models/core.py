@@ -66,6 +66,7 @@ class TritonPythonModel:
             threading.Thread(target=self._every, args=(cancel_s, self._cancel_abandoned), name="cancellation"),
             threading.Thread(target=self._every, args=(stats_s, self._tell_stats), name="stats"),
         ]
+        self._tell_stats()
         for thread in self._threads:
             thread.start()
 

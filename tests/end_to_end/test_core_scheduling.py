@@ -246,11 +246,12 @@ def test_metrics_of_a_busy_engine_are_true_to_what_runs(tmp_path: Path) -> None:
             for number in range(6):
                 inputs = core_inputs(range(20 + number, 60 + number), 700)
                 client.async_stream_infer("tensorrt_llm", wire(inputs), request_id=str(number))
-            time.sleep(1.0)
-            requests = {
-                kind: metric(server, "nv_trt_llm_request_metrics", request_type=kind)
-                for kind in ("active", "max", "scheduled", "waiting")
-            }
+            expected = {"active": 6, "max": 4, "scheduled": 4, "waiting": 2}
+            requests: dict[str, float] = {}
+            deadline = time.monotonic() + 10
+            while requests != expected:
+                assert time.monotonic() < deadline, f"{requests} never became {expected}"
+                requests = {kind: metric(server, "nv_trt_llm_request_metrics", request_type=kind) for kind in expected}
             blocks = {
                 kind: metric(server, "nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type=kind)
                 for kind in ("max", "used", "free", "tokens_per")
@@ -260,9 +261,8 @@ def test_metrics_of_a_busy_engine_are_true_to_what_runs(tmp_path: Path) -> None:
             )
             assert [answers.get(timeout=60) for _ in range(6)] == [None] * 6
             client.stop_stream()
-        assert requests == {"active": 6, "max": 4, "scheduled": 4, "waiting": 2}
         assert (blocks["max"], blocks["tokens_per"], blocks["used"] + blocks["free"]) == (100, 32, 100)
-        assert blocks["used"] >= 8
+        assert 4 <= blocks["used"] <= 96
         assert generating == 4
         wait_until_idle(server)
         assert abs(metric(server, "nv_trt_llm_general_metrics", general_type="timestamp") / 1e6 - time.time()) < 1
