@@ -5,14 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from serving.addresses import ServerAddresses
 from serving.launch.planning import LaunchPlan
 from serving.launch.running import running
 from serving.launch.tritonserver import DEFAULT_EXIT_TIMEOUT_S, TritonServer, rank_command
-from serving.repository import DRAFT_MODEL_NAME, MODEL_NAMES, RepositorySpec, write_repository
+from serving.repository import MODEL_NAMES, RepositorySpec, write_repository
 from serving.server import Server
 from serving.triton import find_triton
 
@@ -25,6 +24,7 @@ def embedded_plan(
     addresses: ServerAddresses,
     log: Path,
     *,
+    models: tuple[str, ...] = MODEL_NAMES,
     exit_timeout_s: int = DEFAULT_EXIT_TIMEOUT_S,
     ready_timeout_s: float = READY_TIMEOUT_S,
     verbose: bool = False,
@@ -44,7 +44,7 @@ def embedded_plan(
     return LaunchPlan(
         command=rank_command(server, 0),
         addresses=addresses,
-        models=MODEL_NAMES,
+        models=models,
         log=str(log),
         environment=installation.environment_changes(),
         exit_timeout_s=exit_timeout_s,
@@ -67,9 +67,7 @@ def deploy(
     """
     with tempfile.TemporaryDirectory(prefix="inflight-bench-") as temporary:
         repository = repository_dir or Path(temporary) / "repository"
-        plan = embedded_plan(repository, addresses, log)
-        if spec.draft_engine_dir is not None:
-            plan = replace(plan, models=(*plan.models, DRAFT_MODEL_NAME))
+        plan = embedded_plan(repository, addresses, log, models=spec.model_names)
         write_repository(spec, repository)
         with running(plan, on_wait) as server:
             yield server

@@ -52,6 +52,11 @@ class RepositorySpec:
     draft_engine_dir: Path | None = None  # a second core model that drafts for tensorrt_llm_bls
     engine_options: EngineOptions = field(default_factory=EngineOptions)
 
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The models of the repository."""
+        return MODEL_NAMES if self.draft_engine_dir is None else (*MODEL_NAMES, DRAFT_MODEL_NAME)
+
 
 def write_repository(spec: RepositorySpec, folder: Path) -> Path:
     """Write the five models into ``folder`` (made if absent, must be empty) and return it.

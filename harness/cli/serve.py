@@ -11,7 +11,7 @@ import cloup
 
 from harness.cli import serve_fill, serve_repo, serve_status, serve_stop
 from harness.cli.exit_status import ExitStatus
-from harness.cli.serve_options import EMBEDDED, check_belonging, choose_launcher, given, serve_options
+from harness.cli.serve_options import EMBEDDED, check_belonging, choose_launcher, engine_options, given, serve_options
 from harness.cli.signals import signals_as_interrupt
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def _serve_embedded(values: dict[str, Any]) -> int:
         triton_max_batch_size=values["triton_max_batch_size"],
         exclude_input_in_output=values["exclude_input_in_output"],
         accumulate_tokens=values["accumulate_tokens"],
+        draft_engine_dir=values["draft_engine_dir"].resolve() if values["draft_engine_dir"] else None,
+        engine_options=engine_options(values),
     )
     addresses = choose_addresses(values["http_port"], values["grpc_port"], values["metrics_port"], values["host"])
     repository, temporary = _repository_dir(values)
@@ -83,6 +85,7 @@ def _serve_embedded(values: dict[str, Any]) -> int:
         repository,
         addresses,
         _log(values),
+        models=spec.model_names,
         exit_timeout_s=values["exit_timeout"],
         ready_timeout_s=values["ready_timeout"] or READY_TIMEOUT_S,
         verbose=values["log"],

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import cloup
 from click.core import ParameterSource
 
+if TYPE_CHECKING:
+    from serving.engines.protocol import EngineOptions
+
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _PORT = click.IntRange(1, 65535)
 _COUNT = click.IntRange(1, 4096)
+_TOKENS = click.IntRange(1, 2**31 - 1)
 
 EMBEDDED = "embedded"
 LAUNCHERS = (EMBEDDED, "tritonserver", "mpirun", "slurm", "docker")
@@ -54,6 +59,30 @@ _model = cloup.option_group(
     cloup.option("--exclude_input_in_output", is_flag=True, help="Leave the prompt out of unstreamed answers by default."),
     cloup.option("--accumulate_tokens", is_flag=True, help="tensorrt_llm_bls streams the whole text so far each time."),
     help="All but --model_repo shape the embedded repository; another says these things itself.",
+)
+
+_engine = cloup.option_group(
+    "Engine (embedded)",
+    cloup.option("--draft_engine_dir", type=_FOLDER, help="Engine whose drafts tensorrt_llm_bls lets the other check."),
+    cloup.option("--max_num_sequences", type=click.IntRange(1, 65536), default=256, help="Requests that run at once."),
+    cloup.option("--max_num_tokens", type=_TOKENS, default=2048, help="Tokens of one step."),
+    cloup.option("--max_beam_width", type=click.IntRange(1, 1024), default=16, help="Widest beam search."),
+    cloup.option("--max_queue_size", type=click.IntRange(min=0), default=0, help="Requests that may wait; 0: any number."),
+    cloup.option(
+        "--batch_scheduler_policy",
+        type=click.Choice(["guaranteed_no_evict", "max_utilization"]),
+        default="guaranteed_no_evict",
+        help="A request starts when its worst case fits the KV cache, or at once, and is paused where the cache is full.",
+    ),
+    cloup.option("--max_tokens_in_paged_kv_cache", type=_TOKENS, default=131_072, help="Room of the KV cache."),
+    cloup.option(
+        "--kv_cache_free_gpu_mem_fraction",
+        type=click.FloatRange(0, 1, min_open=True),
+        default=0.9,
+        help="Share of the memory free at load that the KV cache may take (on a CPU: of the RAM).",
+    ),
+    cloup.option("--enable_kv_cache_reuse/--no_enable_kv_cache_reuse", default=True, help="Keep prompts for later ones."),
+    cloup.option("--enable_chunked_context/--no_enable_chunked_context", default=True, help="Read prompts in several steps."),
 )
 
 _addresses = cloup.option_group(
@@ -139,14 +168,16 @@ _running = cloup.option_group(
     cloup.option("--log_file", type=_FILE, default=Path("triton_log.txt"), help="Server's log."),
 )
 
-_GROUPS = (_launcher, _model, _addresses, _processes, _container, _slurm, _running)
+_GROUPS = (_launcher, _model, _engine, _addresses, _processes, _container, _slurm, _running)
 
 _SERVED = LAUNCHERS[1:]
 _BELONGS_TO: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (
             *("engine", "engine_dir", "tokenizer_dir", "decoupled_mode", "triton_max_batch_size"),
-            *("exclude_input_in_output", "accumulate_tokens"),
+            *("exclude_input_in_output", "accumulate_tokens", "draft_engine_dir", "max_num_sequences", "max_num_tokens"),
+            *("max_beam_width", "max_queue_size", "batch_scheduler_policy", "max_tokens_in_paged_kv_cache"),
+            *("kv_cache_free_gpu_mem_fraction", "enable_kv_cache_reuse", "enable_chunked_context"),
         ),
         (EMBEDDED,),
     ),
@@ -165,6 +196,16 @@ _BELONGS_TO: dict[str, tuple[str, ...]] = {
     ),
     **dict.fromkeys(("background", "name", "ready_timeout"), (EMBEDDED, "tritonserver", "mpirun", "docker")),
 }
+
+
+def engine_options(values: Mapping[str, Any]) -> EngineOptions:
+    """Those of ``values`` that the engine has, by their names."""
+    from serving.engines.protocol import EngineOptions, SchedulerPolicy
+
+    own = {field.name: values[field.name] for field in fields(EngineOptions) if field.name in values}
+    if "batch_scheduler_policy" in own:
+        own["batch_scheduler_policy"] = SchedulerPolicy(own["batch_scheduler_policy"])
+    return EngineOptions(**own)
 
 
 def serve_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
+from harness.cli.serve_options import engine_options
 from serving.targets.ngc_parameters import GROUPS, PARAMETERS, REFUSED
 from serving.targets.values import Parameter
 
@@ -155,10 +156,9 @@ def _write_embedded(given: dict[str, Any], output_dir: Path) -> Path:
     _refuse_others("embedded", given, of_engine | of_spec)
     engine_dir = given.pop("engine_dir", DEMO_ENGINE_DIR).resolve()
     read_limits(engine_dir)
-    options = EngineOptions(**{name: value for name, value in given.items() if name in of_engine})
     own = {name: value for name, value in given.items() if name in of_spec}
     own["tokenizer_dir"] = own.get("tokenizer_dir", engine_dir).resolve()
-    return write_repository(RepositorySpec(engine_dir=engine_dir, engine_options=options, **own), output_dir)
+    return write_repository(RepositorySpec(engine_dir=engine_dir, engine_options=engine_options(given), **own), output_dir)
 
 
 def _write_ngc(given: dict[str, Any], output_dir: Path) -> Path:

@@ -13,6 +13,9 @@ from harness.cli.exit_status import ExitStatus
 from harness.cli.serve import command as serve
 from harness.cli.serve_options import LAUNCHERS
 from serving.addresses import choose_addresses
+from serving.engines.protocol import EngineOptions, SchedulerPolicy
+from serving.errors import LaunchError
+from serving.repository import RepositorySpec
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +57,25 @@ def test_dry_run_of_the_embedded_server_names_the_repository_and_writes_nothing(
     assert f"--model-repository={tmp_path}/mine" in shlex.split(out, comments=True)
     assert "--http-port=18000" in out
     assert _files(tmp_path) == before
+
+
+def test_options_of_the_engine_reach_its_parameters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    written: list[RepositorySpec] = []
+
+    def keep(spec: RepositorySpec, folder: Path) -> None:
+        written.append(spec)
+        raise LaunchError("enough")
+
+    monkeypatch.setattr("serving.repository.write_repository", keep)
+    words = ["--batch_scheduler_policy", "max_utilization", "--no_enable_kv_cache_reuse", "--max_queue_size", "3"]
+    assert run(["serve", *words, "--kv_cache_free_gpu_mem_fraction", "0.25", "--draft_engine_dir", "."]) == ExitStatus.FAILED
+    options = EngineOptions(
+        batch_scheduler_policy=SchedulerPolicy.MAX_UTILIZATION,
+        enable_kv_cache_reuse=False,
+        max_queue_size=3,
+        kv_cache_free_gpu_mem_fraction=0.25,
+    )
+    assert [(spec.engine_options, spec.draft_engine_dir) for spec in written] == [(options, tmp_path.resolve())]
 
 
 def test_upstreams_launch_command_gives_upstreams_mpirun(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ def test_embedded_repository_takes_the_parameters_that_its_engine_has(tmp_path: 
     output = tmp_path / "repository"
     status = run(
         ["serve", "repo", "--target", "embedded", "--output_dir", str(output), "--max_tokens_in_paged_kv_cache", "640",
-         "--enable_kv_cache_reuse", "false", "--max_num_sequences", "5", "--exclude_input_in_output", "true"]
+         "--enable_kv_cache_reuse", "false", "--max_num_sequences", "5", "--exclude_input_in_output", "true",
+         "--batch_scheduler_policy", "max_utilization", "--kv_cache_free_gpu_mem_fraction", "0.5", "--max_queue_size", "9"]
     )  # fmt: skip
     assert status == ExitStatus.VALID
     parameters = _parameters(output)
@@ -59,6 +60,9 @@ def test_embedded_repository_takes_the_parameters_that_its_engine_has(tmp_path: 
     assert parameters["enable_kv_cache_reuse"] == "false"
     assert parameters["max_num_sequences"] == "5"
     assert parameters["exclude_input_in_output"] == "true"
+    assert parameters["batch_scheduler_policy"] == "max_utilization"
+    assert parameters["kv_cache_free_gpu_mem_fraction"] == "0.5"
+    assert parameters["max_queue_size"] == "9"
 
 
 def test_llmapi_repository_names_the_model(tmp_path: Path) -> None:
