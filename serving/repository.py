@@ -49,6 +49,7 @@ class RepositorySpec:
     exclude_input_in_output: bool = False
     accumulate_tokens: bool = False
     logits_datatype: str = "FP32"
+    max_stream_interval: int = 4  # tokens of a streamed response at most, where sending takes much of the time
     draft_engine_dir: Path | None = None  # a second core model that drafts for tensorrt_llm_bls
     engine_options: EngineOptions = field(default_factory=EngineOptions)
 
@@ -88,6 +89,7 @@ def check_spec(spec: RepositorySpec) -> None:
         "preprocessing_instance_count": spec.preprocessing_instance_count,
         "postprocessing_instance_count": spec.postprocessing_instance_count,
         "bls_instance_count": spec.bls_instance_count,
+        "max_stream_interval": spec.max_stream_interval,
         "max_num_sequences": options.max_num_sequences,
         "max_num_tokens": options.max_num_tokens,
         "max_tokens_in_paged_kv_cache": options.max_tokens_in_paged_kv_cache,
@@ -147,6 +149,7 @@ def _core(spec: RepositorySpec, name: str = "tensorrt_llm", engine_dir: Path | N
             "engine": spec.engine,
             "tokenizer_dir": spec.tokenizer_dir,
             "exclude_input_in_output": spec.exclude_input_in_output,
+            "max_stream_interval": spec.max_stream_interval,
             "max_tokens_in_paged_kv_cache": options.max_tokens_in_paged_kv_cache,
             "max_num_sequences": options.max_num_sequences,
             "max_num_tokens": options.max_num_tokens,

@@ -76,6 +76,7 @@ def _serve_embedded(values: dict[str, Any]) -> int:
         triton_max_batch_size=values["triton_max_batch_size"],
         exclude_input_in_output=values["exclude_input_in_output"],
         accumulate_tokens=values["accumulate_tokens"],
+        max_stream_interval=values["max_stream_interval"],
         draft_engine_dir=values["draft_engine_dir"].resolve() if values["draft_engine_dir"] else None,
         engine_options=engine_options(values),
     )

@@ -67,6 +67,12 @@ _engine = cloup.option_group(
     cloup.option("--max_num_sequences", type=click.IntRange(1, 65536), default=256, help="Requests that run at once."),
     cloup.option("--max_num_tokens", type=_TOKENS, default=2048, help="Tokens of one step."),
     cloup.option("--max_beam_width", type=click.IntRange(1, 1024), default=16, help="Widest beam search."),
+    cloup.option(
+        "--max_stream_interval",
+        type=click.IntRange(1, 1024),
+        default=4,
+        help="Tokens of a streamed response at most, where sending takes much of the time. 1: always token by token.",
+    ),
     cloup.option("--max_queue_size", type=click.IntRange(min=0), default=0, help="Requests that may wait; 0: any number."),
     cloup.option(
         "--batch_scheduler_policy",
@@ -175,7 +181,8 @@ _BELONGS_TO: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (
             *("engine", "engine_dir", "tokenizer_dir", "decoupled_mode", "triton_max_batch_size"),
-            *("exclude_input_in_output", "accumulate_tokens", "draft_engine_dir", "max_num_sequences", "max_num_tokens"),
+            *("exclude_input_in_output", "accumulate_tokens", "draft_engine_dir", "max_stream_interval"),
+            *("max_num_sequences", "max_num_tokens"),
             *("max_beam_width", "max_queue_size", "batch_scheduler_policy", "max_tokens_in_paged_kv_cache"),
             *("kv_cache_free_gpu_mem_fraction", "enable_kv_cache_reuse", "enable_chunked_context"),
         ),

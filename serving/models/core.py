@@ -31,7 +31,6 @@ from serving.models.parameters import Parameters, error_response
 from serving.models.stream_pace import StreamPace
 
 _CANCELLATION_CHECKS = 8  # a period; with 128 requests in flight and 100 ms each is asked about every 1.6 s
-_MAX_STREAM_INTERVAL = 4  # tokens
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
@@ -55,7 +54,7 @@ class TritonPythonModel:
         self._ids = itertools.count(1)
         self._replies: dict[int, Reply] = {}
         self._outbox: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
-        self._pace = StreamPace(parameters.integer("max_stream_interval", _MAX_STREAM_INTERVAL))
+        self._pace = StreamPace(parameters.integer("max_stream_interval", 1))
         self._closing = threading.Event()
         self._asked = 0
         self._metrics = CoreMetrics(args["model_name"], args["model_version"])
