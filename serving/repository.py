@@ -20,7 +20,7 @@ from serving.model_config import add_ensemble_steps, add_parameters, add_tensors
 DRAFT_MODEL_NAME = "tensorrt_llm_draft"
 MODEL_NAMES = ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls")
 
-_LOGITS_DATATYPES = ("FP32", "FP16", "BF16")
+_LOGITS_DATATYPES = ("FP32", "FP16")  # NumPy, through which the embedded models speak, has no BF16
 
 _MODEL_MODULES = {
     "preprocessing": "serving.models.preprocessing",

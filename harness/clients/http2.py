@@ -123,6 +123,7 @@ class Http2Protocol(asyncio.Protocol):
         self.accepts = True  # whether a new stream may be opened here
         self._streams: dict[int, StreamEvents] = {}
         self._next_id = 1
+        self._begun = False  # whether the server's first frame has been seen
         self._left = b""
         self._block: tuple[int, int, bytes] | None = None  # headers that a CONTINUATION completes: stream, flags, so far
         self._unacknowledged_bytes = 0
@@ -212,6 +213,11 @@ class Http2Protocol(asyncio.Protocol):
         while end - position >= _FRAME_HEADER_BYTES:
             start = position + _FRAME_HEADER_BYTES
             high, low, kind, flags, stream_id = struct.unpack_from(">HBBBI", data, position)
+            if not self._begun:  # RFC 9113, section 3.4: SETTINGS come first
+                if kind != FrameType.SETTINGS or stream_id or high << 8 | low > _DEFAULT_FRAME_BYTES:
+                    self._fail("what it sends is not HTTP/2")
+                    return
+                self._begun = True
             position = start + (high << 8 | low)
             if position > end:
                 position = start - _FRAME_HEADER_BYTES
@@ -220,8 +226,6 @@ class Http2Protocol(asyncio.Protocol):
             if handler is not None:  # unknown kinds must be ignored
                 handler(flags, stream_id & _LAST_STREAM_ID, data[start:position])
         self._left = data[position:]
-        if not self.ready.done() and (position == 0 and end >= _FRAME_HEADER_BYTES):
-            self._fail("what it sends is not HTTP/2")
 
     def _fail(self, problem: str) -> None:
         if not self.ready.done():

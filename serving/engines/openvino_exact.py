@@ -7,6 +7,7 @@ more than a request of the pipeline, and its answer does not depend on neighbour
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -52,7 +53,7 @@ class ExactRunning(Tracked):
         self._log_probs: list[float] = []
         self._logits: list[NDArray[np.float32]] = []
 
-    def step(self, now_ns: int, telemetry: Telemetry) -> Increment | None:
+    def step(self, telemetry: Telemetry) -> Increment | None:
         """Compute one chunk, and choose what it allows to choose."""
         chunk, self._pending = self._pending[:CHUNK_TOKENS], self._pending[CHUNK_TOKENS:]
         before = len(self.output)
@@ -66,7 +67,7 @@ class ExactRunning(Tracked):
         finish = self._take(rows[-1]) if before else self._begin(np.concatenate(self._rows))
         if finish is None and not self._pending:
             self._pending = [self.output[-1]]
-        self.note_tokens(len(self.output) - before, now_ns, telemetry)
+        self.note_tokens(len(self.output) - before, time.monotonic_ns(), telemetry)
         if finish is None and not self.submit.streaming:
             return None
         return self._increment(finish)

@@ -87,9 +87,9 @@ class Admission:
         self._reserved_blocks += reserve
         return True
 
-    def can_ever(self, blocks: int) -> bool:
+    def can_ever(self, blocks: int, *, evictable: bool = True) -> bool:
         """Whether an empty cache would do. MAX_UTILIZATION lets a request begin that may end before it has used them all."""
-        return blocks <= self._blocks or self._policy is SchedulerPolicy.MAX_UTILIZATION
+        return blocks <= self._blocks or (evictable and self._policy is SchedulerPolicy.MAX_UTILIZATION)
 
     def release(self, request_id: int) -> None:
         self._reserved_blocks -= self._reserved.pop(request_id, 0)

@@ -115,7 +115,7 @@ class _Worker:
 
     def _queue(self, new: Submit) -> None:
         needed = _worst_case(new)
-        if not self._admission.can_ever(needed):
+        if not self._admission.can_ever(needed, evictable=not needs_exact(new.sampling)):
             self._refuse(
                 new.request_id,
                 f"the request may need {needed} blocks of the KV cache, which has {self._blocks}; "
@@ -195,10 +195,14 @@ class _Worker:
         telemetry = self._telemetry
         increments = []
         for request_id, running in list(self._running.items()):
-            increment = running.read(now_ns, telemetry)
+            try:
+                increment = running.read(now_ns, telemetry)
+            except Exception as error:  # its logits do not fit into memory, say; the others go on
+                running.handle.cancel()
+                increment = _failed(error)
             if increment is not None:
                 increments.append((request_id, increment))
-                telemetry.generated_tokens += len(increment.token_ids)
+                telemetry.generated_tokens += _tokens_of(increment)
                 if increment.is_last:
                     self._end(request_id)
         self._scheduled = int(self._pipeline.get_metrics().scheduled_requests)
@@ -211,15 +215,15 @@ class _Worker:
         """One token, or one chunk of the prompt, of the request that waits longest; then the next one's turn."""
         request_id, exact = next(iter(self._exact.items()))
         try:
-            increment = exact.step(time.monotonic_ns(), self._telemetry)
-        except RuntimeError as error:
-            increment = Increment((), error=f"OpenVINO could not compute the request: {error}")
+            increment = exact.step(self._telemetry)
+        except Exception as error:
+            increment = _failed(error)
         if increment is None or not increment.is_last:
             self._exact[request_id] = self._exact.pop(request_id)
         else:
             self._end(request_id)
         if increment is not None:
-            self._telemetry.generated_tokens += len(increment.token_ids)
+            self._telemetry.generated_tokens += _tokens_of(increment)
             self._send([(request_id, increment)])
 
     def _refuse(self, request_id: int, reason: str) -> None:
@@ -331,6 +335,15 @@ def generation_config(sampling: Sampling, guides: Guides) -> Any:
         config.eos_token_id = guides.end_id
         config.stop_token_ids = {guides.end_id} if sampling.end_id is None else {guides.end_id, sampling.end_id}
     return config
+
+
+def _failed(error: Exception) -> Increment:
+    return Increment((), error=f"OpenVINO could not compute the request: {error or type(error).__name__}")
+
+
+def _tokens_of(increment: Increment) -> int:
+    beams = () if increment.details is None else increment.details.beams
+    return len(increment.token_ids) + sum(len(beam.token_ids) for beam in beams)
 
 
 def main(pipe_fd: int, engine_dir: Path, options: EngineOptions) -> int:

@@ -13,6 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +133,14 @@ class TritonPythonModel:
     def _send_replies(self) -> None:
         while (reply := self._outbox.get()) is not None:
             started_s = time.monotonic()
-            if reply.send():
-                self._replies.pop(reply.engine_id, None)
+            try:
+                ended = reply.send()
+            except Exception as error:  # Triton's shared memory is full, say: that request's end, and no other's
+                pb_utils.Logger.log_error(f"tensorrt_llm: {error!r}")
+                reply.fail(f"the response could not be sent: {error}")
+                self._engine.cancel(reply.engine_id)
+                ended = True
+            if ended and self._replies.pop(reply.engine_id, None) is not None and reply.is_answered:
                 self._metrics.note_answer(reply.input_tokens, reply.output_tokens)
             self._pace.sent(started_s, time.monotonic())
 
@@ -142,7 +149,10 @@ class TritonPythonModel:
 
     def _every(self, period_s: float, action: Any) -> None:
         while not self._closing.wait(period_s):
-            action()
+            try:
+                action()
+            except Exception as error:  # once is no reason never to do it again
+                pb_utils.Logger.log_error(f"tensorrt_llm: {error!r}")
 
 
 class Reply:
@@ -162,6 +172,7 @@ class Reply:
         self._sender = sender
         self._sending = threading.Lock()
         self._finished = False
+        self._failed = False
         self._request = request
         self._outbox = outbox
         self._pace = pace
@@ -192,6 +203,8 @@ class Reply:
             end, self._queued = self._end, False
         self.output_tokens += self._count(tokens)
         with self._sending:
+            if self._finished:  # it failed, and the engine still had something to deliver
+                return True
             if end is not None and end.error is not None:
                 self._sender.send(error_response(end.error, invalid=False), flags=_FINAL)
             elif end is not None and end.finish is FinishReason.CANCELLED and self._request.streaming and not tokens:
@@ -201,6 +214,18 @@ class Reply:
                 self._sender.send(response, flags=_FINAL if end is not None else 0)
             self._finished = end is not None
         return self._finished
+
+    def fail(self, message: str) -> None:
+        """End the reply with an error, if Triton still takes one."""
+        with self._sending:
+            self._finished = self._failed = True
+            with suppress(Exception):
+                self._sender.send(error_response(message, invalid=False), flags=_FINAL)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it ended, and not with an error."""
+        return self._end is not None and self._end.error is None and not self._failed
 
     def is_abandoned(self) -> bool:
         """Whether the client gave the request up. Never asked after the last response: Triton 24.10 then reads freed memory."""

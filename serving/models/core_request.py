@@ -171,6 +171,7 @@ def _beam_search(row: Row, one: CoreRequest) -> CoreRequest:
         "draft_input_ids": sampling.draft_ids,
         "lora_task_id": sampling.lora_task_id,
         "guided_decoding_guide_type": sampling.guide,
+        "runtime_top_p_decay": sampling.top_p_decay != 1.0,
     }
     for name, value in unjoined.items():
         if value:

@@ -90,11 +90,14 @@ def _embedding_bias(row: Row, limits: EngineLimits) -> bytes:
     bias = row.array("embedding_bias")
     if bias is None:
         return b""
-    if bias.shape != (limits.vocabulary_size,):
+    if bias.ndim != 1 or len(bias) > limits.vocabulary_size:
         raise RequestError(f"embedding_bias must hold {limits.vocabulary_size} values a row, but its row is {list(bias.shape)}")
     if not np.isfinite(bias).all():
         raise RequestError("embedding_bias must be finite")
-    return bias.astype(np.float32, copy=False).tobytes() if bias.any() else b""
+    # A tokenizer may know fewer tokens than the network's vocabulary, which is often rounded up.
+    whole = np.zeros(limits.vocabulary_size, dtype=np.float32)
+    whole[: len(bias)] = bias
+    return whole.tobytes() if bias.any() else b""
 
 
 def _guide(row: Row) -> Guide | None:

@@ -248,6 +248,20 @@ def test_pings_are_answered() -> None:
     assert _calls(serve, b"request") == [[b"12345678"]]
 
 
+def test_first_frame_may_come_in_pieces() -> None:
+    async def serve(peer: _Peer) -> None:
+        await peer.reader.readexactly(24)
+        settings = frame(FrameType.SETTINGS, 0, 0, struct.pack(">HI", Setting.MAX_FRAME_SIZE, 16_384))
+        for start, end in ((0, 4), (4, 9), (9, 12), (12, len(settings))):
+            peer.writer.write(settings[start:end])
+            await asyncio.sleep(0.02)
+        stream = await peer.read_request()
+        peer.message(stream, b"done")
+        peer.headers(stream, _OK, Flag.END_STREAM)
+
+    assert _calls(serve, b"request") == [[b"done"]]
+
+
 @pytest.mark.parametrize("words", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.2\r\n"])
 def test_peer_that_speaks_something_else_cannot_be_connected_to(words: bytes) -> None:
     async def serve(peer: _Peer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import queue
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -103,6 +104,24 @@ def test_a_request_that_can_never_fit_is_refused_with_the_parameter_to_raise() -
         [[refused]] = _run(engine, [_PROMPTS[0]], Sampling(60))[0]
         assert "may need 5 blocks of the KV cache, which has 4; raise max_tokens_in_paged_kv_cache" in (refused.error or "")
         assert len(_tokens(_run(engine, [_PROMPTS[0]], Sampling(28))[0][0])) == 28
+
+
+def test_a_request_that_can_neither_fit_nor_be_paused_holds_up_nobody() -> None:
+    with _open(max_tokens_in_paged_kv_cache=128, batch_scheduler_policy=SchedulerPolicy.MAX_UTILIZATION) as engine:
+        [[refused]] = _run(engine, [_PROMPTS[0]], Sampling(300, bad_words=((5,),)))[0]
+        assert "raise max_tokens_in_paged_kv_cache" in (refused.error or "")
+        assert len(_tokens(_run(engine, [_PROMPTS[0]], Sampling(28))[0][0])) == 28
+
+
+def test_beams_count_as_generated_tokens() -> None:
+    with _open() as engine:
+        ended: queue.Queue[Increment] = queue.Queue()
+        engine.submit(1, _PROMPTS[0], Sampling(20, beam_width=4, return_beams=4), ended.put, streaming=False)
+        assert ended.get(timeout=60).is_last
+        deadline = time.monotonic() + 10
+        while engine.stats().generated_tokens_total != 80:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_the_cache_is_no_larger_than_its_fraction_of_free_memory() -> None:

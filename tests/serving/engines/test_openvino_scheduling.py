@@ -46,6 +46,7 @@ def test_no_more_than_max_requests_run() -> None:
 def test_a_request_too_large_for_an_empty_cache_may_only_begin_where_it_may_end_early() -> None:
     assert not Admission(_GUARANTEED, 1, 10).can_ever(11)
     assert Admission(_UTILIZED, 1, 10).can_ever(11)
+    assert not Admission(_UTILIZED, 1, 10).can_ever(11, evictable=False)
 
 
 @given(st.lists(st.tuples(st.integers(1, 12), st.booleans()), max_size=60))

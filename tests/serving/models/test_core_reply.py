@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -119,3 +120,36 @@ def test_only_the_last_part_of_a_shared_request_is_final(backend: Any) -> None:
     assert shared.is_cancelled() is False
     shared.send("c", flags=1)
     assert sender.sent == [("a", 0), ("b", 0), ("c", 1)]
+
+
+def test_a_response_that_cannot_be_sent_ends_its_request_alone(backend: Any) -> None:
+    from serving.models.core import Reply, TritonPythonModel
+
+    class Full(_Sender):
+        def send(self, response: Any = None, flags: int = 0) -> None:
+            if getattr(response, "error", None) is None and not self.sent:
+                raise RuntimeError("Failed to increase the shared memory pool size")
+            super().send(response, flags)
+
+    cancelled: list[int] = []
+    noted: list[tuple[int, int]] = []
+    model = TritonPythonModel()
+    model._outbox, model._pace, model._replies = queue.SimpleQueue(), StreamPace(1), {}
+    model._engine = SimpleNamespace(cancel=cancelled.append)
+    model._metrics = SimpleNamespace(note_answer=lambda *tokens: noted.append(tokens))
+    senders = [Full(), _Sender()]
+    for number, sender in enumerate(senders):
+        reply = Reply(number, "client", sender, _request(), model._outbox, StreamPace(1))
+        model._replies[number] = reply
+        reply.add(Increment([1]))
+    for reply in list(model._replies.values()):
+        reply.add(Increment([2], FinishReason.LENGTH))
+    model._outbox.put(model._replies[0])  # what the engine still delivers to it is dropped
+    model._outbox.put(None)
+    model._send_replies()
+    assert cancelled == [0]
+    assert [final for _, final in senders[0].sent] == [1]
+    assert "could not be sent" in senders[0].sent[0][0].error.message
+    assert [final for _, final in senders[1].sent] == [1]
+    assert model._replies == {}
+    assert noted == [(2, 2)]

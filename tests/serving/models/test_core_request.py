@@ -131,7 +131,8 @@ def test_context_may_be_filled_but_not_exceeded(parse: Any) -> None:
         ({"stop_words_list": [[[5, 6], [2, 1]]]}, "stop_words_list: word ends"),
         ({"stop_words_list": [[[100], [1]]]}, "stop_words_list holds 100"),
         ({"bad_words_list": [[5, 1]]}, "bad_words_list must have shape"),
-        ({"embedding_bias": [[1.0, 2.0]]}, "embedding_bias must hold 100 values"),
+        ({"embedding_bias": [[1.0] * 101]}, "embedding_bias must hold 100 values"),
+        ({"beam_width": [[2]], "runtime_top_p": [[0.9]], "runtime_top_p_decay": [[0.5]]}, "runtime_top_p_decay: the embedded"),
         ({"embedding_bias": [[float("inf")] * 100]}, "embedding_bias must be finite"),
         ({"runtime_top_p_decay": [0.0]}, "runtime_top_p_decay"),
         ({"runtime_top_p_min": [-0.5]}, "runtime_top_p_min"),
@@ -208,6 +209,9 @@ def test_a_greedy_request_has_no_use_for_a_decaying_top_p(parse: Any) -> None:
 
 def test_a_bias_of_zeros_is_none(parse: Any) -> None:
     assert parse(embedding_bias=np.zeros((1, 100), np.float32)).sampling.embedding_bias == b""
+    assert (
+        parse(embedding_bias=np.ones((1, 1), np.float32)).sampling.embedding_bias == np.eye(1, 100, dtype=np.float32).tobytes()
+    )
     assert parse(embedding_bias=np.ones((1, 100), np.float32)).sampling.embedding_bias == np.ones(100, np.float32).tobytes()
 
 
