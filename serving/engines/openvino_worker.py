@@ -46,6 +46,7 @@ from serving.errors import EngineError, RequestError
 _LOG = logging.getLogger(__name__)
 _NICENESS = 10
 _PROBE_POLL_S = 0.01
+_NO_TOKEN = 2**31 - 1
 _STATS_PERIOD_NS = 50_000_000
 
 
@@ -319,6 +320,9 @@ def generation_config(sampling: Sampling, guides: Guides) -> Any:
     config.frequency_penalty = sampling.frequency_penalty
     if sampling.beam_width > 1:
         config.num_beams = config.num_return_sequences = sampling.beam_width
+        if sampling.end_id is None:  # a beam search heeds no ignore_eos, so its end must be a token that there is not
+            config.eos_token_id = _NO_TOKEN
+            config.stop_token_ids = {_NO_TOKEN}
         config.length_penalty = sampling.length_penalty
         config.stop_criteria = genai.StopCriteria.EARLY if sampling.early_stopping else genai.StopCriteria.HEURISTIC
         config.logprobs = 1

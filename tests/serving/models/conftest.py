@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,7 @@ def backend() -> Iterator[ModuleType]:
     module.TritonError = TritonError
     module.InferenceResponse = InferenceResponse
     module.Request = Request
+    module.Logger = SimpleNamespace(log_error=lambda message: None)
     module.get_input_tensor_by_name = _get_input_tensor_by_name
     module.TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
     sys.modules["triton_python_backend_utils"] = module
