@@ -89,7 +89,7 @@ def arrivals_of(request_rate: float, time_delay_dist: str, burstiness: float | N
     """
     if burstiness is not None and (request_rate == -1 or time_delay_dist != "gamma_dist"):
         raise WorkloadError(
-            "--burstiness is the shape of gamma gaps; it needs --time_delay_dist gamma_dist and a --request_rate"
+            "--burstiness is the shape of gamma gaps; it needs gamma_dist and a --request_rate"
         )
     if request_rate == -1:
         return AllAtOnce()

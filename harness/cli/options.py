@@ -84,7 +84,7 @@ _traffic = cloup.option_group(
         "--burstiness",
         type=float,
         show_default="1",
-        help="Shape of gamma_dist's gaps: below 1 burstier than exponential gaps, 1 the same, above 1 more even. The rate stays.",
+        help="Shape of gamma_dist's gaps: below 1 burstier than exponential gaps, above 1 more even. The rate stays.",
     ),
     cloup.option("--num_requests", type=click.IntRange(min=1), help="How many requests; a dataset is not repeated."),
     cloup.option("--max_input_len", type=click.IntRange(min=1), help="Drop prompts with more tokens, and say how many."),

@@ -99,7 +99,7 @@ def test_an_impossible_burstiness_is_refused_by_the_option_s_name(shape: float) 
 
 @pytest.mark.parametrize(("rate", "dist"), [(10.0, "exponential_dist"), (10.0, "constant"), (-1.0, "gamma_dist")])
 def test_a_burstiness_that_would_be_ignored_is_refused(rate: float, dist: str) -> None:
-    with pytest.raises(WorkloadError, match="--burstiness .*gamma_dist"):
+    with pytest.raises(WorkloadError, match=r"--burstiness .*gamma_dist"):
         arrivals_of(rate, dist, 2.0)
 
 
