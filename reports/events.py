@@ -52,7 +52,7 @@ def output_tokens(requests: Requests) -> Events | None:
     if np.isnan(totals).any():
         return None
     lengths = np.diff(requests.token_starts)
-    if np.isnan(requests.token_counts).any() or not np.array_equal(_summed_counts(requests)[requests.done], totals):
+    if np.isnan(requests.token_counts).any() or not np.array_equal(summed_token_counts(requests)[requests.done], totals):
         return Events(requests.done_ns[requests.done], totals)
     if requests.done.all():
         return Events(requests.token_times_ns, requests.token_counts)
@@ -76,7 +76,13 @@ def rate(events: Events, start_ns: float, end_ns: float, confidence: float = CON
     return Rate(value, (min(low, value), max(high, value)), None)
 
 
-def _summed_counts(requests: Requests) -> FloatArray:
-    """Tokens of each request's responses, summed; shape [requests]."""
-    sums = np.concatenate([[0.0], np.cumsum(requests.token_counts)])
-    return np.diff(sums[requests.token_starts])
+def summed_token_counts(requests: Requests) -> FloatArray:
+    """Tokens of each request's responses, summed; shape [requests], NaN where a response's are unknown."""
+    counts = requests.token_counts
+    unknown = np.isnan(counts)
+    sums = np.concatenate([[0.0], np.cumsum(np.where(unknown, 0.0, counts))])
+    summed = np.diff(sums[requests.token_starts])
+    if unknown.any():
+        unknowns = np.concatenate([[0], np.cumsum(unknown)])
+        summed[np.diff(unknowns[requests.token_starts]) > 0] = np.nan
+    return summed
