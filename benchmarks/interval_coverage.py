@@ -1,7 +1,7 @@
 """How often 95 % intervals hold the truth, over simulated runs whose neighbours are correlated.
 
 Each process gives the first-token latencies of a run; the truth is that of one very long run. The intervals are those of
-``bench report`` (``reports.metrics.compute_metrics`` of a run's columns). Must: each is right in 90 % to 99 % of the runs
+``bench report``. Must: each is right in 90 % to 99 % of the runs
 for which it is given; where a run is too short for its correlation, the report gives none, and that is counted apart.
 
 Run: python benchmarks/interval_coverage.py [--runs 200]
@@ -23,8 +23,10 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 from tabulate import tabulate
 
-from reports.metrics import compute_metrics
+from reports.latency import latencies_ms
 from reports.requests import FloatArray, Requests
+from reports.statistics import summarise
+from reports.windows import whole_window
 
 TOKENS = 3
 GAP_S = 0.01  # mean gap between arrivals; the rate in truth is its inverse
@@ -108,9 +110,9 @@ def intervals_of_run(process: int, seed: int) -> tuple[Interval, ...]:
     """The five intervals that the report of one simulated run gives."""
     simulated = PROCESSES[process]
     arrivals_s, ttft_ms = simulated.simulate(simulated.requests, np.random.default_rng([process, seed]))
-    metrics = compute_metrics(as_requests(arrivals_s, ttft_ms), streaming=True)
-    assert metrics.ttft_ms is not None
-    ttft, whole = metrics.ttft_ms.scheduled, metrics.windows.whole
+    requests = as_requests(arrivals_s, ttft_ms)
+    ttft = summarise(latencies_ms(requests, requests.first_token_ns, requests.scheduled_ns))
+    whole = whole_window(requests, ttft, None)
     assert ttft is not None
     assert whole is not None
     assert whole.request_throughput is not None

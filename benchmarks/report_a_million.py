@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.records.run_folder import RunFolder
-from harness.records.table import SCHEMA
+from harness.records.table import write_table
 
 TOKENS = 20
 RATE_PER_S = 1_000.0
@@ -112,7 +112,9 @@ def make_run(folder: RunFolder, requests: int) -> None:
         "session": pa.nulls(requests, pa.string()),
     }
     folder.path.mkdir(parents=True)
-    pq.write_table(pa.table([columns[field.name] for field in SCHEMA], schema=SCHEMA), folder.requests, compression="zstd")
+    write_table([], folder.requests)
+    schema = pq.read_schema(folder.requests)
+    pq.write_table(pa.table([columns[field.name] for field in schema], schema=schema), folder.requests, compression="zstd")
     folder.write_manifest(
         {
             "schema": 1,

@@ -51,13 +51,13 @@ def output_tokens(requests: Requests) -> Events | None:
     totals = requests.output_tokens[requests.done]
     if np.isnan(totals).any():
         return None
-    lengths = np.diff(requests.token_starts)
     if np.isnan(requests.token_counts).any() or not np.array_equal(summed_token_counts(requests)[requests.done], totals):
         return Events(requests.done_ns[requests.done], totals)
+    one_each = bool((requests.token_counts == 1.0).all())
     if requests.done.all():
-        return Events(requests.token_times_ns, requests.token_counts)
-    of_success = np.repeat(requests.done, lengths)
-    return Events(requests.token_times_ns[of_success], requests.token_counts[of_success])
+        return Events(requests.token_times_ns, None if one_each else requests.token_counts)
+    of_success = np.repeat(requests.done, np.diff(requests.token_starts))
+    return Events(requests.token_times_ns[of_success], None if one_each else requests.token_counts[of_success])
 
 
 def rate(events: Events, start_ns: float, end_ns: float, confidence: float = CONFIDENCE) -> Rate | None:
@@ -78,11 +78,8 @@ def rate(events: Events, start_ns: float, end_ns: float, confidence: float = CON
 
 def summed_token_counts(requests: Requests) -> FloatArray:
     """Tokens of each request's responses, summed; shape [requests], NaN where a response's are unknown."""
-    counts = requests.token_counts
-    unknown = np.isnan(counts)
-    sums = np.concatenate([[0.0], np.cumsum(np.where(unknown, 0.0, counts))])
-    summed = np.diff(sums[requests.token_starts])
-    if unknown.any():
-        unknowns = np.concatenate([[0], np.cumsum(unknown)])
-        summed[np.diff(unknowns[requests.token_starts]) > 0] = np.nan
+    summed = np.zeros(len(requests.outcome))
+    answered = requests.has_tokens
+    if answered.any():
+        summed[answered] = np.add.reduceat(requests.token_counts, requests.token_starts[:-1][answered])
     return summed

@@ -67,5 +67,6 @@ def _followers(requests: Requests) -> NDArray[np.bool_]:
 
 
 def _gaps_ms(requests: Requests, followers: NDArray[np.bool_]) -> FloatArray:
-    gaps_ms: FloatArray = np.diff(requests.token_times_ns)[followers] / _NS_PER_MS
+    gaps_ms: FloatArray = np.diff(requests.token_times_ns)[followers]
+    gaps_ms /= _NS_PER_MS
     return gaps_ms

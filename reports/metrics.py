@@ -125,7 +125,7 @@ def _anchored(requests: Requests, ends_ns: FloatArray) -> Anchored:
 def _token_latencies(requests: Requests) -> tuple[Distribution | None, Distribution | None]:
     """ITL and ICL, in ms; with one token a response they are the same."""
     icl_ms = summarise(inter_chunk_latencies_ms(requests))
-    if (requests.token_counts == 1.0).all():
+    if requests.token_counts.size and (requests.token_counts == 1.0).all():
         return icl_ms, icl_ms
     return summarise(inter_token_latencies_ms(requests)), icl_ms
 

@@ -46,10 +46,27 @@ def compute_windows(requests: Requests, ttft_ms: Distribution | None, e2e_ms: Di
     if not requests.done.any():
         return Windows(None, None, "no request succeeded", True)
     ended, tokens = completions(requests), output_tokens(requests)
-    start_ns, end_ns = float(requests.scheduled_ns.min()), float(requests.done_ns[requests.done].max())
-    whole = _window(start_ns, end_ns, ended, tokens, ttft_ms, e2e_ms)
     steady = find_steady(requests, ended if tokens is None else tokens)
-    return Windows(whole, _steady(requests, steady, ended, tokens, ttft_ms), steady.reason, steady.too_few)
+    return Windows(
+        _whole(requests, ended, tokens, ttft_ms, e2e_ms),
+        _steady(requests, steady, ended, tokens, ttft_ms),
+        steady.reason,
+        steady.too_few,
+    )
+
+
+def whole_window(requests: Requests, ttft_ms: Distribution | None, e2e_ms: Distribution | None) -> Window | None:
+    """The whole run alone; None where nothing succeeded."""
+    if not requests.done.any():
+        return None
+    return _whole(requests, completions(requests), output_tokens(requests), ttft_ms, e2e_ms)
+
+
+def _whole(
+    requests: Requests, ended: Events, tokens: Events | None, ttft_ms: Distribution | None, e2e_ms: Distribution | None
+) -> Window:
+    start_ns, end_ns = float(requests.scheduled_ns.min()), float(requests.done_ns[requests.done].max())
+    return _window(start_ns, end_ns, ended, tokens, ttft_ms, e2e_ms)
 
 
 def _steady(

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from harness.records.record import Record
 
-SCHEMA = pa.schema(
+_SCHEMA = pa.schema(
     [
         pa.field("index", pa.int64(), nullable=False),
         pa.field("outcome", pa.string(), nullable=False),
@@ -35,12 +35,12 @@ SCHEMA = pa.schema(
 
 def write_table(records: Sequence[Record], path: Path) -> None:
     """Write ``records`` to ``path``; the file appears whole or not at all."""
-    columns = [pa.array([getattr(record, field.name) for record in records], field.type) for field in SCHEMA]
+    columns = [pa.array([getattr(record, field.name) for record in records], field.type) for field in _SCHEMA]
     temporary = path.with_suffix(".tmp")
-    pq.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), temporary, compression="zstd")
+    pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), temporary, compression="zstd")
     os.replace(temporary, path)
 
 
-def read_table(path: Path) -> pa.Table:
-    """Read what ``write_table`` wrote; columns are the fields of Record. Raises OSError or pyarrow.ArrowInvalid."""
-    return pq.read_table(path, schema=SCHEMA)
+def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read what ``write_table`` wrote; ``columns`` are fields of Record (None: all). Raises OSError or pyarrow.ArrowInvalid."""
+    return pq.read_table(path, schema=_SCHEMA, columns=None if columns is None else list(columns))
