@@ -38,8 +38,11 @@ class ArrivalTest:
     rejected: bool
 
 
-def law_of(options: dict[str, Any]) -> Law | None:
+def law_of(manifest: dict[str, Any]) -> Law | None:
     """The law that a manifest's options ask for; None where they ask for none, as at -1 or in a closed loop."""
+    options = manifest.get("options")
+    if not isinstance(options, dict):
+        return None
     rate, name = options.get("request_rate"), options.get("time_delay_dist")
     if not isinstance(rate, int | float) or not rate > 0 or options.get("concurrency") is not None:
         return None

@@ -41,7 +41,7 @@ def _queue_growing(facts: RunFacts) -> Finding | None:
 
 
 def _arrivals_not_as_asked(facts: RunFacts) -> Finding | None:
-    law = law_of(facts.manifest.get("options") or {})
+    law = law_of(facts.manifest)
     test = None if law is None else check_arrivals(facts.requests, law)
     if test is None or not test.rejected:
         return None

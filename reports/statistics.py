@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.resampling import FEWEST_VALUES, Interval, Ratio, Resampled, resample_ratios, student_to_normal
+from reports.resampling import BLOCKS, FEWEST_VALUES, Interval, Ratio, Resampled, resample_ratios, student_to_normal
 
 CONFIDENCE = 0.95  # of the intervals that are printed
 SAMPLE_SIZE_CONFIDENCE = 0.99  # of the sample-size guard, MLPerf LoadGen's
@@ -19,6 +19,7 @@ TOO_FEW = "n too small"
 BLOCKS_ALIKE = "drifts, or run too short"
 REACHES_FAILURES = "failed"
 
+_FEWEST_EFFECTIVE = 3 * BLOCKS  # with fewer, a block is too short to hold what is correlated
 _LEAST_EFFECT = 0.5  # n values never count for more than n, so a smaller one changes nothing
 _PERCENTILES = {"p50": 0.50, "p99": 0.99}
 
@@ -87,21 +88,21 @@ def nearest_rank(ordered: NDArray[np.float64], q: float) -> float:
 
 
 def percentile_interval(
-    ordered: NDArray[np.float64], q: float, effective_n: float | None = None, confidence: float = CONFIDENCE
+    ordered: NDArray[np.float64], q: float, confidence: float = CONFIDENCE, effective_n: float | None = None
 ) -> Interval | None:
     """Order statistics that hold the true q-quantile with at least ``confidence``, or None when n is too small.
 
     Of n independent values the number below the quantile is binomial(n, q): the two ranks cut off at most
-    (1 − confidence)/2 each (Conover, Practical Nonparametric Statistics, 3.2). Correlated values that tell as much as
-    ``effective_n`` independent ones get the ranks of those, at the same shares of n (Woodruff 1952; Korn and Graubard 1998).
+    (1 − confidence)/2 each (Conover, Practical Nonparametric Statistics, 3.2). For correlated values that tell as much as
+    ``effective_n`` independent ones, the ranks are where the limits of a share q of so many would be (Woodruff 1952, with
+    the limits of Korn and Graubard 1998), and at least one of those must be expected above the quantile.
     """
-    n = ordered.size
-    size = n if effective_n is None else math.floor(min(n, effective_n))
-    ranks = _interval_ranks(size, q, confidence)
-    if ranks is None:
-        return None
-    low, high = (ranks[0] - 1) * n // size, -(-ranks[1] * n // size) - 1
-    return float(ordered[low]), float(ordered[high])
+    ranks = (
+        _interval_ranks(ordered.size, q, confidence)
+        if effective_n is None
+        else _effective_ranks(ordered.size, q, confidence, min(effective_n, ordered.size))
+    )
+    return None if ranks is None else (float(ordered[ranks[0] - 1]), float(ordered[ranks[1] - 1]))
 
 
 def _intervals(
@@ -114,15 +115,20 @@ def _intervals(
     resampled = resample_ratios([_mean_ratio(series, n), *((column, None) for column in below)])
     if resampled.blocks_alike:
         return {}, dict.fromkeys(("mean", *_PERCENTILES), BLOCKS_ALIKE)
+    found: dict[str, Interval] = {}
+    reasons: dict[str, str] = {}
     mean_effect = _design_effect(resampled, 0, n, float(ordered[:n].var()))
-    found, reasons = {"mean": _holding(resampled.interval(0, confidence), float(ordered[:n].mean()))}, {}
+    if n / mean_effect < _FEWEST_EFFECTIVE:
+        reasons["mean"] = _as_good_as(n / mean_effect)
+    else:
+        found["mean"] = _holding(resampled.interval(0, confidence), float(ordered[:n].mean()))
     for ratio, (name, q) in enumerate(_PERCENTILES.items(), start=1):
         share = float(below[ratio - 1].mean())
         effect = _design_effect(resampled, ratio, series.size, share * (1.0 - share))
         # A tail comes in few clusters, too few to show how alike they are: hold it for no less alike than the values
         effect = max(effect, mean_effect) if name == "p99" else effect
         effective_n = series.size / effect / student_to_normal(confidence) ** 2
-        interval = percentile_interval(ordered, q, effective_n, confidence)
+        interval = percentile_interval(ordered, q, confidence, effective_n)
         if interval is not None and math.isfinite(interval[1]):
             found[name] = _holding(interval, nearest_rank(ordered, q))
         else:
@@ -149,6 +155,10 @@ def _reason(interval: Interval | None, n: int, q: float, effective_n: float, con
         return REACHES_FAILURES
     if _interval_ranks(n, q, confidence) is None:
         return TOO_FEW
+    return _as_good_as(effective_n)
+
+
+def _as_good_as(effective_n: float) -> str:
     return f"n as good as {math.floor(effective_n):,}"
 
 
@@ -168,6 +178,17 @@ def _interval_ranks(n: int, q: float, confidence: float) -> tuple[int, int] | No
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _effective_ranks(n: int, q: float, confidence: float, effective_n: float) -> tuple[int, int] | None:
+    from scipy.stats import beta
+
+    if effective_n * min(q, 1.0 - q) < 1.0:
+        return None
+    tail, below, above = (1.0 - confidence) / 2.0, effective_n * q, effective_n * (1.0 - q)
+    low = math.floor(n * float(beta.ppf(tail, below, above + 1.0)))
+    high = math.ceil(n * float(beta.ppf(1.0 - tail, below + 1.0, above))) + 1
+    return (low, high) if low >= 1 and high <= n else None
 
 
 @lru_cache

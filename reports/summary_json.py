@@ -90,7 +90,7 @@ def _window(window: Window | None) -> dict[str, Any] | None:
 
 def _arrivals(report: RunReport) -> dict[str, Any]:
     """The law that was asked for, the test of the sends against it, and how bursty they were."""
-    law = law_of(report.manifest.get("options") or {})
+    law = law_of(report.manifest)
     test = None if law is None else check_arrivals(report.requests, law)
     return {
         "scheduled_index_of_dispersion": report.metrics.scheduled_dispersion,
