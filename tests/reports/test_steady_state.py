@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def test_the_mean_in_the_system_is_its_definition(stays: list[tuple[int, int]], 
     ordered = sorted(edges)
     expected = [
         sum(max(0.0, min(b, leave) - max(a, enter)) for enter, leave in zip(entered, left, strict=True)) / (b - a)
-        for a, b in zip(ordered, ordered[1:], strict=False)
+        for a, b in pairwise(ordered)
     ]
     assert mean_in_system(entered, left, np.array(ordered, dtype=float)) == pytest.approx(expected, abs=1e-6)
 
