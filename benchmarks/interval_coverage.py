@@ -71,7 +71,7 @@ def autoregressive(correlation: float) -> Callable[[int, np.random.Generator], t
 PROCESSES = (
     Process("M/M/1 at 50 % load", 5_000, queue(0.5)),
     Process("M/M/1 at 70 % load", 20_000, queue(0.7)),
-    Process("M/M/1 at 80 % load", 20_000, queue(0.8)),
+    Process("M/M/1 at 80 % load", 40_000, queue(0.8)),
     Process("M/M/1 at 80 % load, short", 1_000, queue(0.8)),
     Process("autoregressive, 0.9", 5_000, autoregressive(0.9)),
     Process("independent", 5_000, autoregressive(0.0)),

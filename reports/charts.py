@@ -53,7 +53,7 @@ def _latency_over_time(report: RunReport) -> Chart:
         rasterise = len(arrival_s) > _RASTERISE_ABOVE
         for label, ends_ns, colour in _latency_series(report):
             latency_ms = np.where(requests.done, (ends_ns - requests.scheduled_ns) / 1e6, np.nan)
-            shown = _telling(latency_ms)
+            shown = telling(latency_ms)
             axes.plot(
                 arrival_s[shown], latency_ms[shown], ".", ms=4, alpha=0.6, color=colour, label=label, rasterized=rasterise
             )
@@ -136,7 +136,7 @@ def _in_flight(requests: Requests, end_s: float) -> tuple[FloatArray, FloatArray
     return times[order], np.cumsum(steps[order])
 
 
-def _telling(latency_ms: FloatArray) -> NDArray[np.int64]:
+def telling(latency_ms: FloatArray) -> NDArray[np.int64]:
     """Which requests to draw: all, or of each stretch of neighbours the slowest and the one in the middle."""
     known: NDArray[np.int64] = np.flatnonzero(~np.isnan(latency_ms))
     if known.size <= _MOST_DOTS:
