@@ -2,7 +2,8 @@
 
 Each process gives the first-token latencies of a run; the truth is that of one very long run. The intervals are those of
 ``bench report``. Must: each is right in 90 % to 99 % of the runs
-for which it is given; where a run is too short for its correlation, the report gives none, and that is counted apart.
+for which it is given. A run too short for its correlation gets none; where most runs of a process get none, the few that do
+look calmer than they are, and there the wrong ones must be at most 10 % of all runs.
 
 Run: python benchmarks/interval_coverage.py [--runs 200]
 """
@@ -72,6 +73,7 @@ PROCESSES = (
     Process("M/M/1 at 50 % load", 5_000, queue(0.5)),
     Process("M/M/1 at 70 % load", 20_000, queue(0.7)),
     Process("M/M/1 at 80 % load", 40_000, queue(0.8)),
+    Process("M/M/1 at 70 % load, short", 5_000, queue(0.7)),
     Process("M/M/1 at 80 % load, short", 1_000, queue(0.8)),
     Process("autoregressive, 0.9", 5_000, autoregressive(0.9)),
     Process("independent", 5_000, autoregressive(0.0)),
@@ -81,21 +83,23 @@ PROCESSES = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=200)
-    runs = parser.parse_args().runs
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    runs, seed = options.runs, options.seed
     began = time.monotonic()
     rows, wrong = [], []
     with ProcessPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
         for number, process in enumerate(PROCESSES):
             truth = true_values(process)
-            intervals = list(pool.map(intervals_of_run, repeat(number), range(runs), chunksize=5))
+            intervals = list(pool.map(intervals_of_run, repeat(number), repeat(seed), range(runs), chunksize=5))
             for measure, value, given in zip(MEASURES, truth, zip(*intervals, strict=True), strict=True):
                 row = coverage(value, given)
                 rows.append((process.name, process.requests, measure, f"{value:.3f}", *row))
-                wrong += [] if row[-1] in ("yes", "–") else [(process.name, measure)]
+                wrong += [] if row[-1] == "yes" else [(process.name, measure)]
     print(f"95 % intervals over {runs} runs a process:\n")
-    headers = ("process", "requests", "of", "truth", "given", "hold it", "90–99 %")
+    headers = ("process", "requests", "of", "truth", "given", "hold it", "wrong, of all runs", "as it must")
     print(tabulate(rows, headers=headers, disable_numparse=True))
-    print(f"\n{time.monotonic() - began:.0f} s. " + (f"Outside: {wrong}" if wrong else "All within 90 % to 99 %."))
+    print(f"\n{time.monotonic() - began:.0f} s. " + (f"Outside: {wrong}" if wrong else "All as they must be."))
     sys.exit(1 if wrong else 0)
 
 
@@ -106,10 +110,10 @@ def true_values(process: Process) -> tuple[float, ...]:
     return float(latencies.mean()), float(p50), float(p99), 1 / GAP_S, TOKENS / GAP_S
 
 
-def intervals_of_run(process: int, seed: int) -> tuple[Interval, ...]:
+def intervals_of_run(process: int, seed: int, run: int) -> tuple[Interval, ...]:
     """The five intervals that the report of one simulated run gives."""
     simulated = PROCESSES[process]
-    arrivals_s, ttft_ms = simulated.simulate(simulated.requests, np.random.default_rng([process, seed]))
+    arrivals_s, ttft_ms = simulated.simulate(simulated.requests, np.random.default_rng([seed, process, run]))
     requests = as_requests(arrivals_s, ttft_ms)
     ttft = summarise(latencies_ms(requests, requests.first_token_ns, requests.scheduled_ns))
     whole = whole_window(requests, ttft, None)
@@ -144,13 +148,13 @@ def as_requests(arrivals_s: FloatArray, ttft_ms: FloatArray) -> Requests:
     )
 
 
-def coverage(truth: float, intervals: tuple[Interval, ...]) -> tuple[str, str, str]:
-    """How many intervals were given, the share of them that hold the truth, and whether that is as it must be."""
+def coverage(truth: float, intervals: tuple[Interval, ...]) -> tuple[str, str, str, str]:
+    """How many intervals were given, the share of them that hold the truth, the wrong ones, and whether all is as it must be."""
     held = [low <= truth <= high for low, high in given(intervals)]
     share = float(np.mean(held)) if held else float("nan")
-    if len(held) < len(intervals) / 2:
-        return str(len(held)), f"{share:.1%}" if held else "–", "–"  # mostly refused: the run is too short to tell
-    return str(len(held)), f"{share:.1%}", "yes" if 0.90 <= share <= 0.99 else "NO"
+    wrong = held.count(False) / len(intervals)
+    right = 0.90 <= share <= 0.99 if len(held) >= len(intervals) / 2 else wrong <= 0.10
+    return str(len(held)), f"{share:.1%}" if held else "–", f"{wrong:.1%}", "yes" if right else "NO"
 
 
 def given(intervals: tuple[Interval, ...]) -> Iterator[tuple[float, float]]:

@@ -88,9 +88,7 @@ def arrivals_of(request_rate: float, time_delay_dist: str, burstiness: float | N
     Raises WorkloadError for a rate that is neither positive nor -1, and for a burstiness that could have no effect.
     """
     if burstiness is not None and (request_rate == -1 or time_delay_dist != "gamma_dist"):
-        raise WorkloadError(
-            "--burstiness is the shape of gamma gaps; it needs gamma_dist and a --request_rate"
-        )
+        raise WorkloadError("--burstiness is the shape of gamma gaps; it needs gamma_dist and a --request_rate")
     if request_rate == -1:
         return AllAtOnce()
     if not 0 < request_rate < float("inf"):
