@@ -149,7 +149,7 @@ def as_requests(arrivals_s: FloatArray, ttft_ms: FloatArray) -> Requests:
 
 
 def coverage(truth: float, intervals: tuple[Interval, ...]) -> tuple[str, str, str, str]:
-    """How many intervals were given, the share of them that hold the truth, the wrong ones, and whether all is as it must be."""
+    """How many were given, the share of them that hold the truth, the wrong ones of all runs, and whether it is as must be."""
     held = [low <= truth <= high for low, high in given(intervals)]
     share = float(np.mean(held)) if held else float("nan")
     wrong = held.count(False) / len(intervals)
