@@ -115,13 +115,10 @@ def _intervals(
     resampled = resample_ratios([_mean_ratio(series, n), *((column, None) for column in below)])
     if resampled.blocks_alike:
         return {}, dict.fromkeys(("mean", *_PERCENTILES), BLOCKS_ALIKE)
-    found: dict[str, Interval] = {}
-    reasons: dict[str, str] = {}
     mean_effect = _design_effect(resampled, 0, n, float(ordered[:n].var()))
     if n / mean_effect < _FEWEST_EFFECTIVE:
-        reasons["mean"] = _as_good_as(n / mean_effect)
-    else:
-        found["mean"] = _holding(resampled.interval(0, confidence), float(ordered[:n].mean()))
+        return {}, dict.fromkeys(("mean", *_PERCENTILES), _as_good_as(n / mean_effect))
+    found, reasons = {"mean": _holding(resampled.interval(0, confidence), float(ordered[:n].mean()))}, dict[str, str]()
     for ratio, (name, q) in enumerate(_PERCENTILES.items(), start=1):
         share = float(below[ratio - 1].mean())
         effect = _design_effect(resampled, ratio, series.size, share * (1.0 - share))
