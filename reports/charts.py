@@ -5,12 +5,16 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
+from reports.events import Events
+from reports.load import mean_in_system
 from reports.requests import FloatArray, Requests
 from reports.run_report import RunReport
 
@@ -20,6 +24,8 @@ _ORANGE = "#d9772b"
 _RED = "#c0392b"
 _GREY = "#8a8f98"
 _RASTERISE_ABOVE = 2_000  # dots beyond this are one bitmap inside the SVG
+_MOST_DOTS = 20_000  # more cover each other
+_MOST_STEPS = 2_000  # more are finer than a picture shows
 
 
 @dataclass(frozen=True)
@@ -47,17 +53,21 @@ def _latency_over_time(report: RunReport) -> Chart:
         rasterise = len(arrival_s) > _RASTERISE_ABOVE
         for label, ends_ns, colour in _latency_series(report):
             latency_ms = np.where(requests.done, (ends_ns - requests.scheduled_ns) / 1e6, np.nan)
-            axes.plot(arrival_s, latency_ms, ".", ms=4, alpha=0.6, color=colour, label=label, rasterized=rasterise)
-        failed = ~requests.done
-        if failed.any():
+            shown = telling(latency_ms)
             axes.plot(
-                arrival_s[failed], np.zeros(failed.sum()), "x", color=_RED, label="failed", clip_on=False, rasterized=rasterise
+                arrival_s[shown], latency_ms[shown], ".", ms=4, alpha=0.6, color=colour, label=label, rasterized=rasterise
             )
+        failed_s = _thinned(arrival_s[~requests.done], _MOST_DOTS)
+        if failed_s.size:
+            axes.plot(failed_s, np.zeros(failed_s.size), "x", color=_RED, label="failed", clip_on=False, rasterized=rasterise)
         axes.set(xlabel="scheduled arrival (s)", ylabel="latency (ms)", ylim=(0, None))
         axes.legend(loc="upper right")
 
     return _chart(
-        "Latency over time", "Each dot is one request at its scheduled arrival; latency counts from the schedule.", draw
+        "Latency over time",
+        "Each dot is one request at its scheduled arrival; latency counts from the schedule. Of more than 20,000 "
+        "requests some are left out, never the slowest of their neighbours.",
+        draw,
     )
 
 
@@ -69,7 +79,8 @@ def _distribution(report: RunReport) -> Chart:
             latency_ms = ((ends_ns - requests.scheduled_ns) / 1e6)[requests.done]
             ordered = np.sort(latency_ms[~np.isnan(latency_ms)])
             if ordered.size:
-                axes.step(ordered, np.arange(1, ordered.size + 1) / ordered.size, where="post", color=colour, label=label)
+                ranks = _thinned(np.arange(ordered.size), _MOST_STEPS)
+                axes.step(ordered[ranks], (ranks + 1) / ordered.size, where="post", color=colour, label=label)
         for percent in (50, 90, 99):
             axes.axhline(percent / 100, color=_GREY, lw=0.6, ls=":")
             axes.annotate(f"p{percent}", (1.005, percent / 100), xycoords=("axes fraction", "data"), va="center", color=_GREY)
@@ -88,17 +99,16 @@ def _load_over_time(report: RunReport) -> Chart | None:
         return None
 
     def draw(axes: Axes) -> None:
-        times_s, in_flight = _in_flight(requests.sent_ns[sent] / 1e9, requests.done_ns[sent] / 1e9)
-        axes.step(times_s, in_flight, where="post", color=_BLUE, label="requests in flight")
+        axes.step(*_in_flight(requests, end_s), where="post", color=_BLUE, label="requests in flight")
         axes.set(xlabel="time since the start (s)", ylabel="requests in flight", ylim=(0, None), xlim=(0, None))
         axes.yaxis.label.set_color(_BLUE)
         counts = _token_weights(requests)
         if counts is not None:
             width_s = max(end_s / 120, 0.1)
-            edges = np.arange(0, end_s + width_s, width_s)
-            rate, _ = np.histogram(requests.token_times_ns / 1e9, bins=edges, weights=counts)
+            bins = int(np.ceil(end_s / width_s))
+            rate = Events(requests.token_times_ns, counts).per_bin(0.0, bins * width_s * 1e9, bins)
             right = axes.twinx()
-            right.step(edges[:-1], rate / width_s, where="post", color=_ORANGE)
+            right.step(np.arange(bins) * width_s, rate / width_s, where="post", color=_ORANGE)
             right.set(ylabel="output tokens/s", ylim=(0, None))
             right.yaxis.label.set_color(_ORANGE)
             right.spines["top"].set_visible(False)
@@ -113,11 +123,38 @@ def _latency_series(report: RunReport) -> list[tuple[str, FloatArray, str]]:
     return series
 
 
-def _in_flight(sent_s: FloatArray, done_s: FloatArray) -> tuple[FloatArray, FloatArray]:
-    times = np.concatenate([sent_s, done_s])
-    steps = np.concatenate([np.ones_like(sent_s), -np.ones_like(done_s)])
+def _in_flight(requests: Requests, end_s: float) -> tuple[FloatArray, FloatArray]:
+    """Times (s), and how many requests are in flight from each: every change, or averages where those are too many."""
+    sent = ~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns)
+    sent_ns, done_ns = requests.sent_ns[sent], requests.done_ns[sent]
+    if sent_ns.size > _MOST_STEPS:
+        edges_ns = np.linspace(0.0, end_s * 1e9, _MOST_STEPS + 1)
+        return edges_ns[:-1] / 1e9, mean_in_system(sent_ns, done_ns, edges_ns)
+    times = np.concatenate([sent_ns, done_ns]) / 1e9
+    steps = np.concatenate([np.ones_like(sent_ns), -np.ones_like(done_ns)])
     order = np.argsort(times, kind="stable")
     return times[order], np.cumsum(steps[order])
+
+
+def telling(latency_ms: FloatArray) -> NDArray[np.int64]:
+    """Which requests to draw: all, or of each stretch of neighbours the slowest and the one in the middle."""
+    known: NDArray[np.int64] = np.flatnonzero(~np.isnan(latency_ms))
+    if known.size <= _MOST_DOTS:
+        return known
+    stretch = -(-2 * known.size // _MOST_DOTS)
+    starts = np.arange(0, known.size, stretch)
+    full = known[: known.size // stretch * stretch].reshape(-1, stretch)
+    slowest = full[np.arange(len(full)), np.argmax(latency_ms[full], axis=1)]
+    chosen: NDArray[np.int64] = np.unique(np.concatenate([slowest, known[np.minimum(starts + stretch // 2, known.size - 1)]]))
+    return chosen
+
+
+def _thinned(values: NDArray[Any], most: int) -> NDArray[Any]:
+    """Evenly chosen ones of more than ``most`` values, the first and the last among them."""
+    if values.size <= most:
+        return values
+    thinned: NDArray[Any] = values[np.round(np.linspace(0, values.size - 1, most)).astype(np.int64)]
+    return thinned
 
 
 def _token_weights(requests: Requests) -> FloatArray | None:

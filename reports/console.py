@@ -6,7 +6,7 @@ from tabulate import tabulate
 
 from reports.metrics import Metrics, UpstreamTable
 from reports.prose import describe, describe_run, verdict
-from reports.rows import latency_rows, rate_rows, upstream_rows
+from reports.rows import WINDOW_COLUMNS, interval_rows, latency_rows, rate_rows, upstream_rows, window_rows
 from reports.run_report import RunReport
 from reports.statistics import Distribution
 
@@ -20,7 +20,9 @@ def render(report: RunReport) -> str:
         describe_run(report),
         _upstream(metrics.upstream),
         _latencies(metrics),
+        _intervals(metrics),
         _rates(metrics),
+        _windows(metrics),
         _failures(metrics),
         verdict(report),
         *(f"{f.severity.value:>8}  {describe(f)}\n          {f.advice}" for f in report.findings),
@@ -36,21 +38,37 @@ def _upstream(table: UpstreamTable) -> str:
 
 
 def _latencies(metrics: Metrics) -> str:
-    headers = ("ms", "mean", "p50", "p90", "p95", "p99", "max", "n", "p99 95 % interval")
+    headers = ("ms", "mean", "p50", "p90", "p95", "p99", "max", "n")
     rows = [_row(name, distribution) for name, distribution in latency_rows(metrics)]
-    return tabulate(rows, headers=headers, colalign=("left", *["right"] * 8), disable_numparse=True)
+    return tabulate(rows, headers=headers, colalign=("left", *["right"] * 7), disable_numparse=True)
 
 
 def _row(name: str, d: Distribution | None) -> tuple[str, ...]:
     if d is None:
-        return (name, *[_UNKNOWN] * 8)
+        return (name, *[_UNKNOWN] * 7)
     tail = ("failed" if value is None else f"{value:.2f}" for value in (d.p50, d.p90, d.p95, d.p99, d.max))
-    return (name, f"{d.mean:.2f}", *tail, f"{d.n:,}", d.p99_interval_text)
+    return (name, f"{d.mean:.2f}", *tail, f"{d.n:,}")
+
+
+def _intervals(metrics: Metrics) -> str:
+    headers = ("95 % intervals, ms", "mean", "p50", "p99")
+    rows = interval_rows(metrics)
+    return tabulate(rows, headers=headers, colalign=("left", *["right"] * 3), disable_numparse=True) if rows else ""
 
 
 def _rates(metrics: Metrics) -> str:
-    rows = [(name, _number(value)) for name, value in rate_rows(metrics)]
-    return tabulate(rows, tablefmt="plain", colalign=("left", "right"), disable_numparse=True)
+    rows = [(name, _number(value), interval) for name, value, interval in rate_rows(metrics)]
+    headers = ("Rates", "value", "95 % interval")
+    return tabulate(rows, headers=headers, colalign=("left", "right", "right"), disable_numparse=True)
+
+
+def _windows(metrics: Metrics) -> str:
+    rows = window_rows(metrics)
+    if not rows:
+        return ""
+    lines = [(name, *map(_number, cells)) for name, cells in rows if not isinstance(cells, str)]
+    table = tabulate(lines, headers=("Window", *WINDOW_COLUMNS), colalign=("left", *["right"] * 6), disable_numparse=True)
+    return "\n".join([table, *(f"{name}: none, {reason}." for name, reason in rows if isinstance(reason, str))])
 
 
 def _failures(metrics: Metrics) -> str:

@@ -6,16 +6,17 @@ Each check is a function of a RunFacts and returns one Finding or None. A run wi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
 
 import numpy as np
 
 from harness.records.record import Outcome
-from reports.metrics import Metrics, schedule_slip_ms
-from reports.requests import Requests
+from reports.consistency_findings import CONSISTENCY_CHECKS
+from reports.finding import Finding, RunFacts, Severity
+from reports.latency import schedule_slip_ms
+from reports.load_findings import LOAD_CHECKS
 from reports.statistics import nearest_rank, required_samples
+
+__all__ = ["Finding", "RunFacts", "Severity", "find", "is_valid"]
 
 _FAILED_SHARE_INVALID = 0.01
 _SLIP_FLOOR_MS = 2.0
@@ -23,33 +24,6 @@ _SLIP_SHARE_WARNING = 0.10
 _SLIP_SHARE_INVALID = 0.50
 _RATE_SHARE_WARNING = 0.95
 _RATE_SHARE_INVALID = 0.90
-
-
-class Severity(StrEnum):
-    """How much a finding takes from a run's credibility."""
-
-    INVALID = "invalid"
-    WARNING = "warning"
-    NOTE = "note"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """``evidence`` holds the numbers that the finding rests on; ``advice`` is one sentence that says what to do."""
-
-    code: str
-    severity: Severity
-    evidence: dict[str, Any]
-    advice: str
-
-
-@dataclass(frozen=True)
-class RunFacts:
-    """What the checks look at."""
-
-    requests: Requests
-    metrics: Metrics
-    manifest: dict[str, Any]
 
 
 def find(facts: RunFacts) -> tuple[Finding, ...]:
@@ -210,8 +184,10 @@ _CHECKS: tuple[Callable[[RunFacts], Finding | None], ...] = (
     _errors,
     _schedule_slip,
     _achieved_below_offered,
+    *LOAD_CHECKS,
     _interrupted,
     _warm_up_failed,
+    *CONSISTENCY_CHECKS,
     _output_shorter,
     _prompt_echoed,
     _prompts_dropped,

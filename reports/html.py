@@ -11,7 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from reports.charts import charts
 from reports.metrics import Metrics
 from reports.prose import describe, describe_run, verdict
-from reports.rows import latency_rows, rate_rows, upstream_rows
+from reports.rows import WINDOW_COLUMNS, interval_rows, latency_rows, rate_rows, upstream_rows, window_rows
 from reports.run_report import RunReport
 from reports.statistics import Distribution
 
@@ -28,7 +28,10 @@ def write_html(report: RunReport, path: Path) -> None:
         headline=_headline(report.metrics),
         findings=[(finding.severity.value, describe(finding), finding.advice) for finding in report.findings],
         latencies=latency_rows(report.metrics),
+        intervals=interval_rows(report.metrics),
         rates=rate_rows(report.metrics),
+        windows=window_rows(report.metrics),
+        window_columns=WINDOW_COLUMNS,
         failures=report.metrics.failed_by_kind,
         failed=report.metrics.failed,
         scheduled=report.metrics.scheduled,

@@ -6,17 +6,22 @@ Latencies are of successful requests. Requests that failed count in their percen
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from harness.records.record import FAILURES, Outcome
+from harness.records.record import FAILURES
+from reports.arrival_law import index_of_dispersion
+from reports.latency import (
+    inter_chunk_latencies_ms,
+    inter_token_latencies_ms,
+    latencies_ms,
+    schedule_slip_ms,
+    time_per_output_token_ms,
+)
 from reports.requests import FloatArray, Requests
-from reports.statistics import Distribution, summarise, summarise_pooled
-
-# What we broke off or never sent says nothing of the target.
-_FAILED_BY_TARGET = [kind.value for kind in FAILURES if kind not in (Outcome.CANCELLED, Outcome.NOT_SENT, Outcome.LOST)]
+from reports.statistics import Distribution, nearest_rank, summarise
+from reports.windows import Windows, compute_windows, known_rate
 
 _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
@@ -61,14 +66,26 @@ class Metrics:
     itl_ms: Distribution | None
     icl_ms: Distribution | None
     slip_ms: Distribution | None
-    window_s: float | None
-    request_throughput: float | None
-    output_token_throughput: float | None
+    windows: Windows
     offered_rate: float | None
     achieved_rate: float | None
     mean_input_tokens: float | None
     mean_output_tokens: float | None
+    scheduled_dispersion: float | None
+    sent_dispersion: float | None
     upstream: UpstreamTable
+
+    @property
+    def window_s(self) -> float | None:
+        return None if self.windows.whole is None else self.windows.whole.length_s
+
+    @property
+    def request_throughput(self) -> float | None:
+        return None if self.windows.whole is None else known_rate(self.windows.whole.request_throughput)
+
+    @property
+    def output_token_throughput(self) -> float | None:
+        return None if self.windows.whole is None else known_rate(self.windows.whole.output_token_throughput)
 
     @property
     def failed(self) -> int:
@@ -77,81 +94,40 @@ class Metrics:
 
 def compute_metrics(requests: Requests, streaming: bool) -> Metrics:
     """Compute every metric. Of an unstreamed run the token latencies do not exist, since tokens arrive together."""
-    window_s = _window_s(requests)
-    done = int(requests.done.sum())
-    output_tokens = requests.output_tokens[requests.done]
+    ttft_ms = _anchored(requests, requests.first_token_ns) if streaming else None
+    e2e_ms = _anchored(requests, requests.last_token_ns)
+    itl_ms, icl_ms = _token_latencies(requests) if streaming else (None, None)
     return Metrics(
         scheduled=len(requests.outcome),
-        done=done,
+        done=int(requests.done.sum()),
         failed_by_kind=_failed_by_kind(requests),
-        ttft_ms=_anchored(requests, lambda r: r.first_token_ns) if streaming else None,
-        e2e_ms=_anchored(requests, lambda r: r.last_token_ns),
+        ttft_ms=ttft_ms,
+        e2e_ms=e2e_ms,
         tpot_ms=summarise(time_per_output_token_ms(requests)) if streaming else None,
-        itl_ms=summarise_pooled(inter_token_latencies_ms(requests)) if streaming else None,
-        icl_ms=summarise_pooled(inter_chunk_latencies_ms(requests)) if streaming else None,
+        itl_ms=itl_ms,
+        icl_ms=icl_ms,
         slip_ms=summarise(schedule_slip_ms(requests)),
-        window_s=window_s,
-        request_throughput=None if not window_s else done / window_s,
-        output_token_throughput=None if not window_s or np.isnan(output_tokens).any() else output_tokens.sum() / window_s,
+        windows=compute_windows(requests, None if ttft_ms is None else ttft_ms.scheduled, e2e_ms.scheduled),
         offered_rate=_rate(requests.scheduled_ns),
         achieved_rate=_rate(requests.sent_ns),
         mean_input_tokens=_mean(requests.input_tokens[requests.done]),
-        mean_output_tokens=_mean(output_tokens),
+        mean_output_tokens=_mean(requests.output_tokens[requests.done]),
+        scheduled_dispersion=index_of_dispersion(requests.scheduled_ns),
+        sent_dispersion=index_of_dispersion(requests.sent_ns),
         upstream=_upstream_table(requests),
     )
 
 
-def schedule_slip_ms(requests: Requests) -> FloatArray:
-    """How late each request was sent, shape [requests sent]."""
-    slip: FloatArray = (requests.sent_ns - requests.scheduled_ns) / _NS_PER_MS
-    known: FloatArray = slip[~np.isnan(slip)]
-    return known
+def _anchored(requests: Requests, ends_ns: FloatArray) -> Anchored:
+    return Anchored(*(summarise(latencies_ms(requests, ends_ns, a)) for a in (requests.scheduled_ns, requests.sent_ns)))
 
 
-def time_per_output_token_ms(requests: Requests) -> FloatArray:
-    """(last token − first token) / (output tokens − 1) of each successful request with at least 2 tokens.
-
-    Where all came in one response the time between them is unknown, not 0: such a request has no TPOT.
-    """
-    span_ms = (requests.last_token_ns - requests.first_token_ns) / _NS_PER_MS
-    usable = requests.done & (requests.output_tokens >= 2) & (np.diff(requests.token_starts) >= 2)
-    values: FloatArray = span_ms[usable] / (requests.output_tokens[usable] - 1)
-    return values
-
-
-def inter_chunk_latencies_ms(requests: Requests) -> FloatArray:
-    """Gaps between consecutive responses with tokens, pooled over successful requests."""
-    gaps_ns, _ = _gaps(requests)
-    return gaps_ns / _NS_PER_MS
-
-
-def inter_token_latencies_ms(requests: Requests) -> FloatArray:
-    """Each gap divided by the tokens of the later response, once for each of those tokens; pooled."""
-    gaps_ns, counts = _gaps(requests)
-    known = counts > 0
-    tokens = counts[known].astype(np.int64)
-    return np.repeat(gaps_ns[known] / tokens, tokens) / _NS_PER_MS
-
-
-def _gaps(requests: Requests) -> tuple[FloatArray, FloatArray]:
-    """Gaps between neighbouring token responses of the same successful request, and the later response's tokens."""
-    owner = np.repeat(np.arange(len(requests.outcome)), np.diff(requests.token_starts))
-    same = (owner[1:] == owner[:-1]) & requests.done[owner[1:]]
-    return np.diff(requests.token_times_ns)[same], requests.token_counts[1:][same]
-
-
-def _anchored(requests: Requests, end_ns: Callable[[Requests], FloatArray]) -> Anchored:
-    ends = np.where(requests.done, end_ns(requests), np.nan)
-    failed = int(np.isin(requests.outcome, _FAILED_BY_TARGET).sum())
-    latencies_ms = ((ends - anchor_ns) / _NS_PER_MS for anchor_ns in (requests.scheduled_ns, requests.sent_ns))
-    return Anchored(*(summarise(values[~np.isnan(values)], failed) for values in latencies_ms))
-
-
-def _window_s(requests: Requests) -> float | None:
-    """From the first scheduled arrival to the end of the last success."""
-    if not requests.done.any():
-        return None
-    return float((requests.done_ns[requests.done].max() - requests.scheduled_ns.min()) / _NS_PER_S)
+def _token_latencies(requests: Requests) -> tuple[Distribution | None, Distribution | None]:
+    """ITL and ICL, in ms; with one token a response they are the same."""
+    icl_ms = summarise(inter_chunk_latencies_ms(requests))
+    if requests.token_counts.size and (requests.token_counts == 1.0).all():
+        return icl_ms, icl_ms
+    return summarise(inter_token_latencies_ms(requests)), icl_ms
 
 
 def _rate(times_ns: FloatArray) -> float | None:
@@ -176,16 +152,15 @@ def _upstream_table(requests: Requests) -> UpstreamTable:
     done = requests.done
     if not done.any():
         return UpstreamTable(None, None, None, None, None, None, None, None, 0)
-    latency = summarise((requests.done_ns[done] - requests.sent_ns[done]) / _NS_PER_MS)
-    assert latency is not None
+    latency_ms = np.sort((requests.done_ns[done] - requests.sent_ns[done]) / _NS_PER_MS)
     span_s = float(requests.done_ns[done].max() - requests.sent_ns[done].min()) / _NS_PER_S
     output_tokens = requests.output_tokens[done]
     return UpstreamTable(
         requests_per_s=float(done.sum()) / span_s if span_s else None,
         output_tokens_per_s=None if not span_s or np.isnan(output_tokens).any() else float(output_tokens.sum()) / span_s,
-        mean_latency_ms=latency.mean,
-        p99_latency_ms=latency.p99,
-        p90_latency_ms=latency.p90,
+        mean_latency_ms=float(latency_ms.mean()),
+        p99_latency_ms=nearest_rank(latency_ms, 0.99),
+        p90_latency_ms=nearest_rank(latency_ms, 0.90),
         mean_input_tokens=_mean(requests.input_tokens[done]),
         mean_output_tokens=_mean(output_tokens),
         total_latency_ms=span_s * 1e3,

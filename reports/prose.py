@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from reports.findings import Finding
 from reports.run_report import RunReport
 
@@ -47,7 +49,44 @@ def _describe(finding: Finding) -> str:
         case "prompts_dropped":
             return f"{e['dropped']:,} prompts were dropped as too long."
         case _:
+            return _describe_load(finding)
+
+
+def _describe_load(finding: Finding) -> str:
+    e = finding.evidence
+    match finding.code:
+        case "queue_growing":
+            return (
+                f"The queue grew from {e['in_system_before']:,.0f} to {e['in_system_after']:,.0f} requests in the second half "
+                f"of the run: {e['share_left_behind']:.0%} of {e['arrivals']:,} arrivals were left behind."
+            )
+        case "not_steady":
+            return f"No steady state was found: {e['reason']}."
+        case "arrivals_not_as_asked":
+            return _describe_arrivals(e)
+        case "token_counts_disagree":
+            return (
+                f"{e['requests']:,} answers ({e['share']:.0%}) came in responses of other lengths than were reported: "
+                f"{e['in_responses']:,.0f} tokens against {e['reported']:,.0f} in all."
+            )
+        case "littles_law":
+            expected = e["rate_per_s"] * e["mean_latency_s"]
+            return (
+                f"Little's law fails in the steady window: {e['mean_in_flight']:.1f} requests were in flight, where "
+                f"{e['rate_per_s']:.1f} requests/s of {e['mean_latency_s']:.3f} s make {expected:.1f}."
+            )
+        case _:
             return f"{finding.code}: {e}"
+
+
+def _describe_arrivals(e: dict[str, Any]) -> str:
+    asked = f"{e['law']} gaps at {e['rate_per_s']:g} requests/s"
+    if e["p_value"] is None:
+        return f"{e['statistic']:.1%} of {e['gaps']:,} gaps between sends were off, where {asked} were asked for."
+    return (
+        f"{e['gaps']:,} gaps between sends are not {asked}: Kolmogorov-Smirnov distance {e['statistic']:.3f}, "
+        f"p = {e['p_value']:.1g}."
+    )
 
 
 def verdict(report: RunReport) -> str:

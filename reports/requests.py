@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -36,22 +38,22 @@ class Requests:
     errors: tuple[str | None, ...]
     output_tokens_sources: tuple[str, ...]
 
-    @property
+    @cached_property
     def done(self) -> NDArray[np.bool_]:
         """Which requests succeeded."""
         done: NDArray[np.bool_] = self.outcome == Outcome.DONE.value
         return done
 
-    @property
+    @cached_property
     def has_tokens(self) -> NDArray[np.bool_]:
         """Which requests got at least one response with generated tokens."""
         return np.diff(self.token_starts) > 0
 
-    @property
+    @cached_property
     def first_token_ns(self) -> FloatArray:
         return self._at_token(self.token_starts[:-1])
 
-    @property
+    @cached_property
     def last_token_ns(self) -> FloatArray:
         return self._at_token(self.token_starts[1:] - 1)
 
@@ -63,10 +65,18 @@ class Requests:
 
 def from_table(table: pa.Table) -> Requests:
     """Columns of the table that ``harness.records.read_table`` gives."""
-    times = table["token_times_ns"].combine_chunks()
-    starts = np.concatenate([[0], np.cumsum(_lengths(times))]).astype(np.int64)
+    return from_columns(table.select)
+
+
+def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
+    """Columns of a run. ``read`` gives the named ones; the large ones are read, turned and let go of one after the other."""
+    table = read(_SMALL_COLUMNS)
+    token_times_ns, starts = _token_times(read(["token_times_ns"]))
+    pa.default_memory_pool().release_unused()
+    token_counts = _counts(read(["token_counts"])["token_counts"].combine_chunks(), starts)
+    pa.default_memory_pool().release_unused()
     return Requests(
-        outcome=np.asarray(table["outcome"].to_pylist(), dtype=np.str_),
+        outcome=_texts(table["outcome"]),
         scheduled_ns=_floats(table["scheduled_ns"]),
         sent_ns=_floats(table["sent_ns"]),
         done_ns=_floats(table["done_ns"]),
@@ -75,12 +85,30 @@ def from_table(table: pa.Table) -> Requests:
         requested_output_tokens=_floats(table["requested_output_tokens"]),
         ignore_eos=_booleans(table["ignore_eos"]),
         prompt_echoed=_booleans(table["prompt_echoed"]),
-        token_times_ns=_floats(times.flatten()),
-        token_counts=_counts(table["token_counts"].combine_chunks(), starts),
+        token_times_ns=token_times_ns,
+        token_counts=token_counts,
         token_starts=starts,
         errors=tuple(table["error"].to_pylist()),
         output_tokens_sources=tuple(sorted(filter(None, table["output_tokens_source"].unique().to_pylist()))),
     )
+
+
+_SMALL_COLUMNS = (
+    "outcome", "scheduled_ns", "sent_ns", "done_ns", "input_tokens", "output_tokens", "requested_output_tokens",
+    "ignore_eos", "prompt_echoed", "error", "output_tokens_source",
+)  # fmt: skip
+
+
+def _token_times(table: pa.Table) -> tuple[FloatArray, NDArray[np.int64]]:
+    lists = table["token_times_ns"].combine_chunks()
+    return _floats(lists.flatten()), np.concatenate([[0], np.cumsum(_lengths(lists))]).astype(np.int64)
+
+
+def _texts(column: pa.ChunkedArray) -> NDArray[np.str_]:
+    """A column of few distinct texts."""
+    coded = column.combine_chunks().dictionary_encode()
+    texts = np.asarray(coded.dictionary.to_pylist(), dtype=np.str_)
+    return texts[np.asarray(coded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)]
 
 
 def _lengths(lists: pa.ListArray) -> NDArray[np.int64]:
@@ -88,9 +116,12 @@ def _lengths(lists: pa.ListArray) -> NDArray[np.int64]:
 
 
 def _counts(lists: pa.ListArray, starts: NDArray[np.int64]) -> FloatArray:
+    flat = _floats(lists.flatten())
+    if flat.size == starts[-1]:
+        return flat
     known = np.repeat(_lengths(lists) > 0, np.diff(starts))
     counts = np.full(int(starts[-1]), np.nan)
-    counts[known] = _floats(lists.flatten())
+    counts[known] = flat
     return counts
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from reports.events import Rate
 from reports.metrics import Metrics, UpstreamTable
 from reports.statistics import Distribution
+from reports.windows import Window
 
 
 def latency_rows(metrics: Metrics) -> list[tuple[str, Distribution | None]]:
@@ -17,15 +19,53 @@ def latency_rows(metrics: Metrics) -> list[tuple[str, Distribution | None]]:
     return [*rows, ("Schedule slip", metrics.slip_ms)]
 
 
-def rate_rows(metrics: Metrics) -> list[tuple[str, float | None]]:
-    """Rates per second, and the window that they are over."""
+def interval_rows(metrics: Metrics) -> list[tuple[str, str, str, str]]:
+    """Name, and the 95 % intervals of mean, p50 and p99, in ms, or why there is none."""
     return [
-        ("Offered rate (requests/s)", metrics.offered_rate),
-        ("Achieved rate (requests/s)", metrics.achieved_rate),
-        ("Request throughput (requests/s)", metrics.request_throughput),
-        ("Output token throughput (tokens/s)", metrics.output_token_throughput),
-        ("Window, first arrival to last success (s)", metrics.window_s),
+        (name, d.interval_text("mean"), d.interval_text("p50"), d.interval_text("p99"))
+        for name, d in latency_rows(metrics)
+        if d is not None
     ]
+
+
+def rate_rows(metrics: Metrics) -> list[tuple[str, float | None, str]]:
+    """Rates of the whole run, with their 95 % intervals, and how bursty the requests came."""
+    whole = metrics.windows.whole
+    throughputs = (None, None) if whole is None else (whole.request_throughput, whole.output_token_throughput)
+    return [
+        ("Offered rate (requests/s)", metrics.offered_rate, ""),
+        ("Achieved rate (requests/s)", metrics.achieved_rate, ""),
+        ("Request throughput (requests/s)", metrics.request_throughput, _interval_text(throughputs[0])),
+        ("Output token throughput (tokens/s)", metrics.output_token_throughput, _interval_text(throughputs[1])),
+        ("Index of dispersion of the sends (1: Poisson)", metrics.sent_dispersion, ""),
+    ]
+
+
+WINDOW_COLUMNS = ("start s", "end s", "requests/s", "tokens/s", "p50 ms", "p99 ms")
+
+
+def window_rows(metrics: Metrics) -> list[tuple[str, tuple[float | None, ...] | str]]:
+    """The whole run and its steady part under WINDOW_COLUMNS; in place of a steady part that there is not, why."""
+    windows = metrics.windows
+    if windows.whole is None:
+        return []
+    latency = "E2E latency" if metrics.ttft_ms is None else "TTFT"
+    steady = windows.not_steady or "" if windows.steady is None else _window_row(windows.steady)
+    return [
+        (f"Whole run (p50, p99: {latency})", _window_row(windows.whole)),
+        (f"Steady (MSER-5; p50, p99: {latency})", steady),
+    ]
+
+
+def _window_row(window: Window) -> tuple[float | None, ...]:
+    latency = window.e2e_ms if window.ttft_ms is None else window.ttft_ms
+    rates = (window.request_throughput, window.output_token_throughput)
+    percentiles = (None, None) if latency is None else (latency.p50, latency.p99)
+    return (window.start_s, window.end_s, *(None if rate is None else rate.value for rate in rates), *percentiles)
+
+
+def _interval_text(rate: Rate | None) -> str:
+    return "" if rate is None else rate.interval_text
 
 
 def upstream_rows(table: UpstreamTable) -> list[tuple[str, float | int | None]]:

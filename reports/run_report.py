@@ -8,7 +8,7 @@ from typing import Any
 from harness.records.run_folder import RunFolder
 from reports.findings import Finding, RunFacts, find, is_valid
 from reports.metrics import Metrics, compute_metrics
-from reports.requests import Requests, from_table
+from reports.requests import Requests, from_columns
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class RunReport:
 def read_run(folder: RunFolder) -> RunReport:
     """Read a run folder and compute everything. Raises RunFolderError when it is not a finished run."""
     manifest = folder.read_manifest()
-    requests = from_table(folder.read_requests())
+    requests = from_columns(folder.read_requests)
     metrics = compute_metrics(requests, streaming=bool(manifest.get("target", {}).get("streaming")))
     findings = find(RunFacts(requests, metrics, manifest))
     return RunReport(folder, manifest, requests, metrics, findings)

@@ -6,9 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from reports.arrival_law import check_arrivals, law_of
+from reports.events import Rate
 from reports.metrics import Anchored
+from reports.resampling import Interval
 from reports.run_report import RunReport
 from reports.statistics import Distribution
+from reports.steady_state import RULE
+from reports.windows import Window
 
 SCHEMA = 1
 
@@ -16,6 +21,7 @@ SCHEMA = 1
 def summary(report: RunReport) -> dict[str, Any]:
     """The document; what is unknown or does not exist is null."""
     metrics = report.metrics
+    whole = metrics.windows.whole
     return {
         "schema": SCHEMA,
         "validity": "valid" if report.valid else "invalid",
@@ -35,12 +41,19 @@ def summary(report: RunReport) -> dict[str, Any]:
             "itl_ms": _distribution(metrics.itl_ms),
             "icl_ms": _distribution(metrics.icl_ms),
             "slip_ms": _distribution(metrics.slip_ms),
-            "request_throughput": _value(metrics.request_throughput),
-            "output_token_throughput": _value(metrics.output_token_throughput),
+            "request_throughput": _value_of(None if whole is None else whole.request_throughput),
+            "output_token_throughput": _value_of(None if whole is None else whole.output_token_throughput),
             "offered_rate": _value(metrics.offered_rate),
             "achieved_rate": _value(metrics.achieved_rate),
             "window_s": _value(metrics.window_s),
         },
+        "windows": {
+            "whole": _window(whole),
+            "steady": _window(metrics.windows.steady),
+            "steady_rule": RULE,
+            "steady_reason": metrics.windows.not_steady,
+        },
+        "arrivals": _arrivals(report),
         "output_tokens_sources": list(report.requests.output_tokens_sources),
         "schedule": {key: report.manifest["schedule"][key] for key in ("digest", "seed")},
     }
@@ -48,6 +61,45 @@ def summary(report: RunReport) -> dict[str, Any]:
 
 def write_summary(report: RunReport, path: Path) -> None:
     path.write_text(json.dumps(summary(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _rate(rate: Rate | None) -> dict[str, Any] | None:
+    return None if rate is None else {"value": rate.value, "interval": _pair(rate.interval), "interval_reason": rate.reason}
+
+
+def _value_of(rate: Rate | None) -> dict[str, Any] | None:
+    return None if rate is None else {"value": rate.value, "interval": _pair(rate.interval)}
+
+
+def _pair(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else list(interval)
+
+
+def _window(window: Window | None) -> dict[str, Any] | None:
+    if window is None:
+        return None
+    return {
+        "start_s": window.start_s,
+        "end_s": window.end_s,
+        "request_throughput": _rate(window.request_throughput),
+        "output_token_throughput": _rate(window.output_token_throughput),
+        "ttft_ms": _distribution(window.ttft_ms),
+        "e2e_ms": _distribution(window.e2e_ms),
+    }
+
+
+def _arrivals(report: RunReport) -> dict[str, Any]:
+    """The law that was asked for, the test of the sends against it, and how bursty they were."""
+    law = law_of(report.manifest)
+    test = None if law is None else check_arrivals(report.requests, law)
+    return {
+        "scheduled_index_of_dispersion": report.metrics.scheduled_dispersion,
+        "sent_index_of_dispersion": report.metrics.sent_dispersion,
+        "law": None if law is None else {"name": law.name, "rate_per_s": law.rate_per_s, "shape": law.shape},
+        "test": None
+        if test is None
+        else {"gaps": test.gaps, "statistic": test.statistic, "p_value": test.p_value, "rejected": test.rejected},
+    }
 
 
 def _value(value: float | None) -> dict[str, Any] | None:
@@ -72,6 +124,8 @@ def _distribution(d: Distribution | None) -> dict[str, Any] | None:
         "max": d.max,
         "n": d.n,
         "failed": d.failed,
-        "mean_interval": None,
-        "p99_interval": None if d.p99_interval is None else list(d.p99_interval),
+        "mean_interval": _pair(d.mean_interval),
+        "p50_interval": _pair(d.p50_interval),
+        "p99_interval": _pair(d.p99_interval),
+        "interval_reasons": dict(d.reasons),
     }

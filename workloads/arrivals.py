@@ -15,6 +15,7 @@ from workloads.errors import WorkloadError
 from workloads.random_streams import Stream, generator
 
 _LONGEST_S = 1e8  # three years; ns as float64 are exact up to 104 days, and as int64 far beyond
+_SMALLEST_SHAPE, _LARGEST_SHAPE = 0.01, 1e6  # below, nearly all gaps are 0; above, gaps are constant
 
 
 class Arrivals(Protocol):
@@ -37,6 +38,24 @@ class Exponential:
 
     def __str__(self) -> str:
         return f"exponential arrivals at {self.rate_per_s:g} requests/s"
+
+
+@dataclass(frozen=True, slots=True)
+class Gamma:
+    """Independent gamma gaps with mean 1/rate. Their variance is 1/(shape · rate²): below 1 burstier than a Poisson
+    process, 1 the same as one, above 1 more regular. vLLM's and SGLang's load generators call the shape "burstiness".
+    """
+
+    rate_per_s: float
+    shape: float
+
+    def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
+        scale_s = 1.0 / (self.rate_per_s * self.shape)
+        gaps_s = generator(seed, Stream.ARRIVALS).gamma(self.shape, scale_s, max(0, count - 1))
+        return _offsets_ns(gaps_s, count)
+
+    def __str__(self) -> str:
+        return f"gamma arrivals (shape {self.shape:g}) at {self.rate_per_s:g} requests/s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +82,28 @@ class AllAtOnce:
         return "all requests at once"
 
 
-def arrivals_of(request_rate: float, time_delay_dist: str) -> Arrivals:
-    """The process that upstream's options ask for. Raises WorkloadError for a rate that is neither positive nor -1."""
+def arrivals_of(request_rate: float, time_delay_dist: str, burstiness: float | None = None) -> Arrivals:
+    """The process that the options ask for; ``burstiness`` is the shape of gamma gaps, 1 where it is None.
+
+    Raises WorkloadError for a rate that is neither positive nor -1, and for a burstiness that could have no effect.
+    """
+    if burstiness is not None and (request_rate == -1 or time_delay_dist != "gamma_dist"):
+        raise WorkloadError("--burstiness is the shape of gamma gaps; it needs gamma_dist and a --request_rate")
     if request_rate == -1:
         return AllAtOnce()
     if not 0 < request_rate < float("inf"):
         raise WorkloadError(
             f"--request_rate {request_rate:g}: give requests per second, more than 0, or -1 to send everything at once"
         )
+    if time_delay_dist == "gamma_dist":
+        return _gamma(request_rate, 1.0 if burstiness is None else burstiness)
     return Constant(request_rate) if time_delay_dist == "constant" else Exponential(request_rate)
+
+
+def _gamma(request_rate: float, shape: float) -> Gamma:
+    if not _SMALLEST_SHAPE <= shape <= _LARGEST_SHAPE:
+        raise WorkloadError(f"--burstiness {shape:g}: give a shape from {_SMALLEST_SHAPE:g} to {_LARGEST_SHAPE:g}")
+    return Gamma(request_rate, shape)
 
 
 def _offsets_ns(gaps_s: NDArray[np.float64], count: int) -> NDArray[np.int64]:

@@ -52,7 +52,7 @@ MakeWorkload = Callable[[Target], Workload]
 
 def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> int:
     """Carry out one measurement and return the exit status."""
-    arrivals = arrivals_of(options.request_rate, options.time_delay_dist)
+    arrivals = arrivals_of(options.request_rate, options.time_delay_dist, options.burstiness)
     _refuse_what_would_be_ignored(options)
     reference = None
     if options.check_perf_json is not None:

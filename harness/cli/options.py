@@ -24,6 +24,7 @@ class MeasureOptions:
     decoupled_mode: bool
     request_rate: float
     time_delay_dist: str
+    burstiness: float | None
     num_requests: int | None
     max_input_len: int | None
     ignore_eos: bool | None
@@ -75,9 +76,15 @@ _traffic = cloup.option_group(
     cloup.option("--request_rate", type=float, default=-1.0, help="Requests per second; -1 sends everything at once."),
     cloup.option(
         "--time_delay_dist",
-        type=click.Choice(["exponential_dist", "constant"]),
+        type=click.Choice(["exponential_dist", "constant", "gamma_dist"]),
         default="exponential_dist",
         help="Distribution of the gaps between arrivals.",
+    ),
+    cloup.option(
+        "--burstiness",
+        type=float,
+        show_default="1",
+        help="Shape of gamma_dist's gaps: below 1 burstier than exponential gaps, above 1 more even. The rate stays.",
     ),
     cloup.option("--num_requests", type=click.IntRange(min=1), help="How many requests; a dataset is not repeated."),
     cloup.option("--max_input_len", type=click.IntRange(min=1), help="Drop prompts with more tokens, and say how many."),

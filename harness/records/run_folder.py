@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,10 +78,10 @@ class RunFolder:
             raise RunFolderError(f"{self.manifest} is not a manifest of schema {MANIFEST_SCHEMA}")
         return manifest
 
-    def read_requests(self) -> pa.Table:
-        """Read ``requests.parquet``. Raises RunFolderError when it is absent or damaged."""
+    def read_requests(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read ``requests.parquet``, or some columns of it. Raises RunFolderError when it is absent or damaged."""
         try:
-            return read_table(self.requests)
+            return read_table(self.requests, columns)
         except FileNotFoundError as error:
             raise RunFolderError(f"{self.path} holds no requests.parquet: the run did not come to its end") from error
         except (OSError, pa.ArrowException) as error:

@@ -41,6 +41,6 @@ def write_table(records: Sequence[Record], path: Path) -> None:
     os.replace(temporary, path)
 
 
-def read_table(path: Path) -> pa.Table:
-    """Read what ``write_table`` wrote; columns are the fields of Record. Raises OSError or pyarrow.ArrowInvalid."""
-    return pq.read_table(path, schema=_SCHEMA)
+def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read what ``write_table`` wrote; ``columns`` are fields of Record (None: all). Raises OSError or pyarrow.ArrowInvalid."""
+    return pq.read_table(path, schema=_SCHEMA, columns=None if columns is None else list(columns))

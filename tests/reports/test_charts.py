@@ -6,10 +6,11 @@ import warnings
 from collections.abc import Callable
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from harness.records.record import Outcome, Record
-from reports.charts import charts
+from reports.charts import charts, telling
 from reports.run_report import RunReport
 
 Make = Callable[..., Record]
@@ -37,6 +38,26 @@ def test_many_dots_become_one_bitmap_inside_the_picture(
     assert "data:image/png;base64," in dots.svg
     assert len(dots.svg) < 500_000
     assert "data:image/png;base64," not in charts(make_report(steady_run(50)))[0].svg
+
+
+def test_a_large_run_s_pictures_stay_small_and_keep_the_slowest(make_report: MakeReport, answered: Make) -> None:
+    latency_ms = np.random.default_rng(0).exponential(10.0, 50_000)
+    latency_ms[31_234] = 5_000.0
+    report = make_report([answered(k, k, k, [(k + latency_ms[k], 1)]) for k in range(50_000)])
+    assert all(len(chart.svg) < 600_000 for chart in charts(report))
+    shown = telling(latency_ms)
+    assert 31_234 in shown
+    assert shown.size <= 20_002
+    assert (np.diff(shown) > 0).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, 19_999, 20_000, 20_001, 40_001, 99_999])
+def test_the_dots_that_are_drawn_are_known_and_not_too_many(count: int) -> None:
+    latency_ms = np.arange(float(count))
+    latency_ms[::3] = np.nan
+    shown = telling(latency_ms)
+    assert not np.isnan(latency_ms[shown]).any()
+    assert shown.size <= 20_002
 
 
 @pytest.mark.parametrize("streaming", [True, False])

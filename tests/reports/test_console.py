@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from harness.records.record import Outcome, Record
@@ -17,24 +18,29 @@ SteadyRun = Callable[..., list[Record]]
 
 
 def _cells(text: str, name: str) -> list[str]:
-    """The cells of the table row that begins with ``name``."""
-    (line,) = [line for line in text.splitlines() if line.startswith(name + "  ")]
+    """The cells of the first table row that begins with ``name``."""
+    line = next(line for line in text.splitlines() if line.startswith(name + "  "))
     return re.split(r"\s{2,}", line.strip())[1:]
+
+
+def _intervals(text: str, name: str) -> list[str]:
+    """The intervals of mean, p50 and p99 in the row of ``name``."""
+    return _cells(text[text.index("95 % intervals, ms") :], name)
 
 
 def test_latencies_stand_in_their_row(make_report: MakeReport, answered: Make) -> None:
     records = [answered(k, 10 * k, 10 * k + 1, [(10 * k + 5, 1), (10 * k + 9, 2)]) for k in range(3)]
     text = render(make_report(records))
-    assert _cells(text, "TTFT, from schedule") == ["5.00"] * 6 + ["3", "n too small"]
-    assert _cells(text, "TTFT, from send") == ["4.00"] * 6 + ["3", "n too small"]
-    assert _cells(text, "E2E latency, from schedule") == ["9.00"] * 6 + ["3", "n too small"]
-    assert _cells(text, "TPOT") == ["2.00"] * 6 + ["3", "n too small"]
-    assert _cells(text, "ITL") == ["2.00"] * 6 + ["6", "n too small"]
-    assert _cells(text, "Inter-chunk latency") == ["4.00"] * 6 + ["3", "n too small"]
-    assert _cells(text, "Schedule slip") == ["1.00"] * 6 + ["3", "n too small"]
+    assert _cells(text, "TTFT, from schedule") == ["5.00"] * 6 + ["3"]
+    assert _cells(text, "TTFT, from send") == ["4.00"] * 6 + ["3"]
+    assert _cells(text, "E2E latency, from schedule") == ["9.00"] * 6 + ["3"]
+    assert _cells(text, "TPOT") == ["2.00"] * 6 + ["3"]
+    assert _cells(text, "ITL") == ["2.00"] * 6 + ["6"]
+    assert _cells(text, "Inter-chunk latency") == ["4.00"] * 6 + ["3"]
+    assert _cells(text, "Schedule slip") == ["1.00"] * 6 + ["3"]
     assert _cells(text, "Offered rate (requests/s)") == ["100.00"]
-    assert _cells(text, "Request throughput (requests/s)") == ["100.00"]
-    assert _cells(text, "Output token throughput (tokens/s)") == ["300.00"]
+    assert _cells(text, "Request throughput (requests/s)") == ["100.00", "n too small"]
+    assert _cells(text, "Output token throughput (tokens/s)") == ["300.00", "n too small"]
 
 
 def test_upstream_s_rows_have_upstream_s_names(make_report: MakeReport, answered: Make) -> None:
@@ -53,26 +59,46 @@ def test_upstream_s_rows_have_upstream_s_names(make_report: MakeReport, answered
     assert {name: _cells(text, name) for name in rows} == {name: [value] for name, value in rows.items()}
 
 
-def test_every_percentile_stands_in_its_column_and_the_interval_where_there_is_one(
-    make_report: MakeReport, answered: Make
-) -> None:
-    text = render(make_report([answered(k, 0, 0, [(k + 1, 1)]) for k in range(368)]))
-    latencies = ["184.50", "184.00", "332.00", "350.00", "365.00", "368.00"]  # mean, p50, p90, p95, p99, max
-    assert _cells(text, "E2E latency, from schedule") == [*latencies, "368", "360.00 – 368.00"]
+def test_every_percentile_stands_in_its_column_and_its_interval_below(make_report: MakeReport, answered: Make) -> None:
+    order = np.random.default_rng(0).permutation(600)
+    report = make_report([answered(k, 0, 0, [(float(order[k]) + 1, 1)]) for k in range(600)])
+    text = render(report)
+    latencies = ["300.50", "300.00", "540.00", "570.00", "594.00", "600.00"]  # mean, p50, p90, p95, p99, max
+    assert _cells(text, "E2E latency, from schedule") == [*latencies, "600"]
+    d = report.metrics.e2e_ms.scheduled
+    assert d is not None
+    expected = [f"{low:.2f} – {high:.2f}" for low, high in filter(None, (d.mean_interval, d.p50_interval, d.p99_interval))]
+    assert len(expected) == 3
+    assert _intervals(text, "E2E latency, from schedule") == expected
 
 
 def test_an_interval_that_failures_took_is_not_put_down_to_the_sample(
     make_report: MakeReport, answered: Make, failed: Make
 ) -> None:
-    records = [answered(k, 0, 0, [(k + 1, 1)]) for k in range(400)]  # 368 are enough
-    row = _cells(render(make_report([*records, failed(400, 0, Outcome.TIMEOUT, 0, 500)])), "E2E latency, from schedule")
-    assert row[-2] == "400"
-    assert row[-1] != "n too small"
+    order = np.random.default_rng(0).permutation(1000)
+    records = [answered(k, 0, 0, [(float(order[k]) + 1, 1)]) for k in range(1000)]
+    for k in range(8):
+        records[120 * k] = failed(120 * k, 0, Outcome.TIMEOUT, 0, 500)
+    assert _intervals(render(make_report(records)), "E2E latency, from schedule")[-1] == "failed"
+
+
+def test_both_windows_are_shown(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    text = render(make_report(steady_run(700)))
+    whole, steady = _cells(text, "Whole run (p50, p99: TTFT)"), _cells(text, "Steady (MSER-5; p50, p99: TTFT)")
+    assert whole[:2] == ["0.00", "7.11"]
+    assert float(steady[0]) > 0
+    assert steady[1] == "6.99"  # the last send: what follows is the drain
+    assert [float(cell) for cell in steady[2:]] == pytest.approx([100, 300, 100, 100], rel=0.01)
+
+
+def test_a_run_that_never_settled_says_so_in_place_of_a_window(make_report: MakeReport, answered: Make) -> None:
+    growing = [answered(k, 10 * k, 10 * k, [(20 * k + 5, 1)]) for k in range(700)]
+    assert "Steady (MSER-5; p50, p99: TTFT): none, the load on the server was still changing" in render(make_report(growing))
 
 
 def test_what_is_unknown_is_a_dash_and_never_a_zero(make_report: MakeReport, failed: Make) -> None:
     text = render(make_report([failed(0, 0, Outcome.CONNECT, 0, 1)]))
-    assert _cells(text, "TTFT, from schedule") == ["–"] * 8
+    assert _cells(text, "TTFT, from schedule") == ["–"] * 7
     assert _cells(text, "Request throughput (requests/s)") == ["–"]
     assert _cells(text, "Requests/Sec") == ["–"]
     assert _cells(text, "Total requests") == ["0"]

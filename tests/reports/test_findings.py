@@ -11,6 +11,7 @@ from harness.records.record import FAILURES, Outcome, Record
 from reports.findings import Finding, Severity, is_valid
 from reports.prose import describe
 from reports.run_report import RunReport
+from workloads.arrivals import Arrivals, Constant, Exponential, Gamma
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
@@ -269,6 +270,119 @@ def test_failures_are_no_short_answers(make_report: MakeReport, steady_run: Stea
     assert _finding(make_report(records), "output_shorter_than_asked") is None
 
 
+# ---- queue_growing, not_steady
+
+
+def _queue(answered: Make, service_ms: float, count: int = 700) -> list[Record]:
+    """One server, one arrival each 10 ms: with more than 10 ms of service the queue grows from beginning to end."""
+    records, free = [], 0.0
+    for k in range(count):
+        free = max(free, 10.0 * k) + service_ms
+        records.append(answered(k, 10 * k, 10 * k, [(free, 1)], done=free))
+    return records
+
+
+@pytest.mark.parametrize(("service_ms", "severity"), [(9.0, None), (10.0, None), (13.0, "warning")])
+def test_an_overloaded_target(make_report: MakeReport, answered: Make, service_ms: float, severity: str | None) -> None:
+    report = make_report(_queue(answered, service_ms))
+    assert _severity(report, "queue_growing") == severity
+    assert _severity(report, "not_steady") == severity
+    if severity is not None:
+        finding = _finding(report, "queue_growing")
+        assert finding is not None
+        assert finding.evidence["arrivals"] == pytest.approx(350, abs=2)
+        assert finding.evidence["share_left_behind"] == pytest.approx(1 - 10 / 13, abs=0.05)
+
+
+def test_everything_at_once_is_no_growing_queue(make_report: MakeReport, answered: Make) -> None:
+    report = make_report([answered(k, 0, 0, [(100 + 10 * k, 1)]) for k in range(700)])
+    assert _finding(report, "queue_growing") is None
+    assert _finding(report, "not_steady") is None
+
+
+def test_a_run_that_changes_in_its_second_half_is_not_steady(make_report: MakeReport, answered: Make) -> None:
+    latency_ms = [100 if k < 500 else 900 for k in range(700)]
+    report = make_report([answered(k, 10 * k, 10 * k, [(10 * k + latency_ms[k], 1)]) for k in range(700)])
+    assert _severity(report, "not_steady") == "warning"
+    assert report.metrics.windows.steady is None
+
+
+def test_a_few_requests_are_no_proof_of_unsteadiness(make_report: MakeReport, answered: Make) -> None:
+    assert _finding(make_report(_queue(answered, 13.0, count=99)), "not_steady") is None
+
+
+# ---- arrivals_not_as_asked
+
+
+def _sent_by(answered: Make, arrivals: Arrivals, count: int = 700) -> list[Record]:
+    offsets_ms = arrivals.offsets_ns(count, seed=1) / 1e6
+    return [answered(k, at, at, [(at + 100, 1)]) for k, at in enumerate(offsets_ms.tolist())]
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "severity"),
+    [(Exponential(100.0), None), (Exponential(80.0), "warning"), (Constant(100.0), "warning"), (Gamma(100.0, 0.6), "warning")],
+)
+def test_sends_that_are_not_the_law_that_was_asked_for(
+    make_report: MakeReport, answered: Make, arrivals: Arrivals, severity: str | None
+) -> None:
+    options = {"request_rate": 100.0, "time_delay_dist": "exponential_dist"}
+    report = make_report(_sent_by(answered, arrivals), options=options)
+    assert _severity(report, "arrivals_not_as_asked") == severity
+
+
+def test_a_difference_that_no_target_would_notice_is_a_note(make_report: MakeReport, answered: Make) -> None:
+    options = {"request_rate": 100.0, "time_delay_dist": "exponential_dist"}
+    records = _sent_by(answered, Gamma(100.0, 0.965), count=60_000)
+    assert _severity(make_report(records, options=options), "arrivals_not_as_asked") == "note"
+
+
+def test_even_gaps_that_are_not_even(make_report: MakeReport, answered: Make) -> None:
+    options = {"request_rate": 100.0, "time_delay_dist": "constant"}
+    even = make_report(_sent_by(answered, Constant(100.0)), options=options)
+    assert _finding(even, "arrivals_not_as_asked") is None
+    finding = _finding(make_report(_sent_by(answered, Exponential(100.0)), options=options), "arrivals_not_as_asked")
+    assert finding is not None
+    assert finding.evidence["p_value"] is None
+    assert finding.evidence["statistic"] > 0.5
+
+
+# ---- token_counts_disagree, littles_law
+
+
+def test_the_server_counts_other_tokens_than_came(make_report: MakeReport, steady_run: SteadyRun, answered: Make) -> None:
+    records = steady_run(10)
+    records[4] = answered(4, 40, 40, [(140, 1), (150, 1)], output_tokens=5)
+    finding = _finding(make_report(records), "token_counts_disagree")
+    assert finding is not None
+    assert finding.severity is Severity.WARNING
+    assert finding.evidence == pytest.approx({"requests": 1, "share": 0.1, "in_responses": 29, "reported": 32})
+
+
+def test_counts_that_agree_are_unknown_or_of_failures_do_not_disagree(
+    make_report: MakeReport, steady_run: SteadyRun, answered: Make, failed: Make
+) -> None:
+    records = steady_run(10)
+    records[4] = answered(4, 40, 40, [(140, 3)], token_counts=None, output_tokens=4)
+    records[5] = answered(5, 50, 50, [(150, 3)], output_tokens=None)
+    records[6] = failed(6, 60, Outcome.STREAM_CUT, 60, 90, output_tokens=9, token_times_ns=(70_000_000,), token_counts=(1,))
+    assert _finding(make_report(records), "token_counts_disagree") is None
+
+
+@pytest.mark.parametrize(("held_open_ms", "severity"), [(1, None), (400, "warning")])
+def test_streams_that_stay_open_after_their_last_token_break_littles_law(
+    make_report: MakeReport, answered: Make, held_open_ms: float, severity: str | None
+) -> None:
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)], done=10 * k + 100 + held_open_ms) for k in range(1_500)]
+    report = make_report(records)
+    assert report.metrics.windows.steady is not None
+    assert _severity(report, "littles_law") == severity
+    if severity is not None:
+        finding = _finding(report, "littles_law")
+        assert finding is not None
+        assert finding.evidence == pytest.approx({"mean_in_flight": 50, "rate_per_s": 100, "mean_latency_s": 0.1}, rel=0.02)
+
+
 # ---- prompt_echoed, warm_up_failed, prompts_dropped
 
 
@@ -311,11 +425,16 @@ def everything(make_report: MakeReport, answered: Make, failed: Make) -> list[Fi
         for k in range(40)
     ]
     late[7] = failed(7, 70, Outcome.TIMEOUT, 110, 300)
+    growing = [answered(k, 10 * k, 10 * k, [(20 * k + 5, 1)], output_tokens=2) for k in range(700)]
+    held_open = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)], done=10 * k + 500) for k in range(700)]
+    asked = {"options": {"request_rate": 100.0, "time_delay_dist": "exponential_dist"}}
     broken: dict[str, Any] = {"warm_up": {"failures": ["x"]}, "workload": {"dropped_too_long": 1}}
     runs = [
         make_report(late, **broken),
         make_report(late, interrupted=True, **broken),
         make_report([failed(0, 0, Outcome.CONNECT, 0, 1)]),
+        make_report(growing, **asked),
+        make_report(held_open, options={"request_rate": 50.0, "time_delay_dist": "constant"}),
     ]
     return [finding for run in runs for finding in run.findings]
 
@@ -333,6 +452,11 @@ def test_every_finding_can_be_provoked_and_is_put_in_words(everything: list[Find
         "prompt_echoed",
         "prompts_dropped",
         "sample_too_small",
+        "queue_growing",
+        "not_steady",
+        "arrivals_not_as_asked",
+        "token_counts_disagree",
+        "littles_law",
     }
     for finding in everything:
         sentence = describe(finding)

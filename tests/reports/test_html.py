@@ -133,17 +133,31 @@ def test_it_shows_verdict_findings_latencies_and_manifest(make_report: MakeRepor
 
 def test_every_percentile_stands_in_its_column(make_report: MakeReport, answered: Make) -> None:
     text, _ = _page(make_report([answered(k, 0, 0, [(k + 1, 1)]) for k in range(368)]))
-    numbers = ("184.50", "184.00", "332.00", "350.00", "365.00", "368.00", "368", "360.00 – 368.00")
+    numbers = ("184.50", "184.00", "332.00", "350.00", "365.00", "368.00", "368")
     cells = "".join(f"<td>{number}</td>" for number in numbers)
     assert f"<tr><td>E2E latency, from schedule</td>{cells}</tr>" in text
     assert '<div class="card">p99 TTFT<b>365.00</b>' in text
+
+
+def test_intervals_and_windows_are_shown(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    report = make_report(steady_run(700))
+    text, _ = _page(report)
+    assert "<tr><td>TTFT, from schedule</td><td>100.00 – 100.00</td><td>100.00 – 100.00</td>" in text
+    whole = report.metrics.windows.whole
+    assert whole is not None
+    assert whole.request_throughput is not None
+    throughput = whole.request_throughput
+    cells = f"<td>{throughput.value:.2f}</td><td>{throughput.interval_text}</td>"
+    assert f"<td>Request throughput (requests/s)</td>{cells}" in text
+    assert "<td>Whole run (p50, p99: TTFT)</td><td>0.00</td><td>7.11</td>" in text
+    assert "<td>Steady (MSER-5; p50, p99: TTFT)</td>" in text
 
 
 def test_an_invalid_run_says_so_on_top(make_report: MakeReport, failed: Make) -> None:
     text, page = _page(make_report([failed(0, 0, Outcome.CONNECT, 0, 1)]))
     assert '<p class="verdict bad">THIS RUN IS NOT VALID: nothing_done, errors.</p>' in text
     assert "<tr><td>connect</td><td>1</td></tr>" in text
-    assert '<td>TTFT, from schedule</td><td colspan="8">–</td>' in text
+    assert '<td>TTFT, from schedule</td><td colspan="7">–</td>' in text
     assert "1 of 1 requests failed" in page.text
 
 

@@ -13,6 +13,7 @@ from scipy.stats import binom
 
 from reports.statistics import Distribution, nearest_rank, percentile_interval, required_samples, summarise
 
+_TOO_FEW = dict.fromkeys(("mean", "p50", "p99"), "n too small")
 _VALUES = st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), min_size=1, max_size=300)
 
 
@@ -53,9 +54,24 @@ def test_summary_golden() -> None:
     values = np.arange(1.0, 101.0)
     np.random.default_rng(0).shuffle(values)
     before = values.copy()
-    assert summarise(values) == Distribution(
-        mean=50.5, p50=50.0, p90=90.0, p95=95.0, p99=99.0, max=100.0, n=100, failed=0, p99_interval=None
+    summary = summarise(values)
+    assert summary is not None
+    assert summary == Distribution(
+        mean=50.5,
+        p50=50.0,
+        p90=90.0,
+        p95=95.0,
+        p99=99.0,
+        max=100.0,
+        n=100,
+        failed=0,
+        mean_interval=summary.mean_interval,
+        p50_interval=summary.p50_interval,
+        p99_interval=None,
+        reasons={"p99": "n too small"},
     )
+    assert summary.mean_interval is not None
+    assert summary.p50_interval is not None
     assert (values == before).all()  # the caller's array stays in its order
 
 
@@ -64,7 +80,7 @@ def test_no_values_have_no_summary() -> None:
 
 
 def test_one_value_is_every_percentile_and_supports_none() -> None:
-    assert summarise(np.array([3.0])) == Distribution(3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1, 0, None)
+    assert summarise(np.array([3.0])) == Distribution(3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1, 0, reasons=_TOO_FEW)
 
 
 @given(_VALUES)
@@ -79,15 +95,20 @@ def test_percentiles_are_ordered_and_are_values_that_occurred(values: list[float
 
 
 def test_failures_count_as_slower_than_every_value() -> None:
-    d = summarise(np.arange(1.0, 91.0), failed=10)
-    assert d == Distribution(mean=45.5, p50=50.0, p90=90.0, p95=None, p99=None, max=None, n=90, failed=10, p99_interval=None)
+    d = summarise(np.concatenate([np.arange(1.0, 91.0), np.full(10, np.inf)]))
+    assert d == Distribution(mean=45.5, p50=50.0, p90=90.0, p95=None, p99=None, max=None, n=90, failed=10, reasons=_TOO_FEW)
 
 
 def test_an_interval_that_reaches_into_the_failures_does_not_exist() -> None:
-    for failed, exists in ((0, True), (5, False)):
-        d = summarise(np.arange(1000.0 - failed), failed)
+    for failed, reason in ((0, None), (5, "failed")):
+        series = np.arange(1000.0)
+        series[1000 - failed :] = np.inf
+        np.random.default_rng(0).shuffle(series)
+        d = summarise(series)
         assert d is not None
-        assert (d.p99_interval is not None) == exists
+        assert (d.p99_interval is not None) == (reason is None)
+        assert d.reasons.get("p99") == reason
+        assert d.mean_interval is not None
 
 
 def test_required_samples_golden() -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 
 from harness.records.record import Outcome, Record
@@ -56,7 +57,9 @@ def test_it_keeps_the_contract(make_report: MakeReport, steady_run: Callable[...
 def test_the_numbers_are_those_of_the_run(make_report: MakeReport, answered: Make) -> None:
     records = [answered(k, 10 * k, 10 * k + 1, [(10 * k + 5, 1), (10 * k + 9, 2)]) for k in range(3)]
     metrics = _written(make_report(records))["metrics"]
-    constant = {"n": 3, "failed": 0, "mean_interval": None, "p99_interval": None}
+    reasons = dict.fromkeys(("mean", "p50", "p99"), "n too small")
+    none = dict.fromkeys(("mean_interval", "p50_interval", "p99_interval"))
+    constant = {"n": 3, "failed": 0, **none, "interval_reasons": reasons}
 
     def all_of(value: float, **changes: Any) -> dict[str, Any]:
         return dict.fromkeys(("mean", "p50", "p90", "p95", "p99", "max"), pytest.approx(value)) | constant | changes
@@ -74,19 +77,40 @@ def test_the_numbers_are_those_of_the_run(make_report: MakeReport, answered: Mak
 
 
 def test_every_percentile_has_its_own_number_and_an_interval_is_a_pair(make_report: MakeReport, answered: Make) -> None:
-    records = [answered(k, 0, 0, [(k + 1, 1)]) for k in range(368)]
+    order = np.random.default_rng(0).permutation(600)
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + float(order[k]) + 1, 1)]) for k in range(600)]
+    metrics = _written(make_report(records))["metrics"]
+    scheduled = metrics["e2e_ms"]["scheduled"]
+    numbers = {"mean": 300.5, "p50": 300, "p90": 540, "p95": 570, "p99": 594, "max": 600, "n": 600, "failed": 0}
+    assert {name: scheduled[name] for name in numbers} == numbers
+    for name in ("mean", "p50", "p99"):
+        low, high = scheduled[f"{name}_interval"]
+        assert low < scheduled[name] < high
+    assert scheduled["interval_reasons"] == {}
+    throughput = metrics["request_throughput"]
+    assert throughput["interval"][0] <= throughput["value"] <= throughput["interval"][1]
+
+
+def test_an_interval_that_does_not_exist_says_why(make_report: MakeReport, answered: Make) -> None:
+    records = [answered(k, 0, 0, [(k + 1, 1)]) for k in range(600)]  # slower and slower
     scheduled = _written(make_report(records))["metrics"]["e2e_ms"]["scheduled"]
-    assert scheduled == {
-        "mean": 184.5,
-        "p50": 184,
-        "p90": 332,
-        "p95": 350,
-        "p99": 365,
-        "max": 368,
-        "n": 368,
-        "failed": 0,
-        "mean_interval": None,
-        "p99_interval": [360, 368],  # Binomial(368, 0.99): P(X < 360) ≤ 2.5 %, P(X < 368) ≥ 97.5 %
+    assert scheduled["p99_interval"] is None
+    assert scheduled["interval_reasons"]["p99"] == "drifts, or run too short"
+
+
+def test_both_windows_and_the_arrivals_are_told(make_report: MakeReport, steady_run: Callable[..., list[Record]]) -> None:
+    options = {"request_rate": 100.0, "time_delay_dist": "constant"}
+    document = _written(make_report(steady_run(700), options=options))
+    windows = document["windows"]
+    assert (windows["whole"]["start_s"], windows["whole"]["end_s"]) == (0.0, pytest.approx(7.111))
+    assert windows["steady"]["end_s"] == pytest.approx(6.99)
+    assert windows["steady"]["request_throughput"]["value"] == pytest.approx(100, rel=0.01)
+    assert (windows["steady_rule"], windows["steady_reason"]) == ("MSER-5", None)
+    assert document["arrivals"] == {
+        "scheduled_index_of_dispersion": pytest.approx(0, abs=0.1),
+        "sent_index_of_dispersion": pytest.approx(0, abs=0.1),
+        "law": {"name": "constant", "rate_per_s": 100.0, "shape": 1.0},
+        "test": {"gaps": 699, "statistic": 0.0, "p_value": None, "rejected": False},
     }
 
 

@@ -8,11 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from workloads.arrivals import AllAtOnce, Arrivals, Constant, Exponential, arrivals_of
+from workloads.arrivals import AllAtOnce, Arrivals, Constant, Exponential, Gamma, arrivals_of
 from workloads.errors import WorkloadError
 
 _RATES = st.floats(min_value=1e-3, max_value=1e6)
-_PROCESSES = st.one_of(st.builds(Exponential, _RATES), st.builds(Constant, _RATES), st.just(AllAtOnce()))
+_SHAPES = st.floats(min_value=0.05, max_value=1e3)
+_PROCESSES = st.one_of(
+    st.builds(Exponential, _RATES),
+    st.builds(Gamma, _RATES, _SHAPES),
+    st.builds(Constant, _RATES),
+    st.just(AllAtOnce()),
+)
 _SEEDS = st.integers(min_value=0, max_value=2**64)
 
 
@@ -71,6 +77,32 @@ def test_exponential_gaps_are_independent_of_their_neighbours() -> None:
     assert abs(np.corrcoef(gaps[1:], gaps[:-1])[0, 1]) < 4 / np.sqrt(gaps.size)
 
 
+@pytest.mark.parametrize("shape", [0.25, 1.0, 4.0])
+def test_gamma_gaps_keep_the_rate_and_spread_as_their_shape_says(shape: float) -> None:
+    count = 200_001
+    gaps = np.diff(Gamma(20.0, shape).offsets_ns(count, seed=1)) / 1e9 * 20.0
+    assert gaps.mean() == pytest.approx(1.0, abs=4 / np.sqrt(shape * count))
+    assert gaps.var() == pytest.approx(1 / shape, rel=0.05)
+    assert kstest(gaps[:5_000], "gamma", args=(shape, 0, 1 / shape)).pvalue > 0.01
+
+
+def test_gamma_gaps_of_another_shape_are_noticed() -> None:
+    gaps_s = np.diff(Gamma(20.0, 0.8).offsets_ns(5_001, seed=0)) / 1e9
+    assert kstest(gaps_s, "expon", args=(0, 1 / 20)).pvalue < 0.001
+
+
+@pytest.mark.parametrize("shape", [0.0, -1.0, 1e-3, 1e9, float("nan"), float("inf")])
+def test_an_impossible_burstiness_is_refused_by_the_option_s_name(shape: float) -> None:
+    with pytest.raises(WorkloadError, match="--burstiness"):
+        arrivals_of(10.0, "gamma_dist", shape)
+
+
+@pytest.mark.parametrize(("rate", "dist"), [(10.0, "exponential_dist"), (10.0, "constant"), (-1.0, "gamma_dist")])
+def test_a_burstiness_that_would_be_ignored_is_refused(rate: float, dist: str) -> None:
+    with pytest.raises(WorkloadError, match=r"--burstiness .*gamma_dist"):
+        arrivals_of(rate, dist, 2.0)
+
+
 def test_the_same_seed_gives_the_same_offsets_and_another_seed_others() -> None:
     arrivals = Exponential(10.0)
     assert arrivals.offsets_ns(50, 7).tolist() == arrivals.offsets_ns(50, 7).tolist()
@@ -100,6 +132,8 @@ def test_minus_one_sends_everything_at_once_whatever_the_distribution() -> None:
 def test_the_options_choose_the_process() -> None:
     assert arrivals_of(2.5, "exponential_dist") == Exponential(2.5)
     assert arrivals_of(2.5, "constant") == Constant(2.5)
+    assert arrivals_of(2.5, "gamma_dist", 0.5) == Gamma(2.5, 0.5)
+    assert arrivals_of(2.5, "gamma_dist") == Gamma(2.5, 1.0)
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.0, -2.0, -0.5, float("nan"), float("inf"), float("-inf")])
@@ -125,6 +159,7 @@ def test_a_rate_too_low_for_nanoseconds_is_refused_or_kept_in_order(rate: float,
     ("arrivals", "text"),
     [
         (Exponential(10.0), "exponential arrivals at 10 requests/s"),
+        (Gamma(10.0, 0.5), "gamma arrivals (shape 0.5) at 10 requests/s"),
         (Constant(0.25), "constant arrivals at 0.25 requests/s"),
         (AllAtOnce(), "all requests at once"),
     ],

@@ -142,6 +142,7 @@ def test_impossible_rate(capsys: pytest.CaptureFixture[str], rate: str) -> None:
         (["dataset", "--request_timeout", "0"], "--request_timeout"),
         (["dataset", "-i", "carrier_pigeon"], "--protocol"),
         (["dataset", "--time_delay_dist", "uniform"], "--time_delay_dist"),
+        (["dataset", "--burstiness", "much"], "--burstiness"),
         (["dataset", "--op_tokens_per_word", "0"], "--op_tokens_per_word"),
         (["dataset", "too", "many"], "too"),
         (["token_norm_dist"], "--input_mean"),

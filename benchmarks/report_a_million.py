@@ -1,0 +1,138 @@
+"""``bench report`` of a run of one million requests with 20 tokens each: at most 60 s and 2 GiB on 2 cores.
+
+Makes the run's folder (not measured), renders it as a user would, and prints wall-clock time and the peak resident memory
+of the process and all its children together.
+
+Run: python benchmarks/report_a_million.py [--requests 1000000] [--keep DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness.records.run_folder import RunFolder
+from harness.records.table import write_table
+
+TOKENS = 20
+RATE_PER_S = 1_000.0
+MOST_SECONDS = 60.0
+MOST_BYTES = 2 << 30
+_POLL_S = 0.02
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=1_000_000)
+    parser.add_argument("--keep", type=Path, help="make the run in this new folder and leave it there")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = RunFolder(options.keep or Path(temporary) / "run")
+        make_in_child(folder, options.requests)
+        seconds, peak = measure(folder)
+        size = {path.name: path.stat().st_size for path in sorted(folder.path.iterdir())}
+    print(f"{options.requests:,} requests of {TOKENS} tokens, on {len(os.sched_getaffinity(0))} cores")
+    print("  " + ", ".join(f"{name} {bytes_ / 1e6:,.1f} MB" for name, bytes_ in size.items()))
+    print(f"  bench report took {seconds:.1f} s (at most {MOST_SECONDS:.0f})")
+    print(f"  peak resident memory, children included: {peak / (1 << 30):.2f} GiB (at most {MOST_BYTES / (1 << 30):.0f})")
+    sys.exit(0 if seconds <= MOST_SECONDS and peak <= MOST_BYTES else 1)
+
+
+def measure(folder: RunFolder) -> tuple[float, int]:
+    """Seconds, and peak resident bytes of all processes together."""
+    command = [sys.executable, "-c", "from harness.cli import main; main()", "report", str(folder.path)]
+    began = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        watched, peak = psutil.Process(process.pid), 0
+        while process.poll() is None:
+            peak = max(peak, resident(watched))
+            time.sleep(_POLL_S)
+    seconds = time.monotonic() - began
+    if process.returncode not in (0, 3):
+        sys.exit(f"bench report ended with status {process.returncode}")
+    return seconds, peak
+
+
+def resident(process: psutil.Process) -> int:
+    total = 0
+    try:
+        for one in (process, *process.children(recursive=True)):
+            total += one.memory_info().rss
+    except psutil.NoSuchProcess:
+        pass  # it ended between two calls
+    return total
+
+
+def make_in_child(folder: RunFolder, requests: int) -> None:
+    """Make the run in a process of its own, so that its memory is given back before the measurement."""
+    pid = os.fork()
+    if pid == 0:
+        make_run(folder, requests)
+        os._exit(0)
+    if os.waitpid(pid, 0)[1] != 0:
+        sys.exit("the run could not be made")
+
+
+def make_run(folder: RunFolder, requests: int) -> None:
+    """A steady open-loop run at 1,000 requests/s: first token after about 20 ms, then one each 5 ms, some failures."""
+    rng = np.random.default_rng(0)
+    scheduled = np.round(np.cumsum(rng.exponential(1e9 / RATE_PER_S, requests))).astype(np.int64)
+    sent = scheduled + rng.integers(10_000, 300_000, requests)
+    first = sent + np.round(20e6 * rng.lognormal(0.0, 0.3, requests)).astype(np.int64)
+    gaps = np.round(5e6 * rng.lognormal(0.0, 0.1, (requests, TOKENS))).astype(np.int64)
+    gaps[:, 0] = 0
+    times = first[:, None] + np.cumsum(gaps, axis=1)
+    failed = rng.random(requests) < 0.001
+    columns = {
+        "index": pa.array(np.arange(requests)),
+        "outcome": pa.array(np.where(failed, "server_error", "done")),
+        "scheduled_ns": pa.array(scheduled),
+        "requested_output_tokens": pa.array(np.full(requests, TOKENS)),
+        "sent_ns": pa.array(sent),
+        "done_ns": pa.array(times[:, -1] + 100_000),
+        "token_times_ns": lists(times),
+        "token_counts": lists(np.ones_like(times)),
+        "input_tokens": pa.array(np.full(requests, 128)),
+        "output_tokens": pa.array(np.full(requests, TOKENS)),
+        "output_tokens_source": pa.array(np.full(requests, "ids")),
+        "prompt_echoed": pa.array(np.zeros(requests, dtype=np.bool_)),
+        "ignore_eos": pa.array(np.ones(requests, dtype=np.bool_)),
+        "error": pa.array(np.where(failed, 'queue, "full"', None)),
+        "worker": pa.array(np.arange(requests) % 2),
+        "session": pa.nulls(requests, pa.string()),
+    }
+    folder.path.mkdir(parents=True)
+    write_table([], folder.requests)
+    schema = pq.read_schema(folder.requests)
+    pq.write_table(pa.table([columns[field.name] for field in schema], schema=schema), folder.requests, compression="zstd")
+    folder.write_manifest(
+        {
+            "schema": 1,
+            "workload": {"description": f"{requests} simulated requests", "dropped_too_long": 0},
+            "arrivals": f"exponential arrivals at {RATE_PER_S:g} requests/s",
+            "options": {"request_rate": RATE_PER_S, "time_delay_dist": "exponential_dist"},
+            "schedule": {"digest": "0" * 64, "seed": 0},
+            "target": {"model": "none", "protocol": "grpc", "streaming": True},
+            "warm_up": {"requests": 0, "failures": []},
+            "interrupted": False,
+        }
+    )
+
+
+def lists(values: np.ndarray) -> pa.ListArray:
+    offsets = np.arange(values.shape[0] + 1, dtype=np.int32) * values.shape[1]
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.ravel()))
+
+
+if __name__ == "__main__":
+    main()

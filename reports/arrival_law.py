@@ -1,0 +1,87 @@
+"""Whether requests were sent by the law that was asked for, and how bursty they came."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reports.requests import FloatArray, Requests
+
+SIGNIFICANCE = 0.01
+_FEWEST_GAPS = 20
+_COUNTED_ARRIVALS = 10  # mean of the counts that the index of dispersion is of
+_EVEN_GAP_SHARE = 0.1  # a constant gap may be off by this much of itself,
+_EVEN_GAP_FLOOR_S = 1e-3  # or this much
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """The distribution of gaps that was asked for: "exponential", "gamma" (with ``shape``) or "constant"."""
+
+    name: str
+    rate_per_s: float
+    shape: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalTest:
+    """Sent gaps against the law. ``statistic`` is Kolmogorov's and Smirnov's distance; of a constant law, which has no
+    distribution to test, the share of gaps that are off, with no ``p_value``.
+    """
+
+    law: Law
+    gaps: int
+    statistic: float
+    p_value: float | None
+    rejected: bool
+
+
+def law_of(manifest: dict[str, Any]) -> Law | None:
+    """The law that a manifest's options ask for; None where they ask for none, as at -1 or in a closed loop."""
+    options = manifest.get("options")
+    if not isinstance(options, dict):
+        return None
+    rate, name = options.get("request_rate"), options.get("time_delay_dist")
+    if not isinstance(rate, int | float) or not rate > 0 or options.get("concurrency") is not None:
+        return None
+    if name == "gamma_dist":
+        return Law("gamma", float(rate), float(options.get("burstiness") or 1.0))
+    names = {"exponential_dist": "exponential", "constant": "constant"}
+    return Law(names[name], float(rate)) if name in names else None
+
+
+def check_arrivals(requests: Requests, law: Law) -> ArrivalTest | None:
+    """Hold the gaps between actual sends against ``law``, at SIGNIFICANCE; None for too few."""
+    sent_ns = np.sort(requests.sent_ns[~np.isnan(requests.sent_ns)])
+    gaps_s = np.diff(sent_ns) / 1e9
+    if gaps_s.size < _FEWEST_GAPS:
+        return None
+    if law.name == "constant":
+        expected_s = 1.0 / law.rate_per_s
+        tolerated_s = max(_EVEN_GAP_SHARE * expected_s, _EVEN_GAP_FLOOR_S)
+        off = float((np.abs(gaps_s - expected_s) > tolerated_s).mean())
+        return ArrivalTest(law, gaps_s.size, off, None, off > SIGNIFICANCE)
+    statistic, p_value = _kolmogorov_smirnov(gaps_s, law)
+    return ArrivalTest(law, gaps_s.size, statistic, p_value, p_value < SIGNIFICANCE)
+
+
+def index_of_dispersion(times_ns: FloatArray) -> float | None:
+    """Variance / mean of the counts in equal windows of 10 arrivals on average: 1 for a Poisson process, 0 for even arrivals.
+
+    Cox and Lewis, The Statistical Analysis of Series of Events, 1966. None for fewer than 200 times, or all at once.
+    """
+    known = times_ns[~np.isnan(times_ns)]
+    windows = known.size // _COUNTED_ARRIVALS
+    if windows < _FEWEST_GAPS or known.max() == known.min():
+        return None
+    counts = np.histogram(known, windows)[0]
+    return float(counts.var(ddof=1) / counts.mean())
+
+
+def _kolmogorov_smirnov(gaps_s: FloatArray, law: Law) -> tuple[float, float]:
+    from scipy.stats import gamma, kstest
+
+    result = kstest(gaps_s * law.rate_per_s, gamma(law.shape, scale=1.0 / law.shape).cdf)
+    return float(result.statistic), float(result.pvalue)

@@ -1,0 +1,72 @@
+"""Per-request latencies and token latencies, as series in the order of the schedule (docs/metrics.md)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.records.record import FAILURES, Outcome
+from reports.requests import FloatArray, Requests
+
+# What we broke off or never sent says nothing of the target.
+_FAILED_BY_TARGET = [kind.value for kind in FAILURES if kind not in (Outcome.CANCELLED, Outcome.NOT_SENT, Outcome.LOST)]
+_NS_PER_MS = 1e6
+
+
+def latencies_ms(
+    requests: Requests, ends_ns: FloatArray, anchor_ns: FloatArray, chosen: NDArray[np.bool_] | None = None
+) -> FloatArray:
+    """End − anchor of each success; infinite for each request that the target failed. Of the ``chosen`` requests, or all."""
+    latency = np.where(requests.done, (ends_ns - anchor_ns) / _NS_PER_MS, np.nan)
+    latency[np.isin(requests.outcome, _FAILED_BY_TARGET)] = np.inf
+    known: FloatArray = latency[~np.isnan(latency) if chosen is None else chosen & ~np.isnan(latency)]
+    return known
+
+
+def schedule_slip_ms(requests: Requests) -> FloatArray:
+    """How late each request was sent, shape [requests sent]."""
+    slip: FloatArray = (requests.sent_ns - requests.scheduled_ns) / _NS_PER_MS
+    known: FloatArray = slip[~np.isnan(slip)]
+    return known
+
+
+def time_per_output_token_ms(requests: Requests) -> FloatArray:
+    """(last token − first token) / (output tokens − 1) of each successful request with at least 2 tokens.
+
+    Where all came in one response the time between them is unknown, not 0: such a request has no TPOT.
+    """
+    span_ms = (requests.last_token_ns - requests.first_token_ns) / _NS_PER_MS
+    usable = requests.done & (requests.output_tokens >= 2) & (np.diff(requests.token_starts) >= 2)
+    values: FloatArray = span_ms[usable] / (requests.output_tokens[usable] - 1)
+    return values
+
+
+def inter_chunk_latencies_ms(requests: Requests) -> FloatArray:
+    """Gaps between consecutive responses with tokens, pooled over successful requests."""
+    return _gaps_ms(requests, _followers(requests))
+
+
+def inter_token_latencies_ms(requests: Requests) -> FloatArray:
+    """Each gap divided by the tokens of the later response, once for each of those tokens; pooled."""
+    followers = _followers(requests)
+    counts = requests.token_counts[1:][followers]
+    gaps_ms = _gaps_ms(requests, followers)
+    if (counts == 1.0).all():
+        return gaps_ms
+    known = counts > 0
+    tokens = counts[known].astype(np.int64)
+    return np.repeat(gaps_ms[known] / tokens, tokens)
+
+
+def _followers(requests: Requests) -> NDArray[np.bool_]:
+    """Which responses but the very first follow another one of the same successful request; shape [responses − 1]."""
+    lengths = np.diff(requests.token_starts)
+    follows = np.repeat(requests.done, lengths)
+    follows[requests.token_starts[:-1][lengths > 0]] = False
+    return follows[1:]
+
+
+def _gaps_ms(requests: Requests, followers: NDArray[np.bool_]) -> FloatArray:
+    gaps_ms: FloatArray = np.diff(requests.token_times_ns)[followers]
+    gaps_ms /= _NS_PER_MS
+    return gaps_ms
