@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from serving.errors import LaunchError
@@ -21,9 +22,10 @@ def started(plan: LaunchPlan) -> Iterator[Server]:
     """The plan's server, started and not yet ready; it and all its processes are gone when the block is left."""
     program = plan.command[0]
     environment = {**os.environ, **plan.environment}
+    if shutil.which(program, path=environment.get("PATH")) is None:
+        put_away(replace(plan, afterwards=()))  # nothing ran, and what would be run afterwards is missing too
+        raise LaunchError(f"{program} is not on PATH of this machine; --dry_run prints the command for another")
     try:
-        if shutil.which(program, path=environment.get("PATH")) is None:
-            raise LaunchError(f"{program} is not on PATH of this machine; --dry_run prints the command for another")
         with Server(plan.command, environment, plan.addresses, Path(plan.log), plan.exit_timeout_s) as server:
             yield server
     finally:

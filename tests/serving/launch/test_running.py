@@ -100,13 +100,14 @@ def test_container_is_removed_when_its_command_has_ended(notes: Path, fake_trito
     assert remove == [None, "docker", "rm", "--force", "mine"]
 
 
+@pytest.mark.parametrize(("launcher", "program"), [(Launcher.MPIRUN, "mpirun"), (Launcher.DOCKER, "docker")])
 def test_program_that_is_not_there_is_said_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_triton: Path, repository: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_triton: Path, repository: Path, launcher: Launcher, program: str
 ) -> None:
-    plan = replace(_plan(Launcher.MPIRUN, fake_triton, repository), temporary_dir=str(tmp_path / "temporary"))
+    plan = replace(_plan(launcher, fake_triton, repository), temporary_dir=str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LaunchError, match="mpirun is not on PATH of this machine; --dry_run"), running(plan):
+    with pytest.raises(LaunchError, match=f"{program} is not on PATH of this machine; --dry_run"), running(plan):
         pass
     assert not (tmp_path / "temporary").exists()
 
