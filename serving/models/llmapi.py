@@ -64,6 +64,10 @@ class TritonPythonModel:
             except RequestError as error:
                 sender.send(error_response(str(error)), flags=_FINAL)
                 continue
+            except Exception as error:  # one odd request must not fail the others of its batch
+                pb_utils.Logger.log_error(f"llmapi: {error!r}")
+                sender.send(error_response(f"the request could not be read: {error}", invalid=False), flags=_FINAL)
+                continue
             if parsed is None:
                 self._in_loop(self._stop(request.request_id(), sender))
             else:
