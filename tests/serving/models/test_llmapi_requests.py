@@ -18,9 +18,10 @@ from tests.serving.models.conftest import Request
 
 
 class Sender:
-    """Keeps what is sent; ``ended`` is set by the final response."""
+    """Keeps what is sent; ``ended`` is set by the final response. ``cancelled``: Triton's answers, the last for good."""
 
-    def __init__(self) -> None:
+    def __init__(self, *cancelled: bool | Exception) -> None:
+        self._cancelled = list(cancelled) or [False]
         self.sent: list[Any] = []
         self.ended = threading.Event()
 
@@ -30,7 +31,10 @@ class Sender:
             self.ended.set()
 
     def is_cancelled(self) -> bool:
-        return False
+        answer = self._cancelled.pop(0) if len(self._cancelled) > 1 else self._cancelled[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 class SentRequest(Request):
@@ -49,13 +53,14 @@ class SentRequest(Request):
 
 
 class Answer:
-    """An answer that never comes, and is not ended by an abort."""
+    """An answer that never comes, and is not ended by an abort, which fails."""
 
     def __init__(self) -> None:
         self.aborts = 0
 
     def abort(self) -> None:
         self.aborts += 1
+        raise RuntimeError("the executor is gone")
 
     def __await__(self) -> Any:
         return asyncio.sleep(3600).__await__()
@@ -105,6 +110,7 @@ def model(tmp_path: Path, backend: ModuleType, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(backend.TritonError, "CANCELLED", "cancelled", raising=False)
     from serving.models import llmapi
 
+    monkeypatch.setattr(llmapi, "_ABORT_GRACE_S", 0.05, raising=False)
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "model.yaml").write_text("model: m\ntriton_config: {cancellation_check_period_ms: 10}\n")
     instance = llmapi.TritonPythonModel()
@@ -143,3 +149,19 @@ def test_request_that_cannot_be_read_is_answered_and_the_next_is_read(model: Mod
     assert len(model.logged) == 1
     model.finish()
     assert _error(good) == "the model is being unloaded"  # it ran until then
+
+
+def test_stopped_request_that_the_library_does_not_end_is_ended_after_the_grace(model: Model) -> None:
+    stuck, stop = Sender(), Sender()
+    model.ask(SentRequest(stuck, "7", text_input=b"Hello"), SentRequest(stop, "7", stop=True))
+    assert _error(stop) == "request 7 is stopped"
+    assert "did not end it" in _error(stuck)
+    assert stuck.sent[0].error.code == "cancelled"
+    assert model.answers[0].aborts == 1
+
+
+def test_abandoned_request_is_ended_also_when_asking_about_it_failed_before(model: Model) -> None:
+    abandoned = Sender(RuntimeError("no answer"), True)
+    model.ask(SentRequest(abandoned, text_input=b"Hello"))
+    assert "did not end it" in _error(abandoned)
+    assert "no answer" in model.logged[0]
