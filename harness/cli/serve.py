@@ -54,6 +54,10 @@ def command(context: click.Context, /, **values: Any) -> int:
         return _serve_slurm(values)
     if given("name") and not values["background"]:
         raise click.UsageError("--name: only a server in the --background has a name")
+    if values["background"] and not values["dry_run"]:
+        from serving.launch.background import check_name
+
+        check_name(values["name"])  # before anything is made for the server
     return _serve_embedded(values) if launcher == EMBEDDED else _serve_repository(launcher, values)
 
 
@@ -185,7 +189,7 @@ def _slurm_job(values: dict[str, Any]) -> Any:
 
 def _run(plan: LaunchPlan, values: dict[str, Any], spec: RepositorySpec | None) -> int:
     """Run a plan, or print it; ``spec`` is the repository that must be written first."""
-    from serving.launch.background import check_name, start
+    from serving.launch.background import start
     from serving.launch.planning import shell_line
     from serving.launch.running import running
 
@@ -195,8 +199,6 @@ def _run(plan: LaunchPlan, values: dict[str, Any], spec: RepositorySpec | None) 
         click.echo(shell_line(plan.command, plan.environment))
         return ExitStatus.VALID
     _warn_of_open_host(values["host"])
-    if values["background"]:
-        check_name(values["name"])
     with signals_as_interrupt():
         _write_repository(plan, spec)
         click.echo("Starting …", err=True)

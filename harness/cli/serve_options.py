@@ -136,7 +136,7 @@ _container = cloup.option_group(
         metavar="HOST:CONTAINER",
         help="A folder the container sees: engines, tokenizers. The repository is mounted where it lies. Repeatable.",
     ),
-    cloup.option("--container_name", default="inflight-bench", help="docker: the container's name."),
+    cloup.option("--container_name", show_default="inflight-bench-<gRPC port>", help="docker: the container's name."),
     cloup.option("--shm_size", default="2g", help="docker: shared memory, through which tensors pass between models."),
 )
 

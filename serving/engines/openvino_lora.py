@@ -6,6 +6,7 @@ same row of ``lora_weights`` is A [rank, in] then B [out, rank], flat, zero-padd
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,13 +41,18 @@ class Adapter:
 
 
 class LoraCache:
-    """The adapters of the tasks, and the networks made with them; the least recently used go first."""
+    """The adapters of the tasks and the networks made with them; beyond the capacity the least recently used go first.
+
+    A network is a copy with weights of its own, and counts as large as they are. Networks go before adapters do, since one can
+    be made again from its adapter; the adapter and the network that were used last are kept whatever their size.
+    """
 
     def __init__(self, engine_dir: Path, capacity_bytes: int) -> None:
         self._engine_dir = engine_dir
         self._capacity_bytes = capacity_bytes
         self._adapters: OrderedDict[int, Adapter] = OrderedDict()
-        self._models: dict[int, LogitsModel] = {}
+        self._models: OrderedDict[int, LogitsModel] = OrderedDict()
+        self._network_bytes: int | None = None  # known when the first was read
 
     def register(self, task_id: int, weights: bytes, config: bytes) -> None:
         rows = np.frombuffer(config, dtype=np.int32).reshape(-1, 3)
@@ -56,9 +62,7 @@ class LoraCache:
             self._adapters[task_id] = adapter
             self._models.pop(task_id, None)
         self._adapters.move_to_end(task_id)
-        while len(self._adapters) > 1 and sum(a.weights.nbytes for a in self._adapters.values()) > self._capacity_bytes:
-            evicted, _ = self._adapters.popitem(last=False)
-            self._models.pop(evicted, None)
+        self._evict()
 
     def model(self, task_id: int) -> LogitsModel:
         """Raises RequestError for a task that is not known (upstream's words), or an adapter that does not fit the network."""
@@ -67,9 +71,35 @@ class LoraCache:
         self._adapters.move_to_end(task_id)
         if task_id not in self._models:
             model = ov.Core().read_model(self._engine_dir / "openvino_model.xml")
+            if self._network_bytes is None:
+                self._network_bytes = weight_bytes(model)
             add_adapter(model, self._adapters[task_id])
             self._models[task_id] = LogitsModel(model)
+        self._models.move_to_end(task_id)
+        self._evict()
         return self._models[task_id]
+
+    def _evict(self) -> None:
+        while len(self._models) > 1 and self._bytes() > self._capacity_bytes:
+            self._models.popitem(last=False)
+        while len(self._adapters) > 1 and self._adapter_bytes() > self._capacity_bytes:
+            evicted, _ = self._adapters.popitem(last=False)
+            self._models.pop(evicted, None)
+
+    def _bytes(self) -> int:
+        return self._adapter_bytes() + len(self._models) * (self._network_bytes or 0)
+
+    def _adapter_bytes(self) -> int:
+        return sum(adapter.weights.nbytes for adapter in self._adapters.values())
+
+
+def weight_bytes(model: Any) -> int:
+    """What the constants of an ``openvino.Model`` take once compiled as ``EXACT`` has it: floats as float32."""
+    constants = [node.output(0) for node in model.get_ops() if node.get_type_name() == "Constant"]
+    return sum(
+        math.prod(output.get_shape()) * max(output.get_element_type().size, 4 if output.get_element_type().is_real() else 1)
+        for output in constants
+    )
 
 
 def add_adapter(model: Any, adapter: Adapter) -> None:

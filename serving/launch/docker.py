@@ -42,6 +42,11 @@ def docker_command(
     )
 
 
-def remove_command(container: Container) -> tuple[str, ...]:
+def noting_command(command: tuple[str, ...], id_file: str) -> tuple[str, ...]:
+    """A ``docker_command`` that writes the id of the container that it made into ``id_file``, a file that is not there yet."""
+    return (*command[:2], "--cidfile", id_file, *command[2:])
+
+
+def remove_command(container_id: str) -> tuple[str, ...]:
     """Ends the container where ``docker run`` itself was killed; of one that is gone it says so and does nothing."""
-    return ("docker", "rm", "--force", container.name)
+    return ("docker", "rm", "--force", container_id)

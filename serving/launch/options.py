@@ -28,6 +28,7 @@ class LaunchOptions:
 
     ``tritonserver`` None finds one on this machine (in a container or under Slurm: NVIDIA's path). ``gpu_count`` is
     needed where the orchestrator spawns workers. ``log_file`` receives everything that the processes print.
+    ``container_name`` None is a name with the gRPC port in it, which only one launch at a time can have.
     """
 
     launcher: Launcher
@@ -50,7 +51,7 @@ class LaunchOptions:
     log: bool = False
     log_file: str = "triton_log.txt"
     container_image: str = DEFAULT_CONTAINER_IMAGE
-    container_name: str = "inflight-bench"
+    container_name: str | None = None
     container_mounts: tuple[str, ...] = ()
     shm_size: str = "2g"
     slurm: SlurmJob = field(default_factory=lambda: SlurmJob(nodes=1, tasks_per_node=1))

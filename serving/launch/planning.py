@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from serving.addresses import EVERY_ADDRESS, ServerAddresses
-from serving.launch.docker import Container, docker_command, remove_command
+from serving.launch.docker import Container, docker_command
 from serving.launch.finding import NVIDIA_TRITONSERVER, FoundTriton
 from serving.launch.mpirun import mpirun_command, orchestrator_environment
 from serving.launch.options import Launcher, LaunchOptions, check_options
@@ -19,7 +19,7 @@ from serving.launch.tritonserver import DEFAULT_EXIT_TIMEOUT_S, TritonServer, ra
 class LaunchPlan:
     """A command, what it needs of the environment beyond ours, and when it counts as ready.
 
-    ``models`` must answer READY. When the command has ended, ``afterwards`` is run and ``temporary_dir`` removed.
+    ``models`` must answer READY. When the command has ended, ``temporary_dir`` is removed, and what is left of its container.
     """
 
     command: tuple[str, ...]
@@ -29,7 +29,7 @@ class LaunchPlan:
     environment: dict[str, str] = field(default_factory=dict)
     exit_timeout_s: int = DEFAULT_EXIT_TIMEOUT_S
     ready_timeout_s: float = 600.0
-    afterwards: tuple[str, ...] = ()
+    in_container: bool = False
     temporary_dir: str | None = None
 
 
@@ -49,7 +49,7 @@ def plan_launch(options: LaunchOptions, triton: FoundTriton, models: tuple[str, 
         inner = replace(_server(options, FoundTriton(options.tritonserver or NVIDIA_TRITONSERVER)), log_file=None)
         inner = replace(inner, addresses=replace(addresses, host=EVERY_ADDRESS))
         command = docker_command(container, addresses, _processes(options, inner), orchestration)
-        return _plan(options, command, models, {}, remove_command(container))
+        return _plan(options, command, models, {}, in_container=True)
     command = _processes(options, _server(options, triton))
     return _plan(options, command, models, {**triton.environment, **orchestration})
 
@@ -70,7 +70,7 @@ def _plan(
     command: tuple[str, ...],
     models: tuple[str, ...],
     environment: dict[str, str],
-    afterwards: tuple[str, ...] = (),
+    in_container: bool = False,
 ) -> LaunchPlan:
     return LaunchPlan(
         command=command,
@@ -80,7 +80,7 @@ def _plan(
         environment=environment,
         exit_timeout_s=options.exit_timeout,
         ready_timeout_s=options.ready_timeout,
-        afterwards=afterwards,
+        in_container=in_container,
     )
 
 
@@ -118,7 +118,7 @@ def _orchestration(options: LaunchOptions) -> dict[str, str]:
 def _container(options: LaunchOptions) -> Container:
     return Container(
         image=options.container_image,
-        name=options.container_name,
+        name=options.container_name or f"inflight-bench-{options.grpc_port}",
         mounts=(f"{options.model_repo}:{options.model_repo}", *options.container_mounts),
         shm_size=options.shm_size,
     )

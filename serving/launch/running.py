@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from serving.errors import LaunchError
+from serving.launch.docker import noting_command, remove_command
 from serving.launch.planning import LaunchPlan
 from serving.server import Server
 
-_AFTERWARDS_TIMEOUT_S = 30
+_REMOVAL_TIMEOUT_S = 30
 
 
 @contextmanager
@@ -24,7 +26,10 @@ def started(plan: LaunchPlan) -> Iterator[Server]:
     try:
         if shutil.which(program, path=environment.get("PATH")) is None:
             raise LaunchError(f"{program} is not on PATH of this machine; --dry_run prints the command for another")
-        with Server(plan.command, environment, plan.addresses, Path(plan.log), plan.exit_timeout_s) as server:
+        with (
+            _own_container(plan) as command,
+            Server(command, environment, plan.addresses, Path(plan.log), plan.exit_timeout_s) as server,
+        ):
             yield server
     finally:
         put_away(plan)
@@ -52,8 +57,30 @@ def put_away(plan: LaunchPlan) -> None:
     """Remove what a plan leaves behind when its command has ended; may be done twice."""
     if plan.temporary_dir is not None:
         shutil.rmtree(plan.temporary_dir, ignore_errors=True)
-    if plan.afterwards:  # most often there is nothing left for it to do, and it says so
+
+
+@contextmanager
+def _own_container(plan: LaunchPlan) -> Iterator[tuple[str, ...]]:
+    """The plan's command; of a container, with a note of its id, by which what is left of it is removed.
+
+    Not by its name: where another container has the name, ``docker run`` fails, and the name is that other's.
+    """
+    if not plan.in_container:
+        yield plan.command
+        return
+    with tempfile.TemporaryDirectory(prefix="inflight-bench-") as folder:
+        id_file = Path(folder) / "container_id"
         try:
-            subprocess.run(plan.afterwards, capture_output=True, timeout=_AFTERWARDS_TIMEOUT_S, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise LaunchError(f"'{' '.join(plan.afterwards)}' did not end; the container may still run") from error
+            yield noting_command(plan.command, str(id_file))
+        finally:
+            container_id = id_file.read_text(encoding="ascii").strip() if id_file.exists() else ""
+            if container_id:  # otherwise none was made
+                _remove(remove_command(container_id))
+
+
+def _remove(command: tuple[str, ...]) -> None:
+    """Run it; most often there is nothing left for it to do, and it says so."""
+    try:
+        subprocess.run(command, capture_output=True, timeout=_REMOVAL_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise LaunchError(f"'{' '.join(command)}' did not end; the container may still run") from error

@@ -24,11 +24,13 @@ from serving.errors import RequestError, ServingError
 from serving.models.llmapi_request import LlmApiRequest, parse_llmapi_request
 from serving.models.parameters import Parameters, error_response, scalar
 
+_ABORT_GRACE_S = 5.0  # then an aborted request ends without the library
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _NOT_INSTALLED = (
     "TensorRT-LLM is not installed: serve in NVIDIA's container, or pip install 'tensorrt-llm>=1.0' "
     "for the Python that Triton runs"
 )
+_NOT_ENDED = f"the request was stopped, and the LLM API did not end it within {_ABORT_GRACE_S:g} s"
 _LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_")  # of the mpirun above us, which would make an instance join its world
 
 
@@ -46,6 +48,7 @@ class TritonPythonModel:
         self._cancellation_check_s = float(triton.get("cancellation_check_period_ms", 100)) / 1e3
         _choose_gpus(parameters.text("gpu_device_ids", ""), args["model_instance_name"])
         self._running: dict[int, _Running] = {}
+        self._closing = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="llmapi")
         self._thread.start()
@@ -64,14 +67,18 @@ class TritonPythonModel:
             except RequestError as error:
                 sender.send(error_response(str(error)), flags=_FINAL)
                 continue
+            except Exception as error:  # one odd request must not fail the others of its batch
+                pb_utils.Logger.log_error(f"llmapi: {error!r}")
+                sender.send(error_response(f"the request could not be read: {error}", invalid=False), flags=_FINAL)
+                continue
             if parsed is None:
                 self._in_loop(self._stop(request.request_id(), sender))
             else:
                 self._in_loop(self._serve(_Running(request.request_id(), sender, parsed)))
 
     def finalize(self) -> None:
-        for running in list(self._running.values()):
-            running.abort()
+        self._closing = True
+        self._in_loop(self._abort_all()).result()
         self._llm.shutdown()
         self._stop_loop()
 
@@ -86,10 +93,11 @@ class TritonPythonModel:
 
     async def _serve(self, running: _Running) -> None:
         self._running[id(running)] = running
+        running.task = asyncio.current_task()
         try:
             last = await self._generate(running)
-        except asyncio.CancelledError:
-            last = error_response("the model is being unloaded", invalid=False)
+        except asyncio.CancelledError:  # closing, or the library did not end an aborted request
+            last = error_response("the model is being unloaded", invalid=False) if self._closing else _cancelled(_NOT_ENDED)
         except Exception as error:  # what the library refuses is the request's fault or its own; its words say which
             last = error_response(f"the LLM API failed: {error}", invalid=isinstance(error, ValueError | TypeError))
         del self._running[id(running)]  # first, so that nobody asks a finished request whether it is cancelled
@@ -125,15 +133,21 @@ class TritonPythonModel:
         for running in list(self._running.values()):
             if running.request_id == request_id:
                 running.abort()
-        cancelled = pb_utils.TritonError(f"request {request_id} is stopped", pb_utils.TritonError.CANCELLED)
-        sender.send(pb_utils.InferenceResponse(error=cancelled), flags=_FINAL)
+        sender.send(_cancelled(f"request {request_id} is stopped"), flags=_FINAL)
+
+    async def _abort_all(self) -> None:
+        for running in list(self._running.values()):
+            running.abort()
 
     async def _cancel_abandoned(self) -> None:
         while True:
             await asyncio.sleep(self._cancellation_check_s)
             for running in list(self._running.values()):
-                if running.sender.is_cancelled():
-                    running.abort()
+                try:
+                    if running.sender.is_cancelled():
+                        running.abort()
+                except Exception as error:  # of this request; the others are watched on
+                    pb_utils.Logger.log_error(f"llmapi: asking whether a request is cancelled failed: {error!r}")
 
 
 @dataclass(slots=True, eq=False)
@@ -144,10 +158,19 @@ class _Running:
     sender: Any
     parsed: LlmApiRequest
     answer: Any = None
+    task: asyncio.Task[Any] | None = None
+    is_aborted: bool = False
 
     def abort(self) -> None:
-        if self.answer is not None:
+        """Have the library end it; where it does not within the grace, the task that waits for it is cancelled."""
+        if self.answer is None or self.task is None or self.is_aborted:
+            return
+        self.is_aborted = True
+        self.task.get_loop().call_later(_ABORT_GRACE_S, self.task.cancel)
+        try:
             self.answer.abort()
+        except Exception as error:  # the grace ends the request all the same
+            pb_utils.Logger.log_error(f"llmapi: the LLM API failed to abort a request: {error!r}")
 
     def response(self, output: Any, whole_text: bool) -> Any:
         """One response with what the client named and asked for, typed as the configuration says."""
@@ -247,6 +270,10 @@ def _perf_metrics(metrics: Any) -> dict[str, Any]:
         nanoseconds = (since_epoch.days * 86_400 + since_epoch.seconds) * 10**9 + since_epoch.microseconds * 1_000
         values[f"{name}_ns"] = np.array([nanoseconds], np.int64)
     return values
+
+
+def _cancelled(message: str) -> Any:
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, pb_utils.TritonError.CANCELLED))
 
 
 def _text(text: str) -> Any:

@@ -65,7 +65,7 @@ def _lora(request: Any) -> dict[str, Any] | None:
         return None
     if len(given) < len(values):
         raise RequestError(f"{given[0]} was sent alone: lora_name, lora_id and lora_path belong together")
-    lora = {_LORA_NAMES[name]: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}
+    lora = {_LORA_NAMES[name]: _decoded(name, value) if isinstance(value, bytes) else value for name, value in values.items()}
     source = scalar(request, "lora_ckpt_source")
     if source is not None:
         if source not in (b"hf", b"nemo"):
@@ -78,7 +78,11 @@ def _texts(request: Any, name: str) -> list[str]:
     tensor = pb_utils.get_input_tensor_by_name(request, name)
     if tensor is None:
         return []
+    return [_decoded(name, value) for value in tensor.as_numpy().reshape(-1)]
+
+
+def _decoded(name: str, value: bytes) -> str:
     try:
-        return [value.decode("utf-8") for value in tensor.as_numpy().reshape(-1)]
+        return value.decode("utf-8")
     except UnicodeDecodeError as error:
         raise RequestError(f"{name} is not valid UTF-8: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -222,3 +223,12 @@ def test_with_nothing_in_the_background_status_and_stop_say_so(capsys: pytest.Ca
     assert run(["serve", "stop", "--all"]) == ExitStatus.VALID
     assert run(["serve", "status", "mine"]) == ExitStatus.FAILED
     assert "No server mine runs in the background." in capsys.readouterr().err
+
+
+def test_name_that_cannot_be_leaves_no_temporary_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = _files(tmp_path)
+    assert "--name !!: use letters" in _error(capsys, "--background", "--name", "!!", status=ExitStatus.FAILED)
+    assert _files(tmp_path) == before

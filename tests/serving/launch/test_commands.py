@@ -148,7 +148,7 @@ def test_container_gets_gpus_memory_mounts_ports_and_environment() -> None:
     assert {("--gpus", "all"), ("--shm-size", "4g"), ("--name", "mine"), ("-e", "A=1")} <= set(pairs)
     assert [value for option, value in pairs if option == "-v"] == ["/repo:/repo", "/engines:/engines:ro"]
     assert command[-3:] == ("image:tag", "tritonserver", "--x")
-    assert remove_command(container) == ("docker", "rm", "--force", "mine")
+    assert remove_command("0123abcd") == ("docker", "rm", "--force", "0123abcd")
 
 
 def test_containers_ports_are_published_on_the_host_alone() -> None:

@@ -28,7 +28,7 @@ def test_tritonserver_is_one_process_without_mpi() -> None:
     assert plan.command[:3] == ("/triton", "--model-repository=/repo", "--backend-directory=/backends")
     assert "--exit-timeout-secs=44" in plan.command
     assert (plan.models, plan.environment, plan.exit_timeout_s, plan.ready_timeout_s) == (_MODELS, _TRITON.environment, 44, 5.0)
-    assert plan.afterwards == ()
+    assert not plan.in_container
 
 
 def test_mpirun_stands_before_even_one_rank() -> None:
@@ -70,7 +70,14 @@ def test_container_runs_nvidias_server_on_every_address_inside_and_on_the_host_o
     assert not any("outside.log" in word for word in plan.command)  # it would be a file in the container
     assert plan.addresses.host == "127.0.0.1"
     assert plan.environment == {}
-    assert plan.afterwards == ("docker", "rm", "--force", "mine")
+    assert plan.in_container
+    assert plan.command[plan.command.index("--name") + 1] == "mine"
+
+
+def test_container_has_a_name_for_each_grpc_port_unless_it_is_given_one() -> None:
+    for port in (8001, 9001):
+        command = plan_launch(_options(Launcher.DOCKER, grpc_port=port), FoundTriton(""), _MODELS).command
+        assert command[command.index("--name") + 1] == f"inflight-bench-{port}"
 
 
 def test_container_of_several_ranks_runs_mpirun_and_gets_the_orchestrators_environment() -> None:

@@ -27,7 +27,9 @@ _NOTE = f"#!/bin/sh\npython3 -c '{_NOTE_PY}' NAME \"$@\"\n"
 # runs what stands behind the first server's name, up to the next rank
 _MPIRUN = _NOTE.replace("NAME", "mpirun") + 'while [ "$1" != "-n" ]; do shift; done; shift 2; exec "$@"\n'
 _DOCKER = _NOTE.replace("NAME", "docker") + (
-    '[ "$1" = run ] || exit 0\nwhile [ "$1" != "$IMAGE" ]; do shift; done; shift; exec "$@"\n'
+    '[ "$1" = run ] || exit 0\n[ "$2" != --cidfile ] || id_file=$3\n'
+    'while [ "$1" != "$IMAGE" ]; do [ "$1 $2" != "--name taken" ] || exit 125; shift; done; shift\n'
+    'echo 0123abcd > "$id_file"; exec "$@"\n'
 )
 
 
@@ -96,17 +98,27 @@ def test_container_is_removed_when_its_command_has_ended(notes: Path, fake_trito
     with running(plan) as server:
         assert server.is_running()
     run, remove = _calls(notes)
-    assert run == [None, "docker", *plan.command[1:]]
-    assert remove == [None, "docker", "rm", "--force", "mine"]
+    assert [*run[:3], *run[5:]] == [None, *plan.command]
+    assert run[3] == "--cidfile"
+    assert remove == [None, "docker", "rm", "--force", "0123abcd"]
+    assert not Path(str(run[4])).parent.exists()
 
 
+def test_container_that_has_the_name_already_is_left_alone(notes: Path, fake_triton: Path, repository: Path) -> None:
+    plan = _plan(Launcher.DOCKER, fake_triton, repository, container_image="image:1", container_name="taken")
+    with pytest.raises(LaunchError, match="ended while starting"), running(plan):
+        pass
+    assert [call[1:3] for call in _calls(notes)] == [["docker", "run"]]
+
+
+@pytest.mark.parametrize(("launcher", "program"), [(Launcher.MPIRUN, "mpirun"), (Launcher.DOCKER, "docker")])
 def test_program_that_is_not_there_is_said_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_triton: Path, repository: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_triton: Path, repository: Path, launcher: Launcher, program: str
 ) -> None:
-    plan = replace(_plan(Launcher.MPIRUN, fake_triton, repository), temporary_dir=str(tmp_path / "temporary"))
+    plan = replace(_plan(launcher, fake_triton, repository), temporary_dir=str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LaunchError, match="mpirun is not on PATH of this machine; --dry_run"), running(plan):
+    with pytest.raises(LaunchError, match=f"{program} is not on PATH of this machine; --dry_run"), running(plan):
         pass
     assert not (tmp_path / "temporary").exists()
 
