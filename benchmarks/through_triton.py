@@ -28,6 +28,7 @@ from harness.clients.triton_grpc import TritonGrpcClient, inspect_model
 from serving.embedded import DEMO_ENGINE_DIR, deploy
 from serving.engines import open_engine
 from serving.engines.openvino_folder import read_limits
+from serving.engines.openvino_scheduling import blocks_for
 from serving.engines.openvino_worker import generation_config, load_pipeline
 from serving.engines.protocol import EngineOptions, Increment, Sampling
 from serving.repository import RepositorySpec
@@ -50,7 +51,8 @@ def requests_of(count: int, input_tokens: int, output_tokens: int) -> list[Reque
 def in_one_process() -> Iterator[Way]:
     """OpenVINO's pipeline driven by hand in this process: no pipe, no Triton, no client."""
     limits = read_limits(DEMO_ENGINE_DIR)
-    pipeline, _ = load_pipeline(DEMO_ENGINE_DIR, limits, OPTIONS)
+    blocks = blocks_for(OPTIONS.max_tokens_in_paged_kv_cache)
+    pipeline, guides = load_pipeline(DEMO_ENGINE_DIR, limits.context_tokens, OPTIONS, blocks)
 
     def run(requests: list[Request], in_flight: int) -> int:
         waiting = list(enumerate(requests))
@@ -60,7 +62,7 @@ def in_one_process() -> Iterator[Way]:
             while waiting and len(running) < in_flight:
                 number, request = waiting.pop(0)
                 ids = ov.Tensor(np.array([request.input_ids], dtype=np.int64))
-                running.append(pipeline.add_request(number, ids, generation_config(Sampling(request.output_tokens))))
+                running.append(pipeline.add_request(number, ids, generation_config(Sampling(request.output_tokens), guides)))
             pipeline.step()
             ended = [handle for handle in running if handle.get_status() != genai.GenerationStatus.RUNNING]
             running = [handle for handle in running if handle.get_status() == genai.GenerationStatus.RUNNING]

@@ -1,21 +1,25 @@
 """The core model's metrics on Triton's ``/metrics``: upstream's families, and the engine's own times and counts.
 
-A call to a metric is a round trip to the server, so only what changed is told. The histograms of times would need one for
-every token: they are counters with Prometheus's names (``…_bucket`` with ``le``, ``…_sum``, ``…_count``), told all at once.
+A call to a metric is a round trip to the server, so only what changed is told. A histogram would need one for every token or
+request: they are counters with Prometheus's names (``…_bucket`` with ``le``, ``…_sum``, ``…_count``), told all at once.
 """
 
 from __future__ import annotations
 
 import queue
 import time
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
 from serving.engines.protocol import HISTOGRAM_BOUNDS_S, EngineStats, Histogram
 
-_TOKEN_BUCKETS = [10.0, 50.0, 100.0, 500.0, 1000.0]  # upstream's
+_HISTOGRAMS_PERIOD_S = 1.0
+_TOKEN_BOUNDS = (10, 50, 100, 500, 1000)  # upstream's
 _REQUESTS = ("nv_trt_llm_request_metrics", "Requests in the engine", "request_type")
 _MEMORY = ("nv_trt_llm_runtime_memory_metrics", "Memory of the engine's process, in bytes", "memory_type")
 _BLOCKS = ("nv_trt_llm_kv_cache_block_metrics", "KV cache blocks", "kv_cache_block_type")
@@ -44,19 +48,23 @@ class CoreMetrics:
         self._labels = {"model": model, "version": version}
         self._families: list[Any] = []  # Triton drops a family with its object
         self._told: dict[Any, float] = {}
+        self._histograms_due_s = 0.0
         self._gauges: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._answers: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
         self._counters = {
             name: self.counter(f"inflight_bench_engine_{name}", description) for name, description in _COUNTERS.items()
         }
         self._histograms = {
-            name: _CounterHistogram(self, f"inflight_bench_{name}_seconds", description)
+            name: _CounterHistogram(self, f"inflight_bench_{name}_seconds", description, HISTOGRAM_BOUNDS_S)
             for name, description in _HISTOGRAMS.items()
         }
-        self._input_lengths = self._token_histogram("nv_llm_input_token_len", "total_input_tokens", "Prompt tokens")
-        self._output_lengths = self._token_histogram("nv_llm_output_token_len", "total_output_tokens", "Generated tokens")
+        self._input_lengths = _TokenHistogram(self, "nv_llm_input_token_len", "total_input_tokens", "Prompt tokens")
+        self._output_lengths = _TokenHistogram(self, "nv_llm_output_token_len", "total_output_tokens", "Generated tokens")
         self._disaggregated = [
-            *self.counters(*_DISAGGREGATED, "disaggregated_serving_type", ["kv_cache_transfer_ms", "request_count"])
+            *self.counters(
+                *_DISAGGREGATED,
+                [{"disaggregated_serving_type": kind} for kind in ("kv_cache_transfer_ms", "request_count")],
+            )
         ]
 
     def note_answer(self, input_tokens: int, output_tokens: int) -> None:
@@ -67,12 +75,18 @@ class CoreMetrics:
         self._tell_gauges(stats)
         for name, counter in self._counters.items():
             self.raise_to(counter, getattr(stats, f"{name}_total"))
-        for name, histogram in self._histograms.items():
-            histogram.raise_to(getattr(stats, name))
         for _ in range(self._answers.qsize()):
             input_tokens, output_tokens = self._answers.get()
-            self._input_lengths.observe(input_tokens)
-            self._output_lengths.observe(output_tokens)
+            self._input_lengths.add(input_tokens)
+            self._output_lengths.add(output_tokens)
+        now_s = time.monotonic()
+        if stats.active_requests == 0 or now_s >= self._histograms_due_s:  # every bucket is a round trip
+            self._histograms_due_s = now_s + _HISTOGRAMS_PERIOD_S
+            for name, histogram in self._histograms.items():
+                times: Histogram = getattr(stats, name)
+                histogram.raise_to(times.counts, times.sum_s)
+            self._input_lengths.tell()
+            self._output_lengths.tell()
 
     def _tell_gauges(self, stats: EngineStats) -> None:
         used = round(stats.kv_cache_used_fraction * stats.kv_cache_blocks)
@@ -121,17 +135,13 @@ class CoreMetrics:
             counter.increment(grown)
             self._told[counter] = value
 
-    def counters(self, name: str, description: str, label: str, values: list[str]) -> list[Any]:
-        """A counter for each value of a label."""
+    def counters(self, name: str, description: str, labels: Sequence[Mapping[str, str]]) -> list[Any]:
+        """A counter for each set of labels."""
         made = self._family(name, description, pb_utils.MetricFamily.COUNTER)
-        return [made.Metric(labels={**self._labels, label: value}) for value in values]
+        return [made.Metric(labels={**self._labels, **more}) for more in labels]
 
     def counter(self, name: str, description: str) -> Any:
-        return self._family(name, description, pb_utils.MetricFamily.COUNTER).Metric(labels=self._labels)
-
-    def _token_histogram(self, name: str, kind: str, description: str) -> Any:
-        made = self._family(name, f"{description} of each answered request", pb_utils.MetricFamily.HISTOGRAM)
-        return made.Metric(labels={**self._labels, "response_metric_type": kind}, buckets=_TOKEN_BUCKETS)
+        return self.counters(name, description, [{}])[0]
 
     def _family(self, name: str, description: str, kind: Any) -> Any:
         family = pb_utils.MetricFamily(name, description, kind)
@@ -140,18 +150,43 @@ class CoreMetrics:
 
 
 class _CounterHistogram:
-    """A histogram told as counters."""
+    """A histogram told as counters; ``bounds`` are the buckets' upper bounds, and one more bucket holds what is above."""
 
-    def __init__(self, metrics: CoreMetrics, name: str, description: str) -> None:
+    def __init__(
+        self,
+        metrics: CoreMetrics,
+        name: str,
+        description: str,
+        bounds: Sequence[float],
+        labels: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._metrics = metrics
-        bounds = [*(f"{bound:g}" for bound in HISTOGRAM_BOUNDS_S), "+Inf"]
-        self._buckets = metrics.counters(f"{name}_bucket", description, "le", bounds)
-        self._sum = metrics.counter(f"{name}_sum", description)
-        self._count = metrics.counter(f"{name}_count", description)
+        limits = [*(f"{bound:g}" for bound in bounds), "+Inf"]
+        self._buckets = metrics.counters(f"{name}_bucket", description, [{**labels, "le": limit} for limit in limits])
+        [self._sum] = metrics.counters(f"{name}_sum", description, [labels])
+        [self._count] = metrics.counters(f"{name}_count", description, [labels])
 
-    def raise_to(self, histogram: Histogram) -> None:
-        totals = list(accumulate(histogram.counts))
-        for bucket, total in zip(self._buckets, totals, strict=True):
-            self._metrics.raise_to(bucket, total)
-        self._metrics.raise_to(self._sum, histogram.sum_s)
-        self._metrics.raise_to(self._count, totals[-1])
+    def raise_to(self, counts: Sequence[int], total: float) -> None:
+        """Bring it to ``counts``, a bucket each, and to the sum of all values."""
+        cumulative = list(accumulate(counts))
+        for bucket, below in zip(self._buckets, cumulative, strict=True):
+            self._metrics.raise_to(bucket, below)
+        self._metrics.raise_to(self._sum, total)
+        self._metrics.raise_to(self._count, cumulative[-1])
+
+
+class _TokenHistogram:
+    """Lengths of answered requests, in tokens."""
+
+    def __init__(self, metrics: CoreMetrics, name: str, kind: str, description: str) -> None:
+        labels = {"response_metric_type": kind}
+        self._told = _CounterHistogram(metrics, name, f"{description} of each answered request", _TOKEN_BOUNDS, labels)
+        self._counts = [0] * (len(_TOKEN_BOUNDS) + 1)
+        self._sum_tokens = 0
+
+    def add(self, tokens: int) -> None:
+        self._counts[bisect_left(_TOKEN_BOUNDS, tokens)] += 1
+        self._sum_tokens += tokens
+
+    def tell(self) -> None:
+        self._told.raise_to(self._counts, self._sum_tokens)
