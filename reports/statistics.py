@@ -148,8 +148,8 @@ def _design_effect(resampled: Resampled, ratio: int, n: int, variance: float) ->
 
 def _tail_effect(own: float, mean_effect: float) -> float:
     """The design effect of a tail. It comes in few clusters, too few to show all of how alike they are, so that of the
-    mean raises it, to half as much again at most: with less, the intervals of queues hold the truth in less than 92 % of
-    runs; with more, those of other processes in all (benchmarks/interval_coverage.py).
+    mean raises it, to half as much again at most. How much is a choice made by benchmarks/interval_coverage.py: with less,
+    queues' intervals held the truth too seldom; with more, other processes' nearly always.
     """
     return max(own, min(mean_effect, 1.5 * own))
 
