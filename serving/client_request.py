@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import RequestError
+from serving.tensors import OUTPUTS_BY_SWITCH
 from serving.words import to_word_list
 
 Array = NDArray[Any]
@@ -88,23 +89,8 @@ SCALARS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], Any]] = {
         for name in names
     },
 }
-PERF_METRICS = (
-    "kv_cache_alloc_new_blocks",
-    "kv_cache_reused_blocks",
-    "kv_cache_alloc_total_blocks",
-    "arrival_time_ns",
-    "first_scheduled_time_ns",
-    "first_token_time_ns",
-    "last_token_time_ns",
-    "acceptance_rate",
-    "total_accepted_draft_tokens",
-    "total_draft_tokens",
-)
 _ASKED_OUTPUTS: Mapping[str, tuple[str, ...]] = {
-    "return_log_probs": ("cum_log_probs", "output_log_probs"),
-    "return_context_logits": ("context_logits",),
-    "return_generation_logits": ("generation_logits",),
-    "return_perf_metrics": PERF_METRICS,
+    **OUTPUTS_BY_SWITCH,
     "return_num_input_tokens": ("num_input_tokens",),
     "return_num_output_tokens": ("num_output_tokens",),
 }

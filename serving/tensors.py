@@ -10,6 +10,7 @@ used (``min_length``, ``random_seed``) are accepted beside the new ones. One lin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 _SHARED_TEXT_INPUTS = """
@@ -106,6 +107,26 @@ num_output_tokens              INT32  1
 """
 
 TEXT_OUTPUTS = "text_output                   STRING -1\n" + _GENERATION_OUTPUTS
+
+PERF_METRICS = (
+    "kv_cache_alloc_new_blocks",
+    "kv_cache_reused_blocks",
+    "kv_cache_alloc_total_blocks",
+    "arrival_time_ns",
+    "first_scheduled_time_ns",
+    "first_token_time_ns",
+    "last_token_time_ns",
+    "acceptance_rate",
+    "total_accepted_draft_tokens",
+    "total_draft_tokens",
+)
+# Outputs that a request has to switch on, by the input that does it. The counts of tokens have switches of their own.
+OUTPUTS_BY_SWITCH: Mapping[str, tuple[str, ...]] = {
+    "return_log_probs": ("cum_log_probs", "output_log_probs"),
+    "return_context_logits": ("context_logits",),
+    "return_generation_logits": ("generation_logits",),
+    "return_perf_metrics": PERF_METRICS,
+}
 
 PREPROCESSING_INPUTS = """
 QUERY                          STRING 1

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from serving.client import Generation, Sequence
-from serving.client_request import PERF_METRICS, Ask, ServedModel
+from serving.client_request import Ask, ServedModel
 from serving.detokenization import CONTEXT_TOKENS, decode, decode_piece
+from serving.tensors import PERF_METRICS
 
 
 class Printer:

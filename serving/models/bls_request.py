@@ -13,7 +13,7 @@ from serving.errors import RequestError
 from serving.models.core_calls import ask_once
 from serving.models.parameters import required
 from serving.routing import CLIENT_TO_PREPROCESSING, PREPROCESSING_TO_CORE, client_to_core
-from serving.tensors import BLS_INPUTS
+from serving.tensors import BLS_INPUTS, OUTPUTS_BY_SWITCH
 
 _TO_CORE = client_to_core(BLS_INPUTS)
 
@@ -26,27 +26,6 @@ _UNSUPPORTED = (
     "decoder_text_input",
     "prompt_table_extra_id",
 )
-# Outputs of the core model that are passed on, by the input that switches them on.
-_PASSED_ON = {
-    "return_log_probs": frozenset({"cum_log_probs", "output_log_probs"}),
-    "return_context_logits": frozenset({"context_logits"}),
-    "return_generation_logits": frozenset({"generation_logits"}),
-    "return_perf_metrics": frozenset(
-        {
-            "kv_cache_alloc_new_blocks",
-            "kv_cache_reused_blocks",
-            "kv_cache_alloc_total_blocks",
-            "arrival_time_ns",
-            "first_scheduled_time_ns",
-            "first_token_time_ns",
-            "last_token_time_ns",
-            "acceptance_rate",
-            "total_accepted_draft_tokens",
-            "total_draft_tokens",
-        }
-    ),
-}
-
 Array = NDArray[Any]
 
 
@@ -79,7 +58,7 @@ class BlsRequest:
     @property
     def passed_on(self) -> frozenset[str]:
         """The outputs of the core model that the client wants and switched on, besides tokens, counts and indices."""
-        on = (outputs for flag, outputs in _PASSED_ON.items() if self.asks(flag))
+        on = (outputs for flag, outputs in OUTPUTS_BY_SWITCH.items() if self.asks(flag))
         return frozenset().union(*on) & self.wanted
 
     @property

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from serving import tensors
 from serving.client_request import (
-    PERF_METRICS,
     SCALARS,
     Ask,
     ServedModel,
@@ -20,6 +19,7 @@ from serving.client_request import (
     output_names,
 )
 from serving.errors import RequestError
+from serving.tensors import PERF_METRICS
 
 
 def _model(name: str, inputs: str, outputs: str) -> ServedModel:
