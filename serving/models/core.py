@@ -23,12 +23,11 @@ import triton_python_backend_utils as pb_utils
 from serving.detokenization import END_OF_SEQUENCE, MORE_FOLLOWS, next_context, special_token_ids
 from serving.engines import open_engine
 from serving.engines.protocol import FinishReason, Increment
-from serving.errors import RequestError
 from serving.models.core_metrics import CoreMetrics
 from serving.models.core_options import engine_options, logits_dtype
 from serving.models.core_reply import RichAnswer, SharedSender
 from serving.models.core_request import CoreRequest, Deployment, parse_request
-from serving.models.parameters import Parameters, error_response
+from serving.models.parameters import Parameters, error_response, refusal
 from serving.models.stream_pace import StreamPace
 
 _CANCELLATION_CHECKS = 8  # a period; with 128 requests in flight and 100 ms each is asked about every 1.6 s
@@ -76,12 +75,8 @@ class TritonPythonModel:
             sender = request.get_response_sender()
             try:
                 parsed = parse_request(request, self._deployment)
-            except RequestError as error:
-                sender.send(error_response(str(error)), flags=_FINAL)
-                continue
-            except Exception as error:  # one odd request must not fail the others of its batch
-                pb_utils.Logger.log_error(f"tensorrt_llm: {error!r}")
-                sender.send(error_response(f"the request could not be read: {error}", invalid=False), flags=_FINAL)
+            except Exception as error:
+                sender.send(refusal(error, "the request could not be read"), flags=_FINAL)
                 continue
             if parsed is None:
                 self._stop(sender, request.request_id())
@@ -99,8 +94,9 @@ class TritonPythonModel:
 
     def _submit(self, sender: Any, client_id: str, parsed: CoreRequest, arrival_ns: int) -> None:
         engine_id = next(self._ids)
-        reply = Reply(engine_id, client_id, sender, parsed, self._outbox, self._pace)
-        if not parsed.is_plain:
+        if parsed.is_plain:
+            reply = Reply(engine_id, client_id, sender, parsed, self._outbox, self._pace)
+        else:
             answer = RichAnswer(parsed, arrival_ns, self._logits_dtype, self._engine.limits.vocabulary_size)
             reply = RichReply(engine_id, client_id, sender, parsed, self._outbox, self._pace, answer)
         self._replies[engine_id] = reply

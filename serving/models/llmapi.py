@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from serving.errors import RequestError, ServingError
+from serving.errors import ServingError
 from serving.models.llmapi_request import LlmApiRequest, parse_llmapi_request
-from serving.models.parameters import Parameters, error_response, scalar
+from serving.models.parameters import Parameters, error_response, refusal, scalar
 
 _ABORT_GRACE_S = 5.0  # then an aborted request ends without the library
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
@@ -64,12 +64,8 @@ class TritonPythonModel:
             sender = request.get_response_sender()
             try:
                 parsed = None if scalar(request, "stop") else parse_llmapi_request(request, self._decoupled)
-            except RequestError as error:
-                sender.send(error_response(str(error)), flags=_FINAL)
-                continue
-            except Exception as error:  # one odd request must not fail the others of its batch
-                pb_utils.Logger.log_error(f"llmapi: {error!r}")
-                sender.send(error_response(f"the request could not be read: {error}", invalid=False), flags=_FINAL)
+            except Exception as error:
+                sender.send(refusal(error, "the request could not be read"), flags=_FINAL)
                 continue
             if parsed is None:
                 self._in_loop(self._stop(request.request_id(), sender))

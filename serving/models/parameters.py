@@ -70,15 +70,19 @@ def required(request: Any, name: str) -> Any:
     return tensor.as_numpy()
 
 
-def required_scalar(request: Any, name: str) -> Any:
-    """The single value of an input tensor that must be there. Raises RequestError."""
-    value = scalar(request, name)
-    if value is None:
-        raise RequestError(f"{name} is missing")
-    return value
-
-
 def error_response(message: str, invalid: bool = True) -> Any:
     """An error answer; ``invalid`` says that the request was wrong, not the server."""
     code = pb_utils.TritonError.INVALID_ARG if invalid else pb_utils.TritonError.INTERNAL
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, code))
+
+
+def refusal(error: Exception, failure: str) -> Any:
+    """The answer to the request that raised ``error``: an exception that left ``execute`` would fail the requests beside it.
+
+    A RequestError is the client's mistake, and its words are the answer. Anything else is ours: ``failure`` says what did not
+    work, and the log hears of it too.
+    """
+    if isinstance(error, RequestError):
+        return error_response(str(error))
+    pb_utils.Logger.log_error(f"{failure}: {error!r}")
+    return error_response(f"{failure}: {error}", invalid=False)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from serving.detokenization import END_OF_SEQUENCE, MORE_FOLLOWS, decode_piece, load_tokenizer
 from serving.errors import RequestError
-from serving.models.parameters import Parameters, error_response, required
+from serving.models.parameters import Parameters, refusal, required
 
 
 class TritonPythonModel:
@@ -28,10 +28,8 @@ class TritonPythonModel:
     def _answer(self, request: Any) -> Any:
         try:
             texts = self._texts(request)
-        except RequestError as error:
-            return error_response(str(error))
-        except Exception as error:  # one odd request must not fail the others of its batch
-            return error_response(f"postprocessing failed: {error}", invalid=False)
+        except Exception as error:
+            return refusal(error, "postprocessing failed")
         output = np.array([[text.encode("utf-8") for text in beams] for beams in texts], dtype=np.object_)
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", output)])
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from serving.detokenization import load_tokenizer
 from serving.errors import RequestError
-from serving.models.parameters import Parameters, error_response, required
+from serving.models.parameters import Parameters, refusal, required
 from serving.words import to_word_list
 
 _UNSUPPORTED = ("IMAGE_BYTES", "IMAGE_URL", "IMAGE_SIZES", "VIDEO_BYTES", "DECODER_QUERY", "PROMPT_TABLE_EXTRA_ID")
@@ -35,10 +35,8 @@ class TritonPythonModel:
     def _answer(self, request: Any) -> Any:
         try:
             outputs = self._preprocess(request)
-        except RequestError as error:
-            return error_response(str(error))
-        except Exception as error:  # one odd request must not fail the others of its batch
-            return error_response(f"preprocessing failed: {error}", invalid=False)
+        except Exception as error:
+            return refusal(error, "preprocessing failed")
         wanted = set(request.requested_output_names())
         return pb_utils.InferenceResponse([pb_utils.Tensor(name, value) for name, value in outputs.items() if name in wanted])
 
