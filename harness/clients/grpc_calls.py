@@ -114,21 +114,19 @@ class GrpcCaller:
         Raises CallFailedError with the status of the call, DEADLINE_EXCEEDED after ``timeout_s``. Breaking it off
         (cancelling the task) tells the server.
         """
-        loop = asyncio.get_running_loop()
-        call = _Call(on_response, loop.create_future())
-        protocol = self._protocol
-        if protocol is None or not protocol.accepts:
-            protocol = await self._connected(timeout_s)
-        deadline = loop.call_later(timeout_s, call.fail, grpc.StatusCode.DEADLINE_EXCEEDED, f"no end within {timeout_s:g} s")
+        protocol = await self._connected(timeout_s)
+        call = _Call(on_response, asyncio.get_running_loop().create_future())
         stream_id = None
         try:
-            body = struct.pack(">BI", 0, len(request)) + request
-            stream_id = await protocol.open_stream(self._headers, body, call)
-            await call.ended
+            async with asyncio.timeout(timeout_s):
+                body = struct.pack(">BI", 0, len(request)) + request
+                stream_id = await protocol.open_stream(self._headers, body, call)
+                await call.ended
+        except TimeoutError as error:
+            raise CallFailedError(grpc.StatusCode.DEADLINE_EXCEEDED, f"no end within {timeout_s:g} s") from error
         except ConnectionError as error:
             raise CallFailedError(grpc.StatusCode.UNAVAILABLE, str(error), connected=False) from error
         finally:
-            deadline.cancel()
             if stream_id is not None:
                 protocol.reset(stream_id)  # nothing where the server has ended it
 
