@@ -323,6 +323,7 @@ def generation_config(sampling: Sampling, guides: Guides) -> Any:
         if sampling.end_id is None:  # a beam search heeds no ignore_eos, so its end must be a token that there is not
             config.eos_token_id = _NO_TOKEN
             config.stop_token_ids = {_NO_TOKEN}
+            config.min_new_tokens = 0  # nothing can end it before, and there is no such logit to hold down
         config.length_penalty = sampling.length_penalty
         config.stop_criteria = genai.StopCriteria.EARLY if sampling.early_stopping else genai.StopCriteria.HEURISTIC
         config.logprobs = 1
