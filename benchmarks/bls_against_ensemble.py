@@ -19,10 +19,10 @@ import numpy as np
 import uvloop
 
 from harness.clients.triton_grpc import TritonGrpcClient, inspect_model
+from serving.addresses import choose_addresses
 from serving.embedded import DEMO_ENGINE_DIR, deploy
 from serving.engines.protocol import EngineOptions
 from serving.repository import RepositorySpec
-from serving.server import choose_addresses
 from workloads.request import Request
 
 WANTED = 0.8

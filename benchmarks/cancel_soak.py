@@ -30,10 +30,11 @@ from tritonclient.grpc import service_pb2
 
 from benchmarks.fuzz_server import complaints_of
 from benchmarks.malformed_requests import Draft, Tensor, int32, pack_strings
+from serving.addresses import choose_addresses
 from serving.embedded import DEMO_ENGINE_DIR, deploy
 from serving.engines.protocol import EngineOptions
 from serving.repository import RepositorySpec
-from serving.server import Server, choose_addresses
+from serving.server import Server
 
 CORE = "tensorrt_llm"
 # model: the share of all cancels, and how many of them are made by `stop`

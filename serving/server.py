@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from serving.addresses import EVERY_ADDRESS, LOOPBACK, ServerAddresses, choose_addresses
+from serving.addresses import EVERY_ADDRESS, LOOPBACK, ServerAddresses
 from serving.errors import LaunchError
 from serving.launch.tritonserver import DEFAULT_EXIT_TIMEOUT_S
-
-__all__ = ["Server", "ServerAddresses", "answers_ok", "choose_addresses"]
 
 _LOG_TAIL_LINES = 12
 _LOG_ERRORS = 5

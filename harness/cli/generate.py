@@ -92,9 +92,9 @@ def _server(values: dict[str, Any]) -> Iterator[tuple[TritonClient, Path | None]
         return
     import tempfile
 
+    from serving.addresses import choose_addresses
     from serving.embedded import DEMO_ENGINE_DIR, deploy
     from serving.repository import RepositorySpec
-    from serving.server import choose_addresses
 
     engine_dir = (values["engine_dir"] or DEMO_ENGINE_DIR).resolve()
     tokenizer_dir = (values["tokenizer_dir"] or engine_dir).resolve()

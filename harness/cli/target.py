@@ -15,11 +15,12 @@ from harness.cli.options import MeasureOptions
 from harness.clients.triton_grpc import TritonModel, inspect_model
 from harness.errors import TargetError
 from harness.records.run_folder import RunFolder
+from serving.addresses import choose_addresses
 from serving.detokenization import load_tokenizer
 from serving.embedded import DEMO_ENGINE_DIR, deploy
 from serving.engines.openvino_folder import read_limits
 from serving.repository import RepositorySpec
-from serving.server import Server, choose_addresses
+from serving.server import Server
 
 DEFAULT_GRPC_PORT = 8001
 

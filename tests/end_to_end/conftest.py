@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from serving.addresses import choose_addresses
 from serving.embedded import DEMO_ENGINE_DIR, deploy
 from serving.repository import RepositorySpec
-from serving.server import Server, choose_addresses
+from serving.server import Server
 
 
 def _deploy(folder: Path, decoupled: bool) -> Iterator[Server]:

@@ -12,9 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from serving.addresses import choose_addresses
 from serving.embedded import DEMO_ENGINE_DIR, deploy
 from serving.repository import RepositorySpec
-from serving.server import Server, choose_addresses
+from serving.server import Server
 
 NORMAL = ["token_norm_dist", "--input_mean", "32", "--input_stdev", "5", "--output_mean", "8", "--output_stdev", "2"]
 BENCH = [str(Path(sys.executable).parent / "bench")]

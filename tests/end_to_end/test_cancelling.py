@@ -5,10 +5,10 @@ from pathlib import Path
 
 from benchmarks.cancel_soak import SHARES, soak
 from benchmarks.fuzz_server import complaints_of
+from serving.addresses import choose_addresses
 from serving.embedded import DEMO_ENGINE_DIR, deploy
 from serving.engines.protocol import EngineOptions
 from serving.repository import RepositorySpec
-from serving.server import choose_addresses
 
 
 def test_cancelled_requests_leave_nothing_behind(tmp_path: Path) -> None:

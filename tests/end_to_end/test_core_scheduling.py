@@ -16,12 +16,13 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
+from serving.addresses import choose_addresses
 from serving.embedded import DEMO_ENGINE_DIR, deploy, embedded_plan
 from serving.engines.protocol import EngineOptions
 from serving.errors import LaunchError
 from serving.launch.running import running
 from serving.repository import RepositorySpec
-from serving.server import Server, choose_addresses
+from serving.server import Server
 from tests.end_to_end.triton_calls import core_inputs, flag, ids_of, int32, metric, stream, wire
 
 PERF = (

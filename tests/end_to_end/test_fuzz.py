@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fuzz_server import complaints_of, fuzz
+from serving.addresses import choose_addresses
 from serving.embedded import DEMO_ENGINE_DIR, deploy
 from serving.repository import RepositorySpec
-from serving.server import choose_addresses
 
 
 @pytest.mark.parametrize("decoupled", [True, False])

@@ -24,7 +24,7 @@ from serving.launch.planning import LaunchPlan
 from serving.launch.running import running
 from serving.server import Server
 from serving.targets.llmapi import LlmApiSpec, write_llmapi_repository
-from tests.end_to_end.triton_calls import generate, wire
+from tests.end_to_end.triton_calls import collect, generate, wire
 
 _HERE = Path(__file__).parent
 
@@ -67,15 +67,7 @@ def _ask(server: Server, requests: dict[str, dict[str, Any]], cancel_after_s: fl
             time.sleep(cancel_after_s)
             client.stop_stream(cancel_requests=True)
             return collected
-        unfinished = len(requests)
-        while unfinished:
-            result, error = answers.get(timeout=30)
-            if error is not None:
-                raise error
-            response = result.get_response()
-            if response.outputs:
-                collected[response.id].append(result)
-            unfinished -= response.parameters["triton_final_response"].bool_param
+        collect(answers, collected)
         client.stop_stream()
     return collected
 

@@ -11,10 +11,11 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
+from serving.addresses import choose_addresses
 from serving.embedded import DEMO_ENGINE_DIR, deploy
 from serving.engines.protocol import EngineOptions
 from serving.repository import RepositorySpec
-from serving.server import Server, choose_addresses
+from serving.server import Server
 from tests.end_to_end.triton_calls import flag, int32, metric, stream, text, text_of, wire
 
 TEXT_MODELS = ("ensemble", "tensorrt_llm_bls")

@@ -69,17 +69,22 @@ def stream(
         client.start_stream(lambda result, error: answers.put((result, error)))
         for request_id, inputs in zip(ids, requests, strict=True):
             client.async_stream_infer(model, wire(inputs), request_id=request_id, enable_empty_final_response=True)
-        unfinished = len(ids)
-        while unfinished:
-            result, error = answers.get(timeout=120)
-            if error is not None:
-                raise error
-            response = result.get_response()
-            if response.outputs:
-                collected[response.id].append(result)
-            unfinished -= response.parameters["triton_final_response"].bool_param
+        collect(answers, collected)
         client.stop_stream()
     return [collected[request_id] for request_id in ids]
+
+
+def collect(answers: queue.Queue[tuple[Any, Any]], collected: dict[str, list[Any]]) -> None:
+    """Put each response of a stream to its request's until all of ``collected`` have their last. Raises the first error."""
+    unfinished = len(collected)
+    while unfinished:
+        result, error = answers.get(timeout=120)
+        if error is not None:
+            raise error
+        response = result.get_response()
+        if response.outputs:
+            collected[response.id].append(result)
+        unfinished -= response.parameters["triton_final_response"].bool_param
 
 
 def text_of(results: Sequence[grpcclient.InferResult]) -> str:

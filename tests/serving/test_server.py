@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serving.addresses import is_loopback
+from serving.addresses import ServerAddresses, choose_addresses, is_loopback
 from serving.errors import LaunchError
-from serving.server import Server, ServerAddresses, choose_addresses
+from serving.server import Server
 
 _HTTP_SERVER = """
 import http.server, os, signal, sys
