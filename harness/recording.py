@@ -28,7 +28,11 @@ class Recorder:
         """The record of one exchange that took place."""
         request = self.schedule.requests[exchange.index]
         started = replace(
-            self.unsent(exchange.index, Outcome.DONE, None), sent_ns=exchange.sent_ns, done_ns=exchange.done_ns, worker=worker
+            self.unsent(exchange.index, Outcome.DONE, None),
+            scheduled_ns=exchange.due_ns,
+            sent_ns=exchange.sent_ns,
+            done_ns=exchange.done_ns,
+            worker=worker,
         )
         try:
             responses = [self.client.decode(body) for body in exchange.bodies]

@@ -111,7 +111,7 @@ class _Shard:
             await self._sleeper.until(self._start_ns + offset_ns)
             if self._control.phase is not Phase.RUN or self._abandoned or self._broken is not None:
                 break
-            task = asyncio.create_task(self._exchange(index, payload))
+            task = asyncio.create_task(self._exchange(index, offset_ns, payload))
             self._in_flight.add(task)
             task.add_done_callback(self._in_flight.discard)
         while self._in_flight:
@@ -121,7 +121,7 @@ class _Shard:
         if self._broken is not None:
             raise self._broken
 
-    async def _exchange(self, index: int, payload: bytes) -> None:
+    async def _exchange(self, index: int, due_ns: int, payload: bytes) -> None:
         response_ns: list[int] = []
         bodies: list[bytes] = []
 
@@ -145,7 +145,7 @@ class _Shard:
         if self._broken is not None:  # behind a torn frame nothing can be read
             return
         try:
-            self._journal.append(Exchange(index, sent_ns, done_ns, response_ns, bodies, failure, problem))
+            self._journal.append(Exchange(index, due_ns, sent_ns, done_ns, response_ns, bodies, failure, problem))
         except OSError as error:  # the disk is full: what cannot be recorded must not be sent
             self._broken = error
 

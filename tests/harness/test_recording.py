@@ -20,6 +20,7 @@ _CORE = frozenset({"input_ids", "input_lengths", "request_output_len", "streamin
 _TEXT = frozenset({"text_input", "max_tokens", "stream"})
 _EXCLUDE = frozenset({"exclude_input_in_output"})
 _OFFSET_NS = 5_000
+_DUE_NS = 5_040  # not the offset: in a closed loop an answer says when a request is due
 _SENT_NS = 5_100
 _DONE_NS = 9_000
 
@@ -33,7 +34,7 @@ def _recorder(request: Request, inputs: frozenset[str], count_tokens: CountToken
 def _exchange(
     *bodies: tuple[int, bytes], failure: Outcome | None = None, error: str | None = None, done_ns: int = _DONE_NS
 ) -> Exchange:
-    return Exchange(0, _SENT_NS, done_ns, [ns for ns, _ in bodies], [body for _, body in bodies], failure, error)
+    return Exchange(0, _DUE_NS, _SENT_NS, done_ns, [ns for ns, _ in bodies], [body for _, body in bodies], failure, error)
 
 
 def _body(outputs: dict[str, bytes], error: str = "") -> bytes:
@@ -74,7 +75,7 @@ def test_streamed_core_answer() -> None:
     assert _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(exchange, worker=2) == Record(
         index=0,
         outcome=Outcome.DONE,
-        scheduled_ns=_OFFSET_NS,
+        scheduled_ns=_DUE_NS,
         requested_output_tokens=4,
         sent_ns=_SENT_NS,
         done_ns=_DONE_NS,
