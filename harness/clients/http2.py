@@ -18,12 +18,12 @@ from typing import Protocol, cast
 
 from hpack import Decoder, HPACKError
 
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_FRAME_HEADER_BYTES = 9
-_LARGEST_WINDOW = 2**31 - 1
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+FRAME_HEADER_BYTES = 9
+LARGEST_WINDOW = 2**31 - 1
 _REFILL_BYTES = 2**30  # of the connection's window, before it is opened again
-_DEFAULT_WINDOW = 65_535
-_DEFAULT_FRAME_BYTES = 16_384
+DEFAULT_WINDOW = 65_535
+DEFAULT_FRAME_BYTES = 16_384
 _LAST_STREAM_ID = 2**31 - 1
 
 Headers = dict[str, str]
@@ -108,7 +108,8 @@ def _string(text: str) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _decoded(block: bytes) -> tuple[tuple[str, str], ...]:
+def decoded_headers(block: bytes) -> tuple[tuple[str, str], ...]:
+    """The headers of a block that uses no table. Raises HPACKError or UnicodeDecodeError."""
     decoder = Decoder()
     decoder.max_allowed_table_size = 0
     decoder.header_table_size = 0
@@ -129,9 +130,9 @@ class Http2Protocol(asyncio.Protocol):
         self._unacknowledged_bytes = 0
         self._max_streams = _LAST_STREAM_ID
         self._room: deque[asyncio.Future[None]] = deque()
-        self._max_frame_bytes = _DEFAULT_FRAME_BYTES
-        self._initial_window = _DEFAULT_WINDOW
-        self._window = _DEFAULT_WINDOW
+        self._max_frame_bytes = DEFAULT_FRAME_BYTES
+        self._initial_window = DEFAULT_WINDOW
+        self._window = DEFAULT_WINDOW
         self._unsent: dict[int, tuple[int, bytes]] = {}  # by stream: what its window still allows, what waits
         self._handlers: dict[int, Callable[[int, int, bytes], None]] = {
             FrameType.DATA: self._on_data,
@@ -192,10 +193,10 @@ class Http2Protocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is none by its type
-        settings = ((Setting.HEADER_TABLE_SIZE, 0), (Setting.ENABLE_PUSH, 0), (Setting.INITIAL_WINDOW_SIZE, _LARGEST_WINDOW))
+        settings = ((Setting.HEADER_TABLE_SIZE, 0), (Setting.ENABLE_PUSH, 0), (Setting.INITIAL_WINDOW_SIZE, LARGEST_WINDOW))
         payload = b"".join(struct.pack(">HI", key, value) for key, value in settings)
-        transport.write(_PREFACE + frame(FrameType.SETTINGS, 0, 0, payload))
-        self._open_window(_LARGEST_WINDOW - _DEFAULT_WINDOW)
+        transport.write(PREFACE + frame(FrameType.SETTINGS, 0, 0, payload))
+        self._open_window(LARGEST_WINDOW - DEFAULT_WINDOW)
 
     def connection_lost(self, error: Exception | None) -> None:
         reason = f"the connection was lost: {error}" if error else "the server closed the connection"
@@ -210,17 +211,17 @@ class Http2Protocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         data = self._left + data if self._left else data
         position, end = 0, len(data)
-        while end - position >= _FRAME_HEADER_BYTES:
-            start = position + _FRAME_HEADER_BYTES
+        while end - position >= FRAME_HEADER_BYTES:
+            start = position + FRAME_HEADER_BYTES
             high, low, kind, flags, stream_id = struct.unpack_from(">HBBBI", data, position)
             if not self._begun:  # RFC 9113, section 3.4: SETTINGS come first
-                if kind != FrameType.SETTINGS or stream_id or high << 8 | low > _DEFAULT_FRAME_BYTES:
+                if kind != FrameType.SETTINGS or stream_id or high << 8 | low > DEFAULT_FRAME_BYTES:
                     self._fail("what it sends is not HTTP/2")
                     return
                 self._begun = True
             position = start + (high << 8 | low)
             if position > end:
-                position = start - _FRAME_HEADER_BYTES
+                position = start - FRAME_HEADER_BYTES
                 break
             handler = self._handlers.get(kind)
             if handler is not None:  # unknown kinds must be ignored
@@ -257,13 +258,13 @@ class Http2Protocol(asyncio.Protocol):
         events = self._streams.get(stream_id)
         if events is None:
             return
-        events.on_data(_unpadded(flags, payload) if flags & Flag.PADDED else payload)
+        events.on_data(unpadded(flags, payload) if flags & Flag.PADDED else payload)
         if flags & Flag.END_STREAM:
             self._forget(stream_id)
             events.on_headers({}, True)
 
     def _on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
-        block = _unpadded(flags, payload)
+        block = unpadded(flags, payload)
         if flags & Flag.PRIORITY:
             block = block[5:]
         if flags & Flag.END_HEADERS:
@@ -284,7 +285,7 @@ class Http2Protocol(asyncio.Protocol):
 
     def _take_headers(self, flags: int, stream_id: int, block: bytes) -> None:
         try:
-            headers = dict(_decoded(block))
+            headers = dict(decoded_headers(block))
         except (HPACKError, UnicodeDecodeError) as error:
             self._fail(f"its headers cannot be read: {error}")
             return
@@ -343,7 +344,8 @@ class Http2Protocol(asyncio.Protocol):
         self._send_unsent()
 
 
-def _unpadded(flags: int, payload: bytes) -> bytes:
+def unpadded(flags: int, payload: bytes) -> bytes:
+    """A frame's payload without its padding."""
     if not flags & Flag.PADDED or not payload:
         return payload
     return payload[1 : len(payload) - payload[0]]
