@@ -32,6 +32,9 @@ class Control:
     def count_sent(self, worker: int) -> None:
         self._sent[worker] += 1
 
+    def sent_by(self, worker: int) -> int:
+        return int(self._sent[worker])
+
     @property
     def sent(self) -> int:
         return sum(self._sent)

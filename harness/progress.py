@@ -59,8 +59,9 @@ def format_snapshot(snapshot: Snapshot) -> str:
     ttft = "–"
     if snapshot.ttft_p50_ms is not None and snapshot.ttft_p99_ms is not None:
         ttft = f"{snapshot.ttft_p50_ms:.1f}/{snapshot.ttft_p99_ms:.1f} ms"
+    sent = f"{snapshot.sent}" if snapshot.scheduled is None else f"{snapshot.sent}/{snapshot.scheduled}"
     return (
-        f"{minutes:02d}:{seconds:02d}  sent {snapshot.sent}/{snapshot.scheduled}  in flight {snapshot.in_flight}  "
+        f"{minutes:02d}:{seconds:02d}  sent {sent}  in flight {snapshot.in_flight}  "
         f"done {snapshot.done}  failed {snapshot.failed}  {snapshot.requests_per_s:.1f} req/s  "
         f"{snapshot.tokens_per_s:.0f} tok/s  TTFT p50/p99 {ttft}"
         + ("  stopping: no more is sent; Ctrl-C again stops now" if snapshot.stopping else "")

@@ -9,7 +9,7 @@ from harness.clients.protocol import Client, MalformedResponseError, Response
 from harness.journal import Exchange
 from harness.records.record import Outcome, Record, TokenSource
 from workloads.request import Request
-from workloads.schedule import Schedule
+from workloads.schedule import AnySchedule
 
 _TELLING_CHARACTERS = 20  # no model repeats so much of a prompt by chance
 
@@ -20,7 +20,7 @@ CountTokens = Callable[[str], int]
 class Recorder:
     """Makes records. ``count_tokens`` counts the tokens of a text where the server did not; None leaves them unknown."""
 
-    schedule: Schedule
+    schedule: AnySchedule
     client: Client
     count_tokens: CountTokens | None = None
 
@@ -28,8 +28,8 @@ class Recorder:
         """The record of one exchange that took place."""
         request = self.schedule.requests[exchange.index]
         started = replace(
-            self.unsent(exchange.index, Outcome.DONE, None),
-            scheduled_ns=exchange.due_ns,
+            self.unsent(exchange.index, exchange.due_ns, Outcome.DONE, None),
+            released_ns=exchange.released_ns,
             sent_ns=exchange.sent_ns,
             done_ns=exchange.done_ns,
             worker=worker,
@@ -43,13 +43,13 @@ class Recorder:
         answered = [(ns, r) for ns, r in zip(exchange.response_ns, responses, strict=True) if r.error is None]
         return replace(self._with_tokens(started, request, answered), outcome=outcome, error=problem)
 
-    def unsent(self, index: int, outcome: Outcome, error: str | None) -> Record:
-        """The record of a request of which nothing is known but its schedule."""
+    def unsent(self, index: int, due_ns: int, outcome: Outcome, error: str | None) -> Record:
+        """The record of a request of which nothing is known but when it was due."""
         request = self.schedule.requests[index]
         return Record(
             index=index,
             outcome=outcome,
-            scheduled_ns=self.schedule.offsets_ns[index],
+            scheduled_ns=due_ns,
             requested_output_tokens=request.output_tokens,
             input_tokens=request.input_tokens,
             ignore_eos=request.ignore_eos,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.context import SpawnProcess
 from types import FrameType
 
+from harness.accounting import WorkerEnd, account_for_all
 from harness.clients.protocol import Client
 from harness.clock import now_ns
 from harness.control import Control, Phase
@@ -22,11 +24,11 @@ from harness.errors import RunError
 from harness.journal import JournalReader
 from harness.live import LiveStatistics, Snapshot
 from harness.recording import Recorder
-from harness.records.record import Outcome, Record
+from harness.records.record import Record
 from harness.records.run_folder import RunFolder
 from harness.worker import Ready, WorkerPlan, run_worker
 from workloads.request import Request
-from workloads.schedule import Schedule
+from workloads.schedule import AnySchedule, ClosedSchedule
 
 _START_DELAY_NS = 200_000_000  # enough for every worker to be asleep before the first arrival
 _FOLLOW_PERIOD_S = 0.1
@@ -36,20 +38,24 @@ OnProgress = Callable[[Snapshot], None]
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What to run. ``timeout_s`` limits each request; warm-up requests are sent before the clock starts."""
+    """What to run. ``timeout_s`` limits each request; warm-up requests are sent before the clock starts.
 
-    schedule: Schedule
+    ``worker_cores`` are cores for the workers alone, one each; empty where they share.
+    """
+
+    schedule: AnySchedule
     client: Client
     recorder: Recorder
     folder: RunFolder
     workers: int
     warm_up: tuple[Request, ...]
     timeout_s: float
+    worker_cores: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What came of it: one record for each scheduled request, in the schedule's order."""
+    """What came of it: one record for each request that was due, sorted by when."""
 
     records: tuple[Record, ...]
     started_at: datetime
@@ -65,7 +71,7 @@ def execute(plan: RunPlan, on_progress: OnProgress) -> RunResult:
     """
     context = multiprocessing.get_context("spawn")
     control = Control(context, plan.workers)
-    with _stopping_on_signals(control):
+    with _stopping_on_signals(control), _kept_off(plan.worker_cores):
         processes: list[SpawnProcess] = []
         try:
             pipes = _start_workers(plan, context, control, processes)
@@ -78,8 +84,9 @@ def execute(plan: RunPlan, on_progress: OnProgress) -> RunResult:
             records = _follow(plan, processes, control, start_ns, on_progress)
         finally:
             _end_workers(processes)
+    ends = [WorkerEnd(process.exitcode, control.sent_by(worker)) for worker, process in enumerate(processes)]
     return RunResult(
-        records=_account_for_all(plan, records, [process.exitcode for process in processes], control.phase),
+        records=account_for_all(plan.recorder, records, ends, control.phase is not Phase.RUN),
         started_at=started_at,
         duration_s=(now_ns() - start_ns) / 1e9,
         interrupted=control.phase is not Phase.RUN,
@@ -101,6 +108,18 @@ def _stopping_on_signals(control: Control) -> Iterator[None]:
 
 
 @contextmanager
+def _kept_off(cores: tuple[int, ...]) -> Iterator[None]:
+    """This process, which follows the run, leaves the workers' cores to them."""
+    before = os.sched_getaffinity(0)
+    if cores and before - set(cores):
+        os.sched_setaffinity(0, before - set(cores))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
 def signals_blocked() -> Iterator[None]:
     """A process started meanwhile keeps SIGINT and SIGTERM blocked from its first instruction on; here they come after."""
     resource_tracker.ensure_running()  # starting it would unblock them again
@@ -118,16 +137,16 @@ def _start_workers(
     pipes: list[Pipe] = []
     for worker in range(plan.workers):
         ours, theirs = context.Pipe()
+        part = plan.schedule.part(worker, plan.workers)
         worker_plan = WorkerPlan(
             worker=worker,
             client=plan.client,
-            shard=[
-                (index, plan.schedule.offsets_ns[index], plan.schedule.requests[index])
-                for index in plan.schedule.shard(worker, plan.workers)
-            ],
+            part=part,
+            requests=[plan.schedule.requests[index] for index in part.indices],
             warm_up=plan.warm_up[worker :: plan.workers],
             timeout_s=plan.timeout_s,
             journal=plan.folder.journal(worker),
+            core=plan.worker_cores[worker] if plan.worker_cores else None,
         )
         process = context.Process(
             target=run_worker, args=(worker_plan, theirs, control), name=f"bench-worker-{worker}", daemon=True
@@ -167,7 +186,7 @@ def _follow(
 ) -> dict[int, Record]:
     """Turn exchanges into records while they are written, until every worker has ended."""
     readers = [JournalReader(plan.folder.journal(worker)) for worker in range(plan.workers)]
-    statistics = LiveStatistics(len(plan.schedule))
+    statistics = LiveStatistics(_requests_to_come(plan.schedule))
     records: dict[int, Record] = {}
     running = True
     while running:
@@ -183,16 +202,9 @@ def _follow(
     return records
 
 
-def _account_for_all(
-    plan: RunPlan, records: dict[int, Record], exit_codes: list[int | None], phase: Phase
-) -> tuple[Record, ...]:
-    def missing(index: int) -> Record:
-        exit_code = exit_codes[index % plan.workers]
-        if exit_code or phase is Phase.RUN:
-            return plan.recorder.unsent(index, Outcome.LOST, f"its worker ended with status {exit_code}")
-        return plan.recorder.unsent(index, Outcome.NOT_SENT, "the run was stopped before its time")
-
-    return tuple(records.get(index) or missing(index) for index in range(len(plan.schedule)))
+def _requests_to_come(schedule: AnySchedule) -> int | None:
+    """How many requests there will be; None where the clock ends what users send."""
+    return None if isinstance(schedule, ClosedSchedule) and schedule.end_ns is not None else len(schedule)
 
 
 def _end_workers(processes: list[SpawnProcess]) -> None:

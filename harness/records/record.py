@@ -36,6 +36,8 @@ class TokenSource(StrEnum):
 class Record:
     """What happened to one request. Times are ns of one monotonic clock since the run's start; unknown is None.
 
+    ``scheduled_ns`` is when it should have been sent, in a closed loop when its user was free. ``released_ns`` is when it
+    might be: later only where as many as --max_concurrency allows were in flight, so what passes between is no delay of ours.
     ``token_times_ns`` are the arrivals of the responses that carried generated tokens, ``token_counts`` how many each
     carried (None where only the whole text could be counted). ``output_tokens`` never counts an echoed prompt.
     """
@@ -44,6 +46,7 @@ class Record:
     outcome: Outcome
     scheduled_ns: int
     requested_output_tokens: int
+    released_ns: int | None = None
     sent_ns: int | None = None
     done_ns: int | None = None
     token_times_ns: tuple[int, ...] = ()
