@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from reports.asked_load import AskedLoad, load_of
 from reports.metrics import Metrics
 from reports.requests import Requests
 
@@ -35,3 +36,7 @@ class RunFacts:
     requests: Requests
     metrics: Metrics
     manifest: dict[str, Any]
+
+    @property
+    def load(self) -> AskedLoad:
+        return load_of(self.manifest)

@@ -92,8 +92,10 @@ class Metrics:
         return sum(self.failed_by_kind.values())
 
 
-def compute_metrics(requests: Requests, streaming: bool) -> Metrics:
-    """Compute every metric. Of an unstreamed run the token latencies do not exist, since tokens arrive together."""
+def compute_metrics(requests: Requests, streaming: bool, closed_loop: bool = False) -> Metrics:
+    """Compute every metric. Of an unstreamed run the token latencies do not exist, since tokens arrive together; of a
+    closed loop no rate was offered, since its users set none.
+    """
     ttft_ms = _anchored(requests, requests.first_token_ns) if streaming else None
     e2e_ms = _anchored(requests, requests.last_token_ns)
     itl_ms, icl_ms = _token_latencies(requests) if streaming else (None, None)
@@ -108,11 +110,11 @@ def compute_metrics(requests: Requests, streaming: bool) -> Metrics:
         icl_ms=icl_ms,
         slip_ms=summarise(schedule_slip_ms(requests)),
         windows=compute_windows(requests, None if ttft_ms is None else ttft_ms.scheduled, e2e_ms.scheduled),
-        offered_rate=_rate(requests.scheduled_ns),
-        achieved_rate=_rate(requests.sent_ns),
+        offered_rate=None if closed_loop else mean_rate(requests.scheduled_ns),
+        achieved_rate=mean_rate(requests.sent_ns),
         mean_input_tokens=_mean(requests.input_tokens[requests.done]),
         mean_output_tokens=_mean(requests.output_tokens[requests.done]),
-        scheduled_dispersion=index_of_dispersion(requests.scheduled_ns),
+        scheduled_dispersion=None if closed_loop else index_of_dispersion(requests.scheduled_ns),
         sent_dispersion=index_of_dispersion(requests.sent_ns),
         upstream=_upstream_table(requests),
     )
@@ -130,7 +132,7 @@ def _token_latencies(requests: Requests) -> tuple[Distribution | None, Distribut
     return summarise(inter_token_latencies_ms(requests)), icl_ms
 
 
-def _rate(times_ns: FloatArray) -> float | None:
+def mean_rate(times_ns: FloatArray) -> float | None:
     """(n − 1) / (last − first) of the known times; None for fewer than 2, or all at once."""
     known = times_ns[~np.isnan(times_ns)]
     span_s = (known.max() - known.min()) / _NS_PER_S if known.size > 1 else 0.0

@@ -27,6 +27,8 @@ def _describe(finding: Finding) -> str:
             kinds = ", ".join(f"{n:,} {kind}" for kind, n in e["by_kind"].items())
             return f"{e['failed']:,} requests failed ({e['share']:.1%}): {kinds}. The first error: {e['first_error']}"
         case "interrupted":
+            if e["not_sent"] is None:
+                return "The run was stopped before its end."
             return f"The run was stopped; {e['not_sent']:,} of {e['scheduled']:,} requests were not sent."
         case "schedule_slip":
             return (
@@ -62,6 +64,13 @@ def _describe_load(finding: Finding) -> str:
             )
         case "not_steady":
             return f"No steady state was found: {e['reason']}."
+        case "waited_at_ceiling":
+            return _describe_ceiling(e)
+        case "requests_ran_out":
+            return (
+                f"All {e['prepared']:,} requests that were prepared were sent after {e['last_sent_s']:.1f} s "
+                f"of {e['duration_s']:g} s; the run ended early."
+            )
         case "arrivals_not_as_asked":
             return _describe_arrivals(e)
         case "token_counts_disagree":
@@ -77,6 +86,17 @@ def _describe_load(finding: Finding) -> str:
             )
         case _:
             return f"{finding.code}: {e}"
+
+
+def _describe_ceiling(e: dict[str, Any]) -> str:
+    def shown(ms: float | None) -> str:
+        return "failed" if ms is None else f"{ms:,.1f} ms"
+
+    return (
+        f"{e['waited']:,} requests ({e['share']:.0%}) waited in the client because {e['max_concurrency']:,} were in flight, "
+        f"p99 {e['p99_wait_ms']:,.1f} ms. p99 {e['latency']} is {shown(e['p99_from_schedule_ms'])} from the schedule, "
+        f"where the wait counts, and {shown(e['p99_from_send_ms'])} from the send, where it does not."
+    )
 
 
 def _describe_arrivals(e: dict[str, Any]) -> str:

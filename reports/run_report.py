@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.records.run_folder import RunFolder
+from reports.asked_load import load_of
 from reports.findings import Finding, RunFacts, find, is_valid
 from reports.metrics import Metrics, compute_metrics
 from reports.requests import Requests, from_columns
@@ -30,6 +31,7 @@ def read_run(folder: RunFolder) -> RunReport:
     """Read a run folder and compute everything. Raises RunFolderError when it is not a finished run."""
     manifest = folder.read_manifest()
     requests = from_columns(folder.read_requests)
-    metrics = compute_metrics(requests, streaming=bool(manifest.get("target", {}).get("streaming")))
+    streaming = bool(manifest.get("target", {}).get("streaming"))
+    metrics = compute_metrics(requests, streaming, closed_loop=load_of(manifest).closed)
     findings = find(RunFacts(requests, metrics, manifest))
     return RunReport(folder, manifest, requests, metrics, findings)

@@ -35,7 +35,9 @@ def _recorder(request: Request, inputs: frozenset[str], count_tokens: CountToken
 def _exchange(
     *bodies: tuple[int, bytes], failure: Outcome | None = None, error: str | None = None, done_ns: int = _DONE_NS
 ) -> Exchange:
-    return Exchange(0, _DUE_NS, _RELEASED_NS, _SENT_NS, done_ns, [ns for ns, _ in bodies], [body for _, body in bodies], failure, error)
+    return Exchange(
+        0, _DUE_NS, _RELEASED_NS, _SENT_NS, done_ns, [ns for ns, _ in bodies], [body for _, body in bodies], failure, error
+    )
 
 
 def _body(outputs: dict[str, bytes], error: str = "") -> bytes:
