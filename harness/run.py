@@ -16,7 +16,7 @@ from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.context import SpawnProcess
 from types import FrameType
 
-from harness.accounting import WorkerEnd, account_for_all
+from harness.accounting import WorkerEnd, account_for_all, ran_out
 from harness.clients.protocol import Client
 from harness.clock import now_ns
 from harness.control import Control, Phase
@@ -55,13 +55,17 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What came of it: one record for each request that was due, sorted by when."""
+    """What came of it: one record for each request that was due, sorted by when.
+
+    ``ran_out`` says that users of a closed loop found nothing left to send before its end.
+    """
 
     records: tuple[Record, ...]
     started_at: datetime
     duration_s: float
     interrupted: bool
     warm_up_failures: tuple[str, ...]
+    ran_out: bool = False
 
 
 def execute(plan: RunPlan, on_progress: OnProgress) -> RunResult:
@@ -85,12 +89,15 @@ def execute(plan: RunPlan, on_progress: OnProgress) -> RunResult:
         finally:
             _end_workers(processes)
     ends = [WorkerEnd(process.exitcode, control.sent_by(worker)) for worker, process in enumerate(processes)]
+    interrupted = control.phase is not Phase.RUN
+    accounted = account_for_all(plan.recorder, records, ends, interrupted)
     return RunResult(
-        records=account_for_all(plan.recorder, records, ends, control.phase is not Phase.RUN),
+        records=accounted,
         started_at=started_at,
         duration_s=(now_ns() - start_ns) / 1e9,
-        interrupted=control.phase is not Phase.RUN,
+        interrupted=interrupted,
         warm_up_failures=failures,
+        ran_out=not interrupted and ran_out(plan.schedule, accounted),
     )
 
 

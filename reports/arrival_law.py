@@ -60,11 +60,10 @@ def law_of(manifest: dict[str, Any]) -> Law | None:
 def check_arrivals(requests: Requests, law: Law) -> ArrivalTest | None:
     """Hold the gaps between sends against ``law``, at SIGNIFICANCE; None for too few.
 
-    A wait at the ceiling is taken off, since it was asked for, and time within the ramp is put back by t² / (2 · ramp),
-    which makes the rising rate an even one.
+    A wait at the ceiling is taken off, since it was asked for, and so is the ramp.
     """
     sent_ns = requests.sent_ns - requests.ceiling_wait_ns
-    gaps_s = np.diff(_at_even_rate(np.sort(sent_ns[~np.isnan(sent_ns)]) / 1e9, law.ramp_up_s))
+    gaps_s = np.diff(at_even_rate_ns(np.sort(sent_ns[~np.isnan(sent_ns)]), law.ramp_up_s)) / 1e9
     if gaps_s.size < _FEWEST_GAPS:
         return None
     if law.name == "constant":
@@ -76,10 +75,12 @@ def check_arrivals(requests: Requests, law: Law) -> ArrivalTest | None:
     return ArrivalTest(law, gaps_s.size, statistic, p_value, p_value < SIGNIFICANCE)
 
 
-def _at_even_rate(times_s: FloatArray, ramp_up_s: float) -> FloatArray:
-    if not ramp_up_s:
-        return times_s
-    return np.where(times_s < ramp_up_s, times_s**2 / (2.0 * ramp_up_s), times_s - ramp_up_s / 2.0)
+def at_even_rate_ns(times_ns: FloatArray, ramp_up_s: float) -> FloatArray:
+    """The times at which as many would have come at the full rate from the start: t² / (2 · ramp) for t within the ramp."""
+    ramp_ns = ramp_up_s * 1e9
+    if not ramp_ns:
+        return times_ns
+    return np.where(times_ns < ramp_ns, times_ns**2 / (2.0 * ramp_ns), times_ns - ramp_ns / 2.0)
 
 
 def index_of_dispersion(times_ns: FloatArray) -> float | None:

@@ -32,6 +32,6 @@ def read_run(folder: RunFolder) -> RunReport:
     manifest = folder.read_manifest()
     requests = from_columns(folder.read_requests)
     streaming = bool(manifest.get("target", {}).get("streaming"))
-    metrics = compute_metrics(requests, streaming, closed_loop=load_of(manifest).closed)
+    metrics = compute_metrics(requests, streaming, load_of(manifest))
     findings = find(RunFacts(requests, metrics, manifest))
     return RunReport(folder, manifest, requests, metrics, findings)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.arrival_law import check_arrivals, law_of
+from reports.asked_load import load_of
 from reports.events import Rate
 from reports.metrics import Anchored
 from reports.resampling import Interval
@@ -29,6 +30,7 @@ def summary(report: RunReport) -> dict[str, Any]:
             {"code": f.code, "severity": f.severity.value, "evidence": f.evidence, "advice": f.advice} for f in report.findings
         ],
         "requests": {
+            "prepared": load_of(report.manifest).prepared or metrics.scheduled,
             "scheduled": metrics.scheduled,
             "done": metrics.done,
             "failed": metrics.failed,

@@ -10,12 +10,16 @@ asked less: the mode shows what so many users get out of it, not what a rate of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workloads.arrivals import Arrivals, offsets_within
 from workloads.request import Request
 from workloads.schedule import ClosedSchedule, Schedule
+
+_FASTEST_TOKENS_PER_S = 1_000.0  # that a user gets
+_MOST_PREPARED_TOKENS = 10_000_000  # in the prompts of a closed loop, of which nobody knows how many it will need
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,11 @@ class OpenLoop:
     arrivals: Arrivals
     duration_s: float | None = None
     max_concurrency: int | None = None
+
+    @property
+    def ends_by_the_clock(self) -> bool:
+        """Never: how many requests there are is known when they are scheduled."""
+        return False
 
     def most_requests(self, seed: int, num_requests: int | None) -> int | None:
         """How many requests the load has use for, when it is not to send more than ``num_requests``; None is any number."""
@@ -57,9 +66,23 @@ class ClosedLoop:
     duration_s: float | None = None
     ramp_up_s: float = 0.0
 
+    @property
+    def ends_by_the_clock(self) -> bool:
+        """Whether the clock decides how many requests are sent, so that nobody knows before."""
+        return self.duration_s is not None
+
     def most_requests(self, seed: int, num_requests: int | None) -> int | None:
         """How many requests the load has use for: how fast users are, only the target knows."""
         return num_requests
+
+    def enough_requests(self, input_tokens: float, output_tokens: float) -> int:
+        """How many requests of so many tokens keep the users at work for ``duration_s``, should each get 1,000 tokens/s.
+
+        The prompts of all together stay below 10 million tokens, or some 400 MB.
+        """
+        assert self.duration_s is not None
+        fastest = math.ceil(self.concurrency * self.duration_s * _FASTEST_TOKENS_PER_S / output_tokens)
+        return max(self.concurrency, min(fastest, int(_MOST_PREPARED_TOKENS / input_tokens)))
 
     def schedule(self, requests: Sequence[Request], seed: int) -> ClosedSchedule:
         """Give the users their starts; they take the requests in their order."""

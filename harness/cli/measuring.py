@@ -13,7 +13,9 @@ from typing import Any
 
 import click
 
+from harness.cli.client_size import size_client
 from harness.cli.exit_status import ExitStatus
+from harness.cli.load_options import asked_load, described_load, opening_line
 from harness.cli.options import MeasureOptions
 from harness.cli.signals import signals_as_interrupt
 from harness.cli.target import Target, open_target
@@ -26,15 +28,16 @@ from harness.records.run_folder import MANIFEST_SCHEMA, RunFolder
 from harness.records.table import write_table
 from harness.run import RunPlan, RunResult, execute, signals_blocked
 from harness.warm_up import warm_up_requests
+from harness.workers import Workers
 from reports.console import render
 from reports.op_stats import append_op_stats, check_op_stats_file, check_perf, read_reference
 from reports.perfetto import write_perfetto
 from reports.run_report import RunReport, read_run
 from reports.writing import write_reports
-from workloads.arrivals import Arrivals, arrivals_of
 from workloads.errors import WorkloadError
+from workloads.load import Load
 from workloads.request import Request
-from workloads.schedule import Schedule, make_schedule
+from workloads.schedule import AnySchedule
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,12 @@ class Workload:
     dropped_too_long: int
 
 
-MakeWorkload = Callable[[Target], Workload]
+MakeWorkload = Callable[[Target, Load], Workload]
 
 
 def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> int:
     """Carry out one measurement and return the exit status."""
-    arrivals = arrivals_of(options.request_rate, options.time_delay_dist, options.burstiness)
+    load = asked_load(options)
     _refuse_what_would_be_ignored(options)
     reference = None
     if options.check_perf_json is not None:
@@ -61,7 +64,7 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
         check_op_stats_file(options.op_stats_csv)
     with _run_folder(verb, options.run_dir) as folder, signals_as_interrupt():
         with open_target(options, folder) as target:
-            manifest, result = _run(verb, options, arrivals, folder, target, make_workload(target))
+            manifest, result = _run(verb, options, load, folder, target, make_workload(target, load))
             _record(folder, manifest, result)  # before the server is stopped: nothing may come between a run and its records
         report = read_run(folder)
         write_reports(report)
@@ -82,15 +85,23 @@ def _refuse_what_would_be_ignored(options: MeasureOptions) -> None:
 
 
 def _run(
-    verb: str, options: MeasureOptions, arrivals: Arrivals, folder: RunFolder, target: Target, workload: Workload
+    verb: str, options: MeasureOptions, load: Load, folder: RunFolder, target: Target, workload: Workload
 ) -> tuple[dict[str, Any], RunResult]:
     if workload.dropped_too_long:
         click.echo(f"Dropped {workload.dropped_too_long} prompts that are too long.", err=True)
-    schedule = make_schedule(workload.requests, arrivals, options.seed)
-    plan = _plan(options, target, schedule, folder)
-    manifest = _manifest(verb, options, target, workload, arrivals, schedule)
+    schedule = load.schedule(workload.requests, options.seed)
+    workers = size_client(options, load, schedule, target.streaming, target.address.rpartition(":")[0].strip("[]"))
+    plan = _plan(options, target, schedule, folder, workers)
+    manifest = _manifest(verb, options, target, workload, load, schedule)
+    manifest["load"] = described_load(options, load, schedule)
+    manifest["workers"] = {"count": workers.count, "why": workers.why, "pinned_cores": list(workers.pinned_cores)}
     folder.write_manifest(manifest)
-    click.echo(f"Sending {len(schedule)} requests, {arrivals}; Ctrl-C stops and reports.", err=True)
+    click.echo(opening_line(load, schedule, workers), err=True)
+    if manifest["load"]["ran_out"]:
+        click.echo(
+            f"There are {len(schedule)} requests, too few for --duration {options.duration:g}: the run will end early.",
+            err=True,
+        )
     with ProgressLine() as progress:
         return manifest, execute(plan, progress)
 
@@ -121,7 +132,7 @@ def _new_default_folder(verb: str) -> Path:
     raise click.BadParameter("too many runs began in this second; name a folder", param_hint="--run_dir")
 
 
-def _plan(options: MeasureOptions, target: Target, schedule: Schedule, folder: RunFolder) -> RunPlan:
+def _plan(options: MeasureOptions, target: Target, schedule: AnySchedule, folder: RunFolder, workers: Workers) -> RunPlan:
     tokenizer = target.tokenizer
     client = TritonGrpcClient(
         address=target.address,
@@ -144,14 +155,15 @@ def _plan(options: MeasureOptions, target: Target, schedule: Schedule, folder: R
         client=client,
         recorder=Recorder(schedule, client, None if tokenizer is None else count_tokens),
         folder=folder,
-        workers=options.workers,
+        workers=workers.count,
         warm_up=warm_up_requests(schedule, options.warmup_requests),
         timeout_s=options.request_timeout,
+        worker_cores=workers.pinned_cores,
     )
 
 
 def _manifest(
-    verb: str, options: MeasureOptions, target: Target, workload: Workload, arrivals: Arrivals, schedule: Schedule
+    verb: str, options: MeasureOptions, target: Target, workload: Workload, load: Load, schedule: AnySchedule
 ) -> dict[str, Any]:
     return {
         "schema": MANIFEST_SCHEMA,
@@ -163,7 +175,7 @@ def _manifest(
             "requests": len(schedule),
             "dropped_too_long": workload.dropped_too_long,
         },
-        "arrivals": str(arrivals),
+        "arrivals": str(load),
         "schedule": {"digest": schedule.digest, "seed": schedule.seed},
         "target": {
             "address": target.address,
@@ -196,6 +208,9 @@ def _write_record(folder: RunFolder, manifest: dict[str, Any], result: RunResult
     manifest["started_at"] = result.started_at.astimezone(UTC).isoformat()
     manifest["duration_s"] = result.duration_s
     manifest["interrupted"] = result.interrupted
+    asked = manifest["options"]["num_requests"]
+    if result.ran_out and (asked is None or manifest["load"]["prepared"] < asked):
+        manifest["load"]["ran_out"] = True
     manifest["warm_up"]["failures"] = list(result.warm_up_failures)
     folder.write_manifest(manifest)
     for journal in folder.journals():

@@ -10,6 +10,8 @@ from typing import Any
 import click
 import cloup
 
+from harness.cli.load_options import load_group
+
 
 @dataclass(frozen=True)
 class MeasureOptions:
@@ -25,11 +27,16 @@ class MeasureOptions:
     request_rate: float
     time_delay_dist: str
     burstiness: float | None
+    max_concurrency: int | None
+    concurrency: int | None
+    duration: float | None
+    ramp_up: float | None
     num_requests: int | None
     max_input_len: int | None
     ignore_eos: bool | None
     seed: int
-    workers: int
+    workers: int | None
+    pin_workers: bool | None
     warmup_requests: int
     request_timeout: float
     run_dir: Path | None
@@ -73,20 +80,6 @@ _embedded = cloup.option_group(
 )
 _traffic = cloup.option_group(
     "Traffic",
-    cloup.option("--request_rate", type=float, default=-1.0, help="Requests per second; -1 sends everything at once."),
-    cloup.option(
-        "--time_delay_dist",
-        type=click.Choice(["exponential_dist", "constant", "gamma_dist"]),
-        default="exponential_dist",
-        help="Distribution of the gaps between arrivals.",
-    ),
-    cloup.option(
-        "--burstiness",
-        type=float,
-        show_default="1",
-        help="Shape of gamma_dist's gaps: below 1 burstier than exponential gaps, above 1 more even. The rate stays.",
-    ),
-    cloup.option("--num_requests", type=click.IntRange(min=1), help="How many requests; a dataset is not repeated."),
     cloup.option("--max_input_len", type=click.IntRange(min=1), help="Drop prompts with more tokens, and say how many."),
     cloup.option(
         "--ignore_eos/--no_ignore_eos",
@@ -95,7 +88,6 @@ _traffic = cloup.option_group(
         help="Generate exactly as many tokens as asked.",
     ),
     cloup.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of lengths, token ids and arrivals."),
-    cloup.option("--workers", type=click.IntRange(1, 256), default=1, help="Client processes."),
     cloup.option("--warmup_requests", type=click.IntRange(min=0), default=10, help="Requests before the clock starts."),
     cloup.option(
         "-t",
@@ -130,7 +122,7 @@ _output = cloup.option_group(
 
 def measure_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a verb with every shared option."""
-    for group in (_output, _traffic, _embedded, _target):
+    for group in (_output, load_group, _traffic, _embedded, _target):
         function = group(function)
     return function
 
