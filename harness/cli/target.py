@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import click
 
 from harness.cli.options import MeasureOptions
-from harness.clients.triton_grpc import TritonModel, inspect_model
+from harness.clients.triton_grpc import inspect_model
+from harness.clients.triton_model import TritonModel
 from harness.errors import TargetError
 from harness.records.run_folder import RunFolder
 from serving.addresses import choose_addresses

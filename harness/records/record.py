@@ -38,6 +38,7 @@ class Record:
 
     ``token_times_ns`` are the arrivals of the responses that carried generated tokens, ``token_counts`` how many each
     carried (None where only the whole text could be counted). ``output_tokens`` never counts an echoed prompt.
+    ``text_tokens`` is our own count of the returned text where the server counted, too: what its count is held against.
     """
 
     index: int
@@ -56,3 +57,4 @@ class Record:
     error: str | None = None
     worker: int | None = None
     session: str | None = None
+    text_tokens: int | None = None
