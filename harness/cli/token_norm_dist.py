@@ -65,7 +65,7 @@ def _workload(options: MeasureOptions, own: dict[str, Any], target: Target) -> W
         options.max_input_len,
         target.context_tokens,
         decode=None if target.model.takes_token_ids else _decoder(target),
-        ignore_eos=options.ignore_eos is not False,
+        ignore_eos=target.model.surely_ignores_eos if options.ignore_eos is None else options.ignore_eos,
     )
     return Workload(
         requests=made.requests,

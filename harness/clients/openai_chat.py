@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -80,6 +80,9 @@ class _Models(msgspec.Struct):
     data: list[_Model]
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
 class _Words(msgspec.Struct, gc=False):
     """A ``delta`` or a ``message``. Servers name the reasoning in one of two ways, some in both."""
 
@@ -94,8 +97,8 @@ class _Choice(msgspec.Struct, gc=False):
 
 
 class _Usage(msgspec.Struct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
 
 
 class _Chunk(msgspec.Struct, gc=False):

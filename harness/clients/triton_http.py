@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -68,14 +68,17 @@ class _Config(msgspec.Struct):
     parameters: dict[str, _Parameter] = {}
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
 class _Body(msgspec.Struct, gc=False):
     """What we read of one response."""
 
     output_ids: int | list[int] | None = None
-    sequence_length: int | list[int] | None = None
+    sequence_length: _Count | list[_Count] | None = None
     text_output: str | list[str] | None = None
-    num_input_tokens: int | list[int] | None = None
-    num_output_tokens: int | list[int] | None = None
+    num_input_tokens: _Count | list[_Count] | None = None
+    num_output_tokens: _Count | list[_Count] | None = None
     error: str | None = None
 
 
