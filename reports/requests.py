@@ -35,6 +35,7 @@ class Requests:
     token_times_ns: FloatArray
     token_counts: FloatArray
     token_starts: NDArray[np.int64]
+    text_tokens: FloatArray
     errors: tuple[str | None, ...]
     output_tokens_sources: tuple[str, ...]
 
@@ -88,6 +89,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         token_times_ns=token_times_ns,
         token_counts=token_counts,
         token_starts=starts,
+        text_tokens=_floats(table["text_tokens"]),
         errors=tuple(table["error"].to_pylist()),
         output_tokens_sources=tuple(sorted(filter(None, table["output_tokens_source"].unique().to_pylist()))),
     )
@@ -95,7 +97,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
 
 _SMALL_COLUMNS = (
     "outcome", "scheduled_ns", "sent_ns", "done_ns", "input_tokens", "output_tokens", "requested_output_tokens",
-    "ignore_eos", "prompt_echoed", "error", "output_tokens_source",
+    "ignore_eos", "prompt_echoed", "error", "output_tokens_source", "text_tokens",
 )  # fmt: skip
 
 

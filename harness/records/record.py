@@ -38,7 +38,7 @@ class Record:
 
     ``token_times_ns`` are the arrivals of the responses that carried generated tokens, ``token_counts`` how many each
     carried (None where only the whole text could be counted). ``output_tokens`` never counts an echoed prompt.
-    ``text_tokens`` is our own count of the returned text where the server counted, too: what its count is held against.
+    ``text_tokens`` is our own count of the returned text where the server counted, too, made for some requests to check it.
     """
 
     index: int
