@@ -157,13 +157,11 @@ class OpenAIChatClient:
             return Response(error=message, refused=says_full(message))
         if chunk.choices is None and chunk.usage is None:
             raise MalformedResponseError(f"not a chat completion, it has neither choices nor usage: {body[:200]!r}")
-        usage = chunk.usage or _NO_USAGE
-        text = ""
-        for choice in chunk.choices or ():
-            words = choice.delta or choice.message
-            if words is not None:
-                text += (words.reasoning_content or words.reasoning or "") + (words.content or "")
-        return Response(text=text, server_tokens_so_far=usage.completion_tokens, server_input_tokens=usage.prompt_tokens)
+        return Response(
+            text="".join([_text(choice) for choice in chunk.choices or ()]),
+            server_tokens_so_far=None if chunk.usage is None else chunk.usage.completion_tokens,
+            server_input_tokens=None if chunk.usage is None else chunk.usage.prompt_tokens,
+        )
 
     async def connect(self, timeout_s: float) -> Connection:
         caller = HttpCaller(self.origin, _END_MARKER)
@@ -171,4 +169,6 @@ class OpenAIChatClient:
         return caller
 
 
-_NO_USAGE = _Usage()
+def _text(choice: _Choice) -> str:
+    words = choice.delta or choice.message
+    return "" if words is None else (words.reasoning_content or words.reasoning or "") + (words.content or "")

@@ -7,8 +7,9 @@ decodes what came back after the run. Between the two only time stamps and raw b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from harness.records.record import Outcome
 from workloads.request import Request
@@ -28,8 +29,7 @@ class ExchangeFailedError(Exception):
         self.outcome = outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True, gc=False):
     """What one response says. Unknown is None.
 
     ``token_ids`` are what the server returned, an echoed prompt included; ``server_tokens`` is its own count of the
