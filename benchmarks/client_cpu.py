@@ -1,12 +1,13 @@
 """CPU that ``bench`` spends on each streamed token, report included, over gRPC and over server-sent events.
 
-    python -m benchmarks.client_cpu [--requests 1000] [--tokens 100] [--in_flight 50] [--rounds 3] [--cpus 0,1]
+    python -m benchmarks.client_cpu [--requests 2000] [--tokens 100] [--in_flight 50] [--rounds 3]
 
-A null server paces its answers (first token after 20 ms, then one each 5 ms), so that each token is a packet of its own, and each way
-gets the same work. Counted is the CPU time, user and system, of the whole command and every process that it starts: parent, workers,
-reading, statistics, the report with its pictures. Taken off is what the same command needs for one request of one token:
-start-up, imports, an empty report. What remains is divided by the tokens; so the cost of sending a request is spread over its
-tokens. The ways take turns; the median of the rounds is printed.
+A null server paces its answers (first token after 20 ms, then one each 5 ms), so that each token is a packet of its own, and
+each way gets the same work. Counted is the CPU time, user and system, of the whole command and every process that it starts:
+parent, workers, records, statistics, the report with its pictures. Taken off is what the same command needs for one request of
+one token: start-up, imports, an empty report. What remains is divided by the tokens, so what a request costs, and what a
+report costs however long the run was, is spread over them: more requests, less of that. The ways take turns; the median of the
+rounds is printed.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def per_token_us(
 def arguments_of(description: str) -> argparse.ArgumentParser:
     """The options that this program and ``peer_cpu`` share."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--tokens", type=int, default=100)
     parser.add_argument("--in_flight", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=3)

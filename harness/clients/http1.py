@@ -100,8 +100,7 @@ class HttpConnection(asyncio.Protocol):
     def abandon(self, answer: Answer) -> None:
         """Break the exchange off, if it still is on its way: the connection goes with it, which tells the server."""
         if self._answer is answer:
-            self._answer = None
-            self.close()
+            self._end()
 
     def close(self) -> None:
         self._transport.abort()
@@ -147,6 +146,7 @@ class HttpConnection(asyncio.Protocol):
     def _end(self) -> Answer | None:
         """Nothing more is to be heard on this connection: close it; returns who must be told."""
         self.close()
+        self._on_part = _ignore
         answer, self._answer = self._answer, None
         return answer
 

@@ -260,5 +260,5 @@ class HttpCaller:
 
 def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError) or not error.errno:
-        return str(error)
+        return str(error) or type(error).__name__
     return os.strerror(error.errno)

@@ -34,7 +34,7 @@ class EventStream:
         """Take the next bytes of the stream."""
         whole = len(part) - 2
         if (
-            part.find(b"\n") == whole  # nearly every part is one event of one line: nothing needs to be remembered
+            part.find(b"\n") == whole > 6  # nearly every part is one event of one line: nothing needs to be remembered
             and part.startswith(b"data: ")
             and part.endswith(b"\n")
             and not (self._line or self._data or self._name or self._skip_newline)
