@@ -78,6 +78,11 @@ def _describe_load(finding: Finding) -> str:
                 f"{e['requests']:,} answers ({e['share']:.0%}) came in responses of other lengths than were reported: "
                 f"{e['in_responses']:,.0f} tokens against {e['reported']:,.0f} in all."
             )
+        case "text_tokens_disagree":
+            return (
+                f"The server reported {e['reported']:,.0f} tokens for {e['requests']:,} answers whose text has "
+                f"{e['in_text']:,.0f} by our tokenizer."
+            )
         case "littles_law":
             expected = e["rate_per_s"] * e["mean_latency_s"]
             return (

@@ -38,6 +38,7 @@ class Requests:
     token_times_ns: FloatArray
     token_counts: FloatArray
     token_starts: NDArray[np.int64]
+    text_tokens: FloatArray
     errors: tuple[str | None, ...]
     output_tokens_sources: tuple[str, ...]
 
@@ -99,6 +100,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         token_times_ns=token_times_ns,
         token_counts=token_counts,
         token_starts=starts,
+        text_tokens=_floats(table["text_tokens"]),
         errors=tuple(table["error"].to_pylist()),
         output_tokens_sources=tuple(sorted(filter(None, table["output_tokens_source"].unique().to_pylist()))),
     )
@@ -106,7 +108,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
 
 _SMALL_COLUMNS = (
     "index", "outcome", "scheduled_ns", "released_ns", "sent_ns", "done_ns", "input_tokens", "output_tokens",
-    "requested_output_tokens", "ignore_eos", "prompt_echoed", "error", "output_tokens_source",
+    "requested_output_tokens", "ignore_eos", "prompt_echoed", "error", "output_tokens_source", "text_tokens",
 )  # fmt: skip
 
 

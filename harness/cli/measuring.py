@@ -17,9 +17,9 @@ from harness.cli.client_size import size_client
 from harness.cli.exit_status import ExitStatus
 from harness.cli.load_options import asked_load, described_load, opening_line
 from harness.cli.options import MeasureOptions
+from harness.cli.reaching import check_protocol_options
 from harness.cli.signals import signals_as_interrupt
 from harness.cli.target import Target, open_target
-from harness.clients.triton_grpc import TritonGrpcClient
 from harness.environment import describe_environment
 from harness.progress import ProgressLine
 from harness.recording import Recorder
@@ -75,6 +75,7 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
 
 
 def _refuse_what_would_be_ignored(options: MeasureOptions) -> None:
+    check_protocol_options(options)
     if options.url is not None:
         if options.engine_dir is not None:
             raise click.UsageError("--engine_dir is of the embedded pipeline; it goes without --url")
@@ -134,13 +135,6 @@ def _new_default_folder(verb: str) -> Path:
 
 def _plan(options: MeasureOptions, target: Target, schedule: AnySchedule, folder: RunFolder, workers: Workers) -> RunPlan:
     tokenizer = target.tokenizer
-    client = TritonGrpcClient(
-        address=target.address,
-        model=target.model,
-        streaming=target.streaming,
-        end_id=None if tokenizer is None else tokenizer.eos_token_id,
-        pad_id=None if tokenizer is None else tokenizer.pad_token_id,
-    )
     if target.model.takes_token_ids and any(request.input_ids is None for request in schedule.requests):
         raise WorkloadError(
             f"--tokenizer_dir: the model {target.model.name} takes token ids, so prompts must be tokenised here"
@@ -152,8 +146,8 @@ def _plan(options: MeasureOptions, target: Target, schedule: AnySchedule, folder
 
     return RunPlan(
         schedule=schedule,
-        client=client,
-        recorder=Recorder(schedule, client, None if tokenizer is None else count_tokens),
+        client=target.client,
+        recorder=Recorder(schedule, target.client, None if tokenizer is None else count_tokens),
         folder=folder,
         workers=workers.count,
         warm_up=warm_up_requests(schedule, options.warmup_requests),
@@ -184,17 +178,13 @@ def _manifest(
             "decoupled": target.model.decoupled,
             "streaming": target.streaming,
             "embedded": target.server is not None,
-            "tokenizer_dir": _plain(target.tokenizer_dir),
+            "tokenizer_dir": None if target.tokenizer_dir is None else str(target.tokenizer_dir),
             "model_parameters": dict(target.model.parameters),
         },
-        "options": {name: _plain(value) for name, value in vars(options).items()},
+        "options": options.written_down(),
         "warm_up": {"requests": options.warmup_requests},
         "environment": describe_environment(),
     }
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
 
 
 def _record(folder: RunFolder, manifest: dict[str, Any], result: RunResult) -> None:

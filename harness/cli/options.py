@@ -10,6 +10,7 @@ from typing import Any
 import click
 import cloup
 
+from harness.cli.http_options import Header, read_endpoint, read_extra_body, read_headers
 from harness.cli.load_options import load_group
 
 
@@ -19,9 +20,12 @@ class MeasureOptions:
 
     url: str | None
     protocol: str
-    model: str
+    model: str | None
     streaming: bool | None
     tokenizer_dir: Path | None
+    endpoint: str | None
+    header: tuple[Header, ...]
+    extra_body: dict[str, Any]
     engine_dir: Path | None
     decoupled_mode: bool
     request_rate: float
@@ -47,18 +51,38 @@ class MeasureOptions:
     check_perf_rtol: float
     check_perf_atol: float
 
+    def written_down(self) -> dict[str, Any]:
+        """For the manifest: plain values, without secrets."""
+        return {name: _written_down(value) for name, value in vars(self).items()}
+
+
+def _written_down(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_written_down(item) for item in value]
+    return str(value) if isinstance(value, Path | Header) else value
+
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 _target = cloup.option_group(
     "What to measure",
-    cloup.option("-u", "--url", help="host:port of a running server; without it the embedded pipeline is deployed."),
-    cloup.option("-i", "--protocol", type=click.Choice(["grpc"]), default="grpc", help="Protocol to speak."),
+    cloup.option(
+        "-u",
+        "--url",
+        help="host:port of a running server, by HTTP also http(s)://host:port; without it the embedded pipeline is deployed.",
+    ),
+    cloup.option(
+        "-i",
+        "--protocol",
+        type=click.Choice(["grpc", "http", "openai"]),
+        default="grpc",
+        help="Protocol to speak: Triton's gRPC, its generate extension over HTTP, or OpenAI's chat completions.",
+    ),
     cloup.option(
         "-m",
         "--model",
-        default="tensorrt_llm",
+        show_default="tensorrt_llm; for openai the server's only model",
         help="Model to drive: tensorrt_llm takes token ids, ensemble and tensorrt_llm_bls take text.",
     ),
     cloup.option(
@@ -73,6 +97,23 @@ _target = cloup.option_group(
         help="Hugging Face tokenizer folder. Default: the engine's, or the one that the server names if it is here.",
     ),
 )
+_http = cloup.option_group(
+    "Over HTTP (-i http, -i openai)",
+    cloup.option(
+        "--endpoint",
+        callback=read_endpoint,
+        show_default="/v1/chat/completions",
+        help="Path of OpenAI's chat completions. A key is read from the environment variable OPENAI_API_KEY.",
+    ),
+    cloup.option(
+        "--header", multiple=True, callback=read_headers, help="'Name: value' of a header of every request; repeatable."
+    ),
+    cloup.option(
+        "--extra_body",
+        callback=read_extra_body,
+        help='JSON object with more fields for every request to OpenAI\'s protocol, such as {"temperature": 0}.',
+    ),
+)
 _embedded = cloup.option_group(
     "The embedded pipeline (without --url)",
     cloup.option("--engine_dir", type=_FOLDER, help="Engine folder made by 'bench engine build'. Default: the demo engine."),
@@ -84,7 +125,7 @@ _traffic = cloup.option_group(
     cloup.option(
         "--ignore_eos/--no_ignore_eos",
         default=None,
-        show_default="on for token_norm_dist, off for dataset",
+        show_default="on for token_norm_dist, but not by -i openai; off for dataset",
         help="Generate exactly as many tokens as asked.",
     ),
     cloup.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of lengths, token ids and arrivals."),
@@ -122,7 +163,7 @@ _output = cloup.option_group(
 
 def measure_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a verb with every shared option."""
-    for group in (_output, load_group, _traffic, _embedded, _target):
+    for group in (_output, load_group, _traffic, _embedded, _http, _target):
         function = group(function)
     return function
 

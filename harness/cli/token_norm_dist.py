@@ -76,7 +76,7 @@ def _workload(options: MeasureOptions, own: dict[str, Any], target: Target, load
             options.max_input_len,
             target.context_tokens,
             decode=decode,
-            ignore_eos=options.ignore_eos is not False,
+            ignore_eos=target.model.surely_ignores_eos if options.ignore_eos is None else options.ignore_eos,
         )
 
     count = _count(load, options, inputs, outputs)

@@ -7,8 +7,9 @@ decodes what came back after the run. Between the two only time stamps and raw b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from harness.records.record import Outcome
 from workloads.request import Request
@@ -28,18 +29,19 @@ class ExchangeFailedError(Exception):
         self.outcome = outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True, gc=False):
     """What one response says. Unknown is None.
 
     ``token_ids`` are what the server returned, an echoed prompt included; ``server_tokens`` is its own count of the
-    generated tokens in this response. ``error`` set means that the server refused the request, ``refused`` that it did so
-    because it is full.
+    generated tokens in this response, ``server_tokens_so_far`` that of all up to its end (in protocols that count so, and
+    perhaps in the last response alone). ``error`` set means that the server refused the request, ``refused`` that it did
+    so because it is full.
     """
 
     token_ids: tuple[int, ...] | None = None
     text: str | None = None
     server_tokens: int | None = None
+    server_tokens_so_far: int | None = None
     server_input_tokens: int | None = None
     error: str | None = None
     refused: bool = False

@@ -40,6 +40,7 @@ class Record:
     might be: later only where as many as --max_concurrency allows were in flight, so what passes between is no delay of ours.
     ``token_times_ns`` are the arrivals of the responses that carried generated tokens, ``token_counts`` how many each
     carried (None where only the whole text could be counted). ``output_tokens`` never counts an echoed prompt.
+    ``text_tokens`` is our own count of the returned text where the server counted, too, made for some requests to check it.
     """
 
     index: int
@@ -59,3 +60,4 @@ class Record:
     error: str | None = None
     worker: int | None = None
     session: str | None = None
+    text_tokens: int | None = None

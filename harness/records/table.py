@@ -30,6 +30,7 @@ _SCHEMA = pa.schema(
         pa.field("error", pa.string()),
         pa.field("worker", pa.int64()),
         pa.field("session", pa.string()),
+        pa.field("text_tokens", pa.int64()),
     ]
 )
 

@@ -369,6 +369,29 @@ def test_counts_that_agree_are_unknown_or_of_failures_do_not_disagree(
     assert _finding(make_report(records), "token_counts_disagree") is None
 
 
+@pytest.mark.parametrize(
+    ("in_text", "severity"), [(30, None), (34, None), (24, None), (50, "warning"), (10, "warning"), (None, None)]
+)
+def test_texts_that_make_other_counts_than_the_servers(
+    make_report: MakeReport, answered: Make, in_text: int | None, severity: str | None
+) -> None:
+    records = [
+        answered(k, 10 * k, 10 * k, [(10 * k + 100, 30)], output_tokens=30, text_tokens=None if k % 2 else in_text)
+        for k in range(40)
+    ]
+    report = make_report(records)
+    assert _severity(report, "text_tokens_disagree") == severity
+    if in_text == 50:
+        finding = _finding(report, "text_tokens_disagree")
+        assert finding is not None
+        assert finding.evidence == {"requests": 20, "in_text": 1_000, "reported": 600}
+        assert "600 tokens for 20 answers whose text has 1,000" in describe(finding)
+
+
+def test_a_few_words_are_too_few_to_tell_of_the_servers_counts(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    assert _finding(make_report(steady_run(40, text_tokens=3, output_tokens=1)), "text_tokens_disagree") is None
+
+
 @pytest.mark.parametrize(("held_open_ms", "severity"), [(1, None), (400, "warning")])
 def test_streams_that_stay_open_after_their_last_token_break_littles_law(
     make_report: MakeReport, answered: Make, held_open_ms: float, severity: str | None
@@ -555,7 +578,7 @@ def everything(make_report: MakeReport, answered: Make, failed: Make) -> list[Fi
         for k in range(40)
     ]
     late[7] = failed(7, 70, Outcome.TIMEOUT, 110, 300)
-    growing = [answered(k, 10 * k, 10 * k, [(20 * k + 5, 1)], output_tokens=2) for k in range(700)]
+    growing = [answered(k, 10 * k, 10 * k, [(20 * k + 5, 1)], output_tokens=2, text_tokens=4) for k in range(700)]
     held_open = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)], done=10 * k + 500) for k in range(700)]
     asked = {"options": {"request_rate": 100.0, "time_delay_dist": "exponential_dist"}}
     broken: dict[str, Any] = {"warm_up": {"failures": ["x"]}, "workload": {"dropped_too_long": 1}}
@@ -588,6 +611,7 @@ def test_every_finding_can_be_provoked_and_is_put_in_words(everything: list[Find
         "not_steady",
         "arrivals_not_as_asked",
         "token_counts_disagree",
+        "text_tokens_disagree",
         "littles_law",
         "waited_at_ceiling",
         "requests_ran_out",
