@@ -19,8 +19,8 @@ _LOG_PERIOD_S = 10.0
 class ProgressLine:
     """Shows snapshots on ``output``; the last one stays."""
 
-    def __init__(self, output: TextIO = sys.stderr) -> None:
-        self._output = output
+    def __init__(self, output: TextIO | None = None) -> None:
+        self._output = output = output or sys.stderr
         self._live: Live | None = None
         if output.isatty():
             self._live = Live(console=Console(file=output), auto_refresh=False)
