@@ -45,14 +45,31 @@ class Response:
     refused: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionUsage:
+    """The sockets behind one worker's Connection: how many it began with, how many were ever opened, and the exchanges that
+    waited because the server takes no more at once on any of them. ``longest_wait_ns`` is None where none did.
+    """
+
+    per_worker: int
+    opened: int
+    limit_reached: int = 0
+    total_wait_ns: int = 0
+    longest_wait_ns: int | None = None
+
+
 class Connection(Protocol):
-    """An open connection that carries many exchanges at once."""
+    """An open connection that carries many exchanges at once, over one socket or several."""
 
     async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:
         """Send one encoded request and call ``on_response`` with each response's bytes as it arrives.
 
         Returns when the server has ended its answer. Raises ExchangeFailedError.
         """
+        ...
+
+    def usage(self, since_ns: int) -> ConnectionUsage:
+        """What the connection's sockets were put to; waits that ended before ``since_ns`` (of ``now_ns``) do not count."""
         ...
 
     async def close(self) -> None: ...
