@@ -144,22 +144,6 @@ def test_calls_wait_their_turn_where_the_server_limits_streams() -> None:
     assert most == 2
 
 
-def test_waiting_for_a_turn_counts_against_the_time_allowed() -> None:
-    streams: list[int] = []
-
-    async def serve(peer: Peer) -> None:
-        await peer.start((Setting.MAX_CONCURRENT_STREAMS, 1))
-        await peer.read(FrameType.SETTINGS)
-        while True:
-            streams.append(await peer.read_request())
-
-    failures = calls(serve, [b"request"] * 4, timeout_s=0.3)
-    assert [failure.code for failure in failures if isinstance(failure, CallFailedError)] == [
-        grpc.StatusCode.DEADLINE_EXCEEDED
-    ] * 4
-    assert len(streams) == 1  # what has no time left is not sent
-
-
 def test_going_away_fails_what_will_not_be_answered_and_keeps_the_rest() -> None:
     async def serve(peer: Peer) -> None:
         await peer.start()

@@ -251,19 +251,23 @@ def test_waits_before_the_run_do_not_count() -> None:
     _run(test)
 
 
-def test_request_that_times_out_while_it_waits_has_waited() -> None:
+def test_waiting_counts_against_the_time_allowed_and_what_has_none_left_is_not_sent() -> None:
     async def test() -> None:
         server = _Server((Setting.MAX_CONCURRENT_STREAMS, 1))
         async with _calling(server.serve, ConnectionLimits(1, 1)) as caller:
             (first,) = _ask(caller, b"first")
             await server.holds(1)
-            (failure,) = await asyncio.gather(*_ask(caller, b"second", timeout_s=0.2))
-            assert isinstance(failure, CallFailedError)
-            assert failure.code is grpc.StatusCode.DEADLINE_EXCEEDED
+            for failure in await asyncio.gather(*_ask(caller, *_numbered(3), timeout_s=0.2)):
+                assert isinstance(failure, CallFailedError)
+                assert failure.code is grpc.StatusCode.DEADLINE_EXCEEDED
+            (last,) = _ask(caller, b"last")
             server.answer()
-            assert await first == [b"first"]
+            await server.holds(1)
+            assert server.held[0][2] == b"last"
+            server.answer()
+            assert await asyncio.gather(first, last) == [[b"first"], [b"last"]]
             usage = caller.usage(0)
-            assert usage.limit_reached == 1
+            assert usage.limit_reached == 4
             assert usage.longest_wait_ns is not None
             assert usage.longest_wait_ns >= 190_000_000
 
