@@ -88,6 +88,10 @@ class Client(Protocol):
         """Whether requests ask the server to leave the prompt out of its answer."""
         ...
 
+    def sockets(self, in_flight: int) -> int:
+        """The most sockets that a connection opens for so many requests in flight."""
+        ...
+
     def encode(self, index: int, request: Request) -> bytes:
         """The bytes to send for ``request``; ``index`` becomes its id on the wire."""
         ...

@@ -111,6 +111,9 @@ class TritonGrpcClient:
     def excludes_prompt(self) -> bool:
         return "exclude_input_in_output" in self.model.inputs
 
+    def sockets(self, in_flight: int) -> int:
+        return self.connections.at_most
+
     def encode(self, index: int, request: Request) -> bytes:
         message = service_pb2.ModelInferRequest(model_name=self.model.name, id=str(index))
         if self.model.takes_token_ids:
