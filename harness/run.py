@@ -17,11 +17,12 @@ from multiprocessing.context import SpawnProcess
 from types import FrameType
 
 from harness.accounting import WorkerEnd, account_for_all, ran_out
-from harness.clients.protocol import Client
+from harness.clients.protocol import Client, ConnectionUsage
 from harness.clock import now_ns
 from harness.control import Control, Phase
 from harness.errors import RunError
 from harness.journal import JournalReader
+from harness.limits import allow_files, files_needed
 from harness.live import LiveStatistics, Snapshot
 from harness.recording import Recorder
 from harness.records.record import Record
@@ -66,13 +67,15 @@ class RunResult:
     interrupted: bool
     warm_up_failures: tuple[str, ...]
     ran_out: bool = False
+    connections: tuple[ConnectionUsage | None, ...] = ()  # by worker; None of one that died
 
 
 def execute(plan: RunPlan, on_progress: OnProgress) -> RunResult:
     """Carry out the run. The first SIGINT or SIGTERM stops sending and drains, the second breaks off what is in flight.
 
-    Raises RunError when a worker cannot start or every warm-up request fails.
+    Raises RunError when a worker cannot start, every warm-up request fails, or too few files may be open.
     """
+    allow_files(files_needed(plan.schedule, plan.workers, plan.client, plan.timeout_s))
     context = multiprocessing.get_context("spawn")
     control = Control(context, plan.workers)
     with _stopping_on_signals(control), _kept_off(plan.worker_cores):
@@ -98,6 +101,7 @@ def execute(plan: RunPlan, on_progress: OnProgress) -> RunResult:
         interrupted=interrupted,
         warm_up_failures=failures,
         ran_out=not interrupted and ran_out(plan.schedule, accounted),
+        connections=tuple(control.usage_of(worker) for worker in range(plan.workers)),
     )
 
 

@@ -78,6 +78,7 @@ async def _work(plan: WorkerPlan, pipe: Pipe, control: Control) -> None:
     gc.freeze()  # what was made before the run is never scanned during it
     with JournalWriter(plan.journal) as journal:
         await _send_all(plan, payloads, Exchanges(plan.worker, connection, journal, control, start_ns, plan.timeout_s), control)
+    control.tell_usage(plan.worker, connection.usage(start_ns))
     await connection.close()
 
 

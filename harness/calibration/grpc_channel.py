@@ -12,11 +12,10 @@ from functools import partial
 from urllib.parse import quote
 
 import grpc
-from hpack import HPACKError
 
 from harness.calibration.channel import DirectChannel
 from harness.calibration.pacing import Answer, DueResponses, Pace
-from harness.clients.http2 import (
+from harness.clients.http2_frames import (
     DEFAULT_FRAME_BYTES,
     DEFAULT_WINDOW,
     FRAME_HEADER_BYTES,
@@ -24,6 +23,7 @@ from harness.clients.http2 import (
     PREFACE,
     Flag,
     FrameType,
+    ProtocolViolationError,
     Setting,
     decoded_headers,
     frame,
@@ -181,7 +181,11 @@ class GrpcChannel(DirectChannel):
             position = start + size
             handler = self._handlers.get(kind)
             if handler is not None:  # unknown kinds must be ignored
-                handler(flags, stream_id, data[start:position])
+                try:
+                    handler(flags, stream_id, data[start:position])
+                except ProtocolViolationError:
+                    self._transport.abort()
+                    return
         self._left = data[position:]
 
     def _open_window(self, size: int) -> None:
@@ -235,11 +239,7 @@ class GrpcChannel(DirectChannel):
         assert self._block is not None
         stream_id, flags, block = self._block
         self._block = None
-        try:
-            headers = dict(decoded_headers(block))
-        except (HPACKError, UnicodeDecodeError):
-            self._transport.abort()
-            return
+        headers = decoded_headers(block)
         call = Call(stream_id, headers.get(":path", ""), self._initial_window)
         self._calls[stream_id] = call
         call.half_closed = bool(flags & Flag.END_STREAM)

@@ -70,6 +70,13 @@ load_group = cloup.option_group(
         show_default="where cores are to spare",
         help="Give each client process a core of its own.",
     ),
+    cloup.option(
+        "--connections",
+        type=click.IntRange(1, 1024),
+        metavar="N",
+        show_default="1, and more where the server limits streams",
+        help="HTTP/2 connections of each client process.",
+    ),
 )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from harness.cli.client_size import size_client
+from harness.cli.connections import described_connections
 from harness.cli.exit_status import ExitStatus
 from harness.cli.load_options import asked_load, described_load, opening_line
 from harness.cli.options import MeasureOptions
@@ -198,6 +199,7 @@ def _write_record(folder: RunFolder, manifest: dict[str, Any], result: RunResult
     manifest["started_at"] = result.started_at.astimezone(UTC).isoformat()
     manifest["duration_s"] = result.duration_s
     manifest["interrupted"] = result.interrupted
+    manifest["connections"] = described_connections(result.connections)
     asked = manifest["options"]["num_requests"]
     if result.ran_out and (asked is None or manifest["load"]["prepared"] < asked):
         manifest["load"]["ran_out"] = True

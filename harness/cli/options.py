@@ -41,6 +41,7 @@ class MeasureOptions:
     seed: int
     workers: int | None
     pin_workers: bool | None
+    connections: int | None
     warmup_requests: int
     request_timeout: float
     run_dir: Path | None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from harness.cli.connections import connection_limits
 from harness.cli.options import MeasureOptions
 from harness.cli.urls import grpc_address, http_origin
 from harness.clients import triton_grpc, triton_http
@@ -43,15 +44,13 @@ class ServedModel:
 class Reached:
     """A model that answers. ``make_client`` takes the ids of the end and the padding token, as far as they are known.
 
-    A client needs ``sockets_per_request`` file descriptors for each request in flight. ``tokenizer_dir`` is the folder that
-    the server itself uses, if it names one that is on this machine.
+    ``tokenizer_dir`` is the folder that the server itself uses, if it names one that is on this machine.
     """
 
     address: str
     model: ServedModel
     streaming: bool
     make_client: MakeClient
-    sockets_per_request: int
     tokenizer_dir: Path | None
 
 
@@ -63,6 +62,8 @@ def check_protocol_options(options: MeasureOptions) -> None:
         for name, given in (("--endpoint", options.endpoint), ("--extra_body", options.extra_body)):
             if given:
                 raise click.UsageError(f"{name} goes with -i openai")
+    if options.protocol != "grpc" and options.connections is not None:
+        raise click.UsageError("--connections goes with -i grpc: over HTTP/1.1 each request in flight has one of its own")
     if options.protocol == "grpc" and options.header:
         raise click.UsageError("--header goes with -i http and -i openai")
 
@@ -84,9 +85,9 @@ def _reach_triton_by_grpc(options: MeasureOptions, address: str) -> Reached:
     streaming = _streams(options, model)
 
     def make_client(end_id: int | None, pad_id: int | None) -> Client:
-        return TritonGrpcClient(address, model, streaming, end_id, pad_id)
+        return TritonGrpcClient(address, model, streaming, end_id, pad_id, connection_limits(options.connections))
 
-    return _triton(address, model, streaming, make_client, 0, _tokenizer_dir(model, inspect))
+    return _triton(address, model, streaming, make_client, _tokenizer_dir(model, inspect))
 
 
 def _reach_triton_by_http(options: MeasureOptions, url: str) -> Reached:
@@ -102,14 +103,12 @@ def _reach_triton_by_http(options: MeasureOptions, url: str) -> Reached:
     def make_client(end_id: int | None, pad_id: int | None) -> Client:
         return TritonHttpClient(origin, model, streaming, end_id, pad_id, headers)
 
-    return _triton(str(origin), model, streaming, make_client, 1, _tokenizer_dir(model, inspect))
+    return _triton(str(origin), model, streaming, make_client, _tokenizer_dir(model, inspect))
 
 
-def _triton(
-    address: str, model: TritonModel, streaming: bool, make_client: MakeClient, sockets: int, tokenizer_dir: Path | None
-) -> Reached:
+def _triton(address: str, model: TritonModel, streaming: bool, make_client: MakeClient, tokenizer_dir: Path | None) -> Reached:
     served = ServedModel(model.name, model.takes_token_ids, True, model.decoupled, model.parameters)
-    return Reached(address, served, streaming, make_client, sockets, tokenizer_dir)
+    return Reached(address, served, streaming, make_client, tokenizer_dir)
 
 
 def _streams(options: MeasureOptions, model: TritonModel) -> bool:
@@ -146,4 +145,4 @@ def _reach_openai(options: MeasureOptions, url: str) -> Reached:
         return OpenAIChatClient(origin, model, streaming, path, headers, options.extra_body)
 
     served = ServedModel(model, takes_token_ids=False, surely_ignores_eos=False)
-    return Reached(str(origin), served, streaming, make_client, 1, None)
+    return Reached(str(origin), served, streaming, make_client, None)

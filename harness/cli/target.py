@@ -25,7 +25,7 @@ from serving.server import Server
 
 @dataclass(frozen=True)
 class Target:
-    """A model that is ready to be driven by ``client``, which needs ``sockets_per_request`` files for each request in flight.
+    """A model that is ready to be driven by ``client``.
 
     ``server`` is None where we did not start it; ``tokenizer`` where none is known.
     """
@@ -33,7 +33,6 @@ class Target:
     address: str
     client: Client
     model: ServedModel
-    sockets_per_request: int
     tokenizer: Any | None
     tokenizer_dir: Path | None
     context_tokens: int | None
@@ -74,7 +73,6 @@ def _target(
         address=reached.address,
         client=reached.make_client(end_id, pad_id),
         model=reached.model,
-        sockets_per_request=reached.sockets_per_request,
         tokenizer=tokenizer,
         tokenizer_dir=tokenizer_dir,
         context_tokens=context_tokens,

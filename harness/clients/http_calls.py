@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from harness.clients.http1 import HttpConnection, OnPart
-from harness.clients.protocol import ExchangeFailedError, OnResponse
+from harness.clients.protocol import ConnectionUsage, ExchangeFailedError, OnResponse
 from harness.clients.refusal import says_full
 from harness.clients.sse import EventStream
 from harness.records.record import Outcome
@@ -172,10 +172,15 @@ class HttpCaller:
         self._address = origin.host
         self._idle: dict[HttpConnection, None] = {}  # in the order of their last use
         self._open: set[HttpConnection] = set()
+        self._opened = 0
 
     @property
     def open_connections(self) -> int:
         return len(self._open)
+
+    def usage(self, since_ns: int) -> ConnectionUsage:
+        """How many connections there were; none waits for another, since each exchange has one of its own."""
+        return ConnectionUsage(per_worker=1, opened=self._opened)
 
     async def connect(self, timeout_s: float) -> None:
         """Find out how the server is reached, and keep that connection. Raises ExchangeFailedError (CONNECT)."""
@@ -249,6 +254,7 @@ class HttpCaller:
 
     def on_open(self, connection: HttpConnection) -> None:
         self._open.add(connection)
+        self._opened += 1
 
     def on_idle(self, connection: HttpConnection) -> None:
         self._idle[connection] = None

@@ -128,6 +128,9 @@ class OpenAIChatClient:
     def excludes_prompt(self) -> bool:
         return True
 
+    def sockets(self, in_flight: int) -> int:
+        return max(1, in_flight)
+
     def encode(self, index: int, request: Request) -> bytes:
         """``index`` is not sent: there is no field for it that all servers take."""
         if request.prompt is None:

@@ -7,6 +7,7 @@ decodes what came back after the run. Between the two only time stamps and raw b
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -47,14 +48,31 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     refused: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionUsage:
+    """The sockets behind one worker's Connection: how many it began with, how many were ever opened, and the exchanges that
+    waited because the server takes no more at once on any of them. ``longest_wait_ns`` is None where none did.
+    """
+
+    per_worker: int
+    opened: int
+    limit_reached: int = 0
+    total_wait_ns: int = 0
+    longest_wait_ns: int | None = None
+
+
 class Connection(Protocol):
-    """An open connection that carries many exchanges at once."""
+    """An open connection that carries many exchanges at once, over one socket or several."""
 
     async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:
         """Send one encoded request and call ``on_response`` with each response's bytes as it arrives.
 
         Returns when the server has ended its answer. Raises ExchangeFailedError.
         """
+        ...
+
+    def usage(self, since_ns: int) -> ConnectionUsage:
+        """What the connection's sockets were put to; waits that ended before ``since_ns`` (of ``now_ns``) do not count."""
         ...
 
     async def close(self) -> None: ...
@@ -71,6 +89,10 @@ class Client(Protocol):
     @property
     def excludes_prompt(self) -> bool:
         """Whether requests ask the server to leave the prompt out of its answer."""
+        ...
+
+    def sockets(self, in_flight: int) -> int:
+        """The most sockets that a connection opens for so many requests in flight."""
         ...
 
     def encode(self, index: int, request: Request) -> bytes:

@@ -15,8 +15,16 @@ import grpc
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
-from harness.clients.grpc_calls import CallFailedError, GrpcCaller
-from harness.clients.protocol import Connection, ExchangeFailedError, MalformedResponseError, OnResponse, Response
+from harness.clients.grpc_calls import BadAnswerError, CallFailedError, GrpcCaller, NoConnectionMadeError
+from harness.clients.http2_connections import DEFAULT_LIMITS, ConnectionLimits
+from harness.clients.protocol import (
+    Connection,
+    ConnectionUsage,
+    ExchangeFailedError,
+    MalformedResponseError,
+    OnResponse,
+    Response,
+)
 from harness.clients.refusal import says_full
 from harness.clients.triton_model import TritonModel
 from harness.errors import TargetError
@@ -75,10 +83,14 @@ class TritonGrpcClient:
     streaming: bool
     end_id: int | None = None
     pad_id: int | None = None
+    connections: ConnectionLimits = DEFAULT_LIMITS
 
     @property
     def excludes_prompt(self) -> bool:
         return self.model.excludes_prompt
+
+    def sockets(self, in_flight: int) -> int:
+        return self.connections.at_most
 
     def encode(self, index: int, request: Request) -> bytes:
         message = service_pb2.ModelInferRequest(model_name=self.model.name, id=str(index))
@@ -126,7 +138,7 @@ class TritonGrpcClient:
 
     async def connect(self, timeout_s: float) -> Connection:
         method = "ModelStreamInfer" if self.model.decoupled else "ModelInfer"
-        connection = _TritonConnection(GrpcCaller(self.address, f"{_SERVICE}/{method}"))
+        connection = _TritonConnection(GrpcCaller(self.address, f"{_SERVICE}/{method}", self.connections))
         await connection.connect(timeout_s)
         return connection
 
@@ -147,14 +159,19 @@ class _TritonConnection:
         except CallFailedError as error:
             raise _failure(error) from error
 
+    def usage(self, since_ns: int) -> ConnectionUsage:
+        return self.caller.usage(since_ns)
+
     async def close(self) -> None:
         await self.caller.close()
 
 
 def _failure(error: CallFailedError) -> ExchangeFailedError:
     message = f"{error.code.name}: {error.details}" if error.details else error.code.name
-    if not error.connected:
+    if isinstance(error, NoConnectionMadeError):
         return ExchangeFailedError(Outcome.CONNECT, message)
+    if isinstance(error, BadAnswerError):
+        return ExchangeFailedError(Outcome.MALFORMED, message)
     if says_full(message) or error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return ExchangeFailedError(Outcome.REFUSED, message)
     match error.code:

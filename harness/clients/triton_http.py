@@ -101,6 +101,9 @@ class TritonHttpClient:
     def excludes_prompt(self) -> bool:
         return self.model.excludes_prompt
 
+    def sockets(self, in_flight: int) -> int:
+        return max(1, in_flight)
+
     def encode(self, index: int, request: Request) -> bytes:
         fields: dict[str, Any] = {"id": str(index)}
         fields |= self._core_fields(request) if self.model.takes_token_ids else self._text_fields(request)

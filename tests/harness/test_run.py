@@ -207,6 +207,7 @@ def test_killed_worker_loses_its_own_requests_and_no_others(tmp_path: Path, serv
             assert record.error == "its worker ended with status -9"
             assert (record.sent_ns, record.done_ns, record.worker, record.output_tokens) == (None, None, None, None)
     assert result.interrupted is False
+    assert [usage is None for usage in result.connections] == [worker == workers - 1 for worker in range(workers)]
 
 
 @BOTH

@@ -27,7 +27,7 @@ from tritonclient.grpc import service_pb2
 
 from harness.calibration.null_server import NullServerAddresses, NullServerOptions, null_server
 from harness.calibration.stamps import Stamps, stamps_of_event, stamps_of_message
-from harness.clients.http2 import PREFACE, FrameType, Setting, frame
+from harness.clients.http2_frames import PREFACE, FrameType, Setting, frame
 from harness.clients.triton_grpc import TritonGrpcClient, inspect_model
 from harness.clock import now_ns
 from harness.errors import RunError

@@ -17,7 +17,7 @@ from harness.cli.exit_status import ExitStatus
 from harness.cli.measuring import measure  # noqa: F401  loads what a measurement needs before any is timed
 from harness.journal import JournalReader
 from harness.records.run_folder import RunFolder
-from tests.harness.scripted_server import ScriptedServer
+from tests.harness.scripted_server import ScriptedServer, scripted_server
 
 _NORMAL = ["--input_mean", "4", "--input_stdev", "1", "--output_mean", "5", "--output_stdev", "0", "--vocab_size", "100"]
 
@@ -67,6 +67,20 @@ def test_text_model_is_driven_with_a_datasets_prompts(server: ScriptedServer, tm
     rows = RunFolder(folder).read_requests().to_pylist()
     assert [row["requested_output_tokens"] for row in rows] == [5, 5, 5]  # 4 words · 1.3
     assert [(row["outcome"], row["output_tokens"], row["output_tokens_source"]) for row in rows] == [("done", 5, "server")] * 3
+
+
+def test_waits_for_the_servers_limit_of_streams_are_in_the_manifest(tmp_path: Path) -> None:
+    traffic = ("--model", "scripted", "--num_requests", "30", "--workers", "1", "--warmup_requests", "12")
+    with scripted_server(tmp_path / "log", 4) as limited:
+        _measure(limited, tmp_path / "fixed", *traffic, "--connections", "2")
+        _measure(limited, tmp_path / "grown", *traffic)
+    fixed, grown = (RunFolder(tmp_path / name).read_manifest()["connections"] for name in ("fixed", "grown"))
+    assert (fixed["per_worker"], fixed["opened"], fixed["workers_told"]) == (2, 2, 1)
+    assert 0 < fixed["limit_reached"] <= 30 - 2 * 4
+    assert 0 < fixed["longest_wait_ms"] <= fixed["total_wait_ms"] <= fixed["limit_reached"] * fixed["longest_wait_ms"]
+    assert grown["per_worker"] == 1
+    assert grown["opened"] > 1
+    assert all(_summary(tmp_path / name)["requests"]["done"] == 30 for name in ("fixed", "grown"))
 
 
 def test_failing_requests_make_the_run_fail_and_are_kept(server: ScriptedServer, tmp_path: Path) -> None:

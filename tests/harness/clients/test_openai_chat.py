@@ -149,7 +149,7 @@ def _record(
     request = Request(output_tokens=4, prompt="Tell me of the sea", input_tokens=5)
     recorder = Recorder(Schedule((request,) * (index + 1), tuple(range(index + 1)), seed=0), _client(), count_tokens)
     bodies = [json.dumps(chunk).encode() for _, chunk in chunks]
-    return recorder.record(Exchange(index, 1, 2, 9_999, [ns for ns, _ in chunks], bodies, failure, None), 0)
+    return recorder.record(Exchange(index, 1, 1, 2, 9_999, [ns for ns, _ in chunks], bodies, failure, None), 0)
 
 
 def _words(text: str) -> int:
