@@ -13,19 +13,23 @@ from workloads.load import ClosedLoop, Load
 from workloads.schedule import AnySchedule
 
 
+def check_size(options: MeasureOptions) -> None:
+    """Raises click's UsageError for a number of workers that cannot share the load, or the cores."""
+    if options.workers is None:
+        return
+    for name, limit in (("--concurrency", options.concurrency), ("--max_concurrency", options.max_concurrency)):
+        if limit is not None and options.workers > limit:
+            raise click.UsageError(f"--workers {options.workers} cannot share {name} {limit}; give no more workers than that")
+    if options.pin_workers and options.workers > (cores := len(available_cores().ids)):
+        raise click.UsageError(f"--pin_workers: {options.workers} workers cannot have a core each, there are {cores}")
+
+
 def size_client(options: MeasureOptions, load: Load, schedule: AnySchedule, streaming: bool, target_host: str) -> Workers:
-    """The workers to start. Raises click's UsageError for a number that cannot share the load or the cores."""
+    """The workers to start. Raises click's UsageError where they are to be pinned and cores are too few."""
     cores = available_cores()
     here = is_this_machine(target_host)
     demand = _demand(options, load, schedule, streaming)
-    if options.workers is None:
-        workers = choose_workers(demand, cores, here)
-    else:
-        workers = Workers(options.workers, "as asked")
-        limit = options.concurrency or options.max_concurrency
-        if limit is not None and workers.count > limit:
-            name = "--concurrency" if options.concurrency is not None else "--max_concurrency"
-            raise click.UsageError(f"--workers {workers.count} cannot share {name} {limit}; give no more workers than that")
+    workers = choose_workers(demand, cores, here) if options.workers is None else Workers(options.workers, "as asked")
     try:
         return pin(workers, cores, here, options.pin_workers)
     except ValueError as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from harness.cli.client_size import size_client
+from harness.cli.client_size import check_size, size_client
 from harness.cli.exit_status import ExitStatus
 from harness.cli.load_options import asked_load, described_load, opening_line
 from harness.cli.options import MeasureOptions
@@ -56,6 +56,7 @@ MakeWorkload = Callable[[Target, Load], Workload]
 def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> int:
     """Carry out one measurement and return the exit status."""
     load = asked_load(options)
+    check_size(options)
     _refuse_what_would_be_ignored(options)
     reference = None
     if options.check_perf_json is not None:
