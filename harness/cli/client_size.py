@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from urllib.parse import urlsplit
 
 import click
 
@@ -24,10 +25,10 @@ def check_size(options: MeasureOptions) -> None:
         raise click.UsageError(f"--pin_workers: {options.workers} workers cannot have a core each, there are {cores}")
 
 
-def size_client(options: MeasureOptions, load: Load, schedule: AnySchedule, streaming: bool, target_host: str) -> Workers:
+def size_client(options: MeasureOptions, load: Load, schedule: AnySchedule, streaming: bool, address: str) -> Workers:
     """The workers to start. Raises click's UsageError where they are to be pinned and cores are too few."""
     cores = available_cores()
-    here = is_this_machine(target_host)
+    here = is_this_machine(_host(address))
     demand = _demand(options, load, schedule, streaming)
     workers = choose_workers(demand, cores, here) if options.workers is None else Workers(options.workers, "as asked")
     try:
@@ -46,6 +47,11 @@ def _demand(options: MeasureOptions, load: Load, schedule: AnySchedule, streamin
         in_flight=min(requests, limit or requests),
         at_most=min(requests, limit or requests),
     )
+
+
+def _host(address: str) -> str:
+    """Of a target's host:port, or of its URL."""
+    return urlsplit(address if "://" in address else f"//{address}").hostname or ""
 
 
 def is_this_machine(host: str) -> bool:

@@ -92,7 +92,7 @@ def _run(
     if workload.dropped_too_long:
         click.echo(f"Dropped {workload.dropped_too_long} prompts that are too long.", err=True)
     schedule = load.schedule(workload.requests, options.seed)
-    workers = size_client(options, load, schedule, target.streaming, target.address.rpartition(":")[0].strip("[]"))
+    workers = size_client(options, load, schedule, target.streaming, target.address)
     plan = _plan(options, target, schedule, folder, workers)
     manifest = _manifest(verb, options, target, workload, load, schedule)
     manifest["load"] = described_load(options, load, schedule)
