@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from urllib.parse import urlsplit
 
 import click
 
@@ -13,19 +14,23 @@ from workloads.load import ClosedLoop, Load
 from workloads.schedule import AnySchedule
 
 
-def size_client(options: MeasureOptions, load: Load, schedule: AnySchedule, streaming: bool, target_host: str) -> Workers:
-    """The workers to start. Raises click's UsageError for a number that cannot share the load or the cores."""
-    cores = available_cores()
-    here = is_this_machine(target_host)
-    demand = _demand(options, load, schedule, streaming)
+def check_size(options: MeasureOptions) -> None:
+    """Raises click's UsageError for a number of workers that cannot share the load, or the cores."""
     if options.workers is None:
-        workers = choose_workers(demand, cores, here)
-    else:
-        workers = Workers(options.workers, "as asked")
-        limit = options.concurrency or options.max_concurrency
-        if limit is not None and workers.count > limit:
-            name = "--concurrency" if options.concurrency is not None else "--max_concurrency"
-            raise click.UsageError(f"--workers {workers.count} cannot share {name} {limit}; give no more workers than that")
+        return
+    for name, limit in (("--concurrency", options.concurrency), ("--max_concurrency", options.max_concurrency)):
+        if limit is not None and options.workers > limit:
+            raise click.UsageError(f"--workers {options.workers} cannot share {name} {limit}; give no more workers than that")
+    if options.pin_workers and options.workers > (cores := len(available_cores().ids)):
+        raise click.UsageError(f"--pin_workers: {options.workers} workers cannot have a core each, there are {cores}")
+
+
+def size_client(options: MeasureOptions, load: Load, schedule: AnySchedule, streaming: bool, address: str) -> Workers:
+    """The workers to start. Raises click's UsageError where they are to be pinned and cores are too few."""
+    cores = available_cores()
+    here = is_this_machine(_host(address))
+    demand = _demand(options, load, schedule, streaming)
+    workers = choose_workers(demand, cores, here) if options.workers is None else Workers(options.workers, "as asked")
     try:
         return pin(workers, cores, here, options.pin_workers)
     except ValueError as error:
@@ -42,6 +47,11 @@ def _demand(options: MeasureOptions, load: Load, schedule: AnySchedule, streamin
         in_flight=min(requests, limit or requests),
         at_most=min(requests, limit or requests),
     )
+
+
+def _host(address: str) -> str:
+    """Of a target's host:port, or of its URL."""
+    return urlsplit(address if "://" in address else f"//{address}").hostname or ""
 
 
 def is_this_machine(host: str) -> bool:

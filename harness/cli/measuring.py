@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from harness.cli.client_size import size_client
+from harness.cli.client_size import check_size, size_client
 from harness.cli.connections import described_connections
 from harness.cli.exit_status import ExitStatus
 from harness.cli.load_options import asked_load, described_load, opening_line
@@ -57,6 +57,7 @@ MakeWorkload = Callable[[Target, Load], Workload]
 def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> int:
     """Carry out one measurement and return the exit status."""
     load = asked_load(options)
+    check_size(options)
     _refuse_what_would_be_ignored(options)
     reference = None
     if options.check_perf_json is not None:
@@ -92,7 +93,7 @@ def _run(
     if workload.dropped_too_long:
         click.echo(f"Dropped {workload.dropped_too_long} prompts that are too long.", err=True)
     schedule = load.schedule(workload.requests, options.seed)
-    workers = size_client(options, load, schedule, target.streaming, target.address.rpartition(":")[0].strip("[]"))
+    workers = size_client(options, load, schedule, target.streaming, target.address)
     plan = _plan(options, target, schedule, folder, workers)
     manifest = _manifest(verb, options, target, workload, load, schedule)
     manifest["load"] = described_load(options, load, schedule)

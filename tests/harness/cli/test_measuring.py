@@ -142,6 +142,126 @@ def test_same_seed_gives_the_same_digest_whatever_the_workers(server: ScriptedSe
     assert _summary(tmp_path / "1")["schedule"] == _summary(tmp_path / "2")["schedule"]
 
 
+# ---- load modes
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    return RunFolder(folder).read_manifest()
+
+
+def test_the_manifest_says_what_load_was_asked_for_and_who_sent_it(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--request_rate", "400", "--max_concurrency", "50", "--ramp_up", "0.2", "--num_requests", "30"]
+    _measure(server, tmp_path, "--model", "scripted", *options)
+    manifest = _manifest(tmp_path)
+    assert manifest["load"] == {
+        "mode": "open",
+        "max_concurrency": 50,
+        "concurrency": None,
+        "duration_s": None,
+        "ramp_up_s": 0.2,
+        "prepared": 30,
+        "ran_out": False,
+    }
+    assert manifest["workers"]["count"] >= 1
+    assert manifest["workers"]["pinned_cores"] == []  # the target is on this machine
+    assert "of a core busy" in manifest["workers"]["why"]
+    opening = (
+        "Sending 30 requests, exponential arrivals at 400 requests/s, the rate rising over 0.2 s, at most 50 in flight, by "
+    )
+    assert opening in capsys.readouterr().err
+
+
+def test_a_duration_ends_a_closed_loop_without_any_failure(server: ScriptedServer, tmp_path: Path) -> None:
+    options = ["--concurrency", "4", "--duration", "1.5", "--workers", "2"]
+    status = _measure(server, tmp_path, "--model", "scripted", *options)
+    summary, manifest = _summary(tmp_path), _manifest(tmp_path)
+    assert status in (ExitStatus.VALID, ExitStatus.INVALID)
+    requests = summary["requests"]
+    assert (
+        requests["prepared"] == manifest["load"]["prepared"] == manifest["workload"]["requests"] == 1200
+    )  # 4 · 1.5 · 1000 / 5
+    assert 0 < requests["done"] == requests["scheduled"]
+    assert (requests["failed"], requests["by_kind"]) == (0, {})
+    assert summary["metrics"]["offered_rate"] is None
+    assert summary["arrivals"]["law"] is None
+    assert {"interrupted", "achieved_below_offered", "queue_growing"}.isdisjoint(f["code"] for f in summary["findings"])
+    assert manifest["workers"] == {"count": 2, "why": "as asked", "pinned_cores": []}
+    assert manifest["workload"]["description"].startswith("up to 1,200 random prompts")
+
+
+def test_a_closed_loop_that_runs_out_says_so_unless_a_number_was_asked_for(server: ScriptedServer, tmp_path: Path) -> None:
+    dataset = tmp_path / "prompts.json"
+    dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three four"}] * 8))
+    options = ["--model", "text", "--dataset", str(dataset), "--concurrency", "2", "--duration", "20"]
+    found = {}
+    for name, more in (("short", []), ("asked", ["--num_requests", "8"]), ("more", ["--num_requests", "9"])):
+        _measure(server, tmp_path / name, *options, *more, verb="dataset")
+        assert _summary(tmp_path / name)["requests"]["done"] == 8
+        found[name] = "requests_ran_out" in {finding["code"] for finding in _summary(tmp_path / name)["findings"]}
+    assert found == {"short": True, "asked": False, "more": True}
+
+
+def test_a_dataset_too_short_for_the_duration_is_not_repeated(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = tmp_path / "prompts.json"
+    dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three four"}] * 8))
+    options = ["--model", "text", "--dataset", str(dataset), "--request_rate", "50", "--duration", "9"]
+    _measure(server, tmp_path / "run", *options, verb="dataset")
+    assert "There are 8 requests, too few for --duration 9: the run will end early." in capsys.readouterr().err
+    assert _summary(tmp_path / "run")["requests"]["done"] == 8
+    assert "requests_ran_out" in {finding["code"] for finding in _summary(tmp_path / "run")["findings"]}
+
+
+def test_as_many_random_requests_as_arrive_within_the_duration(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--model", "scripted", "--request_rate", "100", "--duration", "1", "--time_delay_dist", "constant"]
+    _measure(server, tmp_path / "all", *options)
+    assert _summary(tmp_path / "all")["requests"]["scheduled"] == 100
+    # a third of the prompts have more than 4 tokens; others are drawn in their place
+    _measure(server, tmp_path / "short", *options, "--input_stdev", "2", "--max_input_len", "4")
+    assert _summary(tmp_path / "short")["requests"]["scheduled"] == 100
+    assert _manifest(tmp_path / "short")["workload"]["dropped_too_long"] > 0
+    assert "too few" not in capsys.readouterr().err
+
+
+def test_everything_at_once_below_a_ceiling(server: ScriptedServer, tmp_path: Path) -> None:
+    _measure(server, tmp_path, "--model", "scripted", "--num_requests", "60", "--max_concurrency", "3")
+    rows = RunFolder(tmp_path).read_requests().to_pylist()
+    assert [row["scheduled_ns"] for row in rows] == [0] * 60
+    assert rows[-1]["released_ns"] > 0
+    assert "achieved_below_offered" not in {finding["code"] for finding in _summary(tmp_path)["findings"]}
+
+
+def test_interrupted_closed_loop_says_130_and_has_no_failures(server: ScriptedServer, tmp_path: Path) -> None:
+    program = subprocess.Popen(
+        [
+            Path(sys.executable).parent / "bench",
+            *("token_norm_dist", "--url", server.address, "--model", "scripted", "--run_dir", str(tmp_path)),
+            *(*_NORMAL, "--concurrency", "4", "--duration", "120"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    reader = JournalReader(tmp_path / "journal-0.bin")
+    done = 0
+    while done < 10 and program.poll() is None:
+        done += sum(1 for _ in reader.read_new())
+    os.killpg(program.pid, signal.SIGINT)
+    _, err = program.communicate(timeout=60)
+    assert program.returncode == ExitStatus.INTERRUPTED
+    assert "Traceback" not in err
+    summary = _summary(tmp_path)
+    assert summary["requests"]["failed"] == 0
+    (finding,) = [finding for finding in summary["findings"] if finding["code"] == "interrupted"]
+    assert finding["evidence"] == {"not_sent": None, "scheduled": None}
+
+
 def test_reference_that_is_not_reached_fails_the_run(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
