@@ -10,7 +10,7 @@ from reports.events import Rate
 from reports.metrics import Anchored
 from reports.page.page import Block, Card, Note, Page, Remark, Section, write_page
 from reports.pictures.of_run import RunPictures
-from reports.prose import describe, describe_run, printable, verdict
+from reports.prose import describe, printable, verdict
 from reports.run_report import RunReport
 from reports.run_tables import (
     failure_tables,
@@ -32,10 +32,10 @@ def write_html(report: RunReport, pictures: RunPictures, path: Path) -> None:
 
 def run_page(report: RunReport, pictures: RunPictures) -> Page:
     """What the page of a run says, and in which order."""
-    target = report.manifest.get("target", {})
+    target, workload = report.manifest.get("target", {}), report.manifest.get("workload", {})
     return Page(
-        title=printable(str(target.get("model", "unknown model"))) + ": " + _workload(report),
-        lead=describe_run(report),
+        title=printable(f"{target.get('model', 'unknown model')} over {target.get('protocol', '?')}, {_streamed(target)}"),
+        lead=printable(f"{workload.get('description', 'unknown workload')}; {report.manifest.get('arrivals', '')}"),
         facts=_facts(report),
         verdict=verdict(report),
         good=report.valid,
@@ -71,22 +71,19 @@ def _joined(tables: list[Table | None]) -> tuple[Block, ...]:
     return tuple(table for table in tables if table is not None)
 
 
-def _workload(report: RunReport) -> str:
-    return printable(str(report.manifest.get("workload", {}).get("description", "unknown workload")))
+def _streamed(target: dict[str, Any]) -> str:
+    return "streamed" if target.get("streaming") else "unstreamed"
 
 
 def _facts(report: RunReport) -> tuple[tuple[str, str], ...]:
     """What was run, for a reader who compares two pages."""
     manifest, metrics = report.manifest, report.metrics
     target, schedule = manifest.get("target", {}), manifest.get("schedule", {})
-    streamed = "streamed" if target.get("streaming") else "unstreamed"
     window = metrics.window_s
     facts: list[tuple[str, Any]] = [
         ("Requests", f"{metrics.done:,} of {metrics.scheduled:,} succeeded"),
-        ("Arrivals", manifest.get("arrivals")),
         ("Window", None if window is None else f"{cell_text(window)} s"),
         ("Mean tokens in, out", _means(metrics.mean_input_tokens, metrics.mean_output_tokens)),
-        ("Protocol", None if target.get("protocol") is None else f"{target['protocol']}, {streamed}"),
         ("Target", "embedded pipeline" if target.get("embedded") else target.get("address")),
         ("Seed", schedule.get("seed")),
         ("Schedule", None if schedule.get("digest") is None else str(schedule["digest"])[:12]),
@@ -146,8 +143,8 @@ def _interval(text: str) -> str:
 
 def _footer(report: RunReport) -> str:
     return (
-        "Drag in a picture to zoom, double click to go back; pictures over time zoom together. Arrow keys walk through a picture "
-        "that has the focus. A click on a series hides it, on a column's head sorts. Definitions: docs/metrics.md of "
+        "Drag in a picture to zoom, double click to go back; pictures over time zoom together. Arrow keys walk through a "
+        "picture that has the focus. A click on a series hides it, on a column's head sorts. Definitions: docs/metrics.md of "
         f"inflight-bench {printable(str(report.manifest.get('bench_version', '')))}".rstrip()
         + "."
     )

@@ -57,4 +57,5 @@ def _ranks(count: int, n: int) -> NDArray[np.int64]:
     towards_tail = count + 1 - np.geomspace(_TAIL, count, _TOWARDS_TAIL)
     named = [rank for q in NAMED_PERCENTILES if (rank := nearest_rank_of(q, n)) <= count]
     chosen = np.concatenate([np.linspace(1, count, _EVENLY), towards_tail, np.arange(count - _TAIL + 1, count + 1), named])
-    return np.unique(np.round(chosen).astype(np.int64))
+    ranks: NDArray[np.int64] = np.unique(np.round(chosen).astype(np.int64))
+    return ranks

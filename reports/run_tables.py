@@ -27,9 +27,9 @@ def latency_table(report: RunReport) -> Table:
         "Percentiles",
         ("ms", "mean", "p50", "p90", "p95", "p99", "max", "n"),
         tuple((name, *_percentiles(d)) for name, d in latency_rows(metrics)),
-        f"{metrics.failed:,} of {metrics.scheduled:,} requests failed; percentiles count those that the target failed as slower "
-        'than every success. "From schedule" is what a user who arrived on time felt; "from send" leaves out what the client '
-        "was late. Percentiles are nearest-rank.",
+        f"{metrics.failed:,} of {metrics.scheduled:,} requests failed; percentiles count those that the target failed as "
+        'slower than every success. "From schedule" is what a user who arrived on time felt; "from send" leaves out what the '
+        "client was late. Percentiles are nearest-rank.",
     )
 
 
@@ -39,8 +39,9 @@ def interval_table(report: RunReport) -> Table:
         "95 % intervals",
         ("ms", "mean", "p50", "p99"),
         tuple(interval_rows(report.metrics)),
-        "Where the number would be in other runs like this one, at 95 % confidence, allowing for neighbours that wait in the same "
-        'queue. "n as good as 200" means that so many independent requests would tell as much: too few for this percentile.',
+        "Where the number would be in other runs like this one, at 95 % confidence, allowing for neighbours that wait in the "
+        'same queue. "n as good as 200" means that so many independent requests would tell as much: too few for this '
+        "percentile.",
     )
 
 
@@ -59,8 +60,8 @@ def window_table(report: RunReport) -> Table:
         "Windows",
         ("window", *WINDOW_COLUMNS),
         tuple(rows),
-        "Output is credited to a window when it arrives; latencies are of the requests scheduled in it. The steady window leaves "
-        "out the ramp, by MSER-5, and the drain.",
+        "Output is credited to a window when it arrives; latencies are of the requests scheduled in it. The steady window "
+        "leaves out the ramp, by MSER-5, and the drain.",
     )
 
 
@@ -100,8 +101,8 @@ def slowest_table(report: RunReport) -> Table:
         "Slowest requests",
         columns,
         rows,
-        f"The {len(rows)} successes with the longest E2E latency; latencies count from the schedule. The request's number is its "
-        "row in requests.parquet.",
+        f"The {len(rows)} successes with the longest E2E latency; latencies count from the schedule. The request's number is "
+        "its row in requests.parquet.",
     )
 
 
@@ -119,9 +120,7 @@ def failure_tables(report: RunReport) -> list[Table]:
                 "messages",
                 "What failed requests said",
                 ("message", "kind", "requests", "first request"),
-                tuple(
-                    (_cut(message), kind, count, first) for (message, kind), (count, first) in messages[:_MOST_MESSAGES]
-                ),
+                tuple((_cut(message), kind, count, first) for (message, kind), (count, first) in messages[:_MOST_MESSAGES]),
                 f"Messages as they came, shortened to {_MOST_CHARACTERS} characters.{shown}",
             )
         )
@@ -129,7 +128,10 @@ def failure_tables(report: RunReport) -> list[Table]:
 
 
 def manifest_table(report: RunReport) -> Table:
-    rows = tuple((printable(key), value if isinstance(value, int | float) else printable(value)) for key, value in flatten(report.manifest))
+    rows = tuple(
+        (printable(key), value if isinstance(value, int | float) else printable(value))
+        for key, value in flatten(report.manifest)
+    )
     return Table("manifest", "Manifest", ("key", "value"), rows, "run.json: all that is needed to repeat the run.", long=True)
 
 

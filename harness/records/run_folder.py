@@ -49,6 +49,10 @@ class RunFolder:
         return self.path / "report.html"
 
     @property
+    def markdown(self) -> Path:
+        return self.path / "report.md"
+
+    @property
     def perfetto(self) -> Path:
         return self.path / "perfetto.json"
 

@@ -51,6 +51,7 @@ def _axis(axis: Axis) -> dict[str, Any]:
         "fromZero": axis.from_zero,
         "ticks": axis.ticks,
         "group": axis.group,
+        "nines": axis.nines,
     }
 
 

@@ -67,8 +67,7 @@
     if (button) copy(csv(document.getElementById(button.dataset.copies)), button);
   });
 
-  window.benchCopy = copy;
-  window.benchQuoted = quoted;
+  window.bench.tables = { copy, quoted };
 
   // Paper has no folds.
   addEventListener("beforeprint", () => {

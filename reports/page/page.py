@@ -22,6 +22,7 @@ from reports.page.encoding import encode, script_json
 from reports.pictures.picture import Picture
 from reports.tables import Table, cell_text
 
+_PICTURE_SCRIPTS = ("drawing.js", "values.js", "pictures.js")
 _BOKEH = ("bokeh.min.js", "bokeh-api.min.js")
 
 
@@ -94,7 +95,7 @@ def render_page(page: Page) -> str:
     environment.tests["note"] = lambda block: isinstance(block, Note)
     environment.filters["rows"] = _rows
     pictures = list(_pictures(page.sections))
-    scripts = [_own("page.js"), *((*_bokeh(), _own("pictures.js")) if pictures else ())]
+    scripts = [_own("page.js"), *((*_bokeh(), *map(_own, _PICTURE_SCRIPTS)) if pictures else ())]
     theme = _own("theme.js")
     return environment.from_string(_own("page.html.j2")).render(
         page=page,

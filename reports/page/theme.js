@@ -1,6 +1,7 @@
 // Before anything is painted: the theme that the reader chose last, or that of the system.
 (() => {
   "use strict";
+  window.bench = {}; // what our scripts know of each other
   let chosen = null;
   try {
     chosen = localStorage.getItem("bench-theme");

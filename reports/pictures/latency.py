@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.records.record import Outcome
 from reports.pictures.over_time import TIME, edges_of, log_edges, percentile_per_part, seconds, telling
@@ -55,7 +56,7 @@ def percentile_axis(curves: list[Curve]) -> Axis:
     reach = max(float(nines(curve)[-1]) for curve in curves)
     marks = ((0.0, "0"), (0.3010299957, "50"), (0.6020599913, "75"))
     tails = ((float(k), f"{100 - 100 * 10.0**-k:.10g}") for k in range(1, 9))
-    return Axis("percentile", ticks=tuple((at, text) for at, text in (*marks, *tails) if at <= reach + 0.01))
+    return Axis("percentile", ticks=tuple((at, text) for at, text in (*marks, *tails) if at <= reach + 0.01), nines=True)
 
 
 def nines(curve: Curve) -> FloatArray:
@@ -73,8 +74,10 @@ def percentile_picture(name: str, title: str, series: list[Series]) -> Picture:
     return Picture(
         name,
         title,
-        "The latency that this share of requests did not exceed (nearest rank). Each further nine takes the same room; the last "
-        "point is the slowest request." + _cut_short([curve for _, curve in curves]) + _thinned([curve for _, curve in curves]),
+        "The latency that this share of requests did not exceed (nearest rank). Each further nine takes the same room; the "
+        "last point is the slowest request."
+        + _cut_short([curve for _, curve in curves])
+        + _thinned([curve for _, curve in curves]),
         percentile_axis([curve for _, curve in curves]),
         latency_axis([curve for _, curve in curves]),
         tuple(marks),
@@ -170,7 +173,7 @@ def _axis_of(values_ms: FloatArray) -> Axis:
     return Axis("latency", "ms", log=log, from_zero=not log)
 
 
-def _failed(requests: Requests) -> np.ndarray:
+def _failed(requests: Requests) -> NDArray[np.bool_]:
     return ~requests.done & ~np.isin(requests.outcome, _BROKEN_OFF)
 
 
@@ -187,7 +190,7 @@ def _heat_maps(report: RunReport) -> Iterator[Picture]:
 
 def _heat_map(name: str, arrivals_ns: FloatArray, latency_ms: FloatArray, edges_ns: FloatArray) -> Picture:
     y_edges = log_edges(latency_ms, _CELLS)
-    counts = np.histogram2d(latency_ms, arrivals_ns, (y_edges, edges_ns))[0].astype(np.int64)
+    counts = _counts(latency_ms, arrivals_ns, y_edges, edges_ns)
     middles = seconds((edges_ns[:-1] + edges_ns[1:]) / 2)
     median = percentile_per_part(arrivals_ns, latency_ms, edges_ns, 0.5)
     part_s = (edges_ns[1] - edges_ns[0]) / 1e9
@@ -203,6 +206,14 @@ def _heat_map(name: str, arrivals_ns: FloatArray, latency_ms: FloatArray, edges_
             Line(f"median {name}", middles, median, Colour.ORANGE),
         ),
     )
+
+
+def _counts(y: FloatArray, x: FloatArray, y_edges: FloatArray, x_edges: FloatArray) -> NDArray[np.int64]:
+    """How many points fall in each cell, shape [y_edges − 1, x_edges − 1]; all lie within the edges."""
+    rows, columns = y_edges.size - 1, x_edges.size - 1
+    row = np.clip(np.searchsorted(y_edges, y, side="right") - 1, 0, rows - 1)
+    column = np.clip(np.searchsorted(x_edges, x, side="right") - 1, 0, columns - 1)
+    return np.bincount(row * columns + column, minlength=rows * columns).reshape(rows, columns).astype(np.int64)
 
 
 def _ends(report: RunReport) -> list[tuple[str, FloatArray, Colour]]:

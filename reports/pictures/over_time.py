@@ -46,7 +46,7 @@ def held(values: FloatArray) -> FloatArray:
 
 
 def percentile_per_part(times_ns: FloatArray, values: FloatArray, edges_ns: FloatArray, q: float) -> FloatArray:
-    """The nearest-rank q-quantile of the values whose time falls in each part, shape [parts]; NaN for none, inf for a failure."""
+    """The nearest-rank q-quantile of the values whose time falls in each part, shape [parts]; NaN where there is none."""
     parts = edges_ns.size - 1
     part = np.clip(np.searchsorted(edges_ns, times_ns, side="right") - 1, 0, parts - 1)
     order = np.lexsort((values, part))

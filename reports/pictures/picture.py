@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
 from numpy.typing import NDArray
 
 from reports.requests import FloatArray
@@ -33,6 +34,7 @@ class Axis:
     """``unit`` is "" for plain counts. ``ticks`` are (position, text) where the scale's own would not be understood.
 
     ``from_zero`` begins the axis at 0 (a linear axis alone). Axes of one ``group`` zoom together, as all of time do.
+    Of an axis of ``nines`` the position of a percentile q is −log10(1 − q).
     """
 
     label: str
@@ -41,6 +43,7 @@ class Axis:
     from_zero: bool = False
     ticks: tuple[tuple[float, str], ...] = ()
     group: str | None = None
+    nines: bool = False
 
     @property
     def text(self) -> str:
@@ -89,7 +92,7 @@ class HeatMap:
     name: str
     x_edges: FloatArray
     y_edges: FloatArray
-    counts: NDArray
+    counts: NDArray[np.int64]
 
 
 Mark = Line | Dots | Whiskers | HeatMap

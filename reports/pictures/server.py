@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from reports.pictures.over_time import TIME, seconds
 from reports.pictures.picture import Axis, Colour, Line, Picture, Stroke
@@ -157,13 +158,11 @@ def read_series(table: pa.Table) -> dict[str, list[ServerSeries]]:
         for label_code in np.unique(labels[0][rows]).tolist():
             chosen = rows[labels[0][rows] == label_code]
             chosen = chosen[np.argsort(times_ns[chosen], kind="stable")]
-            found.setdefault(name, []).append(
-                ServerSeries(json.loads(labels[1][label_code]), times_ns[chosen], values[chosen])
-            )
+            found.setdefault(name, []).append(ServerSeries(json.loads(labels[1][label_code]), times_ns[chosen], values[chosen]))
     return found
 
 
-def _coded(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
+def _coded(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
     """Codes, shape [rows], and the text of each code."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
@@ -242,5 +241,3 @@ def _name(shown: Shown, series: ServerSeries, found: list[tuple[Shown, ServerSer
     ]
     alone = len({one.name for one, _ in found}) == 1
     return printable(", ".join(telling if alone and telling else [shown.name, *telling]))
-
-

@@ -118,7 +118,9 @@ def _asked_and_got(requests: Requests) -> Iterator[Picture]:
     pairs, counts = np.unique(
         np.column_stack([requests.requested_output_tokens[known], requests.output_tokens[known]]), axis=0, return_counts=True
     )
-    caption = "Each dot stands for the successful requests that asked for so many output tokens and got so many; on the line lie "
+    caption = (
+        "Each dot stands for the successful requests that asked for so many output tokens and got so many; on the line lie "
+    )
     caption += "those that got what they asked for."
     if len(pairs) > _MOST_PAIRS:
         off = np.abs(pairs[:, 0] - pairs[:, 1])
