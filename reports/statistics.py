@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from reports.quantile_curve import Curve, curve_of, nearest_rank_of
 from reports.resampling import BLOCKS, FEWEST_VALUES, Interval, Ratio, Resampled, resample_ratios, student_to_normal
 
 CONFIDENCE = 0.95  # of the intervals that are printed
@@ -32,6 +33,7 @@ class Distribution:
     every value: a percentile that falls among them is None, as is ``max``, so that a failure can never improve a tail.
     ``mean`` is of the values. Intervals are two-sided at CONFIDENCE and allow for correlation between neighbours; one that
     does not exist is None, and ``reasons`` says why under its name ("mean", "p50", "p99").
+    ``curve`` is the whole distribution, for pictures.
     """
 
     mean: float
@@ -46,6 +48,7 @@ class Distribution:
     p50_interval: Interval | None = None
     p99_interval: Interval | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
+    curve: Curve | None = field(default=None, compare=False, repr=False)
 
     def interval_text(self, name: str) -> str:
         """The interval named "mean", "p50" or "p99" with two decimals, or why there is none."""
@@ -77,14 +80,13 @@ def summarise(series: NDArray[np.float64], confidence: float = CONFIDENCE) -> Di
         p50_interval=intervals.get("p50"),
         p99_interval=intervals.get("p99"),
         reasons=reasons,
+        curve=curve_of(ordered[:n], int(series.size)),
     )
 
 
 def nearest_rank(ordered: NDArray[np.float64], q: float) -> float:
     """The q-quantile of sorted values: ``ordered[ceil(q·n) − 1]``, upstream's rule."""
-    # q·n first loses its binary dust: 0.07·100 is 7.000000000000001, whose ceiling would be 8
-    rank = math.ceil(round(q * ordered.size, 9))
-    return float(ordered[max(1, rank) - 1])
+    return float(ordered[nearest_rank_of(q, ordered.size) - 1])
 
 
 def percentile_interval(

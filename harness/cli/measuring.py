@@ -69,7 +69,7 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
             manifest, result = _run(verb, options, load, folder, target, make_workload(target, load))
             _record(folder, manifest, result)  # before the server is stopped: nothing may come between a run and its records
         report = read_run(folder)
-        write_reports(report)
+        write_reports(report, options.plots)
         click.echo(render(report))
         checks_pass = _extras(report, options, reference)
         click.echo(f"\nReport: {folder.html}")

@@ -45,6 +45,7 @@ class MeasureOptions:
     warmup_requests: int
     request_timeout: float
     run_dir: Path | None
+    plots: Path | None
     op_stats_csv: Path | None
     dump_perfetto_trace: bool
     check_perf_json: Path | None
@@ -143,6 +144,7 @@ _traffic = cloup.option_group(
 _output = cloup.option_group(
     "Output",
     cloup.option("--run_dir", type=_FOLDER, help="Folder of this run. Default: runs/<time>-<verb>."),
+    cloup.option("--plots", type=_FOLDER, help="Write each picture as PNG and SVG into this folder, fit for a paper."),
     cloup.option("--op_stats_csv", type=_FILE, help="Append upstream's statistics to this CSV file."),
     cloup.option("--dump_perfetto_trace", is_flag=True, help="Write perfetto.json into the run's folder (ui.perfetto.dev)."),
     cloup.option("--check_perf_json", type=_FILE, help='Check against reference numbers: {"key": {"Requests/Sec": 10, …}}.'),

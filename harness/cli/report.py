@@ -2,25 +2,62 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import cloup
 
 from harness.cli.exit_status import ExitStatus
 
+if TYPE_CHECKING:
+    from reports.run_report import RunReport
 
-@cloup.command(name="report", short_help="Render a run's report again.", epilog="Example: bench report runs/<run>")
+_FORMATS = ("console", "markdown", "json", "csv", "html")
+
+
+@cloup.command(
+    name="report",
+    short_help="Render a run's report again.",
+    epilog="""\b
+Examples:
+  bench report runs/<run>
+  bench report runs/<run> --format markdown >> "$GITHUB_STEP_SUMMARY"
+  bench report runs/<run> --plots figures""",
+)
 @cloup.argument("run", type=click.Path(path_type=Path), help="A run's folder.")
-def command(run: Path) -> int:
-    """Read a run's records, write summary.json, requests.csv and report.html anew, and print the tables."""
+@cloup.option(
+    "--format", "form", type=click.Choice(_FORMATS), default="console", show_default=True, help="What is printed on stdout."
+)
+@cloup.option(
+    "--plots",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write each picture as PNG and SVG into this folder, fit for a paper.",
+)
+def command(run: Path, form: str, plots: Path | None) -> int:
+    """Read a run's records, write summary.json, requests.csv, report.md and report.html anew, and print one of them."""
     from harness.records.run_folder import RunFolder
-    from reports.console import render
     from reports.run_report import read_run
     from reports.writing import write_reports
 
     report = read_run(RunFolder(run))
-    write_reports(report)
-    click.echo(render(report))
-    click.echo(f"\nReport: {report.folder.html}")
+    write_reports(report, plots)
+    _print(report, form)
+    click.echo(f"\nReport: {report.folder.html}", err=form != "console")
     return ExitStatus.VALID if report.valid else ExitStatus.INVALID
+
+
+def _print(report: RunReport, form: str) -> None:
+    """On stdout what ``form`` says: the console's text, or the file of that format as it was written."""
+    from reports.console import render
+
+    folder = report.folder
+    files: dict[str, Path] = {"markdown": folder.markdown, "json": folder.summary, "csv": folder.csv, "html": folder.html}
+    if form == "console":
+        click.echo(render(report))
+        return
+    with files[form].open("rb") as file:
+        shutil.copyfileobj(file, sys.stdout.buffer)
+    sys.stdout.buffer.flush()

@@ -1,0 +1,108 @@
+"""Pictures as the JSON that `pictures.js` draws, and JSON that is safe inside a page."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from reports.pictures.palette import ON_BLACK, ON_WHITE, RAMP_ON_BLACK, RAMP_ON_WHITE
+from reports.pictures.picture import Axis, Dots, HeatMap, Line, Mark, Picture, Whiskers
+
+_DIGITS = 7  # of a number that a reader may hover over
+# What would end a script element, begin a comment in it, or end a line of a script; all of it within JSON strings alone.
+_ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
+
+
+def script_json(value: Any) -> str:
+    """JSON that stays data inside ``<script type="application/json">``, whatever text it holds."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_ESCAPED)
+
+
+def encode(pictures: Sequence[Picture]) -> dict[str, Any]:
+    """The document that ``pictures.js`` reads: the pictures by name, and what the colours look like in both themes."""
+    return {
+        "pictures": {picture.name: _picture(picture) for picture in pictures},
+        "themes": {
+            "light": {"colours": dict(ON_WHITE), "ramp": RAMP_ON_WHITE},
+            "dark": {"colours": dict(ON_BLACK), "ramp": RAMP_ON_BLACK},
+        },
+    }
+
+
+def _picture(picture: Picture) -> dict[str, Any]:
+    return {
+        "title": picture.title,
+        "x": _axis(picture.x),
+        "y": _axis(picture.y),
+        "marks": [_mark(mark) for mark in picture.marks],
+    }
+
+
+def _axis(axis: Axis) -> dict[str, Any]:
+    return {
+        "label": axis.label,
+        "unit": axis.unit,
+        "text": axis.text,
+        "log": axis.log,
+        "fromZero": axis.from_zero,
+        "ticks": axis.ticks,
+        "group": axis.group,
+        "nines": axis.nines,
+    }
+
+
+def _mark(mark: Mark) -> dict[str, Any]:
+    match mark:
+        case Line():
+            return {
+                "kind": "line",
+                "name": mark.name,
+                "colour": mark.colour,
+                "stroke": mark.stroke,
+                "steps": mark.steps,
+                "x": _numbers(mark.x),
+                "y": _numbers(mark.y),
+            }
+        case Dots():
+            return {
+                "kind": "dots",
+                "name": mark.name,
+                "colour": mark.colour,
+                "crosses": mark.crosses,
+                "x": _numbers(mark.x),
+                "y": _numbers(mark.y),
+                "notes": mark.notes,
+            }
+        case Whiskers():
+            return {
+                "kind": "whiskers",
+                "name": mark.name,
+                "colour": mark.colour,
+                "x": _numbers(mark.x),
+                "low": _numbers(mark.low),
+                "high": _numbers(mark.high),
+            }
+        case HeatMap():
+            return {
+                "kind": "heat",
+                "name": mark.name,
+                "x": _numbers(mark.x_edges),
+                "y": _numbers(mark.y_edges),
+                "counts": mark.counts.tolist(),
+            }
+
+
+def _numbers(values: NDArray[Any]) -> list[float | None]:
+    """Seven significant digits; what is no finite number is null."""
+    return [_short(value) for value in values.tolist()]
+
+
+def _short(value: float) -> float | None:
+    if not math.isfinite(value):
+        return None
+    rounded = float(f"{value:.{_DIGITS}g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded

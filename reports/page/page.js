@@ -1,0 +1,85 @@
+// Tables: sorting by a click on a column's head, and copying as CSV. Whatever is shown is set as text, never as markup.
+(() => {
+  "use strict";
+
+  const copied = (button, done) => {
+    const before = button.dataset.label || (button.dataset.label = button.textContent);
+    button.textContent = done ? "Copied" : "Not copied";
+    setTimeout(() => (button.textContent = before), 1500);
+  };
+
+  // A page opened from a file may have no clipboard API: then through a text area.
+  const copyByArea = (text) => {
+    const area = document.createElement("textarea");
+    area.value = text;
+    area.setAttribute("readonly", "");
+    area.className = "off-screen";
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    return done;
+  };
+
+  const copy = async (text, button) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      copied(button, true);
+    } catch {
+      copied(button, copyByArea(text));
+    }
+  };
+
+  const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+
+  // A text that a spreadsheet would run as a formula gets an apostrophe; a number is left a number.
+  const cell = (element) => {
+    if (element.dataset.value !== undefined) return element.dataset.value;
+    const text = element.textContent.trim();
+    return quoted(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text);
+  };
+
+  const csv = (table) => [...table.rows].map((row) => [...row.cells].map(cell).join(",")).join("\r\n") + "\r\n";
+
+  const compare = (a, b) => {
+    if (a.dataset.value !== undefined && b.dataset.value !== undefined) return Number(a.dataset.value) - Number(b.dataset.value);
+    if (a.dataset.value !== undefined) return -1;
+    if (b.dataset.value !== undefined) return 1;
+    return a.textContent.localeCompare(b.textContent, "en", { numeric: true });
+  };
+
+  const sort = (head) => {
+    const table = head.closest("table");
+    const column = [...head.parentElement.cells].indexOf(head);
+    const descending = head.getAttribute("aria-sort") === "ascending";
+    for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", descending ? "descending" : "ascending");
+    const body = table.tBodies[0];
+    const rows = [...body.rows].sort((a, b) => compare(a.cells[column], b.cells[column]));
+    body.append(...(descending ? rows.reverse() : rows));
+  };
+
+  document.addEventListener("click", (event) => {
+    if (!(event.target instanceof Element)) return;
+    const head = event.target.closest("th[data-sorts]");
+    if (head) sort(head);
+    const button = event.target.closest("button[data-copies]");
+    if (button) copy(csv(document.getElementById(button.dataset.copies)), button);
+  });
+
+  window.bench.tables = { copy, quoted };
+
+  // Paper has no folds.
+  addEventListener("beforeprint", () => {
+    for (const details of document.querySelectorAll("details:not([open])")) {
+      details.open = true;
+      details.dataset.folded = "";
+    }
+  });
+  addEventListener("afterprint", () => {
+    for (const details of document.querySelectorAll("details[data-folded]")) {
+      details.open = false;
+      delete details.dataset.folded;
+    }
+  });
+})();

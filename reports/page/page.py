@@ -1,0 +1,143 @@
+"""A page as data, and as one self-contained HTML file: sections of findings, tables and pictures.
+
+Nothing here knows what a run is, so that every page of ours is made of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from reports.page.encoding import encode, script_json
+from reports.pictures.picture import Picture
+from reports.tables import Table, cell_text
+
+_PICTURE_SCRIPTS = ("drawing.js", "values.js", "pictures.js")
+_BOKEH = ("bokeh.min.js", "bokeh-api.min.js")
+
+
+@dataclass(frozen=True)
+class Card:
+    """One of the few numbers on top. ``interval`` is where it would be in other runs, or why that is not known."""
+
+    title: str
+    value: str
+    unit: str
+    interval: str
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A finding in words. ``severity`` is its style too: invalid, warning or note."""
+
+    severity: str
+    text: str
+    advice: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """A paragraph."""
+
+    text: str
+
+
+Block = Table | Picture | Note | tuple[Remark, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """``pairs`` says that two pictures stand beside each other where there is room."""
+
+    id: str
+    title: str
+    blocks: tuple[Block, ...]
+    pairs: bool = False
+
+
+@dataclass(frozen=True)
+class Page:
+    """``facts`` are (name, text); ``verdict`` is one sentence, ``good`` its colour, ``aside`` what softens it."""
+
+    title: str
+    lead: str
+    facts: tuple[tuple[str, str], ...]
+    verdict: str
+    good: bool
+    aside: str
+    cards: tuple[Card, ...]
+    sections: tuple[Section, ...]
+    footer: str
+
+
+def write_page(page: Page, path: Path) -> None:
+    """Write the file, with all that it needs in it. Raises OSError."""
+    path.write_text(render_page(page), encoding="utf-8")
+
+
+def render_page(page: Page) -> str:
+    """The HTML. Whatever came from outside is escaped, and the page's policy lets no other script run than ours."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["cell"] = cell_text
+    environment.tests["table"] = lambda block: isinstance(block, Table)
+    environment.tests["picture"] = lambda block: isinstance(block, Picture)
+    environment.tests["note"] = lambda block: isinstance(block, Note)
+    environment.filters["rows"] = _rows
+    pictures = list(_pictures(page.sections))
+    scripts = [_own("page.js"), *((*_bokeh(), *map(_own, _PICTURE_SCRIPTS)) if pictures else ())]
+    theme = _own("theme.js")
+    return environment.from_string(_own("page.html.j2")).render(
+        page=page,
+        policy=_policy([theme, *scripts]),
+        css=Markup(_own("page.css")),  # noqa: S704 – our own file
+        theme=Markup(theme),  # noqa: S704 – our own file
+        scripts=[Markup(script) for script in scripts],  # noqa: S704 – our own files, and Bokeh's
+        pictures=Markup(script_json(encode(pictures))) if pictures else None,  # noqa: S704 – escaped by script_json
+    )
+
+
+def _pictures(sections: Sequence[Section]) -> Iterator[Picture]:
+    return (block for section in sections for block in section.blocks if isinstance(block, Picture))
+
+
+def _rows(blocks: Sequence[Block], pairs: bool) -> list[list[Any]]:
+    """Blocks side by side: neighbouring pictures by two where ``pairs`` says so, all else alone."""
+    rows: list[list[Any]] = []
+    for block in blocks:
+        beside = pairs and isinstance(block, Picture) and rows and len(rows[-1]) == 1 and isinstance(rows[-1][0], Picture)
+        if beside:
+            rows[-1].append(block)
+        else:
+            rows.append([block])
+    return rows
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """A content security policy that lets these scripts run alone, and loads nothing."""
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
+
+
+def _own(name: str) -> str:
+    return files("reports.page").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _bokeh() -> tuple[str, ...]:
+    """Bokeh's scripts as its package carries them, without importing it. Raises ModuleNotFoundError."""
+    spec = find_spec("bokeh")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("bokeh, which draws the report's pictures, is not installed: pip install bokeh")
+    folder = Path(spec.origin).parent / "server" / "static" / "js"
+    return tuple((folder / name).read_text(encoding="utf-8").replace("</script", "<\\/script") for name in _BOKEH)

@@ -1,0 +1,150 @@
+// Pictures that can be questioned: hover and arrow keys tell values, a click on the legend hides a series, a drag zooms (all
+// pictures over time together), a double click goes back. Each is drawn when it comes into sight, the rest in idle time.
+(() => {
+  "use strict";
+  const { pictures, figure: draw, paint, rescale, groupOf } = window.bench.drawing;
+  const { element, number, listen } = window.bench.values;
+  const { copy, quoted } = window.bench.tables;
+  const drawn = new Map(); // name → what was made for it
+
+  const legend = ({ picture, renderers, legendPlace }) => {
+    const names = [...new Set(picture.marks.filter((mark) => mark.kind !== "heat").map((mark) => mark.name))];
+    const show = (name, visible) => {
+      picture.marks.forEach((mark, k) => {
+        if (mark.name === name) renderers[k].visible = visible;
+      });
+      for (const button of legendPlace.querySelectorAll("button")) {
+        if (button.dataset.series === name) button.setAttribute("aria-pressed", String(visible));
+      }
+    };
+    for (const name of names) {
+      const mark = picture.marks.find((one) => one.name === name);
+      const button = element("button");
+      button.type = "button";
+      button.dataset.series = name;
+      button.title = "Click hides or shows this series, a double click shows it alone";
+      button.setAttribute("aria-pressed", "true");
+      const swatch = element("i", `swatch ${mark.kind} ${mark.stroke || ""}`, mark.crosses ? "×" : "");
+      swatch.dataset.colour = mark.colour;
+      button.append(swatch, name);
+      button.addEventListener("click", () => show(name, button.getAttribute("aria-pressed") !== "true"));
+      button.addEventListener("dblclick", () => names.forEach((other) => show(other, other === name)));
+      legendPlace.append(button);
+    }
+    const heat = picture.marks.find((mark) => mark.kind === "heat");
+    if (heat) {
+      const key = element("span", "key", `1 ${heat.name.replace(/s$/, "")} `);
+      const most = heat.counts.reduce((a, row) => row.reduce((b, count) => Math.max(b, count), a), 1);
+      key.append(element("i", "ramp"), ` ${number(most)}`);
+      legendPlace.append(key);
+    }
+  };
+
+  // Pictures of one group zoom together.
+  const follow = (name, now) => {
+    groupOf(name).now = now;
+    drawn.forEach(({ plot, picture }) => {
+      const { start, end } = plot.x_range;
+      if (picture.x.group !== name || (start === now[0] && end === now[1])) return;
+      plot.x_range.setv({ start: now[0], end: now[1] });
+    });
+  };
+
+  const zooms = (made) => {
+    const { plot, picture } = made;
+    const { group } = picture.x;
+    plot.on_event("doubletap", () => plot.reset.emit());
+    plot.on_event("rangesupdate", () => {
+      rescale(made);
+      if (group) follow(group, [plot.x_range.start, plot.x_range.end]);
+    });
+    plot.on_event("reset", () => {
+      rescale(made);
+      if (group) follow(group, groupOf(group).whole);
+    });
+  };
+
+  const build = async (figure) => {
+    const name = figure.dataset.picture;
+    const picture = pictures[name];
+    const place = figure.querySelector(".plot");
+    const legendPlace = figure.querySelector(".legend");
+    const made = { ...draw(picture, place.clientWidth < 500), picture, place, legendPlace, at: null };
+    legend(made);
+    paint(made);
+    made.view = await Bokeh.Plotting.show(made.plot, place);
+    listen(made);
+    zooms(made);
+    drawn.set(name, made);
+    figure.dataset.drawn = "";
+  };
+
+  // The data behind a picture.
+  const csv = ({ x, y, marks }) => {
+    const rows = [["series", x.text, y.text, "to", "note"]];
+    for (const mark of marks) {
+      if (mark.kind === "line" || mark.kind === "dots") {
+        mark.x.forEach((at, k) => rows.push([mark.name, at, mark.y[k], "", (mark.notes || [])[k] || ""]));
+      } else if (mark.kind === "whiskers") {
+        mark.x.forEach((at, k) => rows.push([mark.name, at, mark.low[k], mark.high[k], "95 % interval"]));
+      } else {
+        mark.counts.forEach((row, j) =>
+          row.forEach((count, i) => count && rows.push([mark.name, mark.x[i], mark.y[j], mark.y[j + 1], count])),
+        );
+      }
+    }
+    const safe = (value) => {
+      const text = value === null ? "" : String(value);
+      return quoted(typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text);
+    };
+    return rows.map((row) => row.map(safe).join(",")).join("\r\n") + "\r\n";
+  };
+
+  const figures = [...document.querySelectorAll("figure[data-picture]")];
+  const begun = new Map();
+  const begin = (figure) => {
+    if (!begun.has(figure)) begun.set(figure, build(figure));
+    return begun.get(figure);
+  };
+  const seen = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries) {
+        if (!entry.isIntersecting) continue;
+        seen.unobserve(entry.target);
+        begin(entry.target);
+      }
+    },
+    { rootMargin: "200px" },
+  );
+  const idle = window.requestIdleCallback || ((callback) => setTimeout(callback, 50));
+  const rest = () => {
+    const next = figures.find((figure) => !begun.has(figure));
+    if (!next) {
+      Promise.all(begun.values()).then(() => (document.documentElement.dataset.pictures = "drawn"));
+      return;
+    }
+    begin(next).then(() => idle(rest));
+  };
+
+  document.addEventListener("bench-theme", () => drawn.forEach(paint));
+  document.addEventListener("click", (event) => {
+    const button = event.target instanceof Element && event.target.closest("button[data-copies-picture]");
+    if (button) copy(csv(pictures[button.dataset.copiesPicture]), button);
+  });
+
+  // On paper each picture is a drawing of lines, not of the screen's points.
+  addEventListener("beforeprint", () => {
+    drawn.forEach(({ view, place }) => {
+      const image = element("img", "paper");
+      image.alt = "";
+      const svg = view.export("svg", false).ctx.get_serialized_svg(true);
+      image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
+      place.after(image);
+    });
+  });
+  addEventListener("afterprint", () => document.querySelectorAll("img.paper").forEach((image) => image.remove()));
+
+  window.bench.drawn = drawn;
+  for (const figure of figures) seen.observe(figure);
+  addEventListener("load", () => idle(rest));
+})();

@@ -1,0 +1,243 @@
+"""What the server told of itself through the run (``server.parquet``), on the time axis of all other pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from reports.pictures.over_time import TIME, seconds
+from reports.pictures.picture import Axis, Colour, Line, Picture, Stroke
+from reports.prose import printable
+from reports.requests import FloatArray
+
+_MOST_POINTS = 1_000
+_COLOURS = (Colour.BLUE, Colour.ORANGE, Colour.GREEN, Colour.PURPLE, Colour.SKY, Colour.RED, Colour.GREY)
+_MOST_LINES = 2 * len(_COLOURS)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A metric, or those of its series whose label has a value; ``name`` is the line's."""
+
+    metric: str
+    name: str
+    label: str = ""
+    value: str = ""
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A picture of gauges; or of counters, of which the growth of each is divided by that of ``per`` (None: by seconds)."""
+
+    name: str
+    title: str
+    caption: str
+    y: Axis
+    shown: tuple[Shown, ...]
+    counters: bool = False
+    per: str | None = None
+
+
+_REQUESTS, _REQUEST_TYPE = "nv_trt_llm_request_metrics", "request_type"
+_BLOCKS, _BLOCK_TYPE = "nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type"
+_BATCHER, _BATCHER_TYPE = "nv_trt_llm_inflight_batcher_metrics", "inflight_batcher_specific_metric"
+_MEMORY, _MEMORY_TYPE = "nv_trt_llm_runtime_memory_metrics", "memory_type"
+
+_PANELS = (
+    Panel(
+        "server-requests",
+        "Requests in the engine",
+        "Active: accepted and not ended. Scheduled: computed in the engine's newest step. Waiting: the rest.",
+        Axis("requests", from_zero=True),
+        (
+            Shown(_REQUESTS, "active", _REQUEST_TYPE, "active"),
+            Shown(_REQUESTS, "scheduled", _REQUEST_TYPE, "scheduled"),
+            Shown(_REQUESTS, "waiting", _REQUEST_TYPE, "waiting"),
+            Shown(_BATCHER, "paused", _BATCHER_TYPE, "paused_requests"),
+            Shown("vllm:num_requests_running", "running"),
+            Shown("vllm:num_requests_waiting", "waiting"),
+        ),
+    ),
+    Panel(
+        "server-kv-cache",
+        "KV cache",
+        "The share of KV cache blocks in use. A full cache makes requests wait, or pauses them.",
+        Axis("KV cache in use", "%", from_zero=True),
+        (
+            Shown(_BLOCKS, "in use", _BLOCK_TYPE, "fraction", 100.0),
+            Shown("vllm:kv_cache_usage_perc", "in use", scale=100.0),
+            Shown("vllm:gpu_cache_usage_perc", "in use", scale=100.0),
+        ),
+    ),
+    Panel(
+        "server-queue",
+        "Requests waiting in Triton",
+        "Requests that Triton holds for each model before its backend takes them.",
+        Axis("requests", from_zero=True),
+        (Shown("nv_inference_pending_request_count", "pending"),),
+    ),
+    Panel(
+        "server-queue-time",
+        "Time in Triton's queue",
+        "The mean time that the requests which ended between two readings had waited in Triton's queue.",
+        Axis("mean time in the queue", "ms", from_zero=True),
+        (Shown("nv_inference_queue_duration_us", "queue", scale=1e-3),),
+        counters=True,
+        per="nv_inference_request_success",
+    ),
+    Panel(
+        "server-requests-ended",
+        "Requests that each model ended",
+        "Requests a second that each model answered, between two readings.",
+        Axis("requests", "1/s", from_zero=True),
+        (Shown("nv_inference_request_success", "answered"), Shown("nv_inference_request_failure", "failed")),
+        counters=True,
+    ),
+    Panel(
+        "server-memory",
+        "Memory of the engine",
+        "What the engine says that it holds.",
+        Axis("memory", "GB", from_zero=True),
+        (
+            Shown(_MEMORY, "CPU", _MEMORY_TYPE, "cpu", 1e-9),
+            Shown(_MEMORY, "GPU", _MEMORY_TYPE, "gpu", 1e-9),
+            Shown("nv_gpu_memory_used_bytes", "GPU, used", scale=1e-9),
+        ),
+    ),
+    Panel(
+        "gpu-utilization",
+        "GPU",
+        "The share of time in which the GPU computed, as its driver tells it.",
+        Axis("GPU utilization", "%", from_zero=True),
+        (Shown("nv_gpu_utilization", "utilization", scale=100.0),),
+    ),
+    Panel(
+        "gpu-power",
+        "GPU power",
+        "What the GPU draws.",
+        Axis("power", "W", from_zero=True),
+        (Shown("nv_gpu_power_usage", "power"),),
+    ),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ServerSeries:
+    """One series: its labels, and values at times in ns since the run's start, shape [n] each, by time."""
+
+    labels: Mapping[str, str]
+    times_ns: FloatArray
+    values: FloatArray
+
+
+def server_pictures(table: pa.Table | None) -> list[Picture]:
+    """A picture of each known group of metrics that ``server.parquet`` has. ``table`` has time_ns, name, labels and value."""
+    if table is None or not table.num_rows:
+        return []
+    by_metric = read_series(table)
+    return [picture for panel in _PANELS if (picture := _picture(panel, by_metric)) is not None]
+
+
+def read_series(table: pa.Table) -> dict[str, list[ServerSeries]]:
+    """The series of the metrics that some panel shows, by the metric's name."""
+    wanted = {shown.metric for panel in _PANELS for shown in panel.shown} | {panel.per for panel in _PANELS}
+    names, labels = (_coded(table[column]) for column in ("name", "labels"))
+    times_ns = table["time_ns"].cast(pa.float64()).to_numpy()
+    values = table["value"].to_numpy()
+    found: dict[str, list[ServerSeries]] = {}
+    for code, name in enumerate(names[1]):
+        if name not in wanted:
+            continue
+        rows = np.flatnonzero(names[0] == code)
+        for label_code in np.unique(labels[0][rows]).tolist():
+            chosen = rows[labels[0][rows] == label_code]
+            chosen = chosen[np.argsort(times_ns[chosen], kind="stable")]
+            found.setdefault(name, []).append(ServerSeries(json.loads(labels[1][label_code]), times_ns[chosen], values[chosen]))
+    return found
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
+    """Codes, shape [rows], and the text of each code."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    coded = column.unify_dictionaries().combine_chunks()
+    return np.asarray(coded.indices.to_numpy(zero_copy_only=False), dtype=np.int64), coded.dictionary.to_pylist()
+
+
+def _picture(panel: Panel, by_metric: Mapping[str, list[ServerSeries]]) -> Picture | None:
+    found = [
+        (shown, series)
+        for shown in panel.shown
+        for series in by_metric.get(shown.metric, [])
+        if not shown.label or series.labels.get(shown.label) == shown.value
+    ]
+    lines: list[Line] = []
+    averaged = False
+    for shown, series in found:
+        times_ns, values = _values(panel, shown, series, by_metric)
+        if not np.isfinite(values).any() or (len(found) > len(panel.shown) and not np.nan_to_num(values).any()):
+            continue  # of many series, those that stay at 0 tell nothing
+        averaged = averaged or times_ns.size > _MOST_POINTS
+        times_ns, values = _averaged(times_ns, values)
+        colour, stroke = _COLOURS[len(lines) % len(_COLOURS)], Stroke.SOLID if len(lines) < len(_COLOURS) else Stroke.DASHED
+        lines.append(Line(_name(shown, series, found), seconds(times_ns), values, colour, stroke))
+    if not lines:
+        return None
+    caption = panel.caption + f" Means of {_MOST_POINTS:,} equal parts of the run." * averaged
+    caption += f" The first {_MOST_LINES} of {len(lines)} series." * (len(lines) > _MOST_LINES)
+    return Picture(panel.name, panel.title, caption, TIME, panel.y, tuple(lines[:_MOST_LINES]))
+
+
+def _values(
+    panel: Panel, shown: Shown, series: ServerSeries, by_metric: Mapping[str, list[ServerSeries]]
+) -> tuple[FloatArray, FloatArray]:
+    if not panel.counters:
+        return series.times_ns, series.values * shown.scale
+    grown = _growth(series.values) * shown.scale
+    if panel.per is None:
+        per: FloatArray = np.diff(series.times_ns) / 1e9
+    else:
+        same = [other for other in by_metric.get(panel.per, []) if other.labels == series.labels]
+        if not same or not np.array_equal(same[0].times_ns, series.times_ns):
+            return series.times_ns[1:], np.full(max(0, series.times_ns.size - 1), np.nan)
+        per = _growth(same[0].values)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return series.times_ns[1:], np.where(per > 0, grown / per, np.nan)
+
+
+def _growth(values: FloatArray) -> FloatArray:
+    """Increments of a counter; where it fell the server began anew, and the increment is unknown."""
+    grown: FloatArray = np.diff(values)
+    grown[grown < 0] = np.nan
+    return grown
+
+
+def _averaged(times_ns: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    known = ~np.isnan(values)
+    times_ns, values = times_ns[known], values[known]
+    if times_ns.size <= _MOST_POINTS:
+        return times_ns, values
+    edges = np.linspace(times_ns[0], times_ns[-1], _MOST_POINTS + 1)
+    counts = np.histogram(times_ns, edges)[0]
+    filled = counts > 0
+    sums = np.histogram(times_ns, edges, weights=values)[0]
+    middles: FloatArray = (edges[:-1] + edges[1:]) / 2
+    return middles[filled], sums[filled] / counts[filled]
+
+
+def _name(shown: Shown, series: ServerSeries, found: list[tuple[Shown, ServerSeries]]) -> str:
+    """The line's name, with the labels that tell it from its neighbours."""
+    others = [other.labels for one, other in found if one == shown]
+    telling = [
+        value
+        for key, value in series.labels.items()
+        if key != shown.label and any(labels.get(key) != value for labels in others)
+    ]
+    alone = len({one.name for one, _ in found}) == 1
+    return printable(", ".join(telling if alone and telling else [shown.name, *telling]))

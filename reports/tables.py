@@ -1,0 +1,39 @@
+"""A table as data: what every format shows in its own way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Cell = str | int | float | None
+
+UNKNOWN = "–"
+
+
+@dataclass(frozen=True)
+class Table:
+    """``rows`` have a cell for each column; None is unknown or does not exist. ``note`` says how to read it.
+
+    A ``long`` table may break over pages, and is folded where there is a way to unfold it.
+    """
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+    long: bool = False
+
+    def is_text(self, column: int) -> bool:
+        """Whether a column holds words rather than numbers, and so stands to the left."""
+        return not any(isinstance(row[column], int | float) for row in self.rows)
+
+
+def cell_text(cell: Cell) -> str:
+    """A cell for people: two decimals, or three digits of what is small."""
+    if cell is None:
+        return UNKNOWN
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    return f"{cell:.3g}" if 0 < abs(cell) < 0.01 else f"{cell:,.2f}"
