@@ -19,6 +19,7 @@ from harness.clients.protocol import Client, Connection, ExchangeFailedError, Ma
 from harness.clock import PreciseSleeper, now_ns
 from harness.control import Control, Phase
 from harness.journal import Exchange, JournalWriter
+from harness.probes.loop import LoopProbe
 from harness.records.record import Outcome
 from workloads.request import Request
 
@@ -36,6 +37,7 @@ class WorkerPlan:
     warm_up: Sequence[Request]
     timeout_s: float
     journal: Path
+    probe: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ async def _work(plan: WorkerPlan, pipe: Pipe, control: Control) -> None:
     gc.collect()
     gc.freeze()  # what was made before the run is never scanned during it
     with JournalWriter(plan.journal) as journal:
-        await _Shard(plan, connection, journal, control, start_ns).run(encoded)
+        async with LoopProbe(plan.probe, plan.worker, start_ns):
+            await _Shard(plan, connection, journal, control, start_ns).run(encoded)
     await connection.close()
 
 

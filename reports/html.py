@@ -14,6 +14,7 @@ from reports.prose import describe, describe_run, verdict
 from reports.rows import WINDOW_COLUMNS, interval_rows, latency_rows, rate_rows, upstream_rows, window_rows
 from reports.run_report import RunReport
 from reports.statistics import Distribution
+from reports.watched_rows import watched_tables
 
 
 def write_html(report: RunReport, path: Path) -> None:
@@ -32,6 +33,7 @@ def write_html(report: RunReport, path: Path) -> None:
         rates=rate_rows(report.metrics),
         windows=window_rows(report.metrics),
         window_columns=WINDOW_COLUMNS,
+        watched=watched_tables(report),
         failures=report.metrics.failed_by_kind,
         failed=report.metrics.failed,
         scheduled=report.metrics.scheduled,

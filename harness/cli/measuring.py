@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from harness.cli.exit_status import ExitStatus
+from harness.cli.observing import check_metrics_url, observe, tabulate
 from harness.cli.options import MeasureOptions
 from harness.cli.signals import signals_as_interrupt
 from harness.cli.target import Target, open_target
@@ -33,6 +34,7 @@ from reports.run_report import RunReport, read_run
 from reports.writing import write_reports
 from workloads.arrivals import Arrivals, arrivals_of
 from workloads.errors import WorkloadError
+from workloads.prefixes import BLOCK_TOKENS, prefix_repetition
 from workloads.request import Request
 from workloads.schedule import Schedule, make_schedule
 
@@ -54,6 +56,7 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
     """Carry out one measurement and return the exit status."""
     arrivals = arrivals_of(options.request_rate, options.time_delay_dist, options.burstiness)
     _refuse_what_would_be_ignored(options)
+    check_metrics_url(options)
     reference = None
     if options.check_perf_json is not None:
         reference = read_reference(options.check_perf_json, options.check_perf_key)
@@ -91,8 +94,10 @@ def _run(
     manifest = _manifest(verb, options, target, workload, arrivals, schedule)
     folder.write_manifest(manifest)
     click.echo(f"Sending {len(schedule)} requests, {arrivals}; Ctrl-C stops and reports.", err=True)
+    observation = observe(options, target, folder)
     with ProgressLine() as progress:
-        return manifest, execute(plan, progress)
+        result = execute(replace(plan, watch=observation), progress)
+    return manifest | observation.facts, result
 
 
 @contextmanager
@@ -162,6 +167,7 @@ def _manifest(
             **workload.parameters,
             "requests": len(schedule),
             "dropped_too_long": workload.dropped_too_long,
+            "repeated_prefix": _repeated_prefix(schedule),
         },
         "arrivals": str(arrivals),
         "schedule": {"digest": schedule.digest, "seed": schedule.seed},
@@ -181,6 +187,11 @@ def _manifest(
     }
 
 
+def _repeated_prefix(schedule: Schedule) -> dict[str, Any]:
+    found = prefix_repetition(schedule.requests)
+    return {"share": found.share, "unit": found.unit, "block_tokens": BLOCK_TOKENS, "whole_prompts": found.repeated_prompts}
+
+
 def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
@@ -189,6 +200,7 @@ def _record(folder: RunFolder, manifest: dict[str, Any], result: RunResult) -> N
     """Make the run durable; only then are the journals, which hold the same, given up. Ctrl-C waits meanwhile."""
     with signals_blocked():
         _write_record(folder, manifest, result)
+        tabulate(folder)
 
 
 def _write_record(folder: RunFolder, manifest: dict[str, Any], result: RunResult) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from harness.records.client_table import read_client_table
+from harness.records.server_table import read_server_table
 from harness.records.table import read_table
 
 MANIFEST_SCHEMA = 1
@@ -60,6 +62,28 @@ class RunFolder:
     def journals(self) -> list[Path]:
         return sorted(self.path.glob("journal-*.bin"))
 
+    @property
+    def client(self) -> Path:
+        return self.path / "client.parquet"
+
+    @property
+    def server(self) -> Path:
+        return self.path / "server.parquet"
+
+    @property
+    def machine_probe(self) -> Path:
+        return self.path / "probe-machine.bin"
+
+    @property
+    def scrapes(self) -> Path:
+        return self.path / "scrapes.bin"
+
+    def worker_probe(self, worker: int) -> Path:
+        return self.path / f"probe-{worker}.bin"
+
+    def probes(self) -> list[Path]:
+        return sorted(self.path.glob("probe-*.bin"))
+
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Write ``run.json`` whole or not at all."""
         temporary = self.manifest.with_suffix(".tmp")
@@ -86,3 +110,20 @@ class RunFolder:
             raise RunFolderError(f"{self.path} holds no requests.parquet: the run did not come to its end") from error
         except (OSError, pa.ArrowException) as error:
             raise RunFolderError(f"{self.requests} cannot be read: {error}") from error
+
+    def read_client(self) -> pa.Table | None:
+        """Read ``client.parquet``; None where there is none. Raises RunFolderError when it is damaged."""
+        return _read_optional(self.client, read_client_table)
+
+    def read_server(self) -> pa.Table | None:
+        """Read ``server.parquet``; None where there is none. Raises RunFolderError when it is damaged."""
+        return _read_optional(self.server, read_server_table)
+
+
+def _read_optional(path: Path, read: Callable[[Path], pa.Table]) -> pa.Table | None:
+    try:
+        return read(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, pa.ArrowException) as error:
+        raise RunFolderError(f"{path} cannot be read: {error}") from error

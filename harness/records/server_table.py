@@ -1,0 +1,81 @@
+"""``server.parquet``: the server's metrics through a run, one row for each value that was read. Writer and reader."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+_SCHEMA = pa.schema(
+    [
+        pa.field("time_ns", pa.int64(), nullable=False),
+        pa.field("scrape_ns", pa.int64(), nullable=False),
+        pa.field("name", _TEXT, nullable=False),
+        pa.field("labels", _TEXT, nullable=False),
+        pa.field("value", pa.float64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSample:
+    """One value of one series.
+
+    ``time_ns`` is the middle between asking and the answer's end, since the run's start (before it: negative);
+    ``scrape_ns`` is the time between. ``labels`` is a JSON object of texts with sorted keys. ``value`` may be NaN, as
+    Prometheus allows.
+    """
+
+    time_ns: int
+    scrape_ns: int
+    name: str
+    labels: str
+    value: float
+
+
+class _Texts:
+    """A column of few distinct texts."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._column = array("i")
+
+    def append(self, text: str) -> None:
+        self._column.append(self._codes.setdefault(text, len(self._codes)))
+
+    def arrow(self) -> pa.Array:
+        codes = pa.array(self._column, pa.int32())
+        return pa.DictionaryArray.from_arrays(codes, pa.array(list(self._codes), pa.string()))
+
+
+def write_server_table(samples: Iterable[MetricSample], path: Path) -> None:
+    """Write ``samples`` to ``path`` in their order; the file appears whole or not at all. Raises OSError."""
+    times_ns, scrapes_ns, values = array("q"), array("q"), array("d")
+    names, labels = _Texts(), _Texts()
+    for sample in samples:
+        times_ns.append(sample.time_ns)
+        scrapes_ns.append(sample.scrape_ns)
+        names.append(sample.name)
+        labels.append(sample.labels)
+        values.append(sample.value)
+    columns = [
+        pa.array(times_ns, pa.int64()),
+        pa.array(scrapes_ns, pa.int64()),
+        names.arrow(),
+        labels.arrow(),
+        pa.array(values, pa.float64()),
+    ]
+    temporary = path.with_suffix(".tmp")
+    pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), temporary, compression="zstd")
+    os.replace(temporary, path)
+
+
+def read_server_table(path: Path) -> pa.Table:
+    """Read what ``write_server_table`` wrote: the fields of MetricSample. Raises OSError or pyarrow.ArrowInvalid."""
+    return pq.read_table(path, schema=_SCHEMA)
