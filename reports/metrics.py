@@ -14,6 +14,7 @@ from harness.records.record import FAILURES
 from reports.arrival_law import at_even_rate_ns, index_of_dispersion
 from reports.asked_load import AskedLoad
 from reports.latency import (
+    ceiling_waits_ms,
     inter_chunk_latencies_ms,
     inter_token_latencies_ms,
     latencies_ms,
@@ -68,6 +69,7 @@ class Metrics:
     itl_ms: Distribution | None
     icl_ms: Distribution | None
     slip_ms: Distribution | None
+    ceiling_wait_ms: Distribution | None
     windows: Windows
     offered_rate: float | None
     achieved_rate: float | None
@@ -112,7 +114,8 @@ def compute_metrics(requests: Requests, streaming: bool, load: AskedLoad = _ANY_
         itl_ms=itl_ms,
         icl_ms=icl_ms,
         slip_ms=summarise(schedule_slip_ms(requests)),
-        windows=compute_windows(requests, None if ttft_ms is None else ttft_ms.scheduled, e2e_ms.scheduled),
+        ceiling_wait_ms=None if load.max_concurrency is None else summarise(ceiling_waits_ms(requests)),
+        windows=compute_windows(requests, None if ttft_ms is None else ttft_ms.scheduled, e2e_ms.scheduled, load.closed),
         offered_rate=None if load.closed else mean_rate(requests.scheduled_ns),
         achieved_rate=mean_rate(requests.sent_ns),
         mean_input_tokens=_mean(requests.input_tokens[requests.done]),

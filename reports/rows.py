@@ -16,7 +16,8 @@ def latency_rows(metrics: Metrics) -> list[tuple[str, Distribution | None]]:
             rows += [(f"{name}, from schedule", anchored.scheduled), (f"{name}, from send", anchored.sent)]
     if metrics.ttft_ms is not None:
         rows += [("TPOT", metrics.tpot_ms), ("ITL", metrics.itl_ms), ("Inter-chunk latency", metrics.icl_ms)]
-    return [*rows, ("Schedule slip", metrics.slip_ms)]
+    rows.append(("Schedule slip", metrics.slip_ms))
+    return rows if metrics.ceiling_wait_ms is None else [*rows, ("of it, waited at the ceiling", metrics.ceiling_wait_ms)]
 
 
 def interval_rows(metrics: Metrics) -> list[tuple[str, str, str, str]]:

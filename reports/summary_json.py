@@ -44,6 +44,7 @@ def summary(report: RunReport) -> dict[str, Any]:
             "itl_ms": _distribution(metrics.itl_ms),
             "icl_ms": _distribution(metrics.icl_ms),
             "slip_ms": _distribution(metrics.slip_ms),
+            "ceiling_wait_ms": _distribution(metrics.ceiling_wait_ms),
             "request_throughput": _value_of(None if whole is None else whole.request_throughput),
             "output_token_throughput": _value_of(None if whole is None else whole.output_token_throughput),
             "offered_rate": _value(metrics.offered_rate),
