@@ -7,8 +7,8 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection as Pipe
@@ -35,6 +35,12 @@ _START_DELAY_NS = 200_000_000  # enough for every worker to be asleep before the
 _FOLLOW_PERIOD_S = 0.1
 
 OnProgress = Callable[[Snapshot], None]
+# Entered when the warm-up is over; what it gives is told the start time; left when every worker has ended. It raises nothing.
+Watch = AbstractContextManager[Callable[[int], object]]
+
+
+def _watch_nothing() -> Watch:
+    return nullcontext(lambda start_ns: None)
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,7 @@ class RunPlan:
     warm_up: tuple[Request, ...]
     timeout_s: float
     worker_cores: tuple[int, ...] = ()
+    watch: Watch = field(default_factory=_watch_nothing)
 
 
 @dataclass(frozen=True)
@@ -78,26 +85,29 @@ def execute(plan: RunPlan, on_progress: OnProgress) -> RunResult:
     allow_files(files_needed(plan.schedule, plan.workers, plan.client, plan.timeout_s))
     context = multiprocessing.get_context("spawn")
     control = Control(context, plan.workers)
-    with _stopping_on_signals(control), _kept_off(plan.worker_cores):
+    with _stopping_on_signals(control), _kept_off(plan.worker_cores), ExitStack() as watching:
         processes: list[SpawnProcess] = []
         try:
             pipes = _start_workers(plan, context, control, processes)
             failures = _await_ready(plan, processes, pipes, control)
+            tell_start = watching.enter_context(plan.watch)
             start_ns = now_ns() + _START_DELAY_NS
             started_at = datetime.now(UTC)
             for pipe in pipes:
                 with suppress(BrokenPipeError):  # that worker has died since; its requests will be recorded as lost
                     pipe.send(start_ns)
+            tell_start(start_ns)
             records = _follow(plan, processes, control, start_ns, on_progress)
+            duration_s, phase = (now_ns() - start_ns) / 1e9, control.phase
         finally:
             _end_workers(processes)
     ends = [WorkerEnd(process.exitcode, control.sent_by(worker)) for worker, process in enumerate(processes)]
-    interrupted = control.phase is not Phase.RUN
+    interrupted = phase is not Phase.RUN
     accounted = account_for_all(plan.recorder, records, ends, interrupted)
     return RunResult(
         records=accounted,
         started_at=started_at,
-        duration_s=(now_ns() - start_ns) / 1e9,
+        duration_s=duration_s,
         interrupted=interrupted,
         warm_up_failures=failures,
         ran_out=not interrupted and ran_out(plan.schedule, accounted),
@@ -157,6 +167,7 @@ def _start_workers(
             warm_up=plan.warm_up[worker :: plan.workers],
             timeout_s=plan.timeout_s,
             journal=plan.folder.journal(worker),
+            probe=plan.folder.worker_probe(worker),
             core=plan.worker_cores[worker] if plan.worker_cores else None,
         )
         process = context.Process(

@@ -21,6 +21,7 @@ from harness.clock import PreciseSleeper
 from harness.control import Control, Phase
 from harness.exchanges import Exchanges
 from harness.journal import JournalWriter
+from harness.probes.loop import LoopProbe
 from harness.senders import send
 from workloads.request import Request
 from workloads.schedule import ClosedPart, OpenPart
@@ -40,6 +41,7 @@ class WorkerPlan:
     warm_up: Sequence[Request]
     timeout_s: float
     journal: Path
+    probe: Path
     core: int | None = None
 
 
@@ -77,7 +79,9 @@ async def _work(plan: WorkerPlan, pipe: Pipe, control: Control) -> None:
     gc.collect()
     gc.freeze()  # what was made before the run is never scanned during it
     with JournalWriter(plan.journal) as journal:
-        await _send_all(plan, payloads, Exchanges(plan.worker, connection, journal, control, start_ns, plan.timeout_s), control)
+        exchanges = Exchanges(plan.worker, connection, journal, control, start_ns, plan.timeout_s)
+        async with LoopProbe(plan.probe, plan.worker, start_ns):
+            await _send_all(plan, payloads, exchanges, control)
     control.tell_usage(plan.worker, connection.usage(start_ns))
     await connection.close()
 

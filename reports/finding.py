@@ -7,8 +7,11 @@ from enum import StrEnum
 from typing import Any
 
 from reports.asked_load import AskedLoad, load_of
+from reports.client import ClientHealth
 from reports.metrics import Metrics
+from reports.phases import Phase
 from reports.requests import Requests
+from reports.server import ServerLoad
 
 
 class Severity(StrEnum):
@@ -36,6 +39,9 @@ class RunFacts:
     requests: Requests
     metrics: Metrics
     manifest: dict[str, Any]
+    client: ClientHealth | None = None
+    server: ServerLoad | None = None
+    phases: tuple[Phase, ...] = ()
 
     @property
     def load(self) -> AskedLoad:

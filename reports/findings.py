@@ -10,11 +10,13 @@ from collections.abc import Callable
 import numpy as np
 
 from harness.records.record import Outcome
+from reports.client_findings import CLIENT_CHECKS
 from reports.consistency_findings import CONSISTENCY_CHECKS
 from reports.finding import Finding, RunFacts, Severity
 from reports.latency import client_slip_ms
 from reports.load_findings import LOAD_CHECKS
 from reports.metrics import mean_rate
+from reports.server_findings import SERVER_CHECKS
 from reports.statistics import nearest_rank, required_samples
 
 __all__ = ["Finding", "RunFacts", "Severity", "find", "is_valid"]
@@ -193,10 +195,12 @@ _CHECKS: tuple[Callable[[RunFacts], Finding | None], ...] = (
     _errors,
     _schedule_slip,
     _achieved_below_offered,
+    *CLIENT_CHECKS,
     *LOAD_CHECKS,
     _interrupted,
     _warm_up_failed,
     *CONSISTENCY_CHECKS,
+    *SERVER_CHECKS,
     _output_shorter,
     _prompt_echoed,
     _prompts_dropped,

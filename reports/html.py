@@ -23,6 +23,7 @@ from reports.run_tables import (
     window_table,
 )
 from reports.tables import Table, cell_text
+from reports.watched_tables import client_tables, server_tables
 
 
 def write_html(report: RunReport, pictures: RunPictures, path: Path) -> None:
@@ -55,8 +56,8 @@ def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
         Section("latency", "Latency", (*_joined(latency[:1]), *pictures.latency, *_joined(latency[1:])), pairs=True),
         Section("arrivals", "Arrivals", (*_joined(load), *pictures.arrivals), pairs=True),
         Section("tokens", "Tokens", pictures.tokens, pairs=True),
-        Section("server", "Server", pictures.server, pairs=True),
-        Section("client", "Client", pictures.client, pairs=True),
+        Section("server", "Server", (*server_tables(report), *pictures.server), pairs=True),
+        Section("client", "Client", (*client_tables(report), *pictures.client), pairs=True),
         Section("slowest", "Slowest requests", _joined([_with_rows(slowest_table(report))])),
         Section("failures", "Failures", tuple(failure_tables(report))),
         Section("manifest", "Manifest", (upstream_table(report), manifest_table(report))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,9 @@ def summary(report: RunReport) -> dict[str, Any]:
         },
         "arrivals": _arrivals(report),
         "output_tokens_sources": list(report.requests.output_tokens_sources),
+        "client": None if report.client is None else asdict(report.client),
+        "server": None if report.server is None else asdict(report.server),
+        "phases": [asdict(phase) | {"unexplained_ms": phase.unexplained_ms} for phase in report.phases],
         "schedule": {key: report.manifest["schedule"][key] for key in ("digest", "seed")},
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +17,7 @@ from harness.cli.client_size import check_size, size_client
 from harness.cli.connections import described_connections
 from harness.cli.exit_status import ExitStatus
 from harness.cli.load_options import asked_load, described_load, opening_line
+from harness.cli.observing import check_metrics_url, observe, tabulate
 from harness.cli.options import MeasureOptions
 from harness.cli.reaching import check_protocol_options
 from harness.cli.signals import signals_as_interrupt
@@ -37,6 +38,7 @@ from reports.run_report import RunReport, read_run
 from reports.writing import write_reports
 from workloads.errors import WorkloadError
 from workloads.load import Load
+from workloads.prefixes import BLOCK_TOKENS, prefix_repetition
 from workloads.request import Request
 from workloads.schedule import AnySchedule
 
@@ -59,6 +61,7 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
     load = asked_load(options)
     check_size(options)
     _refuse_what_would_be_ignored(options)
+    check_metrics_url(options)
     reference = None
     if options.check_perf_json is not None:
         reference = read_reference(options.check_perf_json, options.check_perf_key)
@@ -105,8 +108,11 @@ def _run(
             f"There are {len(schedule)} requests, too few for --duration {options.duration:g}: the run will end early.",
             err=True,
         )
+    observation = observe(options, target, folder)
     with ProgressLine() as progress:
-        return manifest, execute(plan, progress)
+        result = execute(replace(plan, watch=observation), progress)
+    manifest["workload"]["repeated_prefix"] = _repeated_prefix(schedule, result)
+    return manifest | observation.facts, result
 
 
 @contextmanager
@@ -189,10 +195,17 @@ def _manifest(
     }
 
 
+def _repeated_prefix(schedule: AnySchedule, result: RunResult) -> dict[str, Any]:
+    sent = sorted((record.sent_ns, record.index) for record in result.records if record.sent_ns is not None)
+    found = prefix_repetition([schedule.requests[index] for _, index in sent])
+    return {"share": found.share, "unit": found.unit, "block_tokens": BLOCK_TOKENS, "whole_prompts": found.repeated_prompts}
+
+
 def _record(folder: RunFolder, manifest: dict[str, Any], result: RunResult) -> None:
     """Make the run durable; only then are the journals, which hold the same, given up. Ctrl-C waits meanwhile."""
     with signals_blocked():
         _write_record(folder, manifest, result)
+        tabulate(folder)
 
 
 def _write_record(folder: RunFolder, manifest: dict[str, Any], result: RunResult) -> None:

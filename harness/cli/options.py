@@ -44,6 +44,8 @@ class MeasureOptions:
     connections: int | None
     warmup_requests: int
     request_timeout: float
+    metrics_url: str | None
+    telemetry_period: float
     run_dir: Path | None
     plots: Path | None
     op_stats_csv: Path | None
@@ -141,6 +143,20 @@ _traffic = cloup.option_group(
         help="Seconds after which a request counts as failed.",
     ),
 )
+_telemetry = cloup.option_group(
+    "The server's own numbers",
+    cloup.option(
+        "--metrics_url",
+        show_default="port 8002 of --url's host; the embedded pipeline's own",
+        help="Where the server tells its metrics in Prometheus's format: http://host:port/path.",
+    ),
+    cloup.option(
+        "--telemetry_period",
+        type=click.FloatRange(min=0),
+        default=1.0,
+        help="Seconds between two readings of the metrics; 0 reads none.",
+    ),
+)
 _output = cloup.option_group(
     "Output",
     cloup.option("--run_dir", type=_FOLDER, help="Folder of this run. Default: runs/<time>-<verb>."),
@@ -166,7 +182,7 @@ _output = cloup.option_group(
 
 def measure_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a verb with every shared option."""
-    for group in (_output, load_group, _traffic, _embedded, _http, _target):
+    for group in (_output, _telemetry, load_group, _traffic, _embedded, _http, _target):
         function = group(function)
     return function
 
