@@ -26,8 +26,8 @@ class ExpositionReader:
 
     def read(self, text: str) -> Iterator[tuple[Series, float]]:
         """Each kept series (name, labels as a JSON object of texts with sorted keys) and its value. Raises ValueError."""
-        for line in text.splitlines():
-            line = line.strip()
+        for written_line in text.split("\n"):  # no other character ends a line
+            line = written_line.strip()
             if not line or line.startswith("#"):
                 continue
             end = line.rfind("}") + 1 or line.find(" ")
