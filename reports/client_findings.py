@@ -49,10 +49,9 @@ def _client_saturated(facts: RunFacts) -> Finding | None:
 
 def _severity(client: ClientHealth, latency_ms: float) -> Severity | None:
     """By tail and mean of the lag; in a run too short for those, by the mean wait for a core before each turn."""
-    tail_ms = client.lag.p99_ms if client.lag is not None and client.lag.samples >= _SAMPLES_FOR_TAIL else 0.0
-    mean_ms = (
-        client.lag.mean_ms if client.lag is not None and client.lag.samples >= _SAMPLES_FOR_MEAN else client.wait_ms or 0.0
-    )
+    lag = client.lag
+    tail_ms = lag.p99_ms if lag is not None and lag.samples >= _SAMPLES_FOR_TAIL else 0.0
+    mean_ms = lag.mean_ms if lag is not None and lag.samples >= _SAMPLES_FOR_MEAN else client.wait_ms or 0.0
     if tail_ms >= _TAIL_FLOOR_MS and tail_ms > _TAIL_SHARE_INVALID * latency_ms:
         return Severity.INVALID
     if mean_ms >= _MEAN_FLOOR_MS and mean_ms > _MEAN_SHARE_INVALID * latency_ms:
