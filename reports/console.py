@@ -10,7 +10,7 @@ from reports.rows import WINDOW_COLUMNS, interval_rows, latency_rows, rate_rows,
 from reports.run_report import RunReport
 from reports.statistics import Distribution
 from reports.tables import Table, cell_text
-from reports.watched_rows import watched_tables
+from reports.watched_tables import client_tables, server_tables
 
 _UNKNOWN = "–"
 
@@ -76,13 +76,13 @@ def _windows(metrics: Metrics) -> str:
 
 def _watched(report: RunReport) -> str:
     """What was seen of the client and of the server beside the requests."""
-    return "\n\n".join(map(_table, watched_tables(report)))
+    return "\n\n".join(map(_table, (*client_tables(report), *server_tables(report))))
 
 
 def _table(table: Table) -> str:
-    lines = [tuple(map(cell_text, row)) for row in table.rows]
-    alignment = ["left" if table.is_text(column) else "right" for column in range(len(table.columns))]
-    return tabulate(lines, headers=(table.title, *table.columns[1:]), colalign=alignment, disable_numparse=True)
+    rows = [tuple(map(cell_text, row)) for row in table.rows]
+    alignment = ("left", *["right"] * (len(table.columns) - 1))
+    return tabulate(rows, headers=table.columns, colalign=alignment, disable_numparse=True)
 
 
 def _failures(metrics: Metrics) -> str:

@@ -38,7 +38,8 @@ def read_run(folder: RunFolder) -> RunReport:
     """Read a run folder and compute everything. Raises RunFolderError when it is not a finished run."""
     manifest = folder.read_manifest()
     requests = from_columns(folder.read_requests)
-    metrics = compute_metrics(requests, bool(manifest.get("target", {}).get("streaming")), load_of(manifest))
+    streaming = bool(manifest.get("target", {}).get("streaming"))
+    metrics = compute_metrics(requests, streaming, load_of(manifest))
     client = client_health(folder.read_client(), requests)
     server = server_load(telemetry_of(folder.read_server()), requests, manifest)
     server_phases = phases(requests, server, str(manifest.get("target", {}).get("model", "")))

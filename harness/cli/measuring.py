@@ -111,6 +111,7 @@ def _run(
     observation = observe(options, target, folder)
     with ProgressLine() as progress:
         result = execute(replace(plan, watch=observation), progress)
+    manifest["workload"]["repeated_prefix"] = _repeated_prefix(schedule, result)
     return manifest | observation.facts, result
 
 
@@ -175,7 +176,6 @@ def _manifest(
             **workload.parameters,
             "requests": len(schedule),
             "dropped_too_long": workload.dropped_too_long,
-            "repeated_prefix": _repeated_prefix(schedule),
         },
         "arrivals": str(load),
         "schedule": {"digest": schedule.digest, "seed": schedule.seed},
@@ -195,8 +195,9 @@ def _manifest(
     }
 
 
-def _repeated_prefix(schedule: AnySchedule) -> dict[str, Any]:
-    found = prefix_repetition(schedule.requests)
+def _repeated_prefix(schedule: AnySchedule, result: RunResult) -> dict[str, Any]:
+    sent = sorted((record.sent_ns, record.index) for record in result.records if record.sent_ns is not None)
+    found = prefix_repetition([schedule.requests[index] for _, index in sent])
     return {"share": found.share, "unit": found.unit, "block_tokens": BLOCK_TOKENS, "whole_prompts": found.repeated_prompts}
 
 
