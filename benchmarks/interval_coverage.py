@@ -131,8 +131,10 @@ def as_requests(arrivals_s: FloatArray, ttft_ms: FloatArray) -> Requests:
     scheduled_ns = arrivals_s * 1e9
     tokens_ns = (scheduled_ns + ttft_ms * 1e6)[:, None] + np.arange(TOKENS) * 1e6
     return Requests(
+        index=np.arange(n),
         outcome=np.full(n, "done"),
         scheduled_ns=scheduled_ns,
+        released_ns=scheduled_ns,
         sent_ns=scheduled_ns,
         done_ns=tokens_ns[:, -1],
         input_tokens=np.full(n, 8.0),

@@ -16,17 +16,22 @@ import msgspec
 
 from harness.records.record import Outcome
 
-_MAGIC = b"inflight-bench journal 1\n"
+_MAGIC = b"inflight-bench journal 2\n"
 _HEADER = struct.Struct("<II")
 
 
 class Exchange(msgspec.Struct, array_like=True, frozen=True):
     """One request's exchange. Times are ns since the run's start. ``bodies[i]`` arrived at ``response_ns[i]``.
 
+    ``due_ns`` is when it should have been sent: in an open loop the schedule says it, in a closed loop an answer does.
+    ``released_ns`` is when it might be sent: later than due only where it waited for room below a ceiling.
+
     ``failure`` is how the transport failed, or None; what the bodies say is found out after the run.
     """
 
     index: int
+    due_ns: int
+    released_ns: int
     sent_ns: int
     done_ns: int
     response_ns: list[int]

@@ -13,10 +13,13 @@ _LATEST_TTFTS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One moment of a run; rates are over the last few seconds, TTFT (from the schedule) over the latest requests."""
+    """One moment of a run; rates are over the last few seconds, TTFT (from the schedule) over the latest requests.
+
+    ``scheduled`` is how many requests there will be; None where only time will tell.
+    """
 
     elapsed_s: float
-    scheduled: int
+    scheduled: int | None
     sent: int
     done: int
     failed: int
@@ -34,7 +37,7 @@ class Snapshot:
 class LiveStatistics:
     """Adds up records as they come."""
 
-    def __init__(self, scheduled: int) -> None:
+    def __init__(self, scheduled: int | None) -> None:
         self._scheduled = scheduled
         self._done = self._failed = self._tokens = 0
         self._ttfts_ms: deque[float] = deque(maxlen=_LATEST_TTFTS)

@@ -19,8 +19,8 @@ _LOG_PERIOD_S = 10.0
 class ProgressLine:
     """Shows snapshots on ``output``; the last one stays."""
 
-    def __init__(self, output: TextIO = sys.stderr) -> None:
-        self._output = output
+    def __init__(self, output: TextIO | None = None) -> None:
+        self._output = output = output or sys.stderr
         self._live: Live | None = None
         if output.isatty():
             self._live = Live(console=Console(file=output), auto_refresh=False)
@@ -59,8 +59,9 @@ def format_snapshot(snapshot: Snapshot) -> str:
     ttft = "–"
     if snapshot.ttft_p50_ms is not None and snapshot.ttft_p99_ms is not None:
         ttft = f"{snapshot.ttft_p50_ms:.1f}/{snapshot.ttft_p99_ms:.1f} ms"
+    sent = f"{snapshot.sent}" if snapshot.scheduled is None else f"{snapshot.sent}/{snapshot.scheduled}"
     return (
-        f"{minutes:02d}:{seconds:02d}  sent {snapshot.sent}/{snapshot.scheduled}  in flight {snapshot.in_flight}  "
+        f"{minutes:02d}:{seconds:02d}  sent {sent}  in flight {snapshot.in_flight}  "
         f"done {snapshot.done}  failed {snapshot.failed}  {snapshot.requests_per_s:.1f} req/s  "
         f"{snapshot.tokens_per_s:.0f} tok/s  TTFT p50/p99 {ttft}"
         + ("  stopping: no more is sent; Ctrl-C again stops now" if snapshot.stopping else "")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from harness.clients.protocol import Client, MalformedResponseError, Response
 from harness.journal import Exchange
 from harness.records.record import Outcome, Record, TokenSource
 from workloads.request import Request
-from workloads.schedule import Schedule
+from workloads.schedule import AnySchedule
 
 _TELLING_CHARACTERS = 20  # no model repeats so much of a prompt by chance
+_CHECKED_ONE_IN = 16  # answers whose text is tokenised again, to hold the server's count against: 7 µs a token
 
 CountTokens = Callable[[str], int]
 
@@ -20,7 +22,7 @@ CountTokens = Callable[[str], int]
 class Recorder:
     """Makes records. ``count_tokens`` counts the tokens of a text where the server did not; None leaves them unknown."""
 
-    schedule: Schedule
+    schedule: AnySchedule
     client: Client
     count_tokens: CountTokens | None = None
 
@@ -28,7 +30,11 @@ class Recorder:
         """The record of one exchange that took place."""
         request = self.schedule.requests[exchange.index]
         started = replace(
-            self.unsent(exchange.index, Outcome.DONE, None), sent_ns=exchange.sent_ns, done_ns=exchange.done_ns, worker=worker
+            self.unsent(exchange.index, exchange.due_ns, Outcome.DONE, None),
+            released_ns=exchange.released_ns,
+            sent_ns=exchange.sent_ns,
+            done_ns=exchange.done_ns,
+            worker=worker,
         )
         try:
             responses = [self.client.decode(body) for body in exchange.bodies]
@@ -39,13 +45,13 @@ class Recorder:
         answered = [(ns, r) for ns, r in zip(exchange.response_ns, responses, strict=True) if r.error is None]
         return replace(self._with_tokens(started, request, answered), outcome=outcome, error=problem)
 
-    def unsent(self, index: int, outcome: Outcome, error: str | None) -> Record:
-        """The record of a request of which nothing is known but its schedule."""
+    def unsent(self, index: int, due_ns: int, outcome: Outcome, error: str | None) -> Record:
+        """The record of a request of which nothing is known but when it was due."""
         request = self.schedule.requests[index]
         return Record(
             index=index,
             outcome=outcome,
-            scheduled_ns=self.schedule.offsets_ns[index],
+            scheduled_ns=due_ns,
             requested_output_tokens=request.output_tokens,
             input_tokens=request.input_tokens,
             ignore_eos=request.ignore_eos,
@@ -73,24 +79,51 @@ class Recorder:
                 output_tokens_source=_source(answered),
                 input_tokens=_server_input_tokens(answered) or record.input_tokens,
                 prompt_echoed=echoed,
+                text_tokens=self._checked(record.index, [r.text for _, r in answered if r.text and not echoed]),
             )
         return self._with_text(record, request, answered, echoed)
 
     def _with_text(
         self, record: Record, request: Request, answered: Sequence[tuple[int, Response]], echoed: bool | None
     ) -> Record:
-        """Where the server gives text alone: a response with text carries tokens, and only the whole can be counted."""
-        pieces = [(ns, response.text or "") for ns, response in answered]
+        """Where responses do not say their tokens: one with text carries some, and the server counts the whole, or we do."""
+        texts = [response.text or "" for _, response in answered]
         if echoed and request.prompt is not None:
-            pieces[0] = (pieces[0][0], pieces[0][1].removeprefix(request.prompt))
-        counted = None if self.count_tokens is None else self.count_tokens("".join(text for _, text in pieces))
-        return replace(
+            texts[0] = texts[0].removeprefix(request.prompt)
+        of_server = next((r.server_tokens_so_far for _, r in reversed(answered) if r.server_tokens_so_far is not None), None)
+        timed = replace(
             record,
-            token_times_ns=tuple(ns for ns, text in pieces if text),
-            output_tokens=counted,
-            output_tokens_source=None if counted is None else TokenSource.TEXT,
+            token_times_ns=tuple(ns for (ns, _), text in zip(answered, texts, strict=True) if text),
+            input_tokens=_server_input_tokens(answered) or record.input_tokens,
             prompt_echoed=echoed,
         )
+        if of_server is not None:
+            return replace(
+                timed,
+                token_counts=_counts_of_text(answered, texts, of_server),
+                output_tokens=of_server,
+                output_tokens_source=TokenSource.SERVER,
+                text_tokens=self._checked(record.index, texts),
+            )
+        if self.count_tokens is None:
+            return timed
+        return replace(timed, output_tokens=self.count_tokens("".join(texts)), output_tokens_source=TokenSource.TEXT)
+
+    def _checked(self, index: int, texts: Sequence[str]) -> int | None:
+        """Our own count of a text that the server counted, for some of the requests; None for the others and for no text."""
+        if self.count_tokens is None or index % _CHECKED_ONE_IN or not any(texts):
+            return None
+        return self.count_tokens("".join(texts))
+
+
+def _counts_of_text(answered: Sequence[tuple[int, Response]], texts: Sequence[str], total: int) -> tuple[int, ...] | None:
+    """The tokens of each response with text, where ``total`` leaves no choice: counts that ran along, or one token each."""
+    so_far = [response.server_tokens_so_far for (_, response), text in zip(answered, texts, strict=True) if text]
+    if len(so_far) == total:
+        return (1,) * total
+    known = [count for count in so_far if count is not None]
+    counts = tuple(later - earlier for earlier, later in pairwise([0, *known]))
+    return counts if len(known) == len(so_far) and sum(counts) == total and min(counts, default=0) > 0 else None
 
 
 def _outcome(exchange: Exchange, responses: Sequence[Response]) -> tuple[Outcome, str | None]:

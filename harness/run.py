@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection as Pipe
@@ -15,75 +16,102 @@ from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.context import SpawnProcess
 from types import FrameType
 
-from harness.clients.protocol import Client
+from harness.accounting import WorkerEnd, account_for_all, ran_out
+from harness.clients.protocol import Client, ConnectionUsage
 from harness.clock import now_ns
 from harness.control import Control, Phase
 from harness.errors import RunError
 from harness.journal import JournalReader
+from harness.limits import allow_files, files_needed
 from harness.live import LiveStatistics, Snapshot
 from harness.recording import Recorder
-from harness.records.record import Outcome, Record
+from harness.records.record import Record
 from harness.records.run_folder import RunFolder
 from harness.worker import Ready, WorkerPlan, run_worker
 from workloads.request import Request
-from workloads.schedule import Schedule
+from workloads.schedule import AnySchedule, ClosedSchedule
 
 _START_DELAY_NS = 200_000_000  # enough for every worker to be asleep before the first arrival
 _FOLLOW_PERIOD_S = 0.1
 
 OnProgress = Callable[[Snapshot], None]
+# Entered when the warm-up is over; what it gives is told the start time; left when every worker has ended. It raises nothing.
+Watch = AbstractContextManager[Callable[[int], object]]
+
+
+def _watch_nothing() -> Watch:
+    return nullcontext(lambda start_ns: None)
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What to run. ``timeout_s`` limits each request; warm-up requests are sent before the clock starts."""
+    """What to run. ``timeout_s`` limits each request; warm-up requests are sent before the clock starts.
 
-    schedule: Schedule
+    ``worker_cores`` are cores for the workers alone, one each; empty where they share.
+    """
+
+    schedule: AnySchedule
     client: Client
     recorder: Recorder
     folder: RunFolder
     workers: int
     warm_up: tuple[Request, ...]
     timeout_s: float
+    worker_cores: tuple[int, ...] = ()
+    watch: Watch = field(default_factory=_watch_nothing)
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What came of it: one record for each scheduled request, in the schedule's order."""
+    """What came of it: one record for each request that was due, sorted by when.
+
+    ``ran_out`` says that users of a closed loop found nothing left to send before its end.
+    """
 
     records: tuple[Record, ...]
     started_at: datetime
     duration_s: float
     interrupted: bool
     warm_up_failures: tuple[str, ...]
+    ran_out: bool = False
+    connections: tuple[ConnectionUsage | None, ...] = ()  # by worker; None of one that died
 
 
 def execute(plan: RunPlan, on_progress: OnProgress) -> RunResult:
     """Carry out the run. The first SIGINT or SIGTERM stops sending and drains, the second breaks off what is in flight.
 
-    Raises RunError when a worker cannot start or every warm-up request fails.
+    Raises RunError when a worker cannot start, every warm-up request fails, or too few files may be open.
     """
+    allow_files(files_needed(plan.schedule, plan.workers, plan.client, plan.timeout_s))
     context = multiprocessing.get_context("spawn")
     control = Control(context, plan.workers)
-    with _stopping_on_signals(control):
+    with _stopping_on_signals(control), _kept_off(plan.worker_cores), ExitStack() as watching:
         processes: list[SpawnProcess] = []
         try:
             pipes = _start_workers(plan, context, control, processes)
             failures = _await_ready(plan, processes, pipes, control)
+            tell_start = watching.enter_context(plan.watch)
             start_ns = now_ns() + _START_DELAY_NS
             started_at = datetime.now(UTC)
             for pipe in pipes:
                 with suppress(BrokenPipeError):  # that worker has died since; its requests will be recorded as lost
                     pipe.send(start_ns)
+            tell_start(start_ns)
             records = _follow(plan, processes, control, start_ns, on_progress)
+            duration_s, phase = (now_ns() - start_ns) / 1e9, control.phase
         finally:
             _end_workers(processes)
+    ends = [WorkerEnd(process.exitcode, control.sent_by(worker)) for worker, process in enumerate(processes)]
+    interrupted = phase is not Phase.RUN
+    accounted = account_for_all(plan.recorder, records, ends, interrupted)
     return RunResult(
-        records=_account_for_all(plan, records, [process.exitcode for process in processes], control.phase),
+        records=accounted,
         started_at=started_at,
-        duration_s=(now_ns() - start_ns) / 1e9,
-        interrupted=control.phase is not Phase.RUN,
+        duration_s=duration_s,
+        interrupted=interrupted,
         warm_up_failures=failures,
+        ran_out=not interrupted and ran_out(plan.schedule, accounted),
+        connections=tuple(control.usage_of(worker) for worker in range(plan.workers)),
     )
 
 
@@ -98,6 +126,18 @@ def _stopping_on_signals(control: Control) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _kept_off(cores: tuple[int, ...]) -> Iterator[None]:
+    """This process, which follows the run, leaves the workers' cores to them."""
+    before = os.sched_getaffinity(0)
+    if cores and before - set(cores):
+        os.sched_setaffinity(0, before - set(cores))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 @contextmanager
@@ -118,16 +158,17 @@ def _start_workers(
     pipes: list[Pipe] = []
     for worker in range(plan.workers):
         ours, theirs = context.Pipe()
+        part = plan.schedule.part(worker, plan.workers)
         worker_plan = WorkerPlan(
             worker=worker,
             client=plan.client,
-            shard=[
-                (index, plan.schedule.offsets_ns[index], plan.schedule.requests[index])
-                for index in plan.schedule.shard(worker, plan.workers)
-            ],
+            part=part,
+            requests=[plan.schedule.requests[index] for index in part.indices],
             warm_up=plan.warm_up[worker :: plan.workers],
             timeout_s=plan.timeout_s,
             journal=plan.folder.journal(worker),
+            core=plan.worker_cores[worker] if plan.worker_cores else None,
+            probe=plan.folder.worker_probe(worker),
         )
         process = context.Process(
             target=run_worker, args=(worker_plan, theirs, control), name=f"bench-worker-{worker}", daemon=True
@@ -167,7 +208,7 @@ def _follow(
 ) -> dict[int, Record]:
     """Turn exchanges into records while they are written, until every worker has ended."""
     readers = [JournalReader(plan.folder.journal(worker)) for worker in range(plan.workers)]
-    statistics = LiveStatistics(len(plan.schedule))
+    statistics = LiveStatistics(_requests_to_come(plan.schedule))
     records: dict[int, Record] = {}
     running = True
     while running:
@@ -183,16 +224,9 @@ def _follow(
     return records
 
 
-def _account_for_all(
-    plan: RunPlan, records: dict[int, Record], exit_codes: list[int | None], phase: Phase
-) -> tuple[Record, ...]:
-    def missing(index: int) -> Record:
-        exit_code = exit_codes[index % plan.workers]
-        if exit_code or phase is Phase.RUN:
-            return plan.recorder.unsent(index, Outcome.LOST, f"its worker ended with status {exit_code}")
-        return plan.recorder.unsent(index, Outcome.NOT_SENT, "the run was stopped before its time")
-
-    return tuple(records.get(index) or missing(index) for index in range(len(plan.schedule)))
+def _requests_to_come(schedule: AnySchedule) -> int | None:
+    """How many requests there will be; None where the clock ends what users send."""
+    return None if isinstance(schedule, ClosedSchedule) and schedule.end_ns is not None else len(schedule)
 
 
 def _end_workers(processes: list[SpawnProcess]) -> None:

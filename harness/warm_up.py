@@ -9,12 +9,12 @@ import numpy as np
 
 from workloads.random_streams import Stream, generator
 from workloads.request import Request
-from workloads.schedule import Schedule
+from workloads.schedule import AnySchedule
 
 _TRIES = 20
 
 
-def warm_up_requests(schedule: Schedule, count: int) -> tuple[Request, ...]:
+def warm_up_requests(schedule: AnySchedule, count: int) -> tuple[Request, ...]:
     """``count`` requests, each a scheduled one with its tokens and words in random order."""
     if not count:
         return ()

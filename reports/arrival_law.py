@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from reports.asked_load import load_of
 from reports.requests import FloatArray, Requests
 
 SIGNIFICANCE = 0.01
@@ -18,11 +19,14 @@ _EVEN_GAP_FLOOR_S = 1e-3  # or this much
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """The distribution of gaps that was asked for: "exponential", "gamma" (with ``shape``) or "constant"."""
+    """The distribution of gaps that was asked for: "exponential", "gamma" (with ``shape``) or "constant"; the rate rises
+    from 0 to what it is over ``ramp_up_s``.
+    """
 
     name: str
     rate_per_s: float
     shape: float = 1.0
+    ramp_up_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +48,22 @@ def law_of(manifest: dict[str, Any]) -> Law | None:
     if not isinstance(options, dict):
         return None
     rate, name = options.get("request_rate"), options.get("time_delay_dist")
-    if not isinstance(rate, int | float) or not rate > 0 or options.get("concurrency") is not None:
+    load = load_of(manifest)
+    if not isinstance(rate, int | float) or not rate > 0 or load.closed:
         return None
     if name == "gamma_dist":
-        return Law("gamma", float(rate), float(options.get("burstiness") or 1.0))
+        return Law("gamma", float(rate), float(options.get("burstiness") or 1.0), load.ramp_up_s)
     names = {"exponential_dist": "exponential", "constant": "constant"}
-    return Law(names[name], float(rate)) if name in names else None
+    return Law(names[name], float(rate), ramp_up_s=load.ramp_up_s) if name in names else None
 
 
 def check_arrivals(requests: Requests, law: Law) -> ArrivalTest | None:
-    """Hold the gaps between actual sends against ``law``, at SIGNIFICANCE; None for too few."""
-    sent_ns = np.sort(requests.sent_ns[~np.isnan(requests.sent_ns)])
-    gaps_s = np.diff(sent_ns) / 1e9
+    """Hold the gaps between sends against ``law``, at SIGNIFICANCE; None for too few.
+
+    A wait at the ceiling is taken off, since it was asked for, and so is the ramp.
+    """
+    sent_ns = requests.sent_ns - requests.ceiling_wait_ns
+    gaps_s = np.diff(at_even_rate_ns(np.sort(sent_ns[~np.isnan(sent_ns)]), law.ramp_up_s)) / 1e9
     if gaps_s.size < _FEWEST_GAPS:
         return None
     if law.name == "constant":
@@ -65,6 +73,14 @@ def check_arrivals(requests: Requests, law: Law) -> ArrivalTest | None:
         return ArrivalTest(law, gaps_s.size, off, None, off > SIGNIFICANCE)
     statistic, p_value = _kolmogorov_smirnov(gaps_s, law)
     return ArrivalTest(law, gaps_s.size, statistic, p_value, p_value < SIGNIFICANCE)
+
+
+def at_even_rate_ns(times_ns: FloatArray, ramp_up_s: float) -> FloatArray:
+    """The times at which as many would have come at the full rate from the start: t² / (2 · ramp) for t within the ramp."""
+    ramp_ns = ramp_up_s * 1e9
+    if not ramp_ns:
+        return times_ns
+    return np.where(times_ns < ramp_ns, times_ns**2 / (2.0 * ramp_ns), times_ns - ramp_ns / 2.0)
 
 
 def index_of_dispersion(times_ns: FloatArray) -> float | None:

@@ -11,6 +11,8 @@ from reports.finding import Finding, RunFacts, Severity
 from reports.load import mean_in_system
 from reports.windows import Window
 
+_TEXT_TOLERANCE = 0.25  # random words tokenised again make an eighth more tokens than they came of
+_TEXT_TOKENS = 200  # in fewer, chance may do as much
 _LITTLE_TOLERANCE = 0.05
 _LITTLE_EDGES = 2.0  # latencies that the window's two ends may cut through
 
@@ -33,6 +35,23 @@ def _token_counts_disagree(facts: RunFacts) -> Finding | None:
             "reported": float(requests.output_tokens[known].sum()),
         },
         "Throughput counts the reported tokens. See whether the server counts special tokens, or responses were lost.",
+    )
+
+
+def _text_tokens_disagree(facts: RunFacts) -> Finding | None:
+    """The server's count of tokens against the returned texts tokenised again, over the answers for which that was done."""
+    requests = facts.requests
+    known = requests.done & ~np.isnan(requests.text_tokens) & ~np.isnan(requests.output_tokens)
+    in_text, reported = float(requests.text_tokens[known].sum()), float(requests.output_tokens[known].sum())
+    larger = max(in_text, reported)
+    if larger < _TEXT_TOKENS or abs(in_text - reported) <= _TEXT_TOLERANCE * larger:
+        return None
+    return Finding(
+        "text_tokens_disagree",
+        Severity.WARNING,
+        {"requests": int(known.sum()), "in_text": in_text, "reported": reported},
+        "Throughput counts the reported tokens. See whether --tokenizer_dir is the model's, and whether the server counts "
+        "tokens that it does not send (hidden reasoning, a prompt).",
     )
 
 
@@ -69,4 +88,8 @@ def _little_sides(facts: RunFacts, window: Window) -> tuple[float, float, float,
     return in_flight, rate_per_s, float(latency_s[within].mean()), float(np.quantile(latency_s[within], 0.99))
 
 
-CONSISTENCY_CHECKS: tuple[Callable[[RunFacts], Finding | None], ...] = (_token_counts_disagree, _littles_law)
+CONSISTENCY_CHECKS: tuple[Callable[[RunFacts], Finding | None], ...] = (
+    _token_counts_disagree,
+    _text_tokens_disagree,
+    _littles_law,
+)

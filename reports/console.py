@@ -9,6 +9,8 @@ from reports.prose import describe, describe_run, verdict
 from reports.rows import WINDOW_COLUMNS, interval_rows, latency_rows, rate_rows, upstream_rows, window_rows
 from reports.run_report import RunReport
 from reports.statistics import Distribution
+from reports.tables import Table, cell_text
+from reports.watched_rows import watched_tables
 
 _UNKNOWN = "–"
 
@@ -24,6 +26,7 @@ def render(report: RunReport) -> str:
         _rates(metrics),
         _windows(metrics),
         _failures(metrics),
+        _watched(report),
         verdict(report),
         *(f"{f.severity.value:>8}  {describe(f)}\n          {f.advice}" for f in report.findings),
     ]
@@ -69,6 +72,17 @@ def _windows(metrics: Metrics) -> str:
     lines = [(name, *map(_number, cells)) for name, cells in rows if not isinstance(cells, str)]
     table = tabulate(lines, headers=("Window", *WINDOW_COLUMNS), colalign=("left", *["right"] * 6), disable_numparse=True)
     return "\n".join([table, *(f"{name}: none, {reason}." for name, reason in rows if isinstance(reason, str))])
+
+
+def _watched(report: RunReport) -> str:
+    """What was seen of the client and of the server beside the requests."""
+    return "\n\n".join(map(_table, watched_tables(report)))
+
+
+def _table(table: Table) -> str:
+    lines = [tuple(map(cell_text, row)) for row in table.rows]
+    alignment = ["left" if table.is_text(column) else "right" for column in range(len(table.columns))]
+    return tabulate(lines, headers=(table.title, *table.columns[1:]), colalign=alignment, disable_numparse=True)
 
 
 def _failures(metrics: Metrics) -> str:

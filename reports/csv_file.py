@@ -34,7 +34,7 @@ def _table(requests: Requests, rows: slice) -> pa.Table:
     times = (requests.scheduled_ns, requests.sent_ns, requests.first_token_ns, requests.last_token_ns, requests.done_ns)
     counts = (requests.input_tokens, requests.requested_output_tokens, requests.output_tokens)
     columns = [
-        pa.array(np.arange(len(requests.outcome))[rows]),
+        pa.array(requests.index[rows]),
         pa.array(requests.outcome[rows]),
         *(_ms(column[rows]) for column in times),
         *(_whole(column[rows]) for column in counts),

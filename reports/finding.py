@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from reports.asked_load import AskedLoad, load_of
+from reports.client import ClientHealth
 from reports.metrics import Metrics
+from reports.phases import Phase
 from reports.requests import Requests
+from reports.server import ServerLoad
 
 
 class Severity(StrEnum):
@@ -35,3 +39,10 @@ class RunFacts:
     requests: Requests
     metrics: Metrics
     manifest: dict[str, Any]
+    client: ClientHealth | None = None
+    server: ServerLoad | None = None
+    phases: tuple[Phase, ...] = ()
+
+    @property
+    def load(self) -> AskedLoad:
+        return load_of(self.manifest)

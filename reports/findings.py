@@ -10,10 +10,13 @@ from collections.abc import Callable
 import numpy as np
 
 from harness.records.record import Outcome
+from reports.client_findings import CLIENT_CHECKS
 from reports.consistency_findings import CONSISTENCY_CHECKS
 from reports.finding import Finding, RunFacts, Severity
-from reports.latency import schedule_slip_ms
+from reports.latency import client_slip_ms
 from reports.load_findings import LOAD_CHECKS
+from reports.metrics import mean_rate
+from reports.server_findings import SERVER_CHECKS
 from reports.statistics import nearest_rank, required_samples
 
 __all__ = ["Finding", "RunFacts", "Severity", "find", "is_valid"]
@@ -69,19 +72,23 @@ def _errors(facts: RunFacts) -> Finding | None:
 
 
 def _interrupted(facts: RunFacts) -> Finding | None:
-    not_sent = facts.metrics.failed_by_kind.get(Outcome.NOT_SENT.value, 0)
+    not_sent: int | None = facts.metrics.failed_by_kind.get(Outcome.NOT_SENT.value, 0)
+    scheduled: int | None = facts.metrics.scheduled
     if not facts.manifest.get("interrupted") and not not_sent:
         return None
+    if facts.load.closed:  # what its users would have sent, nobody knows, unless they were to send a number
+        scheduled = facts.load.prepared if facts.load.duration_s is None else None
+        not_sent = None if scheduled is None else scheduled - facts.metrics.scheduled
     return Finding(
         "interrupted",
         Severity.WARNING,
-        {"not_sent": not_sent, "scheduled": facts.metrics.scheduled},
+        {"not_sent": not_sent, "scheduled": scheduled},
         "The run was stopped early; its numbers are of a shorter run than was asked for.",
     )
 
 
 def _schedule_slip(facts: RunFacts) -> Finding | None:
-    slip = np.sort(schedule_slip_ms(facts.requests))
+    slip = np.sort(client_slip_ms(facts.requests))
     latency = facts.metrics.ttft_ms or facts.metrics.e2e_ms
     if slip.size == 0 or latency.sent is None or latency.sent.p50 is None:
         return None
@@ -92,12 +99,16 @@ def _schedule_slip(facts: RunFacts) -> Finding | None:
         "schedule_slip",
         Severity.INVALID if p99 > _SLIP_SHARE_INVALID * median else Severity.WARNING,
         {"p99_slip_ms": p99, "p50_latency_from_sent_ms": median},
-        "The client sent late; give it a core of its own, more --workers, or a lower rate.",
+        "The client was late with its first requests; let the users come over --ramp_up seconds, or use more --workers."
+        if facts.load.closed
+        else "The client sent late; give it a core of its own, more --workers, or a lower rate.",
     )
 
 
 def _achieved_below_offered(facts: RunFacts) -> Finding | None:
     offered, achieved = facts.metrics.offered_rate, facts.metrics.achieved_rate
+    if facts.load.max_concurrency is not None:  # what waited at the ceiling was not the client's to send any earlier
+        offered = mean_rate(facts.requests.scheduled_ns + facts.requests.ceiling_wait_ns)
     if offered is None or achieved is None or facts.manifest.get("interrupted") or achieved >= _RATE_SHARE_WARNING * offered:
         return None
     return Finding(
@@ -184,10 +195,12 @@ _CHECKS: tuple[Callable[[RunFacts], Finding | None], ...] = (
     _errors,
     _schedule_slip,
     _achieved_below_offered,
+    *CLIENT_CHECKS,
     *LOAD_CHECKS,
     _interrupted,
     _warm_up_failed,
     *CONSISTENCY_CHECKS,
+    *SERVER_CHECKS,
     _output_shorter,
     _prompt_echoed,
     _prompts_dropped,

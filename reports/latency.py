@@ -30,6 +30,19 @@ def schedule_slip_ms(requests: Requests) -> FloatArray:
     return known
 
 
+def client_slip_ms(requests: Requests) -> FloatArray:
+    """How late each request was sent by the client's own fault, shape [requests sent]: the wait at the ceiling is none."""
+    slip: FloatArray = (requests.sent_ns - requests.scheduled_ns - requests.ceiling_wait_ns) / _NS_PER_MS
+    known: FloatArray = slip[~np.isnan(slip)]
+    return known
+
+
+def ceiling_waits_ms(requests: Requests) -> FloatArray:
+    """How long each request waited at the ceiling on requests in flight, shape [requests sent]."""
+    waits: FloatArray = requests.ceiling_wait_ns[~np.isnan(requests.sent_ns)] / _NS_PER_MS
+    return waits
+
+
 def time_per_output_token_ms(requests: Requests) -> FloatArray:
     """(last token − first token) / (output tokens − 1) of each successful request with at least 2 tokens.
 

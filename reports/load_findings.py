@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from reports.arrival_law import check_arrivals, law_of
 from reports.finding import Finding, RunFacts, Severity
+from reports.latency import ceiling_waits_ms
 from reports.load import queue_growth
+from reports.statistics import nearest_rank
 
+_WAIT_FLOOR_MS = 2.0  # a shorter p99 of the waits at the ceiling,
+_WAIT_SHARE = 0.1  # or one below this share of the median latency, changes no conclusion
 _MATERIAL_DISTANCE = 0.02  # a smaller Kolmogorov-Smirnov distance no target would notice
 
 
@@ -24,6 +30,8 @@ def _not_steady(facts: RunFacts) -> Finding | None:
 
 
 def _queue_growing(facts: RunFacts) -> Finding | None:
+    if facts.load.closed:  # its users wait for their answers: there is no queue that could grow without bound
+        return None
     growth = queue_growth(facts.requests)
     if growth is None:
         return None
@@ -64,4 +72,58 @@ def _arrivals_not_as_asked(facts: RunFacts) -> Finding | None:
     )
 
 
-LOAD_CHECKS: tuple[Callable[[RunFacts], Finding | None], ...] = (_queue_growing, _not_steady, _arrivals_not_as_asked)
+def _waited_at_ceiling(facts: RunFacts) -> Finding | None:
+    """Whether the tail of the waits at --max_concurrency is worth a word beside the latencies."""
+    waits_ms = np.sort(ceiling_waits_ms(facts.requests))
+    latency = facts.metrics.ttft_ms or facts.metrics.e2e_ms
+    if not waits_ms.size or latency.sent is None or latency.scheduled is None:
+        return None
+    p99_wait_ms = nearest_rank(waits_ms, 0.99)
+    if p99_wait_ms < max(_WAIT_FLOOR_MS, _WAIT_SHARE * (latency.sent.p50 or 0.0)):
+        return None
+    waited = int(np.count_nonzero(waits_ms))
+    burst = facts.metrics.offered_rate is None
+    return Finding(
+        "waited_at_ceiling",
+        Severity.NOTE if burst else Severity.WARNING,
+        {
+            "max_concurrency": facts.load.max_concurrency,
+            "waited": waited,
+            "share": waited / waits_ms.size,
+            "p99_wait_ms": p99_wait_ms,
+            "latency": "E2E latency" if facts.metrics.ttft_ms is None else "TTFT",
+            "p99_from_schedule_ms": latency.scheduled.p99,
+            "p99_from_send_ms": latency.sent.p99,
+            "offered_rate": facts.metrics.offered_rate,
+            "achieved_rate": facts.metrics.achieved_rate,
+        },
+        "Everything was due at the start, so the latencies from the schedule tell how long the whole took."
+        if burst
+        else "Users who come at this rate feel the latency from the schedule, and the target was asked for less. Raise "
+        "--max_concurrency to see what it does with all of them, or lower --request_rate.",
+    )
+
+
+def _requests_ran_out(facts: RunFacts) -> Finding | None:
+    if not facts.load.ran_out:
+        return None
+    sent_ns = facts.requests.sent_ns[~np.isnan(facts.requests.sent_ns)]
+    return Finding(
+        "requests_ran_out",
+        Severity.WARNING,
+        {
+            "prepared": facts.load.prepared,
+            "duration_s": facts.load.duration_s,
+            "last_sent_s": float(sent_ns.max() / 1e9) if sent_ns.size else 0.0,
+        },
+        "Nothing is sent twice: give more with --num_requests or a longer dataset, or a shorter --duration.",
+    )
+
+
+LOAD_CHECKS: tuple[Callable[[RunFacts], Finding | None], ...] = (
+    _waited_at_ceiling,
+    _requests_ran_out,
+    _queue_growing,
+    _not_steady,
+    _arrivals_not_as_asked,
+)

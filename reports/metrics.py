@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.records.record import FAILURES
-from reports.arrival_law import index_of_dispersion
+from reports.arrival_law import at_even_rate_ns, index_of_dispersion
+from reports.asked_load import AskedLoad
 from reports.latency import (
     inter_chunk_latencies_ms,
     inter_token_latencies_ms,
@@ -25,6 +26,7 @@ from reports.windows import Windows, compute_windows, known_rate
 
 _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
+_ANY_OPEN_LOOP = AskedLoad()
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,11 @@ class Metrics:
         return sum(self.failed_by_kind.values())
 
 
-def compute_metrics(requests: Requests, streaming: bool) -> Metrics:
-    """Compute every metric. Of an unstreamed run the token latencies do not exist, since tokens arrive together."""
+def compute_metrics(requests: Requests, streaming: bool, load: AskedLoad = _ANY_OPEN_LOOP) -> Metrics:
+    """Compute every metric. Of an unstreamed run the token latencies do not exist, since tokens arrive together; of a
+    closed loop no rate was offered, since its users set none. A rate that was to rise is evened before its dispersion is told.
+    """
+    scheduled_ns, sent_ns = (at_even_rate_ns(times, load.ramp_up_s) for times in (requests.scheduled_ns, requests.sent_ns))
     ttft_ms = _anchored(requests, requests.first_token_ns) if streaming else None
     e2e_ms = _anchored(requests, requests.last_token_ns)
     itl_ms, icl_ms = _token_latencies(requests) if streaming else (None, None)
@@ -108,12 +113,12 @@ def compute_metrics(requests: Requests, streaming: bool) -> Metrics:
         icl_ms=icl_ms,
         slip_ms=summarise(schedule_slip_ms(requests)),
         windows=compute_windows(requests, None if ttft_ms is None else ttft_ms.scheduled, e2e_ms.scheduled),
-        offered_rate=_rate(requests.scheduled_ns),
-        achieved_rate=_rate(requests.sent_ns),
+        offered_rate=None if load.closed else mean_rate(requests.scheduled_ns),
+        achieved_rate=mean_rate(requests.sent_ns),
         mean_input_tokens=_mean(requests.input_tokens[requests.done]),
         mean_output_tokens=_mean(requests.output_tokens[requests.done]),
-        scheduled_dispersion=index_of_dispersion(requests.scheduled_ns),
-        sent_dispersion=index_of_dispersion(requests.sent_ns),
+        scheduled_dispersion=None if load.closed else index_of_dispersion(scheduled_ns),
+        sent_dispersion=index_of_dispersion(requests.sent_ns if load.closed else sent_ns),
         upstream=_upstream_table(requests),
     )
 
@@ -130,7 +135,7 @@ def _token_latencies(requests: Requests) -> tuple[Distribution | None, Distribut
     return summarise(inter_token_latencies_ms(requests)), icl_ms
 
 
-def _rate(times_ns: FloatArray) -> float | None:
+def mean_rate(times_ns: FloatArray) -> float | None:
     """(n − 1) / (last − first) of the known times; None for fewer than 2, or all at once."""
     known = times_ns[~np.isnan(times_ns)]
     span_s = (known.max() - known.min()) / _NS_PER_S if known.size > 1 else 0.0

@@ -24,7 +24,7 @@ def write_perfetto(report: RunReport, path: Path) -> None:
     for index, row in rows:
         sent_us, done_us = requests.sent_ns[index] / 1e3, requests.done_ns[index] / 1e3
         lengths = {"isl": _tokens(requests.input_tokens[index]), "osl": _tokens(requests.output_tokens[index])}
-        events.append(_event(f"request {index}", sent_us, done_us - sent_us, row, lengths))
+        events.append(_event(f"request {requests.index[index]}", sent_us, done_us - sent_us, row, lengths))
         if requests.has_tokens[index] and requests.first_token_ns[index] < requests.done_ns[index]:
             events.append(_event("to first token", sent_us, requests.first_token_ns[index] / 1e3 - sent_us, row, {}))
     path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n", encoding="utf-8")

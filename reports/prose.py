@@ -27,6 +27,8 @@ def _describe(finding: Finding) -> str:
             kinds = ", ".join(f"{n:,} {kind}" for kind, n in e["by_kind"].items())
             return f"{e['failed']:,} requests failed ({e['share']:.1%}): {kinds}. The first error: {e['first_error']}"
         case "interrupted":
+            if e["not_sent"] is None:
+                return "The run was stopped before its end."
             return f"The run was stopped; {e['not_sent']:,} of {e['scheduled']:,} requests were not sent."
         case "schedule_slip":
             return (
@@ -62,12 +64,24 @@ def _describe_load(finding: Finding) -> str:
             )
         case "not_steady":
             return f"No steady state was found: {e['reason']}."
+        case "waited_at_ceiling":
+            return _describe_ceiling(e)
+        case "requests_ran_out":
+            return (
+                f"All {e['prepared']:,} requests that were prepared were sent after {e['last_sent_s']:.1f} s "
+                f"of {e['duration_s']:g} s; the run ended early."
+            )
         case "arrivals_not_as_asked":
             return _describe_arrivals(e)
         case "token_counts_disagree":
             return (
                 f"{e['requests']:,} answers ({e['share']:.0%}) came in responses of other lengths than were reported: "
                 f"{e['in_responses']:,.0f} tokens against {e['reported']:,.0f} in all."
+            )
+        case "text_tokens_disagree":
+            return (
+                f"The server reported {e['reported']:,.0f} tokens for {e['requests']:,} answers whose text has "
+                f"{e['in_text']:,.0f} by our tokenizer."
             )
         case "littles_law":
             expected = e["rate_per_s"] * e["mean_latency_s"]
@@ -76,7 +90,76 @@ def _describe_load(finding: Finding) -> str:
                 f"{e['rate_per_s']:.1f} requests/s of {e['mean_latency_s']:.3f} s make {expected:.1f}."
             )
         case _:
+            return _describe_watched(finding)
+
+
+def _describe_watched(finding: Finding) -> str:
+    """What was seen of the client and the server beside the requests."""
+    e = finding.evidence
+    match finding.code:
+        case "client_saturated":
+            return _describe_client(e)
+        case "clock_stepped" if finding.severity == "invalid":
+            return f"The machine slept for {e['slept_s']:.1f} s during the run."
+        case "clock_stepped":
+            return f"The machine's wall clock was set by {e['stepped_s']:+.3f} s during the run."
+        case "connection_limit_reached":
+            return f"{e['requests']:,} requests waited because the server takes no more streams at once."
+        case "counters_disagree":
+            return _describe_counters(e)
+        case "phases_exceed_latency":
+            whole = f"where the whole took {e['client_ms']:.2f} ms as the client saw it"
+            return f"{e['phase']}: {e['server_ms']:.2f} ms on average, {whole}."
+        case "prefix_cache_warmed":
+            repeated = (
+                "" if e["repeated_share"] is None else f" {e['repeated_share']:.0%} of what was sent repeats an earlier prompt."
+            )
+            if e["reused_share"] is None:
+                return f"A prefix cache may have helped:{repeated}"
+            return f"The server found {e['reused_share']:.0%} of the prompts' {e['unit']} in its prefix cache.{repeated}"
+        case _:
             return f"{finding.code}: {e}"
+
+
+def _describe_ceiling(e: dict[str, Any]) -> str:
+    def shown(ms: float | None) -> str:
+        return "failed" if ms is None else f"{ms:,.1f} ms"
+
+    return (
+        f"{e['waited']:,} requests ({e['share']:.0%}) waited in the client because {e['max_concurrency']:,} were in flight, "
+        f"p99 {e['p99_wait_ms']:,.1f} ms. p99 {e['latency']} is {shown(e['p99_from_schedule_ms'])} from the schedule, "
+        f"where the wait counts, and {shown(e['p99_from_send_ms'])} from the send, where it does not."
+    )
+
+
+def _describe_client(e: dict[str, Any]) -> str:
+    lag = (
+        ""
+        if e["lag_p99_ms"] is None
+        else f"it woke {e['lag_mean_ms']:.1f} ms late on average, {e['lag_p99_ms']:.1f} ms at p99, "
+    )
+    known = {
+        "cpu_share": "{:.0%} of a core used",
+        "run_queue_wait_share": "{:.0%} of the time spent waiting for one",
+        "gc_longest_ms": "longest garbage collection {:.1f} ms",
+        "steal_cores": "{:.0%} of a core taken by the hypervisor",
+    }
+    seen = ", ".join(text.format(e[key]) for key, text in known.items() if e[key] is not None)
+    return (
+        f"The client was kept from running, and its time stamps are late: {lag}beside a median latency of "
+        f"{e['p50_latency_from_sent_ms']:.1f} ms from the send ({seen})."
+    )
+
+
+def _describe_counters(e: dict[str, Any]) -> str:
+    match e["counter"]:
+        case "requests":
+            ours = f"{e['ours_least']:,}" if e["ours_least"] == e["ours_most"] else f"{e['ours_least']:,} to {e['ours_most']:,}"
+            return f"The server counted {e['server']:,.0f} requests; {ours} of ours reached it."
+        case "metrics":
+            return f"The metrics at {e['url']} count {e['metrics']:,.0f} requests; the server's statistics {e['statistics']:,}."
+        case _:
+            return f"The server counted {e['server']:,.0f} output tokens; {e['ours']:,.0f} arrived."
 
 
 def _describe_arrivals(e: dict[str, Any]) -> str:

@@ -19,12 +19,15 @@ FloatArray = NDArray[np.float64]
 class Requests:
     """Columns of ``requests.parquet``, shape [n] each, n requests; unknown numbers are NaN. Times are ns as float64.
 
-    float64 holds whole ns exactly up to 104 days. The token responses of request i are
+    They stand in the order in which they were due; ``index`` is each one's number in the schedule. float64 holds whole ns
+    exactly up to 104 days. The token responses of the request at position i are
     ``token_times_ns[token_starts[i]:token_starts[i + 1]]``; ``token_counts`` goes along, NaN where unknown.
     """
 
+    index: NDArray[np.int64]
     outcome: NDArray[np.str_]
     scheduled_ns: FloatArray
+    released_ns: FloatArray
     sent_ns: FloatArray
     done_ns: FloatArray
     input_tokens: FloatArray
@@ -35,6 +38,7 @@ class Requests:
     token_times_ns: FloatArray
     token_counts: FloatArray
     token_starts: NDArray[np.int64]
+    text_tokens: FloatArray
     errors: tuple[str | None, ...]
     output_tokens_sources: tuple[str, ...]
 
@@ -43,6 +47,12 @@ class Requests:
         """Which requests succeeded."""
         done: NDArray[np.bool_] = self.outcome == Outcome.DONE.value
         return done
+
+    @cached_property
+    def ceiling_wait_ns(self) -> FloatArray:
+        """How long each request waited because as many as allowed were in flight; 0 where it did not, or is not known to."""
+        waits = self.released_ns - self.scheduled_ns
+        return np.where(np.isnan(waits), 0.0, waits)
 
     @cached_property
     def has_tokens(self) -> NDArray[np.bool_]:
@@ -76,8 +86,10 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
     token_counts = _counts(read(["token_counts"])["token_counts"].combine_chunks(), starts)
     pa.default_memory_pool().release_unused()
     return Requests(
+        index=np.asarray(table["index"].to_numpy(), dtype=np.int64),
         outcome=_texts(table["outcome"]),
         scheduled_ns=_floats(table["scheduled_ns"]),
+        released_ns=_floats(table["released_ns"]),
         sent_ns=_floats(table["sent_ns"]),
         done_ns=_floats(table["done_ns"]),
         input_tokens=_floats(table["input_tokens"]),
@@ -88,14 +100,15 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         token_times_ns=token_times_ns,
         token_counts=token_counts,
         token_starts=starts,
+        text_tokens=_floats(table["text_tokens"]),
         errors=tuple(table["error"].to_pylist()),
         output_tokens_sources=tuple(sorted(filter(None, table["output_tokens_source"].unique().to_pylist()))),
     )
 
 
 _SMALL_COLUMNS = (
-    "outcome", "scheduled_ns", "sent_ns", "done_ns", "input_tokens", "output_tokens", "requested_output_tokens",
-    "ignore_eos", "prompt_echoed", "error", "output_tokens_source",
+    "index", "outcome", "scheduled_ns", "released_ns", "sent_ns", "done_ns", "input_tokens", "output_tokens",
+    "requested_output_tokens", "ignore_eos", "prompt_echoed", "error", "output_tokens_source", "text_tokens",
 )  # fmt: skip
 
 

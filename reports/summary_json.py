@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from reports.arrival_law import check_arrivals, law_of
+from reports.asked_load import load_of
 from reports.events import Rate
 from reports.metrics import Anchored
 from reports.resampling import Interval
@@ -29,6 +31,7 @@ def summary(report: RunReport) -> dict[str, Any]:
             {"code": f.code, "severity": f.severity.value, "evidence": f.evidence, "advice": f.advice} for f in report.findings
         ],
         "requests": {
+            "prepared": load_of(report.manifest).prepared or metrics.scheduled,
             "scheduled": metrics.scheduled,
             "done": metrics.done,
             "failed": metrics.failed,
@@ -55,6 +58,9 @@ def summary(report: RunReport) -> dict[str, Any]:
         },
         "arrivals": _arrivals(report),
         "output_tokens_sources": list(report.requests.output_tokens_sources),
+        "client": None if report.client is None else asdict(report.client),
+        "server": None if report.server is None else asdict(report.server),
+        "phases": [asdict(phase) | {"unexplained_ms": phase.unexplained_ms} for phase in report.phases],
         "schedule": {key: report.manifest["schedule"][key] for key in ("digest", "seed")},
     }
 

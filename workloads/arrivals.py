@@ -15,6 +15,7 @@ from workloads.errors import WorkloadError
 from workloads.random_streams import Stream, generator
 
 _LONGEST_S = 1e8  # three years; ns as float64 are exact up to 104 days, and as int64 far beyond
+_MOST_ARRIVALS = 10_000_000  # within a --duration; beyond, a typing error would fill the memory
 _SMALLEST_SHAPE, _LARGEST_SHAPE = 0.01, 1e6  # below, nearly all gaps are 0; above, gaps are constant
 
 
@@ -80,6 +81,49 @@ class AllAtOnce:
 
     def __str__(self) -> str:
         return "all requests at once"
+
+
+@dataclass(frozen=True, slots=True)
+class RampedUp:
+    """Another process with its clock stretched, so that its rate rises evenly from 0 to what it is within ``ramp_up_s``.
+
+    After the ramp the gaps are those of ``arrivals``, to the nanosecond. What it would send by ``t`` at its full rate goes
+    out by √(2 · ramp · t) while the rate rises: inversion of the integrated rate (Çinlar 1975, Introduction to Stochastic
+    Processes), so that time put back by t² / (2 · ramp) shows gaps of the law that was asked for in the ramp, too.
+    """
+
+    arrivals: Arrivals
+    ramp_up_s: float
+
+    def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
+        steady = self.arrivals.offsets_ns(count, seed)
+        ramp_ns = round(self.ramp_up_s * 1e9)
+        half = ramp_ns // 2  # a rate that rises to r in ramp_ns sends as many as r in half the time
+        rising = np.round(np.sqrt(2.0 * ramp_ns * np.minimum(steady, half))).astype(np.int64)
+        offsets: NDArray[np.int64] = np.where(steady < half, np.minimum(rising, ramp_ns), steady + (ramp_ns - half))
+        return offsets
+
+    def __str__(self) -> str:
+        return f"{self.arrivals}, the rate rising over {self.ramp_up_s:g} s"
+
+
+def offsets_within(arrivals: Arrivals, duration_s: float, seed: int, at_most: int | None = None) -> NDArray[np.int64]:
+    """The offsets below ``duration_s``, ``at_most`` so many: the same as the first ones of any longer draw.
+
+    Raises WorkloadError where there are more than anyone can prepare.
+    """
+    limit = _MOST_ARRIVALS if at_most is None else at_most
+    count = min(limit, 16)
+    while True:
+        offsets = arrivals.offsets_ns(count, seed)
+        within: NDArray[np.int64] = offsets[: np.searchsorted(offsets, round(duration_s * 1e9))]
+        if within.size < count or count == at_most:
+            return within
+        if count == limit:
+            raise WorkloadError(
+                f"--duration {duration_s:g}: more than {limit:,} requests would arrive; lower --request_rate or --duration"
+            )
+        count = min(limit, 4 * count)
 
 
 def arrivals_of(request_rate: float, time_delay_dist: str, burstiness: float | None = None) -> Arrivals:

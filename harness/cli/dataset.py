@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
+from harness.cli.load_options import amount
 from harness.cli.options import MeasureOptions, measure_options, split_options
 
 if TYPE_CHECKING:
     from harness.cli.measuring import Workload
     from harness.cli.target import Target
+    from workloads.load import Load
     from workloads.rows import PromptRow
 
 _SHIPPED_NAME = "prompts.json"
@@ -49,7 +51,7 @@ def command(**values: Any) -> int:
     options, own = split_options(values)
     path = own["dataset"] or shipped_dataset()
     rows = read_dataset(path)
-    return measure("dataset", options, lambda target: _workload(options, own, path, rows, target))
+    return measure("dataset", options, lambda target, load: _workload(options, own, path, rows, target, load))
 
 
 def shipped_dataset() -> Path:
@@ -61,7 +63,9 @@ def shipped_dataset() -> Path:
     return in_wheel if in_wheel.is_file() else package.parent / "datasets" / _SHIPPED_NAME
 
 
-def _workload(options: MeasureOptions, own: dict[str, Any], path: Path, rows: list[PromptRow], target: Target) -> Workload:
+def _workload(
+    options: MeasureOptions, own: dict[str, Any], path: Path, rows: list[PromptRow], target: Target, load: Load
+) -> Workload:
     from harness.cli.measuring import Workload
     from workloads.dataset import dataset_requests
 
@@ -69,7 +73,7 @@ def _workload(options: MeasureOptions, own: dict[str, Any], path: Path, rows: li
     made = dataset_requests(
         rows,
         None if tokenizer is None else tokenizer.encode,
-        options.num_requests,
+        load.most_requests(options.seed, options.num_requests),
         options.max_input_len,
         own["op_tokens_per_word"],
         target.context_tokens,
@@ -77,7 +81,7 @@ def _workload(options: MeasureOptions, own: dict[str, Any], path: Path, rows: li
     )
     return Workload(
         requests=made.requests,
-        description=f"{len(made.requests)} prompts of {path.name}",
+        description=f"{amount(load, len(made.requests))} prompts of {path.name}",
         parameters={"dataset": str(path), "op_tokens_per_word": own["op_tokens_per_word"], "rows_read": made.rows},
         dropped_too_long=made.dropped_too_long,
     )

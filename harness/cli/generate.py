@@ -83,7 +83,7 @@ def _check(values: dict[str, Any]) -> None:
 @contextmanager
 def _server(values: dict[str, Any]) -> Iterator[tuple[TritonClient, Path | None]]:
     """A client of the server that --url names, or of one deployed for the call; and a tokenizer folder that is known."""
-    from harness.cli.target import grpc_address
+    from harness.cli.urls import grpc_address
     from serving.client import TritonClient
 
     if values["url"] is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -13,11 +13,15 @@ from typing import Any
 
 import click
 
+from harness.cli.client_size import check_size, size_client
+from harness.cli.connections import described_connections
 from harness.cli.exit_status import ExitStatus
+from harness.cli.load_options import asked_load, described_load, opening_line
+from harness.cli.observing import check_metrics_url, observe, tabulate
 from harness.cli.options import MeasureOptions
+from harness.cli.reaching import check_protocol_options
 from harness.cli.signals import signals_as_interrupt
 from harness.cli.target import Target, open_target
-from harness.clients.triton_grpc import TritonGrpcClient
 from harness.environment import describe_environment
 from harness.progress import ProgressLine
 from harness.recording import Recorder
@@ -26,15 +30,17 @@ from harness.records.run_folder import MANIFEST_SCHEMA, RunFolder
 from harness.records.table import write_table
 from harness.run import RunPlan, RunResult, execute, signals_blocked
 from harness.warm_up import warm_up_requests
+from harness.workers import Workers
 from reports.console import render
 from reports.op_stats import append_op_stats, check_op_stats_file, check_perf, read_reference
 from reports.perfetto import write_perfetto
 from reports.run_report import RunReport, read_run
 from reports.writing import write_reports
-from workloads.arrivals import Arrivals, arrivals_of
 from workloads.errors import WorkloadError
+from workloads.load import Load
+from workloads.prefixes import BLOCK_TOKENS, prefix_repetition
 from workloads.request import Request
-from workloads.schedule import Schedule, make_schedule
+from workloads.schedule import AnySchedule
 
 
 @dataclass(frozen=True)
@@ -47,13 +53,15 @@ class Workload:
     dropped_too_long: int
 
 
-MakeWorkload = Callable[[Target], Workload]
+MakeWorkload = Callable[[Target, Load], Workload]
 
 
 def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> int:
     """Carry out one measurement and return the exit status."""
-    arrivals = arrivals_of(options.request_rate, options.time_delay_dist, options.burstiness)
+    load = asked_load(options)
+    check_size(options)
     _refuse_what_would_be_ignored(options)
+    check_metrics_url(options)
     reference = None
     if options.check_perf_json is not None:
         reference = read_reference(options.check_perf_json, options.check_perf_key)
@@ -61,7 +69,7 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
         check_op_stats_file(options.op_stats_csv)
     with _run_folder(verb, options.run_dir) as folder, signals_as_interrupt():
         with open_target(options, folder) as target:
-            manifest, result = _run(verb, options, arrivals, folder, target, make_workload(target))
+            manifest, result = _run(verb, options, load, folder, target, make_workload(target, load))
             _record(folder, manifest, result)  # before the server is stopped: nothing may come between a run and its records
         report = read_run(folder)
         write_reports(report, options.plots)
@@ -72,6 +80,7 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
 
 
 def _refuse_what_would_be_ignored(options: MeasureOptions) -> None:
+    check_protocol_options(options)
     if options.url is not None:
         if options.engine_dir is not None:
             raise click.UsageError("--engine_dir is of the embedded pipeline; it goes without --url")
@@ -82,17 +91,27 @@ def _refuse_what_would_be_ignored(options: MeasureOptions) -> None:
 
 
 def _run(
-    verb: str, options: MeasureOptions, arrivals: Arrivals, folder: RunFolder, target: Target, workload: Workload
+    verb: str, options: MeasureOptions, load: Load, folder: RunFolder, target: Target, workload: Workload
 ) -> tuple[dict[str, Any], RunResult]:
     if workload.dropped_too_long:
         click.echo(f"Dropped {workload.dropped_too_long} prompts that are too long.", err=True)
-    schedule = make_schedule(workload.requests, arrivals, options.seed)
-    plan = _plan(options, target, schedule, folder)
-    manifest = _manifest(verb, options, target, workload, arrivals, schedule)
+    schedule = load.schedule(workload.requests, options.seed)
+    workers = size_client(options, load, schedule, target.streaming, target.address)
+    plan = _plan(options, target, schedule, folder, workers)
+    manifest = _manifest(verb, options, target, workload, load, schedule)
+    manifest["load"] = described_load(options, load, schedule)
+    manifest["workers"] = {"count": workers.count, "why": workers.why, "pinned_cores": list(workers.pinned_cores)}
     folder.write_manifest(manifest)
-    click.echo(f"Sending {len(schedule)} requests, {arrivals}; Ctrl-C stops and reports.", err=True)
+    click.echo(opening_line(load, schedule, workers), err=True)
+    if manifest["load"]["ran_out"]:
+        click.echo(
+            f"There are {len(schedule)} requests, too few for --duration {options.duration:g}: the run will end early.",
+            err=True,
+        )
+    observation = observe(options, target, folder)
     with ProgressLine() as progress:
-        return manifest, execute(plan, progress)
+        result = execute(replace(plan, watch=observation), progress)
+    return manifest | observation.facts, result
 
 
 @contextmanager
@@ -121,15 +140,8 @@ def _new_default_folder(verb: str) -> Path:
     raise click.BadParameter("too many runs began in this second; name a folder", param_hint="--run_dir")
 
 
-def _plan(options: MeasureOptions, target: Target, schedule: Schedule, folder: RunFolder) -> RunPlan:
+def _plan(options: MeasureOptions, target: Target, schedule: AnySchedule, folder: RunFolder, workers: Workers) -> RunPlan:
     tokenizer = target.tokenizer
-    client = TritonGrpcClient(
-        address=target.address,
-        model=target.model,
-        streaming=target.streaming,
-        end_id=None if tokenizer is None else tokenizer.eos_token_id,
-        pad_id=None if tokenizer is None else tokenizer.pad_token_id,
-    )
     if target.model.takes_token_ids and any(request.input_ids is None for request in schedule.requests):
         raise WorkloadError(
             f"--tokenizer_dir: the model {target.model.name} takes token ids, so prompts must be tokenised here"
@@ -141,17 +153,18 @@ def _plan(options: MeasureOptions, target: Target, schedule: Schedule, folder: R
 
     return RunPlan(
         schedule=schedule,
-        client=client,
-        recorder=Recorder(schedule, client, None if tokenizer is None else count_tokens),
+        client=target.client,
+        recorder=Recorder(schedule, target.client, None if tokenizer is None else count_tokens),
         folder=folder,
-        workers=options.workers,
+        workers=workers.count,
         warm_up=warm_up_requests(schedule, options.warmup_requests),
         timeout_s=options.request_timeout,
+        worker_cores=workers.pinned_cores,
     )
 
 
 def _manifest(
-    verb: str, options: MeasureOptions, target: Target, workload: Workload, arrivals: Arrivals, schedule: Schedule
+    verb: str, options: MeasureOptions, target: Target, workload: Workload, load: Load, schedule: AnySchedule
 ) -> dict[str, Any]:
     return {
         "schema": MANIFEST_SCHEMA,
@@ -162,8 +175,9 @@ def _manifest(
             **workload.parameters,
             "requests": len(schedule),
             "dropped_too_long": workload.dropped_too_long,
+            "repeated_prefix": _repeated_prefix(schedule),
         },
-        "arrivals": str(arrivals),
+        "arrivals": str(load),
         "schedule": {"digest": schedule.digest, "seed": schedule.seed},
         "target": {
             "address": target.address,
@@ -172,23 +186,25 @@ def _manifest(
             "decoupled": target.model.decoupled,
             "streaming": target.streaming,
             "embedded": target.server is not None,
-            "tokenizer_dir": _plain(target.tokenizer_dir),
+            "tokenizer_dir": None if target.tokenizer_dir is None else str(target.tokenizer_dir),
             "model_parameters": dict(target.model.parameters),
         },
-        "options": {name: _plain(value) for name, value in vars(options).items()},
+        "options": options.written_down(),
         "warm_up": {"requests": options.warmup_requests},
         "environment": describe_environment(),
     }
 
 
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
+def _repeated_prefix(schedule: AnySchedule) -> dict[str, Any]:
+    found = prefix_repetition(schedule.requests)
+    return {"share": found.share, "unit": found.unit, "block_tokens": BLOCK_TOKENS, "whole_prompts": found.repeated_prompts}
 
 
 def _record(folder: RunFolder, manifest: dict[str, Any], result: RunResult) -> None:
     """Make the run durable; only then are the journals, which hold the same, given up. Ctrl-C waits meanwhile."""
     with signals_blocked():
         _write_record(folder, manifest, result)
+        tabulate(folder)
 
 
 def _write_record(folder: RunFolder, manifest: dict[str, Any], result: RunResult) -> None:
@@ -196,6 +212,10 @@ def _write_record(folder: RunFolder, manifest: dict[str, Any], result: RunResult
     manifest["started_at"] = result.started_at.astimezone(UTC).isoformat()
     manifest["duration_s"] = result.duration_s
     manifest["interrupted"] = result.interrupted
+    manifest["connections"] = described_connections(result.connections)
+    asked = manifest["options"]["num_requests"]
+    if result.ran_out and (asked is None or manifest["load"]["prepared"] < asked):
+        manifest["load"]["ran_out"] = True
     manifest["warm_up"]["failures"] = list(result.warm_up_failures)
     folder.write_manifest(manifest)
     for journal in folder.journals():

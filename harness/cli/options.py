@@ -10,6 +10,9 @@ from typing import Any
 import click
 import cloup
 
+from harness.cli.http_options import Header, read_endpoint, read_extra_body, read_headers
+from harness.cli.load_options import load_group
+
 
 @dataclass(frozen=True)
 class MeasureOptions:
@@ -17,21 +20,32 @@ class MeasureOptions:
 
     url: str | None
     protocol: str
-    model: str
+    model: str | None
     streaming: bool | None
     tokenizer_dir: Path | None
+    endpoint: str | None
+    header: tuple[Header, ...]
+    extra_body: dict[str, Any]
     engine_dir: Path | None
     decoupled_mode: bool
     request_rate: float
     time_delay_dist: str
     burstiness: float | None
+    max_concurrency: int | None
+    concurrency: int | None
+    duration: float | None
+    ramp_up: float | None
     num_requests: int | None
     max_input_len: int | None
     ignore_eos: bool | None
     seed: int
-    workers: int
+    workers: int | None
+    pin_workers: bool | None
+    connections: int | None
     warmup_requests: int
     request_timeout: float
+    metrics_url: str | None
+    telemetry_period: float
     run_dir: Path | None
     plots: Path | None
     op_stats_csv: Path | None
@@ -41,18 +55,38 @@ class MeasureOptions:
     check_perf_rtol: float
     check_perf_atol: float
 
+    def written_down(self) -> dict[str, Any]:
+        """For the manifest: plain values, without secrets."""
+        return {name: _written_down(value) for name, value in vars(self).items()}
+
+
+def _written_down(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_written_down(item) for item in value]
+    return str(value) if isinstance(value, Path | Header) else value
+
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 _target = cloup.option_group(
     "What to measure",
-    cloup.option("-u", "--url", help="host:port of a running server; without it the embedded pipeline is deployed."),
-    cloup.option("-i", "--protocol", type=click.Choice(["grpc"]), default="grpc", help="Protocol to speak."),
+    cloup.option(
+        "-u",
+        "--url",
+        help="host:port of a running server, by HTTP also http(s)://host:port; without it the embedded pipeline is deployed.",
+    ),
+    cloup.option(
+        "-i",
+        "--protocol",
+        type=click.Choice(["grpc", "http", "openai"]),
+        default="grpc",
+        help="Protocol to speak: Triton's gRPC, its generate extension over HTTP, or OpenAI's chat completions.",
+    ),
     cloup.option(
         "-m",
         "--model",
-        default="tensorrt_llm",
+        show_default="tensorrt_llm; for openai the server's only model",
         help="Model to drive: tensorrt_llm takes token ids, ensemble and tensorrt_llm_bls take text.",
     ),
     cloup.option(
@@ -67,6 +101,23 @@ _target = cloup.option_group(
         help="Hugging Face tokenizer folder. Default: the engine's, or the one that the server names if it is here.",
     ),
 )
+_http = cloup.option_group(
+    "Over HTTP (-i http, -i openai)",
+    cloup.option(
+        "--endpoint",
+        callback=read_endpoint,
+        show_default="/v1/chat/completions",
+        help="Path of OpenAI's chat completions. A key is read from the environment variable OPENAI_API_KEY.",
+    ),
+    cloup.option(
+        "--header", multiple=True, callback=read_headers, help="'Name: value' of a header of every request; repeatable."
+    ),
+    cloup.option(
+        "--extra_body",
+        callback=read_extra_body,
+        help='JSON object with more fields for every request to OpenAI\'s protocol, such as {"temperature": 0}.',
+    ),
+)
 _embedded = cloup.option_group(
     "The embedded pipeline (without --url)",
     cloup.option("--engine_dir", type=_FOLDER, help="Engine folder made by 'bench engine build'. Default: the demo engine."),
@@ -74,29 +125,14 @@ _embedded = cloup.option_group(
 )
 _traffic = cloup.option_group(
     "Traffic",
-    cloup.option("--request_rate", type=float, default=-1.0, help="Requests per second; -1 sends everything at once."),
-    cloup.option(
-        "--time_delay_dist",
-        type=click.Choice(["exponential_dist", "constant", "gamma_dist"]),
-        default="exponential_dist",
-        help="Distribution of the gaps between arrivals.",
-    ),
-    cloup.option(
-        "--burstiness",
-        type=float,
-        show_default="1",
-        help="Shape of gamma_dist's gaps: below 1 burstier than exponential gaps, above 1 more even. The rate stays.",
-    ),
-    cloup.option("--num_requests", type=click.IntRange(min=1), help="How many requests; a dataset is not repeated."),
     cloup.option("--max_input_len", type=click.IntRange(min=1), help="Drop prompts with more tokens, and say how many."),
     cloup.option(
         "--ignore_eos/--no_ignore_eos",
         default=None,
-        show_default="on for token_norm_dist, off for dataset",
+        show_default="on for token_norm_dist, but not by -i openai; off for dataset",
         help="Generate exactly as many tokens as asked.",
     ),
     cloup.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of lengths, token ids and arrivals."),
-    cloup.option("--workers", type=click.IntRange(1, 256), default=1, help="Client processes."),
     cloup.option("--warmup_requests", type=click.IntRange(min=0), default=10, help="Requests before the clock starts."),
     cloup.option(
         "-t",
@@ -105,6 +141,20 @@ _traffic = cloup.option_group(
         type=click.FloatRange(min=0, min_open=True),
         default=600.0,
         help="Seconds after which a request counts as failed.",
+    ),
+)
+_telemetry = cloup.option_group(
+    "The server's own numbers",
+    cloup.option(
+        "--metrics_url",
+        show_default="port 8002 of --url's host; the embedded pipeline's own",
+        help="Where the server tells its metrics in Prometheus's format: http://host:port/path.",
+    ),
+    cloup.option(
+        "--telemetry_period",
+        type=click.FloatRange(min=0),
+        default=1.0,
+        help="Seconds between two readings of the metrics; 0 reads none.",
     ),
 )
 _output = cloup.option_group(
@@ -132,7 +182,7 @@ _output = cloup.option_group(
 
 def measure_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a verb with every shared option."""
-    for group in (_output, _traffic, _embedded, _target):
+    for group in (_output, _telemetry, load_group, _traffic, _embedded, _http, _target):
         function = group(function)
     return function
 

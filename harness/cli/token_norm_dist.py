@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
 import cloup
 
+from harness.cli.load_options import amount
 from harness.cli.options import MeasureOptions, measure_options, split_options
 
 if TYPE_CHECKING:
     from harness.cli.measuring import Workload
     from harness.cli.target import Target
+    from workloads.load import Load
+    from workloads.token_norm_dist import NormalLengths
 
 DEFAULT_NUM_REQUESTS = 1000
+_MARGIN = 1.1  # beside what is expected to be dropped
+_MOST_REDRAWN = 20.0  # times as many as are sent
 
 
 @cloup.command(
@@ -37,7 +43,7 @@ DEFAULT_NUM_REQUESTS = 1000
 def command(**values: Any) -> int:
     """Measure with random token ids, uniform over the vocabulary. Lengths are max(1, ceil(N(mean, stdev))).
 
-    Without --num_requests, 1000 requests are sent.
+    Without --num_requests and --duration, 1000 requests are sent.
     """
     from harness.cli.measuring import measure
     from workloads.token_norm_dist import NormalLengths
@@ -47,35 +53,58 @@ def command(**values: Any) -> int:
     outputs = NormalLengths(own["output_mean"], own["output_stdev"])
     inputs.check("input")
     outputs.check("output")
-    return measure("token_norm_dist", options, lambda target: _workload(options, own, target))
+    return measure("token_norm_dist", options, lambda target, load: _workload(options, own, target, load))
 
 
-def _workload(options: MeasureOptions, own: dict[str, Any], target: Target) -> Workload:
+def _workload(options: MeasureOptions, own: dict[str, Any], target: Target, load: Load) -> Workload:
     from harness.cli.measuring import Workload
-    from workloads.token_norm_dist import NormalLengths, normal_requests
+    from workloads.load import OpenLoop
+    from workloads.token_norm_dist import NormalLengths, NormalRequests, normal_requests
 
     inputs = NormalLengths(own["input_mean"], own["input_stdev"])
     outputs = NormalLengths(own["output_mean"], own["output_stdev"])
-    made = normal_requests(
-        inputs,
-        outputs,
-        options.num_requests or DEFAULT_NUM_REQUESTS,
-        _token_ids(own["vocab_size"], target),
-        options.seed,
-        options.max_input_len,
-        target.context_tokens,
-        decode=None if target.model.takes_token_ids else _decoder(target),
-        ignore_eos=options.ignore_eos is not False,
-    )
+    token_ids = _token_ids(own["vocab_size"], target)
+    decode = None if target.model.takes_token_ids else _decoder(target)
+
+    def draw(count: int) -> NormalRequests:
+        return normal_requests(
+            inputs,
+            outputs,
+            count,
+            token_ids,
+            options.seed,
+            options.max_input_len,
+            target.context_tokens,
+            decode=decode,
+            ignore_eos=target.model.surely_ignores_eos if options.ignore_eos is None else options.ignore_eos,
+        )
+
+    count = _count(load, options, inputs, outputs)
+    made = draw(count)
+    if isinstance(load, OpenLoop) and load.duration_s is not None and options.num_requests is None and made.dropped_too_long:
+        made = draw(math.ceil(count * min(_MOST_REDRAWN, _MARGIN * count / len(made.requests))))  # what is left fills the time
+    requests = made.requests[:count]
     return Workload(
-        requests=made.requests,
+        requests=requests,
         description=(
-            f"{len(made.requests)} random prompts of N({inputs.mean:g}, {inputs.stdev:g}) tokens in, "
+            f"{amount(load, len(requests))} random prompts of N({inputs.mean:g}, {inputs.stdev:g}) tokens in, "
             f"N({outputs.mean:g}, {outputs.stdev:g}) out"
         ),
         parameters=own,
         dropped_too_long=made.dropped_too_long,
     )
+
+
+def _count(load: Load, options: MeasureOptions, inputs: NormalLengths, outputs: NormalLengths) -> int:
+    """How many requests to draw; a closed loop that the clock ends gets as many as it can need."""
+    from workloads.load import ClosedLoop
+
+    most = load.most_requests(options.seed, options.num_requests)
+    if most is not None:
+        return most
+    if isinstance(load, ClosedLoop) and load.duration_s is not None:
+        return load.enough_requests(inputs.mean, outputs.mean)
+    return DEFAULT_NUM_REQUESTS
 
 
 def _token_ids(vocab_size: int | None, target: Target) -> range | list[int]:

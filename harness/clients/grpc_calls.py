@@ -1,95 +1,149 @@
-"""gRPC calls of one method over one connection, bytes in and bytes out (gRPC over HTTP/2: ``PROTOCOL-HTTP2.md`` of grpc/grpc).
+"""gRPC calls of one method, bytes in and bytes out (gRPC over HTTP/2: ``PROTOCOL-HTTP2.md`` of grpc/grpc).
 
 A unary call and a stream that is half-closed behind its only request are the same bytes, so there is one kind of call.
+
+CallFailedError
+├── NoConnectionMadeError   there was no connection to send the call on
+└── BadAnswerError          the answer breaks a rule of gRPC or HTTP/2
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import struct
 from urllib.parse import unquote
 
 import grpc
 
-from harness.clients.http2 import ErrorCode, Headers, Http2Protocol, literal_headers
-from harness.clients.protocol import OnResponse
+from harness.clients.http2 import Headers
+from harness.clients.http2_connections import ConnectionLimits, Http2Connections, NoConnectionError, OutgoingRequest
+from harness.clients.http2_frames import ErrorCode, literal_headers
+from harness.clients.protocol import ConnectionUsage, OnResponse
 
-_PREFIX_BYTES = 5
-_STATUS = {code.value[0]: code for code in grpc.StatusCode}
+_PREFIX = struct.Struct(">BI")  # of a message: whether it is compressed, its length
+_PREFIX_BYTES = _PREFIX.size
+_STATUS = {str(code.value[0]): code for code in grpc.StatusCode}
 _USER_AGENT = "inflight-bench"
 
 
 class CallFailedError(Exception):
-    """A call ended with a status other than OK. ``connected`` False: there was no connection to send it on."""
+    """A call ended with a status other than OK."""
 
-    def __init__(self, code: grpc.StatusCode, details: str, connected: bool = True) -> None:
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
         super().__init__(details)
         self.code = code
         self.details = details
-        self.connected = connected
 
 
-class _Call:
-    """One call in flight: cuts the stream into messages, and keeps how it ended. Implements ``StreamEvents``."""
+class NoConnectionMadeError(CallFailedError):
+    """There was no connection to send the call on."""
+
+    def __init__(self, details: str) -> None:
+        super().__init__(grpc.StatusCode.UNAVAILABLE, details)
+
+
+class BadAnswerError(CallFailedError):
+    """The answer breaks a rule of gRPC or HTTP/2."""
+
+    def __init__(self, details: str) -> None:
+        super().__init__(grpc.StatusCode.INTERNAL, details)
+
+
+class _Call(OutgoingRequest):
+    """One call: cuts its stream into messages, and keeps how it ended."""
 
     __slots__ = ("_on_response", "_partial", "ended")
 
-    def __init__(self, on_response: OnResponse, ended: asyncio.Future[None]) -> None:
+    def __init__(self, header_block: bytes, request: bytes, on_response: OnResponse, ended: asyncio.Future[None]) -> None:
+        super().__init__(header_block, _PREFIX.pack(0, len(request)) + request)
         self._on_response = on_response
-        self._partial = b""
+        self._partial: bytearray | None = None
         self.ended = ended
 
-    def on_data(self, payload: bytes) -> None:
-        data = self._partial + payload if self._partial else payload
-        position, end = 0, len(data)
-        while end - position >= _PREFIX_BYTES:
-            compressed, size = struct.unpack_from(">BI", data, position)
-            start = position + _PREFIX_BYTES
-            if end - start < size:
+    @property
+    def is_over(self) -> bool:
+        return self.ended.done()
+
+    def on_data(self, data: bytes, start: int, stop: int) -> None:
+        if self._partial is not None:
+            self._partial += memoryview(data)[start:stop]
+            self._cut_partial()
+            return
+        while stop - start >= _PREFIX_BYTES:
+            compressed, size = _PREFIX.unpack_from(data, start)
+            end = start + _PREFIX_BYTES + size
+            if end > stop:
                 break
             if compressed:
-                self.fail(grpc.StatusCode.INTERNAL, "the server compressed a message, which was not offered")
+                self._fail_compressed()
                 return
-            position = start + size
-            self._on_response(data[start:position])
-        self._partial = data[position:]
+            self._on_response(data[start + _PREFIX_BYTES : end])
+            start = end
+        if start < stop:
+            self._partial = bytearray(memoryview(data)[start:stop])
+
+    def _cut_partial(self) -> None:
+        """Hand on the messages that are whole now. A message of many frames is copied once, however many they are."""
+        assert self._partial is not None
+        if len(self._partial) >= _PREFIX_BYTES:
+            _, size = _PREFIX.unpack_from(self._partial)
+            if len(self._partial) < _PREFIX_BYTES + size:
+                return
+            whole, self._partial = bytes(self._partial), None
+            self.on_data(whole, 0, len(whole))
 
     def on_headers(self, headers: Headers, ended: bool) -> None:
         if not ended:
             return
         status = headers.get("grpc-status")
-        if status is None:
-            http_status = headers.get(":status", "200")
-            self.fail(grpc.StatusCode.UNKNOWN, f"the answer ended without a gRPC status (HTTP status {http_status})")
-        elif status != "0":
-            code = _STATUS.get(int(status) if status.isdigit() else -1, grpc.StatusCode.UNKNOWN)
-            self.fail(code, unquote(headers.get("grpc-message", "")))
-        elif self._partial:
-            self.fail(grpc.StatusCode.INTERNAL, "the answer ended within a message")
-        elif not self.ended.done():
-            self.ended.set_result(None)
+        if status == "0":
+            if self._partial is not None:
+                self.fail(BadAnswerError("the answer ended within a message"))
+            elif not self.ended.done():
+                self.ended.set_result(None)
+        elif status is not None:
+            code = _STATUS.get(status, grpc.StatusCode.UNKNOWN)
+            self.fail(CallFailedError(code, unquote(headers.get("grpc-message", ""))))
+        elif (http_status := headers.get(":status", "200")) != "200":
+            self.fail(CallFailedError(grpc.StatusCode.UNKNOWN, f"the answer is no gRPC, but HTTP status {http_status}"))
+        else:
+            self.fail(BadAnswerError("the answer ended without a gRPC status"))
 
     def on_reset(self, error_code: int) -> None:
         if error_code in (ErrorCode.REFUSED_STREAM, ErrorCode.ENHANCE_YOUR_CALM):
-            self.fail(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the server refused the stream (HTTP/2 error {error_code})")
+            refused = f"the server refused the stream (HTTP/2 error {error_code})"
+            self.fail(CallFailedError(grpc.StatusCode.RESOURCE_EXHAUSTED, refused))
         else:
-            self.fail(grpc.StatusCode.CANCELLED, f"the server reset the stream (HTTP/2 error {error_code})")
+            self.fail(CallFailedError(grpc.StatusCode.CANCELLED, f"the server reset the stream (HTTP/2 error {error_code})"))
 
     def on_lost(self, reason: str) -> None:
-        self.fail(grpc.StatusCode.UNAVAILABLE, reason)
+        self.fail(CallFailedError(grpc.StatusCode.UNAVAILABLE, reason))
 
-    def fail(self, code: grpc.StatusCode, details: str) -> None:
+    def on_violation(self, problem: str) -> None:
+        self.fail(BadAnswerError(problem))
+
+    def on_unsent(self, problem: str) -> None:
+        self.fail(NoConnectionMadeError(problem))
+
+    def fail(self, error: CallFailedError) -> None:
         if not self.ended.done():
-            self.ended.set_exception(CallFailedError(code, details))
+            self.ended.set_exception(error)
+
+    def _fail_compressed(self) -> None:
+        self.fail(BadAnswerError("the server compressed a message, which was not offered"))
+        self._on_response = _ignore  # until the stream is broken off
+
+
+def _ignore(body: bytes) -> None:
+    pass
 
 
 class GrpcCaller:
-    """Calls one method of the service at ``address`` (``host:port``). Connects again when the connection is gone."""
+    """Calls one method of the service at ``address`` (``host:port``), over as many connections as ``limits`` say."""
 
-    def __init__(self, address: str, method: str) -> None:
-        self._host, _, port = address.rpartition(":")
-        self._port = int(port)
+    def __init__(self, address: str, method: str, limits: ConnectionLimits) -> None:
+        host, _, port = address.rpartition(":")
+        self._connections = Http2Connections(host.strip("[]"), int(port), limits)
         self._headers = literal_headers(
             [
                 (":method", "POST"),
@@ -101,12 +155,13 @@ class GrpcCaller:
                 ("user-agent", _USER_AGENT),
             ]
         )
-        self._protocol: Http2Protocol | None = None
-        self._connecting: asyncio.Task[Http2Protocol] | None = None
 
     async def connect(self, timeout_s: float) -> None:
-        """Be connected. Raises CallFailedError (UNAVAILABLE, not connected)."""
-        await self._connected(timeout_s)
+        """Open the connections to begin with. Raises NoConnectionMadeError."""
+        try:
+            await self._connections.open(timeout_s)
+        except NoConnectionError as error:
+            raise NoConnectionMadeError(str(error)) from error
 
     async def call(self, request: bytes, on_response: OnResponse, timeout_s: float) -> None:
         """Send ``request`` and hand each message of the answer to ``on_response`` as it is read.
@@ -114,50 +169,24 @@ class GrpcCaller:
         Raises CallFailedError with the status of the call, DEADLINE_EXCEEDED after ``timeout_s``. Breaking it off
         (cancelling the task) tells the server.
         """
-        protocol = await self._connected(timeout_s)
-        call = _Call(on_response, asyncio.get_running_loop().create_future())
-        stream_id = None
+        loop = asyncio.get_running_loop()
+        call = _Call(self._headers, request, on_response, loop.create_future())
+        timer = loop.call_later(timeout_s, self._on_deadline, call, timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
-                body = struct.pack(">BI", 0, len(request)) + request
-                stream_id = await protocol.open_stream(self._headers, body, call)
-                await call.ended
-        except TimeoutError as error:
-            raise CallFailedError(grpc.StatusCode.DEADLINE_EXCEEDED, f"no end within {timeout_s:g} s") from error
-        except ConnectionError as error:
-            raise CallFailedError(grpc.StatusCode.UNAVAILABLE, str(error), connected=False) from error
+            self._connections.send(call)
+            await call.ended
         finally:
-            if stream_id is not None:
-                protocol.reset(stream_id)  # nothing where the server has ended it
+            timer.cancel()
+            self._connections.drop(call)  # nothing where the server has ended it
+
+    def _on_deadline(self, call: _Call, timeout_s: float) -> None:
+        if call.is_sent or self._connections.is_connected:
+            call.fail(CallFailedError(grpc.StatusCode.DEADLINE_EXCEEDED, f"no end within {timeout_s:g} s"))
+        else:
+            call.fail(NoConnectionMadeError(f"no connection within {timeout_s:g} s"))
+
+    def usage(self, since_ns: int) -> ConnectionUsage:
+        return self._connections.usage(since_ns)
 
     async def close(self) -> None:
-        if self._connecting is not None:
-            self._connecting.cancel()
-        if self._protocol is not None:
-            self._protocol.close()
-
-    async def _connected(self, timeout_s: float) -> Http2Protocol:
-        """The one connection; whoever comes while it is being made waits for the same attempt."""
-        if self._protocol is not None and self._protocol.accepts:
-            return self._protocol
-        if self._connecting is None or self._connecting.done():
-            self._connecting = asyncio.create_task(self._connect())
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await asyncio.shield(self._connecting)
-        except TimeoutError:
-            problem = f"no connection within {timeout_s:g} s"
-        except OSError as error:
-            problem = f"cannot connect: {os.strerror(error.errno) if error.errno else error}"
-        raise CallFailedError(grpc.StatusCode.UNAVAILABLE, problem, connected=False)
-
-    async def _connect(self) -> Http2Protocol:
-        loop = asyncio.get_running_loop()
-        _, protocol = await loop.create_connection(Http2Protocol, self._host.strip("[]"), self._port)
-        try:
-            await protocol.ready
-        except BaseException:
-            protocol.close()
-            raise
-        self._protocol = protocol
-        return protocol
+        self._connections.close()

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from harness.records.record import Outcome
 from workloads.request import Request
 
@@ -28,31 +30,49 @@ class ExchangeFailedError(Exception):
         self.outcome = outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True, gc=False):
     """What one response says. Unknown is None.
 
     ``token_ids`` are what the server returned, an echoed prompt included; ``server_tokens`` is its own count of the
-    generated tokens in this response. ``error`` set means that the server refused the request, ``refused`` that it did so
-    because it is full.
+    generated tokens in this response, ``server_tokens_so_far`` that of all up to its end (in protocols that count so, and
+    perhaps in the last response alone). ``error`` set means that the server refused the request, ``refused`` that it did
+    so because it is full.
     """
 
     token_ids: tuple[int, ...] | None = None
     text: str | None = None
     server_tokens: int | None = None
+    server_tokens_so_far: int | None = None
     server_input_tokens: int | None = None
     error: str | None = None
     refused: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionUsage:
+    """The sockets behind one worker's Connection: how many it began with, how many were ever opened, and the exchanges that
+    waited because the server takes no more at once on any of them. ``longest_wait_ns`` is None where none did.
+    """
+
+    per_worker: int
+    opened: int
+    limit_reached: int = 0
+    total_wait_ns: int = 0
+    longest_wait_ns: int | None = None
+
+
 class Connection(Protocol):
-    """An open connection that carries many exchanges at once."""
+    """An open connection that carries many exchanges at once, over one socket or several."""
 
     async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:
         """Send one encoded request and call ``on_response`` with each response's bytes as it arrives.
 
         Returns when the server has ended its answer. Raises ExchangeFailedError.
         """
+        ...
+
+    def usage(self, since_ns: int) -> ConnectionUsage:
+        """What the connection's sockets were put to; waits that ended before ``since_ns`` (of ``now_ns``) do not count."""
         ...
 
     async def close(self) -> None: ...
@@ -69,6 +89,10 @@ class Client(Protocol):
     @property
     def excludes_prompt(self) -> bool:
         """Whether requests ask the server to leave the prompt out of its answer."""
+        ...
+
+    def sockets(self, in_flight: int) -> int:
+        """The most sockets that a connection opens for so many requests in flight."""
         ...
 
     def encode(self, index: int, request: Request) -> bytes:

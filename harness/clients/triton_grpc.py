@@ -15,43 +15,29 @@ import grpc
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
-from harness.clients.grpc_calls import CallFailedError, GrpcCaller
-from harness.clients.protocol import Connection, ExchangeFailedError, MalformedResponseError, OnResponse, Response
+from harness.clients.grpc_calls import BadAnswerError, CallFailedError, GrpcCaller, NoConnectionMadeError
+from harness.clients.http2_connections import DEFAULT_LIMITS, ConnectionLimits
+from harness.clients.protocol import (
+    Connection,
+    ConnectionUsage,
+    ExchangeFailedError,
+    MalformedResponseError,
+    OnResponse,
+    Response,
+)
+from harness.clients.refusal import says_full
+from harness.clients.triton_model import TritonModel
 from harness.errors import TargetError
 from harness.records.record import Outcome
 from workloads.request import Request
 
 _SERVICE = "/inference.GRPCInferenceService"
-_NO_END_ID = -1
-_QUEUE_FULL = ("Exceeds maximum queue size", "Maximum queue size of", "exceeds maximum queue size")
-# What we switch on and which outputs we name, where the model has them; every output that is not named costs nothing.
-_CORE_ASKS = (("exclude_input_in_output",), ("output_ids", "sequence_length"))
-_TEXT_ASKS = (
-    ("exclude_input_in_output", "return_num_input_tokens", "return_num_output_tokens"),
-    ("text_output", "num_input_tokens", "num_output_tokens"),
-)
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),  # a connection of its own for every channel
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TritonModel:
-    """What a deployed model's configuration says."""
-
-    name: str
-    decoupled: bool
-    inputs: frozenset[str]
-    outputs: frozenset[str]
-    parameters: tuple[tuple[str, str], ...]
-
-    @property
-    def takes_token_ids(self) -> bool:
-        """The core model takes token ids; the ensemble and BLS take text."""
-        return "input_ids" in self.inputs
 
 
 def inspect_model(address: str, name: str, timeout_s: float = 10.0) -> TritonModel:
@@ -97,10 +83,14 @@ class TritonGrpcClient:
     streaming: bool
     end_id: int | None = None
     pad_id: int | None = None
+    connections: ConnectionLimits = DEFAULT_LIMITS
 
     @property
     def excludes_prompt(self) -> bool:
-        return "exclude_input_in_output" in self.model.inputs
+        return self.model.excludes_prompt
+
+    def sockets(self, in_flight: int) -> int:
+        return self.connections.at_most
 
     def encode(self, index: int, request: Request) -> bytes:
         message = service_pb2.ModelInferRequest(model_name=self.model.name, id=str(index))
@@ -108,17 +98,12 @@ class TritonGrpcClient:
             self._add_core_inputs(message, request)
         else:
             self._add_text_inputs(message, request)
-        end_id = _NO_END_ID if request.ignore_eos else self.end_id
-        for name, value in (("end_id", end_id), ("pad_id", self.pad_id)):
-            if value is not None and name in self.model.inputs:
-                _add_int32(message, name, (1, 1), [value])
-        flags, outputs = _CORE_ASKS if self.model.takes_token_ids else _TEXT_ASKS
-        for name in flags:
-            if name in self.model.inputs:
-                _add(message, name, "BOOL", (1, 1), b"\x01")
-        for name in outputs:
-            if name in self.model.outputs:
-                message.outputs.add(name=name)
+        for name, value in self.model.end_and_pad(request.ignore_eos, self.end_id, self.pad_id).items():
+            _add_int32(message, name, (1, 1), [value])
+        for name in self.model.flags:
+            _add(message, name, "BOOL", (1, 1), b"\x01")
+        for name in self.model.outputs_read:
+            message.outputs.add(name=name)
         payload: bytes = message.SerializeToString()
         return payload
 
@@ -146,14 +131,14 @@ class TritonGrpcClient:
                 return _response(service_pb2.ModelInferResponse.FromString(body))
             streamed = service_pb2.ModelStreamInferResponse.FromString(body)
             if streamed.error_message:
-                return Response(error=streamed.error_message, refused=_says_full(streamed.error_message))
+                return Response(error=streamed.error_message, refused=says_full(streamed.error_message))
             return _response(streamed.infer_response)
         except (DecodeError, struct.error, UnicodeDecodeError) as error:
             raise MalformedResponseError(f"not a response of Triton's: {error}") from error
 
     async def connect(self, timeout_s: float) -> Connection:
         method = "ModelStreamInfer" if self.model.decoupled else "ModelInfer"
-        connection = _TritonConnection(GrpcCaller(self.address, f"{_SERVICE}/{method}"))
+        connection = _TritonConnection(GrpcCaller(self.address, f"{_SERVICE}/{method}", self.connections))
         await connection.connect(timeout_s)
         return connection
 
@@ -174,15 +159,20 @@ class _TritonConnection:
         except CallFailedError as error:
             raise _failure(error) from error
 
+    def usage(self, since_ns: int) -> ConnectionUsage:
+        return self.caller.usage(since_ns)
+
     async def close(self) -> None:
         await self.caller.close()
 
 
 def _failure(error: CallFailedError) -> ExchangeFailedError:
     message = f"{error.code.name}: {error.details}" if error.details else error.code.name
-    if not error.connected:
+    if isinstance(error, NoConnectionMadeError):
         return ExchangeFailedError(Outcome.CONNECT, message)
-    if _says_full(message) or error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+    if isinstance(error, BadAnswerError):
+        return ExchangeFailedError(Outcome.MALFORMED, message)
+    if says_full(message) or error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return ExchangeFailedError(Outcome.REFUSED, message)
     match error.code:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -193,10 +183,6 @@ def _failure(error: CallFailedError) -> ExchangeFailedError:
             return ExchangeFailedError(Outcome.STREAM_CUT, message)
         case _:
             return ExchangeFailedError(Outcome.SERVER_ERROR, message)
-
-
-def _says_full(message: str) -> bool:
-    return any(words in message for words in _QUEUE_FULL)
 
 
 def _response(message: Any) -> Response:

@@ -36,14 +36,18 @@ class TokenSource(StrEnum):
 class Record:
     """What happened to one request. Times are ns of one monotonic clock since the run's start; unknown is None.
 
+    ``scheduled_ns`` is when it should have been sent, in a closed loop when its user was free. ``released_ns`` is when it
+    might be: later only where as many as --max_concurrency allows were in flight, so what passes between is no delay of ours.
     ``token_times_ns`` are the arrivals of the responses that carried generated tokens, ``token_counts`` how many each
     carried (None where only the whole text could be counted). ``output_tokens`` never counts an echoed prompt.
+    ``text_tokens`` is our own count of the returned text where the server counted, too, made for some requests to check it.
     """
 
     index: int
     outcome: Outcome
     scheduled_ns: int
     requested_output_tokens: int
+    released_ns: int | None = None
     sent_ns: int | None = None
     done_ns: int | None = None
     token_times_ns: tuple[int, ...] = ()
@@ -56,3 +60,4 @@ class Record:
     error: str | None = None
     worker: int | None = None
     session: str | None = None
+    text_tokens: int | None = None

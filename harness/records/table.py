@@ -17,6 +17,7 @@ _SCHEMA = pa.schema(
         pa.field("outcome", pa.string(), nullable=False),
         pa.field("scheduled_ns", pa.int64(), nullable=False),
         pa.field("requested_output_tokens", pa.int64(), nullable=False),
+        pa.field("released_ns", pa.int64()),
         pa.field("sent_ns", pa.int64()),
         pa.field("done_ns", pa.int64()),
         pa.field("token_times_ns", pa.list_(pa.int64()), nullable=False),
@@ -29,6 +30,7 @@ _SCHEMA = pa.schema(
         pa.field("error", pa.string()),
         pa.field("worker", pa.int64()),
         pa.field("session", pa.string()),
+        pa.field("text_tokens", pa.int64()),
     ]
 )
 

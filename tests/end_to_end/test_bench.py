@@ -30,7 +30,9 @@ def assert_all_done(result: subprocess.CompletedProcess[str], run: Path) -> None
     assert result.returncode in (0, 3), result.stderr
     found = summary(run)
     assert found["requests"]["failed"] == 0
-    assert {f["code"] for f in found["findings"] if f["severity"] == "invalid"} <= {"schedule_slip", "achieved_below_offered"}
+    assert {f["code"] for f in found["findings"] if f["severity"] == "invalid"} <= {
+        "schedule_slip", "achieved_below_offered", "client_saturated",
+    }  # fmt: skip
     assert (result.returncode == 0) == (found["validity"] == "valid")
 
 
@@ -74,7 +76,8 @@ def test_embedded_run_leaves_a_whole_run_folder_and_no_process(tmp_path: Path) -
     run = tmp_path / "run"
     assert_all_done(result, run)
     assert sorted(path.name for path in run.iterdir()) == [
-        "report.html", "requests.csv", "requests.parquet", "run.json", "server.log", "summary.json",
+        "client.parquet", "report.html", "requests.csv", "requests.parquet", "run.json", "server.log", "server.parquet",
+        "summary.json",
     ]  # fmt: skip
     assert "Requests/Sec" in result.stdout
     assert result.stdout.rstrip().endswith("Report: run/report.html")

@@ -1,8 +1,9 @@
 """A gRPC server in a process of its own that speaks Triton's service; what it does with a request, the prompt says.
 
-    python scripted_server.py LOG
+    python scripted_server.py LOG [STREAMS]
 
-It prints its port, writes the id of every request that reaches it to LOG, and ends when its standard input closes.
+It allows STREAMS streams a connection. It prints its port, writes the id of every request that reaches it to LOG, and ends
+when its standard input closes.
 """
 
 from __future__ import annotations
@@ -64,11 +65,10 @@ class ScriptedServer:
 
 
 @contextmanager
-def scripted_server(log: Path) -> Iterator[ScriptedServer]:
+def scripted_server(log: Path, *streams: int) -> Iterator[ScriptedServer]:
     """Start a server; it is gone when the block is left."""
-    process = subprocess.Popen(
-        [sys.executable, __file__, str(log)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    command = [sys.executable, __file__, str(log), *map(str, streams)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -195,9 +195,9 @@ class _Service:
         return body
 
 
-async def _serve(log: Path) -> None:
+async def _serve(log: Path, *streams: str) -> None:
     service = _Service(log)
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=[("grpc.max_concurrent_streams", int(limit)) for limit in streams])
     handlers = {
         "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(service.stream),
         "ModelInfer": grpc.unary_unary_rpc_method_handler(service.infer),
@@ -217,4 +217,4 @@ def _end_with_owner() -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=_end_with_owner, daemon=True).start()
-    asyncio.run(_serve(Path(sys.argv[1])))
+    asyncio.run(_serve(Path(sys.argv[1]), *sys.argv[2:]))

@@ -15,6 +15,8 @@ _TIMES = st.integers(-(2**63), 2**63 - 1)
 _EXCHANGES = st.builds(
     Exchange,
     index=st.integers(0, 2**63 - 1),
+    due_ns=_TIMES,
+    released_ns=_TIMES,
     sent_ns=_TIMES,
     done_ns=_TIMES,
     response_ns=st.lists(_TIMES, max_size=4),
@@ -24,9 +26,9 @@ _EXCHANGES = st.builds(
 )
 
 _THREE = (
-    Exchange(0, 10, 90, [20, 30], [b"first", b"second"], None, None),
-    Exchange(7, 15, 95, [], [], Outcome.TIMEOUT, "DEADLINE_EXCEEDED: 5 s"),
-    Exchange(3, 16, 99, [80], [b"\x00\xff" * 20], None, None),
+    Exchange(0, 9, 9, 10, 90, [20, 30], [b"first", b"second"], None, None),
+    Exchange(7, 12, 14, 15, 95, [], [], Outcome.TIMEOUT, "DEADLINE_EXCEEDED: 5 s"),
+    Exchange(3, 16, 16, 16, 99, [80], [b"\x00\xff" * 20], None, None),
 )
 
 
@@ -114,7 +116,7 @@ def test_tail_of_zeros_as_a_crash_of_the_machine_leaves_it_is_a_torn_tail(tmp_pa
 
 
 def test_append_that_the_disk_takes_only_in_part_raises(tmp_path: Path) -> None:
-    large = Exchange(0, 1, 2, [1], [bytes(10_000)], None, None)
+    large = Exchange(0, 1, 1, 1, 2, [1], [bytes(10_000)], None, None)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with JournalWriter(tmp_path / "journal") as journal:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))

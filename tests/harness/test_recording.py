@@ -20,6 +20,8 @@ _CORE = frozenset({"input_ids", "input_lengths", "request_output_len", "streamin
 _TEXT = frozenset({"text_input", "max_tokens", "stream"})
 _EXCLUDE = frozenset({"exclude_input_in_output"})
 _OFFSET_NS = 5_000
+_DUE_NS = 5_040  # not the offset: in a closed loop an answer says when a request is due
+_RELEASED_NS = 5_090
 _SENT_NS = 5_100
 _DONE_NS = 9_000
 
@@ -33,7 +35,9 @@ def _recorder(request: Request, inputs: frozenset[str], count_tokens: CountToken
 def _exchange(
     *bodies: tuple[int, bytes], failure: Outcome | None = None, error: str | None = None, done_ns: int = _DONE_NS
 ) -> Exchange:
-    return Exchange(0, _SENT_NS, done_ns, [ns for ns, _ in bodies], [body for _, body in bodies], failure, error)
+    return Exchange(
+        0, _DUE_NS, _RELEASED_NS, _SENT_NS, done_ns, [ns for ns, _ in bodies], [body for _, body in bodies], failure, error
+    )
 
 
 def _body(outputs: dict[str, bytes], error: str = "") -> bytes:
@@ -74,8 +78,9 @@ def test_streamed_core_answer() -> None:
     assert _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(exchange, worker=2) == Record(
         index=0,
         outcome=Outcome.DONE,
-        scheduled_ns=_OFFSET_NS,
+        scheduled_ns=_DUE_NS,
         requested_output_tokens=4,
+        released_ns=_RELEASED_NS,
         sent_ns=_SENT_NS,
         done_ns=_DONE_NS,
         token_times_ns=(6_000, 6_400, 7_000),  # the marker without a token at 7_100 is no token
@@ -264,7 +269,7 @@ def test_end_without_any_response_is_malformed() -> None:
 
 
 def test_request_that_was_never_sent_is_known_by_its_schedule_alone() -> None:
-    assert _recorder(_PROMPT_OF_3, _CORE).unsent(0, Outcome.LOST, "its worker died") == Record(
+    assert _recorder(_PROMPT_OF_3, _CORE).unsent(0, _OFFSET_NS, Outcome.LOST, "its worker died") == Record(
         index=0,
         outcome=Outcome.LOST,
         scheduled_ns=_OFFSET_NS,

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 from harness.errors import RunError
 from harness.journal import JournalReader
 from harness.live import Snapshot
+from harness.probes.sample_file import read_samples
 from harness.records.record import Outcome, Record, TokenSource
 from harness.run import RunPlan, RunResult, execute
 from tests.harness import execute_script
@@ -207,6 +209,7 @@ def test_killed_worker_loses_its_own_requests_and_no_others(tmp_path: Path, serv
             assert record.error == "its worker ended with status -9"
             assert (record.sent_ns, record.done_ns, record.worker, record.output_tokens) == (None, None, None, None)
     assert result.interrupted is False
+    assert [usage is None for usage in result.connections] == [worker == workers - 1 for worker in range(workers)]
 
 
 @BOTH
@@ -402,3 +405,66 @@ def test_parent_that_is_killed_leaves_no_worker_behind(tmp_path: Path, server: S
         for worker in alive:
             worker.kill()
         assert alive == []
+
+
+# ---- what is watched beside the exchanges
+
+
+def test_watching_begins_after_the_warm_up_and_ends_when_every_worker_has(tmp_path: Path, server: ScriptedServer) -> None:
+    seen: list[tuple[str, int]] = []
+
+    @contextmanager
+    def watch() -> Iterator[Callable[[int], None]]:
+        seen.append(("entered", len(server.received())))
+        yield lambda start_ns: seen.append(("start", start_ns))
+        seen.append(("left", len(server.received()) + len(multiprocessing.active_children())))
+
+    before, before_ns = len(server.received()), time.monotonic_ns()
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 5, range(5), 2, warm_up=[scripted(Act.ANSWER)] * 3)
+    result = execute(replace(plan, watch=watch()), _quiet)
+    assert _outcomes(result) == {Outcome.DONE: 5}
+    assert [name for name, _ in seen] == ["entered", "start", "left"]
+    assert seen[0] == ("entered", before + 3)
+    assert before_ns < seen[1][1] <= time.monotonic_ns()
+    assert seen[2] == ("left", before + 8)
+
+
+def test_time_spent_watching_is_not_the_runs(tmp_path: Path, server: ScriptedServer) -> None:
+    @contextmanager
+    def slow() -> Iterator[Callable[[int], None]]:
+        time.sleep(3)
+        yield lambda start_ns: None
+        time.sleep(3)
+
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1)
+    assert execute(replace(plan, watch=slow()), _quiet).duration_s < 3
+
+
+@BOTH
+def test_every_worker_leaves_samples_of_itself_over_the_run(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 20, [25 * k for k in range(20)], workers)
+    result = execute(plan, _quiet)
+    end_ns = max(record.done_ns or 0 for record in result.records)
+    assert len(plan.folder.probes()) == workers
+    for worker in range(workers):
+        samples = list(read_samples(plan.folder.worker_probe(worker)))
+        assert {sample.worker for sample in samples} == {worker}
+        assert samples[0].time_ns < 0.1e9  # the baseline, before the first send
+        assert sum(sample.cpu_ns or 0 for sample in samples) > 0
+        assert max(sample.time_ns for sample in samples) >= max(
+            record.done_ns or 0 for record in result.records if record.worker == worker
+        )
+        assert samples[-1].time_ns < end_ns + 20e9
+
+
+def test_a_killed_worker_leaves_its_samples(tmp_path: Path, server: ScriptedServer) -> None:
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 4, 50)] * 100, [20 * k for k in range(100)], workers=2)
+
+    def kill(snapshot: Snapshot) -> None:
+        if snapshot.done > 20:
+            for process in multiprocessing.active_children():
+                if process.name == "bench-worker-0" and process.pid is not None:
+                    os.kill(process.pid, signal.SIGKILL)
+
+    execute(plan, kill)
+    assert len(list(read_samples(plan.folder.worker_probe(0)))) >= 5

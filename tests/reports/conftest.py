@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from harness.records.client_sample import ClientSample
+from harness.records.client_table import write_client_table
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolder
+from harness.records.server_table import MetricSample, write_server_table
 from harness.records.table import read_table, write_table
 from reports.requests import Requests, from_table
 from reports.run_report import RunReport, read_run
@@ -90,11 +93,18 @@ def make_requests(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequenc
 
 @pytest.fixture(scope="session")
 def make_report(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunReport]:
-    """A run's report, by way of a real run folder; keywords replace keys of the manifest."""
+    """A run's report, by way of a real run folder, with what was watched; other keywords replace keys of the manifest."""
     numbers = itertools.count()
     parent: Path = tmp_path_factory.mktemp("runs")
 
-    def make(records: Sequence[Record], *, streaming: bool = True, **manifest: Any) -> RunReport:
+    def make(
+        records: Sequence[Record],
+        *,
+        streaming: bool = True,
+        client: Sequence[ClientSample] = (),
+        server: Sequence[MetricSample] = (),
+        **manifest: Any,
+    ) -> RunReport:
         folder = RunFolder(parent / str(next(numbers)))
         folder.path.mkdir()
         folder.write_manifest(
@@ -110,6 +120,10 @@ def make_report(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunRe
             | manifest
         )
         write_table(records, folder.requests)
+        if client:
+            write_client_table(client, folder.client)
+        if server:
+            write_server_table(server, folder.server)
         return read_run(folder)
 
     return make

@@ -369,6 +369,29 @@ def test_counts_that_agree_are_unknown_or_of_failures_do_not_disagree(
     assert _finding(make_report(records), "token_counts_disagree") is None
 
 
+@pytest.mark.parametrize(
+    ("in_text", "severity"), [(30, None), (34, None), (24, None), (50, "warning"), (10, "warning"), (None, None)]
+)
+def test_texts_that_make_other_counts_than_the_servers(
+    make_report: MakeReport, answered: Make, in_text: int | None, severity: str | None
+) -> None:
+    records = [
+        answered(k, 10 * k, 10 * k, [(10 * k + 100, 30)], output_tokens=30, text_tokens=None if k % 2 else in_text)
+        for k in range(40)
+    ]
+    report = make_report(records)
+    assert _severity(report, "text_tokens_disagree") == severity
+    if in_text == 50:
+        finding = _finding(report, "text_tokens_disagree")
+        assert finding is not None
+        assert finding.evidence == {"requests": 20, "in_text": 1_000, "reported": 600}
+        assert "600 tokens for 20 answers whose text has 1,000" in describe(finding)
+
+
+def test_a_few_words_are_too_few_to_tell_of_the_servers_counts(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    assert _finding(make_report(steady_run(40, text_tokens=3, output_tokens=1)), "text_tokens_disagree") is None
+
+
 @pytest.mark.parametrize(("held_open_ms", "severity"), [(1, None), (400, "warning")])
 def test_streams_that_stay_open_after_their_last_token_break_littles_law(
     make_report: MakeReport, answered: Make, held_open_ms: float, severity: str | None
@@ -414,6 +437,136 @@ def test_a_manifest_that_says_nothing_provokes_nothing(make_report: MakeReport, 
     assert make_report(steady_run(700), workload={}, warm_up={}, interrupted=None).findings == ()
 
 
+# ---- waited_at_ceiling
+
+_CEILING = {"mode": "open", "max_concurrency": 4, "concurrency": None, "duration_s": None, "ramp_up_s": 0.0}
+
+
+def _held_at_ceiling(answered: Make, waits_ms: float, share: float = 0.05, slip_ms: float = 0.0) -> list[Record]:
+    """700 requests, one each 10 ms, answered 20 ms after the send; the last ``share`` of them waited at the ceiling."""
+    records = []
+    for k in range(700):
+        due = 10 * k
+        released = due + (waits_ms if k >= 700 * (1 - share) else 0.0)
+        sent = released + slip_ms
+        records.append(answered(k, due, sent, [(sent + 20, 1)], released_ns=round(released * 1e6)))
+    return records
+
+
+def test_waits_at_the_ceiling_are_told_and_are_no_fault_of_the_client(make_report: MakeReport, answered: Make) -> None:
+    report = make_report(_held_at_ceiling(answered, waits_ms=2_000), load=_CEILING)
+    finding = _finding(report, "waited_at_ceiling")
+    assert finding is not None
+    assert finding.severity is Severity.WARNING
+    e = finding.evidence
+    assert (e["max_concurrency"], e["waited"], e["latency"]) == (4, 35, "TTFT")
+    assert e["share"] == pytest.approx(0.05)
+    assert (e["p99_wait_ms"], e["p99_from_schedule_ms"], e["p99_from_send_ms"]) == pytest.approx((2_000, 2_020, 20))
+    assert {"schedule_slip", "achieved_below_offered"}.isdisjoint(found.code for found in report.findings)
+    assert report.valid
+    assert "waited in the client because 4 were in flight, p99 2,000.0 ms" in describe(finding)
+    slip = report.metrics.slip_ms
+    assert slip is not None
+    assert slip.max == pytest.approx(2_000)  # by its definition the slip is all that lies between schedule and send
+
+
+def test_what_the_client_was_late_beside_the_ceiling_is_its_fault(make_report: MakeReport, answered: Make) -> None:
+    report = make_report(_held_at_ceiling(answered, waits_ms=2_000, slip_ms=15), load=_CEILING)
+    finding = _finding(report, "schedule_slip")
+    assert finding is not None
+    assert finding.severity is Severity.INVALID
+    assert finding.evidence["p99_slip_ms"] == pytest.approx(15)
+
+
+@pytest.mark.parametrize(
+    ("waits_ms", "share", "told"), [(1.9, 0.05, False), (2.1, 0.05, True), (500, 0.005, False), (0, 0, False)]
+)
+def test_waits_too_short_or_too_rare_for_p99_are_not_told(
+    make_report: MakeReport, answered: Make, waits_ms: float, share: float, told: bool
+) -> None:
+    report = make_report(_held_at_ceiling(answered, waits_ms, share), load=_CEILING)
+    assert (_finding(report, "waited_at_ceiling") is not None) == told
+
+
+def test_a_burst_below_a_ceiling_was_to_wait(make_report: MakeReport, answered: Make) -> None:
+    records = [answered(k, 0, 20 * k, [(20 * k + 20, 1)], released_ns=20_000_000 * k) for k in range(700)]
+    report = make_report(records, load=_CEILING)
+    assert _severity(report, "waited_at_ceiling") == "note"
+    assert report.valid
+
+
+def test_a_ceiling_that_keeps_the_rate_down_is_not_the_clients_fault(make_report: MakeReport, answered: Make) -> None:
+    records = [answered(k, 10 * k, 20 * k, [(20 * k + 20, 1)], released_ns=20_000_000 * k) for k in range(700)]
+    report = make_report(records, load=_CEILING)
+    codes = {finding.code for finding in report.findings}
+    assert {"waited_at_ceiling", "queue_growing"} <= codes  # the target takes half of what comes
+    assert {"achieved_below_offered", "schedule_slip", "arrivals_not_as_asked"}.isdisjoint(codes)
+
+
+# ---- closed loops
+
+_CLOSED = {"mode": "closed", "max_concurrency": None, "concurrency": 8, "duration_s": 20.0, "ramp_up_s": 0.0, "prepared": 5000}
+
+
+def _closed_loop(answered: Make, users: int, answers: int, latency_ms: float) -> list[Record]:
+    """Users who come together and send when the last answer ended; each latency its own, so that they part."""
+    records, free = [], [(0.0, user) for user in range(users)]
+    for k in range(users * answers):
+        due, user = min(free)
+        sent = due + 0.05
+        end = sent + latency_ms * (0.5 + (k * 7919 % 101) / 100)
+        records.append(answered(k, due, sent, [(end - 5, 1), (end, 1)], done=end))
+        free[user] = (end, user)
+    return records
+
+
+def test_a_closed_loop_with_nothing_wrong_has_no_findings(make_report: MakeReport, answered: Make) -> None:
+    options = {"request_rate": -1.0, "time_delay_dist": "exponential_dist", "concurrency": 8}
+    report = make_report(_closed_loop(answered, 8, 100, 100.0), load=_CLOSED, options=options)
+    assert report.findings == ()
+    assert (report.metrics.offered_rate, report.metrics.scheduled_dispersion) == (None, None)
+    assert report.metrics.achieved_rate == pytest.approx(80, rel=0.05)
+
+
+def test_users_who_come_late_in_the_run_are_no_growing_queue(make_report: MakeReport, answered: Make) -> None:
+    records = [record for k in range(80) for record in [answered(k, 100 * k, 100 * k, [(9_000 + k, 1)])]]
+    closed = make_report(records, load=_CLOSED | {"concurrency": 80, "ramp_up_s": 8.0})
+    assert _finding(closed, "queue_growing") is None
+    assert _finding(make_report(records), "queue_growing") is not None
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "not_sent", "sentence"),
+    [
+        (None, 4200, "The run was stopped; 4,200 of 5,000 requests were not sent."),
+        (20.0, None, "The run was stopped before its end."),
+    ],
+)
+def test_an_interrupted_closed_loop(
+    make_report: MakeReport, answered: Make, duration_s: float | None, not_sent: int | None, sentence: str
+) -> None:
+    load = _CLOSED | {"duration_s": duration_s}
+    report = make_report(_closed_loop(answered, 8, 100, 100.0), load=load, interrupted=True)
+    finding = _finding(report, "interrupted")
+    assert finding is not None
+    assert finding.evidence["not_sent"] == not_sent
+    assert describe(finding) == sentence
+
+
+# ---- requests_ran_out
+
+
+def test_too_few_requests_for_the_duration(make_report: MakeReport, answered: Make) -> None:
+    records = _closed_loop(answered, 8, 100, 100.0)
+    report = make_report(records, load=_CLOSED | {"prepared": 800, "ran_out": True})
+    finding = _finding(report, "requests_ran_out")
+    assert finding is not None
+    assert finding.severity is Severity.WARNING
+    assert finding.evidence["prepared"] == 800
+    assert finding.evidence["last_sent_s"] == pytest.approx(10, rel=0.05)
+    assert describe(finding).startswith("All 800 requests that were prepared were sent after ")
+
+
 # ---- all of them
 
 
@@ -425,7 +578,7 @@ def everything(make_report: MakeReport, answered: Make, failed: Make) -> list[Fi
         for k in range(40)
     ]
     late[7] = failed(7, 70, Outcome.TIMEOUT, 110, 300)
-    growing = [answered(k, 10 * k, 10 * k, [(20 * k + 5, 1)], output_tokens=2) for k in range(700)]
+    growing = [answered(k, 10 * k, 10 * k, [(20 * k + 5, 1)], output_tokens=2, text_tokens=4) for k in range(700)]
     held_open = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)], done=10 * k + 500) for k in range(700)]
     asked = {"options": {"request_rate": 100.0, "time_delay_dist": "exponential_dist"}}
     broken: dict[str, Any] = {"warm_up": {"failures": ["x"]}, "workload": {"dropped_too_long": 1}}
@@ -434,6 +587,8 @@ def everything(make_report: MakeReport, answered: Make, failed: Make) -> list[Fi
         make_report(late, interrupted=True, **broken),
         make_report([failed(0, 0, Outcome.CONNECT, 0, 1)]),
         make_report(growing, **asked),
+        make_report(_held_at_ceiling(answered, waits_ms=2_000), load=_CEILING),
+        make_report(_closed_loop(answered, 8, 100, 100.0), load=_CLOSED | {"ran_out": True}),
         make_report(held_open, options={"request_rate": 50.0, "time_delay_dist": "constant"}),
     ]
     return [finding for run in runs for finding in run.findings]
@@ -456,7 +611,10 @@ def test_every_finding_can_be_provoked_and_is_put_in_words(everything: list[Find
         "not_steady",
         "arrivals_not_as_asked",
         "token_counts_disagree",
+        "text_tokens_disagree",
         "littles_law",
+        "waited_at_ceiling",
+        "requests_ran_out",
     }
     for finding in everything:
         sentence = describe(finding)

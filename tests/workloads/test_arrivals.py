@@ -8,17 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from workloads.arrivals import AllAtOnce, Arrivals, Constant, Exponential, Gamma, arrivals_of
+from workloads.arrivals import (
+    AllAtOnce,
+    Arrivals,
+    Constant,
+    Exponential,
+    Gamma,
+    RampedUp,
+    arrivals_of,
+    offsets_within,
+)
 from workloads.errors import WorkloadError
 
 _RATES = st.floats(min_value=1e-3, max_value=1e6)
 _SHAPES = st.floats(min_value=0.05, max_value=1e3)
-_PROCESSES = st.one_of(
-    st.builds(Exponential, _RATES),
-    st.builds(Gamma, _RATES, _SHAPES),
-    st.builds(Constant, _RATES),
-    st.just(AllAtOnce()),
-)
+_WITH_A_RATE = st.one_of(st.builds(Exponential, _RATES), st.builds(Gamma, _RATES, _SHAPES), st.builds(Constant, _RATES))
+_RAMPS_S = st.floats(min_value=1e-3, max_value=1e4)
+_PROCESSES = st.one_of(_WITH_A_RATE, st.builds(RampedUp, _WITH_A_RATE, _RAMPS_S), st.just(AllAtOnce()))
 _SEEDS = st.integers(min_value=0, max_value=2**64)
 
 
@@ -166,3 +172,57 @@ def test_a_rate_too_low_for_nanoseconds_is_refused_or_kept_in_order(rate: float,
 )
 def test_a_process_prints_itself(arrivals: Arrivals, text: str) -> None:
     assert str(arrivals) == text
+
+
+# ---- ramps
+
+
+@settings(deadline=None)
+@given(_WITH_A_RATE, _RAMPS_S, _SEEDS)
+def test_after_the_ramp_the_gaps_are_those_of_the_process_itself(arrivals: Arrivals, ramp_up_s: float, seed: int) -> None:
+    steady, ramped = arrivals.offsets_ns(200, seed), RampedUp(arrivals, ramp_up_s).offsets_ns(200, seed)
+    ramp_ns = round(ramp_up_s * 1e9)
+    after = steady >= ramp_ns // 2
+    assert (ramped[after] - steady[after] == ramp_ns - ramp_ns // 2).all()
+    assert (ramped[~after] <= ramp_ns).all()
+    assert (ramped >= steady).all()
+
+
+def test_the_rate_rises_evenly_from_nothing() -> None:
+    offsets_s = RampedUp(Constant(100.0), 10.0).offsets_ns(1_000, 0) / 1e9
+    counts = np.histogram(offsets_s, np.arange(0, 14))[0]  # of each second: 100 · (t + 1/2) / 10 while it rises
+    assert counts[:10] == pytest.approx(100 * (np.arange(10) + 0.5) / 10, abs=1.01)
+    assert counts[10:12].tolist() == [100, 100]
+
+
+def test_a_ramp_prints_itself() -> None:
+    assert str(RampedUp(Exponential(10), 5)) == "exponential arrivals at 10 requests/s, the rate rising over 5 s"
+
+
+# ---- a duration
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.builds(RampedUp, st.builds(Exponential, st.floats(1, 500)), st.floats(0.1, 5))
+    | st.builds(Gamma, st.floats(1, 500), st.floats(0.2, 9)),
+    st.floats(0.01, 8.0),
+    _SEEDS,
+    st.none() | st.integers(0, 2_000),
+)
+def test_a_duration_cuts_the_process_where_it_is_over(
+    arrivals: Arrivals, duration_s: float, seed: int, at_most: int | None
+) -> None:
+    within = offsets_within(arrivals, duration_s, seed, at_most)
+    longer = arrivals.offsets_ns(20_000, seed)
+    expected = longer[longer < round(duration_s * 1e9)][:at_most]
+    assert within.tolist() == expected.tolist()
+
+
+def test_more_arrivals_than_anyone_can_prepare_are_refused() -> None:
+    with pytest.raises(WorkloadError, match=r"--duration 1e\+06: more than 10,000,000 requests would arrive"):
+        offsets_within(Constant(1e6), 1e6, 0)
+
+
+def test_a_burst_that_is_counted_has_an_end() -> None:
+    assert offsets_within(AllAtOnce(), 5.0, 0, at_most=7).tolist() == [0] * 7

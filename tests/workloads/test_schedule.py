@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from workloads.arrivals import AllAtOnce, Constant, Exponential
 from workloads.request import Request
-from workloads.schedule import Schedule, make_schedule
+from workloads.schedule import ClosedSchedule, Schedule, dealt_out, make_schedule
 
 _REQUEST = Request(output_tokens=20, prompt="Grüße", input_ids=(3, 1, 2), input_tokens=3, ignore_eos=False, session="a")
 _OTHER = Request(output_tokens=7, prompt="b", input_ids=(9,), input_tokens=1)
@@ -81,6 +81,7 @@ _SCHEDULES = st.lists(_REQUESTS, max_size=3).flatmap(
         st.just(tuple(requests)),
         st.tuples(*[st.integers(0, 2)] * len(requests)),
         st.integers(0, 3),
+        st.none() | st.integers(1, 2),
     )
 )
 
@@ -88,7 +89,8 @@ _SCHEDULES = st.lists(_REQUESTS, max_size=3).flatmap(
 @settings(deadline=None, max_examples=60)
 @given(_SCHEDULES, _SCHEDULES)
 def test_digests_are_equal_when_and_only_when_the_same_is_sent_at_the_same_times(one: Schedule, other: Schedule) -> None:
-    same = (one.requests, one.offsets_ns) == (other.requests, other.offsets_ns)
+    what = [(schedule.requests, schedule.offsets_ns, schedule.max_concurrency) for schedule in (one, other)]
+    same = what[0] == what[1]
     assert (one.digest == other.digest) == same
 
 
@@ -155,3 +157,66 @@ def test_a_schedule_cannot_be_changed() -> None:
         schedule.offsets_ns = (1,)  # type: ignore[misc]
     with pytest.raises(FrozenInstanceError):
         schedule.requests[0].output_tokens = 5  # type: ignore[misc]
+
+
+def test_the_digest_of_a_plain_schedule_is_what_it_always_was() -> None:
+    requests = [Request(k, prompt="ä", input_ids=(k,)) for k in range(1, 30)]
+    digest = make_schedule(requests, Exponential(10), 4).digest
+    assert digest == "3781ec79eaf7e9a9ed254ff5f4336a36f67193fa4e193591cb301737454561ae"
+
+
+@given(st.integers(0, 10_000), st.integers(1, 300))
+def test_what_is_dealt_out_is_all_there_is_and_as_even_as_can_be(total: int, count: int) -> None:
+    dealt = [dealt_out(total, index, count) for index in range(count)]
+    assert sum(dealt) == total
+    assert max(dealt) - min(dealt) <= 1
+    assert dealt == sorted(dealt, reverse=True)
+
+
+def test_the_ceiling_is_dealt_out_among_the_workers() -> None:
+    schedule = Schedule((_OTHER,) * 5, (0, 1, 2, 3, 4), 0, max_concurrency=7)
+    parts = [schedule.part(worker, 3) for worker in range(3)]
+    assert [part.max_concurrency for part in parts] == [3, 2, 2]
+    assert [(part.indices, part.offsets_ns) for part in parts] == [((0, 3), (0, 3)), ((1, 4), (1, 4)), ((2,), (2,))]
+    assert Schedule((_OTHER,), (0,), 0).part(0, 1).max_concurrency is None
+
+
+# ---- closed loops
+
+_CLOSED = ClosedSchedule((_REQUEST, _OTHER), (0, 5), seed=3, end_ns=100)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(_CLOSED, requests=(_OTHER, _REQUEST)),
+        replace(_CLOSED, requests=(_REQUEST, _OTHER, _OTHER)),
+        replace(_CLOSED, user_starts_ns=(0, 6)),
+        replace(_CLOSED, user_starts_ns=(0,)),
+        replace(_CLOSED, user_starts_ns=(0, 5, 100)),
+        replace(_CLOSED, end_ns=None),
+        replace(_CLOSED, end_ns=101),
+        Schedule(_CLOSED.requests, _CLOSED.user_starts_ns, 3),
+    ],
+)
+def test_whatever_decides_the_sends_changes_the_digest(other: ClosedSchedule | Schedule) -> None:
+    assert other.digest != _CLOSED.digest
+
+
+def test_the_seed_alone_changes_no_digest_of_a_closed_loop() -> None:
+    assert replace(_CLOSED, seed=4).digest == _CLOSED.digest
+
+
+@settings(deadline=None)
+@given(st.integers(0, 80), st.integers(1, 20), st.data())
+def test_users_and_their_requests_are_parted_among_the_workers(requests: int, users: int, data: st.DataObject) -> None:
+    workers = data.draw(st.integers(1, users))
+    schedule = ClosedSchedule((_OTHER,) * requests, tuple(range(users)), 0)
+    parts = [schedule.part(worker, workers) for worker in range(workers)]
+    assert sorted(index for part in parts for index in part.indices) == list(range(requests))
+    assert sorted(start for part in parts for start in part.user_starts_ns) == list(range(users))
+    for worker, part in enumerate(parts):
+        assert len(part.user_starts_ns) == dealt_out(users, worker, workers)
+        assert list(part.indices) == sorted(part.indices)
+        fair = requests * len(part.user_starts_ns) / users  # so that the users of no worker are done long before the others
+        assert abs(len(part.indices) - fair) <= len(part.user_starts_ns)

@@ -17,7 +17,7 @@ from harness.cli.exit_status import ExitStatus
 from harness.cli.measuring import measure  # noqa: F401  loads what a measurement needs before any is timed
 from harness.journal import JournalReader
 from harness.records.run_folder import RunFolder
-from tests.harness.scripted_server import ScriptedServer
+from tests.harness.scripted_server import ScriptedServer, scripted_server
 
 _NORMAL = ["--input_mean", "4", "--input_stdev", "1", "--output_mean", "5", "--output_stdev", "0", "--vocab_size", "100"]
 
@@ -67,6 +67,20 @@ def test_text_model_is_driven_with_a_datasets_prompts(server: ScriptedServer, tm
     rows = RunFolder(folder).read_requests().to_pylist()
     assert [row["requested_output_tokens"] for row in rows] == [5, 5, 5]  # 4 words · 1.3
     assert [(row["outcome"], row["output_tokens"], row["output_tokens_source"]) for row in rows] == [("done", 5, "server")] * 3
+
+
+def test_waits_for_the_servers_limit_of_streams_are_in_the_manifest(tmp_path: Path) -> None:
+    traffic = ("--model", "scripted", "--num_requests", "30", "--workers", "1", "--warmup_requests", "12")
+    with scripted_server(tmp_path / "log", 4) as limited:
+        _measure(limited, tmp_path / "fixed", *traffic, "--connections", "2")
+        _measure(limited, tmp_path / "grown", *traffic)
+    fixed, grown = (RunFolder(tmp_path / name).read_manifest()["connections"] for name in ("fixed", "grown"))
+    assert (fixed["per_worker"], fixed["opened"], fixed["workers_told"]) == (2, 2, 1)
+    assert 0 < fixed["limit_reached"] <= 30 - 2 * 4
+    assert 0 < fixed["longest_wait_ms"] <= fixed["total_wait_ms"] <= fixed["limit_reached"] * fixed["longest_wait_ms"]
+    assert grown["per_worker"] == 1
+    assert grown["opened"] > 1
+    assert all(_summary(tmp_path / name)["requests"]["done"] == 30 for name in ("fixed", "grown"))
 
 
 def test_failing_requests_make_the_run_fail_and_are_kept(server: ScriptedServer, tmp_path: Path) -> None:
@@ -126,6 +140,126 @@ def test_same_seed_gives_the_same_digest_whatever_the_workers(server: ScriptedSe
     for workers in ("1", "2"):
         _measure(server, tmp_path / workers, *options, "--workers", workers)
     assert _summary(tmp_path / "1")["schedule"] == _summary(tmp_path / "2")["schedule"]
+
+
+# ---- load modes
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    return RunFolder(folder).read_manifest()
+
+
+def test_the_manifest_says_what_load_was_asked_for_and_who_sent_it(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--request_rate", "400", "--max_concurrency", "50", "--ramp_up", "0.2", "--num_requests", "30"]
+    _measure(server, tmp_path, "--model", "scripted", *options)
+    manifest = _manifest(tmp_path)
+    assert manifest["load"] == {
+        "mode": "open",
+        "max_concurrency": 50,
+        "concurrency": None,
+        "duration_s": None,
+        "ramp_up_s": 0.2,
+        "prepared": 30,
+        "ran_out": False,
+    }
+    assert manifest["workers"]["count"] >= 1
+    assert manifest["workers"]["pinned_cores"] == []  # the target is on this machine
+    assert "of a core busy" in manifest["workers"]["why"]
+    opening = (
+        "Sending 30 requests, exponential arrivals at 400 requests/s, the rate rising over 0.2 s, at most 50 in flight, by "
+    )
+    assert opening in capsys.readouterr().err
+
+
+def test_a_duration_ends_a_closed_loop_without_any_failure(server: ScriptedServer, tmp_path: Path) -> None:
+    options = ["--concurrency", "4", "--duration", "1.5", "--workers", "2"]
+    status = _measure(server, tmp_path, "--model", "scripted", *options)
+    summary, manifest = _summary(tmp_path), _manifest(tmp_path)
+    assert status in (ExitStatus.VALID, ExitStatus.INVALID)
+    requests = summary["requests"]
+    assert (
+        requests["prepared"] == manifest["load"]["prepared"] == manifest["workload"]["requests"] == 1200
+    )  # 4 · 1.5 · 1000 / 5
+    assert 0 < requests["done"] == requests["scheduled"]
+    assert (requests["failed"], requests["by_kind"]) == (0, {})
+    assert summary["metrics"]["offered_rate"] is None
+    assert summary["arrivals"]["law"] is None
+    assert {"interrupted", "achieved_below_offered", "queue_growing"}.isdisjoint(f["code"] for f in summary["findings"])
+    assert manifest["workers"] == {"count": 2, "why": "as asked", "pinned_cores": []}
+    assert manifest["workload"]["description"].startswith("up to 1,200 random prompts")
+
+
+def test_a_closed_loop_that_runs_out_says_so_unless_a_number_was_asked_for(server: ScriptedServer, tmp_path: Path) -> None:
+    dataset = tmp_path / "prompts.json"
+    dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three four"}] * 8))
+    options = ["--model", "text", "--dataset", str(dataset), "--concurrency", "2", "--duration", "20"]
+    found = {}
+    for name, more in (("short", []), ("asked", ["--num_requests", "8"]), ("more", ["--num_requests", "9"])):
+        _measure(server, tmp_path / name, *options, *more, verb="dataset")
+        assert _summary(tmp_path / name)["requests"]["done"] == 8
+        found[name] = "requests_ran_out" in {finding["code"] for finding in _summary(tmp_path / name)["findings"]}
+    assert found == {"short": True, "asked": False, "more": True}
+
+
+def test_a_dataset_too_short_for_the_duration_is_not_repeated(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = tmp_path / "prompts.json"
+    dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three four"}] * 8))
+    options = ["--model", "text", "--dataset", str(dataset), "--request_rate", "50", "--duration", "9"]
+    _measure(server, tmp_path / "run", *options, verb="dataset")
+    assert "There are 8 requests, too few for --duration 9: the run will end early." in capsys.readouterr().err
+    assert _summary(tmp_path / "run")["requests"]["done"] == 8
+    assert "requests_ran_out" in {finding["code"] for finding in _summary(tmp_path / "run")["findings"]}
+
+
+def test_as_many_random_requests_as_arrive_within_the_duration(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--model", "scripted", "--request_rate", "100", "--duration", "1", "--time_delay_dist", "constant"]
+    _measure(server, tmp_path / "all", *options)
+    assert _summary(tmp_path / "all")["requests"]["scheduled"] == 100
+    # a third of the prompts have more than 4 tokens; others are drawn in their place
+    _measure(server, tmp_path / "short", *options, "--input_stdev", "2", "--max_input_len", "4")
+    assert _summary(tmp_path / "short")["requests"]["scheduled"] == 100
+    assert _manifest(tmp_path / "short")["workload"]["dropped_too_long"] > 0
+    assert "too few" not in capsys.readouterr().err
+
+
+def test_everything_at_once_below_a_ceiling(server: ScriptedServer, tmp_path: Path) -> None:
+    _measure(server, tmp_path, "--model", "scripted", "--num_requests", "60", "--max_concurrency", "3")
+    rows = RunFolder(tmp_path).read_requests().to_pylist()
+    assert [row["scheduled_ns"] for row in rows] == [0] * 60
+    assert rows[-1]["released_ns"] > 0
+    assert "achieved_below_offered" not in {finding["code"] for finding in _summary(tmp_path)["findings"]}
+
+
+def test_interrupted_closed_loop_says_130_and_has_no_failures(server: ScriptedServer, tmp_path: Path) -> None:
+    program = subprocess.Popen(
+        [
+            Path(sys.executable).parent / "bench",
+            *("token_norm_dist", "--url", server.address, "--model", "scripted", "--run_dir", str(tmp_path)),
+            *(*_NORMAL, "--concurrency", "4", "--duration", "120"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    reader = JournalReader(tmp_path / "journal-0.bin")
+    done = 0
+    while done < 10 and program.poll() is None:
+        done += sum(1 for _ in reader.read_new())
+    os.killpg(program.pid, signal.SIGINT)
+    _, err = program.communicate(timeout=60)
+    assert program.returncode == ExitStatus.INTERRUPTED
+    assert "Traceback" not in err
+    summary = _summary(tmp_path)
+    assert summary["requests"]["failed"] == 0
+    (finding,) = [finding for finding in summary["findings"] if finding["code"] == "interrupted"]
+    assert finding["evidence"] == {"not_sent": None, "scheduled": None}
 
 
 def test_reference_that_is_not_reached_fails_the_run(

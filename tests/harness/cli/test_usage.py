@@ -161,6 +161,33 @@ def test_usage_error_names_what_is_wrong(capsys: pytest.CaptureFixture[str], arg
     assert named in _error(capsys, argv, ExitStatus.USAGE)
 
 
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--concurrency", "8", "--request_rate", "5"], "--request_rate goes without --concurrency"),
+        (["--concurrency", "8", "--request_rate", "-1"], "--request_rate goes without --concurrency"),
+        (["--concurrency", "8", "--time_delay_dist", "exponential_dist"], "--time_delay_dist goes without --concurrency"),
+        (["--concurrency", "8", "--max_concurrency", "9"], "--max_concurrency goes without --concurrency"),
+        (["--concurrency", "8", "--burstiness", "2"], "--burstiness goes without --concurrency"),
+        (["--concurrency", "0"], "--concurrency"),
+        (["--max_concurrency", "0"], "--max_concurrency"),
+        (["--duration", "0", "--request_rate", "5"], "--duration"),
+        (["--duration", "5"], "--duration does nothing where everything is sent at once; give --request_rate or --concurrency"),
+        (["--ramp_up", "5", "--max_concurrency", "8"], "--ramp_up does nothing where everything is sent at once"),
+        (["--ramp_up", "5", "--duration", "5", "--request_rate", "5"], "--ramp_up 5 leaves nothing of --duration 5"),
+        (["--workers", "some"], "--workers"),
+        (["--workers", "257"], "--workers"),
+        (["--workers", "9", "--concurrency", "8"], "--workers 9 cannot share --concurrency 8"),
+        (["--workers", "9", "--max_concurrency", "8"], "--workers 9 cannot share --max_concurrency 8"),
+        (["--workers", "250", "--pin_workers"], "--pin_workers: 250 workers cannot have a core each"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+@pytest.mark.parametrize("before", [True, False], ids=["before_the_verb", "after_it"])
+def test_load_that_contradicts_itself(capsys: pytest.CaptureFixture[str], argv: list[str], message: str, before: bool) -> None:
+    assert message in _error(capsys, [*argv, "dataset"] if before else ["dataset", *argv], ExitStatus.USAGE)
+
+
 def test_dataset_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nosuch.json" in _error(capsys, ["dataset", "--dataset", "nosuch.json"], ExitStatus.USAGE)
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Callable
 
 import grpc
 import pytest
@@ -16,85 +15,9 @@ from hpack import Encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.clients.grpc_calls import CallFailedError, GrpcCaller
-from harness.clients.http2 import ErrorCode, Flag, FrameType, Setting, frame, literal_headers
-
-_OK = [("grpc-status", "0")]
-Script = Callable[["_Peer"], Awaitable[None]]
-
-
-class _Peer:
-    """The server's end of one connection: reads frames, writes what the script says."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    async def start(self, *settings: tuple[int, int]) -> None:
-        assert (await self.reader.readexactly(24)).startswith(b"PRI * HTTP/2.0")
-        payload = b"".join(struct.pack(">HI", key, value) for key, value in settings)
-        self.writer.write(frame(FrameType.SETTINGS, 0, 0, payload))
-
-    async def read(self, kind: FrameType) -> tuple[int, int, bytes]:
-        """The next frame of ``kind``: flags, stream, payload; others are passed over."""
-        while True:
-            high, low, found, flags, stream = struct.unpack(">HBBBI", await self.reader.readexactly(9))
-            payload = await self.reader.readexactly(high << 8 | low)
-            if found == kind:
-                return flags, stream, payload
-
-    async def read_request(self) -> int:
-        """Read one whole request and return its stream."""
-        _, stream, _ = await self.read(FrameType.HEADERS)
-        while not (await self.read(FrameType.DATA))[0] & Flag.END_STREAM:
-            pass
-        return stream
-
-    def send(self, kind: FrameType, flags: int, stream: int, payload: bytes) -> None:
-        self.writer.write(frame(kind, flags, stream, payload))
-
-    def headers(self, stream: int, headers: list[tuple[str, str]], flags: int = 0) -> None:
-        self.send(FrameType.HEADERS, Flag.END_HEADERS | flags, stream, literal_headers(headers))
-
-    def message(self, stream: int, body: bytes) -> None:
-        self.send(FrameType.DATA, 0, stream, struct.pack(">BI", 0, len(body)) + body)
-
-
-def _calls(script: Script, *requests: bytes, timeout_s: float = 5.0) -> list[list[bytes] | CallFailedError]:
-    """What each request's call gave, all of them started at once against a server that follows ``script``."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            await script(_Peer(reader, writer))
-            await reader.read()
-        writer.close()
-
-    async def one(caller: GrpcCaller, request: bytes) -> list[bytes] | CallFailedError:
-        bodies: list[bytes] = []
-        try:
-            await caller.call(request, bodies.append, timeout_s)
-        except CallFailedError as error:
-            return error
-        return bodies
-
-    async def run() -> list[list[bytes] | CallFailedError]:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        caller = GrpcCaller(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", "/service/Method")
-        try:
-            return await asyncio.gather(*(one(caller, request) for request in requests))
-        finally:
-            await caller.close()
-            server.close()
-
-    return asyncio.run(run())
-
-
-def _answering(script: Callable[[_Peer, int], None]) -> Script:
-    async def serve(peer: _Peer) -> None:
-        await peer.start()
-        stream = await peer.read_request()
-        script(peer, stream)
-
-    return serve
+from harness.clients.grpc_calls import CallFailedError, NoConnectionMadeError
+from harness.clients.http2_frames import ErrorCode, Flag, FrameType, Setting, frame, literal_headers
+from tests.harness.clients.http2_peer import OK, Peer, answering, calls, prefixed
 
 
 @settings(max_examples=25, deadline=None)
@@ -102,7 +25,7 @@ def _answering(script: Callable[[_Peer, int], None]) -> Script:
 def test_messages_come_whole_however_frames_and_reads_cut_them(messages: list[bytes], cuts: list[int]) -> None:
     body = b"".join(struct.pack(">BI", 0, len(message)) + message for message in messages)
 
-    async def serve(peer: _Peer) -> None:
+    async def serve(peer: Peer) -> None:
         await peer.start()
         stream = await peer.read_request()
         peer.headers(stream, [(":status", "200")])
@@ -110,23 +33,23 @@ def test_messages_come_whole_however_frames_and_reads_cut_them(messages: list[by
         for cut in [*cuts, len(body)]:
             wire += frame(FrameType.DATA, 0, stream, rest[:cut])
             rest = rest[cut:]
-        wire += frame(FrameType.HEADERS, Flag.END_HEADERS | Flag.END_STREAM, stream, literal_headers(_OK))
+        wire += frame(FrameType.HEADERS, Flag.END_HEADERS | Flag.END_STREAM, stream, literal_headers(OK))
         for start in range(0, len(wire), 37):
             peer.writer.write(wire[start : start + 37])
             await asyncio.sleep(0)
 
-    assert _calls(serve, b"request") == [messages]
+    assert calls(serve, [b"request"]) == [messages]
 
 
 def test_padding_and_continued_headers_are_read() -> None:
-    def answer(peer: _Peer, stream: int) -> None:
+    def answer(peer: Peer, stream: int) -> None:
         block = literal_headers([(":status", "200"), ("grpc-status", "5"), ("grpc-message", "no%20such%20model")])
         peer.send(FrameType.DATA, Flag.PADDED, stream, bytes([3]) + struct.pack(">BI", 0, 2) + b"hi" + b"\0\0\0")
         peer.send(FrameType.HEADERS, Flag.END_STREAM | Flag.PADDED, stream, bytes([2]) + block[:5] + b"\0\0")
         peer.send(FrameType.CONTINUATION, 0, stream, block[5:9])
         peer.send(FrameType.CONTINUATION, Flag.END_HEADERS, stream, block[9:])
 
-    (failure,) = _calls(_answering(answer), b"request")
+    (failure,) = calls(answering(answer), [b"request"])
     assert isinstance(failure, CallFailedError)
     assert (failure.code, failure.details) == (grpc.StatusCode.NOT_FOUND, "no such model")
 
@@ -135,7 +58,7 @@ def test_headers_compressed_with_huffman_and_the_static_table_are_read() -> None
     encoder = Encoder()
     encoder.header_table_size = 0
 
-    def answer(peer: _Peer, stream: int) -> None:
+    def answer(peer: Peer, stream: int) -> None:
         peer.send(
             FrameType.HEADERS,
             Flag.END_HEADERS,
@@ -143,35 +66,35 @@ def test_headers_compressed_with_huffman_and_the_static_table_are_read() -> None
             encoder.encode([(":status", "200"), ("content-type", "application/grpc")]),
         )
         peer.message(stream, b"one")
-        peer.send(FrameType.HEADERS, Flag.END_HEADERS | Flag.END_STREAM, stream, encoder.encode(_OK))
+        peer.send(FrameType.HEADERS, Flag.END_HEADERS | Flag.END_STREAM, stream, encoder.encode(OK))
 
-    assert _calls(_answering(answer), b"request") == [[b"one"]]
+    assert calls(answering(answer), [b"request"]) == [[b"one"]]
 
 
 @pytest.mark.parametrize(
     ("send", "code", "words"),
     [
         (lambda p, s: p.headers(s, [(":status", "503")], Flag.END_STREAM), grpc.StatusCode.UNKNOWN, "HTTP status 503"),
-        (lambda p, s: p.send(FrameType.DATA, Flag.END_STREAM, s, b""), grpc.StatusCode.UNKNOWN, "without a gRPC status"),
+        (lambda p, s: p.send(FrameType.DATA, Flag.END_STREAM, s, b""), grpc.StatusCode.INTERNAL, "without a gRPC status"),
         (lambda p, s: p.send(FrameType.RST_STREAM, 0, s, struct.pack(">I", 7)), grpc.StatusCode.RESOURCE_EXHAUSTED, "error 7"),
         (lambda p, s: p.send(FrameType.RST_STREAM, 0, s, struct.pack(">I", 2)), grpc.StatusCode.CANCELLED, "error 2"),
         (lambda p, s: p.send(FrameType.DATA, 0, s, b"\x01\0\0\0\x01x"), grpc.StatusCode.INTERNAL, "compressed"),
         (lambda p, s: p.writer.close(), grpc.StatusCode.UNAVAILABLE, "closed the connection"),
     ],
 )
-def test_every_other_ending_is_a_failure(send: Callable[[_Peer, int], None], code: grpc.StatusCode, words: str) -> None:
-    (failure,) = _calls(_answering(send), b"request")
+def test_every_other_ending_is_a_failure(send: Callable[[Peer, int], None], code: grpc.StatusCode, words: str) -> None:
+    (failure,) = calls(answering(send), [b"request"])
     assert isinstance(failure, CallFailedError)
     assert failure.code is code
     assert words in failure.details
 
 
 def test_answer_that_ends_within_a_message_is_a_failure() -> None:
-    def answer(peer: _Peer, stream: int) -> None:
+    def answer(peer: Peer, stream: int) -> None:
         peer.send(FrameType.DATA, 0, stream, struct.pack(">BI", 0, 100) + b"part")
-        peer.headers(stream, _OK, Flag.END_STREAM)
+        peer.headers(stream, OK, Flag.END_STREAM)
 
-    (failure,) = _calls(_answering(answer), b"request")
+    (failure,) = calls(answering(answer), [b"request"])
     assert isinstance(failure, CallFailedError)
     assert failure.code is grpc.StatusCode.INTERNAL
 
@@ -180,7 +103,7 @@ def test_large_request_keeps_to_the_windows_of_the_server() -> None:
     request = bytes(range(256)) * 1000
     received = bytearray()
 
-    async def serve(peer: _Peer) -> None:
+    async def serve(peer: Peer) -> None:
         await peer.start((Setting.INITIAL_WINDOW_SIZE, 50_000), (Setting.MAX_FRAME_SIZE, 20_000))
         _, stream, _ = await peer.read(FrameType.HEADERS)
         allowed, flags = 50_000, 0
@@ -194,16 +117,16 @@ def test_large_request_keeps_to_the_windows_of_the_server() -> None:
                 peer.send(FrameType.WINDOW_UPDATE, 0, stream, struct.pack(">I", 30_000))
                 peer.send(FrameType.WINDOW_UPDATE, 0, 0, struct.pack(">I", 30_000))
         peer.message(stream, b"got it")
-        peer.headers(stream, _OK, Flag.END_STREAM)
+        peer.headers(stream, OK, Flag.END_STREAM)
 
-    assert _calls(serve, request) == [[b"got it"]]
+    assert calls(serve, [request]) == [[b"got it"]]
     assert bytes(received[5:]) == request
 
 
 def test_calls_wait_their_turn_where_the_server_limits_streams() -> None:
     most = 0
 
-    async def serve(peer: _Peer) -> None:
+    async def serve(peer: Peer) -> None:
         nonlocal most
         await peer.start((Setting.MAX_CONCURRENT_STREAMS, 2))
         await peer.read(FrameType.SETTINGS)
@@ -215,57 +138,122 @@ def test_calls_wait_their_turn_where_the_server_limits_streams() -> None:
                 await asyncio.wait_for(peer.reader.readexactly(1), 0.05)
             for stream in open_streams:
                 peer.message(stream, b"done")
-                peer.headers(stream, _OK, Flag.END_STREAM)
+                peer.headers(stream, OK, Flag.END_STREAM)
 
-    assert _calls(serve, *[b"request"] * 6) == [[b"done"]] * 6
+    assert calls(serve, [b"request"] * 6) == [[b"done"]] * 6
     assert most == 2
 
 
-def test_waiting_for_a_turn_counts_against_the_time_allowed() -> None:
-    streams: list[int] = []
-
-    async def serve(peer: _Peer) -> None:
-        await peer.start((Setting.MAX_CONCURRENT_STREAMS, 1))
-        await peer.read(FrameType.SETTINGS)
-        while True:
-            streams.append(await peer.read_request())
-
-    failures = _calls(serve, *[b"request"] * 4, timeout_s=0.3)
-    assert [failure.code for failure in failures if isinstance(failure, CallFailedError)] == [
-        grpc.StatusCode.DEADLINE_EXCEEDED
-    ] * 4
-    assert len(streams) == 1  # what has no time left is not sent
-
-
 def test_going_away_fails_what_will_not_be_answered_and_keeps_the_rest() -> None:
-    async def serve(peer: _Peer) -> None:
+    async def serve(peer: Peer) -> None:
         await peer.start()
         first, _ = await peer.read_request(), await peer.read_request()
         peer.send(FrameType.GOAWAY, 0, 0, struct.pack(">II", first, ErrorCode.NO_ERROR) + b"restarting")
         peer.message(first, b"still here")
-        peer.headers(first, _OK, Flag.END_STREAM)
+        peer.headers(first, OK, Flag.END_STREAM)
 
-    answered, failed = _calls(serve, b"one", b"two")
+    answered, failed = calls(serve, [b"one", b"two"])
     assert answered == [b"still here"]
     assert isinstance(failed, CallFailedError)
-    assert (failed.code, failed.connected) == (grpc.StatusCode.UNAVAILABLE, True)
+    assert failed.code is grpc.StatusCode.UNAVAILABLE
+    assert not isinstance(failed, NoConnectionMadeError)
     assert "restarting" in failed.details
 
 
 def test_pings_are_answered() -> None:
-    async def serve(peer: _Peer) -> None:
+    async def serve(peer: Peer) -> None:
         await peer.start()
         stream = await peer.read_request()
         peer.send(FrameType.PING, 0, 0, b"12345678")
         flags, _, payload = await peer.read(FrameType.PING)
         peer.message(stream, payload if flags & Flag.ACK else b"")
-        peer.headers(stream, _OK, Flag.END_STREAM)
+        peer.headers(stream, OK, Flag.END_STREAM)
 
-    assert _calls(serve, b"request") == [[b"12345678"]]
+    assert calls(serve, [b"request"]) == [[b"12345678"]]
+
+
+def test_flood_of_pings_is_answered_and_harms_no_call() -> None:
+    async def serve(peer: Peer) -> None:
+        await peer.start()
+        stream = await peer.read_request()
+        for number in range(20_000):
+            peer.send(FrameType.PING, 0, 0, struct.pack(">Q", number))
+            if number % 200 == 0:
+                peer.message(stream, struct.pack(">Q", number))
+                await peer.writer.drain()
+        for number in range(20_000):
+            flags, _, payload = await peer.read(FrameType.PING)
+            assert (flags, payload) == (Flag.ACK, struct.pack(">Q", number))
+        peer.headers(stream, OK, Flag.END_STREAM)
+
+    assert calls(serve, [b"request"], timeout_s=60.0) == [[struct.pack(">Q", number) for number in range(0, 20_000, 200)]]
+
+
+def test_messages_of_a_megabyte_come_whole_through_many_frames() -> None:
+    bodies = [bytes([number]) * size for number, size in enumerate((1 << 20, 3, 1 << 20, 0, (1 << 20) + 1))]
+
+    async def serve(peer: Peer) -> None:
+        await peer.start()
+        streams = [await peer.read_request(), await peer.read_request()]
+        rest = b"".join(map(prefixed, bodies))
+        while rest:
+            for stream in streams:
+                peer.send(FrameType.DATA, 0, stream, rest[:16_384])
+            rest = rest[16_384:]
+            await peer.writer.drain()
+        for stream in streams:
+            peer.headers(stream, OK, Flag.END_STREAM)
+
+    assert calls(serve, [b"one", b"two"], timeout_s=30.0) == [bodies, bodies]
+
+
+def test_window_that_shrinks_in_mid_request_is_kept_to() -> None:
+    request = bytes(range(256)) * 400
+    received = bytearray()
+
+    async def serve(peer: Peer) -> None:
+        await peer.start((Setting.INITIAL_WINDOW_SIZE, 40_000))
+        _, stream, _ = await peer.read(FrameType.HEADERS)
+        while len(received) < 40_000:
+            received.extend((await peer.read(FrameType.DATA))[2])
+        peer.settings((Setting.INITIAL_WINDOW_SIZE, 10_000))  # the window of the stream is now -30,000
+        peer.send(FrameType.WINDOW_UPDATE, 0, 0, struct.pack(">I", 1 << 20))
+        peer.send(FrameType.WINDOW_UPDATE, 0, stream, struct.pack(">I", 30_000))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(peer.read(FrameType.DATA), 0.1)
+        peer.send(FrameType.WINDOW_UPDATE, 0, stream, struct.pack(">I", 1 << 20))
+        flags = 0
+        while not flags & Flag.END_STREAM:
+            flags, _, payload = await peer.read(FrameType.DATA)
+            received.extend(payload)
+        peer.answer(stream, b"got it")
+
+    assert calls(serve, [request]) == [[b"got it"]]
+    assert bytes(received) == prefixed(request)
+
+
+def test_requests_behind_a_closed_window_are_sent_in_their_order() -> None:
+    order: list[int] = []
+
+    async def serve(peer: Peer) -> None:
+        await peer.start()
+        opened = [(await peer.read(FrameType.HEADERS))[1] for _ in range(2)]
+        peer.send(FrameType.WINDOW_UPDATE, 0, 0, struct.pack(">I", 1 << 20))
+        for stream in opened:
+            peer.send(FrameType.WINDOW_UPDATE, 0, stream, struct.pack(">I", 1 << 20))
+        while len(order) < 2:
+            flags, stream, _ = await peer.read(FrameType.DATA)
+            if flags & Flag.END_STREAM:
+                order.append(stream)
+        for stream in opened:
+            peer.answer(stream, b"done")
+
+    assert calls(serve, [bytes(100_000), bytes(100_000)]) == [[b"done"], [b"done"]]
+    assert order == [1, 3]
 
 
 def test_first_frame_may_come_in_pieces() -> None:
-    async def serve(peer: _Peer) -> None:
+    async def serve(peer: Peer) -> None:
         await peer.reader.readexactly(24)
         settings = frame(FrameType.SETTINGS, 0, 0, struct.pack(">HI", Setting.MAX_FRAME_SIZE, 16_384))
         for start, end in ((0, 4), (4, 9), (9, 12), (12, len(settings))):
@@ -273,16 +261,15 @@ def test_first_frame_may_come_in_pieces() -> None:
             await asyncio.sleep(0.02)
         stream = await peer.read_request()
         peer.message(stream, b"done")
-        peer.headers(stream, _OK, Flag.END_STREAM)
+        peer.headers(stream, OK, Flag.END_STREAM)
 
-    assert _calls(serve, b"request") == [[b"done"]]
+    assert calls(serve, [b"request"]) == [[b"done"]]
 
 
 @pytest.mark.parametrize("words", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.2\r\n"])
 def test_peer_that_speaks_something_else_cannot_be_connected_to(words: bytes) -> None:
-    async def serve(peer: _Peer) -> None:
+    async def serve(peer: Peer) -> None:
         peer.writer.write(words)
 
-    (failure,) = _calls(serve, b"request", timeout_s=1.0)
-    assert isinstance(failure, CallFailedError)
-    assert not failure.connected
+    (failure,) = calls(serve, [b"request"], timeout_s=1.0)
+    assert isinstance(failure, NoConnectionMadeError)

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ _RECORDS = st.builds(
     outcome=st.sampled_from(Outcome),
     scheduled_ns=_NS,
     requested_output_tokens=_COUNT,
+    released_ns=st.none() | _NS,
     sent_ns=st.none() | _NS,
     done_ns=st.none() | _NS,
     token_times_ns=st.lists(_NS, max_size=4).map(tuple),
@@ -61,6 +63,15 @@ def test_table_has_every_field_of_a_record_in_its_order(tmp_path: Path) -> None:
     write_table([], tmp_path / "requests.parquet")
     record = Record(index=0, outcome=Outcome.DONE, scheduled_ns=0, requested_output_tokens=1)
     assert read_table(tmp_path / "requests.parquet").column_names == list(asdict(record))
+
+
+def test_table_of_an_older_version_lacks_what_it_did_not_know(tmp_path: Path) -> None:
+    path = tmp_path / "requests.parquet"
+    write_table([Record(index=0, outcome=Outcome.DONE, scheduled_ns=5, requested_output_tokens=1, released_ns=6)], path)
+    pq.write_table(read_table(path).drop_columns(["released_ns"]), path)
+    (row,) = read_table(path).to_pylist()
+    assert (row["scheduled_ns"], row["released_ns"]) == (5, None)
+    assert read_table(path, ["released_ns"]).to_pylist() == [{"released_ns": None}]
 
 
 def test_writing_leaves_no_other_file_and_replaces_what_was_there(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""Whether many workers together send the process that was asked for: exponential arrivals with 1, 2, 4 and 8 workers.
+
+    python -m benchmarks.arrivals_by_workers [--rate 100] [--duration 30] [--workers 1 2 4 8] [--seed 0]
+
+One schedule, sent by more and more workers against the null server. The index of dispersion of the sends must be near 1
+(Poisson; its standard error is printed), Kolmogorov-Smirnov must not reject the gaps, the digest must stay. The row "schedule"
+is of the times that were asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks.open_loop import measure_open_loop
+from harness.calibration.null_server import null_server
+from reports.arrival_law import SIGNIFICANCE, Law, check_arrivals, index_of_dispersion
+from reports.latency import schedule_slip_ms
+from reports.requests import Requests
+from workloads.arrivals import Exponential
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rate", type=float, default=100.0)
+    parser.add_argument("--duration", type=float, default=30.0)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8])
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    print("| workers | requests | index of dispersion | Kolmogorov-Smirnov p | slip p99 ms | digest | |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    law = Law("exponential", options.rate)
+    for workers in options.workers:
+        with null_server() as server:
+            measured = measure_open_loop(server, Exponential(options.rate), options.duration, 1, workers, options.seed)
+        sent = measured.requests
+        if workers == options.workers[0]:
+            print(row("schedule", replace(sent, sent_ns=sent.scheduled_ns), law, measured.schedule.digest))
+        print(row(str(workers), sent, law, measured.schedule.digest), flush=True)
+
+
+def row(name: str, requests: Requests, law: Law, digest: str) -> str:
+    """The table's row for one run."""
+    test, index = check_arrivals(requests, law), index_of_dispersion(requests.sent_ns)
+    assert test is not None, "too few arrivals: make the run longer"
+    assert index is not None, "too few arrivals: make the run longer"
+    assert test.p_value is not None
+    error = np.sqrt(2.0 / (requests.sent_ns.size // 10))
+    slip_ms = float(np.quantile(schedule_slip_ms(requests), 0.99, method="inverted_cdf"))
+    holds = abs(index - 1.0) <= 3 * error and test.p_value >= SIGNIFICANCE
+    cells = [name, f"{requests.sent_ns.size:,}", f"{index:.2f} ± {error:.2f}", f"{test.p_value:.2f}", f"{slip_ms:.2f}"]
+    return "| " + " | ".join([*cells, digest[:12], "as asked" if holds else "NOT AS ASKED"]) + " |"
+
+
+if __name__ == "__main__":
+    main()

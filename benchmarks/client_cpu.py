@@ -1,0 +1,119 @@
+"""CPU that ``bench`` spends on each streamed token, report included, over gRPC and over server-sent events.
+
+    python -m benchmarks.client_cpu [--requests 2000] [--tokens 100] [--in_flight 50] [--rounds 3]
+
+A null server paces its answers (first token after 20 ms, then one each 5 ms), so that each token is a packet of its own, and
+each way gets the same work. Counted is the CPU time, user and system, of the whole command and every process that it starts:
+parent, workers, records, statistics, the report with its pictures. Taken off is what the same command needs for one request of
+one token: start-up, imports, an empty report. What remains is divided by the tokens, so what a request costs, and what a
+report costs however long the run was, is spread over them: more requests, less of that. The ways take turns; the median of the
+rounds is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.calibration.null_server import NullServerAddresses, NullServerOptions, null_server
+from harness.calibration.pacing import Pace
+
+PROMPT_WORDS = 100
+BENCH = str(Path(sys.executable).parent / "bench")
+PACE = Pace(20_000_000, 5_000_000)
+
+
+def protocols(addresses: NullServerAddresses) -> dict[str, list[str]]:
+    """How each way is asked for."""
+    return {
+        "gRPC, ModelStreamInfer": ["-i", "grpc", "--model", "ensemble", "--url", addresses.grpc],
+        "SSE, generate_stream": ["-i", "http", "--model", "ensemble", "--url", addresses.http],
+        "SSE, chat/completions": ["-i", "openai", "--url", addresses.http],
+    }
+
+
+def write_prompts(path: Path, requests: int, tokens: int) -> Path:
+    """A dataset that asks for ``tokens`` tokens a request."""
+    row = {"input": "", "instruction": " ".join(["word"] * PROMPT_WORDS), "output": " ".join(["word"] * tokens)}
+    path.write_text(json.dumps([row] * requests))
+    return path
+
+
+def traffic(requests: int, tokens: int, in_flight: int) -> list[str]:
+    """A closed loop, where this ``bench`` has one; else arrivals so fast that as many are in flight."""
+    if "--concurrency" in subprocess.run([BENCH, "dataset", "--help"], capture_output=True, text=True, check=True).stdout:
+        return ["--concurrency", str(in_flight)]
+    latency_s = (PACE.first_token_ns + (tokens - 1) * PACE.gap_ns) / 1e9
+    return ["--request_rate", f"{min(in_flight, requests) / latency_s:.3f}", "--time_delay_dist", "constant"]
+
+
+def cpu_of(command: Sequence[str], allowed: Sequence[int] = (0,)) -> float:
+    """CPU seconds, user and system, of a command and all that it started and waited for."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout is not None
+    said = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in allowed:
+        raise SystemExit(
+            f"{' '.join(command)} ended with status {process.returncode}:\n{said.decode(errors='replace')[-3000:]}"
+        )
+    return usage.ru_utime + usage.ru_stime
+
+
+def measure_bench(protocol: Sequence[str], folder: Path, requests: int, tokens: int, in_flight: int) -> float:
+    """CPU seconds of one whole run of ``bench``. A run that was called invalid (3) has done the same work."""
+    prompts = write_prompts(folder / "prompts.json", requests, tokens)
+    with tempfile.TemporaryDirectory(dir=folder) as run:
+        shape = ["--dataset", str(prompts), "--op_tokens_per_word", "1", "--run_dir", f"{run}/run", "--warmup_requests", "1"]
+        seconds = cpu_of([BENCH, "dataset", *protocol, *shape, *traffic(requests, tokens, in_flight)], allowed=(0, 3))
+        summary = json.loads((Path(run) / "run" / "summary.json").read_text())
+    done = summary["requests"]["done"]
+    if done != requests or not summary["metrics"]["output_token_throughput"]["value"]:
+        raise SystemExit(f"only {done} of {requests} requests were done")
+    return seconds
+
+
+def per_token_us(
+    ways: Mapping[str, Sequence[str]], folder: Path, requests: int, tokens: int, in_flight: int, rounds: int
+) -> dict[str, list[float]]:
+    """µs of CPU a token, of each way in each round."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(1, rounds + 1):
+        for name, protocol in ways.items():
+            start_up_s = measure_bench(protocol, folder, 1, 1, 1)
+            whole_s = measure_bench(protocol, folder, requests, tokens, in_flight)
+            found[name].append((whole_s - start_up_s) / (requests * tokens) * 1e6)
+            print(f"round {number}: {name}: {whole_s:.2f} s, start-up {start_up_s:.2f} s: {found[name][-1]:.1f} µs", flush=True)
+    return found
+
+
+def arguments_of(description: str) -> argparse.ArgumentParser:
+    """The options that this program and ``peer_cpu`` share."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--requests", type=int, default=2000)
+    parser.add_argument("--tokens", type=int, default=100)
+    parser.add_argument("--in_flight", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=3)
+    return parser
+
+
+def main() -> None:
+    arguments = arguments_of(__doc__.splitlines()[0]).parse_args()
+    with tempfile.TemporaryDirectory() as folder, null_server(NullServerOptions(PACE)) as addresses:
+        found = per_token_us(
+            protocols(addresses), Path(folder), arguments.requests, arguments.tokens, arguments.in_flight, arguments.rounds
+        )
+    for name, values in found.items():
+        print(f"{name:24} {statistics.median(values):6.1f} µs of CPU a token ({min(values):.1f} to {max(values):.1f})")
+
+
+if __name__ == "__main__":
+    main()

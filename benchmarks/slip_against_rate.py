@@ -1,0 +1,73 @@
+"""How late requests are sent, by rate and number of workers, up to the rate at which the client collapses.
+
+    python -m benchmarks.slip_against_rate [--workers 1 2] [--rates 100 250 …] [--duration 20] [--tokens 1]
+
+Open loops of exponential arrivals against the null server, which answers at once. Rates rise until the client no longer
+reaches them. Printed is a Markdown table; the server's share of a core tells whether it was the one that had no more to give.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from benchmarks.open_loop import Measured, measure_open_loop
+from harness.calibration.null_server import null_server
+from reports.latency import schedule_slip_ms
+from reports.metrics import mean_rate
+from workloads.arrivals import Exponential
+
+RATES = [100, 250, 500, 750, 1000, 1500, 2000, 3000, 4000, 6000, 8000]
+HELD_MS = 1.0  # p99 slip
+COLLAPSED_SHARE = 0.95  # of the offered rate
+COLLAPSED_MS = 100.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rates", type=float, nargs="+", default=RATES)
+    parser.add_argument("--duration", type=float, default=20.0)
+    parser.add_argument("--tokens", type=int, default=1)
+    options = parser.parse_args()
+    print("| workers | requests/s asked | achieved | slip p50 ms | slip p99 ms | CPU µs a request | worker | server | |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for workers in options.workers:
+        for rate in options.rates:
+            with null_server() as server:
+                measured = measure_open_loop(server, Exponential(rate), options.duration, options.tokens, workers)
+            line, verdict = row(workers, rate, measured)
+            print(line, flush=True)
+            if verdict == "collapsed":
+                break
+
+
+def row(workers: int, rate: float, measured: Measured) -> tuple[str, str]:
+    """The table's row for one run, and its verdict; "worker" and "server" are shares of a core."""
+    slip_ms = schedule_slip_ms(measured.requests)
+    p50, p99 = (float(np.quantile(slip_ms, q, method="inverted_cdf")) for q in (0.5, 0.99))
+    offered, achieved = mean_rate(measured.requests.scheduled_ns), mean_rate(measured.requests.sent_ns)
+    assert offered is not None
+    assert achieved is not None
+    verdict = "holds" if p99 <= HELD_MS else "late"
+    if achieved < COLLAPSED_SHARE * offered or p99 > COLLAPSED_MS:
+        verdict = "collapsed"
+    sent = len(measured.requests.outcome)
+    worker = measured.workers_cpu_s / workers / measured.length_s
+    cells = [
+        f"{workers}",
+        f"{rate:,.0f}",
+        f"{achieved:,.1f} of {offered:,.1f}",
+        f"{p50:.2f}",
+        f"{p99:.2f}",
+        f"{measured.workers_cpu_s / sent * 1e6:.0f} + {measured.parent_cpu_s / sent * 1e6:.0f}",
+        f"{worker:.0%}",
+        f"{measured.server_cpu_s / measured.length_s:.0%}",
+        verdict if not measured.failed else f"{verdict}; {measured.failed} failed",
+    ]
+    return "| " + " | ".join(cells) + " |", verdict
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Options of the load: when requests are sent, how many at once, for how long, and by how many workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import cloup
+
+if TYPE_CHECKING:
+    from harness.cli.options import MeasureOptions
+    from harness.workers import Workers
+    from workloads.load import Load
+    from workloads.schedule import AnySchedule
+
+_MOST_WORKERS = 256
+_OF_OPEN_LOOP = ("request_rate", "time_delay_dist", "burstiness", "max_concurrency")
+
+
+def _read_workers(context: click.Context, parameter: click.Parameter, value: str) -> int | None:
+    """A number of workers, or "auto", which is None."""
+    if value == "auto":
+        return None
+    number: int = click.IntRange(1, _MOST_WORKERS)(value, parameter, context)
+    return number
+
+
+_SECONDS = click.FloatRange(min=0, min_open=True, max=1e6)
+
+load_group = cloup.option_group(
+    "Load (docs/load.md)",
+    cloup.option("--request_rate", type=float, default=-1.0, help="Requests per second; -1 sends everything at once."),
+    cloup.option(
+        "--time_delay_dist",
+        type=click.Choice(["exponential_dist", "constant", "gamma_dist"]),
+        default="exponential_dist",
+        help="Distribution of the gaps between arrivals.",
+    ),
+    cloup.option(
+        "--burstiness",
+        type=float,
+        show_default="1",
+        help="Shape of gamma_dist's gaps: below 1 burstier than exponential gaps, above 1 more even. The rate stays.",
+    ),
+    cloup.option(
+        "--max_concurrency",
+        type=click.IntRange(min=1),
+        help="Send no more while so many are in flight: later arrivals wait their turn, and latency counts from the arrival.",
+    ),
+    cloup.option(
+        "--concurrency",
+        type=click.IntRange(min=1),
+        help="Closed loop instead of a rate: so many users, each sends the next request when the last has ended.",
+    ),
+    cloup.option("--duration", type=_SECONDS, help="Seconds after which nothing new is sent; what is in flight may end."),
+    cloup.option(
+        "--ramp_up", type=_SECONDS, help="Seconds in which the rate rises from 0 to --request_rate, or the users come."
+    ),
+    cloup.option("--num_requests", type=click.IntRange(min=1), help="How many requests; a dataset is not repeated."),
+    cloup.option(
+        "--workers",
+        callback=_read_workers,
+        default="auto",
+        metavar="N|auto",
+        help="Client processes; auto goes by the load and the machine's cores. N does not change what is sent.",
+    ),
+    cloup.option(
+        "--pin_workers/--no_pin_workers",
+        default=None,
+        show_default="where cores are to spare",
+        help="Give each client process a core of its own.",
+    ),
+    cloup.option(
+        "--connections",
+        type=click.IntRange(1, 1024),
+        metavar="N",
+        show_default="1, and more where the server limits streams",
+        help="HTTP/2 connections of each client process.",
+    ),
+)
+
+
+def asked_load(options: MeasureOptions) -> Load:
+    """The load that the options ask for. Raises click's UsageError for options that contradict each other."""
+    from workloads.arrivals import AllAtOnce, RampedUp, arrivals_of
+    from workloads.load import ClosedLoop, OpenLoop
+
+    if options.duration is not None and options.ramp_up is not None and options.ramp_up >= options.duration:
+        raise click.UsageError(
+            f"--ramp_up {options.ramp_up:g} leaves nothing of --duration {options.duration:g}; make it shorter"
+        )
+    if options.concurrency is not None:
+        _refuse_open_loop_options()
+        return ClosedLoop(options.concurrency, options.duration, options.ramp_up or 0.0)
+    arrivals = arrivals_of(options.request_rate, options.time_delay_dist, options.burstiness)
+    if isinstance(arrivals, AllAtOnce):
+        for name, value in (("--duration", options.duration), ("--ramp_up", options.ramp_up)):
+            if value is not None:
+                raise click.UsageError(
+                    f"{name} does nothing where everything is sent at once; give --request_rate or --concurrency"
+                )
+    if options.ramp_up is not None:
+        arrivals = RampedUp(arrivals, options.ramp_up)
+    return OpenLoop(arrivals, options.duration, options.max_concurrency)
+
+
+def _refuse_open_loop_options() -> None:
+    context = click.get_current_context()
+    for name in _OF_OPEN_LOOP:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name} goes without --concurrency: users who wait for their answers set their own rate")
+
+
+def described_load(options: MeasureOptions, load: Load, schedule: AnySchedule) -> dict[str, Any]:
+    """The load for the manifest. ``ran_out``: the requests are too few for the duration, as far as can be told beforehand."""
+    from workloads.load import ClosedLoop
+
+    closed = isinstance(load, ClosedLoop)
+    arriving = None if closed or load.duration_s is None else load.most_requests(options.seed, options.num_requests)
+    return {
+        "mode": "closed" if closed else "open",
+        "max_concurrency": options.max_concurrency,
+        "concurrency": options.concurrency,
+        "duration_s": options.duration,
+        "ramp_up_s": options.ramp_up,
+        "prepared": len(schedule),
+        "ran_out": arriving is not None and len(schedule) < arriving,
+    }
+
+
+def opening_line(load: Load, schedule: AnySchedule, workers: Workers) -> str:
+    """What is about to be done, for stderr."""
+    cores = f" on cores {', '.join(map(str, workers.pinned_cores))}" if workers.pinned_cores else ""
+    by = f"{workers.count} {'worker' if workers.count == 1 else 'workers'}{cores} ({workers.why})"
+    return f"Sending {amount(load, len(schedule))} requests, {load}, by {by}; Ctrl-C stops and reports."
+
+
+def amount(load: Load, prepared: int) -> str:
+    """How many requests are sent of those that are ``prepared``, in words."""
+    return f"up to {prepared:,}" if load.ends_by_the_clock else f"{prepared:,}"

@@ -1,0 +1,114 @@
+"""What travels over an HTTP/2 connection (RFC 9113): the kinds of frames, their bytes, and blocks of headers (RFC 7541).
+
+Header compression is ``hpack``'s; the table of the server's encoder is set to zero, so that a block of headers means the
+same wherever it stands and may be read once and remembered.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from enum import IntEnum
+from functools import lru_cache
+from types import MappingProxyType
+
+from hpack import Decoder, HPACKError
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+FRAME_HEADER = struct.Struct(">HBBBI")  # length (its upper 16 bits, its lower 8), kind, flags, stream
+FRAME_HEADER_BYTES = FRAME_HEADER.size
+DEFAULT_WINDOW = 65_535
+DEFAULT_FRAME_BYTES = 16_384
+LARGEST_WINDOW = 2**31 - 1
+LARGEST_FRAME_BYTES = 2**24 - 1
+LAST_STREAM_ID = 2**31 - 1
+
+
+class FrameType(IntEnum):
+    """RFC 9113, section 6."""
+
+    DATA = 0
+    HEADERS = 1
+    PRIORITY = 2
+    RST_STREAM = 3
+    SETTINGS = 4
+    PUSH_PROMISE = 5
+    PING = 6
+    GOAWAY = 7
+    WINDOW_UPDATE = 8
+    CONTINUATION = 9
+
+
+class Flag:
+    """RFC 9113, section 6. Plain numbers: an ``IntFlag`` makes an object of every ``&``, which cost a fifth of a response."""
+
+    END_STREAM = 1
+    ACK = 1  # of SETTINGS and PING
+    END_HEADERS = 4
+    PADDED = 8
+    PRIORITY = 32
+
+
+class Setting(IntEnum):
+    """RFC 9113, section 6.5.2."""
+
+    HEADER_TABLE_SIZE = 1
+    ENABLE_PUSH = 2
+    MAX_CONCURRENT_STREAMS = 3
+    INITIAL_WINDOW_SIZE = 4
+    MAX_FRAME_SIZE = 5
+
+
+class ErrorCode(IntEnum):
+    """RFC 9113, section 7; those that mean something to a client."""
+
+    NO_ERROR = 0
+    PROTOCOL_ERROR = 1
+    REFUSED_STREAM = 7
+    CANCEL = 8
+    ENHANCE_YOUR_CALM = 11
+
+
+class ProtocolViolationError(Exception):
+    """The peer broke a rule of HTTP/2; the text says which."""
+
+
+def frame(kind: FrameType, flags: int, stream_id: int, payload: bytes) -> bytes:
+    """The bytes of one frame."""
+    return FRAME_HEADER.pack(len(payload) >> 8, len(payload) & 0xFF, kind, flags, stream_id) + payload
+
+
+def unpadded(flags: int, payload: bytes) -> bytes:
+    """What a frame carries without its padding. Raises ProtocolViolationError where there is more padding than frame."""
+    if not flags & Flag.PADDED:
+        return payload
+    if not payload or payload[0] >= len(payload):
+        raise ProtocolViolationError("a frame has more padding than bytes")
+    return payload[1 : len(payload) - payload[0]]
+
+
+def literal_headers(headers: list[tuple[str, str]]) -> bytes:
+    """A header block that neither uses nor fills a table (RFC 7541, section 6.2.2), so that it may be sent again and again."""
+    return b"".join(b"\x00" + _string(name) + _string(value) for name, value in headers)
+
+
+def _string(text: str) -> bytes:
+    raw = text.encode("ascii")
+    if len(raw) < 127:
+        return bytes([len(raw)]) + raw
+    rest, length = len(raw) - 127, b"\x7f"
+    while rest >= 128:
+        length, rest = length + bytes([rest % 128 + 128]), rest // 128
+    return length + bytes([rest]) + raw
+
+
+@lru_cache(maxsize=1024)
+def decoded_headers(block: bytes) -> Mapping[str, str]:
+    """The headers of a block. Raises ProtocolViolationError."""
+    decoder = Decoder()
+    decoder.max_allowed_table_size = 0
+    decoder.header_table_size = 0
+    try:
+        return MappingProxyType({str(name): str(value) for name, value in decoder.decode(block)})
+    except HPACKError as error:
+        raise ProtocolViolationError(f"its headers cannot be read: {error}") from error

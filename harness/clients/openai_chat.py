@@ -1,0 +1,177 @@
+"""OpenAI's chat completions, streamed as server-sent events: what vLLM, trtllm-serve, SGLang and NVIDIA NIM serve.
+
+https://platform.openai.com/docs/api-reference/chat. Those servers refuse or misread different fields, so only what each of
+them takes is sent: ``model``, ``messages``, ``stream``, ``max_tokens`` (trtllm-serve refuses it beside its newer name
+``max_completion_tokens``, which older servers do not know), ``stream_options.include_usage`` where streamed, ``ignore_eos``
+where asked for. Sampling is left as the server has it; ``extra`` adds whatever else the user wants.
+
+What carries a token is a chunk with text, of the answer or of its reasoning. The first chunk often names the role alone, the
+last has only the usage: neither counts. A chunk may hold several tokens and does not say how many.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import msgspec
+
+from harness.clients.http_calls import HttpCaller, Origin, post_request, server_message
+from harness.clients.http_questions import HttpStatusError, get_json
+from harness.clients.protocol import Connection, MalformedResponseError, Response
+from harness.clients.refusal import says_full
+from harness.errors import TargetError
+from workloads.request import Request
+
+DEFAULT_PATH = "/v1/chat/completions"
+API_KEY_VARIABLE = "OPENAI_API_KEY"
+OUR_FIELDS = frozenset({"model", "messages", "stream", "stream_options", "max_tokens"})
+_END_MARKER = b"[DONE]"
+_SHOWN_MODELS = 20
+
+
+def served_models(origin: Origin, path: str, headers: Mapping[str, str], timeout_s: float = 10.0) -> tuple[str, ...] | None:
+    """The names of the models that the server has; None where it does not tell. ``path`` is that of the chat completions.
+
+    Raises TargetError: nobody there, or the key is refused.
+    """
+    models_path = path.removesuffix("/chat/completions") + "/models" if path.endswith("/chat/completions") else "/v1/models"
+    try:
+        said = get_json(origin, models_path, {**authorization(), **headers}, timeout_s)
+    except HttpStatusError as error:
+        if error.status in (401, 403):
+            problem = f"the server refuses us ({error}); is its key in the environment variable {API_KEY_VARIABLE}?"
+            raise TargetError(f"--url {origin}: {problem}") from error
+        return None
+    try:
+        return tuple(model.id for model in msgspec.convert(said, _Models).data)
+    except msgspec.ValidationError:
+        return None
+
+
+def choose_model(asked: str | None, served: tuple[str, ...] | None) -> str:
+    """The model to drive: the one asked for, or the server's only one. Raises TargetError, which names those there are."""
+    if asked is None:
+        if served is not None and len(served) == 1:
+            return served[0]
+        raise TargetError("--model: name the model" + ("" if not served else f"; the server has {_listed(served)}"))
+    if served is not None and asked not in served:
+        raise TargetError(f"--model {asked}: the server has no such model; it has {_listed(served) or 'none'}")
+    return asked
+
+
+def authorization() -> dict[str, str]:
+    """The header with the user's key, which lives in the environment alone: nothing that is written down ever holds it."""
+    key = os.environ.get(API_KEY_VARIABLE, "").strip()
+    return {"authorization": f"Bearer {key}"} if key else {}
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:_SHOWN_MODELS]) + (f" and {len(names) - _SHOWN_MODELS} more" if len(names) > _SHOWN_MODELS else "")
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Words(msgspec.Struct, gc=False):
+    """A ``delta`` or a ``message``. Servers name the reasoning in one of two ways, some in both."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    delta: _Words | None = None
+    message: _Words | None = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    prompt_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    """What we read of one event, or of an answer that is not streamed."""
+
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+    object: str | None = None
+
+
+_decode = msgspec.json.Decoder(_Chunk).decode
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIChatClient:
+    """A Client for one model of a server that speaks OpenAI's protocol at ``path``. ``extra`` is added to every body."""
+
+    origin: Origin
+    model: str
+    streaming: bool = True
+    path: str = DEFAULT_PATH
+    headers: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def excludes_prompt(self) -> bool:
+        return True
+
+    def sockets(self, in_flight: int) -> int:
+        return max(1, in_flight)
+
+    def encode(self, index: int, request: Request) -> bytes:
+        """``index`` is not sent: there is no field for it that all servers take."""
+        if request.prompt is None:
+            raise ValueError("a chat takes text, and this request has none")
+        text = request.prompt.encode("utf-8", "replace").decode()
+        fields: dict[str, Any] = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": text}],
+            "max_tokens": request.output_tokens,
+            "stream": self.streaming,
+        }
+        if self.streaming:
+            fields["stream_options"] = {"include_usage": True}
+        if request.ignore_eos:
+            fields["ignore_eos"] = True
+        accept = "text/event-stream" if self.streaming else "application/json"
+        body = msgspec.json.encode(fields | dict(self.extra))
+        return post_request(self.origin, self.path, body, accept, {**authorization(), **self.headers})
+
+    def decode(self, body: bytes) -> Response:
+        try:
+            chunk = _decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise MalformedResponseError(f"not a chat completion: {error}") from error
+        if chunk.error is not None or chunk.object == "error":
+            message = server_message(body)
+            return Response(error=message, refused=says_full(message))
+        if chunk.choices is None and chunk.usage is None:
+            raise MalformedResponseError(f"not a chat completion, it has neither choices nor usage: {body[:200]!r}")
+        return Response(
+            text="".join([_text(choice) for choice in chunk.choices or ()]),
+            server_tokens_so_far=None if chunk.usage is None else chunk.usage.completion_tokens,
+            server_input_tokens=None if chunk.usage is None else chunk.usage.prompt_tokens,
+        )
+
+    async def connect(self, timeout_s: float) -> Connection:
+        caller = HttpCaller(self.origin, _END_MARKER)
+        await caller.connect(timeout_s)
+        return caller
+
+
+def _text(choice: _Choice) -> str:
+    words = choice.delta or choice.message
+    return "" if words is None else (words.reasoning_content or words.reasoning or "") + (words.content or "")

@@ -1,0 +1,80 @@
+"""Server-sent events: cutting a byte stream into events (WHATWG HTML, section 9.2.6, "Interpreting an event stream")."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_ERROR = b"error"
+
+OnEvent = Callable[[bytes], None]
+
+
+class EventStream:
+    """Cuts what ``feed`` is given, however it is cut, into events and hands on the data of each as soon as it is whole.
+
+    Events named ``error`` go to ``on_error``, all others to ``on_event``. Comments, ids, retry times and events without data
+    are passed over.
+    """
+
+    __slots__ = ("_at_start", "_data", "_line", "_name", "_on_error", "_on_event", "_skip_newline")
+
+    def __init__(self, on_event: OnEvent, on_error: OnEvent) -> None:
+        self._on_event = on_event
+        self._on_error = on_error
+        self._line = b""  # a line whose end has not come
+        self._data: list[bytes] = []
+        self._name = b""
+        self._at_start = True
+        self._skip_newline = False  # a CR ended the last part; an LF that begins the next belongs to it
+
+    def feed(self, part: bytes) -> None:
+        """Take the next bytes of the stream."""
+        whole = len(part) - 2
+        if (
+            part.find(b"\n") == whole > 6  # nearly every part is one event of one line: nothing needs to be remembered
+            and part.startswith(b"data: ")
+            and part.endswith(b"\n")
+            and not (self._line or self._data or self._name or self._skip_newline)
+            and b"\r" not in part
+        ):
+            self._at_start = False
+            self._on_event(part[6:whole])
+        elif part:
+            self._feed_lines(part)
+
+    def end(self) -> None:
+        """The stream ended as its transport promised: an event whose blank line was left out is whole, too."""
+        if self._line:
+            self._take_line(self._line)
+            self._line = b""
+        self._dispatch()
+
+    def _feed_lines(self, part: bytes) -> None:
+        if self._skip_newline and part.startswith(b"\n"):
+            part = part[1:]
+        self._skip_newline = part.endswith(b"\r")
+        *lines, self._line = _LINE_END.split(self._line + part)
+        for line in lines:
+            self._take_line(line)
+
+    def _take_line(self, line: bytes) -> None:
+        if self._at_start:
+            line = line.removeprefix(_BYTE_ORDER_MARK)
+            self._at_start = False
+        if not line:
+            self._dispatch()
+            return
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            self._data.append(value.removeprefix(b" "))
+        elif field == b"event":
+            self._name = value.removeprefix(b" ")
+
+    def _dispatch(self) -> None:
+        data, name = b"\n".join(self._data), self._name
+        self._data, self._name = [], b""
+        if data:
+            (self._on_error if name == _ERROR else self._on_event)(data)

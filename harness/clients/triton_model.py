@@ -1,0 +1,49 @@
+"""What a Triton server says of a model, and what we ask of one, whichever protocol carries it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NO_END_ID = -1  # an end token that no vocabulary has
+_CORE_FLAGS = ("exclude_input_in_output",)
+_TEXT_FLAGS = ("exclude_input_in_output", "return_num_input_tokens", "return_num_output_tokens")
+_CORE_OUTPUTS = ("output_ids", "sequence_length")
+_TEXT_OUTPUTS = ("text_output", "num_input_tokens", "num_output_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class TritonModel:
+    """What a deployed model's configuration says."""
+
+    name: str
+    decoupled: bool
+    inputs: frozenset[str]
+    outputs: frozenset[str]
+    parameters: tuple[tuple[str, str], ...]
+
+    @property
+    def takes_token_ids(self) -> bool:
+        """The core model takes token ids; the ensemble and BLS take text."""
+        return "input_ids" in self.inputs
+
+    @property
+    def excludes_prompt(self) -> bool:
+        """Whether the model can be asked to leave the prompt out of its answer."""
+        return "exclude_input_in_output" in self.inputs
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The inputs that we switch on."""
+        flags = _CORE_FLAGS if self.takes_token_ids else _TEXT_FLAGS
+        return tuple(name for name in flags if name in self.inputs)
+
+    @property
+    def outputs_read(self) -> tuple[str, ...]:
+        """The outputs that we read; where they can be named, every other costs nothing."""
+        outputs = _CORE_OUTPUTS if self.takes_token_ids else _TEXT_OUTPUTS
+        return tuple(name for name in outputs if name in self.outputs)
+
+    def end_and_pad(self, ignore_eos: bool, end_id: int | None, pad_id: int | None) -> dict[str, int]:
+        """Where the answer ends and what fills it up, as far as known and taken."""
+        wanted = {"end_id": NO_END_ID if ignore_eos else end_id, "pad_id": pad_id}
+        return {name: value for name, value in wanted.items() if value is not None and name in self.inputs}

@@ -1,0 +1,91 @@
+"""One exchange after the other into the journal: what the hot loop does with a request, whoever decides when.
+
+Here a request is its index, its times and its bytes; a response is a time stamp and its bytes. Nothing is parsed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+
+from harness.clients.protocol import Connection, ExchangeFailedError
+from harness.clock import now_ns
+from harness.control import Control, Phase
+from harness.journal import Exchange, JournalWriter
+from harness.records.record import Outcome
+
+
+class Exchanges:
+    """Carries out a worker's exchanges and writes them down. ``start_ns`` is the run's start on ``now_ns``."""
+
+    def __init__(
+        self, worker: int, connection: Connection, journal: JournalWriter, control: Control, start_ns: int, timeout_s: float
+    ) -> None:
+        self.start_ns = start_ns
+        self._worker = worker
+        self._connection = connection
+        self._journal = journal
+        self._control = control
+        self._timeout_s = timeout_s
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._broken: OSError | None = None
+        self._abandoned = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing more is to be sent."""
+        return self._control.phase is not Phase.RUN or self._abandoned or self._broken is not None
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Run ``work``, which carries out exchanges, beside everything else."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def carry_out(self, index: int, due_ns: int, released_ns: int, payload: bytes) -> int:
+        """Send one request now, wait for its end, write it down; returns the end in ns since the run's start."""
+        response_ns: list[int] = []
+        bodies: list[bytes] = []
+
+        def on_response(body: bytes) -> None:
+            response_ns.append(now_ns() - self.start_ns)
+            bodies.append(body)
+
+        failure: Outcome | None = None
+        problem: str | None = None
+        self._control.count_sent(self._worker)
+        sent_ns = now_ns() - self.start_ns
+        try:
+            await self._connection.exchange(payload, on_response, self._timeout_s)
+        except ExchangeFailedError as broken:
+            failure, problem = broken.outcome, str(broken)
+        except asyncio.CancelledError:
+            failure, problem = Outcome.CANCELLED, "the run was stopped"
+        except Exception as error:  # a fault of the client's own: recorded as such, and never silent
+            failure, problem = Outcome.LOST, f"the client failed: {error!r}"
+        done_ns = now_ns() - self.start_ns
+        self._write(Exchange(index, due_ns, released_ns, sent_ns, done_ns, response_ns, bodies, failure, problem))
+        if failure is not None:
+            await asyncio.sleep(0)  # it may have failed without a wait: a user who tries again must not hold the loop
+        return done_ns
+
+    async def finish(self) -> None:
+        """Return when all that was begun has ended. Raises OSError where the journal could not take it."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+        if self._broken is not None:
+            raise self._broken
+
+    def abandon(self) -> None:
+        """Break off what is in flight, and let nothing begin."""
+        self._abandoned = True
+        for task in self._tasks:
+            task.cancel()
+
+    def _write(self, exchange: Exchange) -> None:
+        if self._broken is not None:  # behind a torn frame nothing can be read
+            return
+        try:
+            self._journal.append(exchange)
+        except OSError as error:  # the disk is full: what cannot be recorded must not be sent
+            self._broken = error

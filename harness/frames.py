@@ -1,0 +1,32 @@
+"""Frames: how bytes are put into a file so that a reader knows which of them came whole.
+
+A frame is its payload's length and CRC-32 (both unsigned 32-bit, little-endian) and the payload.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import BinaryIO
+
+_HEADER = struct.Struct("<II")
+
+
+def framed(payload: bytes) -> bytes:
+    """The frame of ``payload``, which is at most 4 GiB long and not empty."""
+    return _HEADER.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def read_frame(file: BinaryIO) -> bytes | None:
+    """The payload of the next frame; None at the file's end, and where the frame is torn or damaged.
+
+    A crash of the machine can leave zeros at the end: a frame of length 0 is torn, too.
+    """
+    header = file.read(_HEADER.size)
+    if len(header) < _HEADER.size:
+        return None
+    length, checksum = _HEADER.unpack(header)
+    payload = file.read(length)
+    if not length or len(payload) < length or zlib.crc32(payload) != checksum:
+        return None
+    return payload

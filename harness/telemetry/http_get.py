@@ -1,0 +1,84 @@
+"""Small GETs over one connection that is kept open: to the host that was named, to no proxy, and with limits."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+_TIMEOUT_S = 5.0
+_LARGEST_BYTES = 32 * 2**20
+
+
+class GetError(Exception):
+    """A GET failed; the text says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpUrl:
+    """The parts of an http or https URL."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
+
+
+def parse_url(url: str, default_path: str) -> HttpUrl:
+    """Read a URL; without a scheme it is http. Raises ValueError, with what is wrong."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme not in ("http", "https"):
+        raise ValueError(f"{parts.scheme!r} is neither http nor https")
+    if not parts.hostname or parts.username is not None or parts.fragment:
+        raise ValueError("give http://host:port/path")
+    query = f"?{parts.query}" if parts.query else ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return HttpUrl(parts.scheme, parts.hostname, port, (parts.path if parts.path.strip("/") else default_path) + query)
+
+
+class Getter:
+    """GETs one URL again and again. Not for several threads at once."""
+
+    def __init__(self, url: HttpUrl) -> None:
+        self._url = url
+        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(url.host, url.port, timeout=_TIMEOUT_S)
+
+    def get(self) -> bytes:
+        """The body of a 200. Raises GetError; the next call connects anew."""
+        try:
+            if self._connection.sock is not None:
+                try:
+                    return self._ask()
+                except (http.client.RemoteDisconnected, ConnectionError):  # the server closed it meanwhile, as it may
+                    self._connection.close()
+            return self._ask()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise GetError(str(error) or type(error).__name__) from error
+        except GetError:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _ask(self) -> bytes:
+        deadline_s = time.monotonic() + _TIMEOUT_S
+        self._connection.request("GET", self._url.path)
+        response = self._connection.getresponse()
+        body = bytearray()
+        while chunk := response.read(65536):
+            body += chunk
+            if len(body) > _LARGEST_BYTES:
+                raise GetError(f"the answer is longer than {_LARGEST_BYTES >> 20} MiB")
+            if time.monotonic() > deadline_s:
+                raise TimeoutError("the answer takes too long")
+        if response.status != 200:
+            raise GetError(f"status {response.status} {response.reason}")
+        return bytes(body)

@@ -1,0 +1,67 @@
+"""What Triton counted of each model during a run: the difference of its statistics before and after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+_NS_PER_MS = 1e6
+_COMPUTE = ("compute_input", "compute_infer", "compute_output")
+
+
+@dataclass(frozen=True)
+class ModelWork:
+    """One model's requests. Times are means per successful request, in ms; None where it had none.
+
+    A decoupled model's times end when it has taken a request, not when it has answered: Triton counts no more there. An
+    ensemble's ``request_ms`` is the whole, its ``compute_ms`` the sum over its models.
+    """
+
+    name: str
+    succeeded: int
+    failed: int
+    executions: int
+    queue_ms: float | None
+    compute_ms: float | None
+    request_ms: float | None
+
+
+def model_work(manifest: dict[str, Any]) -> tuple[ModelWork, ...]:
+    """Of every model that had requests during the run, by name; empty where the statistics are not known, or fell."""
+    statistics = manifest.get("server_statistics") or {}
+    before, after = statistics.get("before"), statistics.get("after")
+    if not before or not after:
+        return ()
+    models = (_work(name, before.get(name), after[name]) for name in sorted(after))
+    return tuple(model for model in models if model is not None and model.succeeded + model.failed > 0)
+
+
+def counted_requests(manifest: dict[str, Any], model: str) -> int | None:
+    """By how much the count of a model's requests, failed ones too, grew; negative when it began anew, None if unknown."""
+    statistics = manifest.get("server_statistics") or {}
+    before, after = statistics.get("before"), statistics.get("after")
+    if not before or not after or model not in before or model not in after:
+        return None
+    return sum(int(after[model][kind]["count"]) - int(before[model][kind]["count"]) for kind in ("success", "fail"))
+
+
+def _work(name: str, before: dict[str, Any] | None, after: dict[str, Any]) -> ModelWork | None:
+    def grown(phase: str, unit: str) -> int:
+        return int(after[phase][unit]) - (0 if before is None else int(before[phase][unit]))
+
+    succeeded, failed = grown("success", "count"), grown("fail", "count")
+    if succeeded < 0 or failed < 0:
+        return None
+
+    def mean_ms(*phases: str) -> float | None:
+        return sum(grown(phase, "ns") for phase in phases) / succeeded / _NS_PER_MS if succeeded else None
+
+    return ModelWork(
+        name=name,
+        succeeded=succeeded,
+        failed=failed,
+        executions=int(after["execution_count"]) - (0 if before is None else int(before["execution_count"])),
+        queue_ms=mean_ms("queue"),
+        compute_ms=mean_ms(*_COMPUTE),
+        request_ms=mean_ms("success"),
+    )

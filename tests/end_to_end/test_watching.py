@@ -1,0 +1,189 @@
+"""What is watched of the real server and the real client, and that the two sides' counts are the same."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.records.record import Outcome
+from harness.records.run_folder import RunFolder
+from harness.telemetry.http_get import parse_url
+from harness.telemetry.statistics import grpc_statistics, http_statistics
+from serving.server import Server
+from tests.harness.scripted_server import scripted_server
+
+BENCH = str(Path(sys.executable).parent / "bench")
+REQUESTS = 60
+OUTPUT_TOKENS = 16
+
+
+def _measure(server: Server, run: Path, *options: str) -> dict[str, Any]:
+    """Measure; returns the summary. On a busy machine the run may rightly be invalid (3)."""
+    lengths = ["--input_mean", "64", "--input_stdev", "0", "--output_mean", str(OUTPUT_TOKENS), "--output_stdev", "0"]
+    target = ["--url", server.addresses.grpc, "--metrics_url", server.addresses.metrics, "--run_dir", str(run)]
+    traffic = ["--request_rate", "30", "--num_requests", str(REQUESTS), "--telemetry_period", "0.2"]
+    result = subprocess.run(
+        [BENCH, "token_norm_dist", *lengths, *target, *traffic, *options], capture_output=True, text=True, timeout=200
+    )
+    assert result.returncode in (0, 3), result.stderr
+    found: dict[str, Any] = json.loads((run / "summary.json").read_text())
+    return found
+
+
+def _codes(summary: dict[str, Any]) -> set[str]:
+    return {finding["code"] for finding in summary["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("mode", "model"),
+    [
+        ("decoupled_server", "tensorrt_llm"),
+        ("decoupled_server", "ensemble"),
+        ("decoupled_server", "tensorrt_llm_bls"),
+        ("plain_server", "tensorrt_llm"),
+    ],
+)
+def test_counters_of_the_server_and_ours_agree_exactly(
+    request: pytest.FixtureRequest, tmp_path: Path, mode: str, model: str
+) -> None:
+    server: Server = request.getfixturevalue(mode)
+    summary = _measure(server, tmp_path, "--model", model, "--seed", str(len(model) + len(mode)))
+    assert summary["requests"]["done"] == REQUESTS
+    told = summary["server"]
+    [driven] = [work for work in told["models"] if work["name"] == model]
+    assert (driven["succeeded"], driven["failed"]) == (REQUESTS, 0)  # the warm-up's are not among them
+    assert told["metrics_requests"] == REQUESTS
+    tokens = RunFolder(tmp_path).read_requests()["output_tokens"].to_pylist()
+    assert told["generated_tokens"] == sum(tokens) == REQUESTS * OUTPUT_TOKENS
+    assert told["times"]["requests"] == REQUESTS
+    assert not _codes(summary) & {"counters_disagree", "phases_exceed_latency"}
+    for phase in summary["phases"]:
+        assert 0 < phase["server_ms"] < phase["client_ms"] * 1.05 + 1, phase
+    assert {"TTFT, by the engine"} <= {phase["name"] for phase in summary["phases"]} or mode == "plain_server"
+
+
+def test_every_model_of_the_ensemble_has_its_statistics(decoupled_server: Server, tmp_path: Path) -> None:
+    summary = _measure(decoupled_server, tmp_path, "--model", "ensemble")
+    counted = {work["name"]: work["succeeded"] for work in summary["server"]["models"]}
+    assert set(counted) == {"ensemble", "preprocessing", "tensorrt_llm", "postprocessing"}
+    assert counted["preprocessing"] == counted["tensorrt_llm"] == REQUESTS
+    assert counted["postprocessing"] >= REQUESTS
+    over_http = http_statistics(parse_url(f"{decoupled_server.addresses.http}/v2/models/stats", ""))
+    assert over_http == grpc_statistics(decoupled_server.addresses.grpc)
+    assert over_http == RunFolder(tmp_path).read_manifest()["server_statistics"]["after"]
+
+
+def test_telemetry_lies_on_the_runs_clock(decoupled_server: Server, tmp_path: Path) -> None:
+    summary = _measure(decoupled_server, tmp_path, "--output_mean", "60")
+    folder = RunFolder(tmp_path)
+    table, requests = folder.read_server(), folder.read_requests()
+    assert table is not None
+    rows = [row | {"labels": json.loads(row["labels"])} for row in table.to_pylist()]
+    last_ns = max(requests["done_ns"].to_pylist())
+
+    def values(name: str, **labels: str) -> list[tuple[int, float]]:
+        return [(r["time_ns"], r["value"]) for r in rows if r["name"] == name and labels.items() <= r["labels"].items()]
+
+    active = values("nv_trt_llm_request_metrics", request_type="active", model="tensorrt_llm")
+    scheduled = values("nv_trt_llm_request_metrics", request_type="scheduled", model="tensorrt_llm")
+    used = values("nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="used", model="tensorrt_llm")
+    assert active[0][0] < 0 < active[1][0]  # one reading before the first send …
+    assert last_ns < active[-1][0]  # … and one after the last answer
+    for series in (active, scheduled, used):
+        assert len(series) >= 5
+        assert series[0][1] == series[-1][1] == 0  # at rest before and after
+        assert max(value for _, value in series) > 0  # and at work between
+    busy = [time_ns for time_ns, value in active if value > 0]
+    assert all(
+        0 < time_ns < last_ns + 5_000_000_000 for time_ns in busy
+    )  # the engine tells every 100 ms, on a busy machine later
+    assert summary["server"]["active_requests"]["max"] == max(value for time_ns, value in active if 0 <= time_ns <= last_ns)
+    assert summary["server"]["kv_cache_used_fraction"]["max"] > 0
+
+
+def test_the_same_prompts_again_are_found_in_the_cache_and_told(decoupled_server: Server, tmp_path: Path) -> None:
+    first = _measure(decoupled_server, tmp_path / "first", "--seed", "77")
+    again = _measure(decoupled_server, tmp_path / "again", "--seed", "77")
+    assert first["server"]["cache_reuse"]["reused"] == 0
+    assert "prefix_cache_warmed" not in _codes(first)
+    [finding] = [finding for finding in again["findings"] if finding["code"] == "prefix_cache_warmed"]
+    assert finding["severity"] == "warning"
+    assert "before this run" in finding["advice"]
+
+
+def test_traffic_of_others_shows(decoupled_server: Server, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    command = [BENCH, "token_norm_dist", "--url", decoupled_server.addresses.grpc, "--telemetry_period", "0"]
+    lengths = ["--input_mean", "8", "--input_stdev", "0", "--output_mean", "4", "--output_stdev", "0"]
+    other = subprocess.Popen(
+        [*command, *lengths, "--num_requests", "10000", "--request_rate", "20", "--run_dir", "run"],
+        cwd=tmp_path / "other", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        deadline_s = time.monotonic() + 60
+        journal = tmp_path / "other" / "run" / "journal-0.bin"
+        while not (journal.exists() and journal.stat().st_size > 1000):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.1)
+        summary = _measure(decoupled_server, tmp_path / "ours")
+    finally:
+        other.terminate()
+        other.wait(30)
+    [finding] = [finding for finding in summary["findings"] if finding["code"] == "counters_disagree"]
+    assert finding["evidence"]["counter"] == "requests"
+    assert finding["evidence"]["server"] > finding["evidence"]["ours_most"] == REQUESTS
+    assert "Others" in finding["advice"]
+
+
+def test_a_starved_client_is_invalid_and_says_why(tmp_path: Path) -> None:
+    """The client shares one core with busy loops, while its server answers at once from another."""
+    core = min(os.sched_getaffinity(0))
+    run = tmp_path / "run"
+    lengths = ["--input_mean", "4", "--input_stdev", "0", "--output_mean", "8", "--output_stdev", "0", "--vocab_size", "100"]
+    traffic = ["--request_rate", "50", "--num_requests", "300", "--telemetry_period", "0", "--run_dir", str(run)]
+    loops: list[subprocess.Popen[bytes]] = []
+    with scripted_server(tmp_path / "received") as server:
+        client = subprocess.Popen(
+            [BENCH, "token_norm_dist", "--url", server.address, "--model", "scripted", *lengths, *traffic],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        os.sched_setaffinity(client.pid, {core})
+        try:
+            _wait_for(run / "journal-0.bin", client)
+            _pin(client.pid, core)
+            spin = f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
+            loops += [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(6)]
+            _wait_for(run / "requests.parquet", client)
+        finally:
+            for loop in loops:
+                loop.kill()
+                loop.wait()
+            stdout, stderr = client.communicate(timeout=120)
+    assert client.returncode == 3, stderr
+    found = json.loads((run / "summary.json").read_text())
+    assert found["requests"]["done"] == 300  # nothing failed: only the numbers are wrong
+    assert {row["outcome"] for row in RunFolder(run).read_requests(["outcome"]).to_pylist()} == {Outcome.DONE.value}
+    [finding] = [finding for finding in found["findings"] if finding["code"] == "client_saturated"]
+    assert (found["validity"], finding["severity"]) == ("invalid", "invalid")
+    assert "THIS RUN IS NOT VALID" in stdout
+    assert "The client was kept from running" in stdout
+
+
+def _pin(pid: int, core: int) -> None:
+    """The process, its threads and its children: what was started before the pinning, too."""
+    for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+        for thread in process.threads():
+            os.sched_setaffinity(thread.id, {core})
+
+
+def _wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    deadline_s = time.monotonic() + 150
+    while not path.exists() and process.poll() is None:
+        assert time.monotonic() < deadline_s, f"{path.name} did not come"
+        time.sleep(0.02)

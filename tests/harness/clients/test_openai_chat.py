@@ -1,0 +1,324 @@
+"""Requests and chunks of OpenAI's chat completions, with the shapes that vLLM, trtllm-serve, SGLang and gateways give them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.clients.http_calls import Origin
+from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models
+from harness.clients.protocol import MalformedResponseError, Response
+from harness.errors import TargetError
+from harness.journal import Exchange
+from harness.recording import CountTokens, Recorder
+from harness.records.record import Outcome, Record, TokenSource
+from tests.harness.clients.scripted_http import EVENTS_HEAD, Peer, chunked, exchange, plain, serving
+from workloads.request import Request
+from workloads.schedule import Schedule
+
+_ORIGIN = Origin("http", "127.0.0.1", 8000)
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+def _client(**settings: Any) -> OpenAIChatClient:
+    return OpenAIChatClient(_ORIGIN, "llama", **settings)
+
+
+def _encoded(client: OpenAIChatClient, request: Request) -> tuple[str, dict[str, Any]]:
+    head, _, body = client.encode(3, request).partition(b"\r\n\r\n")
+    return head.decode(), json.loads(body)
+
+
+# ---- encoding
+
+
+def test_streamed_request_has_what_every_server_takes_and_no_more() -> None:
+    head, fields = _encoded(_client(), Request(output_tokens=20, prompt="Grüße"))
+    assert head.startswith("POST /v1/chat/completions HTTP/1.1\r\n")
+    assert "authorization" not in head
+    assert fields == {
+        "model": "llama",
+        "messages": [{"role": "user", "content": "Grüße"}],
+        "max_tokens": 20,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def test_request_that_is_not_streamed_has_no_options_of_streams() -> None:
+    _, fields = _encoded(_client(streaming=False), Request(output_tokens=20, prompt="x"))
+    assert fields["stream"] is False
+    assert "stream_options" not in fields
+
+
+def test_what_the_user_asks_for_is_added() -> None:
+    client = _client(path="/proxy/chat", headers={"X-Route": "a"}, extra={"temperature": 0, "nvext": {"x": 1}})
+    head, fields = _encoded(client, Request(output_tokens=20, prompt="x", ignore_eos=True))
+    assert head.startswith("POST /proxy/chat HTTP/1.1\r\n")
+    assert "x-route: a" in head
+    assert (fields["ignore_eos"], fields["temperature"], fields["nvext"]) == (True, 0, {"x": 1})
+
+
+def test_key_is_sent_and_is_in_nothing_that_could_be_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", " sk-secret\n")
+    client = _client()
+    head, _ = _encoded(client, Request(output_tokens=1, prompt="x"))
+    assert "\r\nauthorization: Bearer sk-secret\r\n" in head
+    assert "secret" not in repr(client)
+    assert b"secret" not in pickle.dumps(client)
+
+
+def test_prompt_is_needed() -> None:
+    with pytest.raises(ValueError, match="this request has none"):
+        _client().encode(0, Request(output_tokens=1, input_ids=(1,)))
+
+
+# ---- decoding
+
+
+def _delta(**delta: Any) -> dict[str, Any]:
+    return {"id": "1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+
+
+_USAGE = {"id": "1", "choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}}
+
+
+@pytest.mark.parametrize(
+    ("chunk", "response"),
+    [
+        (_delta(role="assistant", content=""), Response(text="")),
+        (_delta(role="assistant"), Response(text="")),
+        (_delta(content="The"), Response(text="The")),
+        (_delta(content=None, reasoning_content="Let me"), Response(text="Let me")),
+        (_delta(reasoning="Let me", reasoning_content="Let me", content=None), Response(text="Let me")),
+        (_delta(reasoning="Let me", content="The"), Response(text="Let meThe")),
+        (_delta(content="The") | {"usage": None}, Response(text="The")),
+        (_delta(content="A") | {"usage": _USAGE["usage"]}, Response(text="A", server_tokens_so_far=4, server_input_tokens=9)),
+        (_USAGE, Response(text="", server_tokens_so_far=4, server_input_tokens=9)),
+        ({"choices": [], "prompt_filter_results": []}, Response(text="")),
+        ({"choices": [{"message": {"role": "assistant", "content": "All"}}]} | {"usage": _USAGE["usage"]},
+         Response(text="All", server_tokens_so_far=4, server_input_tokens=9)),
+        ({"error": {"message": "no", "code": 400}}, Response(error="no")),
+        ({"error": "no"}, Response(error="no")),
+        ({"object": "error", "message": "no"}, Response(error="no")),
+        ({"error": {"message": "The request queue is full.", "code": 503}},
+         Response(error="The request queue is full.", refused=True)),
+    ],
+)  # fmt: skip
+def test_chunks_of_every_shape(chunk: dict[str, Any], response: Response) -> None:
+    assert _client().decode(json.dumps(chunk).encode()) == response
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"null", b"[DONE]", b"{}", b'{"choices": 1}', b'{"choices":[],"usage":{"completion_tokens":-1}}', b"\xff"],
+)
+def test_what_is_no_chunk_is_malformed(body: bytes) -> None:
+    with pytest.raises(MalformedResponseError):
+        _client().decode(body)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_chunk_or_malformed(body: bytes) -> None:
+    with suppress(MalformedResponseError):
+        assert isinstance(_client().decode(body), Response)
+
+
+# ---- records
+
+
+def _record(
+    chunks: Sequence[tuple[int, dict[str, Any]]],
+    count_tokens: CountTokens | None = None,
+    failure: Outcome | None = None,
+    index: int = 0,
+) -> Record:
+    request = Request(output_tokens=4, prompt="Tell me of the sea", input_tokens=5)
+    recorder = Recorder(Schedule((request,) * (index + 1), tuple(range(index + 1)), seed=0), _client(), count_tokens)
+    bodies = [json.dumps(chunk).encode() for _, chunk in chunks]
+    return recorder.record(Exchange(index, 1, 1, 2, 9_999, [ns for ns, _ in chunks], bodies, failure, None), 0)
+
+
+def _words(text: str) -> int:
+    return len(text.split())
+
+
+def test_role_and_usage_are_no_tokens() -> None:
+    record = _record(
+        [(10, _delta(role="assistant", content="")), (20, _delta(content="The sea")), (40, _delta(content=" is")), (50, _USAGE)]
+    )
+    assert (record.outcome, record.token_times_ns) == (Outcome.DONE, (20, 40))
+    assert (record.output_tokens, record.output_tokens_source) == (4, TokenSource.SERVER)
+    assert record.token_counts is None  # four tokens in two chunks: nobody says how many in which
+    assert record.input_tokens == 9
+    assert record.prompt_echoed is False
+
+
+def test_reasoning_is_generated_like_any_other_token() -> None:
+    record = _record([(10, _delta(reasoning_content="Hm")), (20, _delta(content="The")), (50, _USAGE)])
+    assert record.token_times_ns == (10, 20)
+
+
+def test_as_many_chunks_as_tokens_have_one_each() -> None:
+    record = _record([(10 * k, _delta(content=word)) for k, word in enumerate("abcd", 1)] + [(50, _USAGE)])
+    assert (record.token_counts, record.token_times_ns) == ((1, 1, 1, 1), (10, 20, 30, 40))
+
+
+def _running(*steps: tuple[str, int]) -> list[tuple[int, dict[str, Any]]]:
+    return [
+        (10 * k, _delta(content=text) | {"usage": {"prompt_tokens": 9, "completion_tokens": count}})
+        for k, (text, count) in enumerate(steps, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("steps", "counts", "times"),
+    [
+        ([("", 0), ("The sea", 2), (" is", 3), ("", 3)], (2, 1), (20, 30)),
+        ([("The", 1), ("", 2), (" s", 4)], (1, 3), (10, 30)),  # a character that was not finished came with the next
+        ([("The", 1), (" sea", 2), ("", 3)], None, (10, 20)),  # the last token had no text, and no chunk
+        ([("The", 0), (" sea is", 0), ("", 3)], None, (10, 20)),  # counts that do not run along
+        ([("The", 3), (" sea", 2)], (1, 1), (10, 20)),  # counts that make no sense, but one each does
+        ([("The", 3), (" sea", 2), (" is", 4)], None, (10, 20, 30)),
+        ([], None, ()),
+    ],
+)
+def test_counts_that_run_along_give_each_chunks_tokens(
+    steps: list[tuple[str, int]], counts: tuple[int, ...] | None, times: tuple[int, ...]
+) -> None:
+    record = _record(_running(*steps))
+    assert (record.token_counts, record.token_times_ns) == (counts, times)
+    assert record.output_tokens == (steps[-1][1] if steps else None)
+
+
+def test_answer_that_is_not_streamed_has_all_its_tokens_in_one_response() -> None:
+    whole = {"choices": [{"message": {"content": "The sea is wide"}}], "usage": _USAGE["usage"]}
+    record = _record([(70, whole)])
+    assert (record.token_times_ns, record.token_counts, record.output_tokens) == ((70,), (4,), 4)
+
+
+@pytest.mark.parametrize(("count_tokens", "tokens"), [(_words, 3), (None, None)])
+def test_server_that_does_not_count_leaves_it_to_us(count_tokens: CountTokens | None, tokens: int | None) -> None:
+    record = _record([(20, _delta(content="The sea")), (40, _delta(content=" is"))], count_tokens)
+    assert (record.output_tokens, record.text_tokens) == (tokens, None)
+    assert record.output_tokens_source is (None if tokens is None else TokenSource.TEXT)
+
+
+@pytest.mark.parametrize(("index", "checked"), [(0, 2), (1, None), (16, 2)])
+def test_some_answers_are_tokenised_again_to_check_the_servers_count(index: int, checked: int | None) -> None:
+    record = _record([(20, _delta(content="The sea")), (50, _USAGE)], _words, index=index)
+    assert (record.output_tokens, record.text_tokens) == (4, checked)
+
+
+def test_cut_stream_keeps_what_came_and_has_no_count() -> None:
+    record = _record([(20, _delta(content="The"))], failure=Outcome.STREAM_CUT)
+    assert (record.outcome, record.token_times_ns, record.output_tokens) == (Outcome.STREAM_CUT, (20,), None)
+
+
+def test_error_in_the_stream_is_the_servers_though_the_stream_ended_well() -> None:
+    record = _record([(20, _delta(content="The")), (30, {"error": {"message": "engine died"}})])
+    assert (record.outcome, record.error, record.token_times_ns) == (Outcome.SERVER_ERROR, "engine died", (20,))
+
+
+def test_stream_of_nothing_but_its_end_is_malformed() -> None:
+    assert _record([]).outcome is Outcome.MALFORMED
+
+
+# ---- against a server
+
+
+def test_stream_must_end_with_its_marker() -> None:
+    async def script(peer: Peer) -> None:
+        for marker in (b"data: [DONE]\n\n", b""):
+            await peer.read_request()
+            event = json.dumps(_delta(content="The")).encode()
+            await peer.send(
+                EVENTS_HEAD + chunked(b"data: " + event + b"\n\n", marker) if marker else EVENTS_HEAD + b"0\r\n\r\n"
+            )
+
+    async def run() -> None:
+        async with serving(script) as origin:
+            client = OpenAIChatClient(origin, "llama")
+            connection = await client.connect(5.0)
+            payload = client.encode(0, Request(output_tokens=1, prompt="x"))
+            bodies, outcome, _ = await exchange(connection, payload)
+            assert ([client.decode(body).text for body in bodies], outcome) == (["The"], None)
+            assert (await exchange(connection, payload))[1] is Outcome.STREAM_CUT
+            await connection.close()
+
+    uvloop.run(run())
+
+
+# ---- which models there are
+
+
+def _models(answer: bytes, path: str = "/v1/chat/completions", seen: list[bytes] | None = None) -> tuple[str, ...] | None:
+    async def script(peer: Peer) -> None:
+        head = await peer.reader.readuntil(b"\r\n\r\n")
+        if seen is not None:
+            seen.append(head)
+        await peer.send(answer)
+
+    async def run() -> tuple[str, ...] | None:
+        async with serving(script) as origin:
+            return await asyncio.to_thread(served_models, origin, path, {"X-Route": "a"})
+
+    return uvloop.run(run())
+
+
+def test_models_are_asked_for_beside_the_chat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    seen: list[bytes] = []
+    answer = plain(b'{"object":"list","data":[{"id":"a","owned_by":"x"},{"id":"b"}]}')
+    assert _models(answer, seen=seen) == ("a", "b")
+    assert _models(answer, "/openai/v1/chat/completions", seen=seen) == ("a", "b")
+    assert _models(answer, "/elsewhere", seen=seen) == ("a", "b")
+    assert [head.split(b" ")[1] for head in seen] == [b"/v1/models", b"/openai/v1/models", b"/v1/models"]
+    assert b"authorization: Bearer sk-secret\r\n" in seen[0]
+    assert b"X-Route: a\r\n" in seen[0]
+
+
+@pytest.mark.parametrize("answer", [plain(b"", b"404 Not Found"), plain(b'{"models": []}'), plain(b"[]")])
+def test_server_that_does_not_tell(answer: bytes) -> None:
+    assert _models(answer) is None
+
+
+@pytest.mark.parametrize("status", [b"401 Unauthorized", b"403 Forbidden"])
+def test_server_that_refuses_the_key(status: bytes) -> None:
+    with pytest.raises(TargetError, match=r"bad key.*OPENAI_API_KEY"):
+        _models(plain(b'{"error": {"message": "bad key"}}', status))
+
+
+def test_model_is_the_one_asked_for_or_the_only_one() -> None:
+    assert choose_model("a", ("a", "b")) == "a"
+    assert choose_model("a", None) == "a"
+    assert choose_model(None, ("a",)) == "a"
+
+
+@pytest.mark.parametrize(
+    ("asked", "served", "message"),
+    [
+        (None, None, "--model: name the model"),
+        (None, ("a", "b"), "--model: name the model; the server has a, b"),
+        ("c", ("a", "b"), "--model c: the server has no such model; it has a, b"),
+        ("c", (), "--model c: the server has no such model; it has none"),
+        ("c", tuple(str(k) for k in range(25)), "and 5 more"),
+    ],
+)
+def test_model_that_is_not_there(asked: str | None, served: tuple[str, ...] | None, message: str) -> None:
+    with pytest.raises(TargetError) as caught:
+        choose_model(asked, served)
+    assert message in str(caught.value)

@@ -1,0 +1,85 @@
+"""What probes and servers tell, made up for tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.records.client_sample import ClientSample
+from harness.records.server_table import MetricSample
+
+_SECOND_NS = 1_000_000_000
+_MS = 1_000_000
+
+
+def worker_samples(
+    lags_ms: Sequence[float],
+    *,
+    worker: int = 0,
+    every_ms: float = 25.0,
+    cpu_share: float = 0.2,
+    wait_share: float | None = 0.01,
+    switches: int = 10,
+    gc_longest_ms: float = 0.0,
+) -> list[ClientSample]:
+    """A worker's baseline, and a wake-up for each lag, ``every_ms`` apart; shares are of that time."""
+    baseline = ClientSample(time_ns=0, worker=worker, cpu_ns=0, run_queue_wait_ns=None if wait_share is None else 0)
+    return [baseline] + [
+        ClientSample(
+            time_ns=round((k + 1) * every_ms * _MS),
+            worker=worker,
+            lag_ns=round(lag_ms * _MS),
+            cpu_ns=round(cpu_share * every_ms * _MS),
+            run_queue_wait_ns=None if wait_share is None else round(wait_share * every_ms * _MS),
+            gc_pause_ns=round(gc_longest_ms * _MS),
+            gc_longest_ns=round(gc_longest_ms * _MS),
+            gc_count=int(gc_longest_ms > 0),
+            voluntary_switches=switches,
+            involuntary_switches=0,
+        )
+        for k, lag_ms in enumerate(lags_ms)
+    ]
+
+
+def machine_samples(seconds: int, *, busy_cores: float = 0.5, steal_cores: float = 0.0) -> list[ClientSample]:
+    """The parent's samples, one a second from the start on."""
+    return [
+        ClientSample(
+            time_ns=k * _SECOND_NS,
+            worker=None,
+            cpu_ns=_SECOND_NS // 10 if k else 0,
+            busy_ns=round(busy_cores * _SECOND_NS) if k else 0,
+            steal_ns=round(steal_cores * _SECOND_NS) if k else 0,
+            voluntary_switches=1,
+            involuntary_switches=1,
+        )
+        for k in range(seconds + 1)
+    ]
+
+
+def metric(name: str, values: Mapping[float, float], **labels: str) -> list[MetricSample]:
+    """A series: values by time in s."""
+    text = json.dumps(labels, sort_keys=True)
+    return [MetricSample(round(at_s * _SECOND_NS), _MS, name, text, value) for at_s, value in values.items()]
+
+
+def statistics(**counts: tuple[int, float]) -> dict[str, Any]:
+    """Triton's statistics: for each model its successful requests, and the mean time of each phase in ms."""
+
+    def phase(count: int, ms: float) -> dict[str, int]:
+        return {"count": count, "ns": round(count * ms * _MS)}
+
+    return {
+        model: {
+            "inference_count": count,
+            "execution_count": count,
+            "success": phase(count, 4 * ms),
+            "fail": phase(0, 0),
+            "queue": phase(count, ms),
+            "compute_input": phase(count, ms),
+            "compute_infer": phase(count, ms),
+            "compute_output": phase(count, ms),
+        }
+        for model, (count, ms) in counts.items()
+    }

@@ -1,0 +1,64 @@
+"""How much of a workload repeats itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workloads.prefixes import PrefixRepetition, prefix_repetition
+from workloads.request import Request
+
+
+def _ids(*ids: int) -> Request:
+    return Request(output_tokens=1, input_ids=ids)
+
+
+def _repeated(*prompts: Sequence[int], block_tokens: int = 2) -> PrefixRepetition:
+    return prefix_repetition([_ids(*prompt) for prompt in prompts], block_tokens)
+
+
+def test_a_block_counts_where_all_before_it_was_sent_too() -> None:
+    assert _repeated([1, 2, 3, 4], [1, 2, 3, 9]).repeated == 2
+    assert _repeated([1, 2, 3, 4], [9, 2, 3, 4]).repeated == 0  # the same block under another beginning is another
+    assert _repeated([1, 2, 3, 4], [1, 2, 3, 4, 5]).repeated == 4  # what fills no block is never kept
+    assert _repeated([1, 1, 1, 1]).repeated == 0
+
+
+def test_the_account_is_of_the_order_of_sending() -> None:
+    found = _repeated([1, 2], [1, 2, 3, 4], [1, 2, 3, 4])
+    assert (found.repeated, found.total, found.unit) == (2 + 4, 10, "tokens")
+    assert (found.repeated_prompts, found.prompts) == (1, 3)
+    assert found.share == 0.6
+
+
+def test_texts_are_counted_in_bytes() -> None:
+    text = "é" * 400  # two bytes each
+    requests = [Request(output_tokens=1, prompt=text), Request(output_tokens=1, prompt=text + "!"), _ids(1, 2)]
+    found = prefix_repetition(requests)
+    assert (found.unit, found.total, found.repeated) == ("bytes", 1601, 800 // 128 * 128)
+
+
+def test_a_text_that_is_no_unicode_is_no_error() -> None:
+    assert prefix_repetition([Request(output_tokens=1, prompt="\ud800" * 50)]).repeated == 0
+
+
+@pytest.mark.parametrize("requests", [[], [_ids()]])
+def test_nothing_repeats_in_nothing(requests: list[Request]) -> None:
+    assert prefix_repetition(requests).share == 0.0
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 1), max_size=12), max_size=8), st.integers(1, 4))
+def test_the_account_is_that_of_a_cache_of_prefixes(prompts: list[list[int]], block_tokens: int) -> None:
+    kept: set[tuple[int, ...]] = set()
+    expected = 0
+    for prompt in prompts:
+        whole_blocks = range(block_tokens, len(prompt) + 1, block_tokens)
+        expected += block_tokens * sum(tuple(prompt[:end]) in kept for end in whole_blocks)
+        kept |= {tuple(prompt[:end]) for end in whole_blocks}
+    found = _repeated(*prompts, block_tokens=block_tokens)
+    assert (found.repeated, found.total) == (expected, sum(map(len, prompts)))
+    assert found.repeated_prompts == len(prompts) - len({tuple(prompt) for prompt in prompts})
