@@ -48,16 +48,16 @@
     return x - xs[index] <= xs[index + 1] - x ? index : index + 1;
   };
 
+  // The point nearest to (x, y) on the screen, or -1 where none is within so many pixels; without a y, along x alone.
   const nearest = (made, xs, ys, x, y, withinPixels) => {
     const { plot, picture } = made;
-    const [width, height] = [plot.inner_width || 600, plot.inner_height || 250];
+    const across = (value) => share(plot.x_range, picture.x.log, value) * (plot.inner_width || 600);
+    const up = (value) => share(plot.y_range, picture.y.log, value) * (plot.inner_height || 250);
     let best = -1;
     let least = withinPixels ** 2;
     for (let k = 0; k < xs.length; k += 1) {
       if (xs[k] === null || ys[k] === null) continue;
-      const dx = (share(plot.x_range, picture.x.log, xs[k]) - share(plot.x_range, picture.x.log, x)) * width;
-      const dy = (share(plot.y_range, picture.y.log, ys[k]) - share(plot.y_range, picture.y.log, y)) * height;
-      const distance = dx * dx + dy * dy;
+      const distance = (across(xs[k]) - across(x)) ** 2 + (y === null ? 0 : (up(ys[k]) - up(y)) ** 2);
       if (distance < least) [best, least] = [k, distance];
     }
     return best;
@@ -71,13 +71,13 @@
       if (mark.kind === "line") {
         const index = onLine(mark, x);
         if (index >= 0 && mark.y[index] !== null) rows.push({ mark, at: mark.x[index], text: told(mark.y[index], picture.y) });
-      } else if (mark.kind === "dots" && y !== null) {
+      } else if (mark.kind === "dots") {
         const index = nearest(made, mark.x, mark.y, x, y, 18);
         if (index < 0) return;
         const note = mark.notes[index] ? ` · ${mark.notes[index]}` : "";
         rows.push({ mark, text: `${told(mark.y[index], picture.y)} at ${told(mark.x[index], picture.x)}${note}` });
       } else if (mark.kind === "whiskers") {
-        const index = nearest(made, mark.x, mark.x.map(() => y ?? 1), x, y ?? 1, 14);
+        const index = nearest(made, mark.x, mark.low, x, null, 14);
         if (index >= 0) {
           const interval = `${number(mark.low[index])} – ${told(mark.high[index], picture.y)}`;
           rows.push({ mark, text: interval, name: `${mark.name}, 95 % interval` });
@@ -127,16 +127,23 @@
     tip.style.top = `${Math.max(0, sy - tip.offsetHeight - 12)}px`;
   };
 
-  // The arrow keys walk through the picture; what they find is read out.
+  // The arrow keys walk from point to point, at least a fiftieth of the picture each; what they find is read out.
   const step = (made, direction) => {
-    const { plot, picture, place } = made;
+    const { plot, picture, renderers, place } = made;
     const { start, end } = plot.x_range;
-    const log = picture.x.log;
-    const along = made.at === null ? 0.5 : share(plot.x_range, log, made.at) + direction * 0.02;
-    const clipped = Math.max(0, Math.min(1, along));
-    const x = log ? start * (end / start) ** clipped : start + (end - start) * clipped;
-    tell(made, x, null, place.clientWidth * (0.08 + 0.9 * clipped), 120);
-    if (!made.tip.hidden) made.at = x;
+    const { log } = picture.x;
+    const seen = picture.marks.filter((mark, k) => renderers[k].visible && mark.kind !== "heat");
+    const lines = seen.filter((mark) => mark.kind === "line");
+    const points = (lines.length ? lines : seen).flatMap((mark) => mark.x);
+    const along = (x) => share(plot.x_range, log, x);
+    const from = made.at === null ? (direction > 0 ? -1 : 2) : along(made.at);
+    const ahead = points.filter((x) => x !== null && x >= start && x <= end && (along(x) - from) * direction > 1e-9);
+    const far = ahead.filter((x) => (along(x) - from) * direction >= 0.02);
+    const [choice, pick] = far.length ? [far, direction > 0 ? Math.min : Math.max] : [ahead, direction > 0 ? Math.max : Math.min];
+    if (!choice.length) return;
+    const x = choice.reduce((one, other) => pick(one, other));
+    tell(made, x, null, place.clientWidth * (0.08 + 0.9 * along(x)), 120);
+    made.at = x;
   };
 
   const listen = (made) => {
@@ -148,7 +155,10 @@
     const over = (event) => tell(made, event.x, event.y, event.sx, event.sy);
     plot.on_event("mousemove", over);
     plot.on_event("tap", over);
-    plot.on_event("mouseleave", () => hide(made));
+    // a finger leaves the picture when it is lifted: what it asked for must stay
+    let finger = false;
+    place.addEventListener("pointerdown", (event) => (finger = event.pointerType === "touch"), true);
+    plot.on_event("mouseleave", () => finger || hide(made));
     place.addEventListener("keydown", (event) => {
       if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
         step(made, event.key === "ArrowLeft" ? -1 : 1);

@@ -76,6 +76,7 @@ def percentile_picture(name: str, title: str, series: list[Series]) -> Picture:
         title,
         "The latency that this share of requests did not exceed (nearest rank). Each further nine takes the same room; the "
         "last point is the slowest request."
+        + " A bar is the 95 % interval of p50 or p99." * any(isinstance(mark, Whiskers) for mark in marks)
         + _cut_short([curve for _, curve in curves])
         + _thinned([curve for _, curve in curves]),
         percentile_axis([curve for _, curve in curves]),
@@ -87,12 +88,24 @@ def percentile_picture(name: str, title: str, series: list[Series]) -> Picture:
 def distribution_picture(series: list[Series], name: str = "latency-distribution") -> Picture:
     """The ECDF of each series."""
     curves = [(one, one.curve) for one in series if one.curve is not None]
-    marks = tuple(Line(one.name, curve.values, curve.shares, one.colour, one.stroke, steps=True) for one, curve in curves)
+    axis = latency_axis([curve for _, curve in curves])
+    begin = min(float(curve.values[0]) for _, curve in curves) if axis.log else 0.0
+    marks = tuple(
+        Line(
+            one.name,
+            np.concatenate([[min(begin, float(curve.values[0]))], curve.values]),
+            np.concatenate([[0.0], curve.shares]),
+            one.colour,
+            one.stroke,
+            steps=True,
+        )
+        for one, curve in curves
+    )
     return Picture(
         name,
         "Latency distribution",
         "The share of requests at or below each latency (ECDF)." + _thinned([curve for _, curve in curves]),
-        latency_axis([curve for _, curve in curves]),
+        axis,
         Axis("share of requests", from_zero=True),
         marks,
     )
@@ -130,7 +143,7 @@ def _whiskers(series: Series) -> Iterator[Whiskers]:
     at = [(-np.log10(1.0 - q), *interval) for q, interval in known if interval is not None]
     if at:
         x, low, high = (np.array(column) for column in zip(*at, strict=True))
-        yield Whiskers(f"{series.name}: 95 % interval", x, low, high, series.colour)
+        yield Whiskers(series.name, x, low, high, series.colour)
 
 
 def _thinned(curves: list[Curve]) -> str:

@@ -76,7 +76,7 @@ class Dots:
 
 @dataclass(frozen=True, eq=False)
 class Whiskers:
-    """Intervals [low, high] of y at x, shape [n] each."""
+    """95 % intervals [low, high] of y at x, shape [n] each, of the line with the same name."""
 
     name: str
     x: FloatArray

@@ -159,11 +159,11 @@ def _lengths(requests: Requests) -> Iterator[Picture]:
         Line(name, edges, held(np.histogram(values, edges)[0].astype(np.float64)), colour, stroke, steps=True)
         for name, values, colour, stroke in known
     )
-    cell = "each length" if width == 1 else f"each {width} tokens of length"
+    cells = "of each length" if width == 1 else f"in cells of {width} tokens"
     yield Picture(
         "lengths",
         "Lengths in tokens",
-        f"How many successful requests have {cell}.",
+        f"How many successful requests have a prompt and an answer {cells}.",
         Axis("length", "tokens"),
         Axis("requests", from_zero=True),
         marks,
