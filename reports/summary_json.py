@@ -10,8 +10,8 @@ from typing import Any
 from reports.arrival_law import check_arrivals, law_of
 from reports.asked_load import load_of
 from reports.events import Rate
+from reports.long_run import Interval
 from reports.metrics import Anchored
-from reports.resampling import Interval
 from reports.run_report import RunReport
 from reports.statistics import Distribution
 from reports.steady_state import RULE
