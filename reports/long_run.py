@@ -68,17 +68,18 @@ class Mean:
     long_run: LongRun
 
     def interval(self, confidence: float) -> Interval | None:
-        """Every mean that this one does not contradict, if the error grows with the square of the mean; None where no
-        limit above can be told.
+        """The means that this one does not contradict, if the error grows with the square of the mean; None where no limit
+        above can be told.
 
-        The error of a queue's mean does so (Whitt 1989: M/M/1 with load ρ has a mean of order 1/(1 − ρ), and an error of order
-        1/(1 − ρ)²), and a rate is the inverse of a mean gap, whose error is symmetric. So the interval is symmetric in 1/mean.
+        That of a queue does so (Whitt 1989: with load ρ, M/M/1 has a mean of order 1/(1 − ρ) and an error of order 1/(1 − ρ)²),
+        and a rate is the inverse of a mean gap. So the lower limit is the one that is symmetric in 1/mean, and the upper one is
+        as far away as the error is that goes with it.
         """
         half = _student(confidence, self.long_run.degrees) * self.standard_error
         if self.value <= 0:
             return self.value - half, self.value + half
         share = half / self.value
-        return (self.value / (1.0 + share), self.value / (1.0 - share)) if share < 1.0 else None
+        return (self.value / (1.0 + share), self.value + half * (1.0 + share) ** 2) if share < 1.0 else None
 
     @property
     def why_not(self) -> str | None:

@@ -200,12 +200,23 @@ def _why_no_upper(n: int, independent: float, effect: float, fewest: int) -> str
     return None if as_many >= fewest else as_good_as(as_many)
 
 
-def _limit(ordered: NDArray[np.float64], q: float, effect: float, tail: float) -> float:
+def share_limits(share: float, independent: float, confidence: float = CONFIDENCE) -> Interval:
+    """The limits of a share of so many independent values, or as good: Clopper and Pearson's, as Korn and Graubard use them."""
+    low, high = (_share_limit(share, independent, tail) for tail in _tails(confidence))
+    return low, high
+
+
+def _share_limit(share: float, independent: float, tail: float) -> float:
     from scipy.stats import beta
 
-    independent = ordered.size / effect
-    below, above = independent * q, independent * (1.0 - q)
-    share = float(beta.ppf(tail, below, above + 1.0) if tail < 0.5 else beta.ppf(tail, below + 1.0, above))
+    above, below = independent * share, independent * (1.0 - share)
+    if tail < 0.5:
+        return float(beta.ppf(tail, above, below + 1.0)) if above > 0 else 0.0
+    return float(beta.ppf(tail, above + 1.0, below)) if below > 0 else 1.0
+
+
+def _limit(ordered: NDArray[np.float64], q: float, effect: float, tail: float) -> float:
+    share = _share_limit(q, ordered.size / effect, tail)
     rank = min(max(ordered.size * share + 0.5, 1.0), float(ordered.size))
     lower, part = float(ordered[math.floor(rank) - 1]), rank % 1.0
     if part == 0.0 or math.isinf(lower):

@@ -179,11 +179,13 @@ def test_constant_values_are_known_exactly(value: float) -> None:
 # ---- the interval of a mean
 
 
-def test_the_interval_of_a_mean_is_symmetric_in_its_inverse() -> None:
-    mean = mean_of(_correlated(2_000, 0.5, 1))
+def test_the_limits_of_a_mean_grow_with_its_square() -> None:
+    mean = mean_of(_correlated(2_000, 0.9, 1))
     low, high = mean.interval(0.95) or (0.0, 0.0)
-    assert 1 / low - 1 / mean.value == pytest.approx(1 / mean.value - 1 / high)
-    assert high - mean.value > mean.value - low
+    half = student_to_normal(0.95, mean.long_run.degrees) * 1.959964 * mean.standard_error
+    assert 1 / low - 1 / mean.value == pytest.approx(half / mean.value**2, rel=1e-5)
+    assert high - mean.value == pytest.approx(half * ((mean.value + half) / mean.value) ** 2, rel=1e-5)
+    assert high - mean.value > half > mean.value - low
 
 
 def test_a_mean_that_may_be_negative_has_a_symmetric_interval() -> None:
