@@ -209,6 +209,7 @@ def as_requests(arrivals_s: FloatArray, ttft_ms: FloatArray) -> Requests:
         token_times_ns=tokens_ns.ravel(),
         token_counts=np.ones(n * TOKENS),
         token_starts=np.arange(n + 1) * TOKENS,
+        text_tokens=np.full(n, np.nan),
         errors=(None,) * n,
         output_tokens_sources=("ids",),
         worker=np.zeros(n),
