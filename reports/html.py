@@ -18,7 +18,9 @@ from reports.run_tables import (
     latency_table,
     manifest_table,
     rate_table,
+    slip_tables,
     slowest_table,
+    tail_table,
     upstream_table,
     window_table,
 )
@@ -49,12 +51,12 @@ def run_page(report: RunReport, pictures: RunPictures) -> Page:
 
 def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
     remarks = tuple(Remark(f.severity.value, describe(f), f.advice, f.code) for f in report.findings)
-    latency = [_with_rows(table) for table in (latency_table(report), interval_table(report))]
+    latency = [_with_rows(table) for table in (latency_table(report), interval_table(report), tail_table(report))]
     load = [_with_rows(table) for table in (rate_table(report), window_table(report))]
     return [
         Section("findings", "Findings", (remarks,) if remarks else (Note("Nothing to find fault with."),)),
         Section("latency", "Latency", (*_joined(latency[:1]), *pictures.latency, *_joined(latency[1:])), pairs=True),
-        Section("arrivals", "Arrivals", (*_joined(load), *pictures.arrivals), pairs=True),
+        Section("arrivals", "Arrivals", (*_joined(load), *pictures.arrivals, *slip_tables(report)), pairs=True),
         Section("tokens", "Tokens", pictures.tokens, pairs=True),
         Section("server", "Server", (*server_tables(report), *pictures.server), pairs=True),
         Section("client", "Client", (*client_tables(report), *pictures.client), pairs=True),

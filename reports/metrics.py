@@ -6,6 +6,7 @@ Latencies are of successful requests. Requests that failed count in their percen
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from harness.records.record import FAILURES
 from reports.arrival_law import at_even_rate_ns, index_of_dispersion
 from reports.asked_load import AskedLoad
+from reports.goodput import Goodput, Objective, goodput
 from reports.latency import (
     ceiling_waits_ms,
     inter_chunk_latencies_ms,
@@ -22,6 +24,7 @@ from reports.latency import (
     time_per_output_token_ms,
 )
 from reports.requests import FloatArray, Requests
+from reports.slip import PartOfRun, Slip, slip_by_worker, slip_over_time
 from reports.statistics import Distribution, nearest_rank, summarise
 from reports.windows import Windows, compute_windows, known_rate
 
@@ -78,6 +81,9 @@ class Metrics:
     scheduled_dispersion: float | None
     sent_dispersion: float | None
     upstream: UpstreamTable
+    goodput: Goodput | None  # of the objectives that were set
+    slip_by_worker: dict[int, Slip]
+    slip_over_time: tuple[PartOfRun, ...]
 
     @property
     def window_s(self) -> float | None:
@@ -96,7 +102,9 @@ class Metrics:
         return sum(self.failed_by_kind.values())
 
 
-def compute_metrics(requests: Requests, streaming: bool, load: AskedLoad = _ANY_OPEN_LOOP) -> Metrics:
+def compute_metrics(
+    requests: Requests, streaming: bool, load: AskedLoad = _ANY_OPEN_LOOP, objectives: Sequence[Objective] = ()
+) -> Metrics:
     """Compute every metric. Of an unstreamed run the token latencies do not exist, since tokens arrive together; of a
     closed loop no rate was offered, since its users set none. A rate that was to rise is evened before its dispersion is told.
     """
@@ -123,6 +131,9 @@ def compute_metrics(requests: Requests, streaming: bool, load: AskedLoad = _ANY_
         scheduled_dispersion=None if load.closed else index_of_dispersion(scheduled_ns),
         sent_dispersion=index_of_dispersion(requests.sent_ns if load.closed else sent_ns),
         upstream=_upstream_table(requests),
+        goodput=goodput(requests, objectives),
+        slip_by_worker=slip_by_worker(requests),
+        slip_over_time=slip_over_time(requests),
     )
 
 

@@ -18,7 +18,7 @@ from harness.cli.connections import described_connections
 from harness.cli.exit_status import ExitStatus
 from harness.cli.load_options import asked_load, described_load, opening_line
 from harness.cli.observing import check_metrics_url, observe, tabulate
-from harness.cli.options import MeasureOptions
+from harness.cli.options import MeasureOptions, refuse_unstreamed_objectives
 from harness.cli.reaching import check_protocol_options
 from harness.cli.signals import signals_as_interrupt
 from harness.cli.target import Target, open_target
@@ -69,6 +69,7 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
         check_op_stats_file(options.op_stats_csv)
     with _run_folder(verb, options.run_dir) as folder, signals_as_interrupt():
         with open_target(options, folder) as target:
+            refuse_unstreamed_objectives(options.slo, target.streaming)
             manifest, result = _run(verb, options, load, folder, target, make_workload(target, load))
             _record(folder, manifest, result)  # before the server is stopped: nothing may come between a run and its records
         report = read_run(folder)
