@@ -5,7 +5,7 @@ from __future__ import annotations
 from tabulate import tabulate
 
 from reports.metrics import Metrics, UpstreamTable
-from reports.prose import describe, describe_run, verdict
+from reports.prose import describe, describe_calibration, describe_run, verdict
 from reports.rows import WINDOW_COLUMNS, interval_rows, latency_rows, rate_rows, upstream_rows, window_rows
 from reports.run_report import RunReport
 from reports.statistics import Distribution
@@ -27,6 +27,7 @@ def render(report: RunReport) -> str:
         _windows(metrics),
         _failures(metrics),
         _watched(report),
+        describe_calibration(report),
         verdict(report),
         *(f"{f.severity.value:>8}  {describe(f)}\n          {f.advice}" for f in report.findings),
     ]

@@ -9,6 +9,7 @@ from typing import Any
 
 from reports.arrival_law import check_arrivals, law_of
 from reports.asked_load import load_of
+from reports.calibration import client_calibration, peak_rates
 from reports.events import Rate
 from reports.metrics import Anchored
 from reports.resampling import Interval
@@ -61,6 +62,7 @@ def summary(report: RunReport) -> dict[str, Any]:
         "client": None if report.client is None else asdict(report.client),
         "server": None if report.server is None else asdict(report.server),
         "phases": [asdict(phase) | {"unexplained_ms": phase.unexplained_ms} for phase in report.phases],
+        "calibration": _calibration(report),
         "schedule": {key: report.manifest["schedule"][key] for key in ("digest", "seed")},
     }
 
@@ -105,6 +107,22 @@ def _arrivals(report: RunReport) -> dict[str, Any]:
         "test": None
         if test is None
         else {"gaps": test.gaps, "statistic": test.statistic, "p_value": test.p_value, "rejected": test.rejected},
+    }
+
+
+def _calibration(report: RunReport) -> dict[str, Any] | None:
+    """What the client adds, and how busy it was beside what was calibrated."""
+    found = client_calibration(report.manifest)
+    if found is None:
+        return None
+    peak = peak_rates(report.requests)
+    return {
+        "made_on": found.made_on,
+        "client_adds_ttft_ms": {"mean": found.ttft.mean_ms, "stdev": found.ttft.stdev_ms},
+        "client_adds_icl_ms": {"mean": found.icl.mean_ms, "stdev": found.icl.stdev_ms},
+        "workers": found.workers,
+        "requests_per_s": {"peak": peak.requests_per_s, "calibrated": found.requests_per_s},
+        "responses_per_s": {"peak": peak.responses_per_s, "calibrated": found.responses_per_s},
     }
 
 
