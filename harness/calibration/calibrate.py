@@ -58,9 +58,9 @@ def subjects_of(addresses: NullServerAddresses) -> dict[str, Subject]:
     return {"grpc": Subject(grpc_client, stamps_of_message, PACE)}
 
 
-def worker_counts(cores: int) -> tuple[int, ...]:
+def worker_counts(cores: float) -> tuple[int, ...]:
     """One worker, and as many as the machine has cores for."""
-    return (1,) if cores == 1 else (1, min(cores, _MOST_WORKERS))
+    return (1,) if cores < 2 else (1, min(int(cores), _MOST_WORKERS))
 
 
 def calibrate(

@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.calibration.accuracy import Spread
 from harness.calibration.ladder import Limit
+from harness.cores import available_cores
 
 TRANSPORT_OF_PROTOCOL: Mapping[str, str] = {"grpc": "grpc", "http": "sse", "openai": "sse"}
 """Which transport's calibration a run's ``--protocol`` is measured by: both HTTP protocols are server-sent events."""
@@ -19,16 +20,16 @@ class Machine:
     """What a calibration is true of: another processor, kernel, Python or version of ours would be another client."""
 
     cpu: str | None
-    cores: int
+    cores: float
     kernel: str
     python: str
     bench_version: str
 
 
 def this_machine(environment: Mapping[str, Any]) -> Machine:
-    """The machine that ``harness.environment.describe_environment`` describes."""
-    known = {name: environment[name] for name in ("cpu", "cores", "kernel", "python")}
-    return Machine(**known, bench_version=version("inflight-bench"))
+    """The machine that ``harness.environment.describe_environment`` describes, with the cores that this process may use."""
+    known = {name: environment[name] for name in ("cpu", "kernel", "python")}
+    return Machine(**known, cores=available_cores().available, bench_version=version("inflight-bench"))
 
 
 @dataclass(frozen=True, slots=True)

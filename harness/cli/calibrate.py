@@ -99,7 +99,7 @@ def _rendered(calibration: Calibration) -> str:
     headers = ("", *(_TITLES.get(transport.transport, transport.transport) for transport in calibration.transports))
     return "\n".join(
         [
-            f"{machine.cpu or 'unknown processor'}, {machine.cores} cores, kernel {machine.kernel}, Python {machine.python}, "
+            f"{machine.cpu or 'unknown processor'}, {machine.cores:g} cores, kernel {machine.kernel}, Python {machine.python}, "
             f"bench {machine.bench_version}; {calibration.made_at}{', quick' if calibration.quick else ''}",
             "",
             tabulate(rows, headers=headers, disable_numparse=True),

@@ -109,4 +109,4 @@ def test_a_run_copies_the_calibration_of_its_transport() -> None:
 def test_this_machine_is_told_by_what_a_calibration_depends_on() -> None:
     machine = this_machine(describe_environment())
     assert machine == this_machine(describe_environment())
-    assert machine.cores == len(os.sched_getaffinity(0))
+    assert 0 < machine.cores <= len(os.sched_getaffinity(0))
