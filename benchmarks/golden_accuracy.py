@@ -43,7 +43,8 @@ from serving.repository import RepositorySpec, write_repository
 MEAN_MS = 0.5
 P99_MS = 2.0
 STRICT_STREAMS = 50  # with so many, a finding is no excuse
-MODELS = {"grpc": "tensorrt_llm", "http": "ensemble", "openai": "null"}
+EXCUSES = ("schedule_slip", "client_saturated", "beyond_calibration")  # findings that say that the client was the limit
+MODELS = {"grpc": "ensemble", "http": "ensemble", "openai": "null"}
 PASSED, FLAGGED, FAILED = "passed", "flagged", "FAILED"
 
 
@@ -61,7 +62,7 @@ class Golden:
         spreads = [spread(errors_ms) for errors_ms in (self.errors.ttft_ms, self.errors.icl_ms, self.errors.e2e_ms)]
         if all(s is not None and abs(s.mean_ms) <= MEAN_MS and s.size_p99_ms <= P99_MS for s in spreads):
             return PASSED
-        return FLAGGED if self.findings and self.streams > STRICT_STREAMS else FAILED
+        return FLAGGED if set(EXCUSES) & set(self.findings) and self.streams > STRICT_STREAMS else FAILED
 
 
 def against_null_server(protocol: str, streams: int, rounds: int, tokens: int) -> Golden:
@@ -107,20 +108,21 @@ def traced_truths(trace: Path) -> dict[int, Truth]:
 
 def bench(folder: RunFolder, protocol: str, url: str, model: str, streams: int, requests: int, tokens: int) -> None:
     """One measurement, as a user makes it; without warm-up, whose requests would be in the server's trace, too."""
-    lengths = {"input_mean": 32, "input_stdev": 0, "output_mean": tokens, "output_stdev": 0}
+    row = {"input": "", "instruction": " ".join(["word"] * 32), "output": " ".join(["word"] * tokens)}
+    prompts = folder.path.with_name("prompts.json")
+    prompts.write_text(json.dumps([row] * requests))
     options = {
         "protocol": protocol,
         "url": url,
         "model": model,
-        "tokenizer_dir": DEMO_ENGINE_DIR,
+        "dataset": prompts,
+        "op_tokens_per_word": 1,
         "concurrency": streams,
-        "num_requests": requests,
         "warmup_requests": 0,
         "run_dir": folder.path,
-        **lengths,
     }
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    command = [sys.executable, "-c", "from harness.cli import main; main()", "token_norm_dist", *words]
+    command = [sys.executable, "-c", "from harness.cli import main; main()", "dataset", "--ignore_eos", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 3):
         raise SystemExit(f"bench ended with status {done.returncode}: {done.stderr[-2000:]}")
@@ -178,7 +180,7 @@ def table(results: Sequence[Golden]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--streams", type=int, nargs="+", default=[50, 200])
-    parser.add_argument("--protocols", nargs="+", choices=list(MODELS), default=["grpc"])
+    parser.add_argument("--protocols", nargs="+", choices=list(MODELS), default=["grpc", "openai"])
     parser.add_argument("--rounds", type=int, default=10, help="requests of each user")
     parser.add_argument("--tokens", type=int, default=100)
     parser.add_argument("--no_triton", action="store_true", help="leave the real server out")

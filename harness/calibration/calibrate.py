@@ -11,12 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.calibration.accuracy import Spread, nearest_rank, spread
+from harness.calibration.http_messages import OPENAI_MODEL
 from harness.calibration.ladder import climb
 from harness.calibration.null_server import NullServerAddresses
 from harness.calibration.pacing import Pace
 from harness.calibration.result import TransportCalibration, WorkersLimits
-from harness.calibration.stamps import stamps_of_message
+from harness.calibration.stamps import stamps_of_event, stamps_of_message
 from harness.calibration.trial import OverrunError, Subject, TrialResult, run_trial
+from harness.clients.http_calls import Origin
+from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.triton_grpc import TritonGrpcClient, inspect_model
 from harness.errors import RunError
 from workloads.arrivals import Exponential
@@ -55,7 +58,9 @@ Say = Callable[[str], None]
 def subjects_of(addresses: NullServerAddresses) -> dict[str, Subject]:
     """The client over each transport, pointed at a null server of ``PACE``. Raises TargetError."""
     grpc_client = TritonGrpcClient(addresses.grpc, inspect_model(addresses.grpc, "tensorrt_llm"), streaming=True)
-    return {"grpc": Subject(grpc_client, stamps_of_message, PACE)}
+    host, _, port = addresses.http.rpartition(":")
+    chat_client = OpenAIChatClient(Origin("http", host, int(port)), OPENAI_MODEL)
+    return {"grpc": Subject(grpc_client, stamps_of_message, PACE), "sse": Subject(chat_client, stamps_of_event, PACE)}
 
 
 def worker_counts(cores: float) -> tuple[int, ...]:
