@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from harness.records.record import Outcome
+from reports.calibration_findings import CALIBRATION_CHECKS
 from reports.client_findings import CLIENT_CHECKS
 from reports.consistency_findings import CONSISTENCY_CHECKS
 from reports.finding import Finding, RunFacts, Severity
@@ -197,6 +198,7 @@ _CHECKS: tuple[Callable[[RunFacts], Finding | None], ...] = (
     _achieved_below_offered,
     *CLIENT_CHECKS,
     *LOAD_CHECKS,
+    *CALIBRATION_CHECKS,
     _interrupted,
     _warm_up_failed,
     *CONSISTENCY_CHECKS,

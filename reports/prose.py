@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from reports.calibration import client_calibration
 from reports.findings import Finding
 from reports.run_report import RunReport
 
@@ -89,6 +90,8 @@ def _describe_load(finding: Finding) -> str:
                 f"Little's law fails in the steady window: {e['mean_in_flight']:.1f} requests were in flight, where "
                 f"{e['rate_per_s']:.1f} requests/s of {e['mean_latency_s']:.3f} s make {expected:.1f}."
             )
+        case "beyond_calibration":
+            return _describe_beyond_calibration(e)
         case _:
             return _describe_watched(finding)
 
@@ -170,6 +173,35 @@ def _describe_arrivals(e: dict[str, Any]) -> str:
         f"{e['gaps']:,} gaps between sends are not {asked}: Kolmogorov-Smirnov distance {e['statistic']:.3f}, "
         f"p = {e['p_value']:.1g}."
     )
+
+
+def _describe_beyond_calibration(e: dict[str, Any]) -> str:
+    pairs = [
+        f"{e[rate]:,.0f} {what}/s where {e[f'calibrated_{rate}']:,.0f} are calibrated"
+        for rate, what in (("requests_per_s", "requests"), ("responses_per_s", "responses"))
+        if e[f"calibrated_{rate}"] is not None and e[rate] > e[f"calibrated_{rate}"]
+    ]
+    return f"In its busiest seconds the client handled {' and '.join(pairs)} (with {_workers(e['workers'])})."
+
+
+def describe_calibration(report: RunReport) -> str:
+    """What the client itself adds to the numbers, in one sentence; how to find out where that is not known."""
+    found = client_calibration(report.manifest)
+    if found is None:
+        return "What the client adds is not known: this machine was not calibrated. Run `bench calibrate` on it, then measure."
+    held = [
+        f"{limit:,.0f} {what}/s"
+        for limit, what in ((found.requests_per_s, "requests"), (found.responses_per_s, "streamed responses"))
+        if limit
+    ]
+    reach = f"up to {' and '.join(held)} with {_workers(found.workers)}" if held else "at a quiet rate only"
+    return printable(
+        f"The client adds {found.ttft} to TTFT and {found.icl} to inter-chunk latency (calibrated {found.made_on}, {reach})."
+    )
+
+
+def _workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"
 
 
 def verdict(report: RunReport) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 import cloup
 
-from harness.cli import dataset, doctor, engine, generate, report, serve, token_norm_dist
+from harness.cli import calibrate, dataset, doctor, engine, generate, report, serve, token_norm_dist
 from harness.cli.exit_status import ExitStatus
 from harness.cli.group import BenchGroup
 
@@ -63,6 +63,7 @@ bench = BenchGroup(
     sections=[
         cloup.Section("Measure", [dataset.command, token_norm_dist.command]),
         cloup.Section("Read runs", [report.command]),
+        cloup.Section("Trust", [calibrate.command]),
         cloup.Section("Deploy and ask", [serve.command, generate.command, engine.command, doctor.command]),
     ],
     help="""Deploy a language model the way tensorrtllm_backend does, and measure what the deployment can take.

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from harness.cli.calibrated import calibration_for_run
 from harness.cli.client_size import check_size, size_client
 from harness.cli.connections import described_connections
 from harness.cli.exit_status import ExitStatus
@@ -168,6 +169,7 @@ def _plan(options: MeasureOptions, target: Target, schedule: AnySchedule, folder
 def _manifest(
     verb: str, options: MeasureOptions, target: Target, workload: Workload, load: Load, schedule: AnySchedule
 ) -> dict[str, Any]:
+    environment = describe_environment()
     return {
         "schema": MANIFEST_SCHEMA,
         "bench_version": version("inflight-bench"),
@@ -192,7 +194,8 @@ def _manifest(
         },
         "options": options.written_down(),
         "warm_up": {"requests": options.warmup_requests},
-        "environment": describe_environment(),
+        "environment": environment,
+        "calibration": calibration_for_run(options.protocol, environment),
     }
 
 
