@@ -37,6 +37,7 @@ class RunReport:
 def read_run(folder: RunFolder) -> RunReport:
     """Read a run folder and compute everything. Raises RunFolderError when it is not a finished run."""
     manifest = folder.read_manifest()
+    folder.check_finished(manifest)
     requests = from_columns(folder.read_requests)
     metrics = compute_metrics(requests, bool(manifest.get("target", {}).get("streaming")), load_of(manifest))
     client = client_health(folder.read_client(), requests)

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import cloup
 
 from harness.cli.exit_status import ExitStatus
-
-if TYPE_CHECKING:
-    from reports.run_report import RunReport
 
 _FORMATS = ("console", "markdown", "json", "csv", "html")
 
@@ -38,26 +32,9 @@ Examples:
 )
 def command(run: Path, form: str, plots: Path | None) -> int:
     """Read a run's records, write summary.json, requests.csv, report.md and report.html anew, and print one of them."""
+    from harness.cli.reporting import show_run
     from harness.records.run_folder import RunFolder
-    from reports.run_report import read_run
-    from reports.writing import write_reports
 
-    report = read_run(RunFolder(run))
-    write_reports(report, plots)
-    _print(report, form)
+    report = show_run(RunFolder(run), plots, form)
     click.echo(f"\nReport: {report.folder.html}", err=form != "console")
     return ExitStatus.VALID if report.valid else ExitStatus.INVALID
-
-
-def _print(report: RunReport, form: str) -> None:
-    """On stdout what ``form`` says: the console's text, or the file of that format as it was written."""
-    from reports.console import render
-
-    folder = report.folder
-    files: dict[str, Path] = {"markdown": folder.markdown, "json": folder.summary, "csv": folder.csv, "html": folder.html}
-    if form == "console":
-        click.echo(render(report))
-        return
-    with files[form].open("rb") as file:
-        shutil.copyfileobj(file, sys.stdout.buffer)
-    sys.stdout.buffer.flush()

@@ -30,6 +30,9 @@ SERVICE = "inference.GRPCInferenceService"
 FIRST_TOKEN = 5000  # the tokens of every answer count up from here
 
 
+_TEXT_MODELS = ("text", "uncounted")  # the second does not say how many tokens its text is
+
+
 class Act(IntEnum):
     """What to do with a request. Far outside any vocabulary, so that no drawn token is one by chance."""
 
@@ -49,7 +52,7 @@ def scripted(act: Act, output_tokens: int = 4, gap_ms: int = 0) -> Request:
 
 @dataclass(frozen=True)
 class ScriptedServer:
-    """A running server. Models: ``scripted`` and ``text`` (decoupled), ``unary``, ``failing``, ``slow``, ``broken``."""
+    """A running server. Models: ``scripted``, ``text``, ``uncounted``, ``unary``, ``failing``, ``slow``, ``broken``."""
 
     address: str
     process: subprocess.Popen[str]
@@ -103,7 +106,7 @@ def _read(request: service_pb2.ModelInferRequest) -> _Asked:
     )
 
 
-def _answer(request_id: str, tokens: list[int], text: bool) -> service_pb2.ModelInferResponse:
+def _answer(request_id: str, tokens: list[int], text: bool, counted: bool) -> service_pb2.ModelInferResponse:
     response = service_pb2.ModelInferResponse(model_name="scripted", id=request_id)
 
     def add(name: str, datatype: str, shape: list[int], raw: bytes) -> None:
@@ -113,7 +116,8 @@ def _answer(request_id: str, tokens: list[int], text: bool) -> service_pb2.Model
     if text:
         words = "".join(f" word{token}" for token in tokens).encode()
         add("text_output", "BYTES", [1, 1], struct.pack("<I", len(words)) + words)
-        add("num_output_tokens", "INT32", [1, 1], struct.pack("<i", len(tokens)))
+        if counted:
+            add("num_output_tokens", "INT32", [1, 1], struct.pack("<i", len(tokens)))
     else:
         add("output_ids", "INT32", [1, 1, len(tokens)], struct.pack(f"<{len(tokens)}i", *tokens))
         add("sequence_length", "INT32", [1, 1], struct.pack("<i", len(tokens)))
@@ -153,7 +157,7 @@ class _Service:
         for group in [[token] for token in tokens] if asked.streaming else [tokens]:
             await asyncio.sleep(asked.gap_s)
             yield service_pb2.ModelStreamInferResponse(
-                infer_response=_answer(request.id, group, asked.text)
+                infer_response=_answer(request.id, group, asked.text, request.model_name != "uncounted")
             ).SerializeToString()
         if asked.act == Act.ERROR:
             yield _error("the script says so")
@@ -171,7 +175,7 @@ class _Service:
         if asked.act != Act.ANSWER:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the script says so")
         tokens = list(range(FIRST_TOKEN, FIRST_TOKEN + asked.tokens))
-        body: bytes = _answer(request.id, tokens, asked.text).SerializeToString()
+        body: bytes = _answer(request.id, tokens, asked.text, counted=True).SerializeToString()
         return body
 
     async def config(self, raw: bytes, context: grpc.aio.ServicerContext) -> bytes:
@@ -180,15 +184,15 @@ class _Service:
             await asyncio.sleep(3600)
         if name == "broken":
             await context.abort(grpc.StatusCode.INTERNAL, "the script says so")
-        if name not in ("scripted", "unary", "failing", "text"):
+        if name not in ("scripted", "unary", "failing", "text", "uncounted"):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{name}' is not found")
         response = service_pb2.ModelConfigResponse()
         response.config.name = name
         response.config.model_transaction_policy.decoupled = name != "unary"
         core = ("input_ids", "input_lengths", "request_output_len", "streaming", "end_id", "exclude_input_in_output")
-        for tensor in ("text_input", "max_tokens", "stream", "return_num_output_tokens") if name == "text" else core:
+        for tensor in ("text_input", "max_tokens", "stream", "return_num_output_tokens") if name in _TEXT_MODELS else core:
             response.config.input.add(name=tensor)
-        for tensor in ("text_output", "num_output_tokens") if name == "text" else ("output_ids", "sequence_length"):
+        for tensor in ("text_output", "num_output_tokens") if name in _TEXT_MODELS else ("output_ids", "sequence_length"):
             response.config.output.add(name=tensor)
         response.config.parameters["engine"].string_value = "script"
         body: bytes = response.SerializeToString()
