@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import struct
 import tempfile
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tritonclient.grpc import service_pb2
 
-from harness.asked import asked_schedule
+from harness.asked import ClosedTimes, asked_schedule
 from harness.clients.triton_grpc import TritonGrpcClient, TritonModel
 from harness.errors import JournalError
 from harness.journal import Began, Ended, Exchange, JournalWriter
@@ -23,7 +25,7 @@ from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
 from harness.recovery import Recovered, recover
 from workloads.request import Request
-from workloads.schedule import Schedule
+from workloads.schedule import ClosedPart, ClosedSchedule, Schedule
 
 _REQUESTS = 12
 _STARTED_NS = 1_700_000_000_123_456_789
@@ -132,6 +134,66 @@ def test_every_request_has_one_record_wherever_journals_are_cut_and_whichever_ar
     evidence = recovered.evidence
     assert evidence["written_down"] + evidence["lost"] + evidence["not_sent"] == evidence["scheduled"] == _REQUESTS
     assert evidence["torn_bytes"] == torn
+
+
+def _closed_basis(workers: int, users: int, end_ns: int | None) -> RecordingBasis:
+    requests = tuple(Request(output_tokens=2, input_ids=(index,), input_tokens=1) for index in range(_REQUESTS))
+    schedule = ClosedSchedule(requests, tuple(10 * user for user in range(users)), 0, end_ns)
+    return replace(_basis(workers), schedule=asked_schedule(schedule))
+
+
+def _as_users(part: ClosedPart, lengths_ns: list[int]) -> list[Exchange]:
+    """The exchanges of a worker whose users each take the next request when free, in the order of their ends."""
+    free = [(start_ns, user) for user, start_ns in enumerate(part.user_starts_ns)]
+    exchanges = []
+    for index, length_ns in zip(part.indices, lengths_ns, strict=False):
+        due_ns, user = heapq.heappop(free) if free else (part.end_ns or 0, -1)
+        if user < 0 or (part.end_ns is not None and due_ns >= part.end_ns):
+            break
+        exchanges.append(
+            replace(_exchange(index), due_ns=due_ns, released_ns=due_ns, sent_ns=due_ns, done_ns=due_ns + length_ns)
+        )
+        heapq.heappush(free, (due_ns + length_ns, user))
+    return sorted(exchanges, key=lambda exchange: exchange.done_ns)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 5),
+    st.none() | st.integers(1, 2_000),
+    st.lists(st.integers(1, 999), min_size=_REQUESTS, max_size=_REQUESTS),
+    st.data(),
+)
+def test_in_a_closed_loop_every_user_who_was_free_has_one_record_wherever_journals_are_cut(
+    workers: int, users: int, end_ns: int | None, lengths_ns: list[int], data: st.DataObject
+) -> None:
+    basis = _closed_basis(workers, users, end_ns)
+    assert isinstance(basis.schedule.times, ClosedTimes)
+    known: set[int] = set()
+    due: list[int] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = RunFolder(Path(temporary))
+        for worker in range(workers):
+            part = basis.schedule.part_of_users(basis.schedule.times, worker, workers)
+            exchanges = _as_users(part, lengths_ns)
+            journal = _write(folder, basis, worker, *exchanges, Ended(len(exchanges)))
+            cut = data.draw(st.integers(0, journal.ends[-1]))
+            folder.journal(worker).write_bytes(folder.journal(worker).read_bytes()[:cut])
+            kept = [exchange for exchange, end in zip(exchanges, journal.ends[1:], strict=False) if end <= cut]
+            known |= {exchange.index for exchange in kept}
+            if cut < journal.ends[-1]:
+                free_ns = [*part.user_starts_ns, *(exchange.done_ns for exchange in kept)]
+                due_ns = sorted(ns for ns in free_ns if end_ns is None or ns < end_ns)
+                for exchange in kept:
+                    due_ns.remove(exchange.due_ns)
+                due += due_ns[: len(part.indices) - len(kept)]
+        recovered = recover(folder, basis, None)
+    records = recovered.result.records
+    assert len({record.index for record in records}) == len(records)
+    assert {record.index for record in records if record.outcome is Outcome.DONE} == known
+    assert sorted(record.scheduled_ns for record in records if record.outcome is Outcome.LOST) == sorted(due)
+    assert recovered.result.ran_out is False or all(record.outcome is Outcome.DONE for record in records)
 
 
 def test_times_and_warm_up_come_from_the_journals(tmp_path: Path) -> None:
