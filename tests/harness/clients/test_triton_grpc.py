@@ -564,7 +564,7 @@ def test_encoded_request_gets_an_answer_that_decodes(server: ScriptedServer, str
         return [client.decode(body) for body in bodies]
 
     groups = [(5000,), (5001,), (5002,)] if streaming else [(5000, 5001, 5002)]
-    assert asyncio.run(run()) == [Response(token_ids=group, request_id="0") for group in groups]
+    assert asyncio.run(run()) == [Response(token_ids=group, request_id="0", final=group[-1] == 5_002) for group in groups]
 
 
 # ---- asking for a model
