@@ -84,6 +84,11 @@ def _describe_load(finding: Finding) -> str:
                 f"The server reported {e['reported']:,.0f} tokens for {e['requests']:,} answers whose text has "
                 f"{e['in_text']:,.0f} by our tokenizer."
             )
+        case "output_longer_than_asked":
+            return (
+                f"{e['requests']:,} answers were longer than asked: {e['tokens_beyond']:,.0f} tokens too many, "
+                f"{e['share_of_tokens']:.1%} of all."
+            )
         case "littles_law":
             expected = e["rate_per_s"] * e["mean_latency_s"]
             return (
@@ -120,6 +125,21 @@ def _describe_watched(finding: Finding) -> str:
             if e["reused_share"] is None:
                 return f"A prefix cache may have helped:{repeated}"
             return f"The server found {e['reused_share']:.0%} of the prompts' {e['unit']} in its prefix cache.{repeated}"
+        case _:
+            return _describe_completeness(finding)
+
+
+def _describe_completeness(finding: Finding) -> str:
+    e = finding.evidence
+    match finding.code:
+        case "recovered":
+            return (
+                f"The run was cut: of {e['scheduled']:,} requests {e['written_down']:,} were written down, "
+                f"{e['lost']:,} are lost, {e['not_sent']:,} were not sent"
+                + (", and a record was torn." if e["torn_bytes"] else ".")
+            )
+        case "recording_failed":
+            return f"Sending stopped, for the client could not write its journal: {e['problem']}."
         case _:
             return f"{finding.code}: {e}"
 

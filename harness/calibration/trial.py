@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.asked import asked_schedule
 from harness.calibration.accuracy import Errors, FloatArray, ReadStamps, Truth, errors_of, stamped_truths
 from harness.calibration.pacing import Pace
 from harness.clients.protocol import Client
@@ -68,7 +69,7 @@ def run_trial(subject: Subject, schedule: Schedule, workers: int) -> TrialResult
         plan = RunPlan(
             schedule=schedule,
             client=subject.client,
-            recorder=Recorder(schedule, subject.client),
+            recorder=Recorder(asked_schedule(schedule), subject.client),
             folder=folder,
             workers=workers,
             warm_up=(replace(schedule.requests[0], output_tokens=1),) * _WARM_UP,
