@@ -13,6 +13,7 @@ from reports.statistics import nearest_rank
 
 _BIN_NS = 1e9
 _LONGEST_NS = 1e16  # four months; no run is longer, and a damaged time must not fill the memory
+_QUIET_CORES = 0.2
 _AT_ONCE = 1_000_000  # events; a run may have tens of millions
 
 
@@ -33,7 +34,8 @@ class ClientCalibration:
     """What `bench calibrate` found for a client like the run's. ``made_on`` is a date, ISO 8601.
 
     The limits are the highest rates that were seen to be held with ``workers`` processes, the most that were calibrated and
-    that the run had; 0 where none was held, None where there was no time to try.
+    that the run had; 0 where none was held, None where there was no time to try. ``busy_cores`` is what others used of the
+    machine meanwhile.
     """
 
     made_on: str
@@ -42,6 +44,12 @@ class ClientCalibration:
     workers: int
     requests_per_s: float | None
     responses_per_s: float | None
+    busy_cores: float
+
+    @property
+    def was_disturbed(self) -> bool:
+        """Whether others used the machine when it was calibrated."""
+        return self.busy_cores > _QUIET_CORES
 
 
 def client_calibration(manifest: Mapping[str, Any]) -> ClientCalibration | None:
@@ -61,6 +69,7 @@ def client_calibration(manifest: Mapping[str, Any]) -> ClientCalibration | None:
             workers=int(limits["workers"]),
             requests_per_s=_rate(limits["requests"]),
             responses_per_s=_rate(limits["responses"]),
+            busy_cores=float(found.get("busy_cores") or 0.0),
         )
     except (KeyError, TypeError, ValueError):
         return None

@@ -215,9 +215,9 @@ def describe_calibration(report: RunReport) -> str:
         if limit
     ]
     reach = f"up to {' and '.join(held)} with {_workers(found.workers)}" if held else "at a quiet rate only"
-    return printable(
-        f"The client adds {found.ttft} to TTFT and {found.icl} to inter-chunk latency (calibrated {found.made_on}, {reach})."
-    )
+    disturbed = f", while others kept {found.busy_cores:.1f} cores busy" if found.was_disturbed else ""
+    when = f"calibrated {found.made_on}{disturbed}, {reach}"
+    return printable(f"The client adds {found.ttft} to TTFT and {found.icl} to inter-chunk latency ({when}).")
 
 
 def _workers(count: int) -> str:

@@ -15,6 +15,9 @@ TRANSPORT_OF_PROTOCOL: Mapping[str, str] = {"grpc": "grpc", "http": "sse", "open
 """Which transport's calibration a run's ``--protocol`` is measured by: both HTTP protocols are server-sent events."""
 
 
+QUIET_CORES = 0.2
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What a calibration is true of: another processor, kernel, Python or version of ours would be another client."""
@@ -61,12 +64,16 @@ class TransportCalibration:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """One calibration of one machine. ``made_at`` is ISO 8601, UTC; ``quick`` ones tried less and shorter."""
+    """One calibration of one machine. ``made_at`` is ISO 8601, UTC; ``quick`` ones tried less and shorter.
+
+    ``busy_cores`` is what others used of the machine just before: above ``QUIET_CORES`` the calibration is of them, too.
+    """
 
     machine: Machine
     made_at: str
     quick: bool
     duration_s: float
+    busy_cores: float | None
     transports: tuple[TransportCalibration, ...]
 
     def transport(self, name: str) -> TransportCalibration | None:

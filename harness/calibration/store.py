@@ -79,4 +79,5 @@ def for_manifest(calibration: Calibration | None, protocol: str) -> dict[str, An
     if calibration is None or transport is None:
         return None
     copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(transport))
-    return {"made_at": calibration.made_at, "quick": calibration.quick, **copied}
+    of_all = {"made_at": calibration.made_at, "quick": calibration.quick, "busy_cores": calibration.busy_cores}
+    return {**of_all, **copied}

@@ -114,7 +114,7 @@ class _CpuMeter:
 
     def __call__(self, snapshot: Snapshot) -> None:
         if snapshot.elapsed_s > self._limit_s:
-            raise OverrunError
+            raise OverrunError("the client fell seconds behind")
         self._note(0, time.process_time_ns())
         for process in multiprocessing.active_children():
             if process.pid is not None and process.name.startswith("bench-worker-"):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _TITLES = {"grpc": "gRPC", "sse": "server-sent events"}
 _UNKNOWN = "–"
+_LOOK_S = 1.0
 
 
 @cloup.command(
@@ -28,7 +29,7 @@ _UNKNOWN = "–"
 @cloup.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the result to this file alone. Default: calibration.json in the user's data folder, where runs look.",
+    help="File to write, or with --show to read. Default: calibration.json in the user's data folder, where runs look.",
 )
 @cloup.constraint(cloup.constraints.mutually_exclusive, ["quick", "show"])
 def command(quick: bool, show: bool, output: Path | None) -> int:
@@ -60,24 +61,33 @@ def _calibrate(quick: bool) -> Calibration:
     import time
     from datetime import UTC, datetime
 
-    from harness.calibration.calibrate import FULL, PACE, QUICK, calibrate, subjects_of, worker_counts
+    from harness.calibration.calibrate import FULL, PACE, QUICK, busy_cores, calibrate, subjects_of, worker_counts
     from harness.calibration.null_server import NullServerOptions, null_server
-    from harness.calibration.result import Calibration
+    from harness.calibration.result import QUIET_CORES, Calibration
     from harness.cli.signals import signals_as_interrupt
 
     machine = _this_machine()
     effort = QUICK if quick else FULL
     click.echo(f"Calibrating for about {effort.budget_s:.0f} s; Ctrl-C stops, and keeps nothing.", err=True)
     began = time.monotonic()
-    with signals_as_interrupt(), null_server(NullServerOptions(PACE)) as addresses:
-        transports = calibrate(
-            subjects_of(addresses), worker_counts(machine.cores), effort, lambda line: click.echo(f"  {line}", err=True)
-        )
+    with signals_as_interrupt():
+        others = busy_cores(_LOOK_S)
+        if others is not None and others > QUIET_CORES:
+            click.echo(
+                f"Warning: others keep {others:.1f} of {machine.cores:g} cores busy, and what is found will be of them, too. "
+                "Calibrate while the machine is idle.",
+                err=True,
+            )
+        with null_server(NullServerOptions(PACE)) as addresses:
+            transports = calibrate(
+                subjects_of(addresses), worker_counts(machine.cores), effort, lambda line: click.echo(f"  {line}", err=True)
+            )
     return Calibration(
         machine=machine,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         quick=quick,
         duration_s=time.monotonic() - began,
+        busy_cores=others,
         transports=transports,
     )
 
@@ -97,12 +107,16 @@ def _rendered(calibration: Calibration) -> str:
     columns = [_column(transport) for transport in calibration.transports]
     rows = [(name, *(column.get(name, _UNKNOWN) for column in columns)) for name in columns[0]] if columns else []
     headers = ("", *(_TITLES.get(transport.transport, transport.transport) for transport in calibration.transports))
+    busy = "" if calibration.busy_cores is None else f", others kept {calibration.busy_cores:.1f} cores busy"
     return "\n".join(
         [
             f"{machine.cpu or 'unknown processor'}, {machine.cores:g} cores, kernel {machine.kernel}, Python {machine.python}, "
-            f"bench {machine.bench_version}; {calibration.made_at}{', quick' if calibration.quick else ''}",
+            f"bench {machine.bench_version}",
+            f"{calibration.made_at}{', quick' if calibration.quick else ''}{busy}",
             "",
             tabulate(rows, headers=headers, disable_numparse=True),
+            "",
+            *_ends(calibration),
         ]
     )
 
@@ -113,9 +127,8 @@ def _column(transport: TransportCalibration) -> dict[str, str]:
         rows[f"{name}: client adds, mean ± deviation, ms"] = f"{spread.mean_ms:.2f} ± {spread.stdev_ms:.2f}"
         rows[f"{name}: size of the error, p50 / p99, ms"] = f"{spread.size_p50_ms:.2f} / {spread.size_p99_ms:.2f}"
     for limits in transport.limits:
-        workers = f"{limits.workers} worker{'s'[: limits.workers > 1]}"
-        rows[f"Requests/s held, {workers}"] = _limit(limits.requests)
-        rows[f"Streamed responses/s held, {workers}"] = _limit(limits.responses)
+        rows[f"Requests/s held, {_workers(limits.workers)}"] = _limit(limits.requests)
+        rows[f"Streamed responses/s held, {_workers(limits.workers)}"] = _limit(limits.responses)
     for name, cost_us in (("request", transport.cpu_us_per_request), ("streamed response", transport.cpu_us_per_response)):
         rows[f"CPU of the client per {name}, µs"] = _UNKNOWN if cost_us is None else f"{cost_us:.0f}"
     return rows
@@ -123,4 +136,18 @@ def _column(transport: TransportCalibration) -> dict[str, str]:
 
 def _limit(limit: Limit) -> str:
     held = "none" if limit.held_per_s is None else f"{limit.held_per_s:,.0f}"
-    return f"{held} ({limit.why})" if limit.failed_per_s is None else f"{held} (not {limit.failed_per_s:,.0f}: {limit.why})"
+    return held if limit.failed_per_s is None else f"{held} (not {limit.failed_per_s:,.0f})"
+
+
+def _ends(calibration: Calibration) -> list[str]:
+    """What ended each search for a limit."""
+    return [
+        f"{_TITLES.get(transport.transport, transport.transport)}, {what}/s, {_workers(limits.workers)}: {limit.why}"
+        for transport in calibration.transports
+        for limits in transport.limits
+        for what, limit in (("requests", limits.requests), ("responses", limits.responses))
+    ]
+
+
+def _workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"

@@ -13,6 +13,8 @@ from harness.records.record import Record
 from reports.calibration import client_calibration, peak_rates
 from reports.console import render
 from reports.html import write_html
+from reports.markdown import escaped, render_markdown
+from reports.pictures.of_run import pictures_of
 from reports.prose import describe, describe_calibration
 from reports.requests import Requests
 from reports.run_report import RunReport
@@ -138,8 +140,9 @@ def test_every_format_says_what_the_client_adds(make_report: MakeReport, steady_
     report = make_report(steady_run(60), calibration=_calibration(_limit(800), _limit(16_000)))
     assert describe_calibration(report) == _SAID
     assert _SAID in render(report)
-    write_html(report, report.folder.html)
+    write_html(report, pictures_of(report), report.folder.html)
     assert _SAID in report.folder.html.read_text()
+    assert escaped(_SAID) in render_markdown(report)
     assert summary(report)["calibration"] == {
         "made_on": "2026-11-22",
         "client_adds_ttft_ms": {"mean": 0.1, "stdev": 0.05},
@@ -153,8 +156,9 @@ def test_every_format_says_what_the_client_adds(make_report: MakeReport, steady_
 def test_every_format_says_that_nothing_is_known(make_report: MakeReport, steady_run: SteadyRun) -> None:
     report = make_report(steady_run(60), calibration=None)
     assert "Run `bench calibrate`" in render(report)
-    write_html(report, report.folder.html)
+    write_html(report, pictures_of(report), report.folder.html)
     assert "Run `bench calibrate`" in report.folder.html.read_text()
+    assert escaped("Run `bench calibrate`") in render_markdown(report)
     assert summary(report)["calibration"] is None
 
 
@@ -170,6 +174,12 @@ def test_a_limit_that_is_not_known_is_not_said(
 ) -> None:
     report = make_report(steady_run(10), calibration=_calibration(requests, responses))
     assert f"(calibrated 2026-11-22, {reach})." in describe_calibration(report)
+
+
+def test_a_calibration_of_a_busy_machine_says_so(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    for cores, said in ((0.1, "(calibrated 2026-11-22, up to"), (1.44, "2026-11-22, while others kept 1.4 cores busy, up to")):
+        report = make_report(steady_run(10), calibration=_calibration(_limit(800), _limit(9000), busy_cores=cores))
+        assert said in describe_calibration(report)
 
 
 _JSON = st.recursive(

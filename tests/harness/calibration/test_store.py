@@ -35,7 +35,7 @@ _GRPC = TransportCalibration(
     cpu_us_per_response=None,
 )
 _MACHINE = Machine("a processor", 2, "6.1", "3.11.7", "0.1.0")
-_CALIBRATION = Calibration(_MACHINE, "2026-11-22T01:23:51+00:00", False, 71.5, (_GRPC, replace(_GRPC, transport="sse")))
+_CALIBRATION = Calibration(_MACHINE, "2026-11-22T01:23:51+00:00", False, 71.5, 0.03, (_GRPC, replace(_GRPC, transport="sse")))
 
 
 def test_what_is_kept_comes_back_the_same(tmp_path: Path) -> None:
@@ -99,6 +99,7 @@ def test_a_run_copies_the_calibration_of_its_transport() -> None:
     copied = for_manifest(_CALIBRATION, "openai")
     assert copied is not None
     assert (copied["made_at"], copied["quick"], copied["transport"]) == ("2026-11-22T01:23:51+00:00", False, "sse")
+    assert copied["busy_cores"] == 0.03
     assert copied["ttft"]["mean_ms"] == 0.1
     assert copied["limits"][0]["requests"] == {"held_per_s": 800, "failed_per_s": 950.5, "why": "schedule slip p99 1.30 ms"}
     assert json.loads(json.dumps(copied)) == copied
