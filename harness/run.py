@@ -21,6 +21,7 @@ from harness.clients.protocol import Client, ConnectionUsage
 from harness.clock import now_ns
 from harness.control import Control, Phase
 from harness.errors import RunError
+from harness.giving_way import giving_way
 from harness.journal import JournalReader
 from harness.limits import allow_files, files_needed
 from harness.live import LiveStatistics, Snapshot
@@ -97,7 +98,7 @@ def execute(plan: RunPlan, on_progress: OnProgress) -> RunResult:
                 with suppress(BrokenPipeError):  # that worker has died since; its requests will be recorded as lost
                     pipe.send(start_ns)
             tell_start(start_ns)
-            records = _follow(plan, processes, control, start_ns, on_progress)
+            records = giving_way(_follow, plan, processes, control, start_ns, on_progress)
             duration_s, phase = (now_ns() - start_ns) / 1e9, control.phase
         finally:
             _end_workers(processes)

@@ -54,7 +54,7 @@ def choose_workers(demand: Demand, cores: Cores, target_is_here: bool) -> Worker
     if count == wanted:
         return Workers(count, need)
     if count == demand.at_most:
-        return Workers(count, f"{need}; more than {count} cannot share this load")
+        return Workers(count, f"{need}; more than {count} should not share this load")
     return Workers(count, f"{need}, which wants {wanted}; {beside} {cores.available:.3g} cores")
 
 

@@ -6,13 +6,26 @@ from tabulate import tabulate
 
 from reports.metrics import Metrics, UpstreamTable
 from reports.prose import describe, describe_run, verdict
-from reports.rows import WINDOW_COLUMNS, interval_rows, latency_rows, rate_rows, upstream_rows, window_rows
+from reports.rows import (
+    SLIP_COLUMNS,
+    WINDOW_COLUMNS,
+    guard_note,
+    interval_rows,
+    latency_rows,
+    rate_rows,
+    slip_by_worker_rows,
+    slip_over_time_rows,
+    tail_rows,
+    upstream_rows,
+    window_rows,
+)
 from reports.run_report import RunReport
 from reports.statistics import Distribution
 from reports.tables import Table, cell_text
-from reports.watched_rows import watched_tables
+from reports.watched_tables import client_tables, server_tables
 
 _UNKNOWN = "–"
+_TOO_FEW = "*"
 
 
 def render(report: RunReport) -> str:
@@ -23,8 +36,10 @@ def render(report: RunReport) -> str:
         _upstream(metrics.upstream),
         _latencies(metrics),
         _intervals(metrics),
+        _tails(metrics),
         _rates(metrics),
         _windows(metrics),
+        _slip(metrics),
         _failures(metrics),
         _watched(report),
         verdict(report),
@@ -43,20 +58,30 @@ def _upstream(table: UpstreamTable) -> str:
 def _latencies(metrics: Metrics) -> str:
     headers = ("ms", "mean", "p50", "p90", "p95", "p99", "max", "n")
     rows = [_row(name, distribution) for name, distribution in latency_rows(metrics)]
-    return tabulate(rows, headers=headers, colalign=("left", *["right"] * 7), disable_numparse=True)
+    table = tabulate(rows, headers=headers, colalign=("left", *["right"] * 7), disable_numparse=True)
+    note = guard_note(metrics)
+    return table if note is None else f"{table}\n{_TOO_FEW} {note}."
 
 
 def _row(name: str, d: Distribution | None) -> tuple[str, ...]:
     if d is None:
         return (name, *[_UNKNOWN] * 7)
-    tail = ("failed" if value is None else f"{value:.2f}" for value in (d.p50, d.p90, d.p95, d.p99, d.max))
-    return (name, f"{d.mean:.2f}", *tail, f"{d.n:,}")
+    p50, p90, p95, p99, largest = (
+        "failed" if value is None else f"{value:.2f}" for value in (d.p50, d.p90, d.p95, d.p99, d.max)
+    )
+    return (name, f"{d.mean:.2f}", p50, p90, p95, p99 if d.supports(0.99) else _TOO_FEW + p99, largest, f"{d.n:,}")
 
 
 def _intervals(metrics: Metrics) -> str:
     headers = ("95 % intervals, ms", "mean", "p50", "p99")
     rows = interval_rows(metrics)
     return tabulate(rows, headers=headers, colalign=("left", *["right"] * 3), disable_numparse=True) if rows else ""
+
+
+def _tails(metrics: Metrics) -> str:
+    rows = [(name, "failed" if value is None else f"{value:.2f}", interval) for name, value, interval in tail_rows(metrics)]
+    headers = ("ms", "p99.9", "95 % interval")
+    return tabulate(rows, headers=headers, colalign=("left", "right", "right"), disable_numparse=True) if rows else ""
 
 
 def _rates(metrics: Metrics) -> str:
@@ -74,15 +99,26 @@ def _windows(metrics: Metrics) -> str:
     return "\n".join([table, *(f"{name}: none, {reason}." for name, reason in rows if isinstance(reason, str))])
 
 
+def _slip(metrics: Metrics) -> str:
+    """By worker, where there are several; over time the p99 alone, in one line."""
+    rows = [(name, *map(_number, cells)) for name, cells in slip_by_worker_rows(metrics)]
+    headers = ("Slip by worker", *SLIP_COLUMNS)
+    parts = [tabulate(rows, headers=headers, colalign=("left", *["right"] * 4), disable_numparse=True)] if rows else []
+    over_time = [_number(cells[2]) for _, cells in slip_over_time_rows(metrics)]
+    if len(over_time) > 1:
+        parts.append(f"p99 slip (ms) in tenths of the run: {', '.join(over_time)}")
+    return "\n".join(parts)
+
+
 def _watched(report: RunReport) -> str:
     """What was seen of the client and of the server beside the requests."""
-    return "\n\n".join(map(_table, watched_tables(report)))
+    return "\n\n".join(map(_table, (*client_tables(report), *server_tables(report))))
 
 
 def _table(table: Table) -> str:
-    lines = [tuple(map(cell_text, row)) for row in table.rows]
-    alignment = ["left" if table.is_text(column) else "right" for column in range(len(table.columns))]
-    return tabulate(lines, headers=(table.title, *table.columns[1:]), colalign=alignment, disable_numparse=True)
+    rows = [tuple(map(cell_text, row)) for row in table.rows]
+    alignment = ("left", *["right"] * (len(table.columns) - 1))
+    return tabulate(rows, headers=table.columns, colalign=alignment, disable_numparse=True)
 
 
 def _failures(metrics: Metrics) -> str:

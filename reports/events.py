@@ -6,11 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from reports.long_run import BINS, FEWEST_VALUES, TOO_FEW, TOO_UNEVEN, Interval, mean_of
 from reports.requests import FloatArray, Requests
-from reports.resampling import BLOCKS, FEWEST_VALUES, Interval, resample_ratios
-from reports.statistics import BLOCKS_ALIKE, CONFIDENCE, TOO_FEW
-
-_BINS = 50 * BLOCKS
+from reports.statistics import CONFIDENCE
 
 
 @dataclass(frozen=True)
@@ -61,18 +59,19 @@ def output_tokens(requests: Requests) -> Events | None:
 
 
 def rate(events: Events, start_ns: float, end_ns: float, confidence: float = CONFIDENCE) -> Rate | None:
-    """What came in [start, end], a second, with a block-bootstrap interval over time; None for an empty window."""
+    """What came in [start, end], a second, with an interval from equal parts of the window; None for an empty window."""
     seconds = (end_ns - start_ns) / 1e9
     if not seconds > 0:
         return None
-    per_bin = events.per_bin(start_ns, end_ns, _BINS)
+    per_bin = events.per_bin(start_ns, end_ns, BINS)
     value = float(per_bin.sum()) / seconds
     if np.count_nonzero((events.times_ns >= start_ns) & (events.times_ns <= end_ns)) < FEWEST_VALUES:
         return Rate(value, None, TOO_FEW)
-    resampled = resample_ratios([(per_bin, None)])
-    if resampled.blocks_alike:
-        return Rate(value, None, BLOCKS_ALIKE)
-    low, high = (bound * _BINS / seconds for bound in resampled.interval(0, confidence))
+    mean = mean_of(per_bin)
+    interval = mean.interval(confidence) if mean.why_not is None else None
+    if interval is None:
+        return Rate(value, None, mean.why_not or TOO_UNEVEN)
+    low, high = (bound * BINS / seconds for bound in interval)
     return Rate(value, (min(low, value), max(high, value)), None)
 
 

@@ -18,12 +18,14 @@ from reports.run_tables import (
     latency_table,
     manifest_table,
     rate_table,
+    slip_tables,
     slowest_table,
+    tail_table,
     upstream_table,
     window_table,
 )
 from reports.tables import Table, cell_text
-from reports.watched_rows import client_table, server_tables
+from reports.watched_tables import client_tables, server_tables
 
 
 def write_html(report: RunReport, pictures: RunPictures, path: Path) -> None:
@@ -49,17 +51,15 @@ def run_page(report: RunReport, pictures: RunPictures) -> Page:
 
 def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
     remarks = tuple(Remark(f.severity.value, describe(f), f.advice, f.code) for f in report.findings)
-    latency = [_with_rows(table) for table in (latency_table(report), interval_table(report))]
+    latency = [_with_rows(table) for table in (latency_table(report), interval_table(report), tail_table(report))]
     load = [_with_rows(table) for table in (rate_table(report), window_table(report))]
-    server = [_with_rows(table) for table in server_tables(report)]
-    client = [_with_rows(client_table(report))]
     return [
         Section("findings", "Findings", (remarks,) if remarks else (Note("Nothing to find fault with."),)),
         Section("latency", "Latency", (*_joined(latency[:1]), *pictures.latency, *_joined(latency[1:])), pairs=True),
-        Section("arrivals", "Arrivals", (*_joined(load), *pictures.arrivals), pairs=True),
+        Section("arrivals", "Arrivals", (*_joined(load), *pictures.arrivals, *slip_tables(report)), pairs=True),
         Section("tokens", "Tokens", pictures.tokens, pairs=True),
-        Section("server", "Server", (*pictures.server, *_joined(server)), pairs=True),
-        Section("client", "Client", (*pictures.client, *_joined(client)), pairs=True),
+        Section("server", "Server", (*server_tables(report), *pictures.server), pairs=True),
+        Section("client", "Client", (*client_tables(report), *pictures.client), pairs=True),
         Section("slowest", "Slowest requests", _joined([_with_rows(slowest_table(report))])),
         Section("failures", "Failures", tuple(failure_tables(report))),
         Section("manifest", "Manifest", (upstream_table(report), manifest_table(report))),

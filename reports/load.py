@@ -50,6 +50,12 @@ def queue_growth(requests: Requests) -> QueueGrowth | None:
     return QueueGrowth(float(queue[0]), float(queue[-1]), arrivals)
 
 
+def first_user_gone_ns(requests: Requests) -> float:
+    """When the first user of a closed loop sent no more: the end of the first request that none was due at the end of."""
+    ends_ns = requests.done_ns[~np.isnan(requests.done_ns)]
+    return float(ends_ns[~np.isin(ends_ns, requests.scheduled_ns)].min(initial=np.inf))
+
+
 def mean_in_system(entered_ns: FloatArray, left_ns: FloatArray, edges_ns: FloatArray) -> FloatArray:
     """The time average of how many had entered and not yet left, between neighbouring edges; shape [edges − 1].
 

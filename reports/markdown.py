@@ -10,6 +10,7 @@ from reports.prose import describe, describe_run, printable, verdict
 from reports.run_report import RunReport
 from reports.run_tables import failure_tables, interval_table, latency_table, rate_table
 from reports.tables import Table, cell_text
+from reports.watched_tables import client_tables, server_tables
 
 _MEANINGFUL = {ord(character): f"\\{character}" for character in "\\`*_{}[]<>#|!&~"} | {ord("@"): "@\u2060"}  # names nobody
 
@@ -19,7 +20,8 @@ def render_markdown(report: RunReport) -> str:
     findings = "\n".join(
         f"- **{finding.severity.value}**: {escaped(describe(finding))} {escaped(finding.advice)}" for finding in report.findings
     )
-    tables = [latency_table(report), interval_table(report), rate_table(report), *failure_tables(report)]
+    tables = [latency_table(report), interval_table(report), rate_table(report)]
+    tables += [*client_tables(report), *server_tables(report), *failure_tables(report)]
     parts = [
         f"### {escaped(describe_run(report))}",
         f"**{escaped(verdict(report))}**",

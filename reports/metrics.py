@@ -6,6 +6,7 @@ Latencies are of successful requests. Requests that failed count in their percen
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,9 @@ import numpy as np
 from harness.records.record import FAILURES
 from reports.arrival_law import at_even_rate_ns, index_of_dispersion
 from reports.asked_load import AskedLoad
+from reports.goodput import Goodput, Objective, goodput
 from reports.latency import (
+    ceiling_waits_ms,
     inter_chunk_latencies_ms,
     inter_token_latencies_ms,
     latencies_ms,
@@ -21,6 +24,7 @@ from reports.latency import (
     time_per_output_token_ms,
 )
 from reports.requests import FloatArray, Requests
+from reports.slip import PartOfRun, Slip, slip_by_worker, slip_over_time
 from reports.statistics import Distribution, nearest_rank, summarise
 from reports.windows import Windows, compute_windows, known_rate
 
@@ -68,6 +72,7 @@ class Metrics:
     itl_ms: Distribution | None
     icl_ms: Distribution | None
     slip_ms: Distribution | None
+    ceiling_wait_ms: Distribution | None
     windows: Windows
     offered_rate: float | None
     achieved_rate: float | None
@@ -76,6 +81,9 @@ class Metrics:
     scheduled_dispersion: float | None
     sent_dispersion: float | None
     upstream: UpstreamTable
+    goodput: Goodput | None  # of the objectives that were set
+    slip_by_worker: dict[int, Slip]
+    slip_over_time: tuple[PartOfRun, ...]
 
     @property
     def window_s(self) -> float | None:
@@ -94,7 +102,9 @@ class Metrics:
         return sum(self.failed_by_kind.values())
 
 
-def compute_metrics(requests: Requests, streaming: bool, load: AskedLoad = _ANY_OPEN_LOOP) -> Metrics:
+def compute_metrics(
+    requests: Requests, streaming: bool, load: AskedLoad = _ANY_OPEN_LOOP, objectives: Sequence[Objective] = ()
+) -> Metrics:
     """Compute every metric. Of an unstreamed run the token latencies do not exist, since tokens arrive together; of a
     closed loop no rate was offered, since its users set none. A rate that was to rise is evened before its dispersion is told.
     """
@@ -112,7 +122,8 @@ def compute_metrics(requests: Requests, streaming: bool, load: AskedLoad = _ANY_
         itl_ms=itl_ms,
         icl_ms=icl_ms,
         slip_ms=summarise(schedule_slip_ms(requests)),
-        windows=compute_windows(requests, None if ttft_ms is None else ttft_ms.scheduled, e2e_ms.scheduled),
+        ceiling_wait_ms=None if load.max_concurrency is None else summarise(ceiling_waits_ms(requests)),
+        windows=compute_windows(requests, None if ttft_ms is None else ttft_ms.scheduled, e2e_ms.scheduled, load.closed),
         offered_rate=None if load.closed else mean_rate(requests.scheduled_ns),
         achieved_rate=mean_rate(requests.sent_ns),
         mean_input_tokens=_mean(requests.input_tokens[requests.done]),
@@ -120,6 +131,9 @@ def compute_metrics(requests: Requests, streaming: bool, load: AskedLoad = _ANY_
         scheduled_dispersion=None if load.closed else index_of_dispersion(scheduled_ns),
         sent_dispersion=index_of_dispersion(requests.sent_ns if load.closed else sent_ns),
         upstream=_upstream_table(requests),
+        goodput=goodput(requests, objectives),
+        slip_by_worker=slip_by_worker(requests),
+        slip_over_time=slip_over_time(requests),
     )
 
 

@@ -41,6 +41,7 @@ class Requests:
     text_tokens: FloatArray
     errors: tuple[str | None, ...]
     output_tokens_sources: tuple[str, ...]
+    worker: FloatArray
 
     @cached_property
     def done(self) -> NDArray[np.bool_]:
@@ -103,12 +104,14 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         text_tokens=_floats(table["text_tokens"]),
         errors=tuple(table["error"].to_pylist()),
         output_tokens_sources=tuple(sorted(filter(None, table["output_tokens_source"].unique().to_pylist()))),
+        worker=_floats(table["worker"]),
     )
 
 
 _SMALL_COLUMNS = (
     "index", "outcome", "scheduled_ns", "released_ns", "sent_ns", "done_ns", "input_tokens", "output_tokens",
     "requested_output_tokens", "ignore_eos", "prompt_echoed", "error", "output_tokens_source", "text_tokens",
+    "worker",
 )  # fmt: skip
 
 

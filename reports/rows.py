@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from reports.events import Rate
 from reports.metrics import Metrics, UpstreamTable
-from reports.statistics import Distribution
+from reports.slip import Slip
+from reports.statistics import Distribution, required_samples
 from reports.windows import Window
 
 
@@ -16,7 +17,8 @@ def latency_rows(metrics: Metrics) -> list[tuple[str, Distribution | None]]:
             rows += [(f"{name}, from schedule", anchored.scheduled), (f"{name}, from send", anchored.sent)]
     if metrics.ttft_ms is not None:
         rows += [("TPOT", metrics.tpot_ms), ("ITL", metrics.itl_ms), ("Inter-chunk latency", metrics.icl_ms)]
-    return [*rows, ("Schedule slip", metrics.slip_ms)]
+    rows.append(("Schedule slip", metrics.slip_ms))
+    return rows if metrics.ceiling_wait_ms is None else [*rows, ("of it, waited at the ceiling", metrics.ceiling_wait_ms)]
 
 
 def interval_rows(metrics: Metrics) -> list[tuple[str, str, str, str]]:
@@ -38,7 +40,60 @@ def rate_rows(metrics: Metrics) -> list[tuple[str, float | None, str]]:
         ("Request throughput (requests/s)", metrics.request_throughput, _interval_text(throughputs[0])),
         ("Output token throughput (tokens/s)", metrics.output_token_throughput, _interval_text(throughputs[1])),
         ("Index of dispersion of the sends (1: Poisson)", metrics.sent_dispersion, ""),
+        *_goodput_rows(metrics),
     ]
+
+
+def _goodput_rows(metrics: Metrics) -> list[tuple[str, float | None, str]]:
+    found = metrics.goodput
+    if found is None:
+        return []
+    interval = found.attainment_interval
+    percent = "" if interval is None else f"{100 * interval[0]:.2f} – {100 * interval[1]:.2f}"
+    every = " and ".join(map(str, found.objectives))
+    rows: list[tuple[str, float | None, str]] = [
+        (f"Goodput: {every} (requests/s)", None if found.rate is None else found.rate.value, _interval_text(found.rate)),
+        (f"Attainment (% of {found.sent:,} sent)", 100 * found.attainment, percent),
+    ]
+    if len(found.objectives) > 1:
+        rows += [
+            (f"  {objective} alone (%)", 100 * met / found.sent, "")
+            for objective, met in zip(found.objectives, found.met, strict=True)
+        ]
+    return rows
+
+
+def tail_rows(metrics: Metrics) -> list[tuple[str, float | None, str]]:
+    """p99.9 in ms of what has values enough for it, and its 95 % interval or why there is none."""
+    return [
+        (name, d.p99_9, d.interval_text("p99_9")) for name, d in latency_rows(metrics) if d is not None and d.supports(0.999)
+    ]
+
+
+def guard_note(metrics: Metrics) -> str | None:
+    """What a mark beside a p99 means, where one is of too few values for a claim; else None."""
+    if all(d is None or d.supports(0.99) for _, d in latency_rows(metrics)):
+        return None
+    return f"too few values for a claim about p99, which needs {required_samples(0.99):,} (99 % confidence)"
+
+
+SLIP_COLUMNS = ("sends", "p50 ms", "p99 ms", "max ms")
+
+
+def slip_by_worker_rows(metrics: Metrics) -> list[tuple[str, tuple[float | int | None, ...]]]:
+    """The client's slip under SLIP_COLUMNS, by worker; none where there was one worker."""
+    if len(metrics.slip_by_worker) < 2:
+        return []
+    return [(f"Worker {worker}", _slip_row(slip)) for worker, slip in sorted(metrics.slip_by_worker.items())]
+
+
+def slip_over_time_rows(metrics: Metrics) -> list[tuple[str, tuple[float | int | None, ...]]]:
+    """The client's slip under SLIP_COLUMNS, in tenths of the time in which requests were due."""
+    return [(f"{part.start_s:.2f} – {part.end_s:.2f} s", _slip_row(part.slip)) for part in metrics.slip_over_time]
+
+
+def _slip_row(slip: Slip) -> tuple[float | int | None, ...]:
+    return slip.sends, slip.p50_ms, slip.p99_ms, slip.max_ms
 
 
 WINDOW_COLUMNS = ("start s", "end s", "requests/s", "tokens/s", "p50 ms", "p99 ms")

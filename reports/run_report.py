@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.records.run_folder import RunFolder
+from harness.records.run_folder import RunFolder, RunFolderError
 from reports.asked_load import load_of
 from reports.client import ClientHealth, client_health
 from reports.findings import Finding, RunFacts, find, is_valid
+from reports.goodput import Objective, parse_objective
 from reports.metrics import Metrics, compute_metrics
 from reports.phases import Phase, phases
 from reports.requests import Requests, from_columns
@@ -34,13 +36,28 @@ class RunReport:
         return is_valid(self.findings)
 
 
-def read_run(folder: RunFolder) -> RunReport:
-    """Read a run folder and compute everything. Raises RunFolderError when it is not a finished run."""
+def read_run(folder: RunFolder, objectives: Sequence[Objective] | None = None) -> RunReport:
+    """Read a run folder and compute everything, with these objectives, or with those that the run was asked for (None).
+
+    Raises RunFolderError when it is not a finished run.
+    """
     manifest = folder.read_manifest()
+    asked = _objectives_of(folder, manifest) if objectives is None else objectives
     requests = from_columns(folder.read_requests)
-    metrics = compute_metrics(requests, bool(manifest.get("target", {}).get("streaming")), load_of(manifest))
+    streaming = bool(manifest.get("target", {}).get("streaming"))
+    metrics = compute_metrics(requests, streaming, load_of(manifest), asked)
     client = client_health(folder.read_client(), requests)
     server = server_load(telemetry_of(folder.read_server()), requests, manifest)
     server_phases = phases(requests, server, str(manifest.get("target", {}).get("model", "")))
     findings = find(RunFacts(requests, metrics, manifest, client, server, server_phases))
     return RunReport(folder, manifest, requests, metrics, findings, client, server, server_phases)
+
+
+def _objectives_of(folder: RunFolder, manifest: dict[str, Any]) -> tuple[Objective, ...]:
+    """The objectives that a manifest's options name."""
+    options = manifest.get("options")
+    texts = options.get("slo") if isinstance(options, dict) else None
+    try:
+        return tuple(parse_objective(str(text)) for text in texts or ())
+    except ValueError as error:
+        raise RunFolderError(f"{folder.manifest}, options.slo: {error}") from error

@@ -10,7 +10,19 @@ import numpy as np
 from harness.records.record import Outcome
 from reports.prose import printable
 from reports.requests import FloatArray, Requests
-from reports.rows import WINDOW_COLUMNS, interval_rows, latency_rows, rate_rows, upstream_rows, window_rows
+from reports.rows import (
+    SLIP_COLUMNS,
+    WINDOW_COLUMNS,
+    guard_note,
+    interval_rows,
+    latency_rows,
+    rate_rows,
+    slip_by_worker_rows,
+    slip_over_time_rows,
+    tail_rows,
+    upstream_rows,
+    window_rows,
+)
 from reports.run_report import RunReport
 from reports.statistics import Distribution
 from reports.tables import Cell, Table
@@ -22,6 +34,7 @@ _MOST_CHARACTERS = 400
 
 def latency_table(report: RunReport) -> Table:
     metrics = report.metrics
+    guard = guard_note(metrics)
     return Table(
         "latency",
         "Percentiles",
@@ -29,8 +42,19 @@ def latency_table(report: RunReport) -> Table:
         tuple((name, *_percentiles(d)) for name, d in latency_rows(metrics)),
         f"{metrics.failed:,} of {metrics.scheduled:,} requests failed; percentiles count those that the target failed as "
         'slower than every success. "From schedule" is what a user who arrived on time felt; "from send" leaves out what the '
-        "client was late. Percentiles are nearest-rank.",
+        "client was late. Percentiles are nearest-rank."
+        + ("" if guard is None else f" Of some there are {guard}: {', '.join(_too_few(report))}."),
     )
+
+
+def _too_few(report: RunReport) -> list[str]:
+    return [name for name, d in latency_rows(report.metrics) if d is not None and not d.supports(0.99)]
+
+
+def tail_table(report: RunReport) -> Table:
+    """p99.9, of what has values enough for it; no rows where nothing has."""
+    rows = tuple((name, "failed" if value is None else value, interval) for name, value, interval in tail_rows(report.metrics))
+    return Table("tails", "p99.9", ("ms", "p99.9", "95 % interval"), rows, "Of what has at least 6,636 values.")
 
 
 def interval_table(report: RunReport) -> Table:
@@ -41,7 +65,7 @@ def interval_table(report: RunReport) -> Table:
         tuple(interval_rows(report.metrics)),
         "Where the number would be in other runs like this one, at 95 % confidence, allowing for neighbours that wait in the "
         'same queue. "n as good as 200" means that so many independent requests would tell as much: too few for this '
-        "percentile.",
+        'percentile; "≥" is a lower limit where no upper one can be told.',
     )
 
 
@@ -63,6 +87,18 @@ def window_table(report: RunReport) -> Table:
         "Output is credited to a window when it arrives; latencies are of the requests scheduled in it. The steady window "
         "leaves out the ramp, by MSER-5, and the drain.",
     )
+
+
+def slip_tables(report: RunReport) -> list[Table]:
+    """How late the client was, by worker where there are several, and over time."""
+    note = "How late the client sent; what waited at a ceiling on requests in flight is not counted."
+    by_worker = tuple((name, *cells) for name, cells in slip_by_worker_rows(report.metrics))
+    over_time = tuple((name, *cells) for name, cells in slip_over_time_rows(report.metrics))
+    tables = [
+        Table("slip_by_worker", "Slip by worker", ("worker", *SLIP_COLUMNS), by_worker, note),
+        Table("slip_over_time", "Slip over time", ("due", *SLIP_COLUMNS), over_time, note),
+    ]
+    return [table for table in tables if table.rows]
 
 
 def upstream_table(report: RunReport) -> Table:

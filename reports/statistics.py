@@ -10,19 +10,18 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from reports.long_run import TOO_FEW, TOO_UNEVEN, Interval, Mean, as_good_as, mean_of, share_of, student_to_normal
 from reports.quantile_curve import Curve, curve_of, nearest_rank_of
-from reports.resampling import BLOCKS, FEWEST_VALUES, Interval, Ratio, Resampled, resample_ratios, student_to_normal
 
 CONFIDENCE = 0.95  # of the intervals that are printed
 SAMPLE_SIZE_CONFIDENCE = 0.99  # of the sample-size guard, MLPerf LoadGen's
 
-TOO_FEW = "n too small"
-BLOCKS_ALIKE = "drifts, or run too short"
 REACHES_FAILURES = "failed"
 
-_FEWEST_EFFECTIVE = 3 * BLOCKS  # with fewer, a block is too short to hold what is correlated
-_LEAST_EFFECT = 0.5  # n values never count for more than n, so a smaller one changes nothing
-_PERCENTILES = {"p50": 0.50, "p99": 0.99}
+_PERCENTILES = {"p50": 0.50, "p99": 0.99, "p99_9": 0.999}
+_TAIL = 0.9
+_TAIL_EFFECT = 1.25
+_LEAST_EFFECT = 0.5  # n values never count for more than 2n
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +30,10 @@ class Distribution:
 
     ``n`` counts the values. Beside them ``failed`` requests have no value, and count in the percentiles as slower than
     every value: a percentile that falls among them is None, as is ``max``, so that a failure can never improve a tail.
+    ``p99_9`` is None also where ``n`` is too small for any claim about it (``supports``).
     ``mean`` is of the values. Intervals are two-sided at CONFIDENCE and allow for correlation between neighbours; one that
-    does not exist is None, and ``reasons`` says why under its name ("mean", "p50", "p99").
+    does not exist is None, and ``reasons`` says why under its name ("mean", "p50", "p99", "p99_9"). Where only its upper limit
+    cannot be told, the lower one stands in ``at_least`` under the same name.
     ``curve`` is the whole distribution, for pictures.
     """
 
@@ -48,12 +49,30 @@ class Distribution:
     p50_interval: Interval | None = None
     p99_interval: Interval | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
+    p99_9: float | None = None
+    p99_9_interval: Interval | None = None
+    at_least: Mapping[str, float] = field(default_factory=dict)
     curve: Curve | None = field(default=None, compare=False, repr=False)
 
     def interval_text(self, name: str) -> str:
-        """The interval named "mean", "p50" or "p99" with two decimals, or why there is none."""
-        interval = {"mean": self.mean_interval, "p50": self.p50_interval, "p99": self.p99_interval}[name]
-        return self.reasons[name] if interval is None else f"{interval[0]:,.2f} – {interval[1]:,.2f}"
+        """The interval of that name with two decimals, or why there is none, after the lower limit where there is one."""
+        interval: Interval | None = getattr(self, f"{name}_interval")
+        if interval is not None:
+            return f"{interval[0]:,.2f} – {interval[1]:,.2f}"
+        return f"≥ {self.at_least[name]:,.2f}; {self.reasons[name]}" if name in self.at_least else self.reasons[name]
+
+    def supports(self, q: float) -> bool:
+        """Whether there are values enough for a claim about the q-quantile."""
+        return self.n >= required_samples(q)
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """Intervals, lower limits where there is no upper one, and for what has no interval the reason; by name."""
+
+    intervals: dict[str, Interval] = field(default_factory=dict)
+    at_least: dict[str, float] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
 
 
 def summarise(series: NDArray[np.float64], confidence: float = CONFIDENCE) -> Distribution | None:
@@ -66,20 +85,24 @@ def summarise(series: NDArray[np.float64], confidence: float = CONFIDENCE) -> Di
     if n == 0:
         return None
     p50, p90, p95, p99 = (_finite(nearest_rank(ordered, q)) for q in (0.50, 0.90, 0.95, 0.99))
-    intervals, reasons = _intervals(series, ordered, n, confidence)
+    wanted = {name: q for name, q in _PERCENTILES.items() if name != "p99_9" or n >= required_samples(q)}
+    limits = _limits(series, ordered, n, wanted, confidence)
     return Distribution(
         mean=float(ordered[:n].mean()),
         p50=p50,
         p90=p90,
         p95=p95,
         p99=p99,
+        p99_9=_finite(nearest_rank(ordered, 0.999)) if "p99_9" in wanted else None,
         max=_finite(float(ordered[-1])),
         n=n,
         failed=int(series.size) - n,
-        mean_interval=intervals.get("mean"),
-        p50_interval=intervals.get("p50"),
-        p99_interval=intervals.get("p99"),
-        reasons=reasons,
+        mean_interval=limits.intervals.get("mean"),
+        p50_interval=limits.intervals.get("p50"),
+        p99_interval=limits.intervals.get("p99"),
+        p99_9_interval=limits.intervals.get("p99_9"),
+        reasons=limits.reasons,
+        at_least=limits.at_least,
         curve=curve_of(ordered[:n], int(series.size)),
     )
 
@@ -89,112 +112,124 @@ def nearest_rank(ordered: NDArray[np.float64], q: float) -> float:
     return float(ordered[nearest_rank_of(q, ordered.size) - 1])
 
 
-def percentile_interval(
-    ordered: NDArray[np.float64], q: float, confidence: float = CONFIDENCE, effective_n: float | None = None
-) -> Interval | None:
-    """Order statistics that hold the true q-quantile with at least ``confidence``, or None when n is too small.
+def percentile_limits(
+    ordered: NDArray[np.float64], q: float, effect: float, confidence: float = CONFIDENCE
+) -> tuple[float, float]:
+    """The lower and upper limit of the q-quantile of sorted values, of which ``effect`` tell as much as an independent one.
 
-    Of n independent values the number below the quantile is binomial(n, q): the two ranks cut off at most
-    (1 − confidence)/2 each (Conover, Practical Nonparametric Statistics, 3.2). For correlated values that tell as much as
-    ``effective_n`` independent ones, the ranks are where the limits of a share q of so many would be (Woodruff 1952, with
-    the limits of Korn and Graubard 1998), and ``effective_n`` must be enough for independent values.
+    Of n independent values the number at or below the quantile is binomial(n, q), which cuts off ranks at both ends
+    (Conover, Practical Nonparametric Statistics, 3.2); of correlated values the ranks are where the limits of a share q of
+    n / ``effect`` would be (Woodruff 1952, with the limits of Korn and Graubard 1998), between two ranks in proportion
+    (Hettmansperger and Sheather 1986). Like that of a mean, the error grows with the square of the level (``Mean.interval``):
+    what is a limit must be one with the effect that would go with it. A limit beyond the largest value is the largest value.
     """
-    ranks = (
-        _interval_ranks(ordered.size, q, confidence)
-        if effective_n is None
-        else _effective_ranks(ordered.size, q, confidence, min(effective_n, ordered.size))
-    )
-    return None if ranks is None else (float(ordered[ranks[0] - 1]), float(ordered[ranks[1] - 1]))
+    estimate = nearest_rank(ordered, q)
+    low, high = (_limit(ordered, q, effect, tail) for tail in _tails(confidence))
+    if not 0.0 < low <= estimate or not math.isfinite(high):
+        return low, high
+    for _ in range(2):  # further rounds change little
+        low = min(_limit(ordered, q, max(_LEAST_EFFECT, effect * (low / estimate) ** 2), _tails(confidence)[0]), estimate)
+        high = max(_limit(ordered, q, effect * (high / estimate) ** 2, _tails(confidence)[1]), estimate)
+    return low, high
 
 
-def _intervals(
-    series: NDArray[np.float64], ordered: NDArray[np.float64], n: int, confidence: float
-) -> tuple[dict[str, Interval], dict[str, str]]:
-    """The intervals that exist, and for the others why they do not."""
-    if n < FEWEST_VALUES:
-        return {}, dict.fromkeys(("mean", *_PERCENTILES), TOO_FEW)
-    below = [series <= nearest_rank(ordered, q) for q in _PERCENTILES.values()]
-    resampled = resample_ratios([_mean_ratio(series, n), *((column, None) for column in below)])
-    if resampled.blocks_alike:
-        return {}, dict.fromkeys(("mean", *_PERCENTILES), BLOCKS_ALIKE)
-    mean_effect = _design_effect(resampled, 0, n, float(ordered[:n].var()))
-    if n / mean_effect < _FEWEST_EFFECTIVE:
-        return {}, dict.fromkeys(("mean", *_PERCENTILES), _as_good_as(n / mean_effect))
-    found, reasons = {"mean": _holding(resampled.interval(0, confidence), float(ordered[:n].mean()))}, dict[str, str]()
-    for ratio, (name, q) in enumerate(_PERCENTILES.items(), start=1):
-        share = float(below[ratio - 1].mean())
-        effect = _design_effect(resampled, ratio, series.size, share * (1.0 - share))
-        effect = _tail_effect(effect, mean_effect) if name == "p99" else effect
-        effective_n = series.size / effect / student_to_normal(confidence) ** 2
-        interval = percentile_interval(ordered, q, confidence, effective_n)
-        if interval is not None and math.isfinite(interval[1]):
-            found[name] = _holding(interval, nearest_rank(ordered, q))
-        else:
-            reasons[name] = _reason(interval, series.size, q, effective_n, confidence)
-    return found, reasons
+@lru_cache
+def fewest_for_limits(q: float, confidence: float = CONFIDENCE) -> int:
+    """The fewest independent values that have a lower and an upper limit of the q-quantile, q ≥ 1/2: 368 for p99 at 95 %.
+
+    With fewer, the largest value is below the quantile too often to be a limit.
+    """
+    return math.ceil(math.log(_tails(confidence)[0]) / math.log(q))
 
 
-def _mean_ratio(series: NDArray[np.float64], n: int) -> Ratio:
-    if n == series.size:
-        return series, None
-    succeeded = np.isfinite(series)
-    return np.where(succeeded, series, 0.0), succeeded
+def _limits(
+    series: NDArray[np.float64], ordered: NDArray[np.float64], n: int, percentiles: Mapping[str, float], confidence: float
+) -> _Limits:
+    mean = mean_of(series, None if n == series.size else np.isfinite(series))
+    found = _Limits()
+    if mean.why_not is not None:
+        found.reasons.update(dict.fromkeys(("mean", *percentiles), mean.why_not))
+        return found
+    interval = mean.interval(confidence)
+    if interval is None:
+        found.reasons["mean"] = TOO_UNEVEN
+    else:
+        found.intervals["mean"] = interval
+    for name, q in percentiles.items():
+        _add_percentile(found, name, q, series, ordered, mean, confidence)
+    return found
 
 
-def _design_effect(resampled: Resampled, ratio: int, n: int, variance: float) -> float:
-    """How many correlated values tell as much as one independent value (Kish): Var(mean) · n / Var(value)."""
-    if variance == 0:
-        return 1.0
-    return max(_LEAST_EFFECT, resampled.variance(ratio) * n / variance)
+def _add_percentile(
+    found: _Limits,
+    name: str,
+    q: float,
+    series: NDArray[np.float64],
+    ordered: NDArray[np.float64],
+    mean: Mean,
+    confidence: float,
+) -> None:
+    share = share_of(series <= nearest_rank(ordered, q))
+    effect = max(_LEAST_EFFECT, share.effect if q < _TAIL else _tail_effect(share.effect, mean.long_run.effect))
+    low, high = percentile_limits(ordered, q, effect * student_to_normal(confidence, share.degrees) ** 2, confidence)
+    reason = _why_no_upper(series.size, mean.independent, effect, fewest_for_limits(q, confidence))
+    if reason is None and math.isfinite(high):
+        found.intervals[name] = (low, high)
+        return
+    found.reasons[name] = reason or REACHES_FAILURES
+    if math.isfinite(low):
+        found.at_least[name] = low
 
 
 def _tail_effect(own: float, mean_effect: float) -> float:
     """The design effect of a tail. It comes in few clusters, too few to show all of how alike they are, so that of the
-    mean raises it, to half as much again at most. How much is a choice made by benchmarks/interval_coverage.py: with less,
-    queues' intervals held the truth too seldom; with more, other processes' nearly always.
+    mean raises it, to a quarter more at most: a choice made by benchmarks/interval_coverage.py.
     """
-    return max(own, min(mean_effect, 1.5 * own))
+    return max(own, min(mean_effect, _TAIL_EFFECT * own))
 
 
-def _reason(interval: Interval | None, n: int, q: float, effective_n: float, confidence: float) -> str:
-    if interval is not None:
-        return REACHES_FAILURES
-    if _interval_ranks(n, q, confidence) is None:
+def _why_no_upper(n: int, independent: float, effect: float, fewest: int) -> str | None:
+    """Why the largest value may be below the percentile; None where it is above it, as surely as a limit must be.
+
+    Values above a high percentile come in clusters; independent are the clusters, not the values (Leadbetter 1983). Where
+    sizes are geometric, as in many queues, the mean size of a cluster is half of the design effect and one more.
+    """
+    if n < fewest:
         return TOO_FEW
-    return _as_good_as(effective_n)
+    as_many = min(independent, 2.0 * n / (1.0 + max(1.0, effect)))
+    return None if as_many >= fewest else as_good_as(as_many)
 
 
-def _as_good_as(effective_n: float) -> str:
-    return f"n as good as {math.floor(effective_n):,}"
+def share_limits(share: float, independent: float, confidence: float = CONFIDENCE) -> Interval:
+    """The limits of a share of so many independent values, or as good: Clopper and Pearson's, as Korn and Graubard use them."""
+    low, high = (_share_limit(share, independent, tail) for tail in _tails(confidence))
+    return low, high
 
 
-def _holding(interval: Interval, estimate: float) -> Interval:
-    return min(interval[0], estimate), max(interval[1], estimate)
+def _share_limit(share: float, independent: float, tail: float) -> float:
+    from scipy.stats import beta
+
+    above, below = independent * share, independent * (1.0 - share)
+    if tail < 0.5:
+        return float(beta.ppf(tail, above, below + 1.0)) if above > 0 else 0.0
+    return float(beta.ppf(tail, above + 1.0, below)) if below > 0 else 1.0
 
 
-def _interval_ranks(n: int, q: float, confidence: float) -> tuple[int, int] | None:
-    from scipy.stats import binom
+def _limit(ordered: NDArray[np.float64], q: float, effect: float, tail: float) -> float:
+    share = _share_limit(q, ordered.size / effect, tail)
+    rank = min(max(ordered.size * share + 0.5, 1.0), float(ordered.size))
+    lower, part = float(ordered[math.floor(rank) - 1]), rank % 1.0
+    if part == 0.0 or math.isinf(lower):
+        return lower
+    return lower + part * (float(ordered[math.floor(rank)]) - lower)
 
-    if n < 1:
-        return None
-    tail = (1.0 - confidence) / 2.0
-    low, high = int(binom.ppf(tail, n, q)), int(binom.ppf(1.0 - tail, n, q)) + 1
-    return (low, high) if low >= 1 and high <= n else None
+
+def _tails(confidence: float) -> tuple[float, float]:
+    return (1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0
 
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _effective_ranks(n: int, q: float, confidence: float, effective_n: float) -> tuple[int, int] | None:
-    from scipy.stats import beta
-
-    if _interval_ranks(math.floor(effective_n), q, confidence) is None:
-        return None
-    tail, below, above = (1.0 - confidence) / 2.0, effective_n * q, effective_n * (1.0 - q)
-    low = math.floor(n * float(beta.ppf(tail, below, above + 1.0)))
-    high = math.ceil(n * float(beta.ppf(1.0 - tail, below + 1.0, above))) + 1
-    return (low, high) if low >= 1 and high <= n else None
 
 
 @lru_cache

@@ -1,10 +1,11 @@
 """Steady state: which part of a run is neither ramp nor drain, by a named rule.
 
-The drain begins with the last send; where all is sent at once, it is found like the ramp, read backwards. The ramp is
-found by MSER-5 (White 1997, "An effective truncation heuristic for bias reduction in simulation output"): of batches of
-5 observations leave out the first d, at most half, that make the standard error of the rest's mean smallest. If that is
-half of them, no steady state was seen. It is asked of two series of events over time, and the later start counts:
-requests in the system (scheduled, not yet ended), and output as it arrives. A queue that grows is never steady.
+The drain begins with the last send, in a closed loop when the first user sends no more; where all is sent at once, it is
+found like the ramp, read backwards. The ramp is found by MSER-5 (White 1997, "An effective truncation heuristic for bias
+reduction in simulation output"): of batches of 5 observations leave out the first d, at most half, that make the standard
+error of the rest's mean smallest. If that is half of them, no steady state was seen. It is asked of two series of events
+over time, and the later start counts: requests in the system (scheduled, not yet ended), and output as it arrives. A queue
+that grows is never steady.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reports.events import Events
-from reports.load import mean_in_system, queue_growth
+from reports.load import first_user_gone_ns, mean_in_system, queue_growth
 from reports.requests import FloatArray, Requests
 
 RULE = "MSER-5"
@@ -34,7 +35,7 @@ class Steady:
     too_few: bool = False
 
 
-def find_steady(requests: Requests, output: Events) -> Steady:
+def find_steady(requests: Requests, output: Events, closed_loop: bool = False) -> Steady:
     """Find the steady part; ``output`` are tokens, or completions where no tokens are known."""
     known = ~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns)
     if np.count_nonzero(known) < _FEWEST_REQUESTS:
@@ -43,7 +44,7 @@ def find_steady(requests: Requests, output: Events) -> Steady:
     end = float(requests.done_ns[known].max())
     burst = last_sent - start < _BURST * (end - start)
     if not burst:
-        end = last_sent
+        end = min(last_sent, first_user_gone_ns(requests)) if closed_loop else last_sent
     batches = min(_BATCHES, np.count_nonzero(known) // _REQUESTS_A_BATCH)
     edges = np.linspace(start, end, batches * _BATCH + 1)
     series = [

@@ -10,8 +10,9 @@ from typing import Any
 from reports.arrival_law import check_arrivals, law_of
 from reports.asked_load import load_of
 from reports.events import Rate
+from reports.goodput import Goodput
+from reports.long_run import Interval
 from reports.metrics import Anchored
-from reports.resampling import Interval
 from reports.run_report import RunReport
 from reports.statistics import Distribution
 from reports.steady_state import RULE
@@ -44,11 +45,13 @@ def summary(report: RunReport) -> dict[str, Any]:
             "itl_ms": _distribution(metrics.itl_ms),
             "icl_ms": _distribution(metrics.icl_ms),
             "slip_ms": _distribution(metrics.slip_ms),
+            "ceiling_wait_ms": _distribution(metrics.ceiling_wait_ms),
             "request_throughput": _value_of(None if whole is None else whole.request_throughput),
             "output_token_throughput": _value_of(None if whole is None else whole.output_token_throughput),
             "offered_rate": _value(metrics.offered_rate),
             "achieved_rate": _value(metrics.achieved_rate),
             "window_s": _value(metrics.window_s),
+            **_goodput(metrics.goodput),
         },
         "windows": {
             "whole": _window(whole),
@@ -57,6 +60,10 @@ def summary(report: RunReport) -> dict[str, Any]:
             "steady_reason": metrics.windows.not_steady,
         },
         "arrivals": _arrivals(report),
+        "slip_by_worker": [{"worker": worker} | asdict(slip) for worker, slip in sorted(metrics.slip_by_worker.items())],
+        "slip_over_time": [
+            {"start_s": part.start_s, "end_s": part.end_s} | asdict(part.slip) for part in metrics.slip_over_time
+        ],
         "output_tokens_sources": list(report.requests.output_tokens_sources),
         "client": None if report.client is None else asdict(report.client),
         "server": None if report.server is None else asdict(report.server),
@@ -108,6 +115,19 @@ def _arrivals(report: RunReport) -> dict[str, Any]:
     }
 
 
+def _goodput(found: Goodput | None) -> dict[str, Any]:
+    if found is None:
+        return {"goodput": None, "attainment": None}
+    objectives = [
+        {"objective": str(objective), "attainment": met / found.sent}
+        for objective, met in zip(found.objectives, found.met, strict=True)
+    ]
+    return {
+        "goodput": _value_of(found.rate),
+        "attainment": {"value": found.attainment, "interval": _pair(found.attainment_interval), "objectives": objectives},
+    }
+
+
 def _value(value: float | None) -> dict[str, Any] | None:
     return None if value is None else {"value": value, "interval": None}
 
@@ -127,11 +147,15 @@ def _distribution(d: Distribution | None) -> dict[str, Any] | None:
         "p90": d.p90,
         "p95": d.p95,
         "p99": d.p99,
+        "p99_9": d.p99_9,
         "max": d.max,
         "n": d.n,
         "failed": d.failed,
         "mean_interval": _pair(d.mean_interval),
         "p50_interval": _pair(d.p50_interval),
         "p99_interval": _pair(d.p99_interval),
+        "p99_9_interval": _pair(d.p99_9_interval),
         "interval_reasons": dict(d.reasons),
+        "at_least": dict(d.at_least),
+        "p99_supported": d.supports(0.99),
     }

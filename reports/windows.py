@@ -41,12 +41,14 @@ class Windows:
     too_few_to_tell: bool
 
 
-def compute_windows(requests: Requests, ttft_ms: Distribution | None, e2e_ms: Distribution | None) -> Windows:
+def compute_windows(
+    requests: Requests, ttft_ms: Distribution | None, e2e_ms: Distribution | None, closed_loop: bool = False
+) -> Windows:
     """Both windows; ``ttft_ms`` and ``e2e_ms`` are the whole run's, from the schedule (TTFT None where not streamed)."""
     if not requests.done.any():
         return Windows(None, None, "no request succeeded", True)
     ended, tokens = completions(requests), output_tokens(requests)
-    steady = find_steady(requests, ended if tokens is None else tokens)
+    steady = find_steady(requests, ended if tokens is None else tokens, closed_loop)
     return Windows(
         _whole(requests, ended, tokens, ttft_ms, e2e_ms),
         _steady(requests, steady, ended, tokens, ttft_ms),

@@ -13,6 +13,8 @@ from harness.workers import Demand, Workers, choose_workers, pin
 from workloads.load import ClosedLoop, Load
 from workloads.schedule import AnySchedule
 
+_ROOM_EACH = 16  # of a ceiling that is dealt out: with less, arrivals often wait while another worker has room
+
 
 def check_size(options: MeasureOptions) -> None:
     """Raises click's UsageError for a number of workers that cannot share the load, or the cores."""
@@ -39,14 +41,14 @@ def size_client(options: MeasureOptions, load: Load, schedule: AnySchedule, stre
 
 def _demand(options: MeasureOptions, load: Load, schedule: AnySchedule, streaming: bool) -> Demand:
     requests = max(1, len(schedule))
-    limit = load.concurrency if isinstance(load, ClosedLoop) else load.max_concurrency
     tokens = sum(request.output_tokens for request in schedule.requests) / requests
-    return Demand(
-        requests_per_s=None if isinstance(load, ClosedLoop) or options.request_rate < 0 else options.request_rate,
-        responses_a_request=tokens if streaming else 1.0,
-        in_flight=min(requests, limit or requests),
-        at_most=min(requests, limit or requests),
-    )
+    responses = tokens if streaming else 1.0
+    if isinstance(load, ClosedLoop):
+        return Demand(None, responses, load.concurrency, load.concurrency)
+    rate = None if options.request_rate < 0 else options.request_rate
+    if load.max_concurrency is None:
+        return Demand(rate, responses, requests, requests)
+    return Demand(rate, responses, min(requests, load.max_concurrency), max(1, load.max_concurrency // _ROOM_EACH))
 
 
 def _host(address: str) -> str:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
+from harness.workers import MOST_WORKERS
+
 if TYPE_CHECKING:
     from harness.cli.options import MeasureOptions
     from harness.workers import Workers
     from workloads.load import Load
     from workloads.schedule import AnySchedule
 
-_MOST_WORKERS = 256
 _OF_OPEN_LOOP = ("request_rate", "time_delay_dist", "burstiness", "max_concurrency")
 
 
@@ -21,7 +22,7 @@ def _read_workers(context: click.Context, parameter: click.Parameter, value: str
     """A number of workers, or "auto", which is None."""
     if value == "auto":
         return None
-    number: int = click.IntRange(1, _MOST_WORKERS)(value, parameter, context)
+    number: int = click.IntRange(1, MOST_WORKERS)(value, parameter, context)
     return number
 
 

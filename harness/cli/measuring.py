@@ -18,7 +18,7 @@ from harness.cli.connections import described_connections
 from harness.cli.exit_status import ExitStatus
 from harness.cli.load_options import asked_load, described_load, opening_line
 from harness.cli.observing import check_metrics_url, observe, tabulate
-from harness.cli.options import MeasureOptions
+from harness.cli.options import MeasureOptions, refuse_unstreamed_objectives
 from harness.cli.reaching import check_protocol_options
 from harness.cli.signals import signals_as_interrupt
 from harness.cli.target import Target, open_target
@@ -69,6 +69,7 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
         check_op_stats_file(options.op_stats_csv)
     with _run_folder(verb, options.run_dir) as folder, signals_as_interrupt():
         with open_target(options, folder) as target:
+            refuse_unstreamed_objectives(options.slo, target.streaming)
             manifest, result = _run(verb, options, load, folder, target, make_workload(target, load))
             _record(folder, manifest, result)  # before the server is stopped: nothing may come between a run and its records
         report = read_run(folder)
@@ -111,6 +112,7 @@ def _run(
     observation = observe(options, target, folder)
     with ProgressLine() as progress:
         result = execute(replace(plan, watch=observation), progress)
+    manifest["workload"]["repeated_prefix"] = _repeated_prefix(schedule, result)
     return manifest | observation.facts, result
 
 
@@ -175,7 +177,6 @@ def _manifest(
             **workload.parameters,
             "requests": len(schedule),
             "dropped_too_long": workload.dropped_too_long,
-            "repeated_prefix": _repeated_prefix(schedule),
         },
         "arrivals": str(load),
         "schedule": {"digest": schedule.digest, "seed": schedule.seed},
@@ -195,8 +196,9 @@ def _manifest(
     }
 
 
-def _repeated_prefix(schedule: AnySchedule) -> dict[str, Any]:
-    found = prefix_repetition(schedule.requests)
+def _repeated_prefix(schedule: AnySchedule, result: RunResult) -> dict[str, Any]:
+    sent = sorted((record.sent_ns, record.index) for record in result.records if record.sent_ns is not None)
+    found = prefix_repetition([schedule.requests[index] for _, index in sent])
     return {"share": found.share, "unit": found.unit, "block_tokens": BLOCK_TOKENS, "whole_prompts": found.repeated_prompts}
 
 

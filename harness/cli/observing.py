@@ -45,13 +45,14 @@ def metrics_source(options: MeasureOptions, target: Target) -> MetricsSource | N
     if not options.telemetry_period:
         return None
     if options.metrics_url is not None:
-        return MetricsSource(_given_url(options.metrics_url), options.telemetry_period)
+        url = _given_url(options.metrics_url)
+        return MetricsSource(url, options.telemetry_period, headers=_headers(options, target, url))
     if target.server is not None:
         return MetricsSource(parse_url(target.server.addresses.metrics, _METRICS_PATH), options.telemetry_period)
     if options.protocol == "openai":
         server = _server_url(target)
         url = HttpUrl(server.scheme, server.host, server.port, _METRICS_PATH)
-        return MetricsSource(url, options.telemetry_period)
+        return MetricsSource(url, options.telemetry_period, headers=_headers(options, target, url))
     url = HttpUrl("http", _server_url(target).host, _METRICS_PORT, _METRICS_PATH)
     return MetricsSource(url, options.telemetry_period, model=target.model.name)
 
@@ -64,9 +65,17 @@ def _statistics(options: MeasureOptions, target: Target) -> ReadStatistics | Non
             return partial(grpc_statistics, target.address)
         case "http":
             server = _server_url(target)
-            return partial(http_statistics, HttpUrl(server.scheme, server.host, server.port, _STATISTICS_PATH))
+            url = HttpUrl(server.scheme, server.host, server.port, _STATISTICS_PATH)
+            return partial(http_statistics, url, _headers(options, target, url))
         case _:
             return None
+
+
+def _headers(options: MeasureOptions, target: Target, url: HttpUrl) -> dict[str, str]:
+    """Those of every request: they may hold a key, which is for the measured server alone."""
+    server = _server_url(target)
+    ours = (url.scheme, url.host, url.port) == (server.scheme, server.host, server.port)
+    return {header.name: header.value for header in options.header} if ours else {}
 
 
 def _given_url(url: str) -> HttpUrl:

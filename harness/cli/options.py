@@ -54,6 +54,7 @@ class MeasureOptions:
     check_perf_key: str | None
     check_perf_rtol: float
     check_perf_atol: float
+    slo: tuple[str, ...]
 
     def written_down(self) -> dict[str, Any]:
         """For the manifest: plain values, without secrets."""
@@ -65,6 +66,36 @@ def _written_down(value: Any) -> Any:
         return [_written_down(item) for item in value]
     return str(value) if isinstance(value, Path | Header) else value
 
+
+def _objectives(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Each objective as it is written in full; imported late, for it needs numpy."""
+    if not texts:
+        return ()
+    from reports.goodput import parse_objective
+
+    try:
+        return tuple(str(parse_objective(text)) for text in texts)
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+
+
+def refuse_unstreamed_objectives(objectives: tuple[str, ...], streaming: bool) -> None:
+    """Raises click.UsageError for an objective that an unstreamed run cannot tell: there, all tokens come together."""
+    if objectives and not streaming:
+        from reports.goodput import NEED_STREAMING, parse_objective
+
+        for text in objectives:
+            if parse_objective(text).metric in NEED_STREAMING:
+                raise click.UsageError(f"--slo {text} needs streamed answers (--streaming); use e2e_ms")
+
+
+slo_option = cloup.option(
+    "--slo",
+    multiple=True,
+    metavar="METRIC<=MS",
+    callback=_objectives,
+    help="Objective of each request, as 'ttft_ms<=200'; of ttft_ms, tpot_ms, e2e_ms; may be repeated. Adds goodput.",
+)
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -177,6 +208,7 @@ _output = cloup.option_group(
         default=0.0,
         help="The same in the metric's own unit, added to the share.",
     ),
+    slo_option,
 )
 
 

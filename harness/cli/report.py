@@ -11,6 +11,7 @@ import click
 import cloup
 
 from harness.cli.exit_status import ExitStatus
+from harness.cli.options import refuse_unstreamed_objectives, slo_option
 
 if TYPE_CHECKING:
     from reports.run_report import RunReport
@@ -36,13 +37,20 @@ Examples:
     type=click.Path(path_type=Path, file_okay=False),
     help="Write each picture as PNG and SVG into this folder, fit for a paper.",
 )
-def command(run: Path, form: str, plots: Path | None) -> int:
-    """Read a run's records, write summary.json, requests.csv, report.md and report.html anew, and print one of them."""
+@slo_option
+def command(run: Path, form: str, plots: Path | None, slo: tuple[str, ...]) -> int:
+    """Read a run's records, write summary.json, requests.csv, report.md and report.html anew, and print one of them.
+
+    With --slo, goodput is of these objectives instead of those that the run was asked for.
+    """
     from harness.records.run_folder import RunFolder
+    from reports.goodput import parse_objective
     from reports.run_report import read_run
     from reports.writing import write_reports
 
-    report = read_run(RunFolder(run))
+    folder = RunFolder(run)
+    refuse_unstreamed_objectives(slo, bool(folder.read_manifest().get("target", {}).get("streaming")))
+    report = read_run(folder, tuple(map(parse_objective, slo)) if slo else None)
     write_reports(report, plots)
     _print(report, form)
     click.echo(f"\nReport: {report.folder.html}", err=form != "console")

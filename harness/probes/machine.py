@@ -44,11 +44,11 @@ def core_times(proc_stat: str, cores: Set[int]) -> CoreTimes | None:
 
 
 class MachineProbe:
-    """Samples into ``path`` from its making until ``close``; times count from ``start_ns`` of ``now_ns``."""
+    """Samples ``cores`` and itself into ``path`` until ``close``; times count from ``start_ns`` of ``now_ns``."""
 
-    def __init__(self, path: Path, start_ns: int) -> None:
+    def __init__(self, path: Path, start_ns: int, cores: Set[int]) -> None:
         self._start_ns = start_ns
-        self._cores = os.sched_getaffinity(0)
+        self._cores = cores
         self._writer = SampleWriter(path)
         self._before = _Sums.read(self._cores)
         self._writer.append(self._since_before(self._before))

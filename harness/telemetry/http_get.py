@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import http.client
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _TIMEOUT_S = 5.0
 _LARGEST_BYTES = 32 * 2**20
 
@@ -42,10 +45,11 @@ def parse_url(url: str, default_path: str) -> HttpUrl:
 
 
 class Getter:
-    """GETs one URL again and again. Not for several threads at once."""
+    """GETs one URL again and again, with ``headers``. Not for several threads at once."""
 
-    def __init__(self, url: HttpUrl) -> None:
+    def __init__(self, url: HttpUrl, headers: Mapping[str, str] = NO_HEADERS) -> None:
         self._url = url
+        self._headers = headers
         kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(url.host, url.port, timeout=_TIMEOUT_S)
 
@@ -70,7 +74,7 @@ class Getter:
 
     def _ask(self) -> bytes:
         deadline_s = time.monotonic() + _TIMEOUT_S
-        self._connection.request("GET", self._url.path)
+        self._connection.request("GET", self._url.path, headers=dict(self._headers))
         response = self._connection.getresponse()
         body = bytearray()
         while chunk := response.read(65536):

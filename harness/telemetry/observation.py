@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -15,7 +16,7 @@ from harness.records.client_table import write_client_table
 from harness.records.run_folder import RunFolder
 from harness.records.server_table import write_server_table
 from harness.telemetry.clock_offsets import read_clock_offsets
-from harness.telemetry.http_get import GetError, HttpUrl
+from harness.telemetry.http_get import NO_HEADERS, GetError, HttpUrl
 from harness.telemetry.sampler import MetricsSampler
 from harness.telemetry.spool import read_metrics
 from harness.telemetry.statistics import ReadStatistics, StatisticsError, settled
@@ -23,11 +24,15 @@ from harness.telemetry.statistics import ReadStatistics, StatisticsError, settle
 
 @dataclass(frozen=True, slots=True)
 class MetricsSource:
-    """Where a server tells its metrics. ``model`` is one that they must name, where the URL is only guessed."""
+    """Where a server tells its metrics. ``model`` is one that they must name, where the URL is only guessed.
+
+    ``headers`` are for the server that the run measures, and go to no other.
+    """
 
     url: HttpUrl
     period_s: float
     model: str | None = None
+    headers: Mapping[str, str] = NO_HEADERS
 
 
 class Observation:
@@ -47,6 +52,7 @@ class Observation:
         self._read_statistics = read_statistics
         self._metrics = metrics
         self._note = note
+        self._cores = os.sched_getaffinity(0)  # before workers take some of them for themselves
         self._sampler: MetricsSampler | None = None
         self._machine: MachineProbe | None = None
         self._facts: dict[str, Any] = {"clock": None, "server_statistics": None, "telemetry": None}
@@ -81,7 +87,7 @@ class Observation:
 
     def _begin(self, start_ns: int) -> None:
         with suppress(OSError):
-            self._machine = MachineProbe(self._folder.machine_probe, start_ns)
+            self._machine = MachineProbe(self._folder.machine_probe, start_ns, self._cores)
         try:
             if self._sampler is not None:
                 self._sampler.begin(start_ns)
@@ -99,7 +105,7 @@ class Observation:
             return None
 
     def _open(self, metrics: MetricsSource) -> MetricsSampler | None:
-        sampler = MetricsSampler(metrics.url, self._folder.scrapes, metrics.period_s)
+        sampler = MetricsSampler(metrics.url, self._folder.scrapes, metrics.period_s, metrics.headers)
         try:
             values = sampler.settle()
         except (GetError, ValueError) as error:

@@ -56,7 +56,7 @@ def descendants_of(command_part: str) -> list[psutil.Process]:
     return found
 
 
-def wait_until(condition: object, timeout_s: float = 30.0) -> None:
+def wait_until(condition: object, timeout_s: float = 120.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -16,6 +16,7 @@ class MetricsServer:
     answer: Callable[[int], tuple[int, bytes] | None]
     port: int = 0
     gets: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
     clients: set[int] = field(default_factory=set)
     keep_alive: bool = True
 
@@ -30,6 +31,7 @@ def metrics_server(answer: Callable[[int], tuple[int, bytes] | None], keep_alive
 
         def do_GET(self) -> None:
             served.clients.add(self.client_address[1])
+            served.headers.append(dict(self.headers))
             answered = served.answer(len(served.gets))
             served.gets.append(self.path)
             if answered is None:

@@ -31,13 +31,17 @@ def _intervals(text: str, name: str) -> list[str]:
 def test_latencies_stand_in_their_row(make_report: MakeReport, answered: Make) -> None:
     records = [answered(k, 10 * k, 10 * k + 1, [(10 * k + 5, 1), (10 * k + 9, 2)]) for k in range(3)]
     text = render(make_report(records))
-    assert _cells(text, "TTFT, from schedule") == ["5.00"] * 6 + ["3"]
-    assert _cells(text, "TTFT, from send") == ["4.00"] * 6 + ["3"]
-    assert _cells(text, "E2E latency, from schedule") == ["9.00"] * 6 + ["3"]
-    assert _cells(text, "TPOT") == ["2.00"] * 6 + ["3"]
-    assert _cells(text, "ITL") == ["2.00"] * 6 + ["6"]
-    assert _cells(text, "Inter-chunk latency") == ["4.00"] * 6 + ["3"]
-    assert _cells(text, "Schedule slip") == ["1.00"] * 6 + ["3"]
+
+    def same(value: str, n: str) -> list[str]:  # p99 is marked: three values are too few for it
+        return [value] * 4 + [f"*{value}", value, n]
+
+    assert _cells(text, "TTFT, from schedule") == same("5.00", "3")
+    assert _cells(text, "TTFT, from send") == same("4.00", "3")
+    assert _cells(text, "E2E latency, from schedule") == same("9.00", "3")
+    assert _cells(text, "TPOT") == same("2.00", "3")
+    assert _cells(text, "ITL") == same("2.00", "6")
+    assert _cells(text, "Inter-chunk latency") == same("4.00", "3")
+    assert _cells(text, "Schedule slip") == same("1.00", "3")
     assert _cells(text, "Offered rate (requests/s)") == ["100.00"]
     assert _cells(text, "Request throughput (requests/s)") == ["100.00", "n too small"]
     assert _cells(text, "Output token throughput (tokens/s)") == ["300.00", "n too small"]
@@ -63,7 +67,7 @@ def test_every_percentile_stands_in_its_column_and_its_interval_below(make_repor
     order = np.random.default_rng(0).permutation(600)
     report = make_report([answered(k, 0, 0, [(float(order[k]) + 1, 1)]) for k in range(600)])
     text = render(report)
-    latencies = ["300.50", "300.00", "540.00", "570.00", "594.00", "600.00"]  # mean, p50, p90, p95, p99, max
+    latencies = ["300.50", "300.00", "540.00", "570.00", "*594.00", "600.00"]  # mean, p50, p90, p95, p99, max
     assert _cells(text, "E2E latency, from schedule") == [*latencies, "600"]
     d = report.metrics.e2e_ms.scheduled
     assert d is not None
@@ -79,7 +83,48 @@ def test_an_interval_that_failures_took_is_not_put_down_to_the_sample(
     records = [answered(k, 0, 0, [(float(order[k]) + 1, 1)]) for k in range(1000)]
     for k in range(8):
         records[120 * k] = failed(120 * k, 0, Outcome.TIMEOUT, 0, 500)
-    assert _intervals(render(make_report(records)), "E2E latency, from schedule")[-1] == "failed"
+    assert re.fullmatch(r"≥ 9\d\d\.\d\d; failed", _intervals(render(make_report(records)), "E2E latency, from schedule")[-1])
+
+
+def test_a_p99_of_too_few_values_is_marked_and_the_mark_explained(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    mark = "* too few values for a claim about p99, which needs 662 (99 % confidence)."
+    few, enough = (render(make_report(steady_run(count))) for count in (661, 662))
+    assert _cells(few, "TTFT, from schedule")[4] == "*100.00"
+    assert mark in few
+    assert _cells(enough, "TTFT, from schedule")[4] == "100.00"
+    assert mark not in enough
+    assert "p99.9" not in enough
+
+
+def test_p99_9_is_shown_where_the_values_are_enough_for_it(make_report: MakeReport, answered: Make, failed: Make) -> None:
+    order = np.random.default_rng(0).permutation(6_700)
+    records = [answered(k, 0, 0, [(float(order[k]) + 1, 1)]) for k in range(6_700)]
+    report = make_report(records)
+    text = render(report)
+    tails = text[text.index("p99.9") :]
+    d = report.metrics.e2e_ms.scheduled
+    assert d is not None
+    assert d.p99_9_interval is not None
+    low, high = d.p99_9_interval
+    assert _cells(tails, "E2E latency, from schedule") == ["6694.00", f"{low:,.2f} – {high:,.2f}"]
+    assert "TPOT" not in tails[: tails.index("Rates")]  # one token each
+    for k in range(50):
+        records[k] = failed(k, 0, Outcome.TIMEOUT, 0, 10)
+    failing = render(make_report(records))
+    assert _cells(failing[failing.index("p99.9") :], "E2E latency, from schedule")[0] == "failed"
+
+
+def test_slip_is_shown_by_worker_where_there_are_several_and_over_time(make_report: MakeReport, answered: Make) -> None:
+    def run(workers: int) -> str:
+        records = [answered(k, 10 * k, 10 * k + 1 + k % workers, [(10 * k + 5, 1)], worker=k % workers) for k in range(110)]
+        return render(make_report(records))
+
+    text = run(2)
+    assert _cells(text, "Worker 0") == ["55", "1.00", "1.00", "1.00"]
+    assert _cells(text, "Worker 1") == ["55", "2.00", "2.00", "2.00"]
+    assert f"p99 slip (ms) in tenths of the run: {', '.join(['2.00'] * 10)}" in text
+    assert "Worker" not in run(1)
+    assert f"tenths of the run: {', '.join(['1.00'] * 10)}" in run(1)
 
 
 def test_both_windows_are_shown(make_report: MakeReport, steady_run: SteadyRun) -> None:

@@ -9,9 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
 
-from reports.statistics import Distribution, nearest_rank, percentile_interval, required_samples, summarise
+from reports.statistics import (
+    Distribution,
+    fewest_for_limits,
+    nearest_rank,
+    percentile_limits,
+    required_samples,
+    summarise,
+)
 
 _TOO_FEW = dict.fromkeys(("mean", "p50", "p99"), "n too small")
 _VALUES = st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), min_size=1, max_size=300)
@@ -69,6 +75,7 @@ def test_summary_golden() -> None:
         p50_interval=summary.p50_interval,
         p99_interval=None,
         reasons={"p99": "n too small"},
+        at_least=summary.at_least,
     )
     assert summary.mean_interval is not None
     assert summary.p50_interval is not None
@@ -109,6 +116,7 @@ def test_an_interval_that_reaches_into_the_failures_does_not_exist() -> None:
         assert (d.p99_interval is not None) == (reason is None)
         assert d.reasons.get("p99") == reason
         assert d.mean_interval is not None
+        assert (960 < d.at_least["p99"] < 990) if failed else not d.at_least
 
 
 def test_required_samples_golden() -> None:
@@ -127,46 +135,98 @@ def test_required_samples_is_the_least_n_that_satisfies_its_rule(q: float, confi
     assert n == 1 or at_most_one_above(n - 1) > (1 - confidence) * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("q", [0.5, 0.9, 0.99])
-def test_an_interval_holds_the_true_percentile_as_often_as_it_says(q: float) -> None:
-    trials, n = 2_000, 500
-    truth = -math.log(1 - q)
-    samples = np.sort(np.random.default_rng(20_240_601).exponential(1.0, (trials, n)), axis=1)
-    low, high = np.array([percentile_interval(sample, q) for sample in samples]).T
-    covered = ((low <= truth) & (truth <= high)).mean()
-    assert covered >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / trials)
-    assert covered <= 0.99  # and not by being far too wide
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.integers(min_value=1, max_value=3_000), st.sampled_from([0.5, 0.9, 0.95, 0.99]), st.sampled_from([0.8, 0.95, 0.99]))
-def test_an_interval_s_exact_coverage_is_at_least_its_confidence(n: int, q: float, confidence: float) -> None:
-    interval = percentile_interval(np.arange(1.0, n + 1), q, confidence)
-    if interval is None:
-        # no two order statistics do: even the extremes miss, or leave out too much on one side
-        assert min(1 - q**n, 1 - (1 - q) ** n) < 1 - (1 - confidence) / 2 + 1e-9
-        return
-    low, high = (int(rank) for rank in interval)
-    assert 1 <= low < high <= n
-    assert binom.cdf(high - 1, n, q) - binom.cdf(low - 1, n, q) >= confidence - 1e-9
-    assert low <= nearest_rank(np.arange(1.0, n + 1), q) <= high
+def _ranks(n: int, q: float, effect: float = 1.0, confidence: float = 0.95) -> tuple[float, float]:
+    """Limits as ranks: values so far from 0 that none is another's multiple."""
+    low, high = percentile_limits(1e9 + np.arange(1.0, n + 1), q, effect, confidence)
+    return low - 1e9, high - 1e9
 
 
 @pytest.mark.parametrize(
-    ("q", "n", "supported"),
-    [
-        (0.99, 0, False),
-        (0.99, 1, False),
-        (0.99, 367, False),  # 1 − 0.99^367 is 0.97499
-        (0.99, 368, True),  # 1 − 0.99^368 is 0.97524: the largest value is an upper bound at 97.5 %
-        (0.5, 5, False),
-        (0.5, 6, True),
-    ],
+    ("q", "n"), [(0.5, 20), (0.5, 500), (0.9, 500), (0.99, 368), (0.99, 700), (0.99, 5_000), (0.999, 6_636)]
 )
-def test_too_few_values_have_no_interval(q: float, n: int, supported: bool) -> None:
-    assert (percentile_interval(np.arange(1.0, n + 1), q) is not None) is supported
+def test_limits_hold_the_true_percentile_as_often_as_they_say(q: float, n: int) -> None:
+    trials, truth = 2_000, -math.log(1 - q)
+    rng = np.random.default_rng(20_240_601)
+    limits = [percentile_limits(1e6 + np.sort(rng.exponential(1.0, n)), q, 1.0) for _ in range(trials)]
+    covered = np.mean([low <= 1e6 + truth <= high for low, high in limits])
+    assert covered >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / trials)
+    assert covered <= 0.98  # and not by being far too wide
 
 
-def test_the_interval_of_the_median_golden() -> None:
-    # Binomial(20, 1/2): P(X ≤ 5) = 0.0207, P(X ≤ 14) = 0.9793, so ranks 6 and 15
-    assert percentile_interval(np.arange(1.0, 21.0), 0.5) == (6.0, 15.0)
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(min_value=1, max_value=3_000),
+    st.sampled_from([0.5, 0.9, 0.95, 0.99]),
+    st.floats(min_value=0.8, max_value=0.98),
+    st.floats(min_value=0.5, max_value=50.0),
+)
+def test_limits_hold_the_percentile_and_widen_with_confidence_and_correlation(
+    n: int, q: float, confidence: float, effect: float
+) -> None:
+    low, high = _ranks(n, q, effect, confidence)
+    assert 1 <= low <= nearest_rank(np.arange(1.0, n + 1), q) <= high <= n
+    for wider in (_ranks(n, q, effect, confidence + 0.015), _ranks(n, q, 1.5 * effect, confidence)):
+        assert wider[0] <= low + 1e-6
+        assert high <= wider[1] + 1e-6
+
+
+@pytest.mark.parametrize(("q", "fewest"), [(0.5, 6), (0.99, 368), (0.999, 3_688)])
+def test_the_fewest_values_of_which_the_largest_is_a_limit(q: float, fewest: int) -> None:
+    assert fewest_for_limits(q) == fewest  # 1 − 0.99^367 is 0.97499, 1 − 0.99^368 is 0.97524
+    assert 1 - q**fewest >= 0.975 > 1 - q ** (fewest - 1)
+
+
+@pytest.mark.parametrize(("n", "interval"), [(367, False), (1_500, True)])
+def test_p99_has_no_interval_of_too_few_values(n: int, interval: bool) -> None:
+    d = summarise(np.random.default_rng(5).permutation(np.arange(1_000.0, 1_000.0 + n)))
+    assert d is not None
+    assert (d.p99_interval is not None) is interval
+    assert d.at_least.keys() == (set() if interval else {"p99"})
+
+
+def test_the_limits_of_the_median_golden() -> None:
+    # Clopper-Pearson for 10 of 20: 0.27196 and 0.72804, times 20, plus a half; order statistics alone would be 6 and 15
+    assert _ranks(20, 0.5) == pytest.approx((5.939, 15.061), abs=1e-3)
+
+
+def test_limits_of_correlated_values_are_those_of_fewer_independent_ones() -> None:
+    assert _ranks(4_000, 0.99, effect=4.0) == pytest.approx([4 * rank - 1.5 for rank in _ranks(1_000, 0.99)], abs=1e-2)
+
+
+def test_a_limit_that_is_a_multiple_of_the_percentile_is_wider_above_and_narrower_below() -> None:
+    values = np.sort(np.random.default_rng(3).exponential(1.0, 1_000))
+    (low, high), (near_low, near_high) = percentile_limits(values, 0.9, 4.0), percentile_limits(1e6 + values, 0.9, 4.0)
+    assert high > near_high - 1e6
+    assert low > near_low - 1e6
+
+
+@pytest.mark.parametrize(
+    ("n", "supported"), [(661, (False, False)), (662, (True, False)), (6_635, (True, False)), (6_636, (True, True))]
+)
+def test_the_guard_of_p99_and_of_p99_9(n: int, supported: tuple[bool, bool]) -> None:
+    d = summarise(np.random.default_rng(1).exponential(1.0, n))
+    assert d is not None
+    assert (d.supports(0.99), d.supports(0.999)) == supported
+    assert (d.p99_9 is not None) == supported[1]
+    assert (d.p99_9_interval is not None) == supported[1]
+    assert d.p99 is not None
+
+
+def test_p99_9_golden() -> None:
+    values = np.random.default_rng(0).permutation(np.arange(1.0, 10_001.0))
+    d = summarise(values)
+    assert d is not None
+    assert (d.p99, d.p99_9, d.max) == (9_900.0, 9_990.0, 10_000.0)
+    assert d.p99_9_interval is not None
+    assert d.p99_9_interval[0] < 9_990.0 < d.p99_9_interval[1]
+    assert d.interval_text("p99_9") == f"{d.p99_9_interval[0]:,.2f} – {d.p99_9_interval[1]:,.2f}"
+
+
+def test_failures_are_no_samples_of_p99_9_and_take_it_away() -> None:
+    series = np.random.default_rng(0).exponential(1.0, 7_000)
+    series[::300] = np.inf
+    d = summarise(series)
+    assert d is not None
+    assert d.supports(0.999)
+    assert (d.p99_9, d.p99_9_interval, d.reasons["p99_9"]) == (None, None, "failed")
+    assert not summarise(series[:6_640]).supports(0.999)  # type: ignore[union-attr]

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.records.record import Record
+from reports.asked_load import AskedLoad
 from reports.events import completions
-from reports.load import mean_in_system, queue_growth
+from reports.load import first_user_gone_ns, mean_in_system, queue_growth
 from reports.metrics import compute_metrics
 from reports.requests import Requests
 from reports.steady_state import find_steady, mser5
@@ -70,6 +71,26 @@ def test_the_steady_part_lies_between_ramp_and_last_send(make_requests: MakeRequ
     assert window is not None
     assert window[0] / 1e9 == pytest.approx(2.0, abs=0.2)
     assert window[1] / 1e9 == pytest.approx(9.99)
+
+
+def test_the_steady_part_of_a_closed_loop_ends_when_its_first_user_has_nothing_to_send(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    # Two workers with 4 users each, a request each 100 ms; the second's requests run out after 6 s, the first's after 8 s.
+    records = []
+    for user, requests_of_user in enumerate([80] * 4 + [60] * 4):
+        for k in range(requests_of_user):
+            due, done = 100 * k + user, 100 * (k + 1) + user
+            records.append(answered(len(records), due, due, [(done - 1, 1)], done=done))
+    requests = make_requests(sorted(records, key=lambda record: record.scheduled_ns))
+    assert first_user_gone_ns(requests) / 1e9 == pytest.approx(6.004)
+    window = find_steady(requests, completions(requests), closed_loop=True).window_ns
+    assert window is not None
+    assert window[1] / 1e9 == pytest.approx(6.004)
+    metrics = compute_metrics(requests, streaming=True, load=AskedLoad(closed=True, concurrency=8))
+    assert metrics.windows.steady is not None
+    assert metrics.windows.steady.request_throughput is not None
+    assert metrics.windows.steady.request_throughput.value == pytest.approx(80.0, rel=0.02)
 
 
 def test_output_is_credited_to_the_window_when_it_comes(make_requests: MakeRequests, answered: Make) -> None:

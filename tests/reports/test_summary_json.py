@@ -40,7 +40,7 @@ def test_it_keeps_the_contract(make_report: MakeReport, steady_run: Callable[...
     assert document["schema"] == 1
     assert document["validity"] == "valid"
     assert document["findings"] == []
-    assert document["requests"] == {"scheduled": 700, "done": 700, "failed": 0, "by_kind": {}}
+    assert document["requests"] == {"prepared": 700, "scheduled": 700, "done": 700, "failed": 0, "by_kind": {}}
     assert document["schedule"] == {"digest": "0f" * 32, "seed": 42}
     metrics = document["metrics"]
     assert metrics.keys() >= {*_ANCHORED, *_POOLED, *_RATES}
@@ -52,14 +52,15 @@ def test_it_keeps_the_contract(make_report: MakeReport, steady_run: Callable[...
         assert metrics[name].keys() >= _DISTRIBUTION
     for name in _RATES:
         assert metrics[name].keys() == {"value", "interval"}
+    assert document.keys() >= {"slip_by_worker", "slip_over_time"}
 
 
 def test_the_numbers_are_those_of_the_run(make_report: MakeReport, answered: Make) -> None:
     records = [answered(k, 10 * k, 10 * k + 1, [(10 * k + 5, 1), (10 * k + 9, 2)]) for k in range(3)]
     metrics = _written(make_report(records))["metrics"]
     reasons = dict.fromkeys(("mean", "p50", "p99"), "n too small")
-    none = dict.fromkeys(("mean_interval", "p50_interval", "p99_interval"))
-    constant = {"n": 3, "failed": 0, **none, "interval_reasons": reasons}
+    none = dict.fromkeys(("p99_9", "mean_interval", "p50_interval", "p99_interval", "p99_9_interval"))
+    constant = {"n": 3, "failed": 0, **none, "interval_reasons": reasons, "at_least": {}, "p99_supported": False}
 
     def all_of(value: float, **changes: Any) -> dict[str, Any]:
         return dict.fromkeys(("mean", "p50", "p90", "p95", "p99", "max"), pytest.approx(value)) | constant | changes
@@ -114,6 +115,29 @@ def test_both_windows_and_the_arrivals_are_told(make_report: MakeReport, steady_
     }
 
 
+def test_slip_is_told_by_worker_and_over_time(make_report: MakeReport, answered: Make) -> None:
+    records = [answered(k, 10 * k, 10 * k + 1 + k % 2, [(10 * k + 5, 1)], worker=k % 2) for k in range(11)]
+    document = _written(make_report(records))
+    assert document["slip_by_worker"] == [
+        {"worker": 0, "sends": 6, "p50_ms": 1.0, "p99_ms": 1.0, "max_ms": 1.0},
+        {"worker": 1, "sends": 5, "p50_ms": 2.0, "p99_ms": 2.0, "max_ms": 2.0},
+    ]
+    over_time = document["slip_over_time"]
+    assert len(over_time) == 10
+    assert over_time[1] == {"start_s": 0.01, "end_s": 0.02, "sends": 1, "p50_ms": 2.0, "p99_ms": 2.0, "max_ms": 2.0}
+
+
+def test_p99_9_is_there_where_the_values_are_enough_for_it(make_report: MakeReport, answered: Make) -> None:
+    order = np.random.default_rng(0).permutation(6_636)
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + float(order[k]) + 1, 1)]) for k in range(6_636)]
+    enough = _written(make_report(records))["metrics"]["e2e_ms"]["scheduled"]
+    assert enough["p99_9"] == 6_630
+    assert enough["p99_9_interval"][0] < 6_630 < enough["p99_9_interval"][1]
+    assert enough["p99_supported"] is True
+    fewer = _written(make_report(records[:6_635]))["metrics"]["e2e_ms"]["scheduled"]
+    assert (fewer["p99_9"], fewer["p99_9_interval"]) == (None, None)
+
+
 def test_what_does_not_exist_is_null(make_report: MakeReport, answered: Make) -> None:
     record = answered(0, 0, 0, [(5, 4)], token_counts=None, output_tokens=None)
     metrics = _written(make_report([record], streaming=False))["metrics"]
@@ -126,7 +150,13 @@ def test_a_run_of_failures_is_still_a_document(make_report: MakeReport, failed: 
     records = [failed(0, 0, Outcome.CONNECT, 0, 1, error='refused "é" \x1b \u2028'), failed(1, 10, Outcome.NOT_SENT)]
     document = _written(make_report(records))
     assert document["validity"] == "invalid"
-    assert document["requests"] == {"scheduled": 2, "done": 0, "failed": 2, "by_kind": {"connect": 1, "not_sent": 1}}
+    assert document["requests"] == {
+        "prepared": 2,
+        "scheduled": 2,
+        "done": 0,
+        "failed": 2,
+        "by_kind": {"connect": 1, "not_sent": 1},
+    }
     assert document["metrics"]["e2e_ms"] == {"scheduled": None, "sent": None}
     assert document["metrics"]["request_throughput"] is None
     errors = next(finding for finding in document["findings"] if finding["code"] == "errors")

@@ -59,6 +59,33 @@ def test_report_renders_the_same_numbers_again(
     assert _summary(tmp_path) == summary
 
 
+def test_objectives_give_goodput_and_other_ones_can_be_asked_of_the_same_run(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _measure(
+        server, tmp_path, "--model", "scripted", "--num_requests", "10", "--slo", "ttft_ms<=6e4", "--slo", "tpot_ms<=60000"
+    )
+    assert RunFolder(tmp_path).read_manifest()["options"]["slo"] == ["ttft_ms<=60000", "tpot_ms<=60000"]
+    metrics = _summary(tmp_path)["metrics"]
+    assert metrics["attainment"]["value"] == 1.0
+    assert metrics["goodput"]["value"] == metrics["request_throughput"]["value"]
+    assert "Goodput: ttft_ms<=60000 and tpot_ms<=60000 (requests/s)" in capsys.readouterr().out
+    run(["report", str(tmp_path), "--slo", "e2e_ms<=0.000001"])
+    assert _summary(tmp_path)["metrics"]["goodput"]["value"] == 0.0
+    run(["report", str(tmp_path)])
+    assert _summary(tmp_path)["metrics"] == metrics
+
+
+def test_objective_of_tokens_is_refused_where_they_come_together(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _measure(server, tmp_path / "a", "--model", "unary", "--slo", "ttft_ms<=200") == ExitStatus.USAGE
+    assert "--slo ttft_ms<=200 needs streamed answers" in capsys.readouterr().err
+    _measure(server, tmp_path / "b", "--model", "unary", "--num_requests", "2", "--slo", "e2e_ms<=60000")
+    assert _summary(tmp_path / "b")["metrics"]["attainment"]["value"] == 1.0
+    assert run(["report", str(tmp_path / "b"), "--slo", "tpot_ms<=1"]) == ExitStatus.USAGE
+
+
 def test_text_model_is_driven_with_a_datasets_prompts(server: ScriptedServer, tmp_path: Path) -> None:
     dataset = tmp_path / "prompts.json"
     dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three four five six"}] * 3))

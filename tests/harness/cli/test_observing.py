@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,14 @@ import pytest
 
 from harness.cli import run
 from harness.cli.exit_status import ExitStatus
+from harness.cli.http_options import Header
 from harness.cli.measuring import measure  # noqa: F401  binds the real stderr, not the capture of one test
 from harness.cli.observing import metrics_source
 from harness.cli.options import MeasureOptions
+from harness.cli.reaching import ServedModel
 from harness.cli.target import Target
-from harness.clients.triton_grpc import TritonModel
+from harness.clients.triton_grpc import TritonGrpcClient
+from harness.clients.triton_model import TritonModel
 from harness.records.run_folder import RunFolder
 from serving.addresses import ServerAddresses
 from tests.harness.metrics_server import metrics_server
@@ -28,12 +30,13 @@ class _Deployed:
 
 def _options(**values: Any) -> MeasureOptions:
     nothing: dict[str, Any] = dict.fromkeys(MeasureOptions.__dataclass_fields__)
-    return MeasureOptions(**nothing | {"protocol": "grpc", "telemetry_period": 1.0} | values)
+    return MeasureOptions(**nothing | {"protocol": "grpc", "telemetry_period": 1.0, "header": ()} | values)
 
 
 def _target(address: str = "host:8001", server: Any = None) -> Target:
     model = TritonModel("core", True, frozenset(), frozenset(), ())
-    return replace(Target(address, model, True, None, None, None, None), server=server)
+    client = TritonGrpcClient(address, model, True)
+    return Target(address, client, ServedModel("core", False, True), None, None, None, server)
 
 
 def _url(options: MeasureOptions, target: Target) -> str | None:
@@ -56,6 +59,20 @@ def test_a_running_server_is_asked_on_tritons_port_of_its_host() -> None:
 def test_a_server_of_the_openai_protocol_is_asked_where_it_serves() -> None:
     assert _url(_options(protocol="openai"), _target("http://host:8000")) == "http://host:8000/metrics"
     assert _url(_options(protocol="openai"), _target("https://host/v1")) == "https://host:443/metrics"
+
+
+def test_headers_go_to_the_measured_server_and_no_other() -> None:
+    header = (Header("Authorization", "Bearer secret"),)
+    own = metrics_source(_options(protocol="openai", header=header), _target("http://host:8000"))
+    other = metrics_source(_options(protocol="openai", header=header, metrics_url="elsewhere:1"), _target("http://host:8000"))
+    named = metrics_source(_options(protocol="http", header=header, metrics_url="host:8000/m"), _target("http://host:8000"))
+    guessed = metrics_source(_options(protocol="http", header=header), _target("http://host:8000"))
+    assert own is not None
+    assert other is not None
+    assert guessed is not None
+    assert named is not None
+    assert dict(named.headers) == dict(own.headers)
+    assert (dict(own.headers), dict(other.headers), dict(guessed.headers)) == ({"Authorization": "Bearer secret"}, {}, {})
 
 
 def test_the_option_says_otherwise() -> None:

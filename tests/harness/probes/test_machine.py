@@ -36,7 +36,7 @@ def test_a_counter_that_steps_back_is_no_time() -> None:
 
 def test_samples_add_up_to_what_the_parent_and_the_machine_used(tmp_path: Path) -> None:
     began_ns, before_ns = now_ns(), time.process_time_ns()
-    probe = MachineProbe(tmp_path / "probe", began_ns)
+    probe = MachineProbe(tmp_path / "probe", began_ns, os.sched_getaffinity(0))
     deadline = time.process_time() + 0.7
     while time.process_time() < deadline:
         pass

@@ -65,6 +65,15 @@ def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatc
         getter.close()
 
 
+def test_headers_are_sent_with_every_get() -> None:
+    with metrics_server(lambda number: (200, b"")) as server:
+        getter = Getter(HttpUrl("http", "127.0.0.1", server.port, "/metrics"), {"X-Key": "a"})
+        getter.get()
+        getter.get()
+        getter.close()
+    assert [headers["X-Key"] for headers in server.headers] == ["a", "a"]
+
+
 @pytest.mark.parametrize(
     ("written", "read"),
     [

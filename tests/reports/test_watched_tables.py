@@ -10,12 +10,13 @@ import pytest
 
 from harness.records.record import Record
 from reports.console import render
-from reports.html import write_html
+from reports.html import run_page
+from reports.markdown import escaped, render_markdown
 from reports.pictures.of_run import pictures_of
 from reports.run_report import RunReport
 from reports.summary_json import summary, write_summary
-from reports.tables import Cell, Table
-from reports.watched_rows import watched_tables
+from reports.tables import Table
+from reports.watched_tables import client_tables, server_tables
 from tests.reports.watched import machine_samples, metric, statistics, worker_samples
 
 MakeReport = Callable[..., RunReport]
@@ -40,40 +41,39 @@ def watched(make_report: MakeReport, steady_run: SteadyRun) -> RunReport:
     )
 
 
-def _cells(table: Table) -> dict[str, tuple[Cell, ...]]:
-    return {str(row[0]): row[1:] for row in table.rows}
+def _tables(report: RunReport) -> tuple[Table, ...]:
+    return (*client_tables(report), *server_tables(report))
 
 
 def test_tables(watched: RunReport) -> None:
-    client, server, models, phases = watched_tables(watched)
-    assert _cells(client)["CPU of the busiest worker (% of a core)"] == (pytest.approx(25.0),)
-    assert _cells(client)["Event loop woke late, p99 (ms)"] == (1.5,)
-    assert _cells(client)["Machine: busy (% of a core)"] == (pytest.approx(125.0),)
-    assert server.rows == (
-        ("Active requests", 6.0, 8.0),
-        ("KV cache used (%)", 25.0, 37.5),
-        ("CPU busy (%)", 50.0, 50.0),
-    )
+    client, levels, models, phases = _tables(watched)
+    shown = {row[0]: row[1] for row in client.rows}
+    assert shown["CPU of the busiest worker (% of a core)"] == pytest.approx(25.0)
+    assert shown["Event loop woke late, p99 (ms)"] == 1.5
+    assert shown["Machine: busy (% of a core)"] == pytest.approx(125.0)
+    assert levels.rows == (("Active requests", 6.0, 8.0), ("KV cache used (%)", 25.0, 37.5), ("CPU busy (%)", 50.0, 50.0))
     assert models.rows == (("tensorrt_llm", 100, 0, pytest.approx(20.0), pytest.approx(60.0), pytest.approx(80.0)),)
-    assert _cells(phases)["Whole, by Triton"] == (pytest.approx(80.0), pytest.approx(121.0), pytest.approx(41.0))
-    for table in (client, server, models, phases):
+    assert ("Whole, by Triton", pytest.approx(80.0), pytest.approx(121.0), pytest.approx(41.0)) in phases.rows
+    for table in _tables(watched):
         assert all(len(row) == len(table.columns) for row in table.rows)
 
 
 def test_a_run_that_nobody_watched_has_no_such_tables(make_report: MakeReport, steady_run: SteadyRun) -> None:
     report = make_report(steady_run(5))
-    assert watched_tables(report) == ()
+    assert _tables(report) == ()
     found = summary(report)
     assert (found["client"], found["server"], found["phases"]) == (None, None, [])
 
 
 def test_every_format_shows_every_row(watched: RunReport) -> None:
-    write_html(watched, pictures_of(watched), watched.folder.html)
-    page, text = watched.folder.html.read_text(), render(watched)
-    for table in watched_tables(watched):
-        for name, *_ in table.rows:
-            assert re.search(rf"^{re.escape(str(name))}  ", text, re.MULTILINE), name
-            assert f">{name}</td>" in page
+    page = run_page(watched, pictures_of(watched))
+    in_page = [block for section in page.sections for block in section.blocks]
+    text, markdown = render(watched), render_markdown(watched)
+    for table in _tables(watched):
+        assert table in in_page
+        for row in table.rows:
+            assert re.search(rf"^{re.escape(str(row[0]))}  ", text, re.MULTILINE), row
+            assert escaped(str(row[0])) in markdown
 
 
 def test_summary_has_the_numbers_and_stays_json(watched: RunReport) -> None:

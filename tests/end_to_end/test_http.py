@@ -1,0 +1,153 @@
+"""Triton's generate extension as ``bench -i http`` speaks it, held against gRPC on the same real server."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from harness.cli.urls import http_origin
+from harness.clients import triton_grpc, triton_http
+from harness.clients.protocol import Client, ExchangeFailedError, Response
+from harness.clients.triton_grpc import TritonGrpcClient
+from harness.clients.triton_http import TritonHttpClient
+from harness.records.record import Outcome
+from harness.records.run_folder import RunFolder
+from serving.addresses import choose_addresses
+from serving.embedded import DEMO_ENGINE_DIR, deploy
+from serving.engines.protocol import EngineOptions
+from serving.repository import RepositorySpec
+from serving.server import Server
+from tests.end_to_end.test_bench import assert_all_done, bench
+from tests.end_to_end.triton_calls import metric
+from workloads.request import Request
+
+_SAME = ("outcome", "input_tokens", "output_tokens", "output_tokens_source", "prompt_echoed", "requested_output_tokens")
+_REQUESTS = [
+    Request(output_tokens=12, prompt="What is machine learning?", input_ids=(5, 6, 7)),
+    Request(output_tokens=30, prompt="Grüße an die Welt 🌍", input_ids=tuple(range(20, 60))),
+    Request(output_tokens=1, prompt="x", input_ids=(9,)),
+    Request(output_tokens=40, prompt="The sea\nis wide.", input_ids=(11, 12), ignore_eos=True),
+]
+
+
+async def _answers(client: Client) -> list[list[Response]]:
+    connection = await client.connect(10.0)
+
+    async def one(number: int, request: Request) -> list[Response]:
+        bodies: list[bytes] = []
+        await connection.exchange(client.encode(number, request), bodies.append, 60.0)
+        return [client.decode(body) for body in bodies]
+
+    answers = await asyncio.gather(*(one(number, request) for number, request in enumerate(_REQUESTS)))
+    await connection.close()
+    return list(answers)
+
+
+def _whole(answer: Sequence[Response]) -> tuple[object, ...]:
+    """An answer however its tokens were dealt out to responses."""
+    assert not [response.error for response in answer if response.error is not None]
+    return (
+        tuple(token for response in answer for token in response.token_ids or ()),
+        "".join(response.text or "" for response in answer),
+        sum(response.server_tokens or 0 for response in answer),
+        {response.server_input_tokens for response in answer},
+    )
+
+
+@pytest.mark.parametrize("model", ["tensorrt_llm", "ensemble", "tensorrt_llm_bls"])
+@pytest.mark.parametrize(
+    ("mode", "streaming"), [("decoupled_server", True), ("decoupled_server", False), ("plain_server", False)]
+)
+def test_answers_are_those_of_grpc(request: pytest.FixtureRequest, model: str, mode: str, streaming: bool) -> None:
+    server: Server = request.getfixturevalue(mode)
+    origin = http_origin(server.addresses.http)
+    by_grpc, by_http = triton_grpc.inspect_model(server.addresses.grpc, model), triton_http.inspect_model(origin, model, {})
+    assert by_http == by_grpc
+    of_grpc = uvloop.run(_answers(TritonGrpcClient(server.addresses.grpc, by_grpc, streaming, 2, 0)))
+    of_http = uvloop.run(_answers(TritonHttpClient(origin, by_http, streaming, 2, 0)))
+    assert [_whole(answer) for answer in of_http] == [_whole(answer) for answer in of_grpc]
+    assert all(len(answer) == 1 for answer in of_http) or streaming
+    assert [len(tokens) or count for tokens, _, count, _ in map(_whole, of_http)][2:] == [1, 40]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("model", ["tensorrt_llm", "ensemble", "tensorrt_llm_bls"])
+def test_one_schedule_over_http_and_grpc_gives_the_same_records(decoupled_server: Server, tmp_path: Path, model: str) -> None:
+    addresses = decoupled_server.addresses
+    found = []
+    for protocol, url in (("grpc", addresses.grpc), ("http", f"http://{addresses.http}")):
+        target = ["-i", protocol, "--url", url, "--model", model, "--run_dir", protocol]
+        assert_all_done(
+            bench("dataset", "--num_requests", "20", "--request_rate", "20", *target, cwd=tmp_path), tmp_path / protocol
+        )
+        folder = RunFolder(tmp_path / protocol)
+        rows = [[row[name] for name in _SAME] for row in folder.read_requests().to_pylist()]
+        found.append((rows, folder.read_manifest()["schedule"]))
+    assert found[0] == found[1]
+
+
+def test_embedded_pipeline_is_driven_over_http(tmp_path: Path) -> None:
+    result = bench("dataset", "-i", "http", "-m", "ensemble", "--num_requests", "20", "--run_dir", "run", cwd=tmp_path)
+    assert_all_done(result, tmp_path / "run")
+    target = json.loads((tmp_path / "run" / "run.json").read_text())["target"]
+    assert (target["protocol"], target["embedded"], target["streaming"]) == ("http", True, True)
+    assert target["address"].startswith("http://127.0.0.1:")
+
+
+def test_error_of_the_model_is_the_servers_with_its_words(decoupled_server: Server) -> None:
+    origin = http_origin(decoupled_server.addresses.http)
+    client = TritonHttpClient(origin, triton_http.inspect_model(origin, "tensorrt_llm", {}), streaming=True)
+
+    async def run() -> ExchangeFailedError:
+        connection = await client.connect(10.0)
+        payload = client.encode(0, Request(output_tokens=3, input_ids=(5, 99_999_999)))
+        with pytest.raises(ExchangeFailedError) as caught:
+            await connection.exchange(payload, lambda body: None, 30.0)
+        await connection.close()
+        return caught.value
+
+    failed = uvloop.run(run())
+    assert failed.outcome is Outcome.SERVER_ERROR
+    assert "HTTP status 400: input_ids holds 99999999" in str(failed)
+
+
+def test_full_queue_is_refused(tmp_path: Path) -> None:
+    options = EngineOptions(max_queue_size=2, max_num_sequences=1)
+    spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, engine_options=options)
+    with deploy(spec, choose_addresses(), tmp_path / "server.log") as server:
+        lengths = ["--input_mean", "20", "--input_stdev", "0", "--output_mean", "200", "--output_stdev", "0"]
+        target = ["-i", "http", "--url", server.addresses.http, "--run_dir", "run", "--warmup_requests", "0"]
+        result = bench("token_norm_dist", *lengths, "--num_requests", "8", *target, cwd=tmp_path)
+    assert result.returncode == 1
+    requests = json.loads((tmp_path / "run" / "summary.json").read_text())["requests"]
+    assert (requests["done"], requests["by_kind"]) == (3, {"refused": 5})  # one runs, two wait
+
+
+def test_server_is_told_of_a_request_that_is_given_up(decoupled_server: Server) -> None:
+    origin = http_origin(decoupled_server.addresses.http)
+    client = TritonHttpClient(origin, triton_http.inspect_model(origin, "tensorrt_llm", {}), streaming=True)
+
+    def active() -> float:
+        return metric(decoupled_server, "nv_trt_llm_request_metrics", model="tensorrt_llm", request_type="active")
+
+    async def run() -> None:
+        connection = await client.connect(10.0)
+        begun = asyncio.Event()
+        payload = client.encode(0, Request(output_tokens=1_000, input_ids=(5, 6, 7), ignore_eos=True))
+        tasks = [asyncio.create_task(connection.exchange(payload, lambda body: begun.set(), 60.0)) for _ in range(24)]
+        await begun.wait()
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ended)
+        for _ in range(100):  # all of them take more than 5 s to their end
+            await asyncio.sleep(0.02)
+            if await asyncio.to_thread(active) == 0:
+                break
+        else:
+            raise AssertionError("the requests went on")
+        await connection.close()
+
+    uvloop.run(run())
