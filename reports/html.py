@@ -111,17 +111,19 @@ def _counted(report: RunReport) -> str:
 
 
 def _cards(report: RunReport) -> tuple[Card, ...]:
-    """Four numbers: what a user feels in the tail, and what the target gave."""
+    """Four numbers: what a user feels in the tail, and what the target gave; and goodput where there are objectives."""
     metrics, whole = report.metrics, report.metrics.windows.whole
     latencies = (
         [_latency_card("E2E latency", "p50", metrics.e2e_ms), _latency_card("E2E latency", "p99", metrics.e2e_ms)]
         if metrics.ttft_ms is None
         else [_latency_card("TTFT", "p99", metrics.ttft_ms), _latency_card("E2E latency", "p99", metrics.e2e_ms)]
     )
+    goodput = () if metrics.goodput is None else (_rate_card("Goodput", "requests/s", metrics.goodput.rate),)
     return (
         *latencies,
         _rate_card("Request throughput", "requests/s", None if whole is None else whole.request_throughput),
         _rate_card("Output token throughput", "tokens/s", None if whole is None else whole.output_token_throughput),
+        *goodput,
     )
 
 
@@ -141,7 +143,7 @@ def _rate_card(name: str, unit: str, rate: Rate | None) -> Card:
 
 
 def _interval(text: str) -> str:
-    return f"95 %: {text}" if text[:1].isdigit() else f"no interval: {text}"
+    return f"95 %: {text}" if text[:1].isdigit() or text.startswith("≥") else f"no interval: {text}"
 
 
 def _footer(report: RunReport) -> str:

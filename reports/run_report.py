@@ -15,7 +15,7 @@ from reports.metrics import Metrics, compute_metrics
 from reports.phases import Phase, phases
 from reports.requests import Requests, from_columns
 from reports.server import ServerLoad, server_load
-from reports.telemetry import telemetry_of
+from reports.telemetry import Telemetry, telemetry_of
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class RunReport:
     client: ClientHealth | None = None
     server: ServerLoad | None = None
     phases: tuple[Phase, ...] = ()
+    telemetry: Telemetry | None = None
 
     @property
     def valid(self) -> bool:
@@ -48,10 +49,11 @@ def read_run(folder: RunFolder, objectives: Sequence[Objective] | None = None) -
     streaming = bool(manifest.get("target", {}).get("streaming"))
     metrics = compute_metrics(requests, streaming, load_of(manifest), asked)
     client = client_health(folder.read_client(), requests)
-    server = server_load(telemetry_of(folder.read_server()), requests, manifest)
+    telemetry = telemetry_of(folder.read_server())
+    server = server_load(telemetry, requests, manifest)
     server_phases = phases(requests, server, str(manifest.get("target", {}).get("model", "")))
     findings = find(RunFacts(requests, metrics, manifest, client, server, server_phases))
-    return RunReport(folder, manifest, requests, metrics, findings, client, server, server_phases)
+    return RunReport(folder, manifest, requests, metrics, findings, client, server, server_phases, telemetry)
 
 
 def _objectives_of(folder: RunFolder, manifest: dict[str, Any]) -> tuple[Objective, ...]:

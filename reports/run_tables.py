@@ -24,6 +24,7 @@ from reports.rows import (
     window_rows,
 )
 from reports.run_report import RunReport
+from reports.slip import slip_of_each_ms
 from reports.statistics import Distribution
 from reports.tables import Cell, Table
 
@@ -117,11 +118,11 @@ def slowest_table(report: RunReport) -> Table:
     e2e_ms = (requests.last_token_ns - requests.scheduled_ns) / 1e6
     known = np.flatnonzero(requests.done & ~np.isnan(e2e_ms))
     slowest = known[np.argsort(-e2e_ms[known], kind="stable")][:_SLOWEST]
-    slip_ms = (requests.sent_ns - requests.scheduled_ns) / 1e6
+    slip_ms = slip_of_each_ms(requests)
     ttft_ms = (requests.first_token_ns - requests.scheduled_ns) / 1e6
     rows = tuple(
         (
-            int(k),
+            int(requests.index[k]),
             float(requests.scheduled_ns[k]) / 1e9,
             _known(slip_ms, k),
             _known(ttft_ms, k) if report.metrics.ttft_ms is not None else None,
@@ -137,8 +138,8 @@ def slowest_table(report: RunReport) -> Table:
         "Slowest requests",
         columns,
         rows,
-        f"The {len(rows)} successes with the longest E2E latency; latencies count from the schedule. The request's number is "
-        "its row in requests.parquet.",
+        f"The {len(rows)} successes with the longest E2E latency; latencies count from the schedule. A request's number is "
+        "its index in requests.parquet.",
     )
 
 
@@ -208,7 +209,7 @@ def _messages(requests: Requests) -> list[tuple[tuple[str, str], tuple[int, int]
             continue
         key = (message, str(requests.outcome[k]))
         counts[key] += 1
-        first.setdefault(key, k)
+        first.setdefault(key, int(requests.index[k]))
     return [(key, (count, first[key])) for key, count in counts.most_common()]
 
 

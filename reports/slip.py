@@ -35,7 +35,7 @@ class PartOfRun:
 
 def slip_by_worker(requests: Requests) -> dict[int, Slip]:
     """The slip of each worker's sends, by the worker's number; empty where no worker is known."""
-    slip_ms = _slip_ms(requests)
+    slip_ms = slip_of_each_ms(requests)
     known = ~np.isnan(slip_ms) & ~np.isnan(requests.worker)
     workers = requests.worker[known]
     return {int(worker): _slip_of(slip_ms[known][workers == worker]) for worker in np.unique(workers)}
@@ -43,7 +43,7 @@ def slip_by_worker(requests: Requests) -> dict[int, Slip]:
 
 def slip_over_time(requests: Requests) -> tuple[PartOfRun, ...]:
     """The slip in PARTS equal parts of the time over which requests were due; one part where all were due at once."""
-    slip_ms = _slip_ms(requests)
+    slip_ms = slip_of_each_ms(requests)
     known = ~np.isnan(slip_ms)
     if not known.any():
         return ()
@@ -56,7 +56,7 @@ def slip_over_time(requests: Requests) -> tuple[PartOfRun, ...]:
     )
 
 
-def _slip_ms(requests: Requests) -> FloatArray:
+def slip_of_each_ms(requests: Requests) -> FloatArray:
     """Shape [requests]; NaN where a request was not sent."""
     slip_ms: FloatArray = (requests.sent_ns - requests.scheduled_ns - requests.ceiling_wait_ns) / _NS_PER_MS
     return slip_ms

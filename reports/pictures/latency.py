@@ -166,12 +166,12 @@ def _over_time(report: RunReport) -> Picture:
         latency_ms = np.where(requests.done, (ends_ns - requests.scheduled_ns) / 1e6, np.nan)
         shown = telling(latency_ms, _MOST_DOTS)
         left_out = left_out or shown.size < np.count_nonzero(~np.isnan(latency_ms))
-        notes = tuple(f"request {index}" for index in shown.tolist())
+        notes = tuple(f"request {index}" for index in requests.index[shown].tolist())
         marks.append(Dots(name, arrival_s[shown], latency_ms[shown], colour, notes=notes))
     failed_ms = np.where(_failed(requests), (requests.done_ns - requests.scheduled_ns) / 1e6, np.nan)
     shown = telling(failed_ms, _MOST_DOTS)
     if shown.size:
-        notes = tuple(f"request {index}: {requests.outcome[index]}" for index in shown.tolist())
+        notes = tuple(f"request {requests.index[k]}: {requests.outcome[k]}" for k in shown.tolist())
         marks.append(Dots("failed", arrival_s[shown], failed_ms[shown], Colour.RED, crosses=True, notes=notes))
     sampled = (
         f" Of more than {_MOST_DOTS:,} requests, each stretch of neighbours shows its slowest and its middle one." * left_out

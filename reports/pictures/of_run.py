@@ -31,6 +31,6 @@ def pictures_of(report: RunReport) -> RunPictures:
         tuple(latency_pictures(report)),
         tuple(arrival_pictures(report)),
         tuple(token_pictures(report)),
-        tuple(server_pictures(report.folder.read_server())),
+        tuple(server_pictures(report.telemetry)),
         tuple(client_pictures(report.folder.read_client())),
     )

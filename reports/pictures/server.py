@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from reports.pictures.over_time import TIME, seconds
 from reports.pictures.picture import Axis, Colour, Line, Picture, Stroke
 from reports.prose import printable
 from reports.requests import FloatArray
+from reports.telemetry import Series, Telemetry
 
 _MOST_POINTS = 1_000
 _COLOURS = (Colour.BLUE, Colour.ORANGE, Colour.GREEN, Colour.PURPLE, Colour.SKY, Colour.RED, Colour.GREY)
@@ -44,6 +41,7 @@ class Panel:
     per: str | None = None
 
 
+_ENGINES = ("vllm:", "trtllm_")
 _REQUESTS, _REQUEST_TYPE = "nv_trt_llm_request_metrics", "request_type"
 _BLOCKS, _BLOCK_TYPE = "nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type"
 _BATCHER, _BATCHER_TYPE = "nv_trt_llm_inflight_batcher_metrics", "inflight_batcher_specific_metric"
@@ -60,8 +58,8 @@ _PANELS = (
             Shown(_REQUESTS, "scheduled", _REQUEST_TYPE, "scheduled"),
             Shown(_REQUESTS, "waiting", _REQUEST_TYPE, "waiting"),
             Shown(_BATCHER, "paused", _BATCHER_TYPE, "paused_requests"),
-            Shown("vllm:num_requests_running", "running"),
-            Shown("vllm:num_requests_waiting", "waiting"),
+            *(Shown(f"{prefix}num_requests_running", "running") for prefix in _ENGINES),
+            *(Shown(f"{prefix}num_requests_waiting", "waiting") for prefix in _ENGINES),
         ),
     ),
     Panel(
@@ -73,6 +71,7 @@ _PANELS = (
             Shown(_BLOCKS, "in use", _BLOCK_TYPE, "fraction", 100.0),
             Shown("vllm:kv_cache_usage_perc", "in use", scale=100.0),
             Shown("vllm:gpu_cache_usage_perc", "in use", scale=100.0),
+            Shown("trtllm_kv_cache_utilization", "in use", scale=100.0),
         ),
     ),
     Panel(
@@ -127,60 +126,23 @@ _PANELS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class ServerSeries:
-    """One series: its labels, and values at times in ns since the run's start, shape [n] each, by time."""
-
-    labels: Mapping[str, str]
-    times_ns: FloatArray
-    values: FloatArray
-
-
-def server_pictures(table: pa.Table | None) -> list[Picture]:
-    """A picture of each known group of metrics that ``server.parquet`` has. ``table`` has time_ns, name, labels and value."""
-    if table is None or not table.num_rows:
+def server_pictures(telemetry: Telemetry | None) -> list[Picture]:
+    """A picture of each known group of metrics that the server told."""
+    if telemetry is None:
         return []
-    by_metric = read_series(table)
-    return [picture for panel in _PANELS if (picture := _picture(panel, by_metric)) is not None]
+    return [picture for panel in _PANELS if (picture := _picture(panel, telemetry)) is not None]
 
 
-def read_series(table: pa.Table) -> dict[str, list[ServerSeries]]:
-    """The series of the metrics that some panel shows, by the metric's name."""
-    wanted = {shown.metric for panel in _PANELS for shown in panel.shown} | {panel.per for panel in _PANELS}
-    names, labels = (_coded(table[column]) for column in ("name", "labels"))
-    times_ns = table["time_ns"].cast(pa.float64()).to_numpy()
-    values = table["value"].to_numpy()
-    found: dict[str, list[ServerSeries]] = {}
-    for code, name in enumerate(names[1]):
-        if name not in wanted:
-            continue
-        rows = np.flatnonzero(names[0] == code)
-        for label_code in np.unique(labels[0][rows]).tolist():
-            chosen = rows[labels[0][rows] == label_code]
-            chosen = chosen[np.argsort(times_ns[chosen], kind="stable")]
-            found.setdefault(name, []).append(ServerSeries(json.loads(labels[1][label_code]), times_ns[chosen], values[chosen]))
-    return found
-
-
-def _coded(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
-    """Codes, shape [rows], and the text of each code."""
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    coded = column.unify_dictionaries().combine_chunks()
-    return np.asarray(coded.indices.to_numpy(zero_copy_only=False), dtype=np.int64), coded.dictionary.to_pylist()
-
-
-def _picture(panel: Panel, by_metric: Mapping[str, list[ServerSeries]]) -> Picture | None:
+def _picture(panel: Panel, telemetry: Telemetry) -> Picture | None:
     found = [
         (shown, series)
         for shown in panel.shown
-        for series in by_metric.get(shown.metric, [])
-        if not shown.label or series.labels.get(shown.label) == shown.value
+        for series in telemetry.select(shown.metric, **({shown.label: shown.value} if shown.label else {}))
     ]
     lines: list[Line] = []
     averaged = False
     for shown, series in found:
-        times_ns, values = _values(panel, shown, series, by_metric)
+        times_ns, values = _values(panel, shown, series, telemetry)
         if not np.isfinite(values).any() or (len(found) > len(panel.shown) and not np.nan_to_num(values).any()):
             continue  # of many series, those that stay at 0 tell nothing
         averaged = averaged or times_ns.size > _MOST_POINTS
@@ -194,21 +156,26 @@ def _picture(panel: Panel, by_metric: Mapping[str, list[ServerSeries]]) -> Pictu
     return Picture(panel.name, panel.title, caption, TIME, panel.y, tuple(lines[:_MOST_LINES]))
 
 
-def _values(
-    panel: Panel, shown: Shown, series: ServerSeries, by_metric: Mapping[str, list[ServerSeries]]
-) -> tuple[FloatArray, FloatArray]:
-    if not panel.counters:
-        return series.times_ns, series.values * shown.scale
-    grown = _growth(series.values) * shown.scale
+def _values(panel: Panel, shown: Shown, series: Series, telemetry: Telemetry) -> tuple[FloatArray, FloatArray]:
+    """Times in ns from the run's start, and what is drawn at them; NaN is a gap."""
+    times_ns, values = series.times_ns, series.values * shown.scale
+    if panel.counters:
+        values = _growth(series.values) * shown.scale / _per(panel, series, telemetry)
+        times_ns = times_ns[1:]
+    during = times_ns >= 0
+    return times_ns[during], np.where(np.isfinite(values), values, np.nan)[during]
+
+
+def _per(panel: Panel, series: Series, telemetry: Telemetry) -> FloatArray:
+    """What each increment of ``series`` is divided by; NaN where that is nothing, or not known."""
     if panel.per is None:
         per: FloatArray = np.diff(series.times_ns) / 1e9
     else:
-        same = [other for other in by_metric.get(panel.per, []) if other.labels == series.labels]
+        same = [other for other in telemetry.select(panel.per) if other.labels == series.labels]
         if not same or not np.array_equal(same[0].times_ns, series.times_ns):
-            return series.times_ns[1:], np.full(max(0, series.times_ns.size - 1), np.nan)
+            return np.full(max(0, series.times_ns.size - 1), np.nan)
         per = _growth(same[0].values)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return series.times_ns[1:], np.where(per > 0, grown / per, np.nan)
+    return np.where(per > 0, per, np.nan)
 
 
 def _growth(values: FloatArray) -> FloatArray:
@@ -231,7 +198,7 @@ def _averaged(times_ns: FloatArray, values: FloatArray) -> tuple[FloatArray, Flo
     return middles[filled], sums[filled] / counts[filled]
 
 
-def _name(shown: Shown, series: ServerSeries, found: list[tuple[Shown, ServerSeries]]) -> str:
+def _name(shown: Shown, series: Series, found: list[tuple[Shown, Series]]) -> str:
     """The line's name, with the labels that tell it from its neighbours."""
     others = [other.labels for one, other in found if one == shown]
     telling = [

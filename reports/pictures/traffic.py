@@ -6,13 +6,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from reports.asked_load import load_of
 from reports.events import output_tokens
 from reports.load import mean_in_system
 from reports.pictures.over_time import TIME, edges_of, end_ns, held, per_second, percentile_per_part, seconds
 from reports.pictures.picture import Axis, Colour, Dots, Line, Mark, Picture, Stroke
 from reports.requests import FloatArray, Requests
 from reports.run_report import RunReport
+from reports.slip import slip_of_each_ms
 
+_OPEN_RATES = (
+    "scheduled, sent, and ended with success. Where sent leaves offered, the client was late; where answered stays below, the "
+    "target did not keep up."
+)
+_CLOSED_RATES = "sent, and ended with success. Users who wait for their answers offer no rate of their own."
 _FINE_PARTS = 600
 _MOST_PAIRS = 2_000
 _LENGTH_CELLS = 60
@@ -22,7 +29,8 @@ def arrival_pictures(report: RunReport) -> list[Picture]:
     """Rates, slip and requests in flight over time; none where the whole run took no time."""
     if end_ns(report.requests) <= 0:
         return []
-    return [_rates(report.requests), *_slip(report.requests), *_in_flight(report.requests)]
+    closed = load_of(report.manifest).closed
+    return [_rates(report.requests, closed), *_slip(report.requests), *_in_flight(report.requests)]
 
 
 def token_pictures(report: RunReport) -> list[Picture]:
@@ -30,21 +38,20 @@ def token_pictures(report: RunReport) -> list[Picture]:
     return [*_token_rate(report.requests), *_asked_and_got(report.requests), *_lengths(report.requests)]
 
 
-def _rates(requests: Requests) -> Picture:
+def _rates(requests: Requests, closed: bool) -> Picture:
     edges_ns = edges_of(requests)
     at_s = seconds(edges_ns)
-    offered = per_second(requests.scheduled_ns, edges_ns)
+    offered = Line("offered", at_s, per_second(requests.scheduled_ns, edges_ns), Colour.GREY, steps=True)
     sent = per_second(requests.sent_ns, edges_ns)
     ended = per_second(requests.done_ns[requests.done], edges_ns)
     return Picture(
         "rates",
-        "Offered, achieved and answered",
-        f"Requests a second in each {(at_s[1] - at_s[0]):.3g} s: scheduled, sent, and ended with success. Where sent "
-        "leaves offered, the client was late; where answered stays below, the target did not keep up.",
+        "Sent and answered" if closed else "Offered, achieved and answered",
+        f"Requests a second in each {(at_s[1] - at_s[0]):.3g} s: " + (_CLOSED_RATES if closed else _OPEN_RATES),
         TIME,
         Axis("requests", "1/s", from_zero=True),
         (
-            Line("offered", at_s, offered, Colour.GREY, steps=True),
+            *(() if closed else (offered,)),
             Line("sent", at_s, sent, Colour.BLUE, Stroke.DASHED, steps=True),
             Line("answered", at_s, ended, Colour.GREEN, steps=True),
         ),
@@ -58,12 +65,12 @@ def _slip(requests: Requests) -> Iterator[Picture]:
     edges_ns = edges_of(requests)
     at_s = seconds((edges_ns[:-1] + edges_ns[1:]) / 2)
     arrivals_ns = requests.scheduled_ns[sent]
-    slip_ms = (requests.sent_ns[sent] - arrivals_ns) / 1e6
+    slip_ms = slip_of_each_ms(requests)[sent]
     yield Picture(
         "slip",
         "Schedule slip over time",
-        "How late requests were sent, by when they should have been: the median and the largest slip of each "
-        f"{(edges_ns[1] - edges_ns[0]) / 1e9:.3g} s.",
+        "How late the client sent, by when it should have: the median and the largest slip of each "
+        f"{(edges_ns[1] - edges_ns[0]) / 1e9:.3g} s. What waited at a ceiling on requests in flight is not counted.",
         TIME,
         Axis("schedule slip", "ms", from_zero=True),
         (

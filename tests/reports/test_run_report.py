@@ -41,6 +41,7 @@ def test_reports_are_written_into_the_run_s_folder(
         "requests.csv",
         "summary.json",
         "report.html",
+        "report.md",
     }
 
 
