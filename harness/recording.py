@@ -63,6 +63,7 @@ class Recorder:
     def _with_tokens(self, record: Record, request: Asked, answered: Sequence[tuple[int, Response]]) -> Record:
         if not answered:
             return record
+        answered = [(ns, response) for ns, response in answered if not _is_marker(response)] or answered
         echoed = _echoed(request, answered, self.client.excludes_prompt)
         skip = request.ids.length if echoed and request.ids is not None else 0
         counts: list[int | None] = []
@@ -149,6 +150,11 @@ def _disorder(index: int, responses: Sequence[Response]) -> str | None:
         if response.final and position < len(responses) - 1:
             return f"{len(responses) - 1 - position} responses came behind the one that the server called its last"
     return None
+
+
+def _is_marker(response: Response) -> bool:
+    """Whether a response tells nothing of an answer, so that its count is not unknown, but there is none."""
+    return response.text is None and _count(response) is None and response.server_tokens_so_far is None
 
 
 def _count(response: Response) -> int | None:

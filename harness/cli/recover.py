@@ -11,6 +11,9 @@ import cloup
 
 from harness.cli.exit_status import ExitStatus
 
+# What a run learns at its end, and keeps nowhere before: keys of the manifest.
+_NOT_KEPT = {"connections": None, "clock": None, "server_statistics": None, "telemetry": None}
+
 if TYPE_CHECKING:
     from harness.recording_basis import RecordingBasis
     from harness.records.run_folder import RunFolder
@@ -74,7 +77,7 @@ def _make_records(folder: RunFolder, tokenizer_dir: Path | None) -> None:
     recovered = recover(folder, basis, _token_counter(basis, tokenizer_dir))
     _tell(recovered.evidence)
     with signals_blocked():
-        finish(folder, manifest | {"recovered": recovered.evidence, "connections": None}, recovered.result)
+        finish(folder, manifest | _NOT_KEPT | {"recovered": recovered.evidence}, recovered.result)
         tabulate(folder)
 
 

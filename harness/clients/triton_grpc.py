@@ -34,6 +34,7 @@ from harness.records.record import Outcome
 from workloads.request import Request
 
 _SERVICE = "/inference.GRPCInferenceService"
+_ANSWERS = frozenset({"output_ids", "text_output"})
 _FINAL = "triton_final_response"
 _OUTPUT_TYPES = {
     "output_ids": "INT32",
@@ -137,11 +138,11 @@ class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
     def decode(self, body: bytes) -> Response:
         try:
             if not self.model.decoupled:
-                return _response(service_pb2.ModelInferResponse.FromString(body))
+                return _response(service_pb2.ModelInferResponse.FromString(body), self.model)
             streamed = service_pb2.ModelStreamInferResponse.FromString(body)
             if streamed.error_message:
                 return Response(error=streamed.error_message, refused=says_full(streamed.error_message))
-            return _response(streamed.infer_response)
+            return _response(streamed.infer_response, self.model)
         except (DecodeError, struct.error, UnicodeDecodeError) as error:
             raise MalformedResponseError(f"not a response of Triton's: {error}") from error
 
@@ -194,9 +195,11 @@ def _failure(error: CallFailedError) -> ExchangeFailedError:
             return ExchangeFailedError(Outcome.SERVER_ERROR, message)
 
 
-def _response(message: Any) -> Response:
+def _response(message: Any, model: TritonModel) -> Response:
     """What one message says. Raises MalformedResponseError where its parts contradict each other."""
     values = _tensors(message)
+    if _ANSWERS.isdisjoint(values) and message.outputs and not _ANSWERS.isdisjoint(model.outputs):
+        raise MalformedResponseError(f"a response without an answer: {', '.join(output.name for output in message.outputs)}")
     length = _one_count(values, "sequence_length")
     ids = _int32s(values.get("output_ids"))
     parameters = message.parameters

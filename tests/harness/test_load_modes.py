@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.asked import asked_schedule
 from harness.live import Snapshot
 from harness.recording import Recorder
 from harness.records.record import Outcome, Record
@@ -29,7 +30,7 @@ _MS = 1_000_000
 
 def _plan(server: ScriptedServer, folder: Path, schedule: AnySchedule, workers: int) -> RunPlan:
     plan = make_plan(server.address, folder, [], [], workers)
-    return replace(plan, schedule=schedule, recorder=Recorder(schedule, plan.client))
+    return replace(plan, schedule=schedule, recorder=Recorder(asked_schedule(schedule), plan.client))
 
 
 def _closed(requests: Sequence[Request], users: int, ramp_up_ms: int = 0, duration_ms: int | None = None) -> ClosedSchedule:

@@ -97,6 +97,13 @@ def test_streamed_core_answer() -> None:
     )
 
 
+def test_marker_without_any_output_beside_responses_with_tokens_is_no_token() -> None:
+    exchange = _exchange((6_000, _ids(7)), (6_400, _ids(8)), (6_500, _body({})))
+    record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE, count_tokens=lambda text: 99).record(exchange, 0)
+    assert (record.outcome, record.output_tokens, record.token_times_ns) == (Outcome.DONE, 2, (6_000, 6_400))
+    assert record.output_tokens_source is TokenSource.IDS
+
+
 def test_first_token_that_ends_the_sequence_is_an_answer_of_no_tokens() -> None:
     record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(_exchange((6_000, _ids())), 0)
     assert (record.outcome, record.output_tokens, record.token_times_ns, record.token_counts) == (Outcome.DONE, 0, (), ())

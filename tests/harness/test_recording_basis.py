@@ -3,9 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from harness.asked import asked_schedule
-from harness.clients.triton_grpc import TritonGrpcClient, TritonModel
+from harness.clients.http_calls import Origin
+from harness.clients.openai_chat import OpenAIChatClient
+from harness.clients.triton_grpc import TritonGrpcClient
+from harness.clients.triton_http import TritonHttpClient
+from harness.clients.triton_model import TritonModel
 from harness.errors import JournalError
 from harness.recording_basis import RecordingBasis, read_basis, write_basis
 from workloads.request import Request
@@ -30,8 +35,21 @@ def test_what_is_written_is_read_and_its_client_decodes(tmp_path: Path) -> None:
     again = read_basis(path)
     assert again == basis
     assert again.client.decode(b"").token_ids is None
-    assert path.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_secrets_that_only_sending_needs_are_not_written(tmp_path: Path) -> None:
+    path, origin = tmp_path / "schedule.bin", Origin("https", "example", 443)
+    headers = {"authorization": "Bearer hidden"}
+    for client in (
+        TritonHttpClient(origin, _MODEL, True, headers=headers),
+        OpenAIChatClient(origin, "llama", headers=headers, extra={"user": "hidden"}),
+    ):
+        write_basis(replace(_basis(), client=client), path)
+        assert b"hidden" not in path.read_bytes()
+        again = read_basis(path).client
+        assert type(again) is type(client)
+        assert again.decode(b'{"error": "full"}').error is not None
 
 
 def test_size_does_not_grow_with_the_prompts(tmp_path: Path) -> None:

@@ -227,6 +227,7 @@ _BROKEN = [
     {"output_ids": ("INT32", [1, 1, 4], bytes(12))},  # a token short of its shape
     {"sequence_length": ("INT32", [1, 1], struct.pack("<i", -1))},
     {"num_output_tokens": ("INT32", [1, 1], struct.pack("<i", -5))},
+    {"outputXids": ("INT32", [1, 1, 1], bytes(4))},  # no answer at all
 ]
 
 
