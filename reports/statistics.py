@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -193,6 +194,12 @@ def _effective_ranks(n: int, q: float, confidence: float, effective_n: float) ->
     low = math.floor(n * float(beta.ppf(tail, below, above + 1.0)))
     high = math.ceil(n * float(beta.ppf(1.0 - tail, below + 1.0, above))) + 1
     return (low, high) if low >= 1 and high <= n else None
+
+
+@lru_cache
+def fewest_for_interval(q: float, confidence: float = CONFIDENCE) -> int:
+    """The fewest independent values that give the q-quantile an interval: 368 for p99 at 95 %."""
+    return next(n for n in itertools.count(1) if _interval_ranks(n, q, confidence) is not None)
 
 
 @lru_cache

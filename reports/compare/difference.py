@@ -1,0 +1,272 @@
+"""Whether two groups of runs differ in a measure, by how much, and what these runs could have shown.
+
+With one run each, the error comes from within the runs: contributions of requests are summed over blocks of neighbours,
+long enough that blocks are nearly independent, and Student's t is asked of the blocks (batch means: Law and Kelton,
+"Simulation Modeling and Analysis"). Where the schedules are equal, the blocks are of differences request by request. With
+several runs each, it comes from between the runs (Welch 1947; paired where they were run in turns), which also sees what
+differs from start to start. Of many measures together the p-values are Holm's (1979).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from reports.compare.measures import Measure, Measured
+from reports.requests import FloatArray
+from reports.resampling import BLOCKS
+
+CONFIDENCE = 0.95
+POWER = 0.80  # with which the smallest difference shown would have been shown
+DRIFTS = "drifts, or run too short"
+_LARGEST_BLOCK_CORRELATION = 0.5  # 20 independent blocks exceed it once in a hundred times
+
+Interval = tuple[float, float]
+
+
+class Evidence(StrEnum):
+    """Where the error of a difference comes from."""
+
+    REQUEST_PAIRS = "requests paired by schedule"
+    REQUESTS = "requests within one run each"
+    RUN_PAIRS = "runs paired by turn"
+    RUNS = "repeated runs"
+
+
+class Verdict(StrEnum):
+    """What the evidence says of B against A."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NONE = "no difference shown"
+    UNKNOWN = "cannot be told"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """An estimated difference B − A (of logarithms, if the measure is relative), its standard error and degrees of freedom."""
+
+    estimate: float
+    error: float
+    freedom: float
+    evidence: Evidence
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided; 1 where nothing differs at all, 0 where a difference has no error."""
+        from scipy.stats import t
+
+        if self.error == 0:
+            return 1.0 if self.estimate == 0 else 0.0
+        return float(2.0 * t.sf(abs(self.estimate) / self.error, self.freedom))
+
+    def interval(self, confidence: float) -> Interval:
+        from scipy.stats import t
+
+        half = float(t.ppf((1.0 + confidence) / 2.0, self.freedom)) * self.error
+        return self.estimate - half, self.estimate + half
+
+    def smallest_shown(self, significance: float) -> float:
+        """The difference that a test at ``significance`` would have found with probability POWER."""
+        from scipy.stats import t
+
+        return float(t.ppf(1.0 - significance / 2.0, self.freedom) + t.ppf(POWER, self.freedom)) * self.error
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One line of a comparison. ``a`` and ``b`` are in the measure's unit (of several runs: their geometric mean).
+
+    ``change``, ``interval`` (95 %, of this measure alone) and ``smallest_shown`` (at the family's first step) are shares
+    of A for a relative measure (0.05 is +5 %), else differences in the unit. ``p_adjusted`` is Holm's. What does not exist
+    is None, and ``reason`` says why.
+    """
+
+    measure: Measure
+    a: float | None
+    b: float | None
+    change: float | None
+    interval: Interval | None
+    smallest_shown: float | None
+    p_value: float | None
+    p_adjusted: float | None
+    evidence: Evidence | None
+    verdict: Verdict
+    reason: str | None
+
+    @property
+    def difference(self) -> float | None:
+        """B − A in the measure's unit."""
+        return None if self.a is None or self.b is None else self.b - self.a
+
+
+def compare_measures(
+    measures: Sequence[Measure],
+    a_runs: Sequence[dict[str, Measured]],
+    b_runs: Sequence[dict[str, Measured]],
+    *,
+    requests_paired: bool,
+    runs_paired: bool,
+) -> tuple[Difference, ...]:
+    """The differences of every measure that all runs have, judged together.
+
+    ``requests_paired``: one run each, of equal schedules. ``runs_paired``: as many runs each, run i of A in turn with i of B.
+    """
+    common = [m for m in measures if all(m.name in run for run in (*a_runs, *b_runs))]
+    groups = [([run[m.name] for run in a_runs], [run[m.name] for run in b_runs]) for m in common]
+    spreads = [
+        _spread(measure, a, b, requests_paired=requests_paired, runs_paired=runs_paired)
+        for measure, (a, b) in zip(common, groups, strict=True)
+    ]
+    adjusted = iter(holm([spread.p_value for spread in spreads if isinstance(spread, Spread)]))
+    tested = sum(isinstance(spread, Spread) for spread in spreads)
+    return tuple(
+        _judged(measure, a, b, spread, next(adjusted), tested) if isinstance(spread, Spread) else _untold(measure, a, b, spread)
+        for measure, (a, b), spread in zip(common, groups, spreads, strict=True)
+    )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values, in the order given: at most 5 % of families of equal measures have one below 0.05 (Holm 1979)."""
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, p_values[index] * (len(p_values) - rank)))
+        adjusted[index] = largest
+    return adjusted
+
+
+def within_runs(a: Measured, b: Measured, estimate: float) -> Spread | str:
+    """The spread of a difference from the contributions of one run each; or why it cannot be told."""
+    problem = _too_alike(a) or _too_alike(b)
+    if problem is not None:
+        return problem
+    sides = [_blocks(a.contributions), _blocks(b.contributions)]
+    variances = [float(blocks.var(ddof=1)) / BLOCKS for blocks in sides]
+    total = sum(variances)
+    freedom = total**2 / sum(v**2 / (BLOCKS - 1) for v in variances) if total else 2.0 * (BLOCKS - 1)
+    return Spread(estimate, math.sqrt(total), freedom, Evidence.REQUESTS)
+
+
+def within_pairs(a: Measured, b: Measured, estimate: float) -> Spread | str:
+    """As ``within_runs``, of contributions that belong together one by one."""
+    blocks = _blocks(b.contributions - a.contributions)
+    problem = _too_few_effective(a) or _too_few_effective(b) or (DRIFTS if _alike(blocks) else None)
+    if problem is not None:
+        return problem
+    return Spread(estimate, float(blocks.std(ddof=1)) / math.sqrt(BLOCKS), BLOCKS - 1.0, Evidence.REQUEST_PAIRS)
+
+
+def between_runs(a: FloatArray, b: FloatArray) -> Spread:
+    """Welch's test of values of repeated runs; of a side with one run the other side's variance is taken."""
+    variances = [float(side.var(ddof=1)) if side.size > 1 else None for side in (a, b)]
+    known = next(v for v in variances if v is not None)
+    shares = [(known if v is None else v) / side.size for v, side in zip(variances, (a, b), strict=True)]
+    freedoms = [side.size - 1 for side in (a, b) if side.size > 1]
+    if len(freedoms) == 1 or not sum(shares):
+        freedom = float(sum(freedoms))
+    else:
+        freedom = sum(shares) ** 2 / sum(s**2 / f for s, f in zip(shares, freedoms, strict=True))
+    return Spread(float(b.mean() - a.mean()), math.sqrt(sum(shares)), freedom, Evidence.RUNS)
+
+
+def between_pairs(a: FloatArray, b: FloatArray) -> Spread:
+    """Student's paired test; shapes [pairs]."""
+    differences = b - a
+    error = float(differences.std(ddof=1)) / math.sqrt(differences.size)
+    return Spread(float(differences.mean()), error, differences.size - 1.0, Evidence.RUN_PAIRS)
+
+
+def _spread(
+    measure: Measure, a: Sequence[Measured], b: Sequence[Measured], *, requests_paired: bool, runs_paired: bool
+) -> Spread | str:
+    unknown = next((run.reason for run in (*a, *b) if run.reason is not None), None)
+    if unknown is not None:
+        return unknown
+    sides = [np.array([_scaled(measure, run.value) for run in side]) for side in (a, b)]
+    if len(a) == len(b) == 1:
+        estimate = float(sides[1][0] - sides[0][0])
+        judge = within_pairs if requests_paired else within_runs
+        return judge(a[0], b[0], estimate)
+    return between_pairs(*sides) if runs_paired else between_runs(*sides)
+
+
+def _scaled(measure: Measure, value: float | None) -> float:
+    assert value is not None
+    return math.log(value) if measure.relative else value
+
+
+def _judged(
+    measure: Measure, a: Sequence[Measured], b: Sequence[Measured], spread: Spread, p_adjusted: float, tested: int
+) -> Difference:
+    low, high = spread.interval(CONFIDENCE)
+    verdict = Verdict.NONE
+    if p_adjusted < 1.0 - CONFIDENCE:
+        verdict = Verdict.BETTER if (spread.estimate > 0) is measure.higher_is_better else Verdict.WORSE
+    return Difference(
+        measure=measure,
+        a=_middle(measure, a),
+        b=_middle(measure, b),
+        change=_read(measure, spread.estimate),
+        interval=(_read(measure, low), _read(measure, high)),
+        smallest_shown=_read(measure, spread.smallest_shown((1.0 - CONFIDENCE) / tested)),
+        p_value=spread.p_value,
+        p_adjusted=p_adjusted,
+        evidence=spread.evidence,
+        verdict=verdict,
+        reason=None,
+    )
+
+
+def _untold(measure: Measure, a: Sequence[Measured], b: Sequence[Measured], reason: str) -> Difference:
+    a_value, b_value = _middle(measure, a), _middle(measure, b)
+    change = None
+    if a_value is not None and b_value is not None and (a_value > 0 or not measure.relative):
+        change = b_value / a_value - 1.0 if measure.relative else b_value - a_value
+    return Difference(measure, a_value, b_value, change, None, None, None, None, None, Verdict.UNKNOWN, reason)
+
+
+def _read(measure: Measure, scaled: float) -> float:
+    """From the scale that is tested to the one that is read."""
+    return math.expm1(scaled) if measure.relative else scaled
+
+
+def _middle(measure: Measure, runs: Sequence[Measured]) -> float | None:
+    values = [run.value for run in runs if run.value is not None]
+    if len(values) < len(runs):
+        return None
+    if measure.relative and min(values) > 0:
+        return math.exp(sum(map(math.log, values)) / len(values))
+    return sum(values) / len(values)
+
+
+def _blocks(contributions: FloatArray) -> FloatArray:
+    """Means of BLOCKS runs of neighbours."""
+    starts = np.arange(BLOCKS) * contributions.size // BLOCKS
+    sizes = np.diff(starts, append=contributions.size)
+    means: FloatArray = np.add.reduceat(contributions, starts) / sizes
+    return means
+
+
+def _too_alike(run: Measured) -> str | None:
+    return DRIFTS if _alike(_blocks(run.contributions)) else _too_few_effective(run)
+
+
+def _too_few_effective(run: Measured) -> str | None:
+    """Of n values as many count as independent ones would give a mean of the same variance (Kish's design effect)."""
+    of_mean = float(_blocks(run.contributions).var(ddof=1)) / BLOCKS
+    effective = min(run.contributions.size, float(run.contributions.var()) / of_mean) if of_mean else math.inf
+    return None if effective >= run.fewest_effective else f"n as good as {math.floor(effective):,}"
+
+
+def _alike(blocks: FloatArray) -> bool:
+    """Whether neighbouring blocks follow each other more closely than independent ones would."""
+    deviations = blocks - blocks.mean()
+    spread = float((deviations**2).sum())
+    if spread <= 1e-12 * float((blocks**2).sum()) or spread == 0:
+        return False
+    return float((deviations[1:] * deviations[:-1]).sum()) / spread > _LARGEST_BLOCK_CORRELATION
