@@ -97,6 +97,14 @@ class Difference:
     evidence: Evidence | None
     verdict: Verdict
     reason: str | None
+    spread: Spread | None = None
+
+    def bound(self, lower: bool, significance: float) -> float | None:
+        """One-sided bound of the change; None where it cannot be told."""
+        if self.spread is None:
+            return None
+        low, high = self.spread.interval(1.0 - 2.0 * significance)
+        return _read(self.measure, low if lower else high)
 
     @property
     def difference(self) -> float | None:
@@ -219,6 +227,7 @@ def _judged(
         evidence=spread.evidence,
         verdict=verdict,
         reason=None,
+        spread=spread,
     )
 
 

@@ -9,7 +9,7 @@ drops out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,8 +93,17 @@ def percentile(values: FloatArray, q: float) -> Measured:
     A request contributes (q − [value ≤ quantile]) / density, on the scale of logarithms; the density is that between the
     order statistics one standard error to either side (Woodruff 1952).
     """
+    return percentiles(values, [q])[0]
+
+
+def percentiles(values: FloatArray, quantiles: Sequence[float]) -> list[Measured]:
+    """As ``percentile``, of several quantiles at the price of one sort."""
     known = ~np.isnan(values)
     ordered = np.sort(values[known])
+    return [_percentile(values, known, ordered, q) for q in quantiles]
+
+
+def _percentile(values: FloatArray, known: NDArray[np.bool_], ordered: FloatArray, q: float) -> Measured:
     n = ordered.size
     if n < max(_FEWEST_VALUES, required_samples(q) if q > 0.5 else 0):
         return _unknown(values, "n too small", _quantile_or_none(ordered, q))
