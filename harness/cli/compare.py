@@ -25,7 +25,9 @@ Examples:
   bench compare runs/before runs/after --output compare.html
   bench compare runs/before runs/after --fail_if 'p99_ttft > +5%'""",
 )
-@cloup.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), help="Run folders, or folders of repeated runs.")
+@cloup.argument(
+    "runs", nargs=-1, required=True, type=click.Path(path_type=Path), help="Runs, or folders of repeated runs."
+)
 @cloup.option(
     "-o",
     "--output",

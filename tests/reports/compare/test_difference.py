@@ -71,7 +71,9 @@ def test_a_side_with_one_run_borrows_the_others_variance() -> None:
 
 def test_equal_runs_do_not_differ_and_have_p_1() -> None:
     run = _run(np.random.default_rng(1))
-    (difference,) = compare_measures([LATENCY], [{"p50_ttft": run}], [{"p50_ttft": run}], requests_paired=True, runs_paired=False)
+    (difference,) = compare_measures(
+        [LATENCY], [{"p50_ttft": run}], [{"p50_ttft": run}], requests_paired=True, runs_paired=False
+    )
     assert (difference.change, difference.p_value, difference.verdict) == (0.0, 1.0, Verdict.NONE)
 
 
