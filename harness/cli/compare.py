@@ -12,7 +12,7 @@ import cloup
 from harness.cli.exit_status import ExitStatus
 
 if TYPE_CHECKING:
-    from reports.compare.comparison import Comparison
+    from reports.compare.comparison import Arm, Comparison
 
 _SUFFIXES = (".html", ".json", ".md", ".csv")
 
@@ -25,9 +25,7 @@ Examples:
   bench compare runs/before runs/after --output compare.html
   bench compare runs/before runs/after --fail_if 'p99_ttft > +5%'""",
 )
-@cloup.argument(
-    "runs", nargs=-1, required=True, type=click.Path(path_type=Path), help="Runs, or folders of repeated runs."
-)
+@cloup.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), help="Runs, or folders of repeated runs.")
 @cloup.option(
     "-o",
     "--output",
@@ -47,21 +45,21 @@ def command(runs: tuple[Path, ...], outputs: tuple[Path, ...], fail_if: tuple[st
     """Compare each run with the first: per metric the difference with its interval, and whether the evidence says better,
     worse, or neither, with the smallest difference that these runs could have shown.
 
-    Several runs of a configuration in one folder are compared as repeats. Runs of other work are refused.
+    Several runs of a configuration in one folder are compared as repeats; the folder of an experiment is given alone.
+    Runs of other work are refused.
     """
-    from reports.compare.comparison import NotComparableError, compare, read_arm
+    from reports.compare.comparison import NotComparableError, compare
     from reports.compare.conditions import ConditionError, parse_condition
     from reports.compare.console import render
 
-    if len(runs) < 2:
-        raise click.UsageError("give at least two runs: bench compare BEFORE AFTER")
     writers = [_writer(path) for path in outputs]
     try:
         conditions = [parse_condition(text) for text in fail_if]
     except ConditionError as error:
         raise click.BadParameter(str(error), param_hint="--fail_if") from error
     try:
-        comparison = compare([read_arm(path) for path in runs], conditions, allow_different=allow_different)
+        arms, runs_paired = _arms(runs)
+        comparison = compare(arms, conditions, allow_different=allow_different, runs_paired=runs_paired)
     except NotComparableError as error:
         click.echo(f"Error: {error}", err=True)
         return ExitStatus.INVALID
@@ -70,6 +68,18 @@ def command(runs: tuple[Path, ...], outputs: tuple[Path, ...], fail_if: tuple[st
         write(comparison, path)
         click.echo(f"\nWritten: {path}")
     return ExitStatus.FAILED if comparison.conditions_failed else ExitStatus.VALID
+
+
+def _arms(paths: tuple[Path, ...]) -> tuple[list[Arm], bool]:
+    """The arms, and whether their runs were made in turn: of one experiment's folder, or of a folder each."""
+    from harness.records.experiment import ExperimentFolder
+    from reports.compare.comparison import read_arm, read_experiment
+
+    if len(paths) > 1:
+        return [read_arm(path) for path in paths], False
+    if ExperimentFolder(paths[0]).plan.exists():
+        return read_experiment(ExperimentFolder(paths[0])), True
+    raise click.UsageError("give at least two runs, or the folder of an experiment: bench compare BEFORE AFTER")
 
 
 def _writer(path: Path) -> Callable[[Comparison, Path], None]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.records.experiment import ExperimentFolder
 from harness.records.run_folder import RunFolder, RunFolderError
 from reports.compare.comparable import Disagreement, disagreements, refused, same_schedule
 from reports.compare.conditions import Condition, ConditionResult, check_conditions
@@ -32,6 +33,7 @@ class Arm:
 
     name: str
     runs: tuple[RunReport, ...]
+    blocks_left_out: int = 0  # of an experiment: those with a run that is missing or invalid
 
     @property
     def streaming(self) -> bool:
@@ -105,10 +107,34 @@ def read_arm(path: Path) -> Arm:
     """A run's folder, or a folder of repeated runs. Raises RunFolderError."""
     if RunFolder(path).manifest.exists():
         return Arm(path.name, (read_run(RunFolder(path)),))
+    if ExperimentFolder(path).plan.exists():
+        raise RunFolderError(f"{path} is a whole experiment; give it alone: bench compare {path}")
     folders = sorted(inner for inner in path.glob("*/") if RunFolder(inner).manifest.exists())
     if not folders:
         raise RunFolderError(f"{path} is neither a run's folder nor a folder of runs: there is no run.json")
     return Arm(path.name, tuple(read_run(RunFolder(inner)) for inner in folders))
+
+
+def read_experiment(folder: ExperimentFolder) -> list[Arm]:
+    """The arms of an experiment, their runs in the order of the blocks. Raises RunFolderError.
+
+    A block of which a run is missing or invalid is left out for all arms, so that the others stay paired; ``left_out``
+    says so.
+    """
+    experiment = folder.read()
+    blocks: dict[int, dict[int, RunReport]] = {}
+    for run in experiment.runs:
+        if folder.is_recorded(run):
+            blocks.setdefault(run.block, {})[run.arm] = read_run(folder.run_folder(run))
+    whole = {block: runs for block, runs in blocks.items() if len(runs) == len(experiment.arms)}
+    sound = [whole[block] for block in sorted(whole) if all(run.valid for run in whole[block].values())]
+    if not sound:
+        raise RunFolderError(f"{folder.path}: no block of runs is whole and valid, so there is nothing to compare")
+    planned = len({run.block for run in experiment.runs})
+    return [
+        Arm(arm.name, tuple(runs[number] for runs in sound), blocks_left_out=planned - len(sound))
+        for number, arm in enumerate(experiment.arms)
+    ]
 
 
 def compare(
@@ -119,7 +145,7 @@ def compare(
     Raises NotComparableError, unless ``allow_different``.
     """
     baseline, *others = arms
-    found = [disagreements([*baseline.runs, *arm.runs]) for arm in others]
+    found = [_disagreements(baseline, arm, runs_paired=runs_paired) for arm in others]
     if not allow_different:
         for arm, one in zip(others, found, strict=True):
             if refused(one):
@@ -131,6 +157,14 @@ def compare(
             for arm, one in zip(others, found, strict=True)
         ),
     )
+
+
+def _disagreements(baseline: Arm, arm: Arm, *, runs_paired: bool) -> tuple[Disagreement, ...]:
+    """Of runs made in turn, those within a block, each once: that blocks differ is meant."""
+    if not runs_paired:
+        return disagreements([*baseline.runs, *arm.runs])
+    pairs = (disagreements(pair) for pair in zip(baseline.runs, arm.runs, strict=True))
+    return tuple({one.what: one for found in pairs for one in found}.values())
 
 
 def _compare_arm(

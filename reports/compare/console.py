@@ -49,6 +49,8 @@ def _pairs(one: ArmComparison) -> str:
 
 
 def _notes(one: ArmComparison) -> str:
+    if one.arm.blocks_left_out:
+        return f"{one.arm.blocks_left_out} blocks are left out: a run of theirs is missing or invalid."
     if len(one.baseline.runs) == len(one.arm.runs) == 1:
         return "One run each: what differs from start to start is not in these intervals. Repeat, or use 'bench experiment'."
     return ""

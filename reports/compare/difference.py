@@ -22,6 +22,7 @@ from reports.resampling import BLOCKS
 
 CONFIDENCE = 0.95
 POWER = 0.80  # with which the smallest difference shown would have been shown
+_LARGEST_LOGARITHM = 50.0  # beyond, a share says nothing
 DRIFTS = "drifts, or run too short"
 _LARGEST_BLOCK_CORRELATION = 0.5  # 20 independent blocks exceed it once in a hundred times
 
@@ -212,6 +213,7 @@ def _judged(
     measure: Measure, a: Sequence[Measured], b: Sequence[Measured], spread: Spread, p_adjusted: float, tested: int
 ) -> Difference:
     low, high = spread.interval(CONFIDENCE)
+    no_spread = spread.error == 0.0
     verdict = Verdict.NONE
     if p_adjusted < 1.0 - CONFIDENCE:
         verdict = Verdict.BETTER if (spread.estimate > 0) is measure.higher_is_better else Verdict.WORSE
@@ -220,13 +222,13 @@ def _judged(
         a=_middle(measure, a),
         b=_middle(measure, b),
         change=_read(measure, spread.estimate),
-        interval=(_read(measure, low), _read(measure, high)),
-        smallest_shown=_read(measure, spread.smallest_shown((1.0 - CONFIDENCE) / tested)),
+        interval=None if no_spread else (_read(measure, low), _read(measure, high)),
+        smallest_shown=None if no_spread else _read(measure, spread.smallest_shown((1.0 - CONFIDENCE) / tested)),
         p_value=spread.p_value,
         p_adjusted=p_adjusted,
         evidence=spread.evidence,
         verdict=verdict,
-        reason=None,
+        reason="no spread" if no_spread else None,
         spread=spread,
     )
 
@@ -241,7 +243,7 @@ def _untold(measure: Measure, a: Sequence[Measured], b: Sequence[Measured], reas
 
 def _read(measure: Measure, scaled: float) -> float:
     """From the scale that is tested to the one that is read."""
-    return math.expm1(scaled) if measure.relative else scaled
+    return math.expm1(min(scaled, _LARGEST_LOGARITHM)) if measure.relative else scaled
 
 
 def _middle(measure: Measure, runs: Sequence[Measured]) -> float | None:

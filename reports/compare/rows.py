@@ -7,6 +7,7 @@ from reports.compare.difference import Difference
 from reports.compare.measures import Measure
 
 DIFFERENCE_COLUMNS = ("", "A", "B", "B − A", "change", "95 % interval", "p (Holm)", "could have shown", "evidence says")
+_LARGEST_SHARE = 10.0
 _UNKNOWN = "–"
 
 
@@ -34,7 +35,9 @@ def headline(comparison: ArmComparison) -> str:
 def change_text(measure: Measure, change: float | None) -> str:
     if change is None:
         return _UNKNOWN
-    return f"{change:+.1%}" if measure.relative else f"{100 * change:+.2f} pp"
+    if measure.relative:
+        return f"{change:+.1%}" if change < _LARGEST_SHARE else f"above {_LARGEST_SHARE:+,.0%}"
+    return f"{100 * change:+.2f} pp"
 
 
 def interval_text(difference: Difference) -> str:
@@ -46,7 +49,7 @@ def interval_text(difference: Difference) -> str:
 
 
 def _row(d: Difference) -> tuple[str, ...]:
-    smallest = _UNKNOWN if d.smallest_shown is None else change_text(d.measure, d.smallest_shown).replace("+", "±")
+    smallest = _UNKNOWN if d.smallest_shown is None else change_text(d.measure, d.smallest_shown).replace("+", "±", 1)
     return (
         f"{d.measure.title}, {d.measure.unit}" if d.measure.relative else f"{d.measure.title}, %",
         _value(d.measure, d.a),
