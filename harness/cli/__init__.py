@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 import cloup
 
-from harness.cli import compare, dataset, doctor, engine, experiment, generate, report, serve, token_norm_dist
+from harness.cli import compare, dataset, doctor, engine, experiment, generate, report, serve, sweep, token_norm_dist
 from harness.cli.exit_status import ExitStatus
 from harness.cli.group import BenchGroup
 
@@ -61,7 +61,7 @@ def _known_status(error: Exception) -> ExitStatus | None:
 bench = BenchGroup(
     name="bench",
     sections=[
-        cloup.Section("Measure", [dataset.command, token_norm_dist.command, experiment.command]),
+        cloup.Section("Measure", [dataset.command, token_norm_dist.command, experiment.command, sweep.command]),
         cloup.Section("Read runs", [report.command, compare.command]),
         cloup.Section("Deploy and ask", [serve.command, generate.command, engine.command, doctor.command]),
     ],
