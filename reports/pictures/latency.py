@@ -25,9 +25,9 @@ _BROKEN_OFF = [kind.value for kind in (Outcome.CANCELLED, Outcome.NOT_SENT, Outc
 
 def latency_pictures(report: RunReport) -> list[Picture]:
     """Every picture of latency for which the run has data."""
-    if not report.metrics.done:
-        return []
     series = [named for named in _series(report) if named.distribution is not None]
+    if not series:
+        return []
     pictures = [percentile_picture("latency-by-percentile", "Latency by percentile", series), distribution_picture(series)]
     tokens = _token_series(report)
     if tokens:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness.records.record import FAILURES, Outcome, Record
-from harness.records.server_table import MetricSample, write_server_table
+from harness.records.server_table import MetricSample
 from reports.html import write_html
 from reports.pictures.of_run import pictures_of
 from reports.run_report import RunReport
@@ -112,17 +112,13 @@ def test_an_error_message_is_text(make_report: MakeReport, mixed: list[Record]) 
 
 
 def test_the_server_s_names_cannot_leave_the_pictures_data(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    report = make_report(steady_run(30))
     models = [f"{_SCRIPT}{_BREAKOUT}\x00\u202e", "other"]
-    write_server_table(
-        [
-            MetricSample(at, 1_000, "nv_inference_pending_request_count", json.dumps({"model": model}), 3.0)
-            for at in (0, 10**8)
-            for model in models
-        ],
-        report.folder.server,
-    )
-    text, page = _page(report)
+    server = [
+        MetricSample(at, 1_000, "nv_inference_pending_request_count", json.dumps({"model": model}), 3.0)
+        for at in (0, 10**8)
+        for model in models
+    ]
+    text, page = _page(make_report(steady_run(30), server=server))
     assert text.count("<script") == 8
     (data,) = page.data
     names = [mark["name"] for mark in data["pictures"]["server-queue"]["marks"]]
