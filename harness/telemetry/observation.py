@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from types import TracebackType
 from typing import Any
@@ -32,7 +32,7 @@ class MetricsSource:
     url: HttpUrl
     period_s: float
     model: str | None = None
-    headers: Mapping[str, str] = NO_HEADERS
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)  # not hashable before Python 3.12
 
 
 class Observation:
