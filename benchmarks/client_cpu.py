@@ -1,6 +1,6 @@
 """CPU that ``bench`` spends on each streamed token, report included, over gRPC and over server-sent events.
 
-    python -m benchmarks.client_cpu [--requests 2000] [--tokens 100] [--in_flight 50] [--rounds 3]
+    python -m benchmarks.client_cpu [--requests 5000] [--tokens 100] [--in_flight 50] [--rounds 3]
 
 A null server paces its answers (first token after 20 ms, then one each 5 ms), so that each token is a packet of its own, and
 each way gets the same work. Counted is the CPU time, user and system, of the whole command and every process that it starts:
@@ -13,12 +13,15 @@ rounds is printed.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -28,6 +31,7 @@ from harness.calibration.pacing import Pace
 PROMPT_WORDS = 100
 BENCH = str(Path(sys.executable).parent / "bench")
 PACE = Pace(20_000_000, 5_000_000)
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def protocols(addresses: NullServerAddresses) -> dict[str, list[str]]:
@@ -55,17 +59,19 @@ def traffic(requests: int, tokens: int, in_flight: int) -> list[str]:
 
 
 def cpu_of(command: Sequence[str], allowed: Sequence[int] = (0,)) -> float:
-    """CPU seconds, user and system, of a command and all that it started and waited for."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert process.stdout is not None
-    said = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in allowed:
-        raise SystemExit(
-            f"{' '.join(command)} ended with status {process.returncode}:\n{said.decode(errors='replace')[-3000:]}"
-        )
-    return usage.ru_utime + usage.ru_stime
+    """CPU seconds, user and system, of a command and all that it started, whether it waited for that or left it behind."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    for _ in range(20):  # what was left behind has come to us, and ends in its own time
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        time.sleep(0.1)
+    if done.returncode not in allowed:
+        said = done.stdout.decode(errors="replace")[-3000:]
+        raise SystemExit(f"{' '.join(command)} ended with status {done.returncode}:\n{said}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def measure_bench(protocol: Sequence[str], folder: Path, requests: int, tokens: int, in_flight: int) -> float:
@@ -95,10 +101,10 @@ def per_token_us(
     return found
 
 
-def arguments_of(description: str) -> argparse.ArgumentParser:
+def arguments_of(description: str, requests: int) -> argparse.ArgumentParser:
     """The options that this program and ``peer_cpu`` share."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--requests", type=int, default=2000)
+    parser.add_argument("--requests", type=int, default=requests)
     parser.add_argument("--tokens", type=int, default=100)
     parser.add_argument("--in_flight", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=3)
@@ -106,7 +112,7 @@ def arguments_of(description: str) -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    arguments = arguments_of(__doc__.splitlines()[0]).parse_args()
+    arguments = arguments_of(__doc__.splitlines()[0], requests=5000).parse_args()
     with tempfile.TemporaryDirectory() as folder, null_server(NullServerOptions(PACE)) as addresses:
         found = per_token_us(
             protocols(addresses), Path(folder), arguments.requests, arguments.tokens, arguments.in_flight, arguments.rounds

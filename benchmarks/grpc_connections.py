@@ -12,7 +12,6 @@ ours; and when the last response came, from the send.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import multiprocessing
 import statistics
 import tempfile
@@ -31,14 +30,18 @@ from harness.calibration.null_server import NullServerOptions, null_server
 from harness.calibration.pacing import Pace
 from harness.calibration.stamps import stamps_of_message
 from harness.clients.http2_connections import ConnectionLimits
-from harness.clients.protocol import Client, Connection, ExchangeFailedError
+from harness.clients.protocol import Client
 from harness.clients.triton_grpc import TritonGrpcClient, inspect_model
 from harness.clock import PreciseSleeper, now_ns
-from harness.journal import Exchange, JournalReader, JournalWriter
+from harness.control import Control
+from harness.exchanges import Exchanges
+from harness.journal import JournalReader, JournalWriter
+from harness.senders import send
 from serving.addresses import choose_addresses
 from serving.embedded import DEMO_ENGINE_DIR, deploy
 from serving.repository import RepositorySpec
 from workloads.request import Request
+from workloads.schedule import OpenPart
 
 _PACE = Pace(first_token_ns=20_000_000, gap_ns=5_000_000)
 _TIMEOUT_S = 60.0
@@ -94,10 +97,7 @@ def measure(asked: Asked) -> Measured:
     client = asked.way.client(asked.address, asked.tokens if asked.counts_responses else -1)
     with tempfile.TemporaryDirectory() as folder:
         journal = Path(folder) / "journal.bin"
-        try:
-            cpu_s = uvloop.run(_drive(client, asked, journal))
-        except ExchangeFailedError as error:
-            raise RuntimeError(f"{error.outcome}: {error}") from None  # which goes through a pipe
+        start_ns, cpu_s = uvloop.run(_drive(client, asked, journal))
         exchanges = list(JournalReader(journal).read_new())
     assert len(exchanges) == asked.requests, f"{len(exchanges)} of {asked.requests} exchanges"
     for exchange in exchanges:
@@ -107,7 +107,7 @@ def measure(asked: Asked) -> Measured:
     slips = [(exchange.sent_ns - exchange.due_ns) / 1e6 for exchange in exchanges]
     lasts = [(exchange.response_ns[-1] - exchange.sent_ns) / 1e6 for exchange in exchanges]
     delays = [
-        (ours_ns - stamps.sent_ns) / 1e6
+        (start_ns + ours_ns - stamps.sent_ns) / 1e6
         for exchange in exchanges
         for ours_ns, body in zip(exchange.response_ns, exchange.bodies, strict=True)
         if (stamps := stamps_of_message(body)) is not None
@@ -122,8 +122,8 @@ def measure(asked: Asked) -> Measured:
     )
 
 
-async def _drive(client: Client, asked: Asked, path: Path) -> float:
-    """Send everything; returns the CPU seconds from the first arrival to the last answer. Times are of ``now_ns``."""
+async def _drive(client: Client, asked: Asked, path: Path) -> tuple[int, float]:
+    """Send everything as a worker does; returns the start (ns of ``now_ns``), and the CPU s from then to the last answer."""
     random = np.random.default_rng(asked.seed)
     offsets_ns = (np.cumsum(random.exponential(1 / asked.rate, asked.requests)) * 1e9).astype(int).tolist()
     prompts = random.integers(3, 3072, (asked.requests, _INPUT_TOKENS)).tolist()
@@ -132,32 +132,16 @@ async def _drive(client: Client, asked: Asked, path: Path) -> float:
     ]
     connection = await client.connect(10.0)
     sleeper = PreciseSleeper()
-    running: set[asyncio.Task[None]] = set()
+    control = Control(multiprocessing.get_context("spawn"), workers=1)
     with JournalWriter(path) as journal:
         start_ns, cpu_s = now_ns() + 100_000_000, time.process_time()
-        for index, (offset_ns, payload) in enumerate(zip(offsets_ns, payloads, strict=True)):
-            await sleeper.until(start_ns + offset_ns)
-            task = asyncio.create_task(_exchange(connection, journal, index, start_ns + offset_ns, payload))
-            running.add(task)
-            task.add_done_callback(running.discard)
-        await asyncio.gather(*running)
+        exchanges = Exchanges(0, connection, journal, control, start_ns, _TIMEOUT_S)
+        await send(OpenPart(tuple(range(asked.requests)), tuple(offsets_ns), None), payloads, exchanges, sleeper)
+        await exchanges.finish()
         cpu_s = time.process_time() - cpu_s
     sleeper.close()
     await connection.close()
-    return cpu_s
-
-
-async def _exchange(connection: Connection, journal: JournalWriter, index: int, due_ns: int, payload: bytes) -> None:
-    response_ns: list[int] = []
-    bodies: list[bytes] = []
-
-    def on_response(body: bytes) -> None:
-        response_ns.append(now_ns())
-        bodies.append(body)
-
-    sent_ns = now_ns()
-    await connection.exchange(payload, on_response, _TIMEOUT_S)
-    journal.append(Exchange(index, due_ns, sent_ns, now_ns(), response_ns, bodies, None, None))
+    return start_ns, cpu_s
 
 
 @contextmanager

@@ -97,6 +97,7 @@ def make_run(folder: RunFolder, requests: int) -> None:
         "index": pa.array(np.arange(requests)),
         "outcome": pa.array(np.where(failed, "server_error", "done")),
         "scheduled_ns": pa.array(scheduled),
+        "released_ns": pa.array(scheduled),
         "requested_output_tokens": pa.array(np.full(requests, TOKENS)),
         "sent_ns": pa.array(sent),
         "done_ns": pa.array(times[:, -1] + 100_000),
@@ -114,7 +115,9 @@ def make_run(folder: RunFolder, requests: int) -> None:
     folder.path.mkdir(parents=True)
     write_table([], folder.requests)
     schema = pq.read_schema(folder.requests)
-    pq.write_table(pa.table([columns[field.name] for field in schema], schema=schema), folder.requests, compression="zstd")
+    unknown = {field.name: pa.nulls(requests, field.type) for field in schema if field.nullable}
+    made = [(unknown | columns)[field.name] for field in schema]
+    pq.write_table(pa.table(made, schema=schema), folder.requests, compression="zstd")
     folder.write_manifest(
         {
             "schema": 1,

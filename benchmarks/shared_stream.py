@@ -22,6 +22,7 @@ from harness.records.record import Outcome
 from workloads.request import Request
 
 _ID_TAG, _RESPONSE_TAG = 0x1A, 0x12  # of ModelInferResponse.id, and of ModelStreamInferResponse.infer_response
+_PREFIX = struct.Struct(">BI")
 _IS_LAST = b"triton_final_response\x12\x02\x08\x01"
 
 
@@ -79,7 +80,7 @@ class _SharedStream(Http2Protocol):
         self._transport.write(frame(FrameType.HEADERS, Flag.END_HEADERS, self._stream_id, header_block))
 
     def send(self, message: bytes) -> None:
-        self._to_send += struct.pack(">BI", 0, len(message)) + message
+        self._to_send += _PREFIX.pack(0, len(message)) + message
         self._pump()
 
     def _pump(self) -> None:
@@ -101,21 +102,26 @@ class _SharedStream(Http2Protocol):
         super()._set(key, value)
 
     def on_data(self, data: bytes, start: int, stop: int) -> None:
-        data = self._partial + data[start:stop]
-        position = 0
-        while len(data) - position >= 5:
-            _, size = struct.unpack_from(">BI", data, position)
-            if len(data) - position - 5 < size:
+        if self._partial:
+            data, start = self._partial + data[start:stop], 0
+            stop = len(data)
+        while stop - start >= 5:
+            _, size = _PREFIX.unpack_from(data, start)
+            end = start + 5 + size
+            if end > stop:
                 break
-            body = data[position + 5 : position + 5 + size]
-            position += 5 + size
-            asked = self.in_flight.get(request_id(body))
-            if asked is not None:
-                asked.on_response(body)
-                asked.left -= 1
-                if (_IS_LAST in body or not asked.left) and not asked.ended.done():
-                    asked.ended.set_result(None)
-        self._partial = data[position:]
+            self._on_message(data[start + 5 : end])
+            start = end
+        self._partial = data[start:stop]
+
+    def _on_message(self, body: bytes) -> None:
+        asked = self.in_flight.get(request_id(body))
+        if asked is None:
+            return
+        asked.on_response(body)
+        asked.left -= 1
+        if (_IS_LAST in body or not asked.left) and not asked.ended.done():
+            asked.ended.set_result(None)
 
     def on_headers(self, headers: Mapping[str, str], ended: bool) -> None:
         if ended:

@@ -2,7 +2,8 @@
 
 HarnessError
 ├── TargetError         the deployment to be measured cannot be used as asked
-└── RunError            the run itself could not be carried out
+├── RunError            the run itself could not be carried out
+└── JournalError        what a run left is not what this version writes, or is damaged
 """
 
 from __future__ import annotations
@@ -18,3 +19,7 @@ class TargetError(HarnessError):
 
 class RunError(HarnessError):
     """The run could not be carried out: every warm-up failed, a worker did not start."""
+
+
+class JournalError(HarnessError):
+    """A journal, or the schedule that it belongs to, cannot be read: damaged, or another version's."""

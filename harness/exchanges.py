@@ -6,20 +6,30 @@ Here a request is its index, its times and its bytes; a response is a time stamp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
 from harness.clients.protocol import Connection, ExchangeFailedError
 from harness.clock import now_ns
 from harness.control import Control, Phase
-from harness.journal import Exchange, JournalWriter
+from harness.journal import Ended, Exchange, JournalWriter
 from harness.records.record import Outcome
 
 
 class Exchanges:
-    """Carries out a worker's exchanges and writes them down. ``start_ns`` is the run's start on ``now_ns``."""
+    """Carries out a worker's exchanges and writes them down. ``start_ns`` is the run's start on ``now_ns``.
+
+    ``on_unwritten`` is called once, with what the disk said when it did not take an exchange.
+    """
 
     def __init__(
-        self, worker: int, connection: Connection, journal: JournalWriter, control: Control, start_ns: int, timeout_s: float
+        self,
+        worker: int,
+        connection: Connection,
+        journal: JournalWriter,
+        control: Control,
+        start_ns: int,
+        timeout_s: float,
+        on_unwritten: Callable[[OSError], None],
     ) -> None:
         self.start_ns = start_ns
         self._worker = worker
@@ -28,13 +38,14 @@ class Exchanges:
         self._control = control
         self._timeout_s = timeout_s
         self._tasks: set[asyncio.Task[None]] = set()
-        self._broken: OSError | None = None
-        self._abandoned = False
+        self._on_unwritten = on_unwritten
+        self._unwritten: list[int] = []
+        self._reason: str | None = None  # why nothing more is sent, where the run's phase does not say it
 
     @property
     def stopped(self) -> bool:
         """Whether nothing more is to be sent."""
-        return self._control.phase is not Phase.RUN or self._abandoned or self._broken is not None
+        return self._control.phase is not Phase.RUN or self._reason is not None
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
         """Run ``work``, which carries out exchanges, beside everything else."""
@@ -69,23 +80,25 @@ class Exchanges:
             await asyncio.sleep(0)  # it may have failed without a wait: a user who tries again must not hold the loop
         return done_ns
 
-    async def finish(self) -> None:
-        """Return when all that was begun has ended. Raises OSError where the journal could not take it."""
+    async def finish(self) -> Ended:
+        """Wait until all that was begun has ended; returns what there is to say at the end."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
-        if self._broken is not None:
-            raise self._broken
+        reason = "the run was stopped before its time" if self._control.phase is not Phase.RUN else None
+        return Ended(self._control.sent_by(self._worker), self._reason or reason, tuple(self._unwritten))
 
-    def abandon(self) -> None:
-        """Break off what is in flight, and let nothing begin."""
-        self._abandoned = True
+    def abandon(self, reason: str | None) -> None:
+        """Break off what is in flight, and let nothing begin; ``reason`` says why, None that the run's phase does."""
+        self._reason = self._reason or reason
         for task in self._tasks:
             task.cancel()
 
     def _write(self, exchange: Exchange) -> None:
-        if self._broken is not None:  # behind a torn frame nothing can be read
-            return
+        """What cannot be recorded must not be sent: on a full disk, no more is. A smaller exchange may still find room."""
         try:
             self._journal.append(exchange)
-        except OSError as error:  # the disk is full: what cannot be recorded must not be sent
-            self._broken = error
+        except OSError as error:
+            if not self._unwritten:
+                self._reason = f"its worker's journal could not be written: {error}"
+                self._on_unwritten(error)
+            self._unwritten.append(exchange.index)

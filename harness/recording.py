@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from harness.asked import Asked, AskedSchedule
 from harness.clients.protocol import Client, MalformedResponseError, Response
 from harness.journal import Exchange
 from harness.records.record import Outcome, Record, TokenSource
-from workloads.request import Request
-from workloads.schedule import AnySchedule
 
 _TELLING_CHARACTERS = 20  # no model repeats so much of a prompt by chance
 _CHECKED_ONE_IN = 16  # answers whose text is tokenised again, to hold the server's count against: 7 µs a token
@@ -22,7 +21,7 @@ CountTokens = Callable[[str], int]
 class Recorder:
     """Makes records. ``count_tokens`` counts the tokens of a text where the server did not; None leaves them unknown."""
 
-    schedule: AnySchedule
+    schedule: AskedSchedule
     client: Client
     count_tokens: CountTokens | None = None
 
@@ -41,6 +40,8 @@ class Recorder:
         except MalformedResponseError as error:
             return replace(started, outcome=Outcome.MALFORMED, error=str(error))
         outcome, problem = _outcome(exchange, responses)
+        if outcome is Outcome.MALFORMED:
+            return replace(started, outcome=outcome, error=problem)
         # A row of zero tokens is an answer, too: a first token that ends the sequence.
         answered = [(ns, r) for ns, r in zip(exchange.response_ns, responses, strict=True) if r.error is None]
         return replace(self._with_tokens(started, request, answered), outcome=outcome, error=problem)
@@ -59,11 +60,12 @@ class Recorder:
             session=request.session,
         )
 
-    def _with_tokens(self, record: Record, request: Request, answered: Sequence[tuple[int, Response]]) -> Record:
+    def _with_tokens(self, record: Record, request: Asked, answered: Sequence[tuple[int, Response]]) -> Record:
         if not answered:
             return record
+        answered = [(ns, response) for ns, response in answered if not _is_marker(response)] or answered
         echoed = _echoed(request, answered, self.client.excludes_prompt)
-        skip = len(request.input_ids or ()) if echoed else 0
+        skip = request.ids.length if echoed and request.ids is not None else 0
         counts: list[int | None] = []
         for _, response in answered:
             count = _count(response)
@@ -84,12 +86,12 @@ class Recorder:
         return self._with_text(record, request, answered, echoed)
 
     def _with_text(
-        self, record: Record, request: Request, answered: Sequence[tuple[int, Response]], echoed: bool | None
+        self, record: Record, request: Asked, answered: Sequence[tuple[int, Response]], echoed: bool | None
     ) -> Record:
         """Where responses do not say their tokens: one with text carries some, and the server counts the whole, or we do."""
         texts = [response.text or "" for _, response in answered]
-        if echoed and request.prompt is not None:
-            texts[0] = texts[0].removeprefix(request.prompt)
+        if echoed and request.text is not None:
+            texts[0] = texts[0][request.text.length :]
         of_server = next((r.server_tokens_so_far for _, r in reversed(answered) if r.server_tokens_so_far is not None), None)
         timed = replace(
             record,
@@ -127,6 +129,9 @@ def _counts_of_text(answered: Sequence[tuple[int, Response]], texts: Sequence[st
 
 
 def _outcome(exchange: Exchange, responses: Sequence[Response]) -> tuple[Outcome, str | None]:
+    disorder = _disorder(exchange.index, responses)
+    if disorder is not None:
+        return Outcome.MALFORMED, disorder
     for response in responses:
         if response.error is not None:
             return (Outcome.REFUSED if response.refused else Outcome.SERVER_ERROR), response.error
@@ -135,6 +140,21 @@ def _outcome(exchange: Exchange, responses: Sequence[Response]) -> tuple[Outcome
     if not responses:
         return Outcome.MALFORMED, "the server ended its answer without a response"
     return Outcome.DONE, None
+
+
+def _disorder(index: int, responses: Sequence[Response]) -> str | None:
+    """What shows that these are not the responses to this request, each once, or None."""
+    for position, response in enumerate(responses):
+        if response.request_id is not None and response.request_id != str(index):
+            return f"a response to request {response.request_id!r} came in the answer to request {index}"
+        if response.final and position < len(responses) - 1:
+            return f"{len(responses) - 1 - position} responses came behind the one that the server called its last"
+    return None
+
+
+def _is_marker(response: Response) -> bool:
+    """Whether a response tells nothing of an answer, so that its count is not unknown, but there is none."""
+    return response.text is None and _count(response) is None and response.server_tokens_so_far is None
 
 
 def _count(response: Response) -> int | None:
@@ -153,7 +173,7 @@ def _server_input_tokens(answered: Sequence[tuple[int, Response]]) -> int | None
     return next((r.server_input_tokens for _, r in answered if r.server_input_tokens is not None), None)
 
 
-def _echoed(request: Request, answered: Sequence[tuple[int, Response]], excluded: bool) -> bool | None:
+def _echoed(request: Asked, answered: Sequence[tuple[int, Response]], excluded: bool) -> bool | None:
     """Whether the first response begins with the prompt; None where that cannot be told.
 
     Where we asked the server to leave the prompt out (``excluded``), a beginning that equals the prompt is taken for
@@ -162,9 +182,8 @@ def _echoed(request: Request, answered: Sequence[tuple[int, Response]], excluded
     if not answered:
         return None
     first = answered[0][1]
-    if first.token_ids is not None and request.input_ids:
-        begins = first.token_ids[: len(request.input_ids)] == request.input_ids
-        return begins and (not excluded or len(first.token_ids) > request.output_tokens)
-    if first.text is not None and request.prompt:
-        return first.text.startswith(request.prompt) and (not excluded or len(request.prompt) > _TELLING_CHARACTERS)
+    if first.token_ids is not None and request.ids is not None:
+        return request.ids.begins_ids(first.token_ids) and (not excluded or len(first.token_ids) > request.output_tokens)
+    if first.text is not None and request.text is not None:
+        return request.text.begins_text(first.text) and (not excluded or request.text.length > _TELLING_CHARACTERS)
     return None

@@ -6,10 +6,10 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait as wait_for_any
@@ -22,13 +22,13 @@ from harness.clock import now_ns
 from harness.control import Control, Phase
 from harness.errors import RunError
 from harness.giving_way import giving_way
-from harness.journal import JournalReader
+from harness.journal import Ended, JournalReader
 from harness.limits import allow_files, files_needed
 from harness.live import LiveStatistics, Snapshot
 from harness.recording import Recorder
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder
-from harness.worker import Ready, WorkerPlan, run_worker
+from harness.worker import JournalFailed, Ready, WorkerPlan, run_worker
 from workloads.request import Request
 from workloads.schedule import AnySchedule, ClosedSchedule
 
@@ -67,15 +67,18 @@ class RunResult:
     """What came of it: one record for each request that was due, sorted by when.
 
     ``ran_out`` says that users of a closed loop found nothing left to send before its end.
+    ``problem`` says why the client could not write down what it measured, and so stopped. ``started_at`` is None where a
+    recovered run's journals do not tell it.
     """
 
     records: tuple[Record, ...]
-    started_at: datetime
+    started_at: datetime | None
     duration_s: float
     interrupted: bool
     warm_up_failures: tuple[str, ...]
     ran_out: bool = False
     connections: tuple[ConnectionUsage | None, ...] = ()  # by worker; None of one that died
+    problem: str | None = None
 
 
 def execute(plan: RunPlan, on_progress: OnProgress) -> RunResult:
@@ -93,27 +96,37 @@ def execute(plan: RunPlan, on_progress: OnProgress) -> RunResult:
             failures = _await_ready(plan, processes, pipes, control)
             tell_start = watching.enter_context(plan.watch)
             start_ns = now_ns() + _START_DELAY_NS
-            started_at = datetime.now(UTC)
+            started_at = datetime.now(UTC) + timedelta(microseconds=_START_DELAY_NS / 1e3)
             for pipe in pipes:
                 with suppress(BrokenPipeError):  # that worker has died since; its requests will be recorded as lost
                     pipe.send(start_ns)
             tell_start(start_ns)
-            records = giving_way(_follow, plan, processes, control, start_ns, on_progress)
+            journals = [JournalReader(plan.folder.journal(worker)) for worker in range(plan.workers)]
+            records, failed = giving_way(_follow, plan, journals, processes, pipes, control, start_ns, on_progress)
             duration_s, phase = (now_ns() - start_ns) / 1e9, control.phase
         finally:
             _end_workers(processes)
-    ends = [WorkerEnd(process.exitcode, control.sent_by(worker)) for worker, process in enumerate(processes)]
+    ends = [
+        WorkerEnd(journal.ended or _told(failed, worker), control.sent_by(worker), f"its worker ended with status {code}")
+        for worker, (journal, code) in enumerate(zip(journals, (process.exitcode for process in processes), strict=True))
+    ]
+    accounted = account_for_all(plan.recorder, records, ends)
     interrupted = phase is not Phase.RUN
-    accounted = account_for_all(plan.recorder, records, ends, interrupted)
     return RunResult(
         records=accounted,
         started_at=started_at,
         duration_s=duration_s,
-        interrupted=interrupted,
+        interrupted=interrupted and not failed,
         warm_up_failures=failures,
-        ran_out=not interrupted and ran_out(plan.schedule, accounted),
+        ran_out=not interrupted and ran_out(plan.recorder.schedule, accounted),
         connections=tuple(control.usage_of(worker) for worker in range(plan.workers)),
+        problem=failed[0][1].problem if failed else None,
     )
+
+
+def _told(failed: Sequence[tuple[int, JournalFailed]], worker: int) -> Ended | None:
+    """The last entry that the worker's journal did not take, but the worker told."""
+    return next((said.ended for number, said in failed if number == worker and said.ended is not None), None)
 
 
 @contextmanager
@@ -122,9 +135,11 @@ def _stopping_on_signals(control: Control) -> Iterator[None]:
         control.advance(Phase.DRAIN if control.phase is Phase.RUN else Phase.ABORT)
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, before)  # who blocked them wants no gap before and after, not deafness
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -168,6 +183,7 @@ def _start_workers(
             warm_up=plan.warm_up[worker :: plan.workers],
             timeout_s=plan.timeout_s,
             journal=plan.folder.journal(worker),
+            schedule_digest=plan.schedule.digest,
             core=plan.worker_cores[worker] if plan.worker_cores else None,
             probe=plan.folder.worker_probe(worker),
         )
@@ -205,24 +221,43 @@ def _await_ready(plan: RunPlan, processes: list[SpawnProcess], pipes: list[Pipe]
 
 
 def _follow(
-    plan: RunPlan, processes: list[SpawnProcess], control: Control, start_ns: int, on_progress: OnProgress
-) -> dict[int, Record]:
-    """Turn exchanges into records while they are written, until every worker has ended."""
-    readers = [JournalReader(plan.folder.journal(worker)) for worker in range(plan.workers)]
+    plan: RunPlan,
+    journals: list[JournalReader],
+    processes: list[SpawnProcess],
+    pipes: list[Pipe],
+    control: Control,
+    start_ns: int,
+    on_progress: OnProgress,
+) -> tuple[dict[int, Record], list[tuple[int, JournalFailed]]]:
+    """Turn exchanges into records while they are written, until every worker has ended; stop all when one cannot write."""
     statistics = LiveStatistics(_requests_to_come(plan.schedule))
     records: dict[int, Record] = {}
+    failed: list[tuple[int, JournalFailed]] = []
     running = True
     while running:
         running = any(process.is_alive() for process in processes)
-        for worker, reader in enumerate(readers):
-            for exchange in reader.read_new():
+        for worker, journal in enumerate(journals):
+            for exchange in journal.read_new():
                 record = plan.recorder.record(exchange, worker)
                 records[record.index] = record
                 statistics.add(record)
+        failed += _failed_journals(pipes)
+        if failed:
+            control.advance(Phase.DRAIN)
         on_progress(statistics.snapshot(max(0.0, (now_ns() - start_ns) / 1e9), control.sent, control.phase is not Phase.RUN))
         if running:
             time.sleep(_FOLLOW_PERIOD_S)
-    return records
+    return records, failed
+
+
+def _failed_journals(pipes: Sequence[Pipe]) -> Iterator[tuple[int, JournalFailed]]:
+    """What workers said that could not write their journals."""
+    for worker, pipe in enumerate(pipes):
+        with suppress(EOFError, OSError):  # that worker has ended
+            while pipe.poll():
+                said = pipe.recv()
+                assert isinstance(said, JournalFailed)
+                yield worker, said
 
 
 def _requests_to_come(schedule: AnySchedule) -> int | None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import multiprocessing
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,10 +19,10 @@ from pathlib import Path
 import uvloop
 
 from harness.clients.protocol import Client, Connection, ExchangeFailedError, MalformedResponseError
-from harness.clock import PreciseSleeper
+from harness.clock import PreciseSleeper, now_ns
 from harness.control import Control, Phase
 from harness.exchanges import Exchanges
-from harness.journal import JournalWriter
+from harness.journal import Began, Ended, JournalWriter
 from harness.probes.loop import LoopProbe
 from harness.senders import send
 from workloads.request import Request
@@ -42,7 +44,16 @@ class WorkerPlan:
     timeout_s: float
     journal: Path
     probe: Path
+    schedule_digest: str
     core: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFailed:
+    """A worker's journal cannot be written: it sends no more, and nobody else should. ``ended`` is its last entry."""
+
+    problem: str
+    ended: Ended | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +75,53 @@ def run_worker(plan: WorkerPlan, pipe: Pipe, control: Control) -> None:
 
 
 async def _work(plan: WorkerPlan, pipe: Pipe, control: Control) -> None:
+    orphaned = asyncio.create_task(_end_when_orphaned())
     payloads = [plan.client.encode(index, request) for index, request in zip(plan.part.indices, plan.requests, strict=True)]
     try:
         connection = await plan.client.connect(CONNECT_TIMEOUT_S)
     except ExchangeFailedError as error:
         pipe.send(Ready(problem=str(error)))
         return
-    pipe.send(Ready(await _warm_up(plan, connection)))
+    ready = Ready(await _warm_up(plan, connection))
+    pipe.send(ready)
     try:
         start_ns = await asyncio.to_thread(pipe.recv)
     except EOFError:  # the parent gave up
         await connection.close()
         return
+    orphaned.cancel()  # from now on, the watch of the sending sees to it
     gc.collect()
     gc.freeze()  # what was made before the run is never scanned during it
-    with JournalWriter(plan.journal) as journal:
-        exchanges = Exchanges(plan.worker, connection, journal, control, start_ns, plan.timeout_s)
-        async with LoopProbe(plan.probe, plan.worker, start_ns):
-            await _send_all(plan, payloads, exchanges, control)
+    began = Began(plan.schedule_digest, plan.worker, time.time_ns() - (now_ns() - start_ns), ready.warm_up_failures)
+
+    def on_unwritten(error: OSError, ended: Ended | None = None) -> None:
+        with suppress(OSError):  # the parent may be gone
+            pipe.send(JournalFailed(str(error), ended))
+
+    ended = Ended(0, "its worker's journal could not be written")
+    try:
+        with JournalWriter(plan.journal) as journal:
+            journal.append(began)
+            exchanges = Exchanges(plan.worker, connection, journal, control, start_ns, plan.timeout_s, on_unwritten)
+            async with LoopProbe(plan.probe, plan.worker, start_ns):
+                ended = await _send_all(plan, payloads, exchanges, control)
+            journal.append(ended)
+    except OSError as error:
+        on_unwritten(error, ended)
     control.tell_usage(plan.worker, connection.usage(start_ns))
     await connection.close()
+
+
+async def _end_when_orphaned() -> None:
+    """End this process when its parent is gone before the start: nothing has been sent that would count."""
+    while _has_parent():
+        await asyncio.sleep(_PHASE_CHECK_S)
+    os._exit(1)
+
+
+def _has_parent() -> bool:
+    parent = multiprocessing.parent_process()
+    return parent is None or os.getppid() == parent.pid
 
 
 async def _warm_up(plan: WorkerPlan, connection: Connection) -> tuple[str, ...]:
@@ -102,23 +140,24 @@ async def _warm_up(plan: WorkerPlan, connection: Connection) -> tuple[str, ...]:
     return tuple(result for result in results if result is not None)
 
 
-async def _send_all(plan: WorkerPlan, payloads: Sequence[bytes], exchanges: Exchanges, control: Control) -> None:
+async def _send_all(plan: WorkerPlan, payloads: Sequence[bytes], exchanges: Exchanges, control: Control) -> Ended:
     sleeper = PreciseSleeper()
     sending = asyncio.create_task(send(plan.part, payloads, exchanges, sleeper))
     watcher = asyncio.create_task(_watch(control, sending, exchanges))
     with suppress(asyncio.CancelledError):  # the run was stopped
         await sending
-    await exchanges.finish()
+    ended = await exchanges.finish()
     watcher.cancel()
     sleeper.close()
+    return ended
 
 
 async def _watch(control: Control, sending: asyncio.Task[None], exchanges: Exchanges) -> None:
     """Send no more when told to; break off when told to, or when the parent is gone: nobody would read what comes."""
-    parent = os.getppid()
-    while control.phase is not Phase.ABORT and os.getppid() == parent:
-        if control.phase is not Phase.RUN:
+    while control.phase is not Phase.ABORT and _has_parent():
+        if exchanges.stopped:
             sending.cancel()
         await asyncio.sleep(_PHASE_CHECK_S)
     sending.cancel()
-    exchanges.abandon()
+    gone = "the process that carried out the run was gone before its time"
+    exchanges.abandon(None if control.phase is Phase.ABORT else gone)

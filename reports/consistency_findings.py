@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from harness.records.record import TokenSource
 from reports.events import summed_token_counts
 from reports.finding import Finding, RunFacts, Severity
 from reports.load import mean_in_system
@@ -13,6 +14,7 @@ from reports.windows import Window
 
 _TEXT_TOLERANCE = 0.25  # random words tokenised again make an eighth more tokens than they came of
 _TEXT_TOKENS = 200  # in fewer, chance may do as much
+_TOKENS_BEYOND_INVALID = 0.01
 _LITTLE_TOLERANCE = 0.05
 _LITTLE_EDGES = 2.0  # latencies that the window's two ends may cut through
 
@@ -55,6 +57,22 @@ def _text_tokens_disagree(facts: RunFacts) -> Finding | None:
     )
 
 
+def _output_longer(facts: RunFacts) -> Finding | None:
+    """More tokens than a server may give: it sent some twice, or we counted what is no output. Text is counted too roughly."""
+    requests = facts.requests
+    beyond = requests.output_tokens - requests.requested_output_tokens
+    longer = requests.done & (beyond > 0)  # NaN where unknown is not above 0
+    if not longer.any() or TokenSource.TEXT.value in requests.output_tokens_sources:
+        return None
+    share = float(beyond[longer].sum() / np.nansum(requests.output_tokens[requests.done]))
+    return Finding(
+        "output_longer_than_asked",
+        Severity.INVALID if share > _TOKENS_BEYOND_INVALID else Severity.WARNING,
+        {"requests": int(longer.sum()), "tokens_beyond": float(beyond[longer].sum()), "share_of_tokens": share},
+        "Responses came twice, or the count holds what is no output (an echoed prompt): tokens/s are too high.",
+    )
+
+
 def _littles_law(facts: RunFacts) -> Finding | None:
     """Mean in flight = rate · mean latency (Little 1961), over the steady window, where both sides are measured apart."""
     window = facts.metrics.windows.steady
@@ -89,6 +107,7 @@ def _little_sides(facts: RunFacts, window: Window) -> tuple[float, float, float,
 
 
 CONSISTENCY_CHECKS: tuple[Callable[[RunFacts], Finding | None], ...] = (
+    _output_longer,
     _token_counts_disagree,
     _text_tokens_disagree,
     _littles_law,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tabulate import tabulate
 
 from reports.metrics import Metrics, UpstreamTable
-from reports.prose import describe, describe_run, verdict
+from reports.prose import describe, describe_calibration, describe_run, verdict
 from reports.rows import (
     SLIP_COLUMNS,
     WINDOW_COLUMNS,
@@ -42,6 +42,7 @@ def render(report: RunReport) -> str:
         _slip(metrics),
         _failures(metrics),
         _watched(report),
+        describe_calibration(report),
         verdict(report),
         *(f"{f.severity.value:>8}  {describe(f)}\n          {f.advice}" for f in report.findings),
     ]

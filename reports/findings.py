@@ -10,7 +10,9 @@ from collections.abc import Callable
 import numpy as np
 
 from harness.records.record import Outcome
+from reports.calibration_findings import CALIBRATION_CHECKS
 from reports.client_findings import CLIENT_CHECKS
+from reports.completeness_findings import COMPLETENESS_CHECKS
 from reports.consistency_findings import CONSISTENCY_CHECKS
 from reports.finding import Finding, RunFacts, Severity
 from reports.latency import client_slip_ms
@@ -197,7 +199,9 @@ _CHECKS: tuple[Callable[[RunFacts], Finding | None], ...] = (
     _achieved_below_offered,
     *CLIENT_CHECKS,
     *LOAD_CHECKS,
+    *CALIBRATION_CHECKS,
     _interrupted,
+    *COMPLETENESS_CHECKS,
     _warm_up_failed,
     *CONSISTENCY_CHECKS,
     *SERVER_CHECKS,

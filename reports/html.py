@@ -10,7 +10,7 @@ from reports.events import Rate
 from reports.metrics import Anchored
 from reports.page.page import Block, Card, Note, Page, Remark, Section, write_page
 from reports.pictures.of_run import RunPictures
-from reports.prose import describe, printable, verdict
+from reports.prose import describe, describe_calibration, printable, verdict
 from reports.run_report import RunReport
 from reports.run_tables import (
     failure_tables,
@@ -59,7 +59,7 @@ def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
         Section("arrivals", "Arrivals", (*_joined(load), *pictures.arrivals, *slip_tables(report)), pairs=True),
         Section("tokens", "Tokens", pictures.tokens, pairs=True),
         Section("server", "Server", (*server_tables(report), *pictures.server), pairs=True),
-        Section("client", "Client", (*client_tables(report), *pictures.client), pairs=True),
+        Section("client", "Client", (Note(describe_calibration(report)), *client_tables(report), *pictures.client), pairs=True),
         Section("slowest", "Slowest requests", _joined([_with_rows(slowest_table(report))])),
         Section("failures", "Failures", tuple(failure_tables(report))),
         Section("manifest", "Manifest", (upstream_table(report), manifest_table(report))),

@@ -17,10 +17,16 @@ def latencies_ms(
     requests: Requests, ends_ns: FloatArray, anchor_ns: FloatArray, chosen: NDArray[np.bool_] | None = None
 ) -> FloatArray:
     """End − anchor of each success; infinite for each request that the target failed. Of the ``chosen`` requests, or all."""
-    latency = np.where(requests.done, (ends_ns - anchor_ns) / _NS_PER_MS, np.nan)
-    latency[np.isin(requests.outcome, _FAILED_BY_TARGET)] = np.inf
+    latency = latencies_by_request_ms(requests, ends_ns, anchor_ns)
     known: FloatArray = latency[~np.isnan(latency) if chosen is None else chosen & ~np.isnan(latency)]
     return known
+
+
+def latencies_by_request_ms(requests: Requests, ends_ns: FloatArray, anchor_ns: FloatArray) -> FloatArray:
+    """The same for every request, shape [requests]: NaN for those of which nothing can be said."""
+    latency = np.where(requests.done, (ends_ns - anchor_ns) / _NS_PER_MS, np.nan)
+    latency[np.isin(requests.outcome, _FAILED_BY_TARGET)] = np.inf
+    return latency
 
 
 def schedule_slip_ms(requests: Requests) -> FloatArray:
@@ -48,9 +54,16 @@ def time_per_output_token_ms(requests: Requests) -> FloatArray:
 
     Where all came in one response the time between them is unknown, not 0: such a request has no TPOT.
     """
+    values = time_per_output_token_by_request_ms(requests)
+    return values[~np.isnan(values)]
+
+
+def time_per_output_token_by_request_ms(requests: Requests) -> FloatArray:
+    """The same for every request, shape [requests]: NaN for those that have none."""
     span_ms = (requests.last_token_ns - requests.first_token_ns) / _NS_PER_MS
     usable = requests.done & (requests.output_tokens >= 2) & (np.diff(requests.token_starts) >= 2)
-    values: FloatArray = span_ms[usable] / (requests.output_tokens[usable] - 1)
+    values = np.full(len(requests.outcome), np.nan)
+    values[usable] = span_ms[usable] / (requests.output_tokens[usable] - 1)
     return values
 
 

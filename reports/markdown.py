@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from reports.prose import describe, describe_run, printable, verdict
+from reports.prose import describe, describe_calibration, describe_run, printable, verdict
 from reports.run_report import RunReport
 from reports.run_tables import failure_tables, interval_table, latency_table, rate_table
 from reports.tables import Table, cell_text
@@ -27,6 +27,7 @@ def render_markdown(report: RunReport) -> str:
         f"**{escaped(verdict(report))}**",
         findings,
         *(_table(table) for table in tables if table.rows),
+        escaped(describe_calibration(report)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 

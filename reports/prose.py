@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from reports.calibration import client_calibration
 from reports.findings import Finding
 from reports.run_report import RunReport
 
@@ -83,12 +84,19 @@ def _describe_load(finding: Finding) -> str:
                 f"The server reported {e['reported']:,.0f} tokens for {e['requests']:,} answers whose text has "
                 f"{e['in_text']:,.0f} by our tokenizer."
             )
+        case "output_longer_than_asked":
+            return (
+                f"{e['requests']:,} answers were longer than asked: {e['tokens_beyond']:,.0f} tokens too many, "
+                f"{e['share_of_tokens']:.1%} of all."
+            )
         case "littles_law":
             expected = e["rate_per_s"] * e["mean_latency_s"]
             return (
                 f"Little's law fails in the steady window: {e['mean_in_flight']:.1f} requests were in flight, where "
                 f"{e['rate_per_s']:.1f} requests/s of {e['mean_latency_s']:.3f} s make {expected:.1f}."
             )
+        case "beyond_calibration":
+            return _describe_beyond_calibration(e)
         case _:
             return _describe_watched(finding)
 
@@ -117,6 +125,21 @@ def _describe_watched(finding: Finding) -> str:
             if e["reused_share"] is None:
                 return f"A prefix cache may have helped:{repeated}"
             return f"The server found {e['reused_share']:.0%} of the prompts' {e['unit']} in its prefix cache.{repeated}"
+        case _:
+            return _describe_completeness(finding)
+
+
+def _describe_completeness(finding: Finding) -> str:
+    e = finding.evidence
+    match finding.code:
+        case "recovered":
+            return (
+                f"The run was cut: of {e['scheduled']:,} requests {e['written_down']:,} were written down, "
+                f"{e['lost']:,} are lost, {e['not_sent']:,} were not sent"
+                + (", and a record was torn." if e["torn_bytes"] else ".")
+            )
+        case "recording_failed":
+            return f"Sending stopped, for the client could not write its journal: {e['problem']}."
         case _:
             return f"{finding.code}: {e}"
 
@@ -170,6 +193,35 @@ def _describe_arrivals(e: dict[str, Any]) -> str:
         f"{e['gaps']:,} gaps between sends are not {asked}: Kolmogorov-Smirnov distance {e['statistic']:.3f}, "
         f"p = {e['p_value']:.1g}."
     )
+
+
+def _describe_beyond_calibration(e: dict[str, Any]) -> str:
+    pairs = [
+        f"{e[rate]:,.0f} {what}/s where {e[f'calibrated_{rate}']:,.0f} are calibrated"
+        for rate, what in (("requests_per_s", "requests"), ("responses_per_s", "responses"))
+        if e[f"calibrated_{rate}"] is not None and e[rate] > e[f"calibrated_{rate}"]
+    ]
+    return f"In its busiest seconds the client handled {' and '.join(pairs)} (with {_workers(e['workers'])})."
+
+
+def describe_calibration(report: RunReport) -> str:
+    """What the client itself adds to the numbers, in one sentence; how to find out where that is not known."""
+    found = client_calibration(report.manifest)
+    if found is None:
+        return "What the client adds is not known: this machine was not calibrated. Run `bench calibrate` on it, then measure."
+    held = [
+        f"{limit:,.0f} {what}/s"
+        for limit, what in ((found.requests_per_s, "requests"), (found.responses_per_s, "streamed responses"))
+        if limit
+    ]
+    reach = f"up to {' and '.join(held)} with {_workers(found.workers)}" if held else "at a quiet rate only"
+    disturbed = f", while others kept {found.busy_cores:.1f} cores busy" if found.was_disturbed else ""
+    when = f"calibrated {found.made_on}{disturbed}, {reach}"
+    return printable(f"The client adds {found.ttft} to TTFT and {found.icl} to inter-chunk latency ({when}).")
+
+
+def _workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"
 
 
 def verdict(report: RunReport) -> str:

@@ -43,6 +43,7 @@ def read_run(folder: RunFolder, objectives: Sequence[Objective] | None = None) -
     Raises RunFolderError when it is not a finished run.
     """
     manifest = folder.read_manifest()
+    folder.check_finished(manifest)
     asked = _objectives_of(folder, manifest) if objectives is None else objectives
     requests = from_columns(folder.read_requests)
     streaming = bool(manifest.get("target", {}).get("streaming"))

@@ -9,6 +9,7 @@ from typing import Any
 
 from reports.arrival_law import check_arrivals, law_of
 from reports.asked_load import load_of
+from reports.calibration import client_calibration, peak_rates
 from reports.events import Rate
 from reports.goodput import Goodput
 from reports.long_run import Interval
@@ -68,6 +69,7 @@ def summary(report: RunReport) -> dict[str, Any]:
         "client": None if report.client is None else asdict(report.client),
         "server": None if report.server is None else asdict(report.server),
         "phases": [asdict(phase) | {"unexplained_ms": phase.unexplained_ms} for phase in report.phases],
+        "calibration": _calibration(report),
         "schedule": {key: report.manifest["schedule"][key] for key in ("digest", "seed")},
     }
 
@@ -125,6 +127,22 @@ def _goodput(found: Goodput | None) -> dict[str, Any]:
     return {
         "goodput": _value_of(found.rate),
         "attainment": {"value": found.attainment, "interval": _pair(found.attainment_interval), "objectives": objectives},
+    }
+
+
+def _calibration(report: RunReport) -> dict[str, Any] | None:
+    """What the client adds, and how busy it was beside what was calibrated."""
+    found = client_calibration(report.manifest)
+    if found is None:
+        return None
+    peak = peak_rates(report.requests)
+    return {
+        "made_on": found.made_on,
+        "client_adds_ttft_ms": {"mean": found.ttft.mean_ms, "stdev": found.ttft.stdev_ms},
+        "client_adds_icl_ms": {"mean": found.icl.mean_ms, "stdev": found.icl.stdev_ms},
+        "workers": found.workers,
+        "requests_per_s": {"peak": peak.requests_per_s, "calibrated": found.requests_per_s},
+        "responses_per_s": {"peak": peak.responses_per_s, "calibrated": found.responses_per_s},
     }
 
 

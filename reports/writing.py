@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.records.whole_file import written_whole
 from reports.csv_file import write_csv
 from reports.html import write_html
 from reports.markdown import write_markdown
@@ -13,14 +14,16 @@ from reports.summary_json import write_summary
 
 
 def write_reports(report: RunReport, plots: Path | None = None) -> None:
-    """Write ``summary.json``, ``requests.csv``, ``report.md`` and ``report.html`` into the run's folder, and each picture as
-    PNG and SVG into ``plots`` where it names a folder. Raises OSError.
+    """Write ``summary.json``, ``requests.csv``, ``report.md`` and ``report.html`` into the run's folder, each whole, and each
+    picture as PNG and SVG into ``plots`` where it names a folder. Raises OSError.
     """
-    write_summary(report, report.folder.summary)
-    write_csv(report, report.folder.csv)
-    write_markdown(report, report.folder.markdown)
+    folder = report.folder
+    for path, write in ((folder.summary, write_summary), (folder.csv, write_csv), (folder.markdown, write_markdown)):
+        with written_whole(path) as temporary:
+            write(report, temporary)
     pictures = pictures_of(report)
-    write_html(report, pictures, report.folder.html)
+    with written_whole(folder.html) as temporary:
+        write_html(report, pictures, temporary)
     if plots is not None:
         from reports.plots import write_plots  # matplotlib takes a second to import, and most runs want no files of it
 

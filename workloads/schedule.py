@@ -104,15 +104,21 @@ class ClosedSchedule:
 
     def shard(self, index: int, count: int) -> tuple[int, ...]:
         """The request indices that worker ``index`` of ``count`` sends, as many for each user of any worker."""
-        users = len(self.user_starts_ns)
-        return tuple(k for k in range(len(self.requests)) if k % users % count == index)
+        return self.part(index, count).indices
 
     def part(self, index: int, count: int) -> ClosedPart:
         """What worker ``index`` of ``count`` sends."""
-        return ClosedPart(self.shard(index, count), self.user_starts_ns[index::count], self.end_ns)
+        return closed_part(len(self.requests), self.user_starts_ns, self.end_ns, index, count)
 
 
 AnySchedule = Schedule | ClosedSchedule
+
+
+def closed_part(requests: int, user_starts_ns: tuple[int, ...], end_ns: int | None, index: int, count: int) -> ClosedPart:
+    """What worker ``index`` of ``count`` sends of a closed loop of so many requests."""
+    users = len(user_starts_ns)
+    indices = tuple(k for k in range(requests) if k % users % count == index)
+    return ClosedPart(indices, user_starts_ns[index::count], end_ns)
 
 
 def dealt_out(total: int, index: int, count: int) -> int:

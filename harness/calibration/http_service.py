@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any
 
 import msgspec
 
@@ -83,5 +82,8 @@ class HttpService:
         channel.answer(answer, pace, received_ns)
 
     def _not_found(self, channel: HttpChannel, path: str) -> None:
-        known: dict[str, Any] = {"error": f"the null server has no {path}"}
-        channel.reply("404 Not Found", _JSON, msgspec.json.encode(known))
+        named = _MODEL_PATH.fullmatch(path)
+        problem = f"the null server has no {path}"
+        if named is not None and named[1] not in NULL_MODELS:
+            problem = f"Request for unknown model: '{named[1]}' is not found"
+        channel.reply("404 Not Found", _JSON, msgspec.json.encode({"error": problem}))

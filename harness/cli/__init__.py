@@ -8,7 +8,20 @@ from collections.abc import Sequence
 import click
 import cloup
 
-from harness.cli import dataset, doctor, engine, generate, report, serve, token_norm_dist
+from harness.cli import (
+    calibrate,
+    compare,
+    dataset,
+    doctor,
+    engine,
+    experiment,
+    generate,
+    recover,
+    report,
+    serve,
+    sweep,
+    token_norm_dist,
+)
 from harness.cli.exit_status import ExitStatus
 from harness.cli.group import BenchGroup
 
@@ -61,8 +74,9 @@ def _known_status(error: Exception) -> ExitStatus | None:
 bench = BenchGroup(
     name="bench",
     sections=[
-        cloup.Section("Measure", [dataset.command, token_norm_dist.command]),
-        cloup.Section("Read runs", [report.command]),
+        cloup.Section("Measure", [dataset.command, token_norm_dist.command, experiment.command, sweep.command]),
+        cloup.Section("Read runs", [report.command, compare.command, recover.command]),
+        cloup.Section("Trust", [calibrate.command]),
         cloup.Section("Deploy and ask", [serve.command, generate.command, engine.command, doctor.command]),
     ],
     help="""Deploy a language model the way tensorrtllm_backend does, and measure what the deployment can take.
@@ -78,6 +92,8 @@ Examples:
   bench dataset --url localhost:8001 --model ensemble --dataset prompts.json --tokenizer_dir ./llama
   bench serve --grpc_port 8001
   bench report runs/<run>
+  bench compare runs/<before> runs/<after> --output compare.html
+  bench recover runs/<run>
 
 \b
 Exit status: 0 valid, 1 the target or the run failed, 2 usage, 3 the run is not valid, 130 interrupted.""",

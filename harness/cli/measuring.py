@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import click
 
+from harness.asked import asked_schedule
+from harness.cli.calibrated import calibration_for_run
 from harness.cli.client_size import check_size, size_client
 from harness.cli.connections import described_connections
 from harness.cli.exit_status import ExitStatus
@@ -20,22 +21,23 @@ from harness.cli.load_options import asked_load, described_load, opening_line
 from harness.cli.observing import check_metrics_url, observe, tabulate
 from harness.cli.options import MeasureOptions, refuse_unstreamed_objectives
 from harness.cli.reaching import check_protocol_options
+from harness.cli.reporting import show_run
 from harness.cli.signals import signals_as_interrupt
-from harness.cli.target import Target, open_target
+from harness.cli.target import Target, open_target, token_counter
 from harness.environment import describe_environment
 from harness.progress import ProgressLine
 from harness.recording import Recorder
+from harness.recording_basis import RecordingBasis
+from harness.records.folder_lock import held_with_others
 from harness.records.record import Outcome
 from harness.records.run_folder import MANIFEST_SCHEMA, RunFolder
-from harness.records.table import write_table
 from harness.run import RunPlan, RunResult, execute, signals_blocked
+from harness.run_files import begun, finish
 from harness.warm_up import warm_up_requests
 from harness.workers import Workers
-from reports.console import render
 from reports.op_stats import append_op_stats, check_op_stats_file, check_perf, read_reference
 from reports.perfetto import write_perfetto
-from reports.run_report import RunReport, read_run
-from reports.writing import write_reports
+from reports.run_report import RunReport
 from workloads.errors import WorkloadError
 from workloads.load import Load
 from workloads.prefixes import BLOCK_TOKENS, prefix_repetition
@@ -70,11 +72,8 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
     with _run_folder(verb, options.run_dir) as folder, signals_as_interrupt():
         with open_target(options, folder) as target:
             refuse_unstreamed_objectives(options.slo, target.streaming)
-            manifest, result = _run(verb, options, load, folder, target, make_workload(target, load))
-            _record(folder, manifest, result)  # before the server is stopped: nothing may come between a run and its records
-        report = read_run(folder)
-        write_reports(report, options.plots)
-        click.echo(render(report))
+            result = _run(verb, options, load, folder, target, make_workload(target, load))
+        report = show_run(folder, options.plots)
         checks_pass = _extras(report, options, reference)
         click.echo(f"\nReport: {folder.html}")
         return _status(report, result, checks_pass)
@@ -91,29 +90,37 @@ def _refuse_what_would_be_ignored(options: MeasureOptions) -> None:
         raise click.UsageError("--check_perf_key needs --check_perf_json, the file that has the entry")
 
 
-def _run(
-    verb: str, options: MeasureOptions, load: Load, folder: RunFolder, target: Target, workload: Workload
-) -> tuple[dict[str, Any], RunResult]:
+def _run(verb: str, options: MeasureOptions, load: Load, folder: RunFolder, target: Target, workload: Workload) -> RunResult:
+    """Carry out the run and make it durable, before the server is stopped: nothing may come between a run and its records."""
     if workload.dropped_too_long:
         click.echo(f"Dropped {workload.dropped_too_long} prompts that are too long.", err=True)
     schedule = load.schedule(workload.requests, options.seed)
     workers = size_client(options, load, schedule, target.streaming, target.address)
-    plan = _plan(options, target, schedule, folder, workers)
+    _check_prompts(target, schedule)
+    basis = RecordingBasis(asked_schedule(schedule), target.client, workers.count, _resolved(target.tokenizer_dir))
+    plan = _plan(options, target, schedule, basis, folder, workers)
     manifest = _manifest(verb, options, target, workload, load, schedule)
     manifest["load"] = described_load(options, load, schedule)
     manifest["workers"] = {"count": workers.count, "why": workers.why, "pinned_cores": list(workers.pinned_cores)}
-    folder.write_manifest(manifest)
-    click.echo(opening_line(load, schedule, workers), err=True)
-    if manifest["load"]["ran_out"]:
-        click.echo(
-            f"There are {len(schedule)} requests, too few for --duration {options.duration:g}: the run will end early.",
-            err=True,
-        )
-    observation = observe(options, target, folder)
-    with ProgressLine() as progress:
-        result = execute(replace(plan, watch=observation), progress)
-    manifest["workload"]["repeated_prefix"] = _repeated_prefix(schedule, result)
-    return manifest | observation.facts, result
+    with held_with_others(folder.path), begun(folder, manifest, basis):
+        click.echo(opening_line(load, schedule, workers), err=True)
+        if manifest["load"]["ran_out"]:
+            click.echo(
+                f"There are {len(schedule)} requests, too few for --duration {options.duration:g}: the run will end early.",
+                err=True,
+            )
+        observation = observe(options, target, folder)
+        with ProgressLine() as progress, signals_blocked():  # but for those that execute takes: Ctrl-C waits for the records
+            result = execute(replace(plan, watch=observation), progress)
+            manifest["workload"]["repeated_prefix"] = _repeated_prefix(schedule, result)
+            connections = described_connections(result.connections)
+            finish(folder, manifest | observation.facts | {"connections": connections}, result)
+            tabulate(folder)
+    return result
+
+
+def _resolved(path: Path | None) -> str | None:
+    return None if path is None else str(path.resolve())
 
 
 @contextmanager
@@ -142,23 +149,28 @@ def _new_default_folder(verb: str) -> Path:
     raise click.BadParameter("too many runs began in this second; name a folder", param_hint="--run_dir")
 
 
-def _plan(options: MeasureOptions, target: Target, schedule: AnySchedule, folder: RunFolder, workers: Workers) -> RunPlan:
-    tokenizer = target.tokenizer
+def _check_prompts(target: Target, schedule: AnySchedule) -> None:
     if target.model.takes_token_ids and any(request.input_ids is None for request in schedule.requests):
         raise WorkloadError(
             f"--tokenizer_dir: the model {target.model.name} takes token ids, so prompts must be tokenised here"
         )
 
-    def count_tokens(text: str) -> int:
-        assert tokenizer is not None
-        return len(tokenizer.encode(text, add_special_tokens=False))
 
+def _plan(
+    options: MeasureOptions,
+    target: Target,
+    schedule: AnySchedule,
+    basis: RecordingBasis,
+    folder: RunFolder,
+    workers: Workers,
+) -> RunPlan:
+    count_tokens = None if target.tokenizer is None else token_counter(target.tokenizer)
     return RunPlan(
         schedule=schedule,
         client=target.client,
-        recorder=Recorder(schedule, target.client, None if tokenizer is None else count_tokens),
+        recorder=Recorder(basis.schedule, target.client, count_tokens),
         folder=folder,
-        workers=workers.count,
+        workers=basis.workers,
         warm_up=warm_up_requests(schedule, options.warmup_requests),
         timeout_s=options.request_timeout,
         worker_cores=workers.pinned_cores,
@@ -168,6 +180,7 @@ def _plan(options: MeasureOptions, target: Target, schedule: AnySchedule, folder
 def _manifest(
     verb: str, options: MeasureOptions, target: Target, workload: Workload, load: Load, schedule: AnySchedule
 ) -> dict[str, Any]:
+    environment = describe_environment()
     return {
         "schema": MANIFEST_SCHEMA,
         "bench_version": version("inflight-bench"),
@@ -192,7 +205,8 @@ def _manifest(
         },
         "options": options.written_down(),
         "warm_up": {"requests": options.warmup_requests},
-        "environment": describe_environment(),
+        "environment": environment,
+        "calibration": calibration_for_run(options.protocol, environment),
     }
 
 
@@ -200,28 +214,6 @@ def _repeated_prefix(schedule: AnySchedule, result: RunResult) -> dict[str, Any]
     sent = sorted((record.sent_ns, record.index) for record in result.records if record.sent_ns is not None)
     found = prefix_repetition([schedule.requests[index] for _, index in sent])
     return {"share": found.share, "unit": found.unit, "block_tokens": BLOCK_TOKENS, "whole_prompts": found.repeated_prompts}
-
-
-def _record(folder: RunFolder, manifest: dict[str, Any], result: RunResult) -> None:
-    """Make the run durable; only then are the journals, which hold the same, given up. Ctrl-C waits meanwhile."""
-    with signals_blocked():
-        _write_record(folder, manifest, result)
-        tabulate(folder)
-
-
-def _write_record(folder: RunFolder, manifest: dict[str, Any], result: RunResult) -> None:
-    write_table(result.records, folder.requests)
-    manifest["started_at"] = result.started_at.astimezone(UTC).isoformat()
-    manifest["duration_s"] = result.duration_s
-    manifest["interrupted"] = result.interrupted
-    manifest["connections"] = described_connections(result.connections)
-    asked = manifest["options"]["num_requests"]
-    if result.ran_out and (asked is None or manifest["load"]["prepared"] < asked):
-        manifest["load"]["ran_out"] = True
-    manifest["warm_up"]["failures"] = list(result.warm_up_failures)
-    folder.write_manifest(manifest)
-    for journal in folder.journals():
-        os.unlink(journal)
 
 
 def _extras(report: RunReport, options: MeasureOptions, reference: dict[str, float] | None) -> bool:
@@ -241,6 +233,9 @@ def _extras(report: RunReport, options: MeasureOptions, reference: dict[str, flo
 def _status(report: RunReport, result: RunResult, checks_pass: bool) -> int:
     if result.interrupted:
         return ExitStatus.INTERRUPTED
+    if result.problem is not None:
+        click.echo(f"Error: sending stopped, for the client could not write its journal: {result.problem}", err=True)
+        return ExitStatus.FAILED
     if any(record.outcome is not Outcome.DONE for record in result.records) or not checks_pass:
         return ExitStatus.FAILED
     return ExitStatus.VALID if report.valid else ExitStatus.INVALID

@@ -10,7 +10,7 @@ import click
 from harness.cli.options import MeasureOptions
 from harness.cli.target import Target
 from harness.records.run_folder import RunFolder
-from harness.telemetry.http_get import HttpUrl, parse_url
+from harness.telemetry.http_get import Headers, HttpUrl, parse_url
 from harness.telemetry.observation import MetricsSource, Observation, tabulate_observations
 from harness.telemetry.statistics import ReadStatistics, grpc_statistics, http_statistics
 
@@ -71,11 +71,11 @@ def _statistics(options: MeasureOptions, target: Target) -> ReadStatistics | Non
             return None
 
 
-def _headers(options: MeasureOptions, target: Target, url: HttpUrl) -> dict[str, str]:
+def _headers(options: MeasureOptions, target: Target, url: HttpUrl) -> Headers:
     """Those of every request: they may hold a key, which is for the measured server alone."""
     server = _server_url(target)
     ours = (url.scheme, url.host, url.port) == (server.scheme, server.host, server.port)
-    return {header.name: header.value for header in options.header} if ours else {}
+    return tuple((header.name, header.value) for header in options.header) if ours else ()
 
 
 def _given_url(url: str) -> HttpUrl:

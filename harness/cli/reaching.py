@@ -13,8 +13,8 @@ from harness.cli.connections import connection_limits
 from harness.cli.options import MeasureOptions
 from harness.cli.urls import grpc_address, http_origin
 from harness.clients import triton_grpc, triton_http
+from harness.clients.known import KnownClient
 from harness.clients.openai_chat import DEFAULT_PATH, OpenAIChatClient, choose_model, served_models
-from harness.clients.protocol import Client
 from harness.clients.triton_grpc import TritonGrpcClient
 from harness.clients.triton_http import TritonHttpClient
 from harness.clients.triton_model import TritonModel
@@ -23,7 +23,7 @@ from serving.addresses import ServerAddresses
 
 DEFAULT_TRITON_MODEL = "tensorrt_llm"
 
-MakeClient = Callable[[int | None, int | None], Client]
+MakeClient = Callable[[int | None, int | None], KnownClient]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _reach_triton_by_grpc(options: MeasureOptions, address: str) -> Reached:
     model = inspect(options.model or DEFAULT_TRITON_MODEL)
     streaming = _streams(options, model)
 
-    def make_client(end_id: int | None, pad_id: int | None) -> Client:
+    def make_client(end_id: int | None, pad_id: int | None) -> KnownClient:
         return TritonGrpcClient(address, model, streaming, end_id, pad_id, connection_limits(options.connections))
 
     return _triton(address, model, streaming, make_client, _tokenizer_dir(model, inspect))
@@ -100,7 +100,7 @@ def _reach_triton_by_http(options: MeasureOptions, url: str) -> Reached:
     model = inspect(options.model or DEFAULT_TRITON_MODEL)
     streaming = _streams(options, model)
 
-    def make_client(end_id: int | None, pad_id: int | None) -> Client:
+    def make_client(end_id: int | None, pad_id: int | None) -> KnownClient:
         return TritonHttpClient(origin, model, streaming, end_id, pad_id, headers)
 
     return _triton(str(origin), model, streaming, make_client, _tokenizer_dir(model, inspect))
@@ -141,7 +141,7 @@ def _reach_openai(options: MeasureOptions, url: str) -> Reached:
     model = choose_model(options.model, served_models(origin, path, headers))
     streaming = options.streaming is not False
 
-    def make_client(end_id: int | None, pad_id: int | None) -> Client:
+    def make_client(end_id: int | None, pad_id: int | None) -> KnownClient:
         return OpenAIChatClient(origin, model, streaming, path, headers, options.extra_body)
 
     served = ServedModel(model, takes_token_ids=False, surely_ignores_eos=False)

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import cloup
 
 from harness.cli.exit_status import ExitStatus
 from harness.cli.options import refuse_unstreamed_objectives, slo_option
-
-if TYPE_CHECKING:
-    from reports.run_report import RunReport
 
 _FORMATS = ("console", "markdown", "json", "csv", "html")
 
@@ -43,29 +37,12 @@ def command(run: Path, form: str, plots: Path | None, slo: tuple[str, ...]) -> i
 
     With --slo, goodput is of these objectives instead of those that the run was asked for.
     """
+    from harness.cli.reporting import show_run
     from harness.records.run_folder import RunFolder
     from reports.goodput import parse_objective
-    from reports.run_report import read_run
-    from reports.writing import write_reports
 
     folder = RunFolder(run)
     refuse_unstreamed_objectives(slo, bool(folder.read_manifest().get("target", {}).get("streaming")))
-    report = read_run(folder, tuple(map(parse_objective, slo)) if slo else None)
-    write_reports(report, plots)
-    _print(report, form)
+    report = show_run(folder, plots, form, tuple(map(parse_objective, slo)) if slo else None)
     click.echo(f"\nReport: {report.folder.html}", err=form != "console")
     return ExitStatus.VALID if report.valid else ExitStatus.INVALID
-
-
-def _print(report: RunReport, form: str) -> None:
-    """On stdout what ``form`` says: the console's text, or the file of that format as it was written."""
-    from reports.console import render
-
-    folder = report.folder
-    files: dict[str, Path] = {"markdown": folder.markdown, "json": folder.summary, "csv": folder.csv, "html": folder.html}
-    if form == "console":
-        click.echo(render(report))
-        return
-    with files[form].open("rb") as file:
-        shutil.copyfileobj(file, sys.stdout.buffer)
-    sys.stdout.buffer.flush()

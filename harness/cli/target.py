@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ import click
 
 from harness.cli.options import MeasureOptions
 from harness.cli.reaching import Reached, ServedModel, reach
-from harness.clients.protocol import Client
+from harness.clients.known import KnownClient
 from harness.errors import TargetError
 from harness.records.run_folder import RunFolder
 from serving.addresses import choose_addresses
@@ -31,7 +31,7 @@ class Target:
     """
 
     address: str
-    client: Client
+    client: KnownClient
     model: ServedModel
     tokenizer: Any | None
     tokenizer_dir: Path | None
@@ -78,6 +78,11 @@ def _target(
         context_tokens=context_tokens,
         server=server,
     )
+
+
+def token_counter(tokenizer: Any) -> Callable[[str], int]:
+    """Counts the tokens of a generated text."""
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
 
 
 def _load_tokenizer(tokenizer_dir: Path) -> Any:

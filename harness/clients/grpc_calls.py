@@ -3,7 +3,7 @@
 A unary call and a stream that is half-closed behind its only request are the same bytes, so there is one kind of call.
 
 CallFailedError
-├── NoConnectionMadeError   there was no connection to send the call on
+├── NoConnectionMadeError   there was no connection that took the call
 └── BadAnswerError          the answer breaks a rule of gRPC or HTTP/2
 """
 
@@ -36,7 +36,7 @@ class CallFailedError(Exception):
 
 
 class NoConnectionMadeError(CallFailedError):
-    """There was no connection to send the call on."""
+    """There was no connection to send the call on, or the server closed it without having taken the call."""
 
     def __init__(self, details: str) -> None:
         super().__init__(grpc.StatusCode.UNAVAILABLE, details)
@@ -118,6 +118,10 @@ class _Call(OutgoingRequest):
 
     def on_lost(self, reason: str) -> None:
         self.fail(CallFailedError(grpc.StatusCode.UNAVAILABLE, reason))
+
+    def on_turned_away(self, reason: str) -> None:
+        """It could be sent again. But then it would load the server later than its schedule says, and nobody would know."""
+        self.fail(NoConnectionMadeError(reason))
 
     def on_violation(self, problem: str) -> None:
         self.fail(BadAnswerError(problem))

@@ -58,7 +58,11 @@ class StreamEvents(Protocol):
     def on_reset(self, error_code: int) -> None: ...
 
     def on_lost(self, reason: str) -> None:
-        """The connection is gone, or the server will not answer this stream on it."""
+        """The connection is gone."""
+        ...
+
+    def on_turned_away(self, reason: str) -> None:
+        """The server closes the connection and says that it has not begun with this stream (RFC 9113, section 6.8)."""
         ...
 
     def on_violation(self, problem: str) -> None:
@@ -357,7 +361,7 @@ class Http2Protocol(asyncio.Protocol):
         for refused in [known for known in self._streams if known > last_id]:
             events = self._streams.pop(refused)
             self._unsent.pop(refused, None)
-            events.on_lost(f"the server is closing the connection: {reason}")
+            events.on_turned_away(f"the server closes the connection and did not take the request: {reason}")
         if not self._streams:
             self._transport.close()
         self._on_change(self)

@@ -81,6 +81,9 @@ class OutgoingRequest(ABC):
     def on_lost(self, reason: str) -> None: ...
 
     @abstractmethod
+    def on_turned_away(self, reason: str) -> None: ...
+
+    @abstractmethod
     def on_violation(self, problem: str) -> None: ...
 
 

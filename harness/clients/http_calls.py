@@ -101,7 +101,8 @@ class _Answer:
         if headers.get(b"content-encoding", b"identity") != b"identity":
             self._fail(Outcome.MALFORMED, "the server compressed its answer, which was not offered")
         if headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
-            self._events = EventStream(self._on_event if status < 300 else self._parts.append, self._on_error_event)
+            on_event = self._on_response if self._end_marker is None else self._on_event
+            self._events = EventStream(on_event if status < 300 else self._parts.append, self._on_error_event)
             return self._events.feed
         return self._parts.append
 

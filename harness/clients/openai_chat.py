@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import msgspec
@@ -113,16 +112,15 @@ class _Chunk(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(_Chunk).decode
 
 
-@dataclass(frozen=True, slots=True)
-class OpenAIChatClient:
+class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
     """A Client for one model of a server that speaks OpenAI's protocol at ``path``. ``extra`` is added to every body."""
 
     origin: Origin
     model: str
     streaming: bool = True
     path: str = DEFAULT_PATH
-    headers: Mapping[str, str] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def excludes_prompt(self) -> bool:

@@ -36,7 +36,8 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     ``token_ids`` are what the server returned, an echoed prompt included; ``server_tokens`` is its own count of the
     generated tokens in this response, ``server_tokens_so_far`` that of all up to its end (in protocols that count so, and
     perhaps in the last response alone). ``error`` set means that the server refused the request, ``refused`` that it did
-    so because it is full.
+    so because it is full. ``request_id`` is the id that our request had, where the server repeats it; ``final`` is its own
+    word on whether this response is the last.
     """
 
     token_ids: tuple[int, ...] | None = None
@@ -46,6 +47,8 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     server_input_tokens: int | None = None
     error: str | None = None
     refused: bool = False
+    request_id: str | None = None
+    final: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/protocol/ex
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
 
@@ -86,8 +85,7 @@ _Value = TypeVar("_Value", int, str)
 _decode = msgspec.json.Decoder(_Body).decode
 
 
-@dataclass(frozen=True, slots=True)
-class TritonHttpClient:
+class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
     """A Client for one model of a Triton server. ``end_id`` and ``pad_id`` are sent where known and taken."""
 
     origin: Origin
@@ -95,7 +93,7 @@ class TritonHttpClient:
     streaming: bool
     end_id: int | None = None
     pad_id: int | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def excludes_prompt(self) -> bool:

@@ -10,7 +10,7 @@ class Outcome(StrEnum):
     """How a request ended: done, or the kind of its failure."""
 
     DONE = "done"
-    CONNECT = "connect"  # no connection to the server could be made
+    CONNECT = "connect"  # no connection to the server could be made, or it closed one without having taken the request
     REFUSED = "refused"  # the server was full and said so
     TIMEOUT = "timeout"  # no end within the request's time limit
     SERVER_ERROR = "server_error"  # the server answered with an error

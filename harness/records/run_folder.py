@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,17 @@ import pyarrow as pa
 from harness.records.client_table import read_client_table
 from harness.records.server_table import read_server_table
 from harness.records.table import read_table
+from harness.records.whole_file import written_whole
 
 MANIFEST_SCHEMA = 1
+
+
+class RunState(StrEnum):
+    """How far a run has come, by its manifest."""
+
+    NOT_STARTED = "not_started"  # it ended before its first request
+    RUNNING = "running"  # its records are not made yet: it goes on, or was cut
+    DONE = "done"
 
 
 class RunFolderError(Exception):
@@ -60,6 +69,10 @@ class RunFolder:
     def server_log(self) -> Path:
         return self.path / "server.log"
 
+    @property
+    def schedule(self) -> Path:
+        return self.path / "schedule.bin"
+
     def journal(self, worker: int) -> Path:
         return self.path / f"journal-{worker}.bin"
 
@@ -89,10 +102,9 @@ class RunFolder:
         return sorted(self.path.glob("probe-*.bin"))
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        """Write ``run.json`` whole or not at all."""
-        temporary = self.manifest.with_suffix(".tmp")
-        temporary.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(temporary, self.manifest)
+        """Write ``run.json`` whole or not at all. Raises OSError."""
+        with written_whole(self.manifest) as temporary:
+            temporary.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def read_manifest(self) -> dict[str, Any]:
         """Read ``run.json``. Raises RunFolderError when the folder is no run or the file is damaged."""
@@ -105,6 +117,26 @@ class RunFolder:
         if not isinstance(manifest, dict) or manifest.get("schema") != MANIFEST_SCHEMA:
             raise RunFolderError(f"{self.manifest} is not a manifest of schema {MANIFEST_SCHEMA}")
         return manifest
+
+    def state(self, manifest: Mapping[str, Any]) -> RunState:
+        """How far the run has come. Manifests of before this key are of runs that ended. Raises RunFolderError."""
+        try:
+            return RunState(manifest.get("state", RunState.DONE))
+        except ValueError as error:
+            raise RunFolderError(f"{self.manifest}: {error}") from error
+
+    def check_finished(self, manifest: Mapping[str, Any]) -> None:
+        """Raise RunFolderError, with what to do, where there are no records yet."""
+        match self.state(manifest):
+            case RunState.NOT_STARTED:
+                raise RunFolderError(f"{self.path} holds a run that ended before its first request was sent; measure again")
+            case RunState.RUNNING if self.journals():
+                raise RunFolderError(
+                    f"{self.path} holds a run that has not ended. If nothing runs there any more, it was cut: "
+                    f"'bench recover {self.path}' makes its records from its journals"
+                )
+            case RunState.RUNNING:
+                raise RunFolderError(f"{self.path} holds a run that was cut before its first request, or has just begun")
 
     def read_requests(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Read ``requests.parquet``, or some columns of it. Raises RunFolderError when it is absent or damaged."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.records.record import Record
+from harness.records.whole_file import written_whole
 
 _SCHEMA = pa.schema(
     [
@@ -36,11 +36,10 @@ _SCHEMA = pa.schema(
 
 
 def write_table(records: Sequence[Record], path: Path) -> None:
-    """Write ``records`` to ``path``; the file appears whole or not at all."""
+    """Write ``records`` to ``path``; the file appears whole or not at all. Raises OSError."""
     columns = [pa.array([getattr(record, field.name) for record in records], field.type) for field in _SCHEMA]
-    temporary = path.with_suffix(".tmp")
-    pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), temporary, compression="zstd")
-    os.replace(temporary, path)
+    with written_whole(path) as temporary:
+        pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), temporary, compression="zstd")
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import http.client
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from urllib.parse import urlsplit
 
-NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _TIMEOUT_S = 5.0
 _LARGEST_BYTES = 32 * 2**20
+
+
+Headers = tuple[tuple[str, str], ...]
 
 
 class GetError(Exception):
@@ -47,7 +47,7 @@ def parse_url(url: str, default_path: str) -> HttpUrl:
 class Getter:
     """GETs one URL again and again, with ``headers``. Not for several threads at once."""
 
-    def __init__(self, url: HttpUrl, headers: Mapping[str, str] = NO_HEADERS) -> None:
+    def __init__(self, url: HttpUrl, headers: Headers = ()) -> None:
         self._url = url
         self._headers = headers
         kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection

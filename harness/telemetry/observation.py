@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -16,7 +16,7 @@ from harness.records.client_table import write_client_table
 from harness.records.run_folder import RunFolder
 from harness.records.server_table import write_server_table
 from harness.telemetry.clock_offsets import read_clock_offsets
-from harness.telemetry.http_get import NO_HEADERS, GetError, HttpUrl
+from harness.telemetry.http_get import GetError, Headers, HttpUrl
 from harness.telemetry.sampler import MetricsSampler
 from harness.telemetry.spool import read_metrics
 from harness.telemetry.statistics import ReadStatistics, StatisticsError, settled
@@ -32,7 +32,7 @@ class MetricsSource:
     url: HttpUrl
     period_s: float
     model: str | None = None
-    headers: Mapping[str, str] = NO_HEADERS
+    headers: Headers = ()
 
 
 class Observation:

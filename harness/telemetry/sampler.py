@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.clock import now_ns
 from harness.periodic import Periodic
 from harness.telemetry.exposition import ExpositionReader
-from harness.telemetry.http_get import NO_HEADERS, GetError, Getter, HttpUrl
+from harness.telemetry.http_get import GetError, Getter, Headers, HttpUrl
 from harness.telemetry.spool import Scrape, ScrapeWriter
 
 _SETTLING_S = 0.25  # engines tell their numbers every 100 ms or so
@@ -31,7 +30,7 @@ class Sampled:
 class MetricsSampler:
     """Scrapes ``url`` into ``path``. First ``settle``, then ``begin`` with the run's start, at its end ``stop``."""
 
-    def __init__(self, url: HttpUrl, path: Path, period_s: float, headers: Mapping[str, str] = NO_HEADERS) -> None:
+    def __init__(self, url: HttpUrl, path: Path, period_s: float, headers: Headers = ()) -> None:
         self._getter = Getter(url, headers)
         self._path = path
         self._period_s = period_s

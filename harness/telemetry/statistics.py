@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 from google.protobuf.json_format import MessageToDict
 from tritonclient.grpc import service_pb2
 
-from harness.telemetry.http_get import NO_HEADERS, GetError, Getter, HttpUrl
+from harness.telemetry.http_get import GetError, Getter, Headers, HttpUrl
 
 _METHOD = "/inference.GRPCInferenceService/ModelStatistics"
 _TIMEOUT_S = 5.0
@@ -47,7 +47,7 @@ def grpc_statistics(address: str) -> ModelStatistics:
     return _by_model(MessageToDict(answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
 
 
-def http_statistics(url: HttpUrl, headers: Mapping[str, str] = NO_HEADERS) -> ModelStatistics:
+def http_statistics(url: HttpUrl, headers: Headers = ()) -> ModelStatistics:
     """The same over HTTP; ``url`` is that of ``/v2/models/stats``. Raises StatisticsError."""
     getter = Getter(url, headers)
     try:

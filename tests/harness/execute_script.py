@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from harness.asked import asked_schedule
 from harness.clients.triton_grpc import TritonGrpcClient, inspect_model
 from harness.errors import RunError
 from harness.live import Snapshot
@@ -43,7 +44,9 @@ def make_plan(
     """A plan that sends ``requests`` at ``offsets_ms`` to the scripted server at ``address``."""
     client = TritonGrpcClient(address, inspect_model(address, model), streaming)
     schedule = Schedule(tuple(requests), tuple(round(ms * 1e6) for ms in offsets_ms), seed=0)
-    return RunPlan(schedule, client, Recorder(schedule, client), RunFolder(folder), workers, tuple(warm_up), timeout_s)
+    return RunPlan(
+        schedule, client, Recorder(asked_schedule(schedule), client), RunFolder(folder), workers, tuple(warm_up), timeout_s
+    )
 
 
 def main(address: str, folder: Path, workers: int, count: int, gap_ms: int, act: Act) -> None:
@@ -60,7 +63,8 @@ def main(address: str, folder: Path, workers: int, count: int, gap_ms: int, act:
     except RunError as error:
         print(json.dumps({"raised": f"RunError: {error}"}))
     else:
-        print(json.dumps({"interrupted": result.interrupted, "records": [asdict(record) for record in result.records]}))
+        records = [asdict(record) for record in result.records]
+        print(json.dumps({"interrupted": result.interrupted, "problem": result.problem, "records": records}))
 
 
 if __name__ == "__main__":

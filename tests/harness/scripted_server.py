@@ -1,15 +1,17 @@
 """A gRPC server in a process of its own that speaks Triton's service; what it does with a request, the prompt says.
 
-    python scripted_server.py LOG [STREAMS]
+    python scripted_server.py LOG STREAMS PORT
 
-It allows STREAMS streams a connection. It prints its port, writes the id of every request that reaches it to LOG, and ends
-when its standard input closes.
+It allows STREAMS streams a connection (0: as many as there are) and listens on PORT (0: a free one). It prints its port, adds
+the id of every request that reaches it to LOG, and ends when its standard input closes. On SIGTERM it takes no more requests,
+finishes those that it has, and ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -30,6 +32,9 @@ SERVICE = "inference.GRPCInferenceService"
 FIRST_TOKEN = 5000  # the tokens of every answer count up from here
 
 
+_TEXT_MODELS = ("text", "uncounted")  # the second does not say how many tokens its text is
+
+
 class Act(IntEnum):
     """What to do with a request. Far outside any vocabulary, so that no drawn token is one by chance."""
 
@@ -40,6 +45,24 @@ class Act(IntEnum):
     FULL = 1_000_005  # the queue is full
     SILENT = 1_000_006  # ends the answer without a response
     STATUS = 1_000_007  # half of the tokens, then a gRPC status of INTERNAL
+    MUTE = 1_000_008  # nothing at all, ever
+    # Every token, but the messages that carry them are not as they should be:
+    DOUBLED = 1_000_009  # each but the last comes twice
+    DOUBLED_LAST = 1_000_010  # the last comes twice
+    SWAPPED = 1_000_011  # the first two in the wrong order
+    SWAPPED_LAST = 1_000_012  # the last two in the wrong order
+    FOREIGN = 1_000_013  # the second is an answer to another request
+    CUT_BODY = 1_000_014  # the second has lost its second half
+    WIDE = 1_000_015  # the second says that its tokens are INT64
+
+
+# What models do with every request, and how far apart their tokens are, in ms. Any other does what the prompt says.
+_BY_MODEL = {
+    "failing": (Act.ERROR, 0),
+    "mute": (Act.MUTE, 0),
+    "paced": (Act.ANSWER, 20),
+    "held": (Act.ANSWER, 1_500),
+}
 
 
 def scripted(act: Act, output_tokens: int = 4, gap_ms: int = 0) -> Request:
@@ -49,7 +72,7 @@ def scripted(act: Act, output_tokens: int = 4, gap_ms: int = 0) -> Request:
 
 @dataclass(frozen=True)
 class ScriptedServer:
-    """A running server. Models: ``scripted`` and ``text`` (decoupled), ``unary``, ``failing``, ``slow``, ``broken``."""
+    """A running server. Models: ``scripted``, ``text``, ``uncounted``, ``unary``, ``slow``, ``broken``, and by model."""
 
     address: str
     process: subprocess.Popen[str]
@@ -59,15 +82,24 @@ class ScriptedServer:
         """The ids of the requests that reached the server, in their order."""
         return self.log.read_text().split()
 
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
 
+    def finish(self) -> None:
+        """Tell it to take no more requests, and wait until it has finished those that it has."""
+        self.process.terminate()
+        self.process.wait()
+
 
 @contextmanager
-def scripted_server(log: Path, *streams: int) -> Iterator[ScriptedServer]:
-    """Start a server; it is gone when the block is left."""
-    command = [sys.executable, __file__, str(log), *map(str, streams)]
+def scripted_server(log: Path, streams: int = 0, port: int = 0) -> Iterator[ScriptedServer]:
+    """Start a server that allows ``streams`` streams a connection on ``port``; it is gone when the block is left."""
+    command = [sys.executable, __file__, str(log), str(streams), str(port)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -93,17 +125,17 @@ def _read(request: service_pb2.ModelInferRequest) -> _Asked:
     text = "text_input" in raw
     ids = () if text else struct.unpack(f"<{len(raw['input_ids']) // 4}i", raw["input_ids"])
     scripted_ids = len(ids) > 1 and ids[0] in set(Act)
-    act = ids[0] if scripted_ids else Act.ANSWER
+    act, gap_ms = _BY_MODEL.get(request.model_name, (ids[0], ids[1]) if scripted_ids else (Act.ANSWER, 0))
     return _Asked(
-        act=Act.ERROR if request.model_name == "failing" else act,
-        gap_s=ids[1] / 1e3 if scripted_ids else 0.0,
+        act=act,
+        gap_s=gap_ms / 1e3,
         tokens=struct.unpack("<i", raw["max_tokens" if text else "request_output_len"])[0],
         streaming=raw.get("stream" if text else "streaming") == b"\x01",
         text=text,
     )
 
 
-def _answer(request_id: str, tokens: list[int], text: bool) -> service_pb2.ModelInferResponse:
+def _answer(request_id: str, tokens: list[int], text: bool, counted: bool) -> service_pb2.ModelInferResponse:
     response = service_pb2.ModelInferResponse(model_name="scripted", id=request_id)
 
     def add(name: str, datatype: str, shape: list[int], raw: bytes) -> None:
@@ -113,11 +145,39 @@ def _answer(request_id: str, tokens: list[int], text: bool) -> service_pb2.Model
     if text:
         words = "".join(f" word{token}" for token in tokens).encode()
         add("text_output", "BYTES", [1, 1], struct.pack("<I", len(words)) + words)
-        add("num_output_tokens", "INT32", [1, 1], struct.pack("<i", len(tokens)))
+        if counted:
+            add("num_output_tokens", "INT32", [1, 1], struct.pack("<i", len(tokens)))
     else:
         add("output_ids", "INT32", [1, 1, len(tokens)], struct.pack(f"<{len(tokens)}i", *tokens))
         add("sequence_length", "INT32", [1, 1], struct.pack("<i", len(tokens)))
     return response
+
+
+def _streamed(request: service_pb2.ModelInferRequest, asked: _Asked) -> list[bytes]:
+    """The messages of a streamed answer, marked as Triton marks them, then disturbed as was asked for."""
+    whole = asked.act not in (Act.ERROR, Act.HANG, Act.STATUS)
+    tokens = list(range(FIRST_TOKEN, FIRST_TOKEN + (asked.tokens if whole else asked.tokens // 2)))
+    groups = [[token] for token in tokens] if asked.streaming else [tokens]
+    answers = [_answer(request.id, group, asked.text, request.model_name != "uncounted") for group in groups]
+    for number, answer in enumerate(answers):
+        answer.parameters["triton_final_response"].bool_param = whole and number == len(answers) - 1
+    match asked.act:
+        case Act.DOUBLED:
+            answers = [answer for answer in answers[:-1] for _ in range(2)] + answers[-1:]
+        case Act.DOUBLED_LAST:
+            answers = [*answers, answers[-1]]
+        case Act.SWAPPED:
+            answers[:2] = reversed(answers[:2])
+        case Act.SWAPPED_LAST:
+            answers[-2:] = reversed(answers[-2:])
+        case Act.FOREIGN:
+            answers[1].id += "0"
+        case Act.WIDE:
+            answers[1].outputs[0].datatype = "INT64"
+    bodies = [service_pb2.ModelStreamInferResponse(infer_response=answer).SerializeToString() for answer in answers]
+    if asked.act == Act.CUT_BODY:
+        bodies[1] = bodies[1][: len(bodies[1]) // 2]
+    return bodies
 
 
 def _error(message: str) -> bytes:
@@ -127,7 +187,7 @@ def _error(message: str) -> bytes:
 
 class _Service:
     def __init__(self, log: Path) -> None:
-        self._log = log.open("w", buffering=1)
+        self._log = log.open("a", buffering=1)
 
     async def stream(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
         async for raw in requests:
@@ -148,13 +208,11 @@ class _Service:
         if asked.act == Act.FULL:
             yield _error("[StatusCode.UNAVAILABLE] Exceeds maximum queue size of 8")
             return
-        count = asked.tokens if asked.act == Act.ANSWER else asked.tokens // 2
-        tokens = list(range(FIRST_TOKEN, FIRST_TOKEN + count))
-        for group in [[token] for token in tokens] if asked.streaming else [tokens]:
+        if asked.act == Act.MUTE:
+            await asyncio.sleep(3600)
+        for body in _streamed(request, asked):
             await asyncio.sleep(asked.gap_s)
-            yield service_pb2.ModelStreamInferResponse(
-                infer_response=_answer(request.id, group, asked.text)
-            ).SerializeToString()
+            yield body
         if asked.act == Act.ERROR:
             yield _error("the script says so")
         if asked.act == Act.STATUS:
@@ -171,7 +229,7 @@ class _Service:
         if asked.act != Act.ANSWER:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the script says so")
         tokens = list(range(FIRST_TOKEN, FIRST_TOKEN + asked.tokens))
-        body: bytes = _answer(request.id, tokens, asked.text).SerializeToString()
+        body: bytes = _answer(request.id, tokens, asked.text, counted=True).SerializeToString()
         return body
 
     async def config(self, raw: bytes, context: grpc.aio.ServicerContext) -> bytes:
@@ -180,32 +238,34 @@ class _Service:
             await asyncio.sleep(3600)
         if name == "broken":
             await context.abort(grpc.StatusCode.INTERNAL, "the script says so")
-        if name not in ("scripted", "unary", "failing", "text"):
+        if name not in ("scripted", "unary", *_TEXT_MODELS, *_BY_MODEL):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{name}' is not found")
         response = service_pb2.ModelConfigResponse()
         response.config.name = name
         response.config.model_transaction_policy.decoupled = name != "unary"
         core = ("input_ids", "input_lengths", "request_output_len", "streaming", "end_id", "exclude_input_in_output")
-        for tensor in ("text_input", "max_tokens", "stream", "return_num_output_tokens") if name == "text" else core:
+        for tensor in ("text_input", "max_tokens", "stream", "return_num_output_tokens") if name in _TEXT_MODELS else core:
             response.config.input.add(name=tensor)
-        for tensor in ("text_output", "num_output_tokens") if name == "text" else ("output_ids", "sequence_length"):
+        for tensor in ("text_output", "num_output_tokens") if name in _TEXT_MODELS else ("output_ids", "sequence_length"):
             response.config.output.add(name=tensor)
         response.config.parameters["engine"].string_value = "script"
         body: bytes = response.SerializeToString()
         return body
 
 
-async def _serve(log: Path, *streams: str) -> None:
+async def _serve(log: Path, streams: int, port: int) -> None:
     service = _Service(log)
-    server = grpc.aio.server(options=[("grpc.max_concurrent_streams", int(limit)) for limit in streams])
+    server = grpc.aio.server(options=[("grpc.max_concurrent_streams", streams)] if streams else [])
     handlers = {
         "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(service.stream),
         "ModelInfer": grpc.unary_unary_rpc_method_handler(service.infer),
         "ModelConfig": grpc.unary_unary_rpc_method_handler(service.config),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, lambda: loop.create_task(server.stop(grace=30)))
     print(port, flush=True)
     await server.wait_for_termination()
 
@@ -217,4 +277,4 @@ def _end_with_owner() -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=_end_with_owner, daemon=True).start()
-    asyncio.run(_serve(Path(sys.argv[1]), *sys.argv[2:]))
+    asyncio.run(_serve(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

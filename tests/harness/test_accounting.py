@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.accounting import WorkerEnd, account_for_all, ran_out, unanswered_due_ns
+from harness.asked import asked_schedule
 from harness.clients.triton_grpc import TritonGrpcClient, TritonModel
+from harness.journal import Ended
 from harness.recording import Recorder
 from harness.records.record import Outcome, Record
 from workloads.request import Request
@@ -20,7 +22,7 @@ _REQUEST = Request(output_tokens=4, session="s")
 
 def _recorder(schedule: AnySchedule) -> Recorder:
     model = TritonModel("model", decoupled=True, inputs=frozenset(), outputs=frozenset(), parameters=())
-    return Recorder(schedule, TritonGrpcClient("127.0.0.1:1", model, streaming=True))
+    return Recorder(asked_schedule(schedule), TritonGrpcClient("127.0.0.1:1", model, streaming=True))
 
 
 def _record(index: int, due: int, done: int, outcome: Outcome = Outcome.DONE) -> Record:
@@ -34,17 +36,28 @@ def _kinds(records: tuple[Record, ...]) -> list[tuple[int, int, str]]:
 # ---- open loops
 
 
+_STOPPED = Ended(1, "the run was stopped before its time")
+_KILLED = "its worker ended with status -9"
+
+
 @pytest.mark.parametrize(
-    ("exit_code", "interrupted", "outcome"),
-    [(0, True, "not_sent"), (-9, True, "lost"), (-9, False, "lost"), (0, False, "lost")],
+    ("ended", "outcome", "error"),
+    [
+        (_STOPPED, "not_sent", "the run was stopped before its time"),
+        (None, "lost", _KILLED),
+        (Ended(1), "lost", "its worker ended without having sent it"),
+        (Ended(3, "the disk is full", (1, 3)), "lost", "it was sent, but the disk did not take what came of it"),
+    ],
 )
-def test_every_request_of_an_open_loop_has_a_record(exit_code: int, interrupted: bool, outcome: str) -> None:
+def test_every_request_of_an_open_loop_has_a_record(ended: Ended | None, outcome: str, error: str) -> None:
     schedule = Schedule((_REQUEST,) * 4, (0, 10, 20, 30), 0)
     records = {0: _record(0, 0, 5), 2: _record(2, 20, 25)}
-    ends = [WorkerEnd(0, 2), WorkerEnd(exit_code, 1)]
-    assert _kinds(account_for_all(_recorder(schedule), records, ends, interrupted)) == [
+    ends = [WorkerEnd(_STOPPED, 2, ""), WorkerEnd(ended, 1, _KILLED)]
+    found = account_for_all(_recorder(schedule), records, ends)
+    assert _kinds(found) == [
         (0, 0, "done"), (1, 10, outcome), (2, 20, "done"), (3, 30, outcome),
     ]  # fmt: skip
+    assert [record.error for record in found] == [None, error, None, error]
 
 
 # ---- closed loops
@@ -53,15 +66,16 @@ def test_every_request_of_an_open_loop_has_a_record(exit_code: int, interrupted:
 def test_what_no_user_took_has_no_record_and_the_rest_stand_in_the_order_of_their_times() -> None:
     schedule = ClosedSchedule((_REQUEST,) * 9, (0, 0), 0)
     records = {0: _record(0, 0, 50), 1: _record(1, 0, 20), 3: _record(3, 20, 60), 2: _record(2, 50, 70)}
-    ends = [WorkerEnd(0, 2), WorkerEnd(0, 2)]
-    assert [index for index, _, _ in _kinds(account_for_all(_recorder(schedule), records, ends, True))] == [0, 1, 3, 2]
+    ends = [WorkerEnd(Ended(2, "it was stopped"), 2, "")] * 2
+    assert [index for index, _, _ in _kinds(account_for_all(_recorder(schedule), records, ends))] == [0, 1, 3, 2]
 
 
-def test_what_a_killed_worker_had_in_flight_is_lost_and_was_due_when_its_users_were_free() -> None:
+@pytest.mark.parametrize("sent", [4, None])
+def test_what_a_killed_worker_had_in_flight_is_lost_and_was_due_when_its_users_were_free(sent: int | None) -> None:
     schedule = ClosedSchedule((_REQUEST,) * 20, (0, 0, 0, 0), 0)
     # Worker 1 has users 1 and 3 and requests 1, 3, 5, 7, …; it had taken 1, 3, 5 and 7 when it died.
     records = {0: _record(0, 0, 40), 2: _record(2, 0, 45), 1: _record(1, 0, 30), 3: _record(3, 0, 35)}
-    found = account_for_all(_recorder(schedule), records, [WorkerEnd(0, 2), WorkerEnd(-9, 4)], interrupted=False)
+    found = account_for_all(_recorder(schedule), records, [WorkerEnd(Ended(2), 2, ""), WorkerEnd(None, sent, _KILLED)])
     assert _kinds(found) == [
         (0, 0, "done"), (1, 0, "done"), (2, 0, "done"), (3, 0, "done"), (5, 30, "lost"), (7, 35, "lost"),
     ]  # fmt: skip
@@ -111,14 +125,14 @@ def test_a_closed_loop_runs_out_when_a_user_finds_nothing_to_send(
 ) -> None:
     schedule = ClosedSchedule((_REQUEST,) * 2, (0, 0), 0, end_ns)
     records = [_record(0, 0, done[0]), _record(1, 0, done[1], outcome)]
-    assert ran_out(schedule, records) is expected
+    assert ran_out(asked_schedule(schedule), records) is expected
 
 
 def test_users_who_had_enough_did_not_run_out() -> None:
     schedule = ClosedSchedule((_REQUEST,) * 9, (0, 50), 0, 100)
     records = [_record(0, 0, 60), _record(1, 50, 130), _record(2, 60, 140)]
-    assert not ran_out(schedule, records)
+    assert not ran_out(asked_schedule(schedule), records)
 
 
 def test_an_open_loop_has_no_users() -> None:
-    assert not ran_out(Schedule((_REQUEST,), (0,), 0), [_record(0, 0, 5)])
+    assert not ran_out(asked_schedule(Schedule((_REQUEST,), (0,), 0)), [_record(0, 0, 5)])

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.asked import asked_schedule
 from harness.calibration.null_server import NullServerOptions, null_server
 from harness.clients.triton_grpc import TritonGrpcClient, inspect_model
 from harness.live import Snapshot
@@ -36,7 +37,9 @@ def _send(schedule: Schedule, folder: RunFolder, workers: int) -> Requests:
     folder.path.mkdir()
     with null_server(NullServerOptions()) as server:
         client = TritonGrpcClient(server.grpc, inspect_model(server.grpc, "tensorrt_llm"), streaming=True)
-        result = execute(RunPlan(schedule, client, Recorder(schedule, client), folder, workers, (), 20.0), quiet)
+        result = execute(
+            RunPlan(schedule, client, Recorder(asked_schedule(schedule), client), folder, workers, (), 20.0), quiet
+        )
     assert [record.worker for record in result.records] == [k % workers for k in range(_COUNT)]
     write_table(result.records, folder.requests)
     return from_columns(folder.read_requests)

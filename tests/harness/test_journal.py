@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.journal import Exchange, JournalReader, JournalWriter
+from harness.errors import JournalError
+from harness.journal import Began, Ended, Exchange, JournalReader, JournalWriter
 from harness.records.record import Outcome
 
 _TIMES = st.integers(-(2**63), 2**63 - 1)
@@ -115,13 +116,52 @@ def test_tail_of_zeros_as_a_crash_of_the_machine_leaves_it_is_a_torn_tail(tmp_pa
     assert list(JournalReader(path).read_new()) == list(_THREE)
 
 
-def test_append_that_the_disk_takes_only_in_part_raises(tmp_path: Path) -> None:
+def test_first_and_last_entry_are_read_beside_the_exchanges(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    began, ended = Began("digest", 3, 1_700_000_000_000_000_000, ("no answer",)), Ended(5, "stopped", (4, 8))
+    with JournalWriter(path) as journal:
+        for entry in (began, *_THREE, ended):
+            journal.append(entry)
+    reader = JournalReader(path)
+    assert (reader.began, reader.ended) == (None, None)
+    assert list(reader.read_new()) == list(_THREE)
+    assert (reader.began, reader.ended, reader.unread_bytes) == (began, ended, 0)
+
+
+def test_what_lies_behind_the_last_whole_frame_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    reader = JournalReader(path)
+    assert reader.unread_bytes == 0
+    ends = _write(path, _THREE)
+    path.write_bytes(path.read_bytes()[: ends[1] + 5])
+    assert list(reader.read_new()) == list(_THREE[:2])
+    assert reader.unread_bytes == 5
+
+
+def test_file_of_another_kind_is_refused_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(b"inflight-bench journal 2\n" + bytes(40))
+    with pytest.raises(JournalError, match="journal is not a journal of this version"):
+        list(JournalReader(path).read_new())
+
+
+def test_append_that_the_disk_takes_only_in_part_raises_and_leaves_whole_frames(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
     large = Exchange(0, 1, 1, 1, 2, [1], [bytes(10_000)], None, None)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with JournalWriter(tmp_path / "journal") as journal:
+    with JournalWriter(path) as journal:
+        journal.append(_THREE[0])
+        size = path.stat().st_size
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
         try:
-            with pytest.raises(OSError, match=r"."):
-                journal.append(large)
+            for _ in range(2):
+                with pytest.raises(OSError, match="File too large"):
+                    journal.append(large)
+                assert path.stat().st_size == size
+            journal.append(_THREE[1])  # it finds room where the large one did not
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        journal.append(_THREE[2])
+    reader = JournalReader(path)
+    assert list(reader.read_new()) == list(_THREE)
+    assert reader.unread_bytes == 0

@@ -7,11 +7,14 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
+from harness.asked import asked_schedule
 from harness.live import Snapshot
 from harness.recording import Recorder
 from harness.records.record import Outcome, Record
@@ -27,7 +30,7 @@ _MS = 1_000_000
 
 def _plan(server: ScriptedServer, folder: Path, schedule: AnySchedule, workers: int) -> RunPlan:
     plan = make_plan(server.address, folder, [], [], workers)
-    return replace(plan, schedule=schedule, recorder=Recorder(schedule, plan.client))
+    return replace(plan, schedule=schedule, recorder=Recorder(asked_schedule(schedule), plan.client))
 
 
 def _closed(requests: Sequence[Request], users: int, ramp_up_ms: int = 0, duration_ms: int | None = None) -> ClosedSchedule:
@@ -253,3 +256,24 @@ def test_first_signal_reaches_those_who_wait_at_the_ceiling(tmp_path: Path, serv
     assert result.interrupted
     assert _outcomes(result) == {Outcome.DONE: 2, Outcome.NOT_SENT: 48}
     assert result.records[-1].error == "the run was stopped before its time"
+
+
+# ---- cores
+
+
+def test_workers_have_their_cores_to_themselves_while_they_run(tmp_path: Path, server: ScriptedServer) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("there is one core")
+    seen: set[tuple[str, tuple[int, ...]]] = set()
+
+    def look(snapshot: Snapshot) -> None:
+        seen.add(("parent", tuple(sorted(os.sched_getaffinity(0)))))
+        for process in multiprocessing.active_children():
+            with suppress(psutil.Error):
+                seen.add((process.name, tuple(psutil.Process(process.pid).cpu_affinity())))
+
+    schedule = _closed([scripted(Act.ANSWER, 2, 10)] * 40, users=2)
+    execute(replace(_plan(server, tmp_path, schedule, 1), worker_cores=(cores[-1],)), look)
+    assert seen == {("parent", tuple(cores[:-1])), ("bench-worker-0", (cores[-1],))}
+    assert sorted(os.sched_getaffinity(0)) == cores

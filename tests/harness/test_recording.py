@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from tritonclient.grpc import service_pb2
 
+from harness.asked import asked_schedule
 from harness.clients.triton_grpc import TritonGrpcClient, TritonModel
 from harness.journal import Exchange
 from harness.recording import CountTokens, Recorder
@@ -29,7 +30,7 @@ _DONE_NS = 9_000
 def _recorder(request: Request, inputs: frozenset[str], count_tokens: CountTokens | None = None) -> Recorder:
     model = TritonModel("model", decoupled=True, inputs=inputs, outputs=frozenset(), parameters=())
     client = TritonGrpcClient("127.0.0.1:1", model, streaming=True)
-    return Recorder(Schedule((request,), (_OFFSET_NS,), seed=0), client, count_tokens)
+    return Recorder(asked_schedule(Schedule((request,), (_OFFSET_NS,), seed=0)), client, count_tokens)
 
 
 def _exchange(
@@ -94,6 +95,13 @@ def test_streamed_core_answer() -> None:
         worker=2,
         session="s",
     )
+
+
+def test_marker_without_any_output_beside_responses_with_tokens_is_no_token() -> None:
+    exchange = _exchange((6_000, _ids(7)), (6_400, _ids(8)), (6_500, _body({})))
+    record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE, count_tokens=lambda text: 99).record(exchange, 0)
+    assert (record.outcome, record.output_tokens, record.token_times_ns) == (Outcome.DONE, 2, (6_000, 6_400))
+    assert record.output_tokens_source is TokenSource.IDS
 
 
 def test_first_token_that_ends_the_sequence_is_an_answer_of_no_tokens() -> None:
@@ -260,6 +268,33 @@ def test_bytes_that_are_no_message_are_malformed() -> None:
 def test_message_with_a_broken_tensor_is_malformed(outputs: dict[str, bytes]) -> None:
     record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((6_000, _body(outputs))), 0)
     assert record.outcome is Outcome.MALFORMED
+
+
+def _marked(*ids: int, request_id: str = "0", final: bool = False) -> bytes:
+    message = service_pb2.ModelStreamInferResponse.FromString(_ids(*ids))
+    message.infer_response.id = request_id
+    message.infer_response.parameters["triton_final_response"].bool_param = final
+    body: bytes = message.SerializeToString()
+    return body
+
+
+def test_response_to_another_request_is_malformed_and_its_tokens_count_for_nobody() -> None:
+    exchange = _exchange((6_000, _marked(7)), (6_500, _marked(8, request_id="4")), (7_000, _marked(9, final=True)))
+    record = _recorder(_PROMPT_OF_3, _CORE).record(exchange, 0)
+    assert (record.outcome, record.output_tokens, record.token_times_ns) == (Outcome.MALFORMED, None, ())
+    assert record.error == "a response to request '4' came in the answer to request 0"
+
+
+def test_response_behind_the_last_one_is_malformed() -> None:
+    exchange = _exchange((6_000, _marked(7)), (6_500, _marked(8, final=True)), (7_000, _marked(8, final=True)))
+    record = _recorder(_PROMPT_OF_3, _CORE).record(exchange, 0)
+    assert (record.outcome, record.output_tokens) == (Outcome.MALFORMED, None)
+    assert record.error == "1 responses came behind the one that the server called its last"
+
+
+def test_answer_that_ends_with_its_last_response_is_done() -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((6_000, _marked(7)), (6_500, _marked(8, final=True))), 0)
+    assert (record.outcome, record.output_tokens) == (Outcome.DONE, 2)
 
 
 def test_end_without_any_response_is_malformed() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.record import FAILURES, Outcome, Record
+from harness.records.record import FAILURES, Outcome, Record, TokenSource
 from reports.findings import Finding, Severity, is_valid
 from reports.prose import describe
 from reports.run_report import RunReport
@@ -392,6 +392,29 @@ def test_a_few_words_are_too_few_to_tell_of_the_servers_counts(make_report: Make
     assert _finding(make_report(steady_run(40, text_tokens=3, output_tokens=1)), "text_tokens_disagree") is None
 
 
+@pytest.mark.parametrize(("doubled", "severity"), [(0, None), (1, "warning"), (10, "invalid")])
+def test_more_tokens_than_were_asked_for_came(
+    make_report: MakeReport, answered: Make, doubled: int, severity: str | None
+) -> None:
+    once = [(100, 1), (110, 1)]
+    records = [
+        answered(k, 10 * k, 10 * k, [(10 * k + ms, n) for ms, n in once * (1 + (k < doubled))], requested_output_tokens=2)
+        for k in range(700)
+    ]
+    report = make_report(records)
+    assert _severity(report, "output_longer_than_asked") == severity
+    if severity is not None:
+        finding = _finding(report, "output_longer_than_asked")
+        assert finding is not None
+        assert (finding.evidence["requests"], finding.evidence["tokens_beyond"]) == (doubled, 2 * doubled)
+
+
+def test_text_counted_again_may_have_a_token_more_than_was_asked_for(make_report: MakeReport, answered: Make) -> None:
+    source = {"output_tokens": 4, "output_tokens_source": TokenSource.TEXT, "token_counts": None}
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 5, 1)], requested_output_tokens=3, **source) for k in range(20)]
+    assert _finding(make_report(records), "output_longer_than_asked") is None
+
+
 @pytest.mark.parametrize(("held_open_ms", "severity"), [(1, None), (400, "warning")])
 def test_streams_that_stay_open_after_their_last_token_break_littles_law(
     make_report: MakeReport, answered: Make, held_open_ms: float, severity: str | None
@@ -404,6 +427,34 @@ def test_streams_that_stay_open_after_their_last_token_break_littles_law(
         finding = _finding(report, "littles_law")
         assert finding is not None
         assert finding.evidence == pytest.approx({"mean_in_flight": 50, "rate_per_s": 100, "mean_latency_s": 0.1}, rel=0.02)
+
+
+# ---- recovered, recording_failed
+
+
+@pytest.mark.parametrize("torn_bytes", [0, 17])
+def test_a_recovered_run(make_report: MakeReport, steady_run: SteadyRun, torn_bytes: int) -> None:
+    evidence = {"scheduled": 40, "written_down": 35, "lost": 4, "not_sent": 1, "journals": 2, "torn_bytes": torn_bytes}
+    finding = _finding(make_report(steady_run(40), recovered=evidence), "recovered")
+    assert finding is not None
+    assert (finding.severity, finding.evidence) == (Severity.WARNING, evidence)
+    assert "of 40 requests 35 were written down, 4 are lost, 1 were not sent" in describe(finding)
+    assert ("torn" in describe(finding)) == bool(torn_bytes)
+
+
+def test_a_journal_that_could_not_be_written(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    finding = _finding(make_report(steady_run(4), problem="[Errno 28] No space left on device"), "recording_failed")
+    assert finding is not None
+    assert finding.severity is Severity.WARNING
+    assert "No space left on device" in describe(finding)
+
+
+def test_a_run_that_came_to_its_end_is_neither_recovered_nor_badly_recorded(
+    make_report: MakeReport, steady_run: SteadyRun
+) -> None:
+    report = make_report(steady_run(4), problem=None)
+    assert _finding(report, "recovered") is None
+    assert _finding(report, "recording_failed") is None
 
 
 # ---- prompt_echoed, warm_up_failed, prompts_dropped
@@ -571,6 +622,9 @@ def test_too_few_requests_for_the_duration(make_report: MakeReport, answered: Ma
 # ---- all of them
 
 
+_RECOVERED = ("scheduled", "written_down", "lost", "not_sent", "journals", "torn_bytes")
+
+
 @pytest.fixture
 def everything(make_report: MakeReport, answered: Make, failed: Make) -> list[Finding]:
     """Every finding there is, from as few runs as it takes."""
@@ -586,6 +640,7 @@ def everything(make_report: MakeReport, answered: Make, failed: Make) -> list[Fi
     runs = [
         make_report(late, **broken),
         make_report(late, interrupted=True, **broken),
+        make_report(late, problem="full", recovered=dict.fromkeys(_RECOVERED, 1)),
         make_report([failed(0, 0, Outcome.CONNECT, 0, 1)]),
         make_report(growing, **asked),
         make_report(_held_at_ceiling(answered, waits_ms=2_000), load=_CEILING),
@@ -616,6 +671,9 @@ def test_every_finding_can_be_provoked_and_is_put_in_words(everything: list[Find
         "littles_law",
         "waited_at_ceiling",
         "requests_ran_out",
+        "output_longer_than_asked",
+        "recovered",
+        "recording_failed",
     }
     for finding in everything:
         sentence = describe(finding)

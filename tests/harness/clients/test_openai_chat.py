@@ -14,6 +14,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.asked import asked_schedule
 from harness.clients.http_calls import Origin
 from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models
 from harness.clients.protocol import MalformedResponseError, Response
@@ -147,7 +148,8 @@ def _record(
     index: int = 0,
 ) -> Record:
     request = Request(output_tokens=4, prompt="Tell me of the sea", input_tokens=5)
-    recorder = Recorder(Schedule((request,) * (index + 1), tuple(range(index + 1)), seed=0), _client(), count_tokens)
+    schedule = Schedule((request,) * (index + 1), tuple(range(index + 1)), seed=0)
+    recorder = Recorder(asked_schedule(schedule), _client(), count_tokens)
     bodies = [json.dumps(chunk).encode() for _, chunk in chunks]
     return recorder.record(Exchange(index, 1, 1, 2, 9_999, [ns for ns, _ in chunks], bodies, failure, None), 0)
 

@@ -184,24 +184,24 @@ def _both_ways(message: service_pb2.ModelInferResponse) -> Response:
 def test_ids_are_read_up_to_the_sequence_length(ids: list[int], length: int) -> None:
     message = _response({"output_ids": _ids_output(ids), "sequence_length": _int(length)})
     assert InferResult(message).as_numpy("output_ids").reshape(-1).tolist() == ids  # tritonclient reads what we wrote
-    assert _both_ways(message) == Response(token_ids=tuple(ids[:length]))
+    assert _both_ways(message) == Response(token_ids=tuple(ids[:length]), request_id="17")
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_text_is_read_as_tritonclient_reads_it(text: str) -> None:
     message = _response({"text_output": _text_output(text)})
     assert InferResult(message).as_numpy("text_output").item().decode() == text
-    assert _both_ways(message) == Response(text=text)
+    assert _both_ways(message) == Response(text=text, request_id="17")
 
 
 def test_counts_of_the_server_are_read_whatever_the_order_of_outputs() -> None:
     counts = {"num_output_tokens": _int(3), "text_output": _text_output("x"), "num_input_tokens": _int(12)}
-    assert _both_ways(_response(counts)) == Response(text="x", server_tokens=3, server_input_tokens=12)
+    assert _both_ways(_response(counts)) == Response(text="x", server_tokens=3, server_input_tokens=12, request_id="17")
 
 
 def test_empty_outputs_are_no_tokens_and_no_text() -> None:
     empty = {"output_ids": ("INT32", [1, 1, 0], b""), "text_output": ("BYTES", [1, 0], b"")}
-    assert _both_ways(_response(empty)) == Response(token_ids=(), text="")
+    assert _both_ways(_response(empty)) == Response(token_ids=(), text="", request_id="17")
 
 
 def test_error_in_the_stream_is_read_and_told_apart_from_a_full_queue() -> None:
@@ -223,6 +223,11 @@ _BROKEN = [
     {"sequence_length": ("INT32", [1, 1], b"\x01")},
     {"text_output": ("BYTES", [1, 1], b"\x01\x00")},
     {"text_output": ("BYTES", [1, 1], struct.pack("<I", 1) + b"\xff")},
+    {"output_ids": ("INT64", [1, 1, 1], bytes(8))},  # two tokens, if it were read as INT32
+    {"output_ids": ("INT32", [1, 1, 4], bytes(12))},  # a token short of its shape
+    {"sequence_length": ("INT32", [1, 1], struct.pack("<i", -1))},
+    {"num_output_tokens": ("INT32", [1, 1], struct.pack("<i", -5))},
+    {"outputXids": ("INT32", [1, 1, 1], bytes(4))},  # no answer at all
 ]
 
 
@@ -238,6 +243,20 @@ def test_broken_tensor_of_a_streamed_response_is_malformed(outputs: dict[str, _T
     streamed = service_pb2.ModelStreamInferResponse(infer_response=_response(outputs)).SerializeToString()
     with pytest.raises(MalformedResponseError):
         _client(_CORE).decode(streamed)
+
+
+def test_outputs_without_their_contents_are_malformed() -> None:
+    message = _response({"output_ids": _ids_output([7]), "sequence_length": _int(1)})
+    del message.raw_output_contents[0]
+    with pytest.raises(MalformedResponseError, match="2 outputs with 1 contents"):
+        _both_ways(message)
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_the_servers_word_on_the_last_response_is_read(final: bool) -> None:
+    message = _response({"output_ids": _ids_output([7])})
+    message.parameters["triton_final_response"].bool_param = final
+    assert _both_ways(message) == Response(token_ids=(7,), request_id="17", final=final)
 
 
 def test_text_shorter_than_it_says_is_malformed() -> None:
@@ -546,7 +565,7 @@ def test_encoded_request_gets_an_answer_that_decodes(server: ScriptedServer, str
         return [client.decode(body) for body in bodies]
 
     groups = [(5000,), (5001,), (5002,)] if streaming else [(5000, 5001, 5002)]
-    assert asyncio.run(run()) == [Response(token_ids=group) for group in groups]
+    assert asyncio.run(run()) == [Response(token_ids=group, request_id="0", final=group[-1] == 5_002) for group in groups]
 
 
 # ---- asking for a model

@@ -67,7 +67,7 @@ def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatc
 
 def test_headers_are_sent_with_every_get() -> None:
     with metrics_server(lambda number: (200, b"")) as server:
-        getter = Getter(HttpUrl("http", "127.0.0.1", server.port, "/metrics"), {"X-Key": "a"})
+        getter = Getter(HttpUrl("http", "127.0.0.1", server.port, "/metrics"), (("X-Key", "a"),))
         getter.get()
         getter.get()
         getter.close()

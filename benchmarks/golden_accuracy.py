@@ -1,0 +1,202 @@
+"""How right our numbers are: TTFT, ICL and E2E latency of whole `bench` runs against what the server itself stamped.
+
+    python benchmarks/golden_accuracy.py [--streams 50 200] [--protocols grpc openai] [--rounds 10] [--no_triton]
+
+Against the null server: first token after 20 ms, then one each 5 ms, 100 tokens; so many users at once, each of whom sends the
+next request when the last has ended. Against the real Triton with the embedded engine: its own trace says when it read each
+request and began to send each response.
+
+An error is ours minus the truth (harness/calibration/accuracy.py). It passes where the mean is within 0.5 ms and the size's
+p99 within 2 ms; with more than 50 streams also where the run has a finding that says so. Run it on an idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from tabulate import tabulate
+
+from harness.calibration.accuracy import Errors, Truth, errors_of, spread, stamped_truths
+from harness.calibration.calibrate import PACE
+from harness.calibration.null_server import NullServerOptions, null_server
+from harness.calibration.stamps import stamps_of_event, stamps_of_message
+from harness.journal import JournalReader
+from harness.records.record import Outcome, Record
+from harness.records.run_folder import RunFolder
+from harness.records.table import read_table
+from serving.addresses import choose_addresses
+from serving.embedded import DEMO_ENGINE_DIR, embedded_plan
+from serving.launch.running import running
+from serving.repository import RepositorySpec, write_repository
+
+MEAN_MS = 0.5
+P99_MS = 2.0
+STRICT_STREAMS = 50  # with so many, a finding is no excuse
+EXCUSES = ("schedule_slip", "client_saturated", "beyond_calibration")  # findings that say that the client was the limit
+MODELS = {"grpc": "ensemble", "http": "ensemble", "openai": "null"}
+PASSED, FLAGGED, FAILED = "passed", "flagged", "FAILED"
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One run held against the truth. ``findings`` are those of its own report that are more than notes."""
+
+    name: str
+    streams: int
+    errors: Errors
+    findings: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        spreads = [spread(errors_ms) for errors_ms in (self.errors.ttft_ms, self.errors.icl_ms, self.errors.e2e_ms)]
+        if all(s is not None and abs(s.mean_ms) <= MEAN_MS and s.size_p99_ms <= P99_MS for s in spreads):
+            return PASSED
+        return FLAGGED if set(EXCUSES) & set(self.findings) and self.streams > STRICT_STREAMS else FAILED
+
+
+def against_null_server(protocol: str, streams: int, rounds: int, tokens: int) -> Golden:
+    with tempfile.TemporaryDirectory() as temporary, null_server(NullServerOptions(PACE)) as addresses:
+        url = addresses.grpc if protocol == "grpc" else f"http://{addresses.http}"
+        folder = RunFolder(Path(temporary) / "run")
+        with kept_journals(folder.path, Path(temporary)) as journals:
+            bench(folder, protocol, url, MODELS[protocol], streams, streams * rounds, tokens)
+        exchanges = [exchange for journal in journals for exchange in JournalReader(journal).read_new()]
+        truths = stamped_truths(exchanges, stamps_of_message if protocol == "grpc" else stamps_of_event)
+        return Golden(f"null server, {protocol}", streams, errors_of(records(folder), truths), findings(folder))
+
+
+def against_triton(streams: int, rounds: int, tokens: int) -> Golden:
+    with tempfile.TemporaryDirectory() as temporary:
+        trace, repository = Path(temporary) / "trace.json", Path(temporary) / "repository"
+        plan = embedded_plan(repository, choose_addresses(), Path(temporary) / "log", models=("tensorrt_llm",))
+        settings = ("mode=triton", f"triton,file={trace}", "rate=1", "level=TIMESTAMPS")
+        plan = replace(plan, command=(*plan.command, *(f"--trace-config={setting}" for setting in settings)))
+        write_repository(RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR), repository)
+        folder = RunFolder(Path(temporary) / "run")
+        with running(plan) as server:
+            bench(folder, "grpc", server.addresses.grpc, "tensorrt_llm", streams, streams * rounds, tokens)
+        truths = traced_truths(trace)  # complete once the server has ended
+        return Golden("Triton's trace, grpc", streams, errors_of(records(folder), truths), findings(folder))
+
+
+def traced_truths(trace: Path) -> dict[int, Truth]:
+    """By the index that our client sends as the request's id: when Triton had read it, and each GRPC_SEND_START."""
+    index_of: dict[int, int] = {}
+    received: dict[int, int] = {}
+    sent: dict[int, list[int]] = {}
+    for entry in json.loads(trace.read_text()):
+        if "request_id" in entry:
+            index_of[entry["id"]] = int(entry["request_id"])
+        for stamp in entry.get("timestamps", ()):
+            if stamp["name"] == "GRPC_WAITREAD_END":
+                received[entry["id"]] = stamp["ns"]
+            elif stamp["name"] == "GRPC_SEND_START":
+                sent.setdefault(entry["id"], []).append(stamp["ns"])
+    return {index: Truth(received[number], np.array(sorted(sent[number]), np.int64)) for number, index in index_of.items()}
+
+
+def bench(folder: RunFolder, protocol: str, url: str, model: str, streams: int, requests: int, tokens: int) -> None:
+    """One measurement, as a user makes it; without warm-up, whose requests would be in the server's trace, too."""
+    row = {"input": "", "instruction": " ".join(["word"] * 32), "output": " ".join(["word"] * tokens)}
+    prompts = folder.path.with_name("prompts.json")
+    prompts.write_text(json.dumps([row] * requests))
+    options = {
+        "protocol": protocol,
+        "url": url,
+        "model": model,
+        "dataset": prompts,
+        "op_tokens_per_word": 1,
+        "concurrency": streams,
+        "warmup_requests": 0,
+        "run_dir": folder.path,
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    command = [sys.executable, "-c", "from harness.cli import main; main()", "dataset", "--ignore_eos", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 3):
+        raise SystemExit(f"bench ended with status {done.returncode}: {done.stderr[-2000:]}")
+
+
+@contextmanager
+def kept_journals(run_dir: Path, keep_in: Path) -> Iterator[list[Path]]:
+    """The run's journals, which hold the raw responses and which ``bench`` removes at its end: each gets a second name."""
+    found: list[Path] = []
+    ended = threading.Event()
+
+    def keep() -> None:
+        while not ended.wait(0.05):
+            for journal in run_dir.glob("journal-*.bin"):
+                with suppress(FileExistsError, FileNotFoundError):
+                    os.link(journal, keep_in / f"kept-{journal.name}")
+
+    watch = threading.Thread(target=keep)
+    watch.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        watch.join()
+        found += sorted(keep_in.glob("kept-*"))
+
+
+def records(folder: RunFolder) -> list[Record]:
+    columns = ("index", "outcome", "scheduled_ns", "requested_output_tokens", "sent_ns", "token_times_ns")
+    rows = read_table(folder.requests, columns).to_pylist()
+    return [
+        Record(**(row | {"outcome": Outcome(row["outcome"]), "token_times_ns": tuple(row["token_times_ns"])})) for row in rows
+    ]
+
+
+def findings(folder: RunFolder) -> tuple[str, ...]:
+    found = json.loads(folder.summary.read_text())["findings"]
+    return tuple(finding["code"] for finding in found if finding["severity"] != "note")
+
+
+def table(results: Sequence[Golden]) -> str:
+    rows = []
+    for golden in results:
+        errors = golden.errors
+        for metric, errors_ms in (("TTFT", errors.ttft_ms), ("ICL", errors.icl_ms), ("E2E", errors.e2e_ms)):
+            s = spread(errors_ms)
+            if s is not None:
+                numbers = (f"{value:.3f}" for value in (s.mean_ms, s.size_mean_ms, s.size_p50_ms, s.size_p99_ms))
+                said = f"{golden.verdict} ({', '.join(golden.findings) or 'no finding'})" if metric == "TTFT" else ""
+                rows.append((golden.name, golden.streams, metric, f"{s.n:,}", *numbers, said))
+    headers = ("truth", "streams", "error of", "n", "mean ms", "mean size", "p50 size", "p99 size", "verdict (findings)")
+    return tabulate(rows, headers=headers, disable_numparse=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--streams", type=int, nargs="+", default=[50, 200])
+    parser.add_argument("--protocols", nargs="+", choices=list(MODELS), default=["grpc", "openai"])
+    parser.add_argument("--rounds", type=int, default=10, help="requests of each user")
+    parser.add_argument("--tokens", type=int, default=100)
+    parser.add_argument("--no_triton", action="store_true", help="leave the real server out")
+    parser.add_argument("--triton_streams", type=int, default=16)
+    arguments = parser.parse_args()
+    results = []
+    for protocol in arguments.protocols:
+        for streams in arguments.streams:
+            print(f"null server, {protocol}, {streams} streams …", file=sys.stderr, flush=True)
+            results.append(against_null_server(protocol, streams, arguments.rounds, arguments.tokens))
+    if not arguments.no_triton:
+        print("Triton …", file=sys.stderr, flush=True)
+        results.append(against_triton(arguments.triton_streams, arguments.rounds, arguments.tokens))
+    print(table(results))
+    return 1 if any(golden.verdict == FAILED for golden in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

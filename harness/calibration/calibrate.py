@@ -1,0 +1,237 @@
+"""Calibrating the client on this machine: what it adds at a quiet rate, and the highest rates at which it adds no more.
+
+A null server runs beside it, and shares the machine with it as a local target would. So a limit is of both together; where
+the server itself fell behind its pace, the result says so.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.calibration.accuracy import Spread, nearest_rank, spread
+from harness.calibration.http_messages import OPENAI_MODEL
+from harness.calibration.ladder import climb
+from harness.calibration.null_server import NullServerAddresses
+from harness.calibration.pacing import Pace
+from harness.calibration.result import TransportCalibration, WorkersLimits
+from harness.calibration.stamps import stamps_of_event, stamps_of_message
+from harness.calibration.trial import OverrunError, Subject, TrialResult, run_trial
+from harness.clients.http_calls import Origin
+from harness.clients.openai_chat import OpenAIChatClient
+from harness.clients.triton_grpc import TritonGrpcClient, inspect_model
+from harness.errors import RunError
+from harness.probes.machine import core_times
+from workloads.arrivals import Exponential
+from workloads.request import Request
+from workloads.schedule import make_schedule
+
+PACE = Pace(first_token_ns=20_000_000, gap_ns=5_000_000)
+HELD_SLIP_MS = 1.0  # p99 of the schedule slip
+HELD_ERROR_MS = 2.0  # p99 of the size of the errors of TTFT and ICL
+_INPUT_TOKENS = 64
+_SEED = 20_260_101
+_TOP_PER_S = 1_000_000.0
+_MOST_WORKERS = 8
+_PROC_STAT = Path("/proc/stat")
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is tried. ``budget_s`` bounds the whole, but for the trial in progress; rates are where the ladders begin."""
+
+    budget_s: float
+    quiet_s: float
+    rung_s: float
+    quiet_requests_per_s: float = 20.0
+    quiet_tokens: int = 20
+    first_requests_per_s: float = 500.0
+    first_responses_per_s: float = 8_000.0
+    long_answer_tokens: int = 100
+
+
+FULL = Effort(budget_s=90.0, quiet_s=4.0, rung_s=1.0)
+QUICK = Effort(budget_s=15.0, quiet_s=1.5, rung_s=0.5)
+
+Say = Callable[[str], None]
+
+
+def subjects_of(addresses: NullServerAddresses) -> dict[str, Subject]:
+    """The client over each transport, pointed at a null server of ``PACE``. Raises TargetError."""
+    grpc_client = TritonGrpcClient(addresses.grpc, inspect_model(addresses.grpc, "tensorrt_llm"), streaming=True)
+    host, _, port = addresses.http.rpartition(":")
+    chat_client = OpenAIChatClient(Origin("http", host, int(port)), OPENAI_MODEL)
+    return {"grpc": Subject(grpc_client, stamps_of_message, PACE), "sse": Subject(chat_client, stamps_of_event, PACE)}
+
+
+def busy_cores(look_s: float) -> float | None:
+    """How many of the cores that we may use others keep busy, a hypervisor's guests included; None where that is not told."""
+    cores = os.sched_getaffinity(0)
+    began_ns = time.monotonic_ns()
+    before = core_times(_PROC_STAT.read_text(encoding="ascii"), cores)
+    time.sleep(look_s)
+    after = core_times(_PROC_STAT.read_text(encoding="ascii"), cores)
+    if before is None or after is None:
+        return None
+    used = after.since(before)
+    return (used.busy_ns + used.steal_ns) / (time.monotonic_ns() - began_ns)
+
+
+def worker_counts(cores: float) -> tuple[int, ...]:
+    """One worker, and as many as the machine has cores for."""
+    return (1,) if cores < 2 else (1, min(int(cores), _MOST_WORKERS))
+
+
+def calibrate(
+    subjects: Mapping[str, Subject], worker_counts: Sequence[int], effort: Effort, say: Say
+) -> tuple[TransportCalibration, ...]:
+    """Calibrate each of ``subjects`` (by transport) with each count of workers, the first of which is tried the most.
+
+    Raises RunError when requests fail at the quiet rate, KeyboardInterrupt when a trial was interrupted.
+    """
+    clock = _Allotment(effort.budget_s, parts=len(subjects) * 2 * len(worker_counts))
+    begun = {name: _Calibrating(name, subject, effort, say) for name, subject in subjects.items()}
+    for calibrating in begun.values():
+        calibrating.listen_quietly(worker_counts[0])
+    for workers in worker_counts:
+        for calibrating in begun.values():
+            calibrating.climb_both(workers, clock)
+    return tuple(calibrating.result() for calibrating in begun.values())
+
+
+class _Allotment:
+    """Shares what is left of a budget of time evenly among the parts that are left."""
+
+    def __init__(self, budget_s: float, parts: int) -> None:
+        self._end = time.monotonic() + budget_s
+        self._parts = parts
+
+    def next_part(self) -> Callable[[], bool]:
+        """Whether the part that now begins still has time."""
+        now = time.monotonic()
+        until = now + max(0.0, self._end - now) / self._parts
+        self._parts -= 1
+        return lambda: time.monotonic() < until
+
+
+class _Calibrating:
+    """One transport's calibration on its way."""
+
+    def __init__(self, transport: str, subject: Subject, effort: Effort, say: Say) -> None:
+        self._transport = transport
+        self._subject = subject
+        self._effort = effort
+        self._say = say
+        self._quiet: TrialResult | None = None
+        self._limits: list[WorkersLimits] = []
+        self._best: dict[int, TrialResult] = {}  # by tokens of an answer: the highest rate that was held
+
+    def listen_quietly(self, workers: int) -> None:
+        """What the client adds where nothing keeps it busy."""
+        effort = self._effort
+        result = self._try(effort.quiet_requests_per_s, effort.quiet_tokens, effort.quiet_s, workers)
+        if result.failed:
+            raise RunError(f"{self._transport}: {result.failed} of {result.requests} requests to the null server failed")
+        self._quiet = result
+        self._say(f"{self._transport}, quiet: {_told(result)}")
+
+    def climb_both(self, workers: int, clock: _Allotment) -> None:
+        """How many requests/s, and how many responses/s, ``workers`` hold; where fewer workers held more, begins there."""
+        effort = self._effort
+        before = self._limits[-1] if self._limits else None
+        requests_from = (before and before.requests.held_per_s) or effort.first_requests_per_s
+        responses_from = (before and before.responses.held_per_s) or effort.first_responses_per_s
+        requests = climb(lambda rate: self._attempt(rate, 1, workers), requests_from, _TOP_PER_S, clock.next_part())
+        responses = climb(
+            lambda rate: self._attempt(rate, effort.long_answer_tokens, workers), responses_from, _TOP_PER_S, clock.next_part()
+        )
+        self._limits.append(WorkersLimits(workers, requests, responses))
+
+    def result(self) -> TransportCalibration:
+        effort, quiet = self._effort, self._quiet
+        assert quiet is not None
+        per_request, per_response = self._cpu_us()
+        return TransportCalibration(
+            transport=self._transport,
+            quiet_requests_per_s=effort.quiet_requests_per_s,
+            quiet_responses_per_s=effort.quiet_requests_per_s * effort.quiet_tokens,
+            ttft=_known(spread(quiet.errors.ttft_ms)),
+            icl=_known(spread(quiet.errors.icl_ms)),
+            e2e=_known(spread(quiet.errors.e2e_ms)),
+            limits=tuple(self._limits),
+            cpu_us_per_request=per_request,
+            cpu_us_per_response=per_response,
+        )
+
+    def _attempt(self, responses_per_s: float, tokens: int, workers: int) -> str | None:
+        """Why the client does not hold so many responses/s, in answers of ``tokens`` each; None where it does."""
+        what = f"{responses_per_s:,.0f} {'requests' if tokens == 1 else 'responses'}/s, {workers} worker{'s'[: workers > 1]}"
+        try:
+            result = self._try(responses_per_s / tokens, tokens, self._effort.rung_s, workers)
+        except (OverrunError, RunError) as error:
+            self._say(f"{self._transport}, {what}: not held, {error}")
+            return str(error)
+        problem = why_not_held(result)
+        self._say(f"{self._transport}, {what}: {'held' if problem is None else 'not held'}, {_told(result)}")
+        if problem is None and workers == 1:
+            self._best[tokens] = result  # rates only rise while they are held
+        return problem
+
+    def _try(self, requests_per_s: float, tokens: int, duration_s: float, workers: int) -> TrialResult:
+        count = max(2, round(requests_per_s * duration_s))
+        request = Request(
+            tokens, prompt="word " * _INPUT_TOKENS, input_ids=tuple(range(1, _INPUT_TOKENS + 1)), input_tokens=_INPUT_TOKENS
+        )
+        schedule = make_schedule([request] * count, Exponential(requests_per_s), _SEED)
+        result = run_trial(self._subject, schedule, workers)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        return result
+
+    def _cpu_us(self) -> tuple[float | None, float | None]:
+        """CPU time of a request with one token, and of each further token of a long answer."""
+        short, long = self._best.get(1), self._best.get(self._effort.long_answer_tokens)
+        per_request = None if short is None else short.cpu_s / short.requests
+        if long is None or per_request is None:
+            return _us(per_request), None
+        return _us(per_request), _us(max(0.0, long.cpu_s - long.requests * per_request) / (long.responses - long.requests))
+
+
+def why_not_held(result: TrialResult) -> str | None:
+    """What a load broke, with the numbers; None where the client held it."""
+    slip_ms = nearest_rank(result.slip_ms, 0.99) if result.slip_ms.size else 0.0
+    problem = None
+    if result.failed:
+        problem = f"{result.failed:,} requests failed"
+    elif slip_ms > HELD_SLIP_MS:
+        problem = f"schedule slip p99 {slip_ms:.2f} ms"
+    for name, errors_ms in (("TTFT", result.errors.ttft_ms), ("inter-chunk latency", result.errors.icl_ms)):
+        found = spread(errors_ms)
+        if problem is None and found is not None and found.size_p99_ms > HELD_ERROR_MS:
+            problem = f"{name} error p99 {found.size_p99_ms:.2f} ms"
+    late_ms = nearest_rank(result.server_late_ms, 0.99) if result.server_late_ms.size else 0.0
+    if problem is not None and late_ms > HELD_SLIP_MS:
+        problem += f" (the null server itself was {late_ms:.2f} ms late)"
+    return problem
+
+
+def _told(result: TrialResult) -> str:
+    slip_ms = nearest_rank(result.slip_ms, 0.99) if result.slip_ms.size else float("nan")
+    parts = [f"slip p99 {slip_ms:.2f} ms"]
+    for name, errors_ms in (("TTFT", result.errors.ttft_ms), ("ICL", result.errors.icl_ms)):
+        found = spread(errors_ms)
+        if found is not None:
+            parts.append(f"{name} error mean {found.mean_ms:.2f}, p99 {found.size_p99_ms:.2f} ms")
+    return ", ".join(parts)
+
+
+def _known(found: Spread | None) -> Spread:
+    assert found is not None  # no request failed, and each had several tokens
+    return found
+
+
+def _us(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e6

@@ -1,0 +1,83 @@
+"""``calibration.json`` in the user's data folder: the latest calibration of each machine that this folder is used from."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from platformdirs import user_data_path
+
+from harness.calibration.result import TRANSPORT_OF_PROTOCOL, Calibration, Machine
+from harness.errors import HarnessError
+
+SCHEMA = 1
+_MOST_MACHINES = 32
+
+
+class CalibrationFileError(HarnessError):
+    """The file cannot be read; the text names it and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    schema: int
+    calibrations: tuple[Calibration, ...]
+
+
+def default_path() -> Path:
+    return user_data_path("inflight-bench") / "calibration.json"
+
+
+def read_calibrations(path: Path) -> tuple[Calibration, ...]:
+    """All that the file holds, none where there is no file. Raises CalibrationFileError."""
+    try:
+        raw = path.read_bytes()
+        schema = msgspec.json.decode(raw, type=dict[str, Any]).get("schema")
+        if schema != SCHEMA:
+            raise CalibrationFileError(f"{path} is of schema {schema}, not {SCHEMA}: run `bench calibrate` again")
+        return msgspec.json.decode(raw, type=_File).calibrations
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise CalibrationFileError(f"{path} cannot be read: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise CalibrationFileError(f"{path} is damaged ({error}): run `bench calibrate` again") from error
+
+
+def keep_calibration(path: Path, calibration: Calibration) -> None:
+    """Put ``calibration`` in the place of its machine's former one. What cannot be read is given up. Raises OSError."""
+    try:
+        known = read_calibrations(path)
+    except CalibrationFileError:
+        known = ()
+    others = tuple(other for other in known if other.machine != calibration.machine)
+    write_calibrations(path, (calibration, *others[: _MOST_MACHINES - 1]))
+
+
+def write_calibrations(path: Path, calibrations: tuple[Calibration, ...]) -> None:
+    """Write the file whole or not at all. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(_File(SCHEMA, calibrations))) + b"\n")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def find_calibration(path: Path, machine: Machine) -> Calibration | None:
+    """The calibration of ``machine``, or None. Raises CalibrationFileError."""
+    return next((found for found in read_calibrations(path) if found.machine == machine), None)
+
+
+def for_manifest(calibration: Calibration | None, protocol: str) -> dict[str, Any] | None:
+    """What a run over ``protocol`` copies into its manifest; None where the machine, or this transport, is not calibrated."""
+    transport = None if calibration is None else calibration.transport(TRANSPORT_OF_PROTOCOL.get(protocol, protocol))
+    if calibration is None or transport is None:
+        return None
+    copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(transport))
+    of_all = {"made_at": calibration.made_at, "quick": calibration.quick, "busy_cores": calibration.busy_cores}
+    return {**of_all, **copied}

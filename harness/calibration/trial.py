@@ -1,0 +1,126 @@
+"""One load put on a null server by the client that measures, exactly as in a run, and how well the client stood it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from harness.asked import asked_schedule
+from harness.calibration.accuracy import Errors, FloatArray, ReadStamps, Truth, errors_of, stamped_truths
+from harness.calibration.pacing import Pace
+from harness.clients.protocol import Client
+from harness.journal import JournalReader
+from harness.live import Snapshot
+from harness.recording import Recorder
+from harness.records.record import Outcome
+from harness.records.run_folder import RunFolder
+from harness.run import RunPlan, execute
+from workloads.schedule import Schedule
+
+_TIMEOUT_S = 20.0
+_WARM_UP = 10
+_OVERRUN_S = 4.0  # a client that is so far behind has not held its load
+_CPUCLOCK_SCHED = 2  # of Linux's clock ids for processes: on-CPU time in ns, all threads
+
+
+class OverrunError(Exception):
+    """The run did not end near the end of its schedule, and was broken off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is calibrated: ``client``, asking a null server of ``pace`` whose responses ``read_stamps`` reads."""
+
+    client: Client
+    read_stamps: ReadStamps
+    pace: Pace
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What came of one load. ``slip_ms`` [requests sent]; ``server_late_ms`` [responses], against the server's own pace.
+
+    ``cpu_s`` is of all the client's processes from the start of the clock on.
+    """
+
+    errors: Errors
+    slip_ms: FloatArray
+    server_late_ms: FloatArray
+    requests: int
+    responses: int
+    failed: int
+    cpu_s: float
+    interrupted: bool
+
+
+def run_trial(subject: Subject, schedule: Schedule, workers: int) -> TrialResult:
+    """Carry out a run of ``schedule``. Raises RunError when the client cannot start, OverrunError when it falls far behind."""
+    answer_ns = subject.pace.in_one(max(request.output_tokens for request in schedule.requests)).first_token_ns
+    meter = _CpuMeter((schedule.offsets_ns[-1] + answer_ns) / 1e9 + _OVERRUN_S)
+    with tempfile.TemporaryDirectory(prefix="inflight-bench-") as temporary:
+        folder = RunFolder(Path(temporary))
+        plan = RunPlan(
+            schedule=schedule,
+            client=subject.client,
+            recorder=Recorder(asked_schedule(schedule), subject.client),
+            folder=folder,
+            workers=workers,
+            warm_up=(replace(schedule.requests[0], output_tokens=1),) * _WARM_UP,
+            timeout_s=_TIMEOUT_S,
+        )
+        result = execute(plan, meter)
+        exchanges = [exchange for journal in folder.journals() for exchange in JournalReader(journal).read_new()]
+    truths = stamped_truths(exchanges, subject.read_stamps)
+    sent = [(record.scheduled_ns, record.sent_ns) for record in result.records if record.sent_ns is not None]
+    return TrialResult(
+        errors=errors_of(result.records, truths),
+        slip_ms=np.array([at - scheduled for scheduled, at in sent]) / 1e6,
+        server_late_ms=_server_late_ms(truths, subject.pace),
+        requests=len(sent),
+        responses=sum(len(record.token_times_ns) for record in result.records),
+        failed=sum(record.outcome is not Outcome.DONE for record in result.records),
+        cpu_s=meter.used_ns / 1e9,
+        interrupted=result.interrupted,
+    )
+
+
+def _server_late_ms(truths: Mapping[int, Truth], pace: Pace) -> FloatArray:
+    late = [
+        truth.sent_ns - truth.received_ns - pace.first_token_ns - pace.gap_ns * np.arange(len(truth.sent_ns))
+        for truth in truths.values()
+    ]
+    late_ms: FloatArray = np.concatenate([np.empty(0), *late]) / 1e6
+    return late_ms
+
+
+class _CpuMeter:
+    """Follows a run, and adds up what its processes, this one included, have used since the clock started."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._first: dict[int, int] = {}
+        self._last: dict[int, int] = {}
+
+    @property
+    def used_ns(self) -> int:
+        return sum(self._last[process] - self._first[process] for process in self._first)
+
+    def __call__(self, snapshot: Snapshot) -> None:
+        if snapshot.elapsed_s > self._limit_s:
+            raise OverrunError("the client fell seconds behind")
+        self._note(0, time.process_time_ns())
+        for process in multiprocessing.active_children():
+            if process.pid is not None and process.name.startswith("bench-worker-"):
+                with suppress(OSError):  # it has ended since; what it used last is lost, at most a tenth of a second
+                    self._note(process.pid, time.clock_gettime_ns((~process.pid << 3) | _CPUCLOCK_SCHED))
+
+    def _note(self, process: int, cpu_ns: int) -> None:
+        self._first.setdefault(process, cpu_ns)
+        self._last[process] = cpu_ns

@@ -1,0 +1,93 @@
+"""``bench compare``: runs against each other, with a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import cloup
+
+from harness.cli.exit_status import ExitStatus
+
+if TYPE_CHECKING:
+    from reports.compare.comparison import Arm, Comparison
+
+_SUFFIXES = (".html", ".json", ".md", ".csv")
+
+
+@cloup.command(
+    name="compare",
+    short_help="Compare runs, with a verdict.",
+    epilog="""\b
+Examples:
+  bench compare runs/before runs/after --output compare.html
+  bench compare runs/before runs/after --fail_if 'p99_ttft > +5%'""",
+)
+@cloup.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), help="Runs, or folders of repeated runs.")
+@cloup.option(
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a file, too; its suffix says what: .html, .json, .md (for a pull request) or .csv. May be repeated.",
+)
+@cloup.option(
+    "--fail_if",
+    multiple=True,
+    metavar="CONDITION",
+    help="Exit with 1 when the evidence shows it, such as 'p99_ttft > +5%' or 'request_throughput < -2%'. May be repeated.",
+)
+@cloup.option("--allow_different", is_flag=True, help="Compare runs of other work, or invalid ones, all the same.")
+def command(runs: tuple[Path, ...], outputs: tuple[Path, ...], fail_if: tuple[str, ...], allow_different: bool) -> int:
+    """Compare each run with the first: per metric the difference with its interval, and whether the evidence says better,
+    worse, or neither, with the smallest difference that these runs could have shown.
+
+    Several runs of a configuration in one folder are compared as repeats; the folder of an experiment is given alone.
+    Runs of other work are refused.
+    """
+    from reports.compare.comparison import NotComparableError, compare
+    from reports.compare.conditions import ConditionError, parse_condition
+    from reports.compare.console import render
+
+    writers = [_writer(path) for path in outputs]
+    try:
+        conditions = [parse_condition(text) for text in fail_if]
+    except ConditionError as error:
+        raise click.BadParameter(str(error), param_hint="--fail_if") from error
+    try:
+        arms, runs_paired = _arms(runs)
+        comparison = compare(arms, conditions, allow_different=allow_different, runs_paired=runs_paired)
+    except NotComparableError as error:
+        click.echo(f"Error: {error}", err=True)
+        return ExitStatus.INVALID
+    click.echo(render(comparison))
+    for path, write in zip(outputs, writers, strict=True):
+        write(comparison, path)
+        click.echo(f"\nWritten: {path}")
+    return ExitStatus.FAILED if comparison.conditions_failed else ExitStatus.VALID
+
+
+def _arms(paths: tuple[Path, ...]) -> tuple[list[Arm], bool]:
+    """The arms, and whether their runs were made in turn: of one experiment's folder, or of a folder each."""
+    from harness.records.experiment import ExperimentFolder
+    from reports.compare.comparison import read_arm, read_experiment
+
+    if len(paths) > 1:
+        return [read_arm(path) for path in paths], False
+    if ExperimentFolder(paths[0]).plan.exists():
+        return read_experiment(ExperimentFolder(paths[0])), True
+    raise click.UsageError("give at least two runs, or the folder of an experiment: bench compare BEFORE AFTER")
+
+
+def _writer(path: Path) -> Callable[[Comparison, Path], None]:
+    from reports.compare.csv_file import write_csv
+    from reports.compare.json_file import write_json
+    from reports.compare.markdown import write_markdown
+
+    writers: dict[str, Callable[[Comparison, Path], None]] = {".json": write_json, ".md": write_markdown, ".csv": write_csv}
+    if path.suffix not in writers:
+        raise click.BadParameter(f"{path}: the name must end with {', '.join(_SUFFIXES)}", param_hint="--output")
+    return writers[path.suffix]

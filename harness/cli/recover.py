@@ -1,0 +1,119 @@
+"""``bench recover``: make a run's records from its journals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import cloup
+
+from harness.cli.exit_status import ExitStatus
+
+# What a run learns at its end, and keeps nowhere before: keys of the manifest.
+_NOT_KEPT = {"connections": None, "clock": None, "server_statistics": None, "telemetry": None}
+
+if TYPE_CHECKING:
+    from harness.recording_basis import RecordingBasis
+    from harness.records.run_folder import RunFolder
+
+
+@cloup.command(
+    name="recover",
+    short_help="Make the records of a run that was cut.",
+    epilog="Example: bench recover runs/<run>",
+)
+@cloup.argument("run", type=click.Path(path_type=Path), help="A run's folder.")
+@cloup.option(
+    "--tokenizer_dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    show_default="the one that the run had",
+    help="Hugging Face tokenizer folder, to count the tokens of text where the server did not.",
+)
+def command(run: Path, tokenizer_dir: Path | None) -> int:
+    """Make the records of a run that was cut, by a kill or a full disk, from its journals; then report on it.
+
+    Every request of its schedule gets one record: what was written down of it or, where nothing was, that it is lost.
+    It may be interrupted and run again. Exits as 'bench report' does.
+    """
+    from harness.cli.reporting import show_run
+    from harness.cli.signals import signals_as_interrupt
+    from harness.records.folder_lock import held_alone
+    from harness.records.run_folder import RunFolder, RunFolderError
+
+    folder = RunFolder(run)
+    with signals_as_interrupt():
+        folder.read_manifest()  # says what a folder that is no run is
+        try:
+            with held_alone(run):
+                _make_records(folder, tokenizer_dir)
+        except BlockingIOError as error:
+            raise RunFolderError(f"{run}: a process of this run is still at work; wait until it has ended") from error
+        report = show_run(folder)
+    click.echo(f"\nReport: {folder.html}")
+    return ExitStatus.VALID if report.valid else ExitStatus.INVALID
+
+
+def _make_records(folder: RunFolder, tokenizer_dir: Path | None) -> None:
+    from harness.cli.observing import tabulate
+    from harness.recording_basis import read_basis
+    from harness.records.run_folder import RunFolderError, RunState
+    from harness.recovery import recover
+    from harness.run import signals_blocked
+    from harness.run_files import finish, give_up_journals
+
+    manifest = folder.read_manifest()
+    state = folder.state(manifest)
+    if state is RunState.NOT_STARTED:
+        folder.check_finished(manifest)
+    if state is RunState.DONE:
+        if not folder.journals() and not folder.probes():
+            raise RunFolderError(f"{folder.path} is whole already; 'bench report {folder.path}' renders it")
+        give_up_journals(folder)  # its records stand: it was cut just behind them
+        tabulate(folder)
+        return
+    basis = read_basis(folder.schedule)
+    recovered = recover(folder, basis, _token_counter(basis, tokenizer_dir))
+    _tell(recovered.evidence)
+    with signals_blocked():
+        finish(folder, manifest | _NOT_KEPT | {"recovered": recovered.evidence}, recovered.result)
+        tabulate(folder)
+
+
+def _tell(evidence: dict[str, int]) -> None:
+    click.echo(
+        f"{evidence['written_down']} of {evidence['scheduled']} requests were written down in {evidence['journals']} journals; "
+        f"{evidence['lost']} are lost, {evidence['not_sent']} were not sent.",
+        err=True,
+    )
+    if evidence["torn_bytes"]:
+        click.echo(f"{evidence['torn_bytes']} bytes at the journals' ends are of a record that is not whole.", err=True)
+
+
+def _token_counter(basis: RecordingBasis, tokenizer_dir: Path | None) -> Callable[[str], int] | None:
+    """Counts as the run would have; the tokenizer is loaded when the first text needs it, for most runs need none."""
+    named = tokenizer_dir or (None if basis.tokenizer_dir is None else Path(basis.tokenizer_dir))
+    if named is None:
+        return None
+    loaded: list[Callable[[str], int]] = []
+
+    def count_tokens(text: str) -> int:
+        if not loaded:
+            loaded.append(_load_counter(named))
+        return loaded[0](text)
+
+    return count_tokens
+
+
+def _load_counter(tokenizer_dir: Path) -> Callable[[str], int]:
+    from harness.cli.target import token_counter
+    from harness.errors import JournalError
+    from serving.detokenization import load_tokenizer
+
+    try:
+        return token_counter(load_tokenizer(tokenizer_dir))
+    except ValueError as error:
+        raise JournalError(
+            f"the tokenizer that counted this run's tokens cannot be loaded ({error}); name it with --tokenizer_dir"
+        ) from error

@@ -1,0 +1,50 @@
+"""Planning an experiment: which configuration runs when, so that what drifts on a machine does not decide."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.records.experiment import Experiment, PlannedArm, PlannedRun
+
+
+def plan_experiment(arguments: Sequence[str], arms: Sequence[PlannedArm], repeats: int, seed: int) -> Experiment:
+    """``repeats`` blocks, each with one run of every arm, in an order drawn anew for each block (randomised blocks: Fisher).
+
+    Of two arms, half the blocks begin with either (one more, where ``repeats`` is odd), so that neither gains by going first.
+    """
+    return _planned("experiment", arguments, arms, _orders(len(arms), repeats, seed), seed)
+
+
+def plan_sweep(arguments: Sequence[str], arms: Sequence[PlannedArm], repeats: int, seed: int) -> Experiment:
+    """The same for the points of a sweep."""
+    return _planned("sweep", arguments, arms, _orders(len(arms), repeats, seed), seed)
+
+
+def block_seed(experiment: Experiment, run: PlannedRun) -> int:
+    """The seed of a run's traffic: one for all arms of a block, another for each block."""
+    return experiment.seed + run.block
+
+
+def _orders(arms: int, blocks: int, seed: int) -> list[list[int]]:
+    rng = np.random.default_rng([seed, arms, blocks])
+    if arms != 2:
+        return [rng.permutation(arms).tolist() for _ in range(blocks)]
+    first = rng.permutation([block % 2 for block in range(blocks)])
+    return [[int(one), 1 - int(one)] for one in first]
+
+
+def _planned(
+    kind: str, arguments: Sequence[str], arms: Sequence[PlannedArm], orders: Sequence[Sequence[int]], seed: int
+) -> Experiment:
+    runs: list[PlannedRun] = []
+    for block, order in enumerate(orders):
+        for arm in order:
+            runs.append(PlannedRun(arm, block, f"{len(runs) + 1:03d}-{_folder_name(arms[arm].name)}"))
+    return Experiment(kind, tuple(arguments), tuple(arms), tuple(runs), seed)
+
+
+def _folder_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.=-]+", "_", name)[:80] or "arm"

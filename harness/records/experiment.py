@@ -1,0 +1,98 @@
+"""``experiment.json``: what an experiment or a sweep set out to run, and where its runs lie. Writer and reader in one place.
+
+Written before the first run; so it says what was planned also when it was cut short, and a second call can go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.records.run_folder import RunFolder, RunFolderError
+
+EXPERIMENT_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedArm:
+    """One configuration: its name, and the options that it adds to those all arms share."""
+
+    name: str
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """One run: of which arm (its index), in which block, and the name of its folder within the experiment's."""
+
+    arm: int
+    block: int
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """``kind`` is "experiment" or "sweep"; ``arguments`` are the measuring verb and the options of every run.
+
+    ``runs`` stand in the order in which they are made. A block holds one run of every arm, with one seed.
+    """
+
+    kind: str
+    arguments: tuple[str, ...]
+    arms: tuple[PlannedArm, ...]
+    runs: tuple[PlannedRun, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentFolder:
+    """Where an experiment lies."""
+
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        return self.path / "experiment.json"
+
+    def run_folder(self, run: PlannedRun) -> RunFolder:
+        return RunFolder(self.path / run.folder)
+
+    def is_recorded(self, run: PlannedRun) -> bool:
+        """Whether the run came to its end, valid or not."""
+        return self.run_folder(run).requests.exists()
+
+    def write(self, experiment: Experiment) -> None:
+        """Write ``experiment.json`` whole or not at all."""
+        temporary = self.plan.with_suffix(".tmp")
+        document = {"schema": EXPERIMENT_SCHEMA, **asdict(experiment)}
+        temporary.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        os.replace(temporary, self.plan)
+
+    def read(self) -> Experiment:
+        """Read ``experiment.json``. Raises RunFolderError when it is absent, damaged or of another schema."""
+        try:
+            document = json.loads(self.plan.read_text(encoding="utf-8"))
+            if document["schema"] != EXPERIMENT_SCHEMA:
+                raise RunFolderError(f"{self.plan} is of schema {document['schema']}; this bench reads {EXPERIMENT_SCHEMA}")
+            return _experiment(document)
+        except FileNotFoundError as error:
+            raise RunFolderError(f"{self.path} is no experiment: it has no experiment.json") from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunFolderError(f"{self.plan} cannot be read: {error!r}") from error
+
+
+def _experiment(document: dict[str, Any]) -> Experiment:
+    experiment = Experiment(
+        kind=str(document["kind"]),
+        arguments=tuple(map(str, document["arguments"])),
+        arms=tuple(PlannedArm(str(arm["name"]), tuple(map(str, arm["options"]))) for arm in document["arms"]),
+        runs=tuple(PlannedRun(int(run["arm"]), int(run["block"]), str(run["folder"])) for run in document["runs"]),
+        seed=int(document["seed"]),
+    )
+    for run in experiment.runs:
+        if not 0 <= run.arm < len(experiment.arms) or Path(run.folder).name != run.folder:
+            raise ValueError(f"run {run.folder!r} belongs to no arm, or lies elsewhere")
+    return experiment

@@ -1,0 +1,231 @@
+"""Runs set against each other: the one object that every format of a comparison is written from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from harness.records.experiment import ExperimentFolder
+from harness.records.run_folder import RunFolder, RunFolderError
+from reports.compare.comparable import Disagreement, disagreements, refused, same_schedule
+from reports.compare.conditions import Condition, ConditionResult, check_conditions
+from reports.compare.difference import Difference, Verdict, compare_measures
+from reports.compare.measures import MEASURES, Measure, Measured, measure_run, percentiles
+from reports.latency import latencies_by_request_ms
+from reports.requests import FloatArray
+from reports.run_report import RunReport, read_run
+from reports.statistics import Distribution, summarise
+
+MIXED = "mixed"  # better in some measures, worse in others
+_QUANTILES = (0.01, 0.02, *(percent / 100 for percent in range(5, 100, 5)), 0.98, 0.99, 0.995, 0.999)
+
+
+class NotComparableError(Exception):
+    """The runs measured different work, or one of them is invalid; the text says what differs."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One side of a comparison: a configuration, measured by one run or by several. All of them streamed, or none did."""
+
+    name: str
+    runs: tuple[RunReport, ...]
+    blocks_left_out: int = 0  # of an experiment: those with a run that is missing or invalid
+
+    @property
+    def streaming(self) -> bool:
+        return self.runs[0].metrics.ttft_ms is not None
+
+    @property
+    def latency_title(self) -> str:
+        """What the curves are of: TTFT where answers were streamed, else E2E latency; from the schedule."""
+        return "TTFT" if self.streaming else "E2E latency"
+
+    def latencies_ms(self) -> FloatArray:
+        """Of every run, in the schedule's order, joined; NaN unknown, infinite failed."""
+        return np.concatenate([_latencies_ms(run) for run in self.runs])
+
+    def measured(self) -> list[dict[str, Measured]]:
+        return [measure_run(run.requests, self.streaming) for run in self.runs]
+
+
+@dataclass(frozen=True, slots=True)
+class QuantilePoint:
+    """One point of the quantile-difference plot: B − A at quantile ``q``, in ms, with a 95 % interval for this point alone."""
+
+    q: float
+    a_ms: float
+    b_ms: float
+    interval_ms: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPairs:
+    """The same request in both runs: how much longer it took in B, ms (negative: shorter), and how often."""
+
+    difference_ms: Distribution
+    share_slower: float
+
+
+@dataclass(frozen=True)
+class ArmComparison:
+    """One arm against the baseline."""
+
+    baseline: Arm
+    arm: Arm
+    differences: tuple[Difference, ...]
+    curve: tuple[QuantilePoint, ...]
+    pairs: RequestPairs | None  # None where the schedules differ or there are several runs
+    disagreements: tuple[Disagreement, ...]
+    conditions: tuple[ConditionResult, ...]
+
+    @property
+    def verdict(self) -> str:
+        """better, worse, mixed, or that the evidence shows no difference."""
+        verdicts = {difference.verdict for difference in self.differences}
+        if {Verdict.BETTER, Verdict.WORSE} <= verdicts:
+            return MIXED
+        return next((v.value for v in (Verdict.WORSE, Verdict.BETTER, Verdict.NONE) if v in verdicts), Verdict.UNKNOWN.value)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every arm against the first."""
+
+    arms: tuple[Arm, ...]
+    comparisons: tuple[ArmComparison, ...]
+
+    @property
+    def conditions_failed(self) -> bool:
+        return any(result.failed for one in self.comparisons for result in one.conditions)
+
+
+def read_arm(path: Path) -> Arm:
+    """A run's folder, or a folder of repeated runs. Raises RunFolderError."""
+    if RunFolder(path).manifest.exists():
+        return Arm(path.name, (read_run(RunFolder(path)),))
+    if ExperimentFolder(path).plan.exists():
+        raise RunFolderError(f"{path} is a whole experiment; give it alone: bench compare {path}")
+    folders = sorted(inner for inner in path.glob("*/") if RunFolder(inner).manifest.exists())
+    if not folders:
+        raise RunFolderError(f"{path} is neither a run's folder nor a folder of runs: there is no run.json")
+    return Arm(path.name, tuple(read_run(RunFolder(inner)) for inner in folders))
+
+
+def read_experiment(folder: ExperimentFolder) -> list[Arm]:
+    """The arms of an experiment, their runs in the order of the blocks. Raises RunFolderError.
+
+    A block of which a run is missing or invalid is left out for all arms, so that the others stay paired; ``left_out``
+    says so.
+    """
+    experiment = folder.read()
+    blocks: dict[int, dict[int, RunReport]] = {}
+    for run in experiment.runs:
+        if folder.is_recorded(run):
+            blocks.setdefault(run.block, {})[run.arm] = read_run(folder.run_folder(run))
+    whole = {block: runs for block, runs in blocks.items() if len(runs) == len(experiment.arms)}
+    sound = [whole[block] for block in sorted(whole) if all(run.valid for run in whole[block].values())]
+    if not sound:
+        raise RunFolderError(f"{folder.path}: no block of runs is whole and valid, so there is nothing to compare")
+    planned = len({run.block for run in experiment.runs})
+    return [
+        Arm(arm.name, tuple(runs[number] for runs in sound), blocks_left_out=planned - len(sound))
+        for number, arm in enumerate(experiment.arms)
+    ]
+
+
+def compare(
+    arms: Sequence[Arm], conditions: Sequence[Condition] = (), *, allow_different: bool = False, runs_paired: bool = False
+) -> Comparison:
+    """Compare every arm with the first. ``runs_paired``: the i-th runs of all arms were made in turn.
+
+    Raises NotComparableError, unless ``allow_different``.
+    """
+    baseline, *others = arms
+    found = [_disagreements(baseline, arm, runs_paired=runs_paired) for arm in others]
+    if not allow_different:
+        for arm, one in zip(others, found, strict=True):
+            if refused(one):
+                raise NotComparableError(_refusal(baseline, arm, one))
+    return Comparison(
+        tuple(arms),
+        tuple(
+            _compare_arm(baseline, arm, one, conditions, runs_paired=runs_paired)
+            for arm, one in zip(others, found, strict=True)
+        ),
+    )
+
+
+def _disagreements(baseline: Arm, arm: Arm, *, runs_paired: bool) -> tuple[Disagreement, ...]:
+    """Of runs made in turn, those within a block, each once: that blocks differ is meant."""
+    if not runs_paired:
+        return disagreements([*baseline.runs, *arm.runs])
+    pairs = (disagreements(pair) for pair in zip(baseline.runs, arm.runs, strict=True))
+    return tuple({one.what: one for found in pairs for one in found}.values())
+
+
+def _compare_arm(
+    baseline: Arm, arm: Arm, found: tuple[Disagreement, ...], conditions: Sequence[Condition], *, runs_paired: bool
+) -> ArmComparison:
+    single = len(baseline.runs) == len(arm.runs) == 1
+    paired = single and same_schedule([*baseline.runs, *arm.runs])
+    differences = compare_measures(
+        MEASURES,
+        baseline.measured(),
+        arm.measured(),
+        requests_paired=paired,
+        runs_paired=runs_paired and len(baseline.runs) == len(arm.runs) > 1,
+    )
+    return ArmComparison(
+        baseline=baseline,
+        arm=arm,
+        differences=differences,
+        curve=_curve(baseline, arm, paired),
+        pairs=_request_pairs(baseline.runs[0], arm.runs[0]) if paired else None,
+        disagreements=found,
+        conditions=check_conditions(conditions, differences),
+    )
+
+
+def _latencies_ms(run: RunReport) -> FloatArray:
+    requests = run.requests
+    ends_ns = requests.last_token_ns if run.metrics.ttft_ms is None else requests.first_token_ns
+    return latencies_by_request_ms(requests, ends_ns, requests.scheduled_ns)
+
+
+def _curve(baseline: Arm, arm: Arm, paired: bool) -> tuple[QuantilePoint, ...]:
+    """Quantile by quantile. With several runs a side, a quantile is the geometric mean of theirs."""
+    by_run = [[percentiles(_latencies_ms(run), _QUANTILES) for run in side.runs] for side in (baseline, arm)]
+    points = (
+        _point(q, *([run[number] for run in side] for side in by_run), paired=paired) for number, q in enumerate(_QUANTILES)
+    )
+    return tuple(point for point in points if point is not None)
+
+
+def _point(q: float, a: list[Measured], b: list[Measured], *, paired: bool) -> QuantilePoint | None:
+    measure = Measure(f"q{q}", f"quantile {q}", "ms")
+    (difference,) = compare_measures(
+        [measure], [{measure.name: run} for run in a], [{measure.name: run} for run in b],
+        requests_paired=paired, runs_paired=False,
+    )  # fmt: skip
+    if difference.a is None or difference.b is None:
+        return None
+    interval = (
+        None if difference.interval is None else (difference.a * difference.interval[0], difference.a * difference.interval[1])
+    )
+    return QuantilePoint(q, difference.a, difference.b, interval)
+
+
+def _request_pairs(a: RunReport, b: RunReport) -> RequestPairs | None:
+    difference_ms = _latencies_ms(b) - _latencies_ms(a)
+    known = difference_ms[np.isfinite(difference_ms)]
+    summary = summarise(known)
+    return None if summary is None else RequestPairs(summary, float((known > 0).mean()))
+
+
+def _refusal(baseline: Arm, arm: Arm, found: Sequence[Disagreement]) -> str:
+    lines = [f"{one.what}: {' against '.join(one.values)}. {one.advice}" for one in found if one.weight.value == "refuse"]
+    return f"{baseline.name} and {arm.name} cannot be compared. " + " ".join(lines)

@@ -1,0 +1,64 @@
+"""``--fail_if``: a change that a build must not bring, and whether the evidence is there that it did."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reports.compare.difference import Difference
+from reports.compare.measures import MEASURES, Measure
+
+_FORM = re.compile(r"\s*(?P<name>\w+)\s*(?P<sign>[<>])\s*(?P<amount>[+-]?\d+(\.\d+)?)\s*(?P<unit>%|pp)\s*")
+
+
+class ConditionError(ValueError):
+    """A condition cannot be read; the text says how one is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """``p99_ttft > +5%``: it fails when the measure changed by more than ``amount`` (a share; of failed_share, points)."""
+
+    measure: Measure
+    above: bool
+    amount: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionResult:
+    """``failed`` only where the evidence is there: the one-sided 95 % bound lies beyond. ``why`` is what it rests on."""
+
+    condition: Condition
+    failed: bool
+    why: str
+
+
+def parse_condition(text: str) -> Condition:
+    """Read one condition. Raises ConditionError."""
+    match = _FORM.fullmatch(text)
+    names = {measure.name: measure for measure in MEASURES}
+    if match is None or match["name"] not in names:
+        raise ConditionError(f"{text!r} is no condition; write it like 'p99_ttft > +5%'. Measures: {', '.join(names)}")
+    measure = names[match["name"]]
+    if (match["unit"] == "%") is not measure.relative:
+        raise ConditionError(f"{text!r}: {measure.name} changes by {'%' if measure.relative else 'pp (percentage points)'}")
+    return Condition(measure, match["sign"] == ">", float(match["amount"]) / 100.0, text.strip())
+
+
+def check_conditions(conditions: Sequence[Condition], differences: Sequence[Difference]) -> tuple[ConditionResult, ...]:
+    """Hold each condition against the evidence; several are judged together (Bonferroni), so that more do not fail more."""
+    by_name = {difference.measure.name: difference for difference in differences}
+    return tuple(_checked(condition, by_name.get(condition.measure.name), len(conditions)) for condition in conditions)
+
+
+def _checked(condition: Condition, difference: Difference | None, together: int) -> ConditionResult:
+    if difference is None:
+        return ConditionResult(condition, False, "these runs do not have it")
+    bound = difference.bound(condition.above, 0.05 / together)
+    if bound is None or difference.change is None:
+        return ConditionResult(condition, False, difference.reason or "it cannot be told")
+    failed = bound > condition.amount if condition.above else bound < condition.amount
+    least = "at least" if condition.above else "at most"
+    return ConditionResult(condition, failed, f"changed by {difference.change:+.1%}, {least} {bound:+.1%} by the evidence")

@@ -1,0 +1,27 @@
+"""A comparison as CSV: one row a measure and arm."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from reports.compare.comparison import Comparison
+
+COLUMNS = (
+    "a", "b", "measure", "unit", "a_value", "b_value", "change", "interval_low", "interval_high", "smallest_shown",
+    "p_value", "p_adjusted", "verdict", "reason",
+)  # fmt: skip
+
+
+def write_csv(comparison: Comparison, path: Path) -> None:
+    """Write ``path``; what is unknown is an empty cell."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for one in comparison.comparisons:
+            for d in one.differences:
+                low, high = d.interval or (None, None)
+                writer.writerow(
+                    (one.baseline.name, one.arm.name, d.measure.name, d.measure.unit, d.a, d.b, d.change, low, high,
+                     d.smallest_shown, d.p_value, d.p_adjusted, d.verdict.value, d.reason)
+                )  # fmt: skip

@@ -1,0 +1,263 @@
+"""Whether two groups of runs differ in a measure, by how much, and what these runs could have shown.
+
+With one run each, the error comes from within the runs: the mean of the requests' contributions, with a standard error that
+allows for neighbours that are alike (``reports/long_run.py``). Where the schedules are equal, it is that of differences
+request by request. With several runs each, it comes from between the runs (Welch 1947; paired where they were run in
+turns), which also sees what differs from start to start. Of many measures together the p-values are Holm's (1979).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from reports.compare.measures import Measure, Measured
+from reports.long_run import DRIFTS, Mean, as_good_as, mean_of
+from reports.requests import FloatArray
+
+CONFIDENCE = 0.95
+POWER = 0.80  # with which the smallest difference shown would have been shown
+_LARGEST_LOGARITHM = 50.0  # beyond, a share says nothing
+
+Interval = tuple[float, float]
+
+
+class Evidence(StrEnum):
+    """Where the error of a difference comes from."""
+
+    REQUEST_PAIRS = "requests paired by schedule"
+    REQUESTS = "requests within one run each"
+    RUN_PAIRS = "runs paired by turn"
+    RUNS = "repeated runs"
+
+
+class Verdict(StrEnum):
+    """What the evidence says of B against A."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NONE = "no difference shown"
+    UNKNOWN = "cannot be told"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """An estimated difference B − A (of logarithms, if the measure is relative), its standard error and degrees of freedom."""
+
+    estimate: float
+    error: float
+    freedom: float
+    evidence: Evidence
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided; 1 where nothing differs at all, 0 where a difference has no error."""
+        from scipy.stats import t
+
+        if self.error == 0:
+            return 1.0 if self.estimate == 0 else 0.0
+        return float(2.0 * t.sf(abs(self.estimate) / self.error, self.freedom))
+
+    def interval(self, confidence: float) -> Interval:
+        from scipy.stats import t
+
+        half = float(t.ppf((1.0 + confidence) / 2.0, self.freedom)) * self.error
+        return self.estimate - half, self.estimate + half
+
+    def smallest_shown(self, significance: float) -> float:
+        """The difference that a test at ``significance`` would have found with probability POWER."""
+        from scipy.stats import t
+
+        return float(t.ppf(1.0 - significance / 2.0, self.freedom) + t.ppf(POWER, self.freedom)) * self.error
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One line of a comparison. ``a`` and ``b`` are in the measure's unit (of several runs: their geometric mean).
+
+    ``change``, ``interval`` (95 %, of this measure alone) and ``smallest_shown`` (at the family's first step) are shares
+    of A for a relative measure (0.05 is +5 %), else differences in the unit. ``p_adjusted`` is Holm's. What does not exist
+    is None, and ``reason`` says why.
+    """
+
+    measure: Measure
+    a: float | None
+    b: float | None
+    change: float | None
+    interval: Interval | None
+    smallest_shown: float | None
+    p_value: float | None
+    p_adjusted: float | None
+    evidence: Evidence | None
+    verdict: Verdict
+    reason: str | None
+    spread: Spread | None = None
+
+    def bound(self, lower: bool, significance: float) -> float | None:
+        """One-sided bound of the change; None where it cannot be told."""
+        if self.spread is None:
+            return None
+        low, high = self.spread.interval(1.0 - 2.0 * significance)
+        return _read(self.measure, low if lower else high)
+
+    @property
+    def difference(self) -> float | None:
+        """B − A in the measure's unit."""
+        return None if self.a is None or self.b is None else self.b - self.a
+
+
+def compare_measures(
+    measures: Sequence[Measure],
+    a_runs: Sequence[dict[str, Measured]],
+    b_runs: Sequence[dict[str, Measured]],
+    *,
+    requests_paired: bool,
+    runs_paired: bool,
+) -> tuple[Difference, ...]:
+    """The differences of every measure that all runs have, judged together.
+
+    ``requests_paired``: one run each, of equal schedules. ``runs_paired``: as many runs each, run i of A in turn with i of B.
+    """
+    common = [m for m in measures if all(m.name in run for run in (*a_runs, *b_runs))]
+    groups = [([run[m.name] for run in a_runs], [run[m.name] for run in b_runs]) for m in common]
+    spreads = [
+        _spread(measure, a, b, requests_paired=requests_paired, runs_paired=runs_paired)
+        for measure, (a, b) in zip(common, groups, strict=True)
+    ]
+    adjusted = iter(holm([spread.p_value for spread in spreads if isinstance(spread, Spread)]))
+    tested = sum(isinstance(spread, Spread) for spread in spreads)
+    return tuple(
+        _judged(measure, a, b, spread, next(adjusted), tested) if isinstance(spread, Spread) else _untold(measure, a, b, spread)
+        for measure, (a, b), spread in zip(common, groups, spreads, strict=True)
+    )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values, in the order given: at most 5 % of families of equal measures have one below 0.05 (Holm 1979)."""
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, p_values[index] * (len(p_values) - rank)))
+        adjusted[index] = largest
+    return adjusted
+
+
+def within_runs(a: Measured, b: Measured, estimate: float) -> Spread | str:
+    """The spread of a difference from the contributions of one run each; or why it cannot be told (Welch 1947)."""
+    means = [mean_of(run.contributions) for run in (a, b)]
+    problem = next((why for run, mean in zip((a, b), means, strict=True) if (why := _why_not(run, mean)) is not None), None)
+    if problem is not None:
+        return problem
+    variances = [mean.standard_error**2 for mean in means]
+    total = sum(variances)
+    degrees = [mean.long_run.degrees for mean in means]
+    freedom = total**2 / sum(v**2 / f for v, f in zip(variances, degrees, strict=True)) if total else float(sum(degrees))
+    return Spread(estimate, math.sqrt(total), freedom, Evidence.REQUESTS)
+
+
+def within_pairs(a: Measured, b: Measured, estimate: float) -> Spread | str:
+    """As ``within_runs``, of contributions that belong together one by one."""
+    difference = mean_of(b.contributions - a.contributions)
+    problem = next((why for run in (a, b) if (why := _too_few(run, mean_of(run.contributions))) is not None), None)
+    if problem is not None or difference.long_run.drifts:
+        return problem or DRIFTS
+    return Spread(estimate, difference.standard_error, float(difference.long_run.degrees), Evidence.REQUEST_PAIRS)
+
+
+def between_runs(a: FloatArray, b: FloatArray) -> Spread:
+    """Welch's test of values of repeated runs; of a side with one run the other side's variance is taken."""
+    variances = [float(side.var(ddof=1)) if side.size > 1 else None for side in (a, b)]
+    known = next(v for v in variances if v is not None)
+    shares = [(known if v is None else v) / side.size for v, side in zip(variances, (a, b), strict=True)]
+    freedoms = [side.size - 1 for side in (a, b) if side.size > 1]
+    if len(freedoms) == 1 or not sum(shares):
+        freedom = float(sum(freedoms))
+    else:
+        freedom = sum(shares) ** 2 / sum(s**2 / f for s, f in zip(shares, freedoms, strict=True))
+    return Spread(float(b.mean() - a.mean()), math.sqrt(sum(shares)), freedom, Evidence.RUNS)
+
+
+def between_pairs(a: FloatArray, b: FloatArray) -> Spread:
+    """Student's paired test; shapes [pairs]."""
+    differences = b - a
+    error = float(differences.std(ddof=1)) / math.sqrt(differences.size)
+    return Spread(float(differences.mean()), error, differences.size - 1.0, Evidence.RUN_PAIRS)
+
+
+def _spread(
+    measure: Measure, a: Sequence[Measured], b: Sequence[Measured], *, requests_paired: bool, runs_paired: bool
+) -> Spread | str:
+    unknown = next((run.reason for run in (*a, *b) if run.reason is not None), None)
+    if unknown is not None:
+        return unknown
+    sides = [np.array([_scaled(measure, run.value) for run in side]) for side in (a, b)]
+    if len(a) == len(b) == 1:
+        estimate = float(sides[1][0] - sides[0][0])
+        judge = within_pairs if requests_paired else within_runs
+        return judge(a[0], b[0], estimate)
+    return between_pairs(*sides) if runs_paired else between_runs(*sides)
+
+
+def _scaled(measure: Measure, value: float | None) -> float:
+    assert value is not None
+    return math.log(value) if measure.relative else value
+
+
+def _judged(
+    measure: Measure, a: Sequence[Measured], b: Sequence[Measured], spread: Spread, p_adjusted: float, tested: int
+) -> Difference:
+    low, high = spread.interval(CONFIDENCE)
+    no_spread = spread.error == 0.0
+    verdict = Verdict.NONE
+    if p_adjusted < 1.0 - CONFIDENCE:
+        verdict = Verdict.BETTER if (spread.estimate > 0) is measure.higher_is_better else Verdict.WORSE
+    return Difference(
+        measure=measure,
+        a=_middle(measure, a),
+        b=_middle(measure, b),
+        change=_read(measure, spread.estimate),
+        interval=None if no_spread else (_read(measure, low), _read(measure, high)),
+        smallest_shown=None if no_spread else _read(measure, spread.smallest_shown((1.0 - CONFIDENCE) / tested)),
+        p_value=spread.p_value,
+        p_adjusted=p_adjusted,
+        evidence=spread.evidence,
+        verdict=verdict,
+        reason="no spread" if no_spread else None,
+        spread=spread,
+    )
+
+
+def _untold(measure: Measure, a: Sequence[Measured], b: Sequence[Measured], reason: str) -> Difference:
+    a_value, b_value = _middle(measure, a), _middle(measure, b)
+    change = None
+    if a_value is not None and b_value is not None and (a_value > 0 or not measure.relative):
+        change = b_value / a_value - 1.0 if measure.relative else b_value - a_value
+    return Difference(measure, a_value, b_value, change, None, None, None, None, None, Verdict.UNKNOWN, reason)
+
+
+def _read(measure: Measure, scaled: float) -> float:
+    """From the scale that is tested to the one that is read."""
+    return math.expm1(min(scaled, _LARGEST_LOGARITHM)) if measure.relative else scaled
+
+
+def _middle(measure: Measure, runs: Sequence[Measured]) -> float | None:
+    values = [run.value for run in runs if run.value is not None]
+    if len(values) < len(runs):
+        return None
+    if measure.relative and min(values) > 0:
+        return math.exp(sum(map(math.log, values)) / len(values))
+    return sum(values) / len(values)
+
+
+def _why_not(run: Measured, mean: Mean) -> str | None:
+    return mean.why_not or _too_few(run, mean)
+
+
+def _too_few(run: Measured, mean: Mean) -> str | None:
+    """Where so many values tell as little as too few independent ones (Kish's design effect)."""
+    effective = mean.n / max(1.0, mean.long_run.effect)
+    return None if effective >= run.fewest_effective else as_good_as(effective)

@@ -1,0 +1,84 @@
+"""A comparison as JSON, schema 1 (docs/compare.md). It grows by new keys, never by a changed meaning."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from reports.compare.comparison import Arm, ArmComparison, Comparison
+from reports.compare.difference import Difference
+from reports.run_report import RunReport
+
+SCHEMA = 1
+
+
+def document(comparison: Comparison) -> dict[str, Any]:
+    """The document; what is unknown or does not exist is null."""
+    return {
+        "schema": SCHEMA,
+        "arms": [_arm(arm) for arm in comparison.arms],
+        "comparisons": [_comparison(one) for one in comparison.comparisons],
+    }
+
+
+def write_json(comparison: Comparison, path: Path) -> None:
+    path.write_text(json.dumps(document(comparison), indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _arm(arm: Arm) -> dict[str, Any]:
+    return {"name": arm.name, "runs": [_run(run) for run in arm.runs]}
+
+
+def _run(run: RunReport) -> dict[str, Any]:
+    return {
+        "path": str(run.folder.path),
+        "validity": "valid" if run.valid else "invalid",
+        "digest": run.manifest["schedule"]["digest"],
+    }
+
+
+def _comparison(one: ArmComparison) -> dict[str, Any]:
+    return {
+        "a": one.baseline.name,
+        "b": one.arm.name,
+        "verdict": one.verdict,
+        "differences": [_difference(d) for d in one.differences],
+        "quantiles": [
+            {"q": p.q, "a_ms": p.a_ms, "b_ms": p.b_ms, "interval_ms": None if p.interval_ms is None else list(p.interval_ms)}
+            for p in one.curve
+        ],
+        "pairs": None
+        if one.pairs is None
+        else {
+            "n": one.pairs.difference_ms.n,
+            "median_difference_ms": one.pairs.difference_ms.p50,
+            "interval_ms": None if one.pairs.difference_ms.p50_interval is None else list(one.pairs.difference_ms.p50_interval),
+            "share_slower": one.pairs.share_slower,
+        },
+        "disagreements": [
+            {"what": d.what, "weight": d.weight.value, "values": list(d.values), "advice": d.advice} for d in one.disagreements
+        ],
+        "conditions": [{"condition": r.condition.text, "failed": r.failed, "why": r.why} for r in one.conditions],
+    }
+
+
+def _difference(d: Difference) -> dict[str, Any]:
+    return {
+        "measure": d.measure.name,
+        "title": d.measure.title,
+        "unit": d.measure.unit,
+        "relative": d.measure.relative,
+        "higher_is_better": d.measure.higher_is_better,
+        "a": d.a,
+        "b": d.b,
+        "difference": d.difference,
+        "change": d.change,
+        "interval": None if d.interval is None else list(d.interval),
+        "smallest_shown": d.smallest_shown,
+        "p_value": d.p_value,
+        "p_adjusted": d.p_adjusted,
+        "evidence": None if d.evidence is None else d.evidence.value,
+        "verdict": d.verdict.value,
+        "reason": d.reason,
+    }

@@ -1,0 +1,39 @@
+"""A comparison as Markdown, for a pull request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tabulate import tabulate
+
+from reports.compare.comparison import ArmComparison, Comparison
+from reports.compare.rows import DIFFERENCE_COLUMNS, difference_rows, headline
+from reports.prose import printable
+
+_MEANINGFUL = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[]<>#|!&~"})
+
+
+def render_markdown(comparison: Comparison) -> str:
+    """The whole text, ending with a newline."""
+    return "\n".join(_arm(one) for one in comparison.comparisons)
+
+
+def write_markdown(comparison: Comparison, path: Path) -> None:
+    path.write_text(render_markdown(comparison), encoding="utf-8")
+
+
+def escaped(text: str) -> str:
+    """Text from outside that Markdown shows as it is."""
+    return printable(text).translate(_MEANINGFUL)
+
+
+def _arm(one: ArmComparison) -> str:
+    rows = [tuple(map(escaped, row)) for row in difference_rows(one)]
+    parts = [
+        f"### {escaped(one.baseline.name)} (A) against {escaped(one.arm.name)} (B)",
+        f"**{escaped(headline(one))}**",
+        tabulate(rows, headers=DIFFERENCE_COLUMNS, tablefmt="pipe", disable_numparse=True),
+        "\n".join(f"- {d.weight.value}: {escaped(d.what)}: {escaped(' / '.join(d.values))}" for d in one.disagreements),
+        "\n".join(f"- {'FAILED' if r.failed else 'passed'}: `{r.condition.text}`: {escaped(r.why)}" for r in one.conditions),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"

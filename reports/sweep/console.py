@@ -1,0 +1,32 @@
+"""A sweep on a terminal."""
+
+from __future__ import annotations
+
+from tabulate import tabulate
+
+from reports.prose import printable
+from reports.sweep.points import Sweep, SweepPoint
+
+
+def render(sweep: Sweep) -> str:
+    """The whole text, without a trailing newline; points on the Pareto front carry a star."""
+    latency = sweep.latency
+    percentiles = (f"{latency} p50 ms", f"{latency} p99 ms", "E2E p99 ms")
+    headers = ("", "offered/s", "requests/s", "tokens/s", *percentiles, "failed", "findings")
+    rows = [_row(point, number in sweep.front) for number, point in enumerate(sweep.points)]
+    table = tabulate(rows, headers=headers, colalign=("left", *["right"] * 7, "left"), disable_numparse=True)
+    return f"{table}\n\n* Pareto front: no other valid point has both more tokens/s and a lower p99 {latency}."
+
+
+def _row(point: SweepPoint, on_front: bool) -> tuple[str, ...]:
+    numbers = (
+        point.offered_rate, point.request_throughput, point.output_token_throughput,
+        point.latency_p50_ms, point.latency_p99_ms, point.e2e_p99_ms,
+    )  # fmt: skip
+    invalid = () if point.valid else ("INVALID",)
+    return (
+        printable(f"{'*' if on_front else ' '} {point.name}"),
+        *("–" if number is None else f"{number:,.2f}" for number in numbers),
+        str(point.failed),
+        ", ".join((*invalid, *point.findings)),
+    )

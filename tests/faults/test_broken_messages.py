@@ -1,0 +1,64 @@
+"""Messages of an answer come cut, doubled, swapped or changed: nothing is counted twice, and what can be told is told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from harness.live import Snapshot
+from harness.records.record import Outcome
+from harness.records.run_folder import RunFolder
+from harness.records.table import write_table
+from harness.run import execute
+from reports.findings import Finding
+from reports.run_report import read_run
+from tests.harness.execute_script import make_plan
+from tests.harness.scripted_server import Act, ScriptedServer, scripted
+
+_TOKENS = 4
+
+# What comes of each, and the tokens that are counted. Order within an answer is nothing that a count or a time depends on.
+_EXPECTED = {
+    Act.ANSWER: (Outcome.DONE, _TOKENS),
+    Act.SWAPPED: (Outcome.DONE, _TOKENS),
+    Act.DOUBLED: (Outcome.DONE, 2 * _TOKENS - 1),  # more than was asked for, which is a finding
+    Act.DOUBLED_LAST: (Outcome.MALFORMED, None),
+    Act.SWAPPED_LAST: (Outcome.MALFORMED, None),
+    Act.FOREIGN: (Outcome.MALFORMED, None),
+    Act.CUT_BODY: (Outcome.MALFORMED, None),
+    Act.WIDE: (Outcome.MALFORMED, None),
+}
+
+
+def _quiet(snapshot: Snapshot) -> None:
+    pass
+
+
+def test_each_disturbance_is_recorded_as_what_can_be_told_of_it(tmp_path: Path, server: ScriptedServer) -> None:
+    acts = list(_EXPECTED) * 5
+    plan = make_plan(server.address, tmp_path, [scripted(act, _TOKENS, 5) for act in acts], range(len(acts)), workers=2)
+    records = execute(plan, _quiet).records
+    assert [record.index for record in records] == list(range(len(acts)))
+    for act, record in zip(acts, records, strict=True):
+        assert (act, record.outcome, record.output_tokens) == (act, *_EXPECTED[act]), record.error
+        assert (record.error is None) == (record.outcome is Outcome.DONE)
+        assert len(record.token_times_ns) == (record.output_tokens or 0)
+    assert Counter(record.outcome for record in records)[Outcome.MALFORMED] == 25
+
+
+def _finding(folder: Path, server: ScriptedServer, act: Act) -> Finding | None:
+    plan = make_plan(server.address, folder, [scripted(act, _TOKENS)] * 20, range(20), workers=1)
+    write_table(execute(plan, _quiet).records, plan.folder.requests)
+    plan.folder.write_manifest({"schema": 1})
+    found = [finding for finding in read_run(RunFolder(folder)).findings if finding.code == "output_longer_than_asked"]
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize("act", [Act.DOUBLED, Act.ANSWER])
+def test_run_whose_tokens_came_twice_is_not_valid(tmp_path: Path, server: ScriptedServer, act: Act) -> None:
+    finding = _finding(tmp_path, server, act)
+    assert (None if finding is None else finding.severity.value) == ("invalid" if act is Act.DOUBLED else None)
+    if finding is not None:
+        assert (finding.evidence["requests"], finding.evidence["tokens_beyond"]) == (20, 60)

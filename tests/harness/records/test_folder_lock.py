@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.records.folder_lock import held_alone, held_with_others
+
+_HOLD = """
+import sys
+from pathlib import Path
+from harness.records.folder_lock import held_with_others
+with held_with_others(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_those_who_write_hold_a_folder_together_and_keep_out_who_wants_it_alone(tmp_path: Path) -> None:
+    with held_with_others(tmp_path), held_with_others(tmp_path), pytest.raises(BlockingIOError), held_alone(tmp_path):
+        raise AssertionError("it was had alone")
+    with held_alone(tmp_path):
+        pass
+
+
+def test_only_one_has_a_folder_alone(tmp_path: Path) -> None:
+    with held_alone(tmp_path):
+        for other in (held_alone, held_with_others):
+            with pytest.raises(BlockingIOError), other(tmp_path):
+                raise AssertionError("it was had twice")
+
+
+def test_kill_of_the_holder_gives_the_folder_free(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(BlockingIOError), held_alone(tmp_path):
+            raise AssertionError("it was had alone")
+        holder.kill()
+    with held_alone(tmp_path):
+        pass

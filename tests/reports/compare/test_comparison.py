@@ -1,0 +1,169 @@
+"""Whole comparisons of run folders: verdict, refusal, conditions, and every format."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.cli import run as bench
+from harness.records.record import Outcome, Record
+from reports.compare.comparable import Weight
+from reports.compare.comparison import NotComparableError, compare, read_arm
+from reports.compare.conditions import ConditionError, parse_condition
+from reports.compare.console import render
+from reports.compare.json_file import document
+from reports.compare.markdown import render_markdown
+from reports.run_report import RunReport
+
+NAUGHTY = "<script>alert(1)</script>\u202e\x1b[31m|`"
+
+
+@pytest.fixture
+def noisy_run(answered: Callable[..., Record], make_report: Callable[..., RunReport]) -> Callable[..., RunReport]:
+    """700 requests with lognormal first-token latencies around ``ttft_ms``, equal arrivals for every seed."""
+
+    def make(seed: int, ttft_ms: float = 50.0, failures: int = 0, **manifest: Any) -> RunReport:
+        rng = np.random.default_rng(seed)
+        ttfts = ttft_ms * rng.lognormal(0.0, 0.2, 700)
+        records = [
+            answered(k, 10 * k, 10 * k, [(10 * k + first, 1), (10 * k + first + 5, 1), (10 * k + first + 10, 1)])
+            for k, first in enumerate(ttfts)
+        ]
+        for k in range(failures):
+            records[k * 50] = Record(
+                index=k * 50, outcome=Outcome.SERVER_ERROR, scheduled_ns=10_000_000 * k * 50, requested_output_tokens=3,
+                sent_ns=10_000_000 * k * 50, done_ns=10_000_000 * k * 50 + 1, error=NAUGHTY,
+            )  # fmt: skip
+        return make_report(records, **manifest)
+
+    return make
+
+
+def _compare(runs: Sequence[RunReport], *conditions: str, **options: Any) -> Any:
+    arms = [read_arm(run.folder.path) for run in runs]
+    return compare(arms, [parse_condition(text) for text in conditions], **options)
+
+
+def test_a_slower_run_is_worse_and_says_by_how_much(noisy_run: Callable[..., RunReport]) -> None:
+    (one,) = _compare([noisy_run(1), noisy_run(2, 60.0)]).comparisons
+    assert one.verdict == "worse"
+    ttft = next(d for d in one.differences if d.measure.name == "p50_ttft")
+    assert ttft.interval is not None
+    assert ttft.interval[0] < 0.20 < ttft.interval[1]
+    assert one.pairs is not None
+    assert one.pairs.difference_ms.p50 == pytest.approx(10.0, abs=2.0)
+    assert "is worse than" in render(_compare([noisy_run(1), noisy_run(2, 60.0)]))
+
+
+def test_equal_runs_show_no_difference(noisy_run: Callable[..., RunReport]) -> None:
+    comparison = _compare([noisy_run(1), noisy_run(3)])
+    assert comparison.comparisons[0].verdict == "no difference shown"
+    assert "No difference" in render(comparison)
+
+
+def test_runs_of_other_work_are_refused_with_what_differs(noisy_run: Callable[..., RunReport]) -> None:
+    runs = [noisy_run(1), noisy_run(2, workload={"description": "other", "dropped_too_long": 0})]
+    with pytest.raises(NotComparableError, match=r"workload\.description: 7 prompts of test\.json against other"):
+        _compare(runs)
+    (one,) = _compare(runs, allow_different=True).comparisons
+    assert [d.weight for d in one.disagreements] == [Weight.REFUSE]
+
+
+def test_an_invalid_run_is_refused(noisy_run: Callable[..., RunReport]) -> None:
+    with pytest.raises(NotComparableError, match="validity: valid against errors"):
+        _compare([noisy_run(1), noisy_run(2, failures=10)])
+
+
+def test_another_seed_warns_and_a_changed_server_is_named(noisy_run: Callable[..., RunReport]) -> None:
+    changed = noisy_run(
+        2,
+        schedule={"digest": "1e" * 32, "seed": 43},
+        target={"model": "ensemble", "protocol": "grpc", "streaming": True},
+    )
+    (one,) = _compare([noisy_run(1), changed]).comparisons
+    assert {d.what: d.weight for d in one.disagreements} == {
+        "schedule.digest": Weight.WARN,
+        "schedule.seed": Weight.WARN,
+        "target.model": Weight.CHANGED,
+    }
+    assert one.pairs is None
+
+
+def test_repeated_runs_of_a_folder_are_one_arm(noisy_run: Callable[..., RunReport], tmp_path: Path) -> None:
+    for arm, scale in (("a", 1.0), ("b", 1.3)):
+        (tmp_path / arm).mkdir()
+        for k in range(3):
+            noisy_run(k + (10 if arm == "b" else 0), 50.0 * scale).folder.path.rename(tmp_path / arm / str(k))
+    (one,) = compare([read_arm(tmp_path / "a"), read_arm(tmp_path / "b")]).comparisons
+    assert one.verdict == "worse"
+    assert {d.evidence.value for d in one.differences if d.evidence} == {"repeated runs"}
+
+
+@pytest.mark.parametrize(
+    ("condition", "slower", "status"),
+    [
+        ("p50_ttft > +5%", 60.0, 1),
+        ("p50_ttft > +5%", 50.0, 0),
+        ("p50_ttft > +40%", 60.0, 0),
+        ("request_throughput < -5%", 60.0, 0),
+    ],
+)
+def test_fail_if_fails_only_where_the_evidence_is_there(
+    noisy_run: Callable[..., RunReport], condition: str, slower: float, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(noisy_run(seed, ttft).folder.path) for seed, ttft in ((1, 50.0), (2, slower))]
+    assert bench(["compare", *paths, "--fail_if", condition]) == status
+    assert ("FAILED" in capsys.readouterr().out) is bool(status)
+
+
+@pytest.mark.parametrize("text", ["", "p99_ttft", "p99_ttft > 5", "p98_ttft > 5%", "p99_ttft >= 5%", "failed_share > 5%"])
+def test_a_condition_that_cannot_be_read_says_how_one_is_written(text: str) -> None:
+    with pytest.raises(ConditionError):
+        parse_condition(text)
+
+
+def test_every_format_says_the_same(
+    noisy_run: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(noisy_run(seed, ttft).folder.path) for seed, ttft in ((1, 50.0), (2, 60.0))]
+    outputs = [tmp_path / f"c.{suffix}" for suffix in ("json", "md", "csv")]
+    assert bench(["compare", *paths, *(f"--output={path}" for path in outputs)]) == 0
+    told = json.loads(outputs[0].read_text())["comparisons"][0]
+    assert told["verdict"] == "worse"
+    assert "worse than" in outputs[1].read_text()
+    rows = list(csv.DictReader(outputs[2].open()))
+    assert [row["verdict"] for row in rows] == [d["verdict"] for d in told["differences"]]
+
+
+def test_text_from_outside_is_shown_as_text(noisy_run: Callable[..., RunReport]) -> None:
+    target = {"model": NAUGHTY, "protocol": "grpc", "streaming": True}
+    comparison = _compare([noisy_run(1), noisy_run(2, target=target)])
+    markdown, console = render_markdown(comparison), render(comparison)
+    assert "<script>" not in markdown
+    assert not {"\u202e", "\x1b"} & {*markdown, *console}
+    assert json.loads(json.dumps(document(comparison), allow_nan=False))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["compare"], "Missing argument"),
+        (["compare", "runs/a"], "at least two runs"),
+        (["compare", "a", "b", "--output", "c.pdf"], ".html"),
+        (["compare", "a", "b", "--fail_if", "nonsense"], "p99_ttft"),
+    ],
+)
+def test_mistakes_are_told_as_usage(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(arguments) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_folder_without_runs_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(["compare", str(tmp_path), str(tmp_path)]) == 1
+    assert "run.json" in capsys.readouterr().err
