@@ -7,10 +7,11 @@ user has taken it: what was prepared and never taken has no time, and no record.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.asked import AskedSchedule, ClosedTimes, OpenTimes
+from harness.closed_loop import free_again_ns
 from harness.journal import Ended
 from harness.recording import Recorder
 from harness.records.record import Outcome, Record
@@ -46,7 +47,7 @@ def ran_out(schedule: AskedSchedule, records: Sequence[Record]) -> bool:
         return False
     if any(record.outcome is Outcome.LOST for record in records):  # users of a dead worker are not free
         return False
-    free_ns = [*times.user_starts_ns, *(record.done_ns for record in records if record.done_ns is not None)]
+    free_ns = [*times.user_starts_ns, *_free_again_ns(records)]
     return sum(ns < times.end_ns for ns in free_ns) > len(records)
 
 
@@ -103,6 +104,10 @@ def unanswered_due_ns(part: ClosedPart, records: Sequence[Record]) -> list[int]:
     last ones, when the worker had died or was to stop.
     """
     free_ns = Counter(part.user_starts_ns)
-    free_ns.update(record.done_ns for record in records if record.done_ns is not None)
+    free_ns.update(_free_again_ns(records))
     free_ns.subtract(record.scheduled_ns for record in records)
     return sorted(ns for ns, count in free_ns.items() for _ in range(count) if part.end_ns is None or ns < part.end_ns)
+
+
+def _free_again_ns(records: Sequence[Record]) -> Iterator[int]:
+    return (free_again_ns(record.done_ns, record.outcome) for record in records if record.done_ns is not None)

@@ -53,8 +53,8 @@ class Exchanges:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def carry_out(self, index: int, due_ns: int, released_ns: int, payload: bytes) -> int:
-        """Send one request now, wait for its end, write it down; returns the end in ns since the run's start."""
+    async def carry_out(self, index: int, due_ns: int, released_ns: int, payload: bytes) -> Exchange:
+        """Send one request now, wait for its end, write it down; returns what was written."""
         response_ns: list[int] = []
         bodies: list[bytes] = []
 
@@ -75,10 +75,11 @@ class Exchanges:
         except Exception as error:  # a fault of the client's own: recorded as such, and never silent
             failure, problem = Outcome.LOST, f"the client failed: {error!r}"
         done_ns = now_ns() - self.start_ns
-        self._write(Exchange(index, due_ns, released_ns, sent_ns, done_ns, response_ns, bodies, failure, problem))
+        exchange = Exchange(index, due_ns, released_ns, sent_ns, done_ns, response_ns, bodies, failure, problem)
+        self._write(exchange)
         if failure is not None:
             await asyncio.sleep(0)  # it may have failed without a wait: a user who tries again must not hold the loop
-        return done_ns
+        return exchange
 
     async def finish(self) -> Ended:
         """Wait until all that was begun has ended; returns what there is to say at the end."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait as wait_for_any
@@ -34,6 +35,7 @@ from workloads.schedule import AnySchedule, ClosedSchedule
 
 _START_DELAY_NS = 200_000_000  # enough for every worker to be asleep before the first arrival
 _FOLLOW_PERIOD_S = 0.1
+_MOST_A_TURN = 1_000  # exchanges of one worker, before the others' and the live line have their turn
 
 OnProgress = Callable[[Snapshot], None]
 # Entered when the warm-up is over; what it gives is told the start time; left when every worker has ended. It raises nothing.
@@ -236,16 +238,19 @@ def _follow(
     running = True
     while running:
         running = any(process.is_alive() for process in processes)
+        limit = _MOST_A_TURN if running else None
+        behind = False
         for worker, journal in enumerate(journals):
-            for exchange in journal.read_new():
+            for number, exchange in enumerate(islice(journal.read_new(), limit), start=1):
                 record = plan.recorder.record(exchange, worker)
                 records[record.index] = record
                 statistics.add(record)
+                behind = behind or number == limit
         failed += _failed_journals(pipes)
         if failed:
             control.advance(Phase.DRAIN)
         on_progress(statistics.snapshot(max(0.0, (now_ns() - start_ns) / 1e9), control.sent, control.phase is not Phase.RUN))
-        if running:
+        if running and not behind:
             time.sleep(_FOLLOW_PERIOD_S)
     return records, failed
 

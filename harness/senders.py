@@ -6,7 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from harness.clock import PreciseSleeper
+from harness.clock import PreciseSleeper, now_ns
+from harness.closed_loop import free_again_ns
 from harness.exchanges import Exchanges
 from workloads.schedule import ClosedPart, OpenPart
 
@@ -42,7 +43,7 @@ async def _send_below_ceiling(
     room = Room(ceiling)
 
     async def one(index: int, due_ns: int, released_ns: int, payload: bytes) -> None:
-        room.give_back(await exchanges.carry_out(index, due_ns, released_ns, payload))
+        room.give_back((await exchanges.carry_out(index, due_ns, released_ns, payload)).done_ns)
 
     for index, due_ns, payload in zip(part.indices, part.offsets_ns, payloads, strict=True):
         await sleeper.until(exchanges.start_ns + due_ns)
@@ -66,7 +67,10 @@ async def _user(start_ns: int, end_ns: int | None, requests: Iterator[tuple[int,
     due_ns = start_ns
     while not exchanges.stopped and (end_ns is None or due_ns < end_ns) and (taken := next(requests, None)) is not None:
         index, payload = taken
-        due_ns = await exchanges.carry_out(index, due_ns, due_ns, payload)
+        exchange = await exchanges.carry_out(index, due_ns, due_ns, payload)
+        due_ns = free_again_ns(exchange.done_ns, exchange.failure)
+        if due_ns > exchange.done_ns:
+            await asyncio.sleep(max(0, exchanges.start_ns + due_ns - now_ns()) / 1e9)
 
 
 class Room:
@@ -83,7 +87,7 @@ class Room:
             await self._waiting
         return self._free_since_ns.popleft()
 
-    def give_back(self, now_ns: int) -> None:
-        self._free_since_ns.append(now_ns)
+    def give_back(self, done_ns: int) -> None:
+        self._free_since_ns.append(done_ns)
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.records.record import Outcome
 from reports.requests import FloatArray, Requests
 
 _PARTS = 10
@@ -51,8 +52,11 @@ def queue_growth(requests: Requests) -> QueueGrowth | None:
 
 
 def first_user_gone_ns(requests: Requests) -> float:
-    """When the first user of a closed loop sent no more: the end of the first request that none was due at the end of."""
-    ends_ns = requests.done_ns[~np.isnan(requests.done_ns)]
+    """When the first user of a closed loop sent no more: the end of the first request that none was due at the end of.
+
+    Who finds nobody listening is free a little later than that request ended, so its end tells nothing.
+    """
+    ends_ns = requests.done_ns[~np.isnan(requests.done_ns) & (requests.outcome != Outcome.CONNECT.value)]
     return float(ends_ns[~np.isin(ends_ns, requests.scheduled_ns)].min(initial=np.inf))
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from harness.accounting import WorkerEnd, account_for_all, ran_out, unanswered_due_ns
 from harness.asked import asked_schedule
 from harness.clients.triton_grpc import TritonGrpcClient, TritonModel
+from harness.closed_loop import free_again_ns
 from harness.journal import Ended
 from harness.recording import Recorder
 from harness.records.record import Outcome, Record
@@ -91,22 +92,24 @@ class _User:
 @settings(deadline=None, max_examples=200)
 @given(
     st.lists(st.integers(0, 50), min_size=1, max_size=6).map(sorted),
-    st.lists(st.integers(1, 40), max_size=40),
+    st.lists(st.tuples(st.integers(1, 40), st.sampled_from([Outcome.DONE, Outcome.STREAM_CUT, Outcome.CONNECT])), max_size=40),
     st.integers(0, 250),
 )
-def test_lost_requests_get_the_times_at_which_they_were_due(starts: list[int], latencies: list[int], death: int) -> None:
+def test_lost_requests_get_the_times_at_which_they_were_due(
+    starts: list[int], answers: list[tuple[int, Outcome]], death: int
+) -> None:
     """Users send one request after the other until the worker dies; what has not ended by then leaves no record."""
     users = [_User(start) for start in starts]
-    taken: list[tuple[int, int, int]] = []
-    for index, latency in enumerate(latencies):
+    taken: list[tuple[int, int, int, Outcome]] = []
+    for index, (latency, outcome) in enumerate(answers):
         user = min(users, key=lambda user: user.free_ns)
         if user.free_ns > death:
             break
-        taken.append((index, user.free_ns, user.free_ns + latency))
-        user.free_ns += latency
-    part = ClosedPart(tuple(range(len(latencies))), tuple(starts), None)
+        taken.append((index, user.free_ns, user.free_ns + latency, outcome))
+        user.free_ns = free_again_ns(user.free_ns + latency, outcome)
+    part = ClosedPart(tuple(range(len(answers))), tuple(starts), None)
     recorded = [_record(*one) for one in taken if one[2] <= death]
-    lost = [due for _, due, done in taken if done > death]
+    lost = [due for _, due, done, _ in taken if done > death]
     assert unanswered_due_ns(part, recorded)[: len(lost)] == sorted(lost)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.records.record import Record
+from harness.records.record import Outcome, Record
 from reports.asked_load import AskedLoad
 from reports.events import completions
 from reports.load import first_user_gone_ns, mean_in_system, queue_growth
@@ -91,6 +91,16 @@ def test_the_steady_part_of_a_closed_loop_ends_when_its_first_user_has_nothing_t
     assert metrics.windows.steady is not None
     assert metrics.windows.steady.request_throughput is not None
     assert metrics.windows.steady.request_throughput.value == pytest.approx(80.0, rel=0.02)
+
+
+def test_a_user_who_found_nobody_listening_is_not_gone(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    records = [
+        answered(0, 0, 0, [(9, 1)], done=10),
+        failed(1, 10, Outcome.CONNECT, 10, 11),
+        answered(2, 111, 111, [(119, 1)], done=120),  # a tenth of a second later
+        answered(3, 120, 120, [(129, 1)], done=130),
+    ]
+    assert first_user_gone_ns(make_requests(records)) / 1e6 == pytest.approx(130)
 
 
 def test_output_is_credited_to_the_window_when_it_comes(make_requests: MakeRequests, answered: Make) -> None:
