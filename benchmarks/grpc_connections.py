@@ -1,6 +1,6 @@
 """How many HTTP/2 connections a worker should use, and whether requests should share a stream: what each way costs.
 
-    python -m benchmarks.grpc_connections [--server null|triton] [--rate 200] [--requests 2000] [--tokens 20]
+    python -m benchmarks.grpc_connections [--server null|triton] [--rate 200] [--requests 1000] [--tokens 20]
                                           [--connections 1 2 4 8] [--rounds 5]
 
 Exponential arrivals from one client process that does what a worker does: precise sleep, exchange, journal. Each way and round
@@ -164,7 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--server", choices=list(_SERVERS), default="null")
     parser.add_argument("--rate", type=float, default=200.0)
-    parser.add_argument("--requests", type=int, default=2000)
+    parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--tokens", type=int, default=20)
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--rounds", type=int, default=5)

@@ -9,14 +9,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.calibration.null_server import NullServerOptions, null_server
+from harness.calibration.pacing import Pace
 from harness.cli.exit_status import ExitStatus
 from harness.clients.http2_connections import ConnectionLimits
 from harness.clients.triton_grpc import TritonGrpcClient, TritonModel
 from harness.limits import InFlight, files_needed, in_flight, most_due_within
+from harness.records.run_folder import RunFolder
+from serving.embedded import DEMO_ENGINE_DIR
 from tests.harness.scripted_server import scripted_server
 from workloads.request import Request
 from workloads.schedule import ClosedPart, ClosedSchedule, OpenPart, Schedule
@@ -121,24 +124,34 @@ def test_hard_limit_below_what_surely_is_needed_is_an_error_that_says_how_to_rai
         assert words in problem
 
 
-@pytest.mark.parametrize("hard", [80, 4_096])
-def test_run_that_cannot_have_its_files_ends_before_it_begins(hard: int, tmp_path: Path) -> None:
+def _bench(folder: Path, soft: int, hard: int, *options: str) -> subprocess.CompletedProcess[str]:
+    """A run from a shell with these limits."""
     lengths = ("--input_mean", "4", "--input_stdev", "0", "--output_mean", "2", "--output_stdev", "0", "--vocab_size", "100")
-    traffic = ("--model", "scripted", "--num_requests", "5", *lengths, "--run_dir", str(tmp_path / "run"))
-    bench = str(Path(sys.executable).with_name("bench"))
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("bench")), "token_norm_dist", *lengths, "--run_dir", str(folder), *options],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
+        check=False,
+    )
+
+
+def test_run_that_cannot_have_its_files_ends_before_it_begins(tmp_path: Path) -> None:
     with scripted_server(tmp_path / "log") as server:
-        done = subprocess.run(
-            [bench, "token_norm_dist", "--url", server.address, *traffic],
-            capture_output=True,
-            text=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard)),
-            check=False,
-        )
+        done = _bench(tmp_path / "run", 64, 80, "--url", server.address, "--model", "scripted", "--num_requests", "5")
         received = server.received()
-    if hard == 80:
-        assert done.returncode == ExitStatus.FAILED, done.stderr
-        assert "files must be open at once" in done.stderr
-        assert received == []
-    else:
-        assert done.returncode in (ExitStatus.VALID, ExitStatus.INVALID), done.stderr
-        assert len(received) == 5 + 10  # warm-up included
+    assert done.returncode == ExitStatus.FAILED, done.stderr
+    assert "files must be open at once" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert received == []
+
+
+def test_more_requests_in_flight_over_http_than_the_shell_allows_files(tmp_path: Path) -> None:
+    with null_server(NullServerOptions(Pace(first_token_ns=2_000_000_000))) as server:
+        target = ("-i", "http", "--url", f"http://{server.http}", "--model", "ensemble", "--workers", "1")
+        tokenizer = ("--tokenizer_dir", str(DEMO_ENGINE_DIR))
+        done = _bench(tmp_path / "run", 256, 4_096, *target, *tokenizer, "--num_requests", "600", "--warmup_requests", "1")
+    assert done.returncode in (ExitStatus.VALID, ExitStatus.INVALID), done.stderr
+    assert RunFolder(tmp_path / "run").read_requests().column("outcome").to_pylist() == ["done"] * 600
+    connections = RunFolder(tmp_path / "run").read_manifest()["connections"]
+    assert connections["opened"] > 256

@@ -108,6 +108,8 @@ def test_waits_for_the_servers_limit_of_streams_are_in_the_manifest(tmp_path: Pa
     assert grown["per_worker"] == 1
     assert grown["opened"] > 1
     assert all(_summary(tmp_path / name)["requests"]["done"] == 30 for name in ("fixed", "grown"))
+    (finding,) = [found for found in _summary(tmp_path / "fixed")["findings"] if found["code"] == "connection_limit_reached"]
+    assert finding["evidence"]["requests"] == fixed["limit_reached"]
 
 
 def test_failing_requests_make_the_run_fail_and_are_kept(server: ScriptedServer, tmp_path: Path) -> None:
