@@ -123,7 +123,7 @@ def measure(asked: Asked) -> Measured:
 
 
 async def _drive(client: Client, asked: Asked, path: Path) -> tuple[int, float]:
-    """Send everything as a worker does; returns the start (ns of ``now_ns``), and the CPU s from then to the last answer."""
+    """Send everything as a worker does; returns the start (ns of ``now_ns``) and the CPU seconds to the last answer."""
     random = np.random.default_rng(asked.seed)
     offsets_ns = (np.cumsum(random.exponential(1 / asked.rate, asked.requests)) * 1e9).astype(int).tolist()
     prompts = random.integers(3, 3072, (asked.requests, _INPUT_TOKENS)).tolist()

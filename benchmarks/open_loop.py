@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from harness.asked import asked_schedule
 from harness.calibration.null_server import NullServerAddresses
 from harness.clients.triton_grpc import TritonGrpcClient, inspect_model
 from harness.live import Snapshot
@@ -78,7 +79,7 @@ def measure_open_loop(
     cpu = _WorkersCpu()
     with tempfile.TemporaryDirectory() as folder:
         run_folder = RunFolder(Path(folder))
-        plan = RunPlan(schedule, client, Recorder(schedule, client), run_folder, workers, warm_up, _TIMEOUT_S)
+        plan = RunPlan(schedule, client, Recorder(asked_schedule(schedule), client), run_folder, workers, warm_up, _TIMEOUT_S)
         server_s, parent_s = _cpu_s(server.pid), time.process_time()
         result = execute(plan, cpu)
         server_s, parent_s = _cpu_s(server.pid) - server_s, time.process_time() - parent_s

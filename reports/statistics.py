@@ -22,6 +22,7 @@ _PERCENTILES = {"p50": 0.50, "p99": 0.99, "p99_9": 0.999}
 _TAIL = 0.9
 _TAIL_EFFECT = 1.25
 _LEAST_EFFECT = 0.5  # n values never count for more than 2n
+_LARGEST_GROWTH = 4.0  # of the effect, at a limit of twice the percentile or more
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +129,9 @@ def percentile_limits(
     if not 0.0 < low <= estimate or not math.isfinite(high):
         return low, high
     for _ in range(2):  # further rounds change little
-        low = min(_limit(ordered, q, max(_LEAST_EFFECT, effect * (low / estimate) ** 2), _tails(confidence)[0]), estimate)
-        high = max(_limit(ordered, q, effect * (high / estimate) ** 2, _tails(confidence)[1]), estimate)
+        lower, higher = (low / estimate) ** 2, min((high / estimate) ** 2, _LARGEST_GROWTH)
+        low = min(_limit(ordered, q, max(_LEAST_EFFECT, effect * lower), _tails(confidence)[0]), estimate)
+        high = max(_limit(ordered, q, effect * higher, _tails(confidence)[1]), estimate)
     return low, high
 
 

@@ -21,7 +21,7 @@ _LOOK_S = 1.0
 
 @cloup.command(
     name="calibrate",
-    short_help="Find what this client adds, and how much it holds, on this machine.",
+    short_help="Find what this client adds, and how much it holds.",
     epilog="Example: bench calibrate",
 )
 @cloup.option("--quick", is_flag=True, help="A quarter of a minute instead of more than one: fewer rates, shorter looks.")

@@ -84,10 +84,16 @@ def _arms(paths: tuple[Path, ...]) -> tuple[list[Arm], bool]:
 
 def _writer(path: Path) -> Callable[[Comparison, Path], None]:
     from reports.compare.csv_file import write_csv
+    from reports.compare.html import write_html
     from reports.compare.json_file import write_json
     from reports.compare.markdown import write_markdown
 
-    writers: dict[str, Callable[[Comparison, Path], None]] = {".json": write_json, ".md": write_markdown, ".csv": write_csv}
+    writers: dict[str, Callable[[Comparison, Path], None]] = {
+        ".html": write_html,
+        ".json": write_json,
+        ".md": write_markdown,
+        ".csv": write_csv,
+    }
     if path.suffix not in writers:
         raise click.BadParameter(f"{path}: the name must end with {', '.join(_SUFFIXES)}", param_hint="--output")
     return writers[path.suffix]

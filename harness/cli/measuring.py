@@ -16,6 +16,7 @@ from harness.asked import asked_schedule
 from harness.cli.calibrated import calibration_for_run
 from harness.cli.client_size import check_size, size_client
 from harness.cli.connections import described_connections
+from harness.cli.engine_options import ENGINE_OPTION_NAMES, given
 from harness.cli.exit_status import ExitStatus
 from harness.cli.load_options import asked_load, described_load, opening_line
 from harness.cli.observing import check_metrics_url, observe, tabulate
@@ -84,6 +85,9 @@ def _refuse_what_would_be_ignored(options: MeasureOptions) -> None:
     if options.url is not None:
         if options.engine_dir is not None:
             raise click.UsageError("--engine_dir is of the embedded pipeline; it goes without --url")
+        for name in ENGINE_OPTION_NAMES:
+            if given(name):
+                raise click.UsageError(f"--{name} is of the embedded pipeline; it goes without --url")
         if not options.decoupled_mode:
             raise click.UsageError("--no_decoupled_mode is of the embedded pipeline; it goes without --url")
     if options.check_perf_key is not None and options.check_perf_json is None:
@@ -203,6 +207,7 @@ def _manifest(
             "tokenizer_dir": None if target.tokenizer_dir is None else str(target.tokenizer_dir),
             "model_parameters": dict(target.model.parameters),
         },
+        "server": None if target.server is None else {"engine": options.written_down()["engine_settings"]},
         "options": options.written_down(),
         "warm_up": {"requests": options.warmup_requests},
         "environment": environment,

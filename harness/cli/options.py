@@ -10,6 +10,7 @@ from typing import Any
 import click
 import cloup
 
+from harness.cli.engine_options import ENGINE_OPTION_NAMES, engine_group
 from harness.cli.http_options import Header, read_endpoint, read_extra_body, read_headers
 from harness.cli.load_options import load_group
 
@@ -28,6 +29,7 @@ class MeasureOptions:
     extra_body: dict[str, Any]
     engine_dir: Path | None
     decoupled_mode: bool
+    engine_settings: dict[str, Any]
     request_rate: float
     time_delay_dist: str
     burstiness: float | None
@@ -64,6 +66,8 @@ class MeasureOptions:
 def _written_down(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_written_down(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _written_down(item) for name, item in value.items()}
     return str(value) if isinstance(value, Path | Header) else value
 
 
@@ -214,12 +218,13 @@ _output = cloup.option_group(
 
 def measure_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a verb with every shared option."""
-    for group in (_output, _telemetry, load_group, _traffic, _embedded, _http, _target):
+    for group in (_output, _telemetry, load_group, _traffic, engine_group, _embedded, _http, _target):
         function = group(function)
     return function
 
 
 def split_options(values: dict[str, Any]) -> tuple[MeasureOptions, dict[str, Any]]:
     """Part a verb's values into the shared options and its own."""
+    values["engine_settings"] = {name: values.pop(name) for name in ENGINE_OPTION_NAMES}
     shared = {name: values.pop(name) for name in MeasureOptions.__dataclass_fields__}
     return MeasureOptions(**shared), values

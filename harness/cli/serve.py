@@ -10,8 +10,9 @@ import click
 import cloup
 
 from harness.cli import serve_fill, serve_repo, serve_status, serve_stop
+from harness.cli.engine_options import engine_options, given
 from harness.cli.exit_status import ExitStatus
-from harness.cli.serve_options import EMBEDDED, check_belonging, choose_launcher, engine_options, given, serve_options
+from harness.cli.serve_options import EMBEDDED, check_belonging, choose_launcher, serve_options
 from harness.cli.signals import signals_as_interrupt
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from harness.cli.serve_options import engine_options
+from harness.cli.engine_options import engine_options
 from serving.targets.ngc_parameters import GROUPS, PARAMETERS, REFUSED
 from serving.targets.values import Parameter
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from harness.cli.engine_options import engine_options
 from harness.cli.options import MeasureOptions
 from harness.cli.reaching import Reached, ServedModel, reach
 from harness.clients.known import KnownClient
@@ -49,11 +50,14 @@ def open_target(options: MeasureOptions, folder: RunFolder) -> Iterator[Target]:
     if options.url is not None:
         yield _target(options, reach(options, None), None, None, None)
         return
-    engine_dir = options.engine_dir or DEMO_ENGINE_DIR
+    engine_dir, settings = options.engine_dir or DEMO_ENGINE_DIR, options.engine_settings
     spec = RepositorySpec(
         engine_dir=engine_dir.resolve(),
         tokenizer_dir=(options.tokenizer_dir or engine_dir).resolve(),
         decoupled_mode=options.decoupled_mode,
+        max_stream_interval=settings["max_stream_interval"],
+        draft_engine_dir=None if settings["draft_engine_dir"] is None else settings["draft_engine_dir"].resolve(),
+        engine_options=engine_options(settings),
     )
     limits = read_limits(spec.engine_dir)
     click.echo("Deploying the embedded pipeline …", err=True)

@@ -78,6 +78,10 @@ class _Unsent:
     body: bytes
     position: int = 0
 
+    @property
+    def is_sent(self) -> bool:
+        return self.position == len(self.body)
+
 
 class Http2Protocol(asyncio.Protocol):
     """One connection. ``ready`` is done when the server has sent its settings, or failed with ConnectionError.
@@ -136,9 +140,10 @@ class Http2Protocol(asyncio.Protocol):
             self._window -= len(body)
             self._transport.write(headers + frame(FrameType.DATA, Flag.END_STREAM, stream_id, body))
         else:
-            self._transport.write(headers)
-            self._unsent[stream_id] = _Unsent(self._initial_window, body)
-            self._send_unsent()
+            unsent = _Unsent(self._initial_window, body)
+            self._transport.write(headers + self._part_of(stream_id, unsent))
+            if not unsent.is_sent:
+                self._unsent[stream_id] = unsent
         return stream_id
 
     def reset(self, stream_id: int) -> None:
@@ -153,18 +158,29 @@ class Http2Protocol(asyncio.Protocol):
 
     def _send_unsent(self) -> None:
         """Send what the windows allow, the oldest request first."""
-        for stream_id, unsent in list(self._unsent.items()):
+        parts: list[bytes] = []
+        sent: list[int] = []
+        for stream_id, unsent in self._unsent.items():
             if self._window <= 0:
-                return
-            while (size := min(len(unsent.body) - unsent.position, unsent.window, self._window, self._max_frame_bytes)) > 0:
-                part = unsent.body[unsent.position : unsent.position + size]
-                unsent.position += size
-                unsent.window -= size
-                self._window -= size
-                flags = Flag.END_STREAM if unsent.position == len(unsent.body) else 0
-                self._transport.write(frame(FrameType.DATA, flags, stream_id, part))
-            if unsent.position == len(unsent.body):
-                del self._unsent[stream_id]
+                break
+            parts.append(self._part_of(stream_id, unsent))
+            if unsent.is_sent:
+                sent.append(stream_id)
+        for stream_id in sent:
+            del self._unsent[stream_id]
+        if any(parts):
+            self._transport.write(b"".join(parts))
+
+    def _part_of(self, stream_id: int, unsent: _Unsent) -> bytes:
+        """Frames with as much of a request as the windows allow; none where they are closed."""
+        frames: list[bytes] = []
+        while (size := min(len(unsent.body) - unsent.position, unsent.window, self._window, self._max_frame_bytes)) > 0:
+            part = unsent.body[unsent.position : unsent.position + size]
+            unsent.position += size
+            unsent.window -= size
+            self._window -= size
+            frames.append(frame(FrameType.DATA, Flag.END_STREAM if unsent.is_sent else 0, stream_id, part))
+        return b"".join(frames)
 
     # ---- the connection
 

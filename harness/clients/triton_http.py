@@ -73,6 +73,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 class _Body(msgspec.Struct, gc=False):
     """What we read of one response."""
 
+    id: str | None = None
     output_ids: int | list[int] | None = None
     sequence_length: _Count | list[_Count] | None = None
     text_output: str | list[str] | None = None
@@ -146,6 +147,7 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
             text=_first(said.text_output),
             server_tokens=_first(said.num_output_tokens),
             server_input_tokens=_first(said.num_input_tokens),
+            request_id=said.id or None,
         )
 
     async def connect(self, timeout_s: float) -> Connection:

@@ -6,7 +6,7 @@ from tabulate import tabulate
 
 from reports.compare.comparable import Disagreement
 from reports.compare.comparison import ArmComparison, Comparison
-from reports.compare.rows import DIFFERENCE_COLUMNS, difference_rows, headline
+from reports.compare.rows import DIFFERENCE_COLUMNS, ONE_RUN_EACH, difference_rows, headline
 from reports.prose import printable
 
 
@@ -52,7 +52,7 @@ def _notes(one: ArmComparison) -> str:
     if one.arm.blocks_left_out:
         return f"{one.arm.blocks_left_out} blocks are left out: a run of theirs is missing or invalid."
     if len(one.baseline.runs) == len(one.arm.runs) == 1:
-        return "One run each: what differs from start to start is not in these intervals. Repeat, or use 'bench experiment'."
+        return ONE_RUN_EACH
     return ""
 
 

@@ -7,6 +7,7 @@ from reports.compare.difference import Difference
 from reports.compare.measures import Measure
 
 DIFFERENCE_COLUMNS = ("", "A", "B", "B − A", "change", "95 % interval", "p (Holm)", "could have shown", "evidence says")
+ONE_RUN_EACH = "One run each: what differs from start to start is not in these intervals. Repeat, or use 'bench experiment'."
 _LARGEST_SHARE = 10.0
 _UNKNOWN = "–"
 

@@ -255,7 +255,11 @@ class _Service:
 
 async def _serve(log: Path, streams: int, port: int) -> None:
     service = _Service(log)
-    server = grpc.aio.server(options=[("grpc.max_concurrent_streams", streams)] if streams else [])
+    options = [
+        (f"grpc.server.max_pending_requests{which}", 1_000_000) for which in ("", "_hard_limit")
+    ]  # else it turns some away
+    options += [("grpc.max_concurrent_streams", streams)] if streams else []
+    server = grpc.aio.server(options=options)
     handlers = {
         "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(service.stream),
         "ModelInfer": grpc.unary_unary_rpc_method_handler(service.infer),

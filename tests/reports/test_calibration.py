@@ -47,8 +47,8 @@ def _calibration(requests: Any, responses: Any, **more: Any) -> dict[str, Any]:
 # ---- the finding; the runs send 60 requests in a second, and 180 responses come
 
 
-def _beyond(report: RunReport) -> Any:
-    return next((finding for finding in report.findings if finding.code == "beyond_calibration"), None)
+def _finding(report: RunReport, code: str) -> Any:
+    return next((finding for finding in report.findings if finding.code == code), None)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_run_beyond_what_was_calibrated_is_told(
     make_report: MakeReport, steady_run: SteadyRun, requests: Any, responses: Any, provoked: bool
 ) -> None:
     report = make_report(steady_run(60), calibration=_calibration(requests, responses))
-    finding = _beyond(report)
+    finding = _finding(report, "beyond_calibration")
     assert (finding is not None) == provoked
     if finding is not None:
         assert finding.severity.value == "warning"
@@ -76,11 +76,13 @@ def test_a_run_beyond_what_was_calibrated_is_told(
 
 
 def test_the_finding_says_which_rate_was_too_high(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    only_requests = _beyond(make_report(steady_run(60), calibration=_calibration(_limit(50), _limit(20_000))))
+    only_requests = _finding(
+        make_report(steady_run(60), calibration=_calibration(_limit(50), _limit(20_000))), "beyond_calibration"
+    )
     assert describe(only_requests) == (
         "In its busiest seconds the client handled 60 requests/s where 50 are calibrated (with 1 worker)."
     )
-    both = _beyond(make_report(steady_run(60), calibration=_calibration(_limit(50), _limit(None, 125))))
+    both = _finding(make_report(steady_run(60), calibration=_calibration(_limit(50), _limit(None, 125))), "beyond_calibration")
     assert "60 requests/s where 50 are calibrated and 180 responses/s where 0 are calibrated" in describe(both)
 
 
@@ -96,13 +98,13 @@ def test_the_limits_are_those_of_as_many_workers_as_the_run_had(make_report: Mak
         found = client_calibration(report.manifest)
         assert found is not None
         assert found.workers == calibrated
-        assert (_beyond(report) is not None) == provoked
-    assert _beyond(make_report(steady_run(60), calibration=calibration, options={"workers": 2})) is None
+        assert (_finding(report, "beyond_calibration") is not None) == provoked
+    assert _finding(make_report(steady_run(60), calibration=calibration, options={"workers": 2}), "beyond_calibration") is None
 
 
 def test_a_run_without_a_calibration_has_no_such_finding(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    assert _beyond(make_report(steady_run(60), calibration=None)) is None
-    assert _beyond(make_report(steady_run(60))) is None
+    assert _finding(make_report(steady_run(60), calibration=None), "beyond_calibration") is None
+    assert _finding(make_report(steady_run(60)), "beyond_calibration") is None
 
 
 # ---- peaks

@@ -8,11 +8,14 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.records.record import FAILURES, Outcome, Record
+from reports.latency import inter_chunk_latencies_ms, inter_token_latencies_ms
+from reports.long_run import mean_of
 from reports.metrics import Anchored, Metrics, compute_metrics
 from reports.requests import Requests
 from reports.statistics import Distribution
@@ -318,3 +321,26 @@ def test_slow_requests_that_fail_instead_do_not_improve_the_tail(
     assert lost is not None
     tail = getattr(lost, percentile)
     assert tail is None or tail >= getattr(slow, percentile)  # 198 and 200 ms; None would say that there is no such number
+
+
+def test_gaps_stand_in_the_order_in_which_they_ended(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    """Two requests in flight together: step by step of the target, not one request after the other."""
+    records = [
+        answered(0, 0, 0, [(100, 1), (110, 2), (130, 1), (1_000, 1)]),
+        answered(1, 10, 10, [(101, 1), (111.5, 1), (133, 3)]),
+        failed(2, 20, Outcome.STREAM_CUT, 20, 140, token_times_ns=(105_000_000, 120_000_000), token_counts=(1, 1)),
+    ]
+    requests = make_requests(records)
+    assert inter_chunk_latencies_ms(requests).tolist() == [10, 10.5, 20, 21.5, 870]
+    assert inter_token_latencies_ms(requests).tolist() == [5, 5, 10.5, 20, *[pytest.approx(21.5 / 3)] * 3, 870]
+
+
+def test_requests_that_share_the_target_s_steps_tell_no_more_than_the_steps(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """20 requests in flight see each of 400 independent steps: 8,000 gaps."""
+    ends_ms = np.cumsum(np.random.default_rng(0).lognormal(2.0, 0.5, 421))
+    records = [answered(k, k, k, [(float(at), 1) for at in ends_ms[20 * (k // 20) : 20 * (k // 20) + 21]]) for k in range(400)]
+    mean = mean_of(inter_chunk_latencies_ms(make_requests(records)))
+    assert mean.n == 8_000
+    assert 200 < mean.independent < 800

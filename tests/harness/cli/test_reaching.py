@@ -164,7 +164,7 @@ def test_no_secret_is_written_down(null: NullServerAddresses, tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("protocol", "model", "message"),
     [
-        ("http", "nosuch", "--url http://{http}: asking for model nosuch failed with HTTP status 404"),
+        ("http", "nosuch", "--model nosuch: the server at http://{http} has no such model"),
         ("openai", "nosuch", "--model nosuch: the server has no such model; it has null"),
         ("http", "ensemble_unary --streaming", "--streaming: the model ensemble_unary is not decoupled"),
     ],

@@ -325,3 +325,8 @@ def test_reader_that_goes_away_is_no_crash() -> None:
     os.close(writing)
     assert done.returncode == ExitStatus.FAILED
     assert "Traceback" not in done.stderr
+
+
+def test_engine_options_shape_the_embedded_pipeline_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["dataset", "--url", "localhost:1", "--batch_scheduler_policy", "max_utilization"]) == 2
+    assert "--batch_scheduler_policy is of the embedded pipeline" in capsys.readouterr().err

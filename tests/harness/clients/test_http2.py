@@ -251,6 +251,43 @@ def test_requests_behind_a_closed_window_are_sent_in_their_order() -> None:
     assert order == [1, 3]
 
 
+def test_request_whose_own_window_is_closed_holds_no_other_up() -> None:
+    async def serve(peer: Peer) -> None:
+        await peer.start()
+        peer.send(FrameType.WINDOW_UPDATE, 0, 0, struct.pack(">I", 1 << 20))  # of the connection alone
+        large, small = 1, 3
+        while (found := await peer.read(FrameType.DATA))[:2] != (Flag.END_STREAM, small):
+            pass
+        peer.answer(small, found[2])
+        peer.send(FrameType.WINDOW_UPDATE, 0, large, struct.pack(">I", 1 << 20))
+        while (await peer.read(FrameType.DATA))[:2] != (Flag.END_STREAM, large):
+            pass
+        peer.answer(large, b"late")
+
+    assert calls(serve, [bytes(100_000), b"small"]) == [[b"late"], [prefixed(b"small")]]
+
+
+def test_thousands_of_requests_behind_a_closed_window_all_arrive() -> None:
+    requests = [struct.pack(">I", number) * 250 for number in range(2_000)]
+
+    async def serve(peer: Peer) -> None:
+        await peer.start((Setting.MAX_CONCURRENT_STREAMS, 5_000))
+        bodies: dict[int, bytes] = {}
+        left, allowed = sum(len(prefixed(request)) for request in requests), 65_535
+        while left:
+            _, stream, payload = await peer.read(FrameType.DATA)
+            bodies[stream] = bodies.get(stream, b"") + payload
+            left -= len(payload)
+            allowed -= len(payload)
+            if allowed == 0:
+                allowed = 30_000
+                peer.send(FrameType.WINDOW_UPDATE, 0, 0, struct.pack(">I", allowed))
+        for stream, body in bodies.items():
+            peer.answer(stream, body)
+
+    assert calls(serve, requests, timeout_s=60.0) == [[prefixed(request)] for request in requests]
+
+
 def test_first_frame_may_come_in_pieces() -> None:
     async def serve(peer: Peer) -> None:
         await peer.reader.readexactly(24)

@@ -130,10 +130,10 @@ def test_client_can_be_sent_to_a_worker() -> None:
 @pytest.mark.parametrize(
     ("body", "response"),
     [
-        ({"output_ids": 2117, "sequence_length": 1, "id": "3"}, Response(token_ids=(2117,))),
+        ({"output_ids": 2117, "sequence_length": 1, "id": "3"}, Response(token_ids=(2117,), request_id="3")),
         ({"output_ids": [7, 8, 0, 0], "sequence_length": 2}, Response(token_ids=(7, 8))),
         ({"output_ids": [7, 8], "sequence_length": [2]}, Response(token_ids=(7, 8))),
-        ({"output_ids": [7, 8]}, Response(token_ids=(7, 8))),
+        ({"output_ids": [7, 8], "id": ""}, Response(token_ids=(7, 8))),
         ({"output_ids": [], "sequence_length": 0}, Response(token_ids=())),
         (
             {"text_output": "In", "num_input_tokens": 7, "num_output_tokens": 1, "sequence_id": 0, "cum_log_probs": 0.0},

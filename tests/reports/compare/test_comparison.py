@@ -17,8 +17,10 @@ from reports.compare.comparable import Weight
 from reports.compare.comparison import NotComparableError, compare, read_arm
 from reports.compare.conditions import ConditionError, parse_condition
 from reports.compare.console import render
+from reports.compare.html import comparison_page
 from reports.compare.json_file import document
 from reports.compare.markdown import render_markdown
+from reports.page.page import render_page
 from reports.run_report import RunReport
 
 NAUGHTY = "<script>alert(1)</script>\u202e\x1b[31m|`"
@@ -132,11 +134,12 @@ def test_every_format_says_the_same(
     noisy_run: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = [str(noisy_run(seed, ttft).folder.path) for seed, ttft in ((1, 50.0), (2, 60.0))]
-    outputs = [tmp_path / f"c.{suffix}" for suffix in ("json", "md", "csv")]
+    outputs = [tmp_path / f"c.{suffix}" for suffix in ("json", "md", "csv", "html")]
     assert bench(["compare", *paths, *(f"--output={path}" for path in outputs)]) == 0
     told = json.loads(outputs[0].read_text())["comparisons"][0]
     assert told["verdict"] == "worse"
     assert "worse than" in outputs[1].read_text()
+    assert "worse than" in outputs[3].read_text()
     rows = list(csv.DictReader(outputs[2].open()))
     assert [row["verdict"] for row in rows] == [d["verdict"] for d in told["differences"]]
 
@@ -144,9 +147,10 @@ def test_every_format_says_the_same(
 def test_text_from_outside_is_shown_as_text(noisy_run: Callable[..., RunReport]) -> None:
     target = {"model": NAUGHTY, "protocol": "grpc", "streaming": True}
     comparison = _compare([noisy_run(1), noisy_run(2, target=target)])
-    markdown, console = render_markdown(comparison), render(comparison)
+    markdown, console, page = render_markdown(comparison), render(comparison), render_page(comparison_page(comparison))
     assert "<script>" not in markdown
-    assert not {"\u202e", "\x1b"} & {*markdown, *console}
+    assert "<script>alert" not in page
+    assert not {"\u202e", "\x1b"} & {*markdown, *console, *page}
     assert json.loads(json.dumps(document(comparison), allow_nan=False))
 
 

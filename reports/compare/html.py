@@ -1,0 +1,109 @@
+"""A comparison as one self-contained page that opens without a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reports.compare.comparable import Weight
+from reports.compare.comparison import Arm, ArmComparison, Comparison
+from reports.compare.difference import Difference
+from reports.compare.pictures import change_picture, latency_pictures, quantile_difference_picture
+from reports.compare.rows import DIFFERENCE_COLUMNS, ONE_RUN_EACH, change_text, difference_rows, headline, interval_text
+from reports.page.page import Block, Card, Note, Page, Remark, Section, write_page
+from reports.prose import printable
+from reports.tables import Table, cell_text
+
+_CARDS = ("p99_ttft", "p99_e2e", "request_throughput", "output_token_throughput")
+_SEVERITIES = {Weight.REFUSE: "invalid", Weight.WARN: "warning", Weight.CHANGED: "note"}
+
+
+def write_html(comparison: Comparison, path: Path) -> None:
+    """Write the page. Raises OSError."""
+    write_page(comparison_page(comparison), path)
+
+
+def comparison_page(comparison: Comparison) -> Page:
+    """What the page of a comparison says, and in which order."""
+    first = comparison.comparisons[0]
+    return Page(
+        title=printable(" against ".join(arm.name for arm in reversed(comparison.arms))),
+        lead=printable(f"A is {first.baseline.name}; every other is held against it."),
+        facts=tuple((printable(arm.name), _facts(arm)) for arm in comparison.arms),
+        verdict=printable(" ".join(headline(one) for one in comparison.comparisons)),
+        good=all(one.verdict not in ("worse", "mixed", "cannot be told") for one in comparison.comparisons),
+        aside="",
+        cards=_cards(first),
+        sections=(
+            *(section for number, one in enumerate(comparison.comparisons) for section in _sections(one, number)),
+            Section("latency", "Latency", latency_pictures(comparison), pairs=True),
+        ),
+        footer="Drag in a picture to zoom, double click to go back. A click on a series hides it, on a column's head sorts. "
+        "How differences are judged: docs/compare.md of inflight-bench.",
+    )
+
+
+def _facts(arm: Arm) -> str:
+    runs = "1 run" if len(arm.runs) == 1 else f"{len(arm.runs)} runs"
+    target = arm.runs[0].manifest.get("target", {})
+    requests = sum(run.metrics.done for run in arm.runs)
+    return printable(
+        f"{runs}, {requests:,} requests; {target.get('model', 'unknown model')} over {target.get('protocol', '?')}"
+    )
+
+
+def _cards(one: ArmComparison) -> tuple[Card, ...]:
+    """The changes that a reader looks for first."""
+    by_name = {d.measure.name: d for d in one.differences}
+    return tuple(_card(by_name[name]) for name in _CARDS if name in by_name)
+
+
+def _card(d: Difference) -> Card:
+    interval = f"95 %: {interval_text(d)}" if d.interval is not None else f"no interval: {interval_text(d)}"
+    return Card(d.measure.title, change_text(d.measure, d.change), "", f"{interval}; {d.verdict.value}")
+
+
+def _sections(one: ArmComparison, number: int) -> list[Section]:
+    name = f"arm{number + 1}"
+    pictures = [change_picture(one, name), quantile_difference_picture(one, name)]
+    blocks: list[Block] = [_differences(one, name), *_pairs(one), *(p for p in pictures if p is not None)]
+    sections = [Section(name, printable(f"{one.arm.name} against {one.baseline.name}"), tuple(blocks), pairs=True)]
+    remarks = tuple(
+        Remark(_SEVERITIES[d.weight], printable(f"{d.what}: {' | '.join(d.values)}"), d.advice, d.weight.value)
+        for d in one.disagreements
+    )
+    if remarks:
+        sections.append(Section(f"{name}-settings", "What differs in the settings", (remarks,)))
+    if one.conditions:
+        rows = tuple((r.condition.text, "FAILED" if r.failed else "passed", r.why) for r in one.conditions)
+        table = Table(f"{name}-conditions", "Conditions", ("--fail_if", "result", "why"), rows)
+        sections.append(Section(f"{name}-conditions-section", "Conditions", (table,)))
+    return sections
+
+
+def _differences(one: ArmComparison, name: str) -> Table:
+    return Table(
+        f"{name}-differences",
+        "Differences",
+        ("measure", *DIFFERENCE_COLUMNS[1:]),
+        tuple(difference_rows(one)),
+        "Latencies count from the schedule. The interval is of each measure alone; p and the verdict of all together (Holm). "
+        '"Could have shown" is the smallest change that these runs would have shown in four of five cases.',
+    )
+
+
+def _pairs(one: ArmComparison) -> list[Note]:
+    notes = []
+    if one.pairs is not None:
+        d = one.pairs.difference_ms
+        notes.append(
+            Note(
+                f"Request by request ({d.n:,} pairs of one schedule), B − A in {one.baseline.latency_title} is "
+                f"{cell_text(d.p50)} ms in the median (95 %: {d.interval_text('p50')}); "
+                f"{one.pairs.share_slower:.0%} of the requests were slower in B."
+            )
+        )
+    if len(one.baseline.runs) == len(one.arm.runs) == 1:
+        notes.append(Note(ONE_RUN_EACH))
+    if one.arm.blocks_left_out:
+        notes.append(Note(f"{one.arm.blocks_left_out} blocks are left out: a run of theirs is missing or invalid."))
+    return notes
