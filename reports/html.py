@@ -89,7 +89,7 @@ def _facts(report: RunReport) -> tuple[tuple[str, str], ...]:
         ("Mean tokens in, out", _means(metrics.mean_input_tokens, metrics.mean_output_tokens)),
         ("Target", "embedded pipeline" if target.get("embedded") else target.get("address")),
         ("Seed", schedule.get("seed")),
-        ("Schedule", None if schedule.get("digest") is None else str(schedule["digest"])[:12]),
+        ("Schedule digest", None if schedule.get("digest") is None else str(schedule["digest"])[:12]),
         ("Started", _started(manifest.get("started_at"))),
         ("bench", manifest.get("bench_version")),
     ]

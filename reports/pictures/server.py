@@ -19,13 +19,17 @@ _MOST_LINES = 2 * len(_COLOURS)
 
 @dataclass(frozen=True)
 class Shown:
-    """A metric, or those of its series whose label has a value; ``name`` is the line's."""
+    """A metric, or those of its series whose label has a value; ``name`` is the line's.
+
+    An ``unusual`` one is left out where it stays at 0.
+    """
 
     metric: str
     name: str
     label: str = ""
     value: str = ""
     scale: float = 1.0
+    unusual: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ _PANELS = (
             Shown(_REQUESTS, "active", _REQUEST_TYPE, "active"),
             Shown(_REQUESTS, "scheduled", _REQUEST_TYPE, "scheduled"),
             Shown(_REQUESTS, "waiting", _REQUEST_TYPE, "waiting"),
-            Shown(_BATCHER, "paused", _BATCHER_TYPE, "paused_requests"),
+            Shown(_BATCHER, "paused", _BATCHER_TYPE, "paused_requests", unusual=True),
             *(Shown(f"{prefix}num_requests_running", "running") for prefix in _ENGINES),
             *(Shown(f"{prefix}num_requests_waiting", "waiting") for prefix in _ENGINES),
         ),
@@ -95,7 +99,7 @@ _PANELS = (
         "Requests that each model ended",
         "Requests a second that each model answered, between two readings.",
         Axis("requests", "1/s", from_zero=True),
-        (Shown("nv_inference_request_success", "answered"), Shown("nv_inference_request_failure", "failed")),
+        (Shown("nv_inference_request_success", "answered"), Shown("nv_inference_request_failure", "failed", unusual=True)),
         counters=True,
     ),
     Panel(
@@ -105,7 +109,7 @@ _PANELS = (
         Axis("memory", "GB", from_zero=True),
         (
             Shown(_MEMORY, "CPU", _MEMORY_TYPE, "cpu", 1e-9),
-            Shown(_MEMORY, "GPU", _MEMORY_TYPE, "gpu", 1e-9),
+            Shown(_MEMORY, "GPU", _MEMORY_TYPE, "gpu", 1e-9, unusual=True),
             Shown("nv_gpu_memory_used_bytes", "GPU, used", scale=1e-9),
         ),
     ),
@@ -143,7 +147,8 @@ def _picture(panel: Panel, telemetry: Telemetry) -> Picture | None:
     averaged = False
     for shown, series in found:
         times_ns, values = _values(panel, shown, series, telemetry)
-        if not np.isfinite(values).any() or (len(found) > len(panel.shown) and not np.nan_to_num(values).any()):
+        idle = not np.nan_to_num(values).any()
+        if not np.isfinite(values).any() or (idle and (shown.unusual or len(found) > len(panel.shown))):
             continue  # of many series, those that stay at 0 tell nothing
         averaged = averaged or times_ns.size > _MOST_POINTS
         times_ns, values = _averaged(times_ns, values)

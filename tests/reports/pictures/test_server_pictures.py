@@ -61,10 +61,11 @@ def test_fractions_become_per_cent_and_bytes_gigabytes(drawn: Draw) -> None:
             _sample(0, "nv_trt_llm_kv_cache_block_metrics", 0.25, kv_cache_block_type="fraction"),
             _sample(0, "nv_trt_llm_kv_cache_block_metrics", 999, kv_cache_block_type="used"),
             _sample(0, "nv_trt_llm_runtime_memory_metrics", 2e9, memory_type="cpu"),
+            _sample(0, "nv_trt_llm_runtime_memory_metrics", 0, memory_type="gpu"),
         ]
     )
     assert _lines(pictures["server-kv-cache"])["in use"].y.tolist() == [25.0]
-    assert _lines(pictures["server-memory"])["CPU"].y.tolist() == [2.0]
+    assert {name: line.y.tolist() for name, line in _lines(pictures["server-memory"]).items()} == {"CPU": [2.0]}
 
 
 def test_a_counter_becomes_a_rate_and_a_restart_a_gap(drawn: Draw) -> None:

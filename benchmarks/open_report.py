@@ -1,0 +1,89 @@
+"""How long ``report.html`` takes to open: a run of 100,000 requests with 20 tokens each, in headless Chromium.
+
+Makes the run and its page (not measured), then opens it several times, each in a browser that was just started and has no
+cache. First paint: when something can be read. First picture: when the first one can be questioned. All: when the last one
+is drawn, in idle time. Prints the medians.
+
+Run: python -m benchmarks.open_report [--requests 100000] [--times 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+from benchmarks.report_a_million import make_in_child
+from harness.records.run_folder import RunFolder
+from reports.html import write_html
+from reports.pictures.of_run import pictures_of
+from reports.run_report import read_run
+
+_FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--window-size=1280,900",
+)  # fmt: skip
+_PATIENCE_S = 120.0
+_SETTLE_S = 3.0  # a browser that was just started still works for itself
+# In ms since the page was asked for; null for what has not come yet.
+_TIMES = """
+const paint = performance.getEntriesByName("first-contentful-paint")[0];
+const made = (name) => performance.getEntriesByName(name)[0]?.startTime;
+return [paint?.startTime, made("bench-first-picture"), made("bench-all-pictures")];
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=100_000)
+    parser.add_argument("--times", type=int, default=5)
+    options = parser.parse_args()
+    if shutil.which("chromedriver") is None:
+        sys.exit("no browser here: tools/browser.sh")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = RunFolder(Path(temporary) / "run")
+        make_in_child(folder, options.requests)
+        report = read_run(folder)
+        write_html(report, pictures_of(report), folder.html)
+        print(f"report.html of {options.requests:,} requests: {folder.html.stat().st_size / 1e6:.2f} MB")
+        opened = [open_once(folder.html) for _ in range(options.times)]
+    for name, values in zip(("first paint", "first picture", "all pictures"), zip(*opened, strict=True), strict=True):
+        print(f"  {name:>13}: median {statistics.median(values):,.0f} ms of {', '.join(f'{v:,.0f}' for v in values)}")
+
+
+def open_once(page: Path) -> list[float]:
+    with tempfile.TemporaryDirectory() as profile:
+        driver = started(profile)
+        try:
+            driver.get("data:text/html,<p>warm")
+            time.sleep(_SETTLE_S)
+            driver.get(page.as_uri())
+            end = time.monotonic() + _PATIENCE_S
+            while time.monotonic() < end:
+                times: list[float | None] = driver.execute_script(_TIMES)
+                known = [found for found in times if found is not None]
+                if len(known) == len(times):
+                    return known
+                time.sleep(0.1)
+            sys.exit(f"{page} was not drawn in {_PATIENCE_S:.0f} s: {driver.get_log('browser')}")
+        finally:
+            driver.quit()
+
+
+def started(profile: str) -> Any:
+    options = webdriver.ChromeOptions()
+    for flag in (*_FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    return webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+
+
+if __name__ == "__main__":
+    main()
