@@ -71,14 +71,15 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
     if options.op_stats_csv is not None:
         check_op_stats_file(options.op_stats_csv)
     with _run_folder(verb, options.run_dir) as folder, signals_as_interrupt():
-        with open_target(options, folder) as target:
-            refuse_unstreamed_objectives(options.slo, target.streaming)
-            result = _run(verb, options, load, folder, target, make_workload(target, load))
         try:
+            with open_target(options, folder) as target:
+                refuse_unstreamed_objectives(options.slo, target.streaming)
+                result = _run(verb, options, load, folder, target, make_workload(target, load))
             report = show_run(folder, options.plots)
             checks_pass = _extras(report, options, reference)
         except KeyboardInterrupt:
-            click.echo(f"The run is recorded; 'bench report {folder.path}' makes its report.", err=True)
+            if folder.requests.exists():
+                click.echo(f"The run is recorded; 'bench report {folder.path}' makes its report.", err=True)
             raise
         click.echo(f"\nReport: {folder.html}")
         return _status(report, result, checks_pass)

@@ -122,22 +122,21 @@ def test_while_answers_are_awaited_that_do_not_come(tmp_path: Path, number: sign
 
 @BOTH
 @pytest.mark.parametrize(
-    ("module", "function", "is_reported"),
+    ("module", "function"),
     [
-        ("harness.run", "_account_for_all", False),
-        ("harness.run_files", "write_table", False),
-        ("harness.run_files", "give_up_journals", False),
-        ("harness.cli.measuring", "tabulate", False),
-        ("harness.cli.reporting", "read_run", False),
-        ("harness.cli.reporting", "write_reports", False),
-        ("reports.writing", "write_html", False),
+        ("harness.run", "account_for_all"),
+        ("harness.run_files", "write_table"),
+        ("harness.run_files", "give_up_journals"),
+        ("harness.cli.measuring", "tabulate"),
+        ("harness.cli.reporting", "read_run"),
+        ("harness.cli.reporting", "write_reports"),
+        ("reports.writing", "write_html"),
     ],
     ids=["accounting", "writing records", "giving up journals", "writing tables", "reading", "reporting", "writing the page"],
 )
 def test_once_all_requests_have_ended(
-    tmp_path: Path, server: ScriptedServer, number: signal.Signals, module: str, function: str, is_reported: bool
+    tmp_path: Path, server: ScriptedServer, number: signal.Signals, module: str, function: str
 ) -> None:
-    function = "account_for_all" if function == "_account_for_all" else function
     program_with_signal = [sys.executable, signal_script.__file__, number.name, module, function]
     folder = tmp_path / "run"
     arguments = token_norm_dist(server, "scripted", 40, *_QUICK)
