@@ -34,9 +34,9 @@ def begun(folder: RunFolder, manifest: Mapping[str, Any], basis: RecordingBasis)
     try:
         yield
     except BaseException:
-        if not folder.journals():
+        if not folder.journals() and not folder.requests.exists():  # a signal that waited for the records comes here, too
             folder.write_manifest({**manifest, "state": RunState.NOT_STARTED})
-            folder.schedule.unlink()
+            folder.schedule.unlink(missing_ok=True)
         raise
 
 

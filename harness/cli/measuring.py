@@ -71,11 +71,16 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
     if options.op_stats_csv is not None:
         check_op_stats_file(options.op_stats_csv)
     with _run_folder(verb, options.run_dir) as folder, signals_as_interrupt():
-        with open_target(options, folder) as target:
-            refuse_unstreamed_objectives(options.slo, target.streaming)
-            result = _run(verb, options, load, folder, target, make_workload(target, load))
-        report = show_run(folder, options.plots)
-        checks_pass = _extras(report, options, reference)
+        try:
+            with open_target(options, folder) as target:
+                refuse_unstreamed_objectives(options.slo, target.streaming)
+                result = _run(verb, options, load, folder, target, make_workload(target, load))
+            report = show_run(folder, options.plots)
+            checks_pass = _extras(report, options, reference)
+        except KeyboardInterrupt:
+            if folder.requests.exists():
+                click.echo(f"The run is recorded; 'bench report {folder.path}' makes its report.", err=True)
+            raise
         click.echo(f"\nReport: {folder.html}")
         return _status(report, result, checks_pass)
 
@@ -120,6 +125,8 @@ def _run(verb: str, options: MeasureOptions, load: Load, folder: RunFolder, targ
             connections = described_connections(result.connections)
             finish(folder, manifest | observation.facts | {"connections": connections}, result)
             tabulate(folder)
+    if result.problem is not None:
+        click.echo(f"Sending stopped, for the client could not write its journal: {result.problem}.", err=True)
     return result
 
 
@@ -238,9 +245,6 @@ def _extras(report: RunReport, options: MeasureOptions, reference: dict[str, flo
 def _status(report: RunReport, result: RunResult, checks_pass: bool) -> int:
     if result.interrupted:
         return ExitStatus.INTERRUPTED
-    if result.problem is not None:
-        click.echo(f"Error: sending stopped, for the client could not write its journal: {result.problem}", err=True)
-        return ExitStatus.FAILED
-    if any(record.outcome is not Outcome.DONE for record in result.records) or not checks_pass:
+    if any(record.outcome is not Outcome.DONE for record in result.records) or result.problem is not None or not checks_pass:
         return ExitStatus.FAILED
     return ExitStatus.VALID if report.valid else ExitStatus.INVALID

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -10,13 +11,14 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from harness.cli import run
 from harness.journal import JournalReader
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
@@ -90,11 +92,21 @@ def token_norm_dist(server: ScriptedServer | str, model: str, requests: int, *op
     return ["token_norm_dist", *LENGTHS, *target, *options]
 
 
-def run_bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
-    result = subprocess.run([BENCH, *arguments], capture_output=True, text=True, timeout=200)
-    assert "Traceback" not in result.stderr, result.stderr
-    return result
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended, and what it said."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run_bench(*arguments: str) -> Ran:
+    """Run the command to its end, in this process: what it imports, it imports once."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        status = run(list(arguments))
+    return Ran(status, out.getvalue(), err.getvalue())
 
 
 def processes_with(mark: str) -> list[psutil.Process]:
@@ -122,15 +134,15 @@ def check_whole(folder: Path, requests: int, server: ScriptedServer | None = Non
 
     With ``server``: nothing is said to be done that did not reach it, and nothing was sent twice.
     """
-    run = RunFolder(folder)
-    assert run.read_manifest()["state"] == "done"
-    rows = run.read_requests().to_pylist()
+    left = RunFolder(folder)
+    assert left.read_manifest()["state"] == "done"
+    rows = left.read_requests().to_pylist()
     assert [row["index"] for row in rows] == list(range(requests))
     outcomes = Counter(row["outcome"] for row in rows)
     assert set(outcomes) <= set(Outcome)
     for row in rows:
         _check_row(row)
-    summary = json.loads(run.summary.read_text())
+    summary = json.loads(left.summary.read_text())
     failed = {kind: count for kind, count in outcomes.items() if kind != "done"}
     expected = {"scheduled": requests, "done": outcomes["done"], "failed": requests - outcomes["done"], "by_kind": failed}
     assert {key: summary["requests"][key] for key in expected} == expected
