@@ -76,8 +76,8 @@ def test_embedded_run_leaves_a_whole_run_folder_and_no_process(tmp_path: Path) -
     run = tmp_path / "run"
     assert_all_done(result, run)
     assert sorted(path.name for path in run.iterdir()) == [
-        "client.parquet", "report.html", "requests.csv", "requests.parquet", "run.json", "server.log", "server.parquet",
-        "summary.json",
+        "client.parquet", "report.html", "report.md", "requests.csv", "requests.parquet", "run.json", "server.log",
+        "server.parquet", "summary.json",
     ]  # fmt: skip
     assert "Requests/Sec" in result.stdout
     assert result.stdout.rstrip().endswith("Report: run/report.html")

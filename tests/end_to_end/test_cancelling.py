@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from benchmarks.cancel_soak import SHARES, soak
 from benchmarks.fuzz_server import complaints_of
 from serving.addresses import choose_addresses
@@ -11,6 +13,7 @@ from serving.engines.protocol import EngineOptions
 from serving.repository import RepositorySpec
 
 
+@pytest.mark.slow
 def test_cancelled_requests_leave_nothing_behind(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     options = EngineOptions(max_tokens_in_paged_kv_cache=32_768)

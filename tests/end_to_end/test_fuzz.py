@@ -11,6 +11,7 @@ from serving.repository import RepositorySpec
 
 
 @pytest.mark.parametrize("decoupled", [True, False])
+@pytest.mark.slow
 def test_malformed_requests_get_an_error_and_harm_nobody(tmp_path: Path, decoupled: bool) -> None:
     log = tmp_path / "server.log"
     with deploy(RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, decoupled_mode=decoupled), choose_addresses(), log) as server:

@@ -74,6 +74,7 @@ def test_answers_are_those_of_grpc(request: pytest.FixtureRequest, model: str, m
 
 
 @pytest.mark.parametrize("model", ["tensorrt_llm", "ensemble", "tensorrt_llm_bls"])
+@pytest.mark.slow
 def test_one_schedule_over_http_and_grpc_gives_the_same_records(decoupled_server: Server, tmp_path: Path, model: str) -> None:
     addresses = decoupled_server.addresses
     found = []

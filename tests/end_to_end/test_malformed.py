@@ -81,6 +81,7 @@ def _send_all(server: Server, model: str, requests: list[dict[str, NDArray[Any]]
 
 
 @pytest.mark.parametrize("model", ["tensorrt_llm", "ensemble"])
+@pytest.mark.slow
 def test_5000_malformed_requests_are_answered_and_harm_nobody(plain_server: Server, model: str) -> None:
     chance, count = random.Random(model), 5000
     good: dict[str, NDArray[Any]] = dict(core_inputs([5, 6, 7], 3))

@@ -107,6 +107,7 @@ def test_telemetry_lies_on_the_runs_clock(decoupled_server: Server, tmp_path: Pa
     assert summary["server"]["kv_cache_used_fraction"]["max"] > 0
 
 
+@pytest.mark.slow
 def test_the_same_prompts_again_are_found_in_the_cache_and_told(decoupled_server: Server, tmp_path: Path) -> None:
     first = _measure(decoupled_server, tmp_path / "first", "--seed", "77")
     again = _measure(decoupled_server, tmp_path / "again", "--seed", "77")
@@ -117,6 +118,7 @@ def test_the_same_prompts_again_are_found_in_the_cache_and_told(decoupled_server
     assert "before this run" in finding["advice"]
 
 
+@pytest.mark.slow
 def test_traffic_of_others_shows(decoupled_server: Server, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     command = [BENCH, "token_norm_dist", "--url", decoupled_server.addresses.grpc, "--telemetry_period", "0"]

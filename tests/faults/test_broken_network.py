@@ -11,6 +11,8 @@ from tests.faults.bench_program import bench, check_whole, token_norm_dist
 from tests.faults.unruly_proxy import Breakage, unruly_proxy
 from tests.harness.scripted_server import scripted_server
 
+pytestmark = pytest.mark.slow
+
 # Asking for the model's configuration takes one connection; only what follows is the run.
 _BEFORE_THE_RUN = 1
 

@@ -15,6 +15,8 @@ from tests.faults import full_disk_script
 from tests.faults.bench_program import BENCH, bench, check_whole, run_bench, token_norm_dist
 from tests.harness.scripted_server import ScriptedServer, scripted_server
 
+pytestmark = pytest.mark.slow
+
 _NAMESPACE = ["unshare", "--map-root-user", "--mount"]
 
 

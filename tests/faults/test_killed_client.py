@@ -12,6 +12,8 @@ from harness.records.run_folder import RunFolder
 from tests.faults.bench_program import bench, check_whole, processes_with, run_bench, token_norm_dist, wait_until
 from tests.harness.scripted_server import scripted_server
 
+pytestmark = pytest.mark.slow
+
 _OPTIONS = ["--request_rate", "50", "--workers", "2", "--request_timeout", "20"]
 
 

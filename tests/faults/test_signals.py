@@ -16,6 +16,8 @@ from tests.faults.bench_program import Program, bench, check_whole, run_bench, t
 from tests.faults.unruly_proxy import Breakage, unruly_proxy
 from tests.harness.scripted_server import ScriptedServer, scripted_server
 
+pytestmark = pytest.mark.slow
+
 # SIGTERM takes the same way as SIGINT, so it is tried at each phase, too, but not whenever tests are run.
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 _QUICK = ["--request_rate", "200", "--request_timeout", "30"]

@@ -29,6 +29,8 @@ from tests.harness.scripted_server import ScriptedServer, scripted_server
 from workloads.request import Request
 from workloads.schedule import Schedule
 
+pytestmark = pytest.mark.slow
+
 _MODEL = TritonModel("m", True, frozenset({"input_ids", "request_output_len"}), frozenset({"output_ids"}), ())
 
 

@@ -215,8 +215,8 @@ def test_killed_worker_loses_its_own_requests_and_no_others(tmp_path: Path, serv
 @BOTH
 def test_killed_server_gives_failures_by_their_kind(tmp_path: Path, workers: int) -> None:
     with scripted_server(tmp_path / "received") as server:
-        requests = [scripted(Act.ANSWER, 4, 50)] * 60  # 200 ms each, so about 20 are in flight at any time
-        plan = make_plan(server.address, tmp_path, requests, [k * 10 for k in range(60)], workers)
+        requests = [scripted(Act.ANSWER, 4, 50)] * 400  # 200 ms each, so about 20 are in flight at any time
+        plan = make_plan(server.address, tmp_path, requests, [k * 10 for k in range(400)], workers)
         result = execute(plan, _once(lambda snapshot: snapshot.done >= 5, server.kill))
     _check_accounted_for(plan, result)
     counts = _outcomes(result)

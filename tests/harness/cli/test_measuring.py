@@ -96,6 +96,7 @@ def test_text_model_is_driven_with_a_datasets_prompts(server: ScriptedServer, tm
     assert [(row["outcome"], row["output_tokens"], row["output_tokens_source"]) for row in rows] == [("done", 5, "server")] * 3
 
 
+@pytest.mark.slow
 def test_waits_for_the_servers_limit_of_streams_are_in_the_manifest(tmp_path: Path) -> None:
     traffic = ("--model", "scripted", "--num_requests", "30", "--workers", "1", "--warmup_requests", "12")
     with scripted_server(tmp_path / "log", 4) as limited:
