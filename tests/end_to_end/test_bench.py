@@ -82,7 +82,7 @@ def test_embedded_run_leaves_a_whole_run_folder_and_no_process(tmp_path: Path) -
     assert "Requests/Sec" in result.stdout
     assert result.stdout.rstrip().endswith("Report: run/report.html")
     found = summary(run)
-    assert found["requests"] == {"scheduled": 30, "done": 30, "failed": 0, "by_kind": {}}
+    assert found["requests"] == {"prepared": 30, "scheduled": 30, "done": 30, "failed": 0, "by_kind": {}}
     assert found["metrics"]["ttft_ms"]["scheduled"]["n"] == 30
     port = manifest(run)["target"]["address"].rpartition(":")[2]
     assert not descendants_of(f"--grpc-port={port}")
