@@ -10,17 +10,17 @@ import numpy as np
 from harness.records.experiment import Experiment, PlannedArm, PlannedRun
 
 
-def plan_experiment(arguments: Sequence[str], arms: Sequence[PlannedArm], repeats: int, seed: int) -> Experiment:
+def plan_runs(kind: str, arguments: Sequence[str], arms: Sequence[PlannedArm], repeats: int, seed: int) -> Experiment:
     """``repeats`` blocks, each with one run of every arm, in an order drawn anew for each block (randomised blocks: Fisher).
 
     Of two arms, half the blocks begin with either (one more, where ``repeats`` is odd), so that neither gains by going first.
+    ``kind`` is "experiment" or "sweep".
     """
-    return _planned("experiment", arguments, arms, _orders(len(arms), repeats, seed), seed)
-
-
-def plan_sweep(arguments: Sequence[str], arms: Sequence[PlannedArm], repeats: int, seed: int) -> Experiment:
-    """The same for the points of a sweep."""
-    return _planned("sweep", arguments, arms, _orders(len(arms), repeats, seed), seed)
+    runs: list[PlannedRun] = []
+    for block, order in enumerate(_orders(len(arms), repeats, seed)):
+        for arm in order:
+            runs.append(PlannedRun(arm, block, f"{len(runs) + 1:03d}-{_folder_name(arms[arm].name)}"))
+    return Experiment(kind, tuple(arguments), tuple(arms), tuple(runs), seed)
 
 
 def block_seed(experiment: Experiment, run: PlannedRun) -> int:
@@ -34,16 +34,6 @@ def _orders(arms: int, blocks: int, seed: int) -> list[list[int]]:
         return [rng.permutation(arms).tolist() for _ in range(blocks)]
     first = rng.permutation([block % 2 for block in range(blocks)])
     return [[int(one), 1 - int(one)] for one in first]
-
-
-def _planned(
-    kind: str, arguments: Sequence[str], arms: Sequence[PlannedArm], orders: Sequence[Sequence[int]], seed: int
-) -> Experiment:
-    runs: list[PlannedRun] = []
-    for block, order in enumerate(orders):
-        for arm in order:
-            runs.append(PlannedRun(arm, block, f"{len(runs) + 1:03d}-{_folder_name(arms[arm].name)}"))
-    return Experiment(kind, tuple(arguments), tuple(arms), tuple(runs), seed)
 
 
 def _folder_name(name: str) -> str:

@@ -14,8 +14,6 @@ from harness.cli.exit_status import ExitStatus
 if TYPE_CHECKING:
     from reports.compare.comparison import Arm, Comparison
 
-_SUFFIXES = (".html", ".json", ".md", ".csv")
-
 
 @cloup.command(
     name="compare",
@@ -95,5 +93,5 @@ def _writer(path: Path) -> Callable[[Comparison, Path], None]:
         ".csv": write_csv,
     }
     if path.suffix not in writers:
-        raise click.BadParameter(f"{path}: the name must end with {', '.join(_SUFFIXES)}", param_hint="--output")
+        raise click.BadParameter(f"{path}: the name must end with {', '.join(writers)}", param_hint="--output")
     return writers[path.suffix]

@@ -9,12 +9,13 @@ import click
 import cloup
 
 from harness.cli.exit_status import ExitStatus
+from harness.cli.experiment_options import RUNS_A_VERB, run_options
 
 
 @cloup.command(
     name="experiment",
     short_help="Run configurations in turn, then compare them.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings=RUNS_A_VERB,
     epilog="""\b
 Example:
   bench experiment --arm 'wait=--batch_scheduler_policy guaranteed_no_evict' \\
@@ -29,13 +30,7 @@ Example:
 )
 @cloup.option("--repeats", type=click.IntRange(1, 1000), default=5, help="Blocks; each has one run of every arm.")
 @cloup.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the order, and of the first block's traffic.")
-@cloup.option("--before_each", metavar="COMMAND", help="Run this before each run: to restart or flush a server of --url.")
-@cloup.option(
-    "--experiment_dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the experiment; one that was cut short goes on. Default: runs/<time>-experiment.",
-)
-@cloup.argument("arguments", nargs=-1, type=click.UNPROCESSED, help="A measuring verb and the options of every run.")
+@run_options("experiment")
 def command(
     arms: tuple[str, ...],
     repeats: int,
@@ -50,7 +45,7 @@ def command(
     All arms of a block send the same requests at the same times; every block draws others.
     """
     from harness.cli.experimenting import carry_out, check_arguments, check_options, open_folder
-    from harness.experiment import plan_experiment
+    from harness.experiment import plan_runs
     from harness.records.experiment import PlannedArm
     from reports.compare.comparison import compare, read_experiment
     from reports.compare.console import render
@@ -62,7 +57,7 @@ def command(
     check_arguments(arguments)
     for arm in planned:
         check_options(arm.options, f"--arm {arm.name}")
-    experiment = plan_experiment(arguments, planned, repeats, seed)
+    experiment = plan_runs("experiment", arguments, planned, repeats, seed)
     folder = open_folder(experiment_dir, experiment)
     carry_out(experiment, folder, before_each)
     comparison = compare(read_experiment(folder), runs_paired=True)

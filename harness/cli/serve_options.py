@@ -9,7 +9,7 @@ from typing import Any
 import click
 import cloup
 
-from harness.cli.engine_options import engine_group, given
+from harness.cli.engine_options import ENGINE_OPTION_NAMES, engine_group, given
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -148,10 +148,8 @@ _BELONGS_TO: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (
             *("engine", "engine_dir", "tokenizer_dir", "decoupled_mode", "triton_max_batch_size"),
-            *("exclude_input_in_output", "accumulate_tokens", "draft_engine_dir", "max_stream_interval"),
-            *("max_num_sequences", "max_num_tokens"),
-            *("max_beam_width", "max_queue_size", "batch_scheduler_policy", "max_tokens_in_paged_kv_cache"),
-            *("kv_cache_free_gpu_mem_fraction", "enable_kv_cache_reuse", "enable_chunked_context"),
+            *("exclude_input_in_output", "accumulate_tokens"),
+            *ENGINE_OPTION_NAMES,
         ),
         (EMBEDDED,),
     ),

@@ -9,6 +9,7 @@ import click
 import cloup
 
 from harness.cli.exit_status import ExitStatus
+from harness.cli.experiment_options import RUNS_A_VERB, run_options
 
 _MOST_POINTS = 500
 
@@ -16,7 +17,7 @@ _MOST_POINTS = 500
 @cloup.command(
     name="sweep",
     short_help="Measure over rates, concurrency, lengths or engine settings.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings=RUNS_A_VERB,
     epilog="""\b
 Examples:
   bench sweep --over request_rate=2,4,8,16 dataset --num_requests 700
@@ -32,13 +33,7 @@ Examples:
 )
 @cloup.option("--repeats", type=click.IntRange(1, 1000), default=1, help="Runs of every point, in rounds.")
 @cloup.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the order, and of the first round's traffic.")
-@cloup.option("--before_each", metavar="COMMAND", help="Run this before each run: to restart or flush a server of --url.")
-@cloup.option(
-    "--experiment_dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the sweep; one that was cut short goes on. Default: runs/<time>-sweep.",
-)
-@cloup.argument("arguments", nargs=-1, type=click.UNPROCESSED, help="A measuring verb and the options of every run.")
+@run_options("sweep")
 def command(
     axes: tuple[str, ...],
     repeats: int,
@@ -52,7 +47,7 @@ def command(
     Every run deploys the embedded pipeline anew. With --url nothing is restarted between runs, unless --before_each does.
     """
     from harness.cli.experimenting import carry_out, check_arguments, check_options, open_folder
-    from harness.experiment import plan_sweep
+    from harness.experiment import plan_runs
     from harness.records.experiment import PlannedArm
     from reports.sweep.console import render
     from reports.sweep.json_file import write_json
@@ -67,7 +62,7 @@ def command(
         raise click.UsageError(f"--over: {len(points)} combinations are too many; at most {_MOST_POINTS}")
     for point in points:
         check_options(point.options, "--over")
-    experiment = plan_sweep(arguments, points, repeats, seed)
+    experiment = plan_runs("sweep", arguments, points, repeats, seed)
     folder = open_folder(experiment_dir, experiment)
     carry_out(experiment, folder, before_each)
     sweep = read_sweep(folder)

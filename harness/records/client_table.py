@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.records.client_sample import ClientSample
+from harness.records.whole_file import written_whole
 
 _SCHEMA = pa.schema(
     [pa.field(name, pa.int64(), nullable=name != "time_ns") for name in ClientSample.__struct_fields__],
@@ -20,9 +20,8 @@ def write_client_table(samples: Iterable[ClientSample], path: Path) -> None:
     """Write ``samples`` to ``path``, sorted by time; the file appears whole or not at all. Raises OSError."""
     ordered = sorted(samples, key=lambda sample: sample.time_ns)
     columns = [pa.array([getattr(sample, field.name) for sample in ordered], field.type) for field in _SCHEMA]
-    temporary = path.with_suffix(".tmp")
-    pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), temporary, compression="zstd")
-    os.replace(temporary, path)
+    with written_whole(path) as temporary:
+        pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), temporary, compression="zstd")
 
 
 def read_client_table(path: Path) -> pa.Table:

@@ -6,12 +6,12 @@ Written before the first run; so it says what was planned also when it was cut s
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.records.run_folder import RunFolder, RunFolderError
+from harness.records.whole_file import written_whole
 
 EXPERIMENT_SCHEMA = 1
 
@@ -66,10 +66,9 @@ class ExperimentFolder:
 
     def write(self, experiment: Experiment) -> None:
         """Write ``experiment.json`` whole or not at all."""
-        temporary = self.plan.with_suffix(".tmp")
         document = {"schema": EXPERIMENT_SCHEMA, **asdict(experiment)}
-        temporary.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(temporary, self.plan)
+        with written_whole(self.plan) as temporary:
+            temporary.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def read(self) -> Experiment:
         """Read ``experiment.json``. Raises RunFolderError when it is absent, damaged or of another schema."""

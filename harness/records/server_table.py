@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,6 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from harness.records.whole_file import written_whole
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _SCHEMA = pa.schema(
@@ -71,9 +72,8 @@ def write_server_table(samples: Iterable[MetricSample], path: Path) -> None:
         labels.arrow(),
         pa.array(values, pa.float64()),
     ]
-    temporary = path.with_suffix(".tmp")
-    pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), temporary, compression="zstd")
-    os.replace(temporary, path)
+    with written_whole(path) as temporary:
+        pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), temporary, compression="zstd")
 
 
 def read_server_table(path: Path) -> pa.Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -44,12 +45,20 @@ class Arm:
         """What the curves are of: TTFT where answers were streamed, else E2E latency; from the schedule."""
         return "TTFT" if self.streaming else "E2E latency"
 
-    def latencies_ms(self) -> FloatArray:
-        """Of every run, in the schedule's order, joined; NaN unknown, infinite failed."""
-        return np.concatenate([_latencies_ms(run) for run in self.runs])
+    @cached_property
+    def latencies_ms(self) -> tuple[FloatArray, ...]:
+        """Of each run, in the schedule's order; NaN unknown, infinite failed."""
+        return tuple(_latencies_ms(run) for run in self.runs)
 
-    def measured(self) -> list[dict[str, Measured]]:
-        return [measure_run(run.requests, self.streaming) for run in self.runs]
+    @cached_property
+    def measured(self) -> tuple[dict[str, Measured], ...]:
+        """Each run's measures."""
+        return tuple(measure_run(run.requests, self.streaming) for run in self.runs)
+
+    @cached_property
+    def quantiles(self) -> tuple[list[Measured], ...]:
+        """Each run's latencies at _QUANTILES."""
+        return tuple(percentiles(latencies_ms, _QUANTILES) for latencies_ms in self.latencies_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +183,8 @@ def _compare_arm(
     paired = single and same_schedule([*baseline.runs, *arm.runs])
     differences = compare_measures(
         MEASURES,
-        baseline.measured(),
-        arm.measured(),
+        baseline.measured,
+        arm.measured,
         requests_paired=paired,
         runs_paired=runs_paired and len(baseline.runs) == len(arm.runs) > 1,
     )
@@ -184,7 +193,7 @@ def _compare_arm(
         arm=arm,
         differences=differences,
         curve=_curve(baseline, arm, paired),
-        pairs=_request_pairs(baseline.runs[0], arm.runs[0]) if paired else None,
+        pairs=_request_pairs(baseline, arm) if paired else None,
         disagreements=found,
         conditions=check_conditions(conditions, differences),
     )
@@ -198,9 +207,9 @@ def _latencies_ms(run: RunReport) -> FloatArray:
 
 def _curve(baseline: Arm, arm: Arm, paired: bool) -> tuple[QuantilePoint, ...]:
     """Quantile by quantile. With several runs a side, a quantile is the geometric mean of theirs."""
-    by_run = [[percentiles(_latencies_ms(run), _QUANTILES) for run in side.runs] for side in (baseline, arm)]
     points = (
-        _point(q, *([run[number] for run in side] for side in by_run), paired=paired) for number, q in enumerate(_QUANTILES)
+        _point(q, *([run[number] for run in side.quantiles] for side in (baseline, arm)), paired=paired)
+        for number, q in enumerate(_QUANTILES)
     )
     return tuple(point for point in points if point is not None)
 
@@ -219,8 +228,8 @@ def _point(q: float, a: list[Measured], b: list[Measured], *, paired: bool) -> Q
     return QuantilePoint(q, difference.a, difference.b, interval)
 
 
-def _request_pairs(a: RunReport, b: RunReport) -> RequestPairs | None:
-    difference_ms = _latencies_ms(b) - _latencies_ms(a)
+def _request_pairs(baseline: Arm, arm: Arm) -> RequestPairs | None:
+    difference_ms = arm.latencies_ms[0] - baseline.latencies_ms[0]
     known = difference_ms[np.isfinite(difference_ms)]
     summary = summarise(known)
     return None if summary is None else RequestPairs(summary, float((known > 0).mean()))

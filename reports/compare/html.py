@@ -8,10 +8,10 @@ from reports.compare.comparable import Weight
 from reports.compare.comparison import Arm, ArmComparison, Comparison
 from reports.compare.difference import Difference
 from reports.compare.pictures import change_picture, latency_pictures, quantile_difference_picture
-from reports.compare.rows import DIFFERENCE_COLUMNS, ONE_RUN_EACH, change_text, difference_rows, headline, interval_text
+from reports.compare.rows import DIFFERENCE_COLUMNS, change_text, difference_rows, headline, interval_text, notes, runs_text
 from reports.page.page import Block, Card, Note, Page, Remark, Section, write_page
 from reports.prose import printable
-from reports.tables import Table, cell_text
+from reports.tables import Table
 
 _CARDS = ("p99_ttft", "p99_e2e", "request_throughput", "output_token_throughput")
 _SEVERITIES = {Weight.REFUSE: "invalid", Weight.WARN: "warning", Weight.CHANGED: "note"}
@@ -43,11 +43,10 @@ def comparison_page(comparison: Comparison) -> Page:
 
 
 def _facts(arm: Arm) -> str:
-    runs = "1 run" if len(arm.runs) == 1 else f"{len(arm.runs)} runs"
     target = arm.runs[0].manifest.get("target", {})
     requests = sum(run.metrics.done for run in arm.runs)
     return printable(
-        f"{runs}, {requests:,} requests; {target.get('model', 'unknown model')} over {target.get('protocol', '?')}"
+        f"{runs_text(arm)}, {requests:,} requests; {target.get('model', 'unknown model')} over {target.get('protocol', '?')}"
     )
 
 
@@ -65,7 +64,7 @@ def _card(d: Difference) -> Card:
 def _sections(one: ArmComparison, number: int) -> list[Section]:
     name = f"arm{number + 1}"
     pictures = [change_picture(one, name), quantile_difference_picture(one, name)]
-    blocks: list[Block] = [_differences(one, name), *_pairs(one), *(p for p in pictures if p is not None)]
+    blocks: list[Block] = [_differences(one, name), *map(Note, notes(one)), *(p for p in pictures if p is not None)]
     sections = [Section(name, printable(f"{one.arm.name} against {one.baseline.name}"), tuple(blocks), pairs=True)]
     remarks = tuple(
         Remark(_SEVERITIES[d.weight], printable(f"{d.what}: {' | '.join(d.values)}"), d.advice, d.weight.value)
@@ -89,21 +88,3 @@ def _differences(one: ArmComparison, name: str) -> Table:
         "Latencies count from the schedule. The interval is of each measure alone; p and the verdict of all together (Holm). "
         '"Could have shown" is the smallest change that these runs would have shown in four of five cases.',
     )
-
-
-def _pairs(one: ArmComparison) -> list[Note]:
-    notes = []
-    if one.pairs is not None:
-        d = one.pairs.difference_ms
-        notes.append(
-            Note(
-                f"Request by request ({d.n:,} pairs of one schedule), B − A in {one.baseline.latency_title} is "
-                f"{cell_text(d.p50)} ms in the median (95 %: {d.interval_text('p50')}); "
-                f"{one.pairs.share_slower:.0%} of the requests were slower in B."
-            )
-        )
-    if len(one.baseline.runs) == len(one.arm.runs) == 1:
-        notes.append(Note(ONE_RUN_EACH))
-    if one.arm.blocks_left_out:
-        notes.append(Note(f"{one.arm.blocks_left_out} blocks are left out: a run of theirs is missing or invalid."))
-    return notes

@@ -8,9 +8,7 @@ from tabulate import tabulate
 
 from reports.compare.comparison import ArmComparison, Comparison
 from reports.compare.rows import DIFFERENCE_COLUMNS, difference_rows, headline
-from reports.prose import printable
-
-_MEANINGFUL = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[]<>#|!&~"})
+from reports.markdown import escaped
 
 
 def render_markdown(comparison: Comparison) -> str:
@@ -20,11 +18,6 @@ def render_markdown(comparison: Comparison) -> str:
 
 def write_markdown(comparison: Comparison, path: Path) -> None:
     path.write_text(render_markdown(comparison), encoding="utf-8")
-
-
-def escaped(text: str) -> str:
-    """Text from outside that Markdown shows as it is."""
-    return printable(text).translate(_MEANINGFUL)
 
 
 def _arm(one: ArmComparison) -> str:

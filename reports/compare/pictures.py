@@ -79,7 +79,7 @@ def quantile_difference_picture(comparison: ArmComparison, name: str) -> Picture
 
 
 def _series(arm: Arm, number: int) -> Series:
-    latencies_ms = arm.latencies_ms()
+    latencies_ms = np.concatenate(arm.latencies_ms)
     distribution = summarise(latencies_ms[~np.isnan(latencies_ms)])
     return Series(
         arm.name, distribution, _COLOURS[number % len(_COLOURS)], Stroke.SOLID if number < len(_COLOURS) else Stroke.DASHED

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from reports.compare.comparison import MIXED, ArmComparison
+from reports.compare.comparison import MIXED, Arm, ArmComparison
 from reports.compare.difference import Difference
 from reports.compare.measures import Measure
 
 DIFFERENCE_COLUMNS = ("", "A", "B", "B − A", "change", "95 % interval", "p (Holm)", "could have shown", "evidence says")
-ONE_RUN_EACH = "One run each: what differs from start to start is not in these intervals. Repeat, or use 'bench experiment'."
 _LARGEST_SHARE = 10.0
 _UNKNOWN = "–"
 
@@ -31,6 +30,28 @@ def headline(comparison: ArmComparison) -> str:
     parts = "; ".join(f"{d.measure.title} {change_text(d.measure, d.change)} ({interval_text(d)})" for d in shown)
     says = "better in some and worse in others than" if comparison.verdict == MIXED else f"{comparison.verdict} than"
     return f"{name} is {says} {baseline}: {parts}."
+
+
+def notes(comparison: ArmComparison) -> list[str]:
+    """What a reader must know beside the table: requests in pairs, what was left out, what the evidence cannot see."""
+    a, b, found = comparison.baseline, comparison.arm, []
+    if comparison.pairs is not None:
+        d = comparison.pairs.difference_ms
+        found.append(
+            f"Request by request ({d.n:,} pairs of one schedule): B − A in {a.latency_title} is {d.p50:+.2f} ms in the median "
+            f"(95 %: {d.interval_text('p50')}); {comparison.pairs.share_slower:.0%} of the requests were slower in B."
+        )
+    if b.blocks_left_out:
+        found.append(f"{b.blocks_left_out} blocks are left out: a run of theirs is missing or invalid.")
+    if len(a.runs) == len(b.runs) == 1:
+        found.append(
+            "One run each: what differs from start to start is not in these intervals. Repeat, or use 'bench experiment'."
+        )
+    return found
+
+
+def runs_text(arm: Arm) -> str:
+    return "1 run" if len(arm.runs) == 1 else f"{len(arm.runs)} runs"
 
 
 def change_text(measure: Measure, change: float | None) -> str:

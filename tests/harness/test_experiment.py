@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.experiment import block_seed, plan_experiment
+from harness.experiment import block_seed, plan_runs
 from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm
 from harness.records.run_folder import RunFolderError
 
 
 def _plan(arms: int = 2, repeats: int = 5, seed: int = 0) -> Experiment:
     planned = [PlannedArm(f"arm {k}", ("--workers", str(k + 1))) for k in range(arms)]
-    return plan_experiment(["dataset", "--request_rate", "10"], planned, repeats, seed)
+    return plan_runs("experiment", ["dataset", "--request_rate", "10"], planned, repeats, seed)
 
 
 @given(st.integers(2, 5), st.integers(1, 12), st.integers(0, 1000))

@@ -10,7 +10,7 @@ import pytest
 
 from harness.cli import run as bench
 from harness.cli.experimenting import carry_out, open_folder
-from harness.experiment import plan_experiment
+from harness.experiment import plan_runs
 from harness.records.experiment import PlannedArm
 
 _ARMS = (PlannedArm("a", ()), PlannedArm("b", ("--workers", "2")))
@@ -33,17 +33,17 @@ def test_mistakes_are_told_as_usage(arguments: list[str], says: str, capsys: pyt
 
 
 def test_a_folder_with_another_plan_is_refused_and_the_same_plan_goes_on(tmp_path: Path) -> None:
-    plan = plan_experiment(["dataset"], _ARMS, 2, 0)
+    plan = plan_runs("experiment", ["dataset"], _ARMS, 2, 0)
     open_folder(tmp_path / "e", plan)
     assert open_folder(tmp_path / "e", plan).read() == plan
     with pytest.raises(click.BadParameter, match="another plan"):
-        open_folder(tmp_path / "e", plan_experiment(["dataset"], _ARMS, 3, 0))
+        open_folder(tmp_path / "e", plan_runs("experiment", ["dataset"], _ARMS, 3, 0))
 
 
 def test_a_run_that_fails_ends_the_experiment_and_what_was_recorded_is_not_run_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = plan_experiment(["dataset", "--url", "127.0.0.1:1"], _ARMS, 1, 0)  # nobody listens there
+    plan = plan_runs("experiment", ["dataset", "--url", "127.0.0.1:1"], _ARMS, 1, 0)  # nobody listens there
     folder = open_folder(tmp_path / "e", plan)
     first = folder.run_folder(plan.runs[0])
     first.path.mkdir()
@@ -56,7 +56,7 @@ def test_a_run_that_fails_ends_the_experiment_and_what_was_recorded_is_not_run_a
 
 
 def test_a_command_before_each_run_that_fails_ends_the_experiment(tmp_path: Path) -> None:
-    plan = plan_experiment(["dataset"], _ARMS, 1, 0)
+    plan = plan_runs("experiment", ["dataset"], _ARMS, 1, 0)
     folder = open_folder(tmp_path / "e", plan)
     with pytest.raises(click.ClickException, match="ended with status 5"):
         carry_out(plan, folder, f"{sys.executable} -c 'raise SystemExit(5)'")

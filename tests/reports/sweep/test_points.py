@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.cli import run as bench
-from harness.experiment import plan_sweep
+from harness.experiment import plan_runs
 from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.record import Record
 from harness.records.run_folder import RunFolderError
@@ -51,7 +51,7 @@ def test_a_sweep_is_read_with_its_points_in_the_order_asked_for(
     make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]], tmp_path: Path
 ) -> None:
     arms = [PlannedArm(f"request_rate={rate}", ("--request_rate", str(rate))) for rate in (1, 2, 3)]
-    plan = plan_sweep(["dataset"], arms, 1, 0)
+    plan = plan_runs("sweep", ["dataset"], arms, 1, 0)
     folder = ExperimentFolder(tmp_path)
     folder.write(plan)
     with pytest.raises(RunFolderError, match="no run of the sweep is recorded"):
