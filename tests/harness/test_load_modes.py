@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from harness.recording import Recorder
 from harness.records.record import Outcome, Record
 from harness.run import RunPlan, RunResult, execute
 from tests.harness.execute_script import make_plan
+from tests.harness.following import once, quiet
 from tests.harness.scripted_server import Act, ScriptedServer, scripted, scripted_server
 from workloads.request import Request
 from workloads.schedule import AnySchedule, ClosedSchedule, Schedule
@@ -36,20 +37,6 @@ def _plan(server: ScriptedServer, folder: Path, schedule: AnySchedule, workers: 
 def _closed(requests: Sequence[Request], users: int, ramp_up_ms: int = 0, duration_ms: int | None = None) -> ClosedSchedule:
     starts_ns = tuple(user * ramp_up_ms * _MS // users for user in range(users))
     return ClosedSchedule(tuple(requests), starts_ns, 0, None if duration_ms is None else duration_ms * _MS)
-
-
-def _quiet(snapshot: Snapshot) -> None:
-    pass
-
-
-def _once(condition: Callable[[Snapshot], bool], action: Callable[[], None]) -> Callable[[Snapshot], None]:
-    pending = [action]
-
-    def on_progress(snapshot: Snapshot) -> None:
-        if pending and condition(snapshot):
-            pending.pop()()
-
-    return on_progress
 
 
 def _outcomes(result: RunResult) -> Counter[Outcome]:
@@ -86,7 +73,7 @@ def _of_worker(result: RunResult, worker: int) -> list[Record]:
 @BOTH
 def test_users_send_their_next_request_when_the_last_has_ended(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     schedule = _closed([scripted(Act.ANSWER, 2, 5 + k % 7) for k in range(60)], users=6)
-    result = execute(_plan(server, tmp_path, schedule, workers), _quiet)
+    result = execute(_plan(server, tmp_path, schedule, workers), quiet)
     assert _outcomes(result) == {Outcome.DONE: 60}
     assert sorted(record.index for record in result.records) == list(range(60))
     assert [record.scheduled_ns for record in result.records] == sorted(record.scheduled_ns for record in result.records)
@@ -118,7 +105,7 @@ def test_the_clock_ends_a_closed_loop_and_what_was_never_due_is_no_failure(
 
 def test_users_who_find_nothing_to_send_are_told_of(tmp_path: Path, server: ScriptedServer) -> None:
     schedule = _closed([scripted(Act.ANSWER)] * 10, users=3, duration_ms=20_000)
-    result = execute(_plan(server, tmp_path, schedule, 1), _quiet)
+    result = execute(_plan(server, tmp_path, schedule, 1), quiet)
     assert _outcomes(result) == {Outcome.DONE: 10}
     assert result.ran_out
     assert result.duration_s < 15
@@ -126,7 +113,7 @@ def test_users_who_find_nothing_to_send_are_told_of(tmp_path: Path, server: Scri
 
 def test_users_come_one_after_the_other(tmp_path: Path, server: ScriptedServer) -> None:
     schedule = _closed([scripted(Act.ANSWER, 2, 30)] * 100, users=4, ramp_up_ms=600)
-    result = execute(_plan(server, tmp_path, schedule, 2), _quiet)
+    result = execute(_plan(server, tmp_path, schedule, 2), quiet)
     due = {record.scheduled_ns for record in result.records}
     assert {0, 150 * _MS, 300 * _MS, 450 * _MS} <= due
     for user in range(4):
@@ -135,13 +122,13 @@ def test_users_come_one_after_the_other(tmp_path: Path, server: ScriptedServer) 
 
 
 def test_more_users_than_requests(tmp_path: Path, server: ScriptedServer) -> None:
-    result = execute(_plan(server, tmp_path, _closed([scripted(Act.ANSWER)] * 2, users=5), 3), _quiet)
+    result = execute(_plan(server, tmp_path, _closed([scripted(Act.ANSWER)] * 2, users=5), 3), quiet)
     assert _outcomes(result) == {Outcome.DONE: 2}
 
 
 def test_failures_do_not_stop_a_closed_loop(tmp_path: Path, server: ScriptedServer) -> None:
     acts = [Act.ANSWER, Act.ERROR, Act.FULL, Act.STATUS] * 5
-    result = execute(_plan(server, tmp_path, _closed([scripted(act) for act in acts], users=3), 1), _quiet)
+    result = execute(_plan(server, tmp_path, _closed([scripted(act) for act in acts], users=3), 1), quiet)
     assert _outcomes(result) == {Outcome.DONE: 5, Outcome.SERVER_ERROR: 10, Outcome.REFUSED: 5}
 
 
@@ -149,8 +136,8 @@ def test_users_of_a_dead_server_try_again_in_a_while_and_can_be_stopped(tmp_path
     with scripted_server(tmp_path / "received") as server:
         schedule = _closed([scripted(Act.ANSWER, 2, 5)] * 200_000, users=4, duration_ms=60_000)
         plan = _plan(server, tmp_path, schedule, 1)
-        stop = _once(lambda snapshot: snapshot.failed >= 5, lambda: os.kill(os.getpid(), signal.SIGINT))
-        kill = _once(lambda snapshot: snapshot.done >= 5, server.kill)
+        stop = once(lambda snapshot: snapshot.failed >= 5, lambda: os.kill(os.getpid(), signal.SIGINT))
+        kill = once(lambda snapshot: snapshot.done >= 5, server.kill)
 
         def on_progress(snapshot: Snapshot) -> None:
             kill(snapshot)
@@ -169,7 +156,7 @@ def test_users_of_a_dead_server_try_again_in_a_while_and_can_be_stopped(tmp_path
 @BOTH
 def test_first_signal_lets_users_end_what_they_began(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     schedule = _closed([scripted(Act.ANSWER, 3, 20)] * 5_000, users=6, duration_ms=60_000)
-    interrupt = _once(lambda snapshot: snapshot.done >= 20, lambda: os.kill(os.getpid(), signal.SIGINT))
+    interrupt = once(lambda snapshot: snapshot.done >= 20, lambda: os.kill(os.getpid(), signal.SIGINT))
     result = execute(_plan(server, tmp_path, schedule, workers), interrupt)
     assert set(_outcomes(result)) == {Outcome.DONE}
     assert len(result.records) >= 20
@@ -178,8 +165,8 @@ def test_first_signal_lets_users_end_what_they_began(tmp_path: Path, server: Scr
 
 def test_second_signal_breaks_users_off(tmp_path: Path, server: ScriptedServer) -> None:
     schedule = _closed([scripted(Act.HANG)] * 100, users=5)
-    interrupt = _once(lambda snapshot: snapshot.sent >= 5, lambda: os.kill(os.getpid(), signal.SIGINT))
-    again = _once(lambda snapshot: snapshot.stopping, lambda: os.kill(os.getpid(), signal.SIGINT))
+    interrupt = once(lambda snapshot: snapshot.sent >= 5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    again = once(lambda snapshot: snapshot.stopping, lambda: os.kill(os.getpid(), signal.SIGINT))
 
     def on_progress(snapshot: Snapshot) -> None:
         again(snapshot)
@@ -199,7 +186,7 @@ def test_killed_worker_loses_what_its_users_had_in_flight_and_no_more(
         os.kill(worker.pid, signal.SIGKILL)
 
     schedule = _closed([scripted(Act.ANSWER, 4, 20)] * 400, users=6)
-    result = execute(_plan(server, tmp_path, schedule, workers), _once(lambda snapshot: snapshot.done >= 30, kill))
+    result = execute(_plan(server, tmp_path, schedule, workers), once(lambda snapshot: snapshot.done >= 30, kill))
     lost = [record for record in result.records if record.outcome is Outcome.LOST]
     assert 1 <= len(lost) <= 6 // workers
     assert {record.outcome for record in result.records} == {Outcome.DONE, Outcome.LOST}
@@ -223,7 +210,7 @@ def test_arrivals_beyond_the_ceiling_wait_their_turn_and_keep_their_time(
 ) -> None:
     offsets_ms = [k * 5.0 for k in range(80)]  # 200 a second, of which a ceiling of 4 takes about 80 of 50 ms
     schedule = _below_ceiling([scripted(Act.ANSWER, 1, 50)] * 80, offsets_ms, 4)
-    result = execute(_plan(server, tmp_path, schedule, workers), _quiet)
+    result = execute(_plan(server, tmp_path, schedule, workers), quiet)
     assert _outcomes(result) == {Outcome.DONE: 80}
     assert [record.scheduled_ns for record in result.records] == list(schedule.offsets_ns)
     for worker in range(workers):
@@ -241,20 +228,20 @@ def test_arrivals_beyond_the_ceiling_wait_their_turn_and_keep_their_time(
 
 def test_a_ceiling_that_is_never_reached_changes_nothing(tmp_path: Path, server: ScriptedServer) -> None:
     schedule = _below_ceiling([scripted(Act.ANSWER)] * 30, [k * 5.0 for k in range(30)], 1_000)
-    result = execute(_plan(server, tmp_path, schedule, 1), _quiet)
+    result = execute(_plan(server, tmp_path, schedule, 1), quiet)
     assert all(record.released_ns == record.scheduled_ns for record in result.records)
 
 
 def test_failures_leave_their_room_to_others(tmp_path: Path, server: ScriptedServer) -> None:
     acts = [Act.FULL, Act.ERROR, Act.STATUS, Act.ANSWER] * 6
     schedule = _below_ceiling([scripted(act) for act in acts], [0] * 24, 1)
-    assert len(execute(_plan(server, tmp_path, schedule, 1), _quiet).records) == 24
+    assert len(execute(_plan(server, tmp_path, schedule, 1), quiet).records) == 24
 
 
 @BOTH
 def test_first_signal_reaches_those_who_wait_at_the_ceiling(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     schedule = _below_ceiling([scripted(Act.ANSWER, 1, 1_000)] * 50, [0] * 50, 2)
-    interrupt = _once(lambda snapshot: snapshot.sent >= 2, lambda: os.kill(os.getpid(), signal.SIGINT))
+    interrupt = once(lambda snapshot: snapshot.sent >= 2, lambda: os.kill(os.getpid(), signal.SIGINT))
     result = execute(_plan(server, tmp_path, schedule, workers), interrupt)
     assert result.interrupted
     assert _outcomes(result) == {Outcome.DONE: 2, Outcome.NOT_SENT: 48}

@@ -27,13 +27,10 @@ from harness.records.record import Outcome, Record, TokenSource
 from harness.run import RunPlan, RunResult, execute
 from tests.harness import execute_script
 from tests.harness.execute_script import SEND_TOKENS, make_plan
+from tests.harness.following import once, quiet
 from tests.harness.scripted_server import Act, ScriptedServer, scripted, scripted_server
 
 BOTH = pytest.mark.parametrize("workers", [1, 2])
-
-
-def _quiet(snapshot: Snapshot) -> None:
-    pass
 
 
 def _check_accounted_for(plan: RunPlan, result: RunResult) -> None:
@@ -54,7 +51,7 @@ def test_every_scheduled_request_is_sent_once_and_has_one_record(tmp_path: Path,
     with scripted_server(tmp_path / "received") as server:
         offsets_ms = [k * 2.5 for k in range(120)]
         plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 120, offsets_ms, workers)
-        result = execute(plan, _quiet)
+        result = execute(plan, quiet)
         assert sorted(server.received(), key=int) == [str(index) for index in range(120)]
     _check_accounted_for(plan, result)
     assert _outcomes(result) == {Outcome.DONE: 120}
@@ -84,7 +81,7 @@ def test_each_kind_of_ending_is_recorded_as_what_it_is(tmp_path: Path, server: S
     }
     acts = list(expected) * 3
     plan = make_plan(server.address, tmp_path, [scripted(act) for act in acts], range(len(acts)), workers, timeout_s=1.0)
-    result = execute(plan, _quiet)
+    result = execute(plan, quiet)
     _check_accounted_for(plan, result)
     for act, record in zip(acts, result.records, strict=True):
         assert (act, record.outcome, record.output_tokens or 0) == (act, *expected[act])
@@ -96,14 +93,14 @@ def test_each_kind_of_ending_is_recorded_as_what_it_is(tmp_path: Path, server: S
 def test_unstreamed_answers(tmp_path: Path, server: ScriptedServer, model: str, streaming: bool) -> None:
     requests = [scripted(Act.ANSWER, 5), scripted(Act.FULL)]
     plan = make_plan(server.address, tmp_path, requests, [0, 0], 1, streaming=streaming, model=model)
-    done, full = execute(plan, _quiet).records
+    done, full = execute(plan, quiet).records
     assert (done.outcome, done.token_counts, len(done.token_times_ns)) == (Outcome.DONE, (5,), 1)
     assert full.outcome is Outcome.REFUSED
 
 
 def test_late_requests_go_at_once_and_keep_their_scheduled_time(tmp_path: Path, server: ScriptedServer) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 50, [0] * 50, workers=1)
-    result = execute(plan, _quiet)
+    result = execute(plan, quiet)
     _check_accounted_for(plan, result)
     assert _outcomes(result) == {Outcome.DONE: 50}
     sent = [record.sent_ns or 0 for record in result.records]
@@ -113,13 +110,13 @@ def test_late_requests_go_at_once_and_keep_their_scheduled_time(tmp_path: Path, 
 
 def test_more_workers_than_requests(tmp_path: Path, server: ScriptedServer) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 2, [0, 1], workers=3)
-    assert _outcomes(execute(plan, _quiet)) == {Outcome.DONE: 2}
+    assert _outcomes(execute(plan, quiet)) == {Outcome.DONE: 2}
 
 
 @BOTH
 def test_journals_alone_hold_every_exchange(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 9, range(9), workers)
-    result = execute(plan, _quiet)
+    result = execute(plan, quiet)
     again: list[Record] = []
     for worker in range(workers):
         exchanges = JournalReader(plan.folder.journal(worker)).read_new()
@@ -143,7 +140,7 @@ def test_warm_up_comes_before_the_clock_and_is_in_no_record(tmp_path: Path) -> N
     with scripted_server(tmp_path / "received") as server:
         warm_up = [scripted(Act.ANSWER)] * 3
         plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 4, range(4), 2, warm_up)
-        result = execute(plan, _quiet)
+        result = execute(plan, quiet)
         assert len(server.received()) == 7
     assert _outcomes(result) == {Outcome.DONE: 4}
     assert result.warm_up_failures == ()
@@ -151,7 +148,7 @@ def test_warm_up_comes_before_the_clock_and_is_in_no_record(tmp_path: Path) -> N
 
 def test_warm_up_that_fails_in_part_is_told(tmp_path: Path, server: ScriptedServer) -> None:
     warm_up = [scripted(act) for act in (Act.ANSWER, Act.ERROR, Act.FULL, Act.STATUS, Act.GARBAGE)]
-    result = execute(make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1, warm_up), _quiet)
+    result = execute(make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1, warm_up), quiet)
     stream_error, full, status, garbage = result.warm_up_failures
     assert stream_error == "the script says so"
     assert "maximum queue size" in full
@@ -163,14 +160,14 @@ def test_warm_up_that_fails_in_part_is_told(tmp_path: Path, server: ScriptedServ
 def test_warm_up_that_fails_altogether_ends_the_run_and_says_why(tmp_path: Path, server: ScriptedServer) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1, [scripted(Act.ERROR)] * 2)
     with pytest.raises(RunError, match="every warm-up request failed; the first said: the script says so"):
-        execute(plan, _quiet)
+        execute(plan, quiet)
     assert not multiprocessing.active_children()
 
 
 def test_warm_up_that_hangs_ends_with_the_requests_time_limit(tmp_path: Path, server: ScriptedServer) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1, [scripted(Act.HANG)], timeout_s=0.3)
     with pytest.raises(RunError, match="timeout: DEADLINE_EXCEEDED"):
-        execute(plan, _quiet)
+        execute(plan, quiet)
 
 
 # ---- faults
@@ -182,20 +179,10 @@ def _kill_worker(number: int) -> None:
     os.kill(worker.pid, signal.SIGKILL)
 
 
-def _once(condition: Callable[[Snapshot], bool], action: Callable[[], None]) -> Callable[[Snapshot], None]:
-    pending = [action]
-
-    def on_progress(snapshot: Snapshot) -> None:
-        if pending and condition(snapshot):
-            pending.pop()()
-
-    return on_progress
-
-
 @BOTH
 def test_killed_worker_loses_its_own_requests_and_no_others(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 4, 10)] * 100, [k * 12 for k in range(100)], workers)
-    result = execute(plan, _once(lambda snapshot: snapshot.done >= 20, lambda: _kill_worker(workers - 1)))
+    result = execute(plan, once(lambda snapshot: snapshot.done >= 20, lambda: _kill_worker(workers - 1)))
     _check_accounted_for(plan, result)
     mine = [record for record in result.records if record.index % workers == workers - 1]
     others = [record for record in result.records if record.index % workers != workers - 1]
@@ -217,7 +204,7 @@ def test_killed_server_gives_failures_by_their_kind(tmp_path: Path, workers: int
     with scripted_server(tmp_path / "received") as server:
         requests = [scripted(Act.ANSWER, 4, 50)] * 400  # 200 ms each, so about 20 are in flight at any time
         plan = make_plan(server.address, tmp_path, requests, [k * 10 for k in range(400)], workers)
-        result = execute(plan, _once(lambda snapshot: snapshot.done >= 5, server.kill))
+        result = execute(plan, once(lambda snapshot: snapshot.done >= 5, server.kill))
     _check_accounted_for(plan, result)
     counts = _outcomes(result)
     assert set(counts) == {Outcome.DONE, Outcome.STREAM_CUT, Outcome.CONNECT}
@@ -261,7 +248,7 @@ def test_nobody_listening_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(
         RunError, match="bench-worker-0 cannot reach the server: UNAVAILABLE: cannot connect: Connection refused"
     ):
-        execute(plan, _quiet)
+        execute(plan, quiet)
 
 
 # ---- signals
@@ -402,7 +389,7 @@ def test_ctrl_c_while_the_workers_start_ends_the_run_without_a_traceback(
 
 def test_handlers_are_restored_after_the_run(tmp_path: Path, server: ScriptedServer) -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    execute(make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1), _quiet)
+    execute(make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1), quiet)
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
@@ -431,7 +418,7 @@ def test_watching_begins_after_the_warm_up_and_ends_when_every_worker_has(tmp_pa
 
     before, before_ns = len(server.received()), time.monotonic_ns()
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 5, range(5), 2, warm_up=[scripted(Act.ANSWER)] * 3)
-    result = execute(replace(plan, watch=watch()), _quiet)
+    result = execute(replace(plan, watch=watch()), quiet)
     assert _outcomes(result) == {Outcome.DONE: 5}
     assert [name for name, _ in seen] == ["entered", "start", "left"]
     assert seen[0] == ("entered", before + 3)
@@ -447,13 +434,13 @@ def test_time_spent_watching_is_not_the_runs(tmp_path: Path, server: ScriptedSer
         time.sleep(3)
 
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1)
-    assert execute(replace(plan, watch=slow()), _quiet).duration_s < 3
+    assert execute(replace(plan, watch=slow()), quiet).duration_s < 3
 
 
 @BOTH
 def test_every_worker_leaves_samples_of_itself_over_the_run(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 20, [25 * k for k in range(20)], workers)
-    result = execute(plan, _quiet)
+    result = execute(plan, quiet)
     end_ns = max(record.done_ns or 0 for record in result.records)
     assert len(plan.folder.probes()) == workers
     for worker in range(workers):

@@ -9,20 +9,14 @@ import pytest
 
 from harness.records.client_sample import ClientSample
 from harness.records.record import Outcome, Record
-from reports.findings import Finding
 from reports.prose import describe
 from reports.run_report import RunReport
+from tests.reports.found import finding_of as _finding
 from tests.reports.watched import machine_samples, worker_samples
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
 SteadyRun = Callable[..., list[Record]]
-
-
-def _finding(report: RunReport, code: str) -> Finding | None:
-    found = [finding for finding in report.findings if finding.code == code]
-    assert len(found) <= 1
-    return found[0] if found else None
 
 
 def _samples(lags_ms: Sequence[float], **more: Any) -> list[ClientSample]:

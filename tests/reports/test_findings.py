@@ -11,17 +11,12 @@ from harness.records.record import FAILURES, Outcome, Record, TokenSource
 from reports.findings import Finding, Severity, is_valid
 from reports.prose import describe
 from reports.run_report import RunReport
+from tests.reports.found import finding_of as _finding
 from workloads.arrivals import Arrivals, Constant, Exponential, Gamma
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
 SteadyRun = Callable[..., list[Record]]
-
-
-def _finding(report: RunReport, code: str) -> Finding | None:
-    found = [finding for finding in report.findings if finding.code == code]
-    assert len(found) <= 1
-    return found[0] if found else None
 
 
 def _severity(report: RunReport, code: str) -> str | None:

@@ -8,20 +8,14 @@ from typing import Any
 import pytest
 
 from harness.records.record import Outcome, Record, TokenSource
-from reports.findings import Finding
 from reports.prose import describe
 from reports.run_report import RunReport
+from tests.reports.found import finding_of as _finding
 from tests.reports.watched import metric, statistics
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
 SteadyRun = Callable[..., list[Record]]
-
-
-def _finding(report: RunReport, code: str) -> Finding | None:
-    found = [finding for finding in report.findings if finding.code == code]
-    assert len(found) <= 1
-    return found[0] if found else None
 
 
 def _counted(after: int, before: int = 0, ms: float = 1.0) -> dict[str, Any]:

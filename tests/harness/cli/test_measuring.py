@@ -266,26 +266,29 @@ def test_everything_at_once_below_a_ceiling(server: ScriptedServer, tmp_path: Pa
     assert "achieved_below_offered" not in {finding["code"] for finding in _summary(tmp_path)["findings"]}
 
 
-def test_interrupted_closed_loop_says_130_and_has_no_failures(server: ScriptedServer, tmp_path: Path) -> None:
+def _interrupted(server: ScriptedServer, folder: Path, *options: str, end_within_s: float) -> str:
+    """Run the program, send it SIGINT when 10 requests have ended; returns what it printed. It ends in order, with 130."""
+    target = ["--url", server.address, "--model", "scripted", "--run_dir", str(folder)]
     program = subprocess.Popen(
-        [
-            Path(sys.executable).parent / "bench",
-            *("token_norm_dist", "--url", server.address, "--model", "scripted", "--run_dir", str(tmp_path)),
-            *(*_NORMAL, "--concurrency", "4", "--duration", "120"),
-        ],
+        [Path(sys.executable).parent / "bench", "token_norm_dist", *target, *_NORMAL, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    reader = JournalReader(tmp_path / "journal-0.bin")
+    reader = JournalReader(folder / "journal-0.bin")
     done = 0
     while done < 10 and program.poll() is None:
         done += sum(1 for _ in reader.read_new())
     os.killpg(program.pid, signal.SIGINT)
-    _, err = program.communicate(timeout=60)
+    out, err = program.communicate(timeout=end_within_s)
     assert program.returncode == ExitStatus.INTERRUPTED
     assert "Traceback" not in err
+    return out
+
+
+def test_interrupted_closed_loop_says_130_and_has_no_failures(server: ScriptedServer, tmp_path: Path) -> None:
+    _interrupted(server, tmp_path, "--concurrency", "4", "--duration", "120", end_within_s=60)
     summary = _summary(tmp_path)
     assert summary["requests"]["failed"] == 0
     (finding,) = [finding for finding in summary["findings"] if finding["code"] == "interrupted"]
@@ -304,23 +307,7 @@ def test_reference_that_is_not_reached_fails_the_run(
 
 
 def test_interrupted_program_keeps_what_it_has_and_says_130(server: ScriptedServer, tmp_path: Path) -> None:
-    target = ["--url", server.address, "--model", "scripted", "--run_dir", str(tmp_path)]
-    traffic = [*_NORMAL, "--request_rate", "100", "--num_requests", "5000"]
-    program = subprocess.Popen(
-        [Path(sys.executable).parent / "bench", "token_norm_dist", *target, *traffic],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    reader = JournalReader(tmp_path / "journal-0.bin")
-    done = 0
-    while done < 10 and program.poll() is None:
-        done += sum(1 for _ in reader.read_new())
-    os.killpg(program.pid, signal.SIGINT)
-    out, err = program.communicate(timeout=30)
-    assert program.returncode == ExitStatus.INTERRUPTED
-    assert "Traceback" not in err
+    out = _interrupted(server, tmp_path, "--request_rate", "100", "--num_requests", "5000", end_within_s=30)
     assert RunFolder(tmp_path).read_manifest()["interrupted"] is True
     requests = _summary(tmp_path)["requests"]
     assert requests["scheduled"] == 5000
