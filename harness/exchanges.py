@@ -57,9 +57,10 @@ class Exchanges:
         """Send one request now, wait for its end, write it down; returns what was written."""
         response_ns: list[int] = []
         bodies: list[bytes] = []
+        arrival = self._connection.arrival
 
         def on_response(body: bytes) -> None:
-            response_ns.append(now_ns() - self.start_ns)
+            response_ns.append(arrival.ns - self.start_ns)
             bodies.append(body)
 
         failure: Outcome | None = None

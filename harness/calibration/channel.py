@@ -1,23 +1,20 @@
-"""A server's end of one connection, whose writes reach the kernel before they return: a stamp taken before one is the truth.
-
-An event loop's own ``write`` waits for the end of the loop's turn, which can be many responses later.
-"""
+"""A server's end of one connection. Its writes reach the kernel before they return: a stamp taken before one is the truth."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import cast
 
 from harness.calibration.pacing import Answer, DueResponses
-from harness.clock import now_ns
+from harness.clients.tcp import Arrival, TcpTransport
 
 
 class DirectChannel(asyncio.Protocol):
     """Base of both protocols' connections. What the socket does not take at once, the transport keeps, and answers are held."""
 
-    def __init__(self, due: DueResponses) -> None:
+    def __init__(self, due: DueResponses, arrival: Arrival) -> None:
         self.due = due
+        self._arrival = arrival
         self._held: list[Answer] = []
         self._full = False
 
@@ -26,34 +23,18 @@ class DirectChannel(asyncio.Protocol):
         return not self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by its type
-        self._transport.set_write_buffer_limits(high=0)  # to be told of every byte that waits
-        self._fd = self._transport.get_extra_info("socket").fileno()
+        self._transport = cast("TcpTransport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Only stamp: first every connection that has something is read, then what came is worked on."""
-        asyncio.get_running_loop().call_soon(self.read, data, now_ns())
+        self.read(data, self._arrival.ns)
 
     def read(self, data: bytes, received_ns: int) -> None:
-        """Work on what was read at ``received_ns``."""
+        """Work on what the kernel received at ``received_ns``."""
         raise NotImplementedError
 
     def write(self, data: bytes | bytearray) -> None:
         """Hand ``data`` to the socket; nothing where the connection is gone."""
-        if self._transport.is_closing():  # its descriptor may be another's by now
-            return
-        if self._full:
-            self._transport.write(bytes(data))
-            return
-        try:
-            written = os.write(self._fd, data)
-        except BlockingIOError:
-            written = 0
-        except OSError:
-            self._transport.abort()
-            return
-        if written < len(data):
-            self._transport.write(bytes(data[written:]))
+        self._transport.write(data)
 
     def takes(self, answer: Answer) -> bool:
         if self._full:

@@ -30,6 +30,7 @@ from harness.clients.http2_frames import (
     literal_headers,
     unpadded,
 )
+from harness.clients.tcp import Arrival
 
 _PREFIX_BYTES = 5
 _REFILL_BYTES = 2**20
@@ -60,8 +61,8 @@ OnMessage = Callable[["GrpcChannel", Call, bytes, int], None]
 class GrpcChannel(DirectChannel):
     """One client's connection."""
 
-    def __init__(self, due: DueResponses, on_message: OnMessage) -> None:
-        super().__init__(due)
+    def __init__(self, due: DueResponses, arrival: Arrival, on_message: OnMessage) -> None:
+        super().__init__(due, arrival)
         self._on_message = on_message
         self._begun = False
         self._left = b""

@@ -10,6 +10,7 @@ from harness.calibration.asked import BadRequestError
 from harness.calibration.channel import DirectChannel
 from harness.calibration.http_messages import HttpAnswer, http_head
 from harness.calibration.pacing import Answer, DueResponses, Pace
+from harness.clients.tcp import Arrival
 
 _MOST_HEAD_BYTES = 64 * 1024
 _MOST_BODY_BYTES = 64 * 1024 * 1024
@@ -28,8 +29,8 @@ class HttpRequest:
 class HttpChannel(DirectChannel):
     """One client's connection."""
 
-    def __init__(self, due: DueResponses, on_request: Callable[[HttpChannel, HttpRequest], None]) -> None:
-        super().__init__(due)
+    def __init__(self, due: DueResponses, arrival: Arrival, on_request: Callable[[HttpChannel, HttpRequest], None]) -> None:
+        super().__init__(due, arrival)
         self._on_request = on_request
         self._left = bytearray()
         self._received_ns = 0  # of the last bytes

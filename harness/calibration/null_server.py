@@ -17,6 +17,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -31,6 +32,7 @@ from harness.calibration.grpc_service import GrpcService
 from harness.calibration.http_channel import HttpChannel
 from harness.calibration.http_service import HttpService
 from harness.calibration.pacing import UNPACED, DueResponses, Pace, each_alone, joined
+from harness.clients.tcp import Arrival, accept_from
 from harness.errors import RunError
 
 _HOST = "127.0.0.1"
@@ -102,22 +104,24 @@ async def serve(options: NullServerOptions, until_stdin_closes: bool) -> None:
     due = DueResponses(_PACKETS[options.packets])
     inferences: Counter[str] = Counter()
     grpc_service, http_service = GrpcService(options.pace, inferences), HttpService(options.pace, inferences)
-    grpc_server = await loop.create_server(
-        lambda: GrpcChannel(due, grpc_service.on_message), _HOST, options.grpc_port, backlog=_BACKLOG
-    )
-    http_server = await loop.create_server(
-        lambda: HttpChannel(due, http_service.on_request), _HOST, options.http_port, backlog=_BACKLOG
-    )
-    sending = asyncio.create_task(due.run())
-    sending.add_done_callback(lambda _: stop.set())
-    gc.collect()
-    gc.freeze()
-    gc.disable()  # no request leaves a cycle behind, and a collection would be a pause
-    ports = [server.sockets[0].getsockname()[1] for server in (grpc_server, http_server)]
-    print(json.dumps({"grpc": f"{_HOST}:{ports[0]}", "http": f"{_HOST}:{ports[1]}", "pid": os.getpid()}), flush=True)  # noqa: T201
-    await stop.wait()
-    if sending.done():
-        sending.result()
+    arrival = Arrival()
+    with _listening(options.grpc_port) as grpc_socket, _listening(options.http_port) as http_socket:
+        accept_from(grpc_socket, lambda: GrpcChannel(due, arrival, grpc_service.on_message), arrival)
+        accept_from(http_socket, lambda: HttpChannel(due, arrival, http_service.on_request), arrival)
+        ports = [listening.getsockname()[1] for listening in (grpc_socket, http_socket)]
+        sending = asyncio.create_task(due.run())
+        sending.add_done_callback(lambda _: stop.set())
+        gc.collect()
+        gc.freeze()
+        gc.disable()  # no request leaves a cycle behind, and a collection would be a pause
+        print(json.dumps({"grpc": f"{_HOST}:{ports[0]}", "http": f"{_HOST}:{ports[1]}", "pid": os.getpid()}), flush=True)  # noqa: T201
+        await stop.wait()
+        if sending.done():
+            sending.result()
+
+
+def _listening(port: int) -> socket.socket:
+    return socket.create_server((_HOST, port), backlog=_BACKLOG)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from harness.clients.http2 import Headers
 from harness.clients.http2_connections import ConnectionLimits, Http2Connections, NoConnectionError, OutgoingRequest
 from harness.clients.http2_frames import ErrorCode, literal_headers
 from harness.clients.protocol import ConnectionUsage, OnResponse
+from harness.clients.tcp import Arrival
 
 _PREFIX = struct.Struct(">BI")  # of a message: whether it is compressed, its length
 _PREFIX_BYTES = _PREFIX.size
@@ -147,7 +148,8 @@ class GrpcCaller:
 
     def __init__(self, address: str, method: str, limits: ConnectionLimits) -> None:
         host, _, port = address.rpartition(":")
-        self._connections = Http2Connections(host.strip("[]"), int(port), limits)
+        self.arrival = Arrival()
+        self._connections = Http2Connections(host.strip("[]"), int(port), limits, self.arrival)
         self._headers = literal_headers(
             [
                 (":method", "POST"),
@@ -168,7 +170,7 @@ class GrpcCaller:
             raise NoConnectionMadeError(str(error)) from error
 
     async def call(self, request: bytes, on_response: OnResponse, timeout_s: float) -> None:
-        """Send ``request`` and hand each message of the answer to ``on_response`` as it is read.
+        """Send ``request`` and hand each message of the answer to ``on_response`` as it is read; ``arrival`` says when it came.
 
         Raises CallFailedError with the status of the call, DEADLINE_EXCEEDED after ``timeout_s``. Breaking it off
         (cancelling the task) tells the server.

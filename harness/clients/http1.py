@@ -15,6 +15,7 @@ from typing import Protocol, cast
 
 import httptools
 
+from harness.clients.tcp import Arrival
 from harness.clock import now_ns
 
 OnPart = Callable[[bytes], None]
@@ -185,6 +186,24 @@ class HttpConnection(asyncio.Protocol):
         else:
             self.close()
         answer.on_end()
+
+
+class TlsConnection(HttpConnection):
+    """A connection over TLS, by the event loop's transport: what it hands on arrived, at the latest, now."""
+
+    __slots__ = ("_arrival",)
+
+    def __init__(self, pool: Pool, arrival: Arrival) -> None:
+        super().__init__(pool)
+        self._arrival = arrival
+
+    def data_received(self, data: bytes) -> None:
+        self._arrival.is_now()
+        super().data_received(data)
+
+    def eof_received(self) -> None:
+        self._arrival.is_now()
+        super().eof_received()
 
 
 def _ignore(part: bytes) -> None:

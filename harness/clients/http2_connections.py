@@ -8,13 +8,14 @@ that the client adds: a run that had them must say so.
 from __future__ import annotations
 
 import asyncio
-import os
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from harness.clients import tcp
 from harness.clients.http2 import Headers, Http2Protocol
 from harness.clients.protocol import ConnectionUsage
+from harness.clients.tcp import Arrival
 from harness.clock import now_ns
 
 _ATTEMPT_TIMEOUT_S = 20.0
@@ -90,9 +91,10 @@ class OutgoingRequest(ABC):
 class Http2Connections:
     """The connections of one worker to ``host:port``. One that is lost is made again when the next request comes."""
 
-    def __init__(self, host: str, port: int, limits: ConnectionLimits) -> None:
+    def __init__(self, host: str, port: int, limits: ConnectionLimits, arrival: Arrival) -> None:
         self._host = host
         self._port = port
+        self._arrival = arrival
         self._limits = limits
         self._attempt_timeout_s = _ATTEMPT_TIMEOUT_S
         self._usable: list[Http2Protocol] = []
@@ -204,10 +206,9 @@ class Http2Connections:
 
     async def _connect(self) -> Http2Protocol:
         """A connection whose server has sent its settings. Raises NoConnectionError."""
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._attempt_timeout_s):
-                _, protocol = await loop.create_connection(lambda: Http2Protocol(self._on_change), self._host, self._port)
+                protocol = await tcp.connect(lambda: Http2Protocol(self._on_change), self._host, self._port, self._arrival)
                 try:
                     await protocol.ready
                 except BaseException:
@@ -218,7 +219,7 @@ class Http2Connections:
         except OSError as error:
             if isinstance(error, TimeoutError) and error.errno is None:
                 raise NoConnectionError(f"no connection within {self._attempt_timeout_s:g} s") from error
-            raise NoConnectionError(f"cannot connect: {os.strerror(error.errno) if error.errno else error}") from error
+            raise NoConnectionError(f"cannot connect: {tcp.problem_of(error)}") from error
         self._usable.append(protocol)
         self._opened += 1
         return protocol

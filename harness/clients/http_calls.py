@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,10 +10,12 @@ from urllib.parse import quote
 
 import msgspec
 
-from harness.clients.http1 import HttpConnection, OnPart
+from harness.clients import tcp
+from harness.clients.http1 import HttpConnection, OnPart, TlsConnection
 from harness.clients.protocol import ConnectionUsage, ExchangeFailedError, OnResponse
 from harness.clients.refusal import says_full
 from harness.clients.sse import EventStream
+from harness.clients.tcp import Arrival
 from harness.records.record import Outcome
 
 _LONGEST_IDLE_NS = 4_000_000_000  # the shortest keep-alive of common servers is uvicorn's and Node's, 5 s
@@ -169,6 +170,7 @@ class HttpCaller:
     def __init__(self, origin: Origin, end_marker: bytes | None = None) -> None:
         self._origin = origin
         self._end_marker = end_marker
+        self.arrival = Arrival()
         self._tls = origin.tls()
         self._address = origin.host
         self._idle: dict[HttpConnection, None] = {}  # in the order of their last use
@@ -242,13 +244,15 @@ class HttpCaller:
         return None
 
     async def _new_connection(self) -> HttpConnection:
-        server_name = None if self._tls is None else self._origin.host
+        address, port = self._address, self._origin.port
         try:
+            if self._tls is None:
+                return await tcp.connect(lambda: HttpConnection(self), address, port, self.arrival)
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: HttpConnection(self), self._address, self._origin.port, ssl=self._tls, server_hostname=server_name
+                lambda: TlsConnection(self, self.arrival), address, port, ssl=self._tls, server_hostname=self._origin.host
             )
         except OSError as error:
-            raise ExchangeFailedError(Outcome.CONNECT, f"cannot connect: {_reason(error)}") from error
+            raise ExchangeFailedError(Outcome.CONNECT, f"cannot connect: {tcp.problem_of(error)}") from error
         return connection
 
     # ---- what connections tell
@@ -263,9 +267,3 @@ class HttpCaller:
     def on_closed(self, connection: HttpConnection) -> None:
         self._open.discard(connection)
         self._idle.pop(connection, None)
-
-
-def _reason(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError) or not error.errno:
-        return str(error) or type(error).__name__
-    return os.strerror(error.errno)

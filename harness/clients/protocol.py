@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 
+from harness.clients.tcp import Arrival
 from harness.records.record import Outcome
 from workloads.request import Request
 
@@ -67,8 +68,13 @@ class ConnectionUsage:
 class Connection(Protocol):
     """An open connection that carries many exchanges at once, over one socket or several."""
 
+    @property
+    def arrival(self) -> Arrival:
+        """Says, while ``on_response`` is called, when that response arrived."""
+        ...
+
     async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:
-        """Send one encoded request and call ``on_response`` with each response's bytes as it arrives.
+        """Send one encoded request and call ``on_response`` with each response's bytes as it is read.
 
         Returns when the server has ended its answer. Raises ExchangeFailedError.
         """

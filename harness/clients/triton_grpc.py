@@ -28,6 +28,7 @@ from harness.clients.protocol import (
     Response,
 )
 from harness.clients.refusal import says_full
+from harness.clients.tcp import Arrival
 from harness.clients.triton_model import TritonModel
 from harness.errors import TargetError
 from harness.records.record import Outcome
@@ -162,6 +163,10 @@ class _TritonConnection:
             await self.caller.connect(timeout_s)
         except CallFailedError as error:
             raise _failure(error) from error
+
+    @property
+    def arrival(self) -> Arrival:
+        return self.caller.arrival
 
     async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:
         try:

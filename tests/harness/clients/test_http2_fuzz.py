@@ -10,13 +10,15 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, cast
+from typing import cast
+from unittest.mock import patch
 
 import grpc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.clients import tcp
 from harness.clients.grpc_calls import CallFailedError, GrpcCaller
 from harness.clients.http2 import Http2Protocol
 from harness.clients.http2_connections import ConnectionLimits
@@ -70,16 +72,16 @@ def _seen(reads: Sequence[bytes], yields: Sequence[bool] = (), settle: bool = Tr
     async def run() -> _Seen:
         wire, protocols = _Wire(), list[Http2Protocol]()
 
-        async def create_connection(factory: Callable[[], Http2Protocol], host: str, port: int) -> tuple[_Wire, Http2Protocol]:
+        async def connect(factory: Callable[[], Http2Protocol], host: str, port: int, arrival: tcp.Arrival) -> Http2Protocol:
             protocol = factory()
             protocol.connection_made(cast("asyncio.Transport", wire))
             protocol.data_received(frame(FrameType.SETTINGS, 0, 0, b""))
             protocols.append(protocol)
-            return wire, protocol
+            return protocol
 
-        cast("Any", asyncio.get_running_loop()).create_connection = create_connection
         caller = GrpcCaller("memory:1", "/service/Method", ConnectionLimits(1, 1))
-        await caller.connect(5.0)
+        with patch.object(tcp, "connect", connect):
+            await caller.connect(5.0)
         calls = [asyncio.create_task(_ending(caller)) for _ in _STREAMS]
         (protocol,) = protocols
         while protocol.open_streams < len(_STREAMS):

@@ -1,0 +1,235 @@
+"""TCP connections whose times are the kernel's and whose writes wait for nothing, as transports of asyncio.
+
+An event loop's own transport has two delays that a measurement must not have. What is written leaves at the end of the
+loop's turn, behind every other task that wants to run; and what arrives is seen when the loop comes to it, or when the
+process gets the CPU back. Here ``write`` hands its bytes to the kernel before it returns, and each piece that is read comes
+with the time at which the kernel received it (``SO_TIMESTAMPNS``, socket(7) and Linux's ``timestamping.rst``), however late it
+is read. For bytes that were received in several packets and read together, that is the time of the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from harness.clock import now_ns
+
+_READ_BYTES = 65536
+_SO_TIMESTAMPNS = 35  # of Linux on all but two old machines; its control message has the same number
+_TIMESPEC = struct.Struct("@ll")
+_ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
+
+ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
+
+
+class Arrival:
+    """When the bytes that are handed on just now had arrived: ``ns`` of ``now_ns``. One cell serves many connections.
+
+    ``read_ns`` is when they were read; the difference is how far this process is behind.
+    """
+
+    __slots__ = ("ns", "read_ns")
+
+    def __init__(self) -> None:
+        self.ns = self.read_ns = 0
+
+    def is_now(self) -> None:
+        """Nobody knows better than that they have arrived by now."""
+        self.ns = self.read_ns = now_ns()
+
+
+async def connect(factory: Callable[[], ProtocolT], host: str, port: int, arrival: Arrival) -> ProtocolT:
+    """Connect to ``host:port``, trying each of its addresses; ``arrival`` is set before each call of ``data_received``.
+
+    Raises OSError, that of the last address.
+    """
+    loop = asyncio.get_running_loop()
+    problem: OSError = OSError(f"{host} has no address")
+    for family, kind, number, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        end = socket.socket(family, kind, number)
+        end.setblocking(False)
+        try:
+            await loop.sock_connect(end, address)
+        except OSError as error:
+            end.close()
+            problem = error
+        except BaseException:
+            end.close()
+            raise
+        else:
+            protocol = factory()
+            TcpTransport(end, protocol, arrival)
+            return protocol
+    raise problem
+
+
+def problem_of(error: OSError) -> str:
+    """What went wrong, in words, whichever event loop or resolver said it."""
+    if isinstance(error, ssl.SSLError | socket.gaierror) or not error.errno:
+        return error.strerror or str(error) or type(error).__name__
+    return os.strerror(error.errno)
+
+
+def accept_from(listening: socket.socket, factory: Callable[[], asyncio.Protocol], arrival: Arrival) -> None:
+    """Make a transport of every connection that comes to ``listening``, until the running loop ends."""
+
+    def on_readable() -> None:
+        try:
+            end, _ = listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        TcpTransport(end, factory(), arrival)
+
+    listening.setblocking(False)
+    asyncio.get_running_loop().add_reader(listening.fileno(), on_readable)
+
+
+class TcpTransport(asyncio.Transport):
+    """A transport of a connected socket, which it owns. Reading begins at once; ``protocol`` is told as asyncio promises.
+
+    A write that fails ends nothing: what the peer had sent before is read first, and then the end, which has the reason.
+    """
+
+    def __init__(self, end: socket.socket, protocol: asyncio.Protocol, arrival: Arrival) -> None:
+        super().__init__()
+        end.setblocking(False)
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        end.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        self._socket = end
+        self._fd = end.fileno()
+        self._recvmsg = end.recvmsg
+        self._peer = end.getpeername()
+        self._loop = asyncio.get_running_loop()
+        self._protocol = protocol
+        self._arrival = arrival
+        self._emptied_ns = 0  # when a read last left nothing behind: what comes later arrived later
+        self._unsent = bytearray()
+        self._broken: OSError | None = None  # what a write found out
+        self._is_closing = False
+        self._is_lost = False
+        protocol.connection_made(self)
+        if not self._is_closing:
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    # ---- what asyncio promises of a transport
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """``socket`` and ``peername``."""
+        return {"socket": self._socket, "peername": self._peer}.get(name, default)
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._unsent)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Hand ``data`` to the kernel now; only what it does not take waits. Nothing where the connection is gone."""
+        if self._is_closing or self._broken is not None:
+            return
+        written = 0 if self._unsent else self._send(data)
+        if written < len(data) and self._broken is None:
+            if not self._unsent:
+                self._loop.add_writer(self._fd, self._on_writable)
+                self._protocol.pause_writing()
+            self._unsent += memoryview(data)[written:]
+
+    def close(self) -> None:
+        """Read no more; close when all that was written has been sent."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._loop.remove_reader(self._fd)
+            if not self._unsent:
+                self._loop.call_soon(self._lose, self._broken)
+
+    def abort(self) -> None:
+        self._lose_soon(None)
+
+    # ---- what the loop calls
+
+    def _on_readable(self) -> None:
+        try:
+            data, ancillary, _, _ = self._recvmsg(_READ_BYTES, _ANCILLARY_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._lose_soon(self._broken or error)
+            return
+        if not data:
+            self._arrival.is_now()
+            self._on_end()
+            return
+        wall_ns = time.time_ns()
+        read_ns = now_ns()  # behind the other clock: a pause between the two makes a time too late, never too early
+        arrived_ns = read_ns
+        if ancillary:
+            seconds, nanoseconds = _TIMESPEC.unpack(ancillary[0][2])
+            age_ns = wall_ns - (seconds * 1_000_000_000 + nanoseconds)
+            if age_ns > 0:  # else somebody has set the clock back
+                arrived_ns = max(self._emptied_ns, read_ns - age_ns)
+        if len(data) < _READ_BYTES:
+            self._emptied_ns = read_ns
+        self._arrival.ns = arrived_ns
+        self._arrival.read_ns = read_ns
+        self._protocol.data_received(data)
+
+    def _on_end(self) -> None:
+        if self._broken is not None:
+            self._lose_soon(self._broken)
+        elif self._protocol.eof_received():
+            self._loop.remove_reader(self._fd)
+        else:
+            self.close()
+
+    def _on_writable(self) -> None:
+        del self._unsent[: self._send(self._unsent)]
+        if self._broken is not None:
+            self._unsent.clear()
+        if not self._unsent:
+            self._loop.remove_writer(self._fd)
+            if self._is_closing:
+                self._lose(self._broken)
+            else:
+                self._protocol.resume_writing()
+
+    def _send(self, data: bytes | bytearray | memoryview) -> int:
+        try:
+            return self._socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            self._broken = error
+            return 0
+
+    # ---- its end
+
+    def _lose_soon(self, error: OSError | None) -> None:
+        """Send and read nothing more; the protocol hears of it in the loop's next turn."""
+        if self._is_lost:
+            return
+        self._is_lost = self._is_closing = True
+        self._forget_descriptor()
+        self._loop.call_soon(self._finish, error)
+
+    def _lose(self, error: OSError | None) -> None:
+        if not self._is_lost:
+            self._is_lost = True
+            self._forget_descriptor()
+            self._finish(error)
+
+    def _forget_descriptor(self) -> None:
+        self._loop.remove_reader(self._fd)
+        if self._unsent:
+            self._unsent.clear()
+            self._loop.remove_writer(self._fd)
+        self._socket.close()
+
+    def _finish(self, error: OSError | None) -> None:
+        self._arrival.is_now()
+        self._protocol.connection_lost(error)
