@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,7 +34,10 @@ _TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Measured:
-    """A run's schedule and records, and the CPU time that processes spent on it, in s; ``length_s`` is how long it sent."""
+    """A run's schedule and records, and the CPU time that processes spent on it, in s; ``length_s`` is how long it sent.
+
+    ``stolen`` is the share of this machine's CPU time that its host gave to others meanwhile.
+    """
 
     schedule: Schedule
     requests: Requests
@@ -41,6 +46,7 @@ class Measured:
     parent_cpu_s: float
     server_cpu_s: float
     length_s: float
+    stolen: float
 
 
 @dataclass
@@ -81,13 +87,22 @@ def measure_open_loop(
         run_folder = RunFolder(Path(folder))
         plan = RunPlan(schedule, client, Recorder(asked_schedule(schedule), client), run_folder, workers, warm_up, _TIMEOUT_S)
         server_s, parent_s = _cpu_s(server.pid), time.process_time()
-        result = execute(plan, cpu)
+        with stolen_share() as stolen:
+            result = execute(plan, cpu)
         server_s, parent_s = _cpu_s(server.pid) - server_s, time.process_time() - parent_s
         write_table(result.records, run_folder.requests)
         requests = from_columns(run_folder.read_requests)
     failed = sum(record.outcome is not Outcome.DONE for record in result.records)
     length_s = float(np.nanmax(requests.sent_ns) - np.nanmin(requests.sent_ns)) / 1e9
-    return Measured(schedule, requests, failed, cpu.spent_s, parent_s, server_s, length_s)
+    return Measured(schedule, requests, failed, cpu.spent_s, parent_s, server_s, length_s, stolen())
+
+
+@contextmanager
+def stolen_share() -> Iterator[Callable[[], float]]:
+    """How much of this machine's CPU time within the block its host gave to others, from 0 to 1 (proc(5): steal)."""
+    before, after = psutil.cpu_times(), psutil.cpu_times()
+    yield lambda: (after.steal - before.steal) / max(1e-9, sum(after[:8]) - sum(before[:8]))
+    after = psutil.cpu_times()
 
 
 def _cpu_s(pid: int) -> float:

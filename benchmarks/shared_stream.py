@@ -14,6 +14,7 @@ from typing import Any
 
 from tritonclient.grpc import service_pb2
 
+from harness.clients import tcp
 from harness.clients.http2 import Http2Protocol
 from harness.clients.http2_frames import DEFAULT_WINDOW, Flag, FrameType, Setting, frame, literal_headers
 from harness.clients.protocol import Connection, ConnectionUsage, ExchangeFailedError, OnResponse
@@ -142,7 +143,8 @@ class _SharedStream(Http2Protocol):
 class _SharedStreams:
     """Implements ``Connection``. A request cannot be taken back here: who gives up just stops listening."""
 
-    def __init__(self, streams: list[_SharedStream], responses: int) -> None:
+    def __init__(self, streams: list[_SharedStream], responses: int, arrival: tcp.Arrival) -> None:
+        self.arrival = arrival
         self._streams = streams
         self._responses = responses
 
@@ -170,8 +172,7 @@ class _SharedStreams:
             stream.close()
 
 
-@dataclass(frozen=True, slots=True)
-class SharedStreamClient(TritonGrpcClient):
+class SharedStreamClient(TritonGrpcClient, frozen=True, tag="shared_stream"):
     """Asks a decoupled model over ``connections.at_start`` shared streams.
 
     A request ends with the response that Triton marks as its last, or, since the null server marks none, after ``responses``.
@@ -199,10 +200,10 @@ class SharedStreamClient(TritonGrpcClient):
                 ("content-type", "application/grpc"),
             ]
         )
-        streams = []
+        streams, arrival = [], tcp.Arrival()
         for _ in range(self.connections.at_start):
-            _, stream = await asyncio.get_running_loop().create_connection(_SharedStream, host, int(port))
+            stream = await tcp.connect(_SharedStream, host, int(port), arrival)
             await asyncio.wait_for(stream.ready, timeout_s)
             stream.open(headers)
             streams.append(stream)
-        return _SharedStreams(streams, self.responses)
+        return _SharedStreams(streams, self.responses, arrival)

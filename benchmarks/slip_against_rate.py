@@ -4,6 +4,8 @@
 
 Open loops of exponential arrivals against the null server, which answers at once. Rates rise until the client no longer
 reaches them. Printed is a Markdown table; the server's share of a core tells whether it was the one that had no more to give.
+"stolen" is the share of the machine's CPU time that its host gave to others: where it is more than next to nothing, the row
+says more of the host than of the client. With ``--rounds``, the rates are gone through so many times.
 """
 
 from __future__ import annotations
@@ -30,10 +32,13 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
     parser.add_argument("--duration", type=float, default=20.0)
     parser.add_argument("--tokens", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
-    print("| workers | requests/s asked | achieved | slip p50 ms | slip p99 ms | CPU µs a request | worker | server | |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    for workers in options.workers:
+    print(
+        "| workers | requests/s asked | achieved | slip p50 ms | slip p99 ms | CPU µs a request | worker | server | stolen | |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for workers in options.workers * options.rounds:
         for rate in options.rates:
             with null_server() as server:
                 measured = measure_open_loop(server, Exponential(rate), options.duration, options.tokens, workers)
@@ -64,6 +69,7 @@ def row(workers: int, rate: float, measured: Measured) -> tuple[str, str]:
         f"{measured.workers_cpu_s / sent * 1e6:.0f} + {measured.parent_cpu_s / sent * 1e6:.0f}",
         f"{worker:.0%}",
         f"{measured.server_cpu_s / measured.length_s:.0%}",
+        f"{measured.stolen:.1%}",
         verdict if not measured.failed else f"{verdict}; {measured.failed} failed",
     ]
     return "| " + " | ".join(cells) + " |", verdict

@@ -22,13 +22,13 @@ from harness.clients.protocol import Client, ConnectionUsage
 from harness.clock import now_ns
 from harness.control import Control, Phase
 from harness.errors import RunError
-from harness.giving_way import giving_way
 from harness.journal import Ended, JournalReader
 from harness.limits import allow_files, files_needed
 from harness.live import LiveStatistics, Snapshot
 from harness.recording import Recorder
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder
+from harness.urgency import giving_way
 from harness.worker import JournalFailed, Ready, WorkerPlan, run_worker
 from workloads.request import Request
 from workloads.schedule import AnySchedule, ClosedSchedule

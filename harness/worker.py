@@ -25,6 +25,7 @@ from harness.exchanges import Exchanges
 from harness.journal import Began, Ended, JournalWriter
 from harness.probes.loop import LoopProbe
 from harness.senders import send
+from harness.urgency import ask_for_short_slices
 from workloads.request import Request
 from workloads.schedule import ClosedPart, OpenPart
 
@@ -71,6 +72,7 @@ def run_worker(plan: WorkerPlan, pipe: Pipe, control: Control) -> None:
     """
     if plan.core is not None:
         os.sched_setaffinity(0, {plan.core})
+    ask_for_short_slices()
     uvloop.run(_work(plan, pipe, control))
 
 

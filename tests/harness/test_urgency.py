@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness.giving_way import giving_way
+from harness.urgency import ask_for_short_slices, giving_way
 
 
 def _niceness() -> int:
@@ -37,3 +39,14 @@ def test_signals_are_taken_while_it_works() -> None:
         assert giving_way(taken.wait, 30.0)
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_thread_with_short_slices_keeps_its_niceness_and_policy() -> None:
+    def wish() -> tuple[bool, int, int]:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 3)
+        return ask_for_short_slices(), os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)
+
+    with ThreadPoolExecutor(1) as thread:
+        done, niceness, policy = thread.submit(wish).result()
+    assert done == (platform.machine() in ("x86_64", "aarch64"))
+    assert (niceness, policy) == (3, os.SCHED_OTHER)
