@@ -88,6 +88,7 @@ def sound_request(model: str, streaming: bool = False) -> Draft:
     """A valid request of a few tokens."""
     flag = Tensor("streaming" if model == "tensorrt_llm" else "stream", "BOOL", (1, 1), bytes([streaming]))
     prompt = pack_strings(b"What is machine learning?")
+    inputs: tuple[Tensor, ...]
     if model == "tensorrt_llm":
         inputs = (int32("input_ids", 5, 6, 700), int32("input_lengths", 3), int32("request_output_len", 4), flag)
     elif model == "preprocessing":

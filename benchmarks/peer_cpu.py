@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from benchmarks.client_cpu import PACE, PROMPT_WORDS, arguments_of, cpu_of, measure_bench, protocols
@@ -49,10 +50,11 @@ def main() -> None:
         folder, program = Path(name), arguments.aiperf / "aiperf"
         chat = protocols(addresses)["SSE, chat/completions"]
         for number in range(1, arguments.rounds + 1):
-            for who, start_up_s, whole_s in (
-                ("bench", measure_bench(chat, folder, 1, 1, 1), measure_bench(chat, folder, *work)),
-                ("AIPerf", *(measure_aiperf(program, addresses, folder, *shape) for shape in ((1, 1, 1), work))),
+            for who, measure in (
+                ("bench", partial(measure_bench, chat, folder)),
+                ("AIPerf", partial(measure_aiperf, program, addresses, folder)),
             ):
+                start_up_s, whole_s = measure(1, 1, 1), measure(*work)
                 found[who].append((whole_s - start_up_s) / (arguments.requests * arguments.tokens) * 1e6)
                 print(
                     f"round {number}: {who}: {whole_s:.2f} s, start-up {start_up_s:.2f} s: {found[who][-1]:.1f} µs", flush=True

@@ -20,6 +20,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from harness.records.run_folder import RunFolder
 from harness.records.table import write_table
@@ -108,7 +109,7 @@ def make_run(folder: RunFolder, requests: int) -> None:
         "output_tokens_source": pa.array(np.full(requests, "ids")),
         "prompt_echoed": pa.array(np.zeros(requests, dtype=np.bool_)),
         "ignore_eos": pa.array(np.ones(requests, dtype=np.bool_)),
-        "error": pa.array(np.where(failed, 'queue, "full"', None)),
+        "error": pa.array(['queue, "full"' if did_fail else None for did_fail in failed]),
         "worker": pa.array(np.arange(requests) % 2),
         "session": pa.nulls(requests, pa.string()),
     }
@@ -132,7 +133,7 @@ def make_run(folder: RunFolder, requests: int) -> None:
     )
 
 
-def lists(values: np.ndarray) -> pa.ListArray:
+def lists(values: NDArray[np.int64]) -> pa.ListArray:
     offsets = np.arange(values.shape[0] + 1, dtype=np.int32) * values.shape[1]
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.ravel()))
 

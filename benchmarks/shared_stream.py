@@ -131,6 +131,9 @@ class _SharedStream(Http2Protocol):
     def on_reset(self, error_code: int) -> None:
         self.on_lost(f"the server reset the stream ({error_code})")
 
+    def on_turned_away(self, reason: str) -> None:
+        self.on_lost(reason)
+
     def on_violation(self, problem: str) -> None:
         self.on_lost(problem)
 
@@ -138,6 +141,11 @@ class _SharedStream(Http2Protocol):
         for asked in self.in_flight.values():
             if not asked.ended.done():
                 asked.ended.set_exception(ExchangeFailedError(Outcome.STREAM_CUT, reason))
+
+
+def _end_late(ended: asyncio.Future[None]) -> None:
+    if not ended.done():
+        ended.set_exception(ExchangeFailedError(Outcome.TIMEOUT, "too late"))
 
 
 class _SharedStreams:
@@ -154,9 +162,7 @@ class _SharedStreams:
         key = payload[-1 - id_size : -1]
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         stream.in_flight[key] = _Asked(on_response, ended, self._responses)
-        timer = asyncio.get_running_loop().call_later(
-            timeout_s, lambda: ended.done() or ended.set_exception(ExchangeFailedError(Outcome.TIMEOUT, "too late"))
-        )
+        timer = asyncio.get_running_loop().call_later(timeout_s, _end_late, ended)
         try:
             stream.send(payload[: -1 - id_size])
             await ended
@@ -186,7 +192,7 @@ class SharedStreamClient(TritonGrpcClient, frozen=True, tag="shared_stream"):
         message.parameters["triton_enable_empty_final_response"].bool_param = True
         key = message.id.encode()
         payload: bytes = message.SerializeToString()
-        return payload + key + bytes([len(key)])
+        return b"".join((payload, key, bytes([len(key)])))
 
     async def connect(self, timeout_s: float) -> Connection:
         host, _, port = self.address.rpartition(":")

@@ -61,7 +61,7 @@ def probe_cpu_us() -> float:
         return time.thread_time() - before
 
     with tempfile.TemporaryDirectory() as folder:
-        used_s = uvloop.run(idle(Path(folder) / "probe")) - uvloop.run(idle(None))
+        used_s: float = uvloop.run(idle(Path(folder) / "probe")) - uvloop.run(idle(None))
     return used_s * 1e6 / (PROBE_S * 1e9 / PERIOD_NS)
 
 

@@ -14,7 +14,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -157,7 +157,7 @@ def main() -> None:
 
 
 def measure_in_turns(
-    ways: dict[str, AbstractContextManager[Way]], requests: list[Request], in_flight: int, rounds: int
+    ways: Mapping[str, AbstractContextManager[Way]], requests: list[Request], in_flight: int, rounds: int
 ) -> dict[str, list[float]]:
     """Tokens/s of each way in each round; a first round, not counted, warms up."""
     with ExitStack() as stack:

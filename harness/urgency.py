@@ -44,7 +44,6 @@ def ask_for_short_slices() -> bool:
     number = _SCHED_SETATTR.get(platform.machine())
     if number is None:
         return False
-    wish = _SCHED_ATTR.pack(
-        _SCHED_ATTR.size, os.SCHED_OTHER, 0, os.getpriority(os.PRIO_PROCESS, 0), 0, _SHORT_SLICE_NS, 0, 0, 0, 0
-    )
-    return ctypes.CDLL(None).syscall(number, 0, wish, 0) == 0
+    niceness = os.getpriority(os.PRIO_PROCESS, 0)
+    wish = _SCHED_ATTR.pack(_SCHED_ATTR.size, os.SCHED_OTHER, 0, niceness, 0, _SHORT_SLICE_NS, 0, 0, 0, 0)
+    return bool(ctypes.CDLL(None).syscall(number, 0, wish, 0) == 0)

@@ -26,7 +26,7 @@ _RETRY_AFTER_S = 0.5  # that a connection could not be made, while others carry 
 class ConnectionLimits:
     """How many connections to begin with, and up to how many may be opened where the server's limit of streams asks for it."""
 
-    at_start: int = 1
+    at_start: int = 8
     at_most: int = 64
 
 
