@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.clients.protocol import ConnectionUsage
 
-_USAGE_CELLS = 6  # of each worker: whether it has told, then ConnectionUsage
+_USAGE_CELLS = 7  # of each worker: whether it has told, then ConnectionUsage
 
 
 class Phase(IntEnum):
@@ -47,7 +47,7 @@ class Control:
     def tell_usage(self, worker: int, usage: ConnectionUsage) -> None:
         """Leave word of a worker's connections; its last word."""
         longest_ns = -1 if usage.longest_wait_ns is None else usage.longest_wait_ns
-        cells = (usage.per_worker, usage.opened, usage.limit_reached, usage.total_wait_ns, longest_ns)
+        cells = (usage.per_worker, usage.opened, usage.limit_reached, usage.total_wait_ns, longest_ns, usage.unstamped_reads)
         start = worker * _USAGE_CELLS
         self._usage[start + 1 : start + _USAGE_CELLS] = cells
         self._usage[start] = 1
@@ -55,7 +55,9 @@ class Control:
     def usage_of(self, worker: int) -> ConnectionUsage | None:
         """What a worker has told; None where it ended before it could."""
         start = worker * _USAGE_CELLS
-        told, per_worker, opened, limit_reached, total_wait_ns, longest_ns = self._usage[start : start + _USAGE_CELLS]
+        cells = self._usage[start : start + _USAGE_CELLS]
+        told, per_worker, opened, limit_reached, total_wait_ns, longest_ns, unstamped = cells
         if not told:
             return None
-        return ConnectionUsage(per_worker, opened, limit_reached, total_wait_ns, None if longest_ns < 0 else longest_ns)
+        longest_wait_ns = None if longest_ns < 0 else longest_ns
+        return ConnectionUsage(per_worker, opened, limit_reached, total_wait_ns, longest_wait_ns, unstamped)

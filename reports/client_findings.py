@@ -1,4 +1,4 @@
-"""Findings about the client itself: whether its time stamps can be believed."""
+"""Findings about the client itself: whether it sent when it should have, and its time stamps can be believed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CLOCK_TOLERANCE_NS = 10_000_000
 
 
 def _client_saturated(facts: RunFacts) -> Finding | None:
-    """A stamp is as late as the loop that takes it: the loop's lag is the error of every latency, and of the sends."""
+    """Sends are as late as the loop that makes them; so is the time of an arrival that the kernel did not stamp."""
     client = facts.client
     latency = facts.metrics.ttft_ms or facts.metrics.e2e_ms
     if client is None or latency.sent is None or latency.sent.p50 is None:
@@ -43,6 +43,7 @@ def _client_saturated(facts: RunFacts) -> Finding | None:
         "run_queue_wait_ms": client.wait_ms,
         "gc_longest_ms": client.gc_longest_ms,
         "steal_cores": client.steal_cores,
+        "unstamped_reads": (facts.manifest.get("connections") or {}).get("unstamped_reads"),
     }
     return Finding("client_saturated", severity, evidence, _remedy(client))
 

@@ -168,8 +168,9 @@ def _describe_client(e: dict[str, Any]) -> str:
         "steal_cores": "{:.0%} of a core taken by the hypervisor",
     }
     seen = ", ".join(text.format(e[key]) for key, text in known.items() if e[key] is not None)
+    late = "its sends are late" if e["unstamped_reads"] == 0 else "its sends and times of arrival are late"
     return (
-        f"The client was kept from running, and its time stamps are late: {lag}beside a median latency of "
+        f"The client was kept from running, and {late}: {lag}beside a median latency of "
         f"{e['p50_latency_from_sent_ms']:.1f} ms from the send ({seen})."
     )
 

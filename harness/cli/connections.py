@@ -30,5 +30,6 @@ def described_connections(usages: Sequence[ConnectionUsage | None]) -> dict[str,
         "limit_reached": sum(usage.limit_reached for usage in told),
         "longest_wait_ms": None if longest_ns is None else longest_ns / 1e6,
         "total_wait_ms": sum(usage.total_wait_ns for usage in told) / 1e6,
+        "unstamped_reads": sum(usage.unstamped_reads for usage in told),
         "workers_told": len(told),
     }

@@ -199,6 +199,7 @@ class TlsConnection(HttpConnection):
 
     def data_received(self, data: bytes) -> None:
         self._arrival.is_now()
+        self._arrival.unstamped_reads += 1
         super().data_received(data)
 
     def eof_received(self) -> None:

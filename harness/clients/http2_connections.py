@@ -144,6 +144,7 @@ class Http2Connections:
             limit_reached=len(waits_ns),
             total_wait_ns=sum(waits_ns),
             longest_wait_ns=max(waits_ns, default=None),
+            unstamped_reads=self._arrival.unstamped_reads,
         )
 
     def close(self) -> None:

@@ -183,7 +183,7 @@ class HttpCaller:
 
     def usage(self, since_ns: int) -> ConnectionUsage:
         """How many connections there were; none waits for another, since each exchange has one of its own."""
-        return ConnectionUsage(per_worker=1, opened=self._opened)
+        return ConnectionUsage(per_worker=1, opened=self._opened, unstamped_reads=self.arrival.unstamped_reads)
 
     async def connect(self, timeout_s: float) -> None:
         """Find out how the server is reached, and keep that connection. Raises ExchangeFailedError (CONNECT)."""

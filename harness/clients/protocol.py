@@ -56,6 +56,7 @@ class Response(msgspec.Struct, frozen=True, gc=False):
 class ConnectionUsage:
     """The sockets behind one worker's Connection: how many it began with, how many were ever opened, and the exchanges that
     waited because the server takes no more at once on any of them. ``longest_wait_ns`` is None where none did.
+    ``unstamped_reads`` are those of which the kernel did not say when their bytes had come: their time is that of the read.
     """
 
     per_worker: int
@@ -63,6 +64,7 @@ class ConnectionUsage:
     limit_reached: int = 0
     total_wait_ns: int = 0
     longest_wait_ns: int | None = None
+    unstamped_reads: int = 0
 
 
 class Connection(Protocol):

@@ -31,17 +31,18 @@ ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 class Arrival:
     """When the bytes that are handed on just now had arrived: ``ns`` of ``now_ns``. One cell serves many connections.
 
-    ``read_ns`` is when they were read; the difference is how far this process is behind.
+    ``unstamped_reads`` counts the reads of which the kernel did not say it: there ``ns`` is when they were read.
     """
 
-    __slots__ = ("ns", "read_ns")
+    __slots__ = ("ns", "unstamped_reads")
 
     def __init__(self) -> None:
-        self.ns = self.read_ns = 0
+        self.ns = 0
+        self.unstamped_reads = 0
 
     def is_now(self) -> None:
-        """Nobody knows better than that they have arrived by now."""
-        self.ns = self.read_ns = now_ns()
+        """Of what is handed on next, nobody knows better than that it has arrived by now."""
+        self.ns = now_ns()
 
 
 async def connect(factory: Callable[[], ProtocolT], host: str, port: int, arrival: Arrival) -> ProtocolT:
@@ -167,16 +168,17 @@ class TcpTransport(asyncio.Transport):
             return
         wall_ns = time.time_ns()
         read_ns = now_ns()  # behind the other clock: a pause between the two makes a time too late, never too early
-        arrived_ns = read_ns
+        age_ns = -1
         if ancillary:
             seconds, nanoseconds = _TIMESPEC.unpack(ancillary[0][2])
             age_ns = wall_ns - (seconds * 1_000_000_000 + nanoseconds)
-            if age_ns > 0:  # else somebody has set the clock back
-                arrived_ns = max(self._emptied_ns, read_ns - age_ns)
+        if age_ns < 0:  # no word of it, or somebody has set the clock back
+            self._arrival.unstamped_reads += 1
+            self._arrival.ns = read_ns
+        else:
+            self._arrival.ns = max(self._emptied_ns, read_ns - age_ns)
         if len(data) < _READ_BYTES:
             self._emptied_ns = read_ns
-        self._arrival.ns = arrived_ns
-        self._arrival.read_ns = read_ns
         self._protocol.data_received(data)
 
     def _on_end(self) -> None:

@@ -1,7 +1,8 @@
 """The probe in a worker: how late its event loop wakes, and why.
 
-A response that arrives while the loop is kept from running gets its time stamp when the loop runs again. So the lag of a
-wake-up, asked for at times that have nothing to do with the load, is the error of a stamp taken then.
+A request that is due while the loop is kept from running leaves when the loop runs again, and a response that the kernel does
+not stamp has arrived, as far as anybody knows, only then. So the lag of a wake-up, asked for at times that have nothing to do
+with the load, is the delay of both.
 """
 
 from __future__ import annotations

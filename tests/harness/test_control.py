@@ -24,7 +24,7 @@ def test_sent_is_the_sum_over_workers() -> None:
     assert control.sent == 3
 
 
-@pytest.mark.parametrize("usage", [ConnectionUsage(2, 5, 7, 2**40, 2**39), ConnectionUsage(1, 1)])
+@pytest.mark.parametrize("usage", [ConnectionUsage(2, 5, 7, 2**40, 2**39, 2**38), ConnectionUsage(1, 1)])
 def test_what_a_worker_tells_of_its_connections_is_what_the_parent_hears(usage: ConnectionUsage) -> None:
     control = Control(multiprocessing.get_context("spawn"), workers=3)
     control.tell_usage(1, usage)

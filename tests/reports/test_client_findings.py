@@ -117,10 +117,19 @@ def test_evidence_reaches_the_sentence(make_report: MakeReport, steady_run: Stea
     finding = _finding(make_report(steady_run(100), client=samples), "client_saturated")
     assert finding is not None
     assert describe(finding) == (
-        "The client was kept from running, and its time stamps are late: it woke 60.0 ms late on average, 60.0 ms at p99, "
-        "beside a median latency of 100.0 ms from the send (10% of a core used, 80% of the time spent waiting for one, "
-        "longest garbage collection 1.5 ms)."
+        "The client was kept from running, and its sends and times of arrival are late: it woke 60.0 ms late on average, "
+        "60.0 ms at p99, beside a median latency of 100.0 ms from the send (10% of a core used, 80% of the time spent waiting "
+        "for one, longest garbage collection 1.5 ms)."
     )
+
+
+def test_a_client_whose_kernel_stamps_what_arrives_is_late_with_its_sends_alone(
+    make_report: MakeReport, steady_run: SteadyRun
+) -> None:
+    report = make_report(steady_run(100), client=_samples([60.0] * 300), connections={"unstamped_reads": 0})
+    finding = _finding(report, "client_saturated")
+    assert finding is not None
+    assert "and its sends are late:" in describe(finding)
 
 
 # ---- clock_stepped

@@ -15,7 +15,7 @@ def test_manifest_adds_up_the_workers_and_keeps_the_longest_wait() -> None:
     usages = [
         ConnectionUsage(2, 2, limit_reached=3, total_wait_ns=9_000_000, longest_wait_ns=5_000_000),
         None,
-        ConnectionUsage(2, 4, limit_reached=1, total_wait_ns=1_000_000, longest_wait_ns=1_000_000),
+        ConnectionUsage(2, 4, limit_reached=1, total_wait_ns=1_000_000, longest_wait_ns=1_000_000, unstamped_reads=7),
         ConnectionUsage(2, 2),
     ]
     assert described_connections(usages) == {
@@ -24,6 +24,7 @@ def test_manifest_adds_up_the_workers_and_keeps_the_longest_wait() -> None:
         "limit_reached": 4,
         "longest_wait_ms": 5.0,
         "total_wait_ms": 10.0,
+        "unstamped_reads": 7,
         "workers_told": 3,
     }
 
