@@ -93,6 +93,7 @@ async def _work(plan: WorkerPlan, pipe: Pipe, control: Control) -> None:
         return
     orphaned.cancel()  # from now on, the watch of the sending sees to it
     gc.collect()
+    connection.arrival.unstamped_reads = 0  # only the run's count: a kernel begins to tell times a little after it was asked
     gc.freeze()  # what was made before the run is never scanned during it
     began = Began(plan.schedule_digest, plan.worker, time.time_ns() - (now_ns() - start_ns), ready.warm_up_failures)
 
