@@ -119,7 +119,7 @@ def _rate(requests: Requests, good: NDArray[np.bool_]) -> Rate | None:
 
 
 def share_interval(good: NDArray[np.bool_]) -> Interval | None:
-    """The 95 % interval of the share that is ``good``, shape [requests] in the order in which they were due, if there is one."""
+    """The 95 % interval of a share; ``good`` has shape [requests], in the order in which they were due. None: there is none."""
     if good.size < FEWEST_VALUES or mean_of(good.astype(np.float64)).why_not is not None:
         return None
     share = share_of(good)

@@ -134,7 +134,7 @@
     const { log } = picture.x;
     const seen = picture.marks.filter((mark, k) => renderers[k].visible && mark.kind !== "heat");
     const lines = seen.filter((mark) => mark.kind === "line");
-    const points = (lines.length ? lines : seen).flatMap((mark) => mark.x || []);
+    const points = (lines.length ? lines : seen).flatMap((mark) => (mark.x || []).filter((x, k) => !mark.y || mark.y[k] !== null));
     const along = (x) => share(plot.x_range, log, x);
     const from = made.at === null ? (direction > 0 ? -1 : 2) : along(made.at);
     const ahead = points.filter((x) => x !== null && x >= start && x <= end && (along(x) - from) * direction > 1e-9);

@@ -19,16 +19,21 @@ def points_table(sweep: Sweep) -> Table:
         "points",
         "Points",
         (
-            "point", *map(printable, varied), "Pareto front", "validity", "offered/s", "requests/s", "tokens/s", "95 % of tokens/s",
-            f"{sweep.latency} p50 ms", f"{sweep.latency} p99 ms", f"95 % of {sweep.latency} p99", "E2E p99 ms", "failed",
-            "findings",
+            *("point", *map(printable, varied), "Pareto front", "validity"),
+            *("offered/s", "requests/s", "tokens/s", "95 % of tokens/s"),
+            *(f"{sweep.latency} p50 ms", f"{sweep.latency} p99 ms", f"95 % of {sweep.latency} p99", "E2E p99 ms"),
+            *("failed", "findings"),
         ),
         tuple(
-            (_named(point, number, varied), *(_setting(point, name) for name in varied), *_numbers(point, number in sweep.front))
+            (
+                _named(point, number, varied),
+                *(_setting(point, name) for name in varied),
+                *_numbers(point, number in sweep.front),
+            )
             for number, point in enumerate(sweep.points)
         ),
         "Latencies count from the schedule. A point leads to the report of its first run, with all settings of it.",
-    )  # fmt: skip
+    )
 
 
 def runs_table(sweep: Sweep) -> Table:
