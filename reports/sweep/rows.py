@@ -9,6 +9,8 @@ from reports.sweep.curves import setting_number
 from reports.sweep.points import Sweep, SweepPoint, SweepRun
 from reports.tables import Cell, Table, link_to
 
+_MOST_NAMED = 3
+_UNFOLDED = 12  # rows of a table of less interest
 FRONT_NOTE = "Pareto front: no other valid point has both more tokens/s and a lower p99"
 
 
@@ -43,7 +45,9 @@ def runs_table(sweep: Sweep) -> Table:
         for point in sweep.points
         for run in point.runs
     )
-    return Table("runs", "Runs and how to repeat them", ("point", "run", "validity", "command"), rows, long=True)
+    return Table(
+        "runs", "Runs and how to repeat them", ("point", "run", "validity", "command"), rows, long=len(rows) > _UNFOLDED
+    )
 
 
 def front_sentence(sweep: Sweep) -> str:
@@ -51,7 +55,8 @@ def front_sentence(sweep: Sweep) -> str:
     if not sweep.front:
         return "No point is on the Pareto front: none is valid with both tokens/s and a p99."
     names = "; ".join(sweep.points[position].name for position in sweep.front)
-    return printable(f"{len(sweep.front)} of {len(sweep.points)} points are on the Pareto front: {names}.")
+    told = f": {names}" if len(sweep.front) <= _MOST_NAMED else ""
+    return printable(f"On the Pareto front: {len(sweep.front)} of {len(sweep.points)} points{told}.")
 
 
 def counted(sweep: Sweep) -> str:

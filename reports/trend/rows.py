@@ -14,6 +14,8 @@ from reports.prose import printable
 from reports.tables import Cell, Table, cell_text, link_to
 from reports.trend.trend import Standing, Trend, TrendRun
 
+_UNFOLDED = 12  # rows of a table of less interest
+
 WhereTo = Callable[[Path], Path]
 
 
@@ -63,7 +65,7 @@ def settings_table(trend: Trend) -> Table:
     )
     note = "refuse: no verdict is given. warn: part of a change may come from here. changed: of the target, as is meant."
     columns = ("run", "folder", "what it does", "setting", "baseline", "this run")
-    return Table("settings", "What differs from the baseline", columns, rows, note, long=True)
+    return Table("settings", "What differs from the baseline", columns, rows, note, long=len(rows) > _UNFOLDED)
 
 
 def left_out_table(trend: Trend) -> Table:
