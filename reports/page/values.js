@@ -74,8 +74,8 @@
       } else if (mark.kind === "dots") {
         const index = nearest(made, mark.x, mark.y, x, y, 18);
         if (index < 0) return;
-        const note = mark.notes[index] ? ` · ${mark.notes[index]}` : "";
-        rows.push({ mark, text: `${told(mark.y[index], picture.y)} at ${told(mark.x[index], picture.x)}${note}` });
+        const text = `${told(mark.y[index], picture.y)} at ${told(mark.x[index], picture.x)}`;
+        rows.push({ mark, text, note: mark.notes[index] });
       } else if (mark.kind === "whiskers") {
         const index = nearest(made, mark.x, mark.low, x, null, 14);
         if (index >= 0) {
@@ -119,6 +119,7 @@
       if (row.mark.colour) swatch.style.color = theme().colours[row.mark.colour];
       line.append(swatch, element("span", "", row.name || row.mark.name), element("em", "", row.text));
       tip.append(line);
+      if (row.note) tip.append(element("p", "", row.note));
     }
     tip.hidden = false;
     const width = place.clientWidth;

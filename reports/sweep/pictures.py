@@ -87,17 +87,17 @@ def _marks(sweep: Sweep, across: Read, up: Read) -> Iterator[Mark]:
         wide = [point for point in points if across(point).interval is not None]
         if wide:
             yield Spans(name, _values(wide, up), *_limits(wide, across), colour)
-        yield Dots(name, x, y, colour, Shape.POINT, tuple(_note(point, across, up) for point in points))
+        yield Dots(name, x, y, colour, Shape.POINT, tuple(_note(point, across) for point in points))
     invalid = [point for point in sweep.points if not point.valid and _known(point, across, up)]
     if invalid:
         notes = tuple(printable(f"{point.name}: {', '.join(point.findings)}") for point in invalid)
         yield Dots("not valid", _values(invalid, across), _values(invalid, up), Colour.RED, Shape.CROSS, notes)
 
 
-def _note(point: SweepPoint, across: Read, up: Read) -> str:
-    """Which point it is, and its intervals; the values stand before the note."""
-    intervals = [f"95 %: {read(point).interval_text}" for read in (up, across) if read(point).interval is not None]
-    return printable("; ".join([point.name, *intervals]))
+def _note(point: SweepPoint, across: Read) -> str:
+    """Which point it is, and its interval of tokens/s; whiskers tell the other one themselves."""
+    wide = across(point)
+    return printable(point.name if wide.interval is None else f"{point.name}; 95 % of tokens/s: {wide.interval_text}")
 
 
 def _tokens(point: SweepPoint) -> Estimate:

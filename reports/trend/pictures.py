@@ -81,10 +81,10 @@ def _apart(placed: Sequence[Placed], measure: Measure) -> Iterator[Mark]:
     """The runs that say nothing of the trend."""
     different = [one for one in placed if one[1].standing is Standing.DIFFERENT]
     if different:
-        yield from _whiskers(Standing.DIFFERENT.value, different, measure, Colour.ORANGE)
         yield _dots(
             Standing.DIFFERENT.value, different, measure, Colour.ORANGE, Shape.RING, lambda run: f"differs in {refusal(run)}"
         )
+        yield from _whiskers(Standing.DIFFERENT.value, different, measure, Colour.ORANGE)
     invalid = [one for one in placed if one[1].standing is Standing.INVALID]
     if invalid:
         yield _dots(Standing.INVALID.value, invalid, measure, Colour.RED, Shape.CROSS, lambda run: ", ".join(run.faults))

@@ -65,7 +65,7 @@ def test_a_point_of_a_sweep_tells_its_settings_and_that_it_is_on_the_front(
     told = tab.ask(name, *tab.run(_WHERE, name, "Pareto front"), touch=size == PHONE)
     assert "request_rate=10 policy=wait" in told
     assert "Pareto front\n" in told
-    assert "95 %: " in told
+    assert "95 % of tokens/s: " in told
 
 
 @SIZES

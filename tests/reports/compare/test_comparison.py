@@ -20,6 +20,7 @@ from reports.compare.console import render
 from reports.compare.html import comparison_page
 from reports.compare.json_file import document
 from reports.compare.markdown import render_markdown
+from reports.compare.writing import write_comparison
 from reports.page.page import render_page
 from reports.run_report import RunReport
 
@@ -171,3 +172,11 @@ def test_mistakes_are_told_as_usage(arguments: list[str], says: str, capsys: pyt
 def test_a_folder_without_runs_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench(["compare", str(tmp_path), str(tmp_path)]) == 1
     assert "run.json" in capsys.readouterr().err
+
+
+def test_an_experiment_gets_its_comparison_in_every_format(noisy_run: Callable[..., RunReport], tmp_path: Path) -> None:
+    page = write_comparison(_compare([noisy_run(1), noisy_run(2, 60.0)]), tmp_path)
+    assert page == tmp_path / "compare.html"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["compare.csv", "compare.html", "compare.json", "compare.md"]
+    assert json.loads((tmp_path / "compare.json").read_text())["comparisons"][0]["verdict"] == "worse"
+    assert all("worse" in path.read_text() for path in tmp_path.iterdir())
