@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from harness.cli import run as bench
 from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.table import read_table
 from reports.markdown import escaped
@@ -154,3 +155,13 @@ def test_text_from_outside_is_shown_as_text(sweep: Sweep, tmp_path: Path) -> Non
 )
 def test_a_text_of_a_csv_file_is_no_formula(text: str, shown: str) -> None:
     assert spreadsheet_text(text) == shown
+
+
+def test_a_sweep_that_is_recorded_says_where_its_page_is(
+    make_sweep: MakeSweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_sweep(tmp_path, (10, 20), {"wait": 20.0})
+    axes = ["--over", "request_rate=10,20", "--over", "policy=wait"]
+    assert bench(["sweep", *axes, "--experiment_dir", str(tmp_path), "dataset", "--num_requests", "700"]) == 0
+    assert f"Sweep: {tmp_path / 'sweep.html'}" in capsys.readouterr().out
+    assert {path.suffix for path in tmp_path.glob("sweep.*")} == {".html", ".json", ".csv", ".md"}
