@@ -75,7 +75,7 @@
         const index = nearest(made, mark.x, mark.y, x, y, 18);
         if (index < 0) return;
         const text = `${told(mark.y[index], picture.y)} at ${told(mark.x[index], picture.x)}`;
-        rows.push({ mark, text, note: mark.notes[index] });
+        rows.push({ mark, text, note: mark.notes[index], dot: mark.x[index] });
       } else if (mark.kind === "whiskers") {
         const index = nearest(made, mark.x, mark.low, x, null, 14);
         if (index >= 0) {
@@ -109,7 +109,10 @@
     }
     made.at = x;
     const lines = rows.filter((row) => row.at !== undefined);
-    const head = lines.length && lines.every((row) => row.at === lines[0].at) ? lines[0].at : x;
+    const dots = rows.filter((row) => row.dot !== undefined);
+    const agree = (some, key) => some.length > 0 && some.every((row) => row[key] === some[0][key]);
+    const ofDots = !lines.length && agree(dots, "dot") ? dots[0].dot : x;
+    const head = agree(lines, "at") ? lines[0].at : ofDots;
     rule.setv({ location: head, visible: lines.length > 0 });
     tip.replaceChildren();
     tip.append(element("b", "", `${picture.x.label} ${told(head, picture.x)}`));

@@ -53,9 +53,14 @@ def _picture(trend: Trend, measure: Measure) -> Picture:
 
 
 def _joined(placed: Sequence[Placed], measure: Measure, runs: int) -> Iterator[Mark]:
-    """The line from run to run; it begins and ends half a run further, without a value, so that no dot is cut off."""
+    """The line from run to run. What is told of it has a gap where a run stays apart, and half a run before and after all, so
+    that no dot is cut off.
+    """
     x, y = _values(placed, measure)
-    yield Line(_JOINED, np.concatenate([[0.5], x, [runs + 0.5]]), np.concatenate([[np.nan], y, [np.nan]]), Colour.BLUE)
+    told = np.full(runs + 2, np.nan)
+    told[x.astype(np.int64)] = y
+    yield Line(_JOINED, np.array([0.5, *range(1, runs + 1), runs + 0.5]), told, Colour.BLUE)
+    yield Trail(_JOINED, x, y, Colour.BLUE)
     yield from _whiskers(_JOINED, placed, measure, Colour.BLUE)
 
 
