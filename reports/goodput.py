@@ -82,7 +82,7 @@ def goodput(requests: Requests, objectives: Sequence[Objective]) -> Goodput | No
         sent=int(np.count_nonzero(sent)),
         rate=_rate(requests, good),
         attainment=share,
-        attainment_interval=_share_interval(good[sent]),
+        attainment_interval=share_interval(good[sent]),
     )
 
 
@@ -118,7 +118,8 @@ def _rate(requests: Requests, good: NDArray[np.bool_]) -> Rate | None:
     )
 
 
-def _share_interval(good: NDArray[np.bool_]) -> Interval | None:
+def share_interval(good: NDArray[np.bool_]) -> Interval | None:
+    """The 95 % interval of a share; ``good`` has shape [requests], in the order in which they were due. None: there is none."""
     if good.size < FEWEST_VALUES or mean_of(good.astype(np.float64)).why_not is not None:
         return None
     share = share_of(good)

@@ -26,7 +26,7 @@ def render_markdown(report: RunReport) -> str:
         f"### {escaped(describe_run(report))}",
         f"**{escaped(verdict(report))}**",
         findings,
-        *(_table(table) for table in tables if table.rows),
+        *(markdown_table(table) for table in tables if table.rows),
         escaped(describe_calibration(report)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -42,7 +42,8 @@ def escaped(text: str) -> str:
     return printable(text).translate(_MEANINGFUL)
 
 
-def _table(table: Table) -> str:
+def markdown_table(table: Table) -> str:
+    """The table under its title; cells are text, never markup."""
     rows = [[escaped(cell_text(cell)) for cell in row] for row in table.rows]
     alignment = ["left" if table.is_text(column) else "right" for column in range(len(table.columns))]
     drawn = tabulate(rows, headers=list(table.columns), tablefmt="pipe", colalign=alignment, disable_numparse=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,23 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
 
 from reports.pictures.palette import ON_WHITE, RAMP_ON_WHITE
-from reports.pictures.picture import Axis, Dots, HeatMap, Line, Mark, Picture, Stroke, Whiskers
+from reports.pictures.picture import Axis, Dots, HeatMap, Line, Mark, Picture, Shape, Spans, Stroke, Trail, Whiskers
 
 _WIDTH_IN, _HEIGHT_IN = 5.0, 3.0
 _DPI = 300
 _MOST_LEGEND_COLUMNS = 2
 _DASHES = {Stroke.SOLID: "-", Stroke.DASHED: "--", Stroke.DOTTED: ":"}
+_SHAPES: Mapping[Shape, Mapping[str, Any]] = MappingProxyType(
+    {
+        Shape.SPECK: {"marker": ".", "markersize": 5.0, "alpha": 0.55, "markeredgewidth": 0.0},
+        Shape.POINT: {"marker": ".", "markersize": 7.0, "markeredgewidth": 0.0},
+        Shape.CROSS: {"marker": "x", "markersize": 4.0, "markeredgewidth": 1.0},
+        Shape.RING: {"marker": "o", "markersize": 8.0, "markeredgewidth": 1.0, "fillstyle": "none"},
+    }
+)
 _RASTERISE_ABOVE = 1_000  # dots or cells beyond this are one bitmap inside the SVG
 _STYLE = {
     "font.family": "sans-serif",
@@ -79,11 +89,22 @@ def _shared_limits(pictures: Sequence[Picture]) -> dict[str | None, tuple[float,
     limits: dict[str | None, tuple[float, float]] = {}
     for picture in pictures:
         for mark in picture.marks:
-            x = mark.x_edges if isinstance(mark, HeatMap) else mark.x
+            x = _across(mark)
             if picture.x.group is not None and x.size:
                 low, high = limits.get(picture.x.group, (float("inf"), -float("inf")))
                 limits[picture.x.group] = (min(low, float(x.min())), max(high, float(x.max())))
     return {group: (low, high) for group, (low, high) in limits.items() if low < high}
+
+
+def _across(mark: Mark) -> NDArray[Any]:
+    """Where a mark lies along x."""
+    match mark:
+        case HeatMap():
+            return mark.x_edges
+        case Spans():
+            return np.concatenate([mark.low, mark.high])
+        case _:
+            return mark.x
 
 
 def _draw(figure: Figure, axes: Axes, mark: Mark, label: str) -> None:
@@ -94,20 +115,22 @@ def _draw(figure: Figure, axes: Axes, mark: Mark, label: str) -> None:
                 axes.step(mark.x, mark.y, where="post", **style)
             else:
                 axes.plot(mark.x, mark.y, **style)
+        case Trail():
+            axes.plot(mark.x, mark.y, color=ON_WHITE[mark.colour], linestyle=_DASHES[mark.stroke], label=label)
         case Dots():
             axes.plot(
                 mark.x,
                 mark.y,
-                "x" if mark.crosses else ".",
-                markersize=4.0 if mark.crosses else 5.0,
-                alpha=1.0 if mark.crosses else 0.55,
-                markeredgewidth=1.0 if mark.crosses else 0.0,
+                linestyle="",
+                **_SHAPES[mark.shape],
                 color=ON_WHITE[mark.colour],
                 label=label,
                 rasterized=mark.x.size > _RASTERISE_ABOVE,
             )
         case Whiskers():
             axes.vlines(mark.x, mark.low, mark.high, colors=ON_WHITE[mark.colour], linewidth=3.0, alpha=0.4)
+        case Spans():
+            axes.hlines(mark.y, mark.low, mark.high, colors=ON_WHITE[mark.colour], linewidth=3.0, alpha=0.4)
         case HeatMap():
             _draw_heat_map(figure, axes, mark)
 

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-Cell = str | int | float | None
+from pathlib import Path
+from urllib.parse import quote
 
 UNKNOWN = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A cell that leads somewhere: ``address`` is relative to the page; formats without links show the text alone."""
+
+    text: str
+    address: str
+
+
+Cell = str | int | float | Link | None
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,13 @@ def cell_text(cell: Cell) -> str:
         return UNKNOWN
     if isinstance(cell, str):
         return cell
+    if isinstance(cell, Link):
+        return cell.text
     if isinstance(cell, int):
         return f"{cell:,}"
     return f"{cell:.3g}" if 0 < abs(cell) < 0.01 else f"{cell:,.2f}"
+
+
+def link_to(text: str, path: Path) -> Link:
+    """A link to a file at a path relative to the page. Whatever a folder is called, the address is a path and no scheme."""
+    return Link(text, "./" + quote(path.as_posix()))

@@ -21,6 +21,7 @@ from harness.cli import (
     serve,
     sweep,
     token_norm_dist,
+    trend,
 )
 from harness.cli.exit_status import ExitStatus
 from harness.cli.group import BenchGroup
@@ -75,7 +76,7 @@ bench = BenchGroup(
     name="bench",
     sections=[
         cloup.Section("Measure", [dataset.command, token_norm_dist.command, experiment.command, sweep.command]),
-        cloup.Section("Read runs", [report.command, compare.command, recover.command]),
+        cloup.Section("Read runs", [report.command, compare.command, trend.command, recover.command]),
         cloup.Section("Trust", [calibrate.command]),
         cloup.Section("Deploy and ask", [serve.command, generate.command, engine.command, doctor.command]),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,9 +9,10 @@ import click
 import cloup
 
 from harness.cli.exit_status import ExitStatus
+from harness.cli.outputs import check_outputs, output_option, write_outputs
 
 if TYPE_CHECKING:
-    from reports.compare.comparison import Arm, Comparison
+    from reports.compare.comparison import Arm
 
 
 @cloup.command(
@@ -21,17 +21,16 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   bench compare runs/before runs/after --output compare.html
-  bench compare runs/before runs/after --fail_if 'p99_ttft > +5%'""",
+  bench compare runs/before runs/after --fail_if 'p99_ttft > +5%'
+  bench compare runs/now --baseline runs/release-1.0""",
 )
 @cloup.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), help="Runs, or folders of repeated runs.")
 @cloup.option(
-    "-o",
-    "--output",
-    "outputs",
-    multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a file, too; its suffix says what: .html, .json, .md (for a pull request) or .csv. May be repeated.",
+    "--baseline",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A run, or a folder of repeated runs, to compare every RUN with. Default: the first RUN.",
 )
+@output_option
 @cloup.option(
     "--fail_if",
     multiple=True,
@@ -39,9 +38,15 @@ Examples:
     help="Exit with 1 when the evidence shows it, such as 'p99_ttft > +5%' or 'request_throughput < -2%'. May be repeated.",
 )
 @cloup.option("--allow_different", is_flag=True, help="Compare runs of other work, or invalid ones, all the same.")
-def command(runs: tuple[Path, ...], outputs: tuple[Path, ...], fail_if: tuple[str, ...], allow_different: bool) -> int:
-    """Compare each run with the first: per metric the difference with its interval, and whether the evidence says better,
-    worse, or neither, with the smallest difference that these runs could have shown.
+def command(
+    runs: tuple[Path, ...],
+    baseline: Path | None,
+    outputs: tuple[Path, ...],
+    fail_if: tuple[str, ...],
+    allow_different: bool,
+) -> int:
+    """Compare each run with the first, or with --baseline: per metric the difference with its interval, and whether the
+    evidence says better, worse, or neither, with the smallest difference that these runs could have shown.
 
     Several runs of a configuration in one folder are compared as repeats; the folder of an experiment is given alone.
     Runs of other work are refused.
@@ -49,22 +54,24 @@ def command(runs: tuple[Path, ...], outputs: tuple[Path, ...], fail_if: tuple[st
     from reports.compare.comparison import NotComparableError, compare
     from reports.compare.conditions import ConditionError, parse_condition
     from reports.compare.console import render
+    from reports.compare.csv_file import write_csv
+    from reports.compare.html import write_html
+    from reports.compare.json_file import write_json
+    from reports.compare.markdown import write_markdown
 
-    writers = [_writer(path) for path in outputs]
+    check_outputs(outputs)
     try:
         conditions = [parse_condition(text) for text in fail_if]
     except ConditionError as error:
         raise click.BadParameter(str(error), param_hint="--fail_if") from error
     try:
-        arms, runs_paired = _arms(runs)
+        arms, runs_paired = _arms(runs if baseline is None else (baseline, *runs))
         comparison = compare(arms, conditions, allow_different=allow_different, runs_paired=runs_paired)
     except NotComparableError as error:
         click.echo(f"Error: {error}", err=True)
         return ExitStatus.INVALID
     click.echo(render(comparison))
-    for path, write in zip(outputs, writers, strict=True):
-        write(comparison, path)
-        click.echo(f"\nWritten: {path}")
+    write_outputs(comparison, outputs, {".html": write_html, ".json": write_json, ".md": write_markdown, ".csv": write_csv})
     return ExitStatus.FAILED if comparison.conditions_failed else ExitStatus.VALID
 
 
@@ -78,20 +85,3 @@ def _arms(paths: tuple[Path, ...]) -> tuple[list[Arm], bool]:
     if ExperimentFolder(paths[0]).plan.exists():
         return read_experiment(ExperimentFolder(paths[0])), True
     raise click.UsageError("give at least two runs, or the folder of an experiment: bench compare BEFORE AFTER")
-
-
-def _writer(path: Path) -> Callable[[Comparison, Path], None]:
-    from reports.compare.csv_file import write_csv
-    from reports.compare.html import write_html
-    from reports.compare.json_file import write_json
-    from reports.compare.markdown import write_markdown
-
-    writers: dict[str, Callable[[Comparison, Path], None]] = {
-        ".html": write_html,
-        ".json": write_json,
-        ".md": write_markdown,
-        ".csv": write_csv,
-    }
-    if path.suffix not in writers:
-        raise click.BadParameter(f"{path}: the name must end with {', '.join(writers)}", param_hint="--output")
-    return writers[path.suffix]

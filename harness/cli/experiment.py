@@ -43,13 +43,14 @@ def command(
 
     Every run deploys the embedded pipeline anew. With --url nothing is restarted between runs, unless --before_each does.
     All arms of a block send the same requests at the same times; every block draws others.
+    The verdict lies in the experiment's folder, as compare.html, compare.md, compare.csv and compare.json.
     """
     from harness.cli.experimenting import carry_out, check_arguments, check_options, open_folder
     from harness.experiment import plan_runs
     from harness.records.experiment import PlannedArm
     from reports.compare.comparison import compare, read_experiment
     from reports.compare.console import render
-    from reports.compare.json_file import write_json
+    from reports.compare.writing import write_comparison
 
     planned = [PlannedArm(*_named(arm)) for arm in arms]
     if len(planned) < 2 or len({arm.name for arm in planned}) < len(planned):
@@ -62,8 +63,7 @@ def command(
     carry_out(experiment, folder, before_each)
     comparison = compare(read_experiment(folder), runs_paired=True)
     click.echo(render(comparison))
-    write_json(comparison, folder.path / "compare.json")
-    click.echo(f"\nExperiment: {folder.path}")
+    click.echo(f"\nExperiment: {write_comparison(comparison, folder.path)}")
     return ExitStatus.VALID
 
 

@@ -43,6 +43,7 @@ def command(
     arguments: tuple[str, ...],
 ) -> int:
     """Measure every combination of the values of --over, in an order drawn by --seed, and show throughput against latency.
+    Its folder gets sweep.html, with curves to question, and sweep.json, sweep.csv and sweep.md.
 
     Every run deploys the embedded pipeline anew. With --url nothing is restarted between runs, unless --before_each does.
     """
@@ -50,8 +51,8 @@ def command(
     from harness.experiment import plan_runs
     from harness.records.experiment import PlannedArm
     from reports.sweep.console import render
-    from reports.sweep.json_file import write_json
     from reports.sweep.points import read_sweep
+    from reports.sweep.writing import write_sweep
 
     check_arguments(arguments)
     points = [
@@ -67,8 +68,7 @@ def command(
     carry_out(experiment, folder, before_each)
     sweep = read_sweep(folder)
     click.echo(render(sweep))
-    write_json(sweep, folder.path / "sweep.json")
-    click.echo(f"\nSweep: {folder.path}")
+    click.echo(f"\nSweep: {write_sweep(sweep, folder.path)}")
     return ExitStatus.VALID
 
 

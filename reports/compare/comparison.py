@@ -94,10 +94,7 @@ class ArmComparison:
     @property
     def verdict(self) -> str:
         """better, worse, mixed, or that the evidence shows no difference."""
-        verdicts = {difference.verdict for difference in self.differences}
-        if {Verdict.BETTER, Verdict.WORSE} <= verdicts:
-            return MIXED
-        return next((v.value for v in (Verdict.WORSE, Verdict.BETTER, Verdict.NONE) if v in verdicts), Verdict.UNKNOWN.value)
+        return overall(self.differences)
 
 
 @dataclass(frozen=True)
@@ -110,6 +107,14 @@ class Comparison:
     @property
     def conditions_failed(self) -> bool:
         return any(result.failed for one in self.comparisons for result in one.conditions)
+
+
+def overall(differences: Sequence[Difference]) -> str:
+    """better, worse, mixed, or that the evidence shows no difference, of all measures together."""
+    verdicts = {difference.verdict for difference in differences}
+    if {Verdict.BETTER, Verdict.WORSE} <= verdicts:
+        return MIXED
+    return next((v.value for v in (Verdict.WORSE, Verdict.BETTER, Verdict.NONE) if v in verdicts), Verdict.UNKNOWN.value)
 
 
 def read_arm(path: Path) -> Arm:
@@ -176,18 +181,27 @@ def _disagreements(baseline: Arm, arm: Arm, *, runs_paired: bool) -> tuple[Disag
     return tuple({one.what: one for found in pairs for one in found}.values())
 
 
-def _compare_arm(
-    baseline: Arm, arm: Arm, found: tuple[Disagreement, ...], conditions: Sequence[Condition], *, runs_paired: bool
-) -> ArmComparison:
-    single = len(baseline.runs) == len(arm.runs) == 1
-    paired = single and same_schedule([*baseline.runs, *arm.runs])
-    differences = compare_measures(
+def requests_paired(baseline: Arm, arm: Arm) -> bool:
+    """Whether the requests of both belong together one by one: of one run each, with one schedule."""
+    return len(baseline.runs) == len(arm.runs) == 1 and same_schedule([*baseline.runs, *arm.runs])
+
+
+def differences_between(baseline: Arm, arm: Arm, *, runs_paired: bool = False) -> tuple[Difference, ...]:
+    """Every measure that both have. ``runs_paired``: the i-th runs of both were made in turn."""
+    return compare_measures(
         MEASURES,
         baseline.measured,
         arm.measured,
-        requests_paired=paired,
+        requests_paired=requests_paired(baseline, arm),
         runs_paired=runs_paired and len(baseline.runs) == len(arm.runs) > 1,
     )
+
+
+def _compare_arm(
+    baseline: Arm, arm: Arm, found: tuple[Disagreement, ...], conditions: Sequence[Condition], *, runs_paired: bool
+) -> ArmComparison:
+    paired = requests_paired(baseline, arm)
+    differences = differences_between(baseline, arm, runs_paired=runs_paired)
     return ArmComparison(
         baseline=baseline,
         arm=arm,

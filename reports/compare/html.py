@@ -13,7 +13,7 @@ from reports.page.page import Block, Card, Note, Page, Remark, Section, write_pa
 from reports.prose import printable
 from reports.tables import Table
 
-_CARDS = ("p99_ttft", "p99_e2e", "request_throughput", "output_token_throughput")
+HEADLINES = ("p99_ttft", "p99_e2e", "request_throughput", "output_token_throughput")
 _SEVERITIES = {Weight.REFUSE: "invalid", Weight.WARN: "warning", Weight.CHANGED: "note"}
 
 
@@ -53,10 +53,11 @@ def _facts(arm: Arm) -> str:
 def _cards(one: ArmComparison) -> tuple[Card, ...]:
     """The changes that a reader looks for first."""
     by_name = {d.measure.name: d for d in one.differences}
-    return tuple(_card(by_name[name]) for name in _CARDS if name in by_name)
+    return tuple(difference_card(by_name[name]) for name in HEADLINES if name in by_name)
 
 
-def _card(d: Difference) -> Card:
+def difference_card(d: Difference) -> Card:
+    """The change of one measure, large."""
     interval = f"95 %: {interval_text(d)}" if d.interval is not None else f"no interval: {interval_text(d)}"
     return Card(d.measure.title, change_text(d.measure, d.change), "", f"{interval}; {d.verdict.value}")
 

@@ -43,7 +43,7 @@ def _comparison(one: ArmComparison) -> dict[str, Any]:
         "a": one.baseline.name,
         "b": one.arm.name,
         "verdict": one.verdict,
-        "differences": [_difference(d) for d in one.differences],
+        "differences": [difference_document(d) for d in one.differences],
         "quantiles": [
             {"q": p.q, "a_ms": p.a_ms, "b_ms": p.b_ms, "interval_ms": None if p.interval_ms is None else list(p.interval_ms)}
             for p in one.curve
@@ -63,7 +63,8 @@ def _comparison(one: ArmComparison) -> dict[str, Any]:
     }
 
 
-def _difference(d: Difference) -> dict[str, Any]:
+def difference_document(d: Difference) -> dict[str, Any]:
+    """One measure's line of a comparison."""
     return {
         "measure": d.measure.name,
         "title": d.measure.title,

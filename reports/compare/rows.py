@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from reports.compare.comparison import MIXED, Arm, ArmComparison
+from collections.abc import Sequence
+
+from reports.compare.comparison import MIXED, Arm, ArmComparison, overall
 from reports.compare.difference import Difference
 from reports.compare.measures import Measure
 
@@ -13,22 +15,27 @@ _UNKNOWN = "–"
 
 def difference_rows(comparison: ArmComparison) -> list[tuple[str, ...]]:
     """One row a measure under DIFFERENCE_COLUMNS."""
-    return [_row(difference) for difference in comparison.differences]
+    return [difference_row(difference) for difference in comparison.differences]
 
 
 def headline(comparison: ArmComparison) -> str:
     """The verdict in one sentence, with the largest changes that the evidence shows."""
-    shown = [d for d in comparison.differences if d.verdict.value in ("better", "worse")]
-    name, baseline = comparison.arm.name, comparison.baseline.name
+    return told_in_words(comparison.arm.name, comparison.baseline.name, comparison.differences)
+
+
+def told_in_words(name: str, baseline: str, differences: Sequence[Difference]) -> str:
+    """What the evidence says of ``name`` against ``baseline``, in one sentence."""
+    shown = [d for d in differences if d.verdict.value in ("better", "worse")]
     if not shown:
-        told = any(d.spread is not None for d in comparison.differences)
+        told = any(d.spread is not None for d in differences)
         return (
             f"No difference between {name} and {baseline} is shown by these runs."
             if told
             else f"Whether {name} differs from {baseline} cannot be told from these runs."
         )
     parts = "; ".join(f"{d.measure.title} {change_text(d.measure, d.change)} ({interval_text(d)})" for d in shown)
-    says = "better in some and worse in others than" if comparison.verdict == MIXED else f"{comparison.verdict} than"
+    verdict = overall(differences)
+    says = "better in some and worse in others than" if verdict == MIXED else f"{verdict} than"
     return f"{name} is {says} {baseline}: {parts}."
 
 
@@ -70,7 +77,8 @@ def interval_text(difference: Difference) -> str:
     return f"{low} to {high}"
 
 
-def _row(d: Difference) -> tuple[str, ...]:
+def difference_row(d: Difference) -> tuple[str, ...]:
+    """One measure under DIFFERENCE_COLUMNS."""
     smallest = _UNKNOWN if d.smallest_shown is None else change_text(d.measure, d.smallest_shown).replace("+", "±", 1)
     return (
         f"{d.measure.title}, {d.measure.unit}" if d.measure.relative else f"{d.measure.title}, %",

@@ -3,6 +3,12 @@
   "use strict";
   const { pictures, themes } = JSON.parse(document.getElementById("pictures").textContent);
   const coarse = matchMedia("(pointer: coarse)").matches;
+  const SHAPES = {
+    speck: { marker: "circle", size: 5, line_width: 0, fill_alpha: 0.55 },
+    point: { marker: "circle", size: 8, line_width: 0 },
+    cross: { marker: "x", size: 8, line_width: 2, fill_alpha: 0.55 },
+    ring: { marker: "circle", size: 15, line_width: 2, fill_alpha: 0 },
+  };
   const DASHES = { solid: [], dashed: [6, 4], dotted: [2, 3] };
   Bokeh.set_log_level("warn");
 
@@ -20,7 +26,8 @@
       }
     };
     for (const mark of picture.marks) {
-      if (mark.kind === "whiskers" && axis === "y") see([...mark.low, ...mark.high]);
+      const across = { whiskers: "y", spans: "x" }[mark.kind];
+      if (axis === across) see([...mark.low, ...mark.high]);
       else see(mark[axis]);
     }
     return low <= high ? [low, high] : [0, 1];
@@ -94,15 +101,15 @@
   const nan = (values) => values.map((value) => (value === null ? NaN : value));
 
   const addMark = (plot, mark) => {
+    if (mark.kind === "trail") return plot.line({ x: nan(mark.x), y: nan(mark.y), line_width: 2, line_dash: DASHES[mark.stroke] });
     if (mark.kind === "line") {
       const options = { line_width: 2, line_dash: DASHES[mark.stroke] };
       const source = { x: nan(mark.x), y: nan(mark.y) };
       return mark.steps ? plot.step({ ...source, mode: "after", ...options }) : plot.line({ ...source, ...options });
     }
-    if (mark.kind === "dots") {
-      const marker = mark.crosses ? "x" : "circle";
-      const size = mark.crosses ? 8 : 5;
-      return plot.scatter({ x: nan(mark.x), y: nan(mark.y), marker, size, line_width: mark.crosses ? 2 : 0, fill_alpha: 0.55 });
+    if (mark.kind === "dots") return plot.scatter({ x: nan(mark.x), y: nan(mark.y), ...SHAPES[mark.shape] });
+    if (mark.kind === "spans") {
+      return plot.segment({ x0: nan(mark.low), x1: nan(mark.high), y0: nan(mark.y), y1: nan(mark.y), line_width: 5, line_alpha: 0.4 });
     }
     if (mark.kind === "heat") {
       const [left, right, bottom, top] = ["left", "right", "bottom", "top"].map((field) => ({ field }));

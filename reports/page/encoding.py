@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from reports.pictures.palette import ON_BLACK, ON_WHITE, RAMP_ON_BLACK, RAMP_ON_WHITE
-from reports.pictures.picture import Axis, Dots, HeatMap, Line, Mark, Picture, Whiskers
+from reports.pictures.picture import Axis, Dots, HeatMap, Line, Mark, Picture, Spans, Trail, Whiskers
 
 _DIGITS = 7  # of a number that a reader may hover over
 # What would end a script element, begin a comment in it, or end a line of a script; all of it within JSON strings alone.
@@ -67,12 +67,21 @@ def _mark(mark: Mark) -> dict[str, Any]:
                 "x": _numbers(mark.x),
                 "y": _numbers(mark.y),
             }
+        case Trail():
+            return {
+                "kind": "trail",
+                "name": mark.name,
+                "colour": mark.colour,
+                "stroke": mark.stroke,
+                "x": _numbers(mark.x),
+                "y": _numbers(mark.y),
+            }
         case Dots():
             return {
                 "kind": "dots",
                 "name": mark.name,
                 "colour": mark.colour,
-                "crosses": mark.crosses,
+                "shape": mark.shape,
                 "x": _numbers(mark.x),
                 "y": _numbers(mark.y),
                 "notes": mark.notes,
@@ -83,6 +92,15 @@ def _mark(mark: Mark) -> dict[str, Any]:
                 "name": mark.name,
                 "colour": mark.colour,
                 "x": _numbers(mark.x),
+                "low": _numbers(mark.low),
+                "high": _numbers(mark.high),
+            }
+        case Spans():
+            return {
+                "kind": "spans",
+                "name": mark.name,
+                "colour": mark.colour,
+                "y": _numbers(mark.y),
                 "low": _numbers(mark.low),
                 "high": _numbers(mark.high),
             }

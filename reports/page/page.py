@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from reports.page.encoding import encode, script_json
 from reports.pictures.picture import Picture
-from reports.tables import Table, cell_text
+from reports.tables import Link, Table, cell_text
 
 _PICTURE_SCRIPTS = ("drawing.js", "values.js", "pictures.js")
 _BOKEH = ("bokeh.min.js", "bokeh-api.min.js")
@@ -90,6 +90,7 @@ def render_page(page: Page) -> str:
     """The HTML. Whatever came from outside is escaped, and the page's policy lets no other script run than ours."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["cell"] = cell_text
+    environment.tests["link"] = lambda cell: isinstance(cell, Link)
     environment.tests["table"] = lambda block: isinstance(block, Table)
     environment.tests["picture"] = lambda block: isinstance(block, Picture)
     environment.tests["note"] = lambda block: isinstance(block, Note)

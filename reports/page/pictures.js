@@ -24,7 +24,7 @@
       button.dataset.series = name;
       button.title = "Click hides or shows this series, a double click shows it alone";
       button.setAttribute("aria-pressed", "true");
-      const swatch = element("i", `swatch ${mark.kind} ${mark.stroke || ""}`, mark.crosses ? "×" : "");
+      const swatch = element("i", `swatch ${mark.kind} ${mark.stroke || ""}`, { cross: "×", ring: "○" }[mark.shape] || "");
       swatch.dataset.colour = mark.colour;
       button.append(swatch, name);
       button.addEventListener("click", () => show(name, button.getAttribute("aria-pressed") !== "true"));
@@ -86,9 +86,11 @@
     for (const mark of marks) {
       if (mark.kind === "line" || mark.kind === "dots") {
         mark.x.forEach((at, k) => rows.push([mark.name, at, mark.y[k], "", (mark.notes || [])[k] || ""]));
+      } else if (mark.kind === "spans") {
+        mark.y.forEach((at, k) => rows.push([mark.name, mark.low[k], at, mark.high[k], `95 % interval of ${x.text}`]));
       } else if (mark.kind === "whiskers") {
         mark.x.forEach((at, k) => rows.push([mark.name, at, mark.low[k], mark.high[k], "95 % interval"]));
-      } else {
+      } else if (mark.kind === "heat") {
         mark.counts.forEach((row, j) =>
           row.forEach((count, i) => count && rows.push([mark.name, mark.x[i], mark.y[j], mark.y[j + 1], count])),
         );

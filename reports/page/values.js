@@ -74,8 +74,8 @@
       } else if (mark.kind === "dots") {
         const index = nearest(made, mark.x, mark.y, x, y, 18);
         if (index < 0) return;
-        const note = mark.notes[index] ? ` · ${mark.notes[index]}` : "";
-        rows.push({ mark, text: `${told(mark.y[index], picture.y)} at ${told(mark.x[index], picture.x)}${note}` });
+        const text = `${told(mark.y[index], picture.y)} at ${told(mark.x[index], picture.x)}`;
+        rows.push({ mark, text, note: mark.notes[index], dot: mark.x[index] });
       } else if (mark.kind === "whiskers") {
         const index = nearest(made, mark.x, mark.low, x, null, 14);
         if (index >= 0) {
@@ -109,7 +109,10 @@
     }
     made.at = x;
     const lines = rows.filter((row) => row.at !== undefined);
-    const head = lines.length && lines.every((row) => row.at === lines[0].at) ? lines[0].at : x;
+    const dots = rows.filter((row) => row.dot !== undefined);
+    const agree = (some, key) => some.length > 0 && some.every((row) => row[key] === some[0][key]);
+    const ofDots = !lines.length && agree(dots, "dot") ? dots[0].dot : x;
+    const head = agree(lines, "at") ? lines[0].at : ofDots;
     rule.setv({ location: head, visible: lines.length > 0 });
     tip.replaceChildren();
     tip.append(element("b", "", `${picture.x.label} ${told(head, picture.x)}`));
@@ -119,6 +122,7 @@
       if (row.mark.colour) swatch.style.color = theme().colours[row.mark.colour];
       line.append(swatch, element("span", "", row.name || row.mark.name), element("em", "", row.text));
       tip.append(line);
+      if (row.note) tip.append(element("p", "", row.note));
     }
     tip.hidden = false;
     const width = place.clientWidth;
@@ -134,7 +138,7 @@
     const { log } = picture.x;
     const seen = picture.marks.filter((mark, k) => renderers[k].visible && mark.kind !== "heat");
     const lines = seen.filter((mark) => mark.kind === "line");
-    const points = (lines.length ? lines : seen).flatMap((mark) => mark.x);
+    const points = (lines.length ? lines : seen).flatMap((mark) => (mark.x || []).filter((x, k) => !mark.y || mark.y[k] !== null));
     const along = (x) => share(plot.x_range, log, x);
     const from = made.at === null ? (direction > 0 ? -1 : 2) : along(made.at);
     const ahead = points.filter((x) => x !== null && x >= start && x <= end && (along(x) - from) * direction > 1e-9);

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from harness.records.record import Outcome
 from reports.pictures.over_time import TIME, edges_of, log_edges, percentile_per_part, seconds, telling
-from reports.pictures.picture import Axis, Colour, Dots, HeatMap, Line, Mark, Picture, Stroke, Whiskers
+from reports.pictures.picture import Axis, Colour, Dots, HeatMap, Line, Mark, Picture, Shape, Stroke, Whiskers
 from reports.quantile_curve import Curve
 from reports.requests import FloatArray, Requests
 from reports.run_report import RunReport
@@ -172,7 +172,7 @@ def _over_time(report: RunReport) -> Picture:
     shown = telling(failed_ms, _MOST_DOTS)
     if shown.size:
         notes = tuple(f"request {requests.index[k]}: {requests.outcome[k]}" for k in shown.tolist())
-        marks.append(Dots("failed", arrival_s[shown], failed_ms[shown], Colour.RED, crosses=True, notes=notes))
+        marks.append(Dots("failed", arrival_s[shown], failed_ms[shown], Colour.RED, Shape.CROSS, notes=notes))
     sampled = (
         f" Of more than {_MOST_DOTS:,} requests, each stretch of neighbours shows its slowest and its middle one." * left_out
     )

@@ -63,14 +63,34 @@ class Line:
 
 
 @dataclass(frozen=True, eq=False)
-class Dots:
-    """Single points, shape [n] each. ``crosses`` are drawn as × and stand for failures. ``notes`` tell of each in words."""
+class Trail:
+    """Points joined in their order, wherever x goes: a curve through the dots of the same name, which tell the values."""
 
     name: str
     x: FloatArray
     y: FloatArray
     colour: Colour
-    crosses: bool = False
+    stroke: Stroke = Stroke.SOLID
+
+
+class Shape(StrEnum):
+    """What a dot looks like."""
+
+    SPECK = "speck"  # one of very many, which may lie over each other
+    POINT = "point"  # one of few
+    CROSS = "cross"  # a failure
+    RING = "ring"  # around a point that stands out
+
+
+@dataclass(frozen=True, eq=False)
+class Dots:
+    """Single points, shape [n] each. ``notes`` tell of each in words."""
+
+    name: str
+    x: FloatArray
+    y: FloatArray
+    colour: Colour
+    shape: Shape = Shape.SPECK
     notes: tuple[str, ...] = ()
 
 
@@ -86,6 +106,17 @@ class Whiskers:
 
 
 @dataclass(frozen=True, eq=False)
+class Spans:
+    """95 % intervals [low, high] of x at y, shape [n] each, of the dots with the same name, whose notes tell them."""
+
+    name: str
+    y: FloatArray
+    low: FloatArray
+    high: FloatArray
+    colour: Colour
+
+
+@dataclass(frozen=True, eq=False)
 class HeatMap:
     """How many fell in each cell: ``counts`` has shape [y_edges − 1, x_edges − 1]; an empty cell is not drawn."""
 
@@ -95,7 +126,7 @@ class HeatMap:
     counts: NDArray[np.int64]
 
 
-Mark = Line | Dots | Whiskers | HeatMap
+Mark = Line | Trail | Dots | Whiskers | Spans | HeatMap
 
 
 @dataclass(frozen=True, eq=False)

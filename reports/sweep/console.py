@@ -6,6 +6,7 @@ from tabulate import tabulate
 
 from reports.prose import printable
 from reports.sweep.points import Sweep, SweepPoint
+from reports.sweep.rows import FRONT_NOTE, counted
 
 
 def render(sweep: Sweep) -> str:
@@ -15,14 +16,15 @@ def render(sweep: Sweep) -> str:
     headers = ("", "offered/s", "requests/s", "tokens/s", *percentiles, "failed", "findings")
     rows = [_row(point, number in sweep.front) for number, point in enumerate(sweep.points)]
     table = tabulate(rows, headers=headers, colalign=("left", *["right"] * 7, "left"), disable_numparse=True)
-    return f"{table}\n\n* Pareto front: no other valid point has both more tokens/s and a lower p99 {latency}."
+    aside = f"\n{len(sweep.points)} points, {counted(sweep)}." if counted(sweep) else ""
+    return f"{table}\n\n* {FRONT_NOTE} {latency}.{aside}"
 
 
 def _row(point: SweepPoint, on_front: bool) -> tuple[str, ...]:
-    numbers = (
-        point.offered_rate, point.request_throughput, point.output_token_throughput,
-        point.latency_p50_ms, point.latency_p99_ms, point.e2e_p99_ms,
+    estimates = (
+        point.request_throughput, point.output_token_throughput, point.latency_p50_ms, point.latency_p99_ms, point.e2e_p99_ms,
     )  # fmt: skip
+    numbers = (point.offered_rate, *(estimate.value for estimate in estimates))
     invalid = () if point.valid else ("INVALID",)
     return (
         printable(f"{'*' if on_front else ' '} {point.name}"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from reports.sweep.points import Sweep
+from reports.estimates import Estimate
+from reports.sweep.points import Sweep, SweepPoint
 
 SCHEMA = 1
 
@@ -16,10 +16,36 @@ def document(sweep: Sweep) -> dict[str, Any]:
     """The document; what is unknown is null."""
     return {
         "schema": SCHEMA,
+        "measured": sweep.measured,
+        "planned_runs": sweep.planned,
         "latency": sweep.latency,
-        "points": [{**asdict(point), "pareto": number in sweep.front} for number, point in enumerate(sweep.points)],
+        "points": [_point(point, number in sweep.front) for number, point in enumerate(sweep.points)],
     }
 
 
 def write_json(sweep: Sweep, path: Path) -> None:
+    """Write the file. Raises OSError."""
     path.write_text(json.dumps(document(sweep), indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _point(point: SweepPoint, on_front: bool) -> dict[str, Any]:
+    return {
+        "name": point.name,
+        "settings": dict(point.settings),
+        "runs": len(point.runs),
+        "folders": [run.folder for run in point.runs],
+        "valid": point.valid,
+        "offered_rate": point.offered_rate,
+        **_estimate("request_throughput", point.request_throughput),
+        **_estimate("output_token_throughput", point.output_token_throughput),
+        **_estimate("latency_p50_ms", point.latency_p50_ms),
+        **_estimate("latency_p99_ms", point.latency_p99_ms),
+        **_estimate("e2e_p99_ms", point.e2e_p99_ms),
+        "failed": point.failed,
+        "findings": list(point.findings),
+        "pareto": on_front,
+    }
+
+
+def _estimate(name: str, estimate: Estimate) -> dict[str, Any]:
+    return {name: estimate.value, f"{name}_interval": None if estimate.interval is None else list(estimate.interval)}

@@ -2,64 +2,121 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.records.experiment import ExperimentFolder
+from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm, PlannedRun
 from harness.records.run_folder import RunFolderError
+from reports.estimates import Estimate, of_distribution, of_rate, over_runs
+from reports.metrics import Metrics
 from reports.run_report import RunReport, read_run
+from reports.statistics import Distribution
+
+Settings = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRun:
+    """One recorded run of a point: its folder within the sweep's, whether its page is there, and how to repeat it."""
+
+    folder: str
+    has_page: bool
+    valid: bool
+    command: str
 
 
 @dataclass(frozen=True)
 class SweepPoint:
     """One configuration and its runs. Numbers are means over its runs; None where a run does not have it.
 
-    Rates per second; ``latency_*`` are TTFT from the schedule where answers were streamed, else E2E latency, in ms.
-    ``valid``: no run of it is invalid.
+    ``settings`` are (option, value) of what the sweep varied. Rates per second; ``latency_*`` are what ``Sweep.latency``
+    says, from the schedule, in ms. ``valid``: no run of it is invalid.
     """
 
     name: str
-    runs: int
-    valid: bool
+    settings: Settings
+    runs: tuple[SweepRun, ...]
     offered_rate: float | None
-    request_throughput: float | None
-    output_token_throughput: float | None
-    latency_p50_ms: float | None
-    latency_p99_ms: float | None
-    e2e_p99_ms: float | None
+    request_throughput: Estimate
+    output_token_throughput: Estimate
+    latency_p50_ms: Estimate
+    latency_p99_ms: Estimate
+    e2e_p99_ms: Estimate
     failed: int
     findings: tuple[str, ...]
+
+    @property
+    def valid(self) -> bool:
+        return all(run.valid for run in self.runs)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Every point in the order in which it was asked for. ``latency`` names what the points' latencies are of."""
+    """Every recorded point in the order in which it was asked for. ``latency`` names what the points' latencies are of.
 
+    ``measured`` is the measuring verb with the options that all runs share; ``planned`` counts the runs that were asked for.
+    """
+
+    measured: str
+    planned: int
     latency: str
     points: tuple[SweepPoint, ...]
     front: tuple[int, ...]  # positions of the points on the Pareto front, by rising throughput
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The options that were varied, in the order in which they were named."""
+        return tuple(dict.fromkeys(name for point in self.points for name, _ in point.settings))
+
+    @property
+    def recorded(self) -> int:
+        """How many runs there are."""
+        return sum(len(point.runs) for point in self.points)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What a point needs of a run, without its records: a sweep has many runs."""
+
+    run: SweepRun
+    streamed: bool
+    offered_rate: float | None
+    request_throughput: Estimate
+    output_token_throughput: Estimate
+    ttft_ms: Distribution | None
+    e2e_ms: Distribution | None
+    failed: int
+    findings: frozenset[str]
 
 
 def read_sweep(folder: ExperimentFolder) -> Sweep:
     """Read what is recorded of a sweep. Raises RunFolderError where that is nothing."""
     experiment = folder.read()
-    runs: dict[int, list[RunReport]] = {}
+    by_arm: dict[int, list[_Measured]] = {}
     for planned in experiment.runs:
         if folder.is_recorded(planned):
-            runs.setdefault(planned.arm, []).append(read_run(folder.run_folder(planned)))
-    if not runs:
+            report = read_run(folder.run_folder(planned))
+            by_arm.setdefault(planned.arm, []).append(_measured(report, _sweep_run(experiment, planned, report)))
+    if not by_arm:
         raise RunFolderError(f"{folder.path}: no run of the sweep is recorded")
-    points = tuple(_point(experiment.arms[arm].name, runs[arm]) for arm in sorted(runs))
-    streamed = all(run.metrics.ttft_ms is not None for of_arm in runs.values() for run in of_arm)
-    return Sweep("TTFT" if streamed else "E2E latency", points, pareto_front(points))
+    streamed = all(run.streamed for runs in by_arm.values() for run in runs)  # else E2E latency is what all points have
+    points = tuple(_point(experiment.arms[arm], by_arm[arm], streamed) for arm in sorted(by_arm))
+    return Sweep(
+        measured=shlex.join(experiment.arguments),
+        planned=len(experiment.runs),
+        latency="TTFT" if streamed else "E2E latency",
+        points=points,
+        front=pareto_front(points),
+    )
 
 
 def pareto_front(points: Sequence[SweepPoint]) -> tuple[int, ...]:
     """Positions of the valid points than which no other valid one has both more tokens/s and a lower p99 latency."""
     known = [
-        (position, point.output_token_throughput, point.latency_p99_ms)
+        (position, point.output_token_throughput.value, point.latency_p99_ms.value)
         for position, point in enumerate(points)
-        if point.valid and point.output_token_throughput is not None and point.latency_p99_ms is not None
+        if point.valid and point.output_token_throughput.value is not None and point.latency_p99_ms.value is not None
     ]
     front: list[int] = []
     lowest = float("inf")
@@ -70,25 +127,50 @@ def pareto_front(points: Sequence[SweepPoint]) -> tuple[int, ...]:
     return tuple(reversed(front))
 
 
-def _point(name: str, runs: Sequence[RunReport]) -> SweepPoint:
-    metrics = [run.metrics for run in runs]
-    latencies = [m.e2e_ms.scheduled if m.ttft_ms is None else m.ttft_ms.scheduled for m in metrics]
-    e2es = [m.e2e_ms.scheduled for m in metrics]
-    return SweepPoint(
-        name=name,
-        runs=len(runs),
-        valid=all(run.valid for run in runs),
-        offered_rate=_mean([m.offered_rate for m in metrics]),
-        request_throughput=_mean([m.request_throughput for m in metrics]),
-        output_token_throughput=_mean([m.output_token_throughput for m in metrics]),
-        latency_p50_ms=_mean([None if d is None else d.p50 for d in latencies]),
-        latency_p99_ms=_mean([None if d is None else d.p99 for d in latencies]),
-        e2e_p99_ms=_mean([None if d is None else d.p99 for d in e2es]),
-        failed=sum(m.failed for m in metrics),
-        findings=tuple(sorted({f.code for run in runs for f in run.findings if f.severity.value != "note"})),
+def _sweep_run(experiment: Experiment, planned: PlannedRun, report: RunReport) -> SweepRun:
+    seed = report.manifest.get("schedule", {}).get("seed")
+    options = experiment.arms[planned.arm].options
+    command = ["bench", *experiment.arguments, *options, *(() if seed is None else ("--seed", str(seed)))]
+    return SweepRun(planned.folder, report.folder.html.exists(), report.valid, shlex.join(command))
+
+
+def _measured(report: RunReport, run: SweepRun) -> _Measured:
+    metrics: Metrics = report.metrics
+    whole = metrics.windows.whole
+    return _Measured(
+        run=run,
+        streamed=metrics.ttft_ms is not None,
+        offered_rate=metrics.offered_rate,
+        request_throughput=of_rate(None if whole is None else whole.request_throughput),
+        output_token_throughput=of_rate(None if whole is None else whole.output_token_throughput),
+        ttft_ms=None if metrics.ttft_ms is None else metrics.ttft_ms.scheduled,
+        e2e_ms=metrics.e2e_ms.scheduled,
+        failed=metrics.failed,
+        findings=frozenset(finding.code for finding in report.findings if finding.severity.value != "note"),
     )
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
+def _point(arm: PlannedArm, runs: Sequence[_Measured], streamed: bool) -> SweepPoint:
+    latencies = [run.ttft_ms if streamed else run.e2e_ms for run in runs]
+    offered = [run.offered_rate for run in runs if run.offered_rate is not None]
+    return SweepPoint(
+        name=arm.name,
+        settings=settings_of(arm),
+        runs=tuple(run.run for run in runs),
+        offered_rate=sum(offered) / len(offered) if len(offered) == len(runs) else None,
+        request_throughput=over_runs([run.request_throughput for run in runs]),
+        output_token_throughput=over_runs([run.output_token_throughput for run in runs]),
+        latency_p50_ms=over_runs([of_distribution(one, "p50") for one in latencies]),
+        latency_p99_ms=over_runs([of_distribution(one, "p99") for one in latencies]),
+        e2e_p99_ms=over_runs([of_distribution(run.e2e_ms, "p99") for run in runs]),
+        failed=sum(run.failed for run in runs),
+        findings=tuple(sorted(frozenset().union(*(run.findings for run in runs)))),
+    )
+
+
+def settings_of(arm: PlannedArm) -> Settings:
+    """The options of a point as (name, value); options of another shape than ``bench sweep`` plans are one setting."""
+    names, values = arm.options[::2], arm.options[1::2]
+    if len(names) == len(values) and all(name.startswith("--") for name in names):
+        return tuple((name.removeprefix("--"), value) for name, value in zip(names, values, strict=True))
+    return (("options", shlex.join(arm.options)),)

@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from harness.experiment import plan_runs
 from harness.records.client_sample import ClientSample
 from harness.records.client_table import write_client_table
+from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolder
 from harness.records.server_table import MetricSample, write_server_table
@@ -75,6 +78,61 @@ def steady_run() -> Callable[..., list[Record]]:
             _answered(k, 10 * k, 10 * k, [(10 * k + 100, 1), (10 * k + 110, 1), (10 * k + 120, 1)], input_tokens=8, **fields)
             for k in range(count)
         ]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def queued_run() -> Callable[..., list[Record]]:
+    """``count`` requests of a Poisson process that wait for one server, which spends ``service_ms`` on each, give or take."""
+
+    def make(rate: float, seed: int, service_ms: float = 20.0, count: int = 700) -> list[Record]:
+        rng = np.random.default_rng(seed)
+        arrivals = np.cumsum(rng.exponential(1000.0 / rate, count))
+        free, records = 0.0, []
+        for k, (at, spent) in enumerate(zip(arrivals, service_ms * rng.lognormal(0.0, 0.2, count), strict=True)):
+            free = max(at, free) + spent
+            records.append(_answered(k, at, at, [(free, 1), (free + 5, 1), (free + 10, 1)], input_tokens=8))
+        return records
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_sweep(
+    make_report: Callable[..., RunReport], queued_run: Callable[..., list[Record]]
+) -> Callable[..., ExperimentFolder]:
+    """A sweep over request rates, and service times as "policy", with the runs that it planned."""
+
+    def make(path: Path, rates: Sequence[int], policies: dict[str, float], repeats: int = 1) -> ExperimentFolder:
+        arms = [
+            PlannedArm(f"request_rate={rate} policy={policy}", ("--request_rate", str(rate), "--policy", policy))
+            for rate, policy in itertools.product(rates, policies)
+        ]
+        plan = plan_runs("sweep", ["dataset", "--num_requests", "700"], arms, repeats, 0)
+        path.mkdir(parents=True, exist_ok=True)
+        folder = ExperimentFolder(path)
+        folder.write(plan)
+        for run in plan.runs:
+            rate, policy = plan.arms[run.arm].options[1::2]
+            report = make_report(queued_run(float(rate), run.block, policies[policy]))
+            report.folder.path.rename(folder.run_folder(run).path)
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_nights(make_report: Callable[..., RunReport], queued_run: Callable[..., list[Record]]) -> Callable[..., list[Path]]:
+    """Runs in a folder, one a night, with the service times in ms; beside each, what its manifest says otherwise."""
+
+    def make(path: Path, nights: Sequence[tuple[str, float, dict[str, Any]]]) -> list[Path]:
+        path.mkdir(parents=True, exist_ok=True)
+        for number, (name, service_ms, manifest) in enumerate(nights):
+            begun = {"started_at": f"2026-11-{number + 1:02d}T02:00:00+00:00"}
+            report = make_report(queued_run(20.0, number, service_ms), **(begun | manifest))
+            report.folder.path.rename(path / name)
+        return [path / name for name, *_ in nights]
 
     return make
 

@@ -12,7 +12,7 @@ from matplotlib.image import imread
 
 from harness.records.record import Record
 from reports.pictures.of_run import pictures_of
-from reports.pictures.picture import Axis, Colour, Dots, HeatMap, Line, Picture, Stroke, Whiskers
+from reports.pictures.picture import Axis, Colour, Dots, HeatMap, Line, Picture, Shape, Spans, Stroke, Trail, Whiskers
 from reports.plots import figure_of, write_plots
 from reports.run_report import RunReport
 
@@ -28,7 +28,10 @@ def _picture(name: str = "all-marks", title: str = "All marks") -> Picture:
         (
             HeatMap("requests", np.array([0.0, 2.0, 4.0]), np.array([1.0, 10.0, 100.0]), np.array([[3, 0], [0, 1]])),
             Line("a $x$ <b>", x, np.array([1.0, np.nan, 100.0]), Colour.BLUE, Stroke.DASHED, steps=True),
-            Dots("dots", x, x, Colour.RED, crosses=True),
+            Dots("dots", x, x, Colour.RED, Shape.CROSS),
+            Trail("back and forth", x[[1, 0, 2]], x, Colour.GREEN),
+            Spans("back and forth", x, x / 2, x, Colour.GREEN),
+            Dots("back and forth", x, x, Colour.GREEN, Shape.RING),
             Whiskers("a $x$ <b>", x, x, x * 2, Colour.BLUE),
         ),
     )

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from harness.cli import run as bench
+from harness.experiment import plan_runs
+from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.record import Outcome, Record
 from reports.compare.comparable import Weight
 from reports.compare.comparison import NotComparableError, compare, read_arm
@@ -20,6 +22,7 @@ from reports.compare.console import render
 from reports.compare.html import comparison_page
 from reports.compare.json_file import document
 from reports.compare.markdown import render_markdown
+from reports.compare.writing import write_comparison
 from reports.page.page import render_page
 from reports.run_report import RunReport
 
@@ -171,3 +174,25 @@ def test_mistakes_are_told_as_usage(arguments: list[str], says: str, capsys: pyt
 def test_a_folder_without_runs_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench(["compare", str(tmp_path), str(tmp_path)]) == 1
     assert "run.json" in capsys.readouterr().err
+
+
+def test_an_experiment_gets_its_comparison_in_every_format(noisy_run: Callable[..., RunReport], tmp_path: Path) -> None:
+    page = write_comparison(_compare([noisy_run(1), noisy_run(2, 60.0)]), tmp_path)
+    assert page == tmp_path / "compare.html"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["compare.csv", "compare.html", "compare.json", "compare.md"]
+    assert json.loads((tmp_path / "compare.json").read_text())["comparisons"][0]["verdict"] == "worse"
+    assert all("worse" in path.read_text() for path in tmp_path.iterdir())
+
+
+def test_an_experiment_that_is_recorded_says_where_its_page_is(
+    noisy_run: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arms = [PlannedArm("a", ()), PlannedArm("<b>", ("--workers", "2"))]
+    plan, folder = plan_runs("experiment", ["dataset"], arms, 3, 0), ExperimentFolder(tmp_path)
+    folder.write(plan)
+    for number, run in enumerate(plan.runs):
+        noisy_run(number, 60.0 if run.arm else 50.0).folder.path.rename(folder.run_folder(run).path)
+    options = ["--arm", "a=", "--arm", "<b>=--workers 2", "--repeats", "3", "--experiment_dir", str(tmp_path)]
+    assert bench(["experiment", *options, "dataset"]) == 0
+    assert f"Experiment: {tmp_path / 'compare.html'}" in capsys.readouterr().out
+    assert "&lt;b&gt; is worse than a" in (tmp_path / "compare.html").read_text(encoding="utf-8")

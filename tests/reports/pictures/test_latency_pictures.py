@@ -13,7 +13,7 @@ from harness.records.record import Outcome, Record
 from reports.pictures.latency import latency_pictures, nines
 from reports.pictures.of_run import pictures_of
 from reports.pictures.over_time import log_edges, percentile_per_part, telling
-from reports.pictures.picture import Dots, HeatMap, Line, Picture, Whiskers
+from reports.pictures.picture import Dots, HeatMap, Line, Picture, Shape, Whiskers
 from reports.quantile_curve import curve_of
 from reports.run_report import RunReport
 
@@ -126,7 +126,7 @@ def test_many_requests_are_sampled_and_the_slowest_kept(make_report: MakeReport,
 def test_failures_stand_where_they_ended(make_report: MakeReport, answered: Make, failed: Make) -> None:
     records = [answered(0, 0, 0, [(5, 1)]), failed(1, 10, Outcome.STREAM_CUT, 12, 40), failed(2, 20, Outcome.NOT_SENT)]
     picture = _named(latency_pictures(make_report(records)), "latency-over-time")
-    (crosses,) = [mark for mark in picture.marks if isinstance(mark, Dots) and mark.crosses]
+    (crosses,) = [mark for mark in picture.marks if isinstance(mark, Dots) and mark.shape is Shape.CROSS]
     assert (crosses.x.tolist(), crosses.y.tolist(), crosses.notes) == ([0.01], [30.0], ("request 1: stream_cut",))
 
 

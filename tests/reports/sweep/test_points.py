@@ -15,23 +15,36 @@ from harness.experiment import plan_runs
 from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.record import Record
 from harness.records.run_folder import RunFolderError
+from reports.estimates import Estimate
 from reports.run_report import RunReport
 from reports.sweep.console import render
 from reports.sweep.json_file import document
-from reports.sweep.points import SweepPoint, pareto_front, read_sweep
+from reports.sweep.points import SweepPoint, SweepRun, pareto_front, read_sweep
 
 
 def _point(tokens_per_s: float | None, p99_ms: float | None, valid: bool = True) -> SweepPoint:
-    return SweepPoint("p", 1, valid, 1.0, 1.0, tokens_per_s, 1.0, p99_ms, 1.0, 0, ())
+    return SweepPoint(
+        name="p",
+        settings=(),
+        runs=(SweepRun("p", has_page=False, valid=valid, command="bench"),),
+        offered_rate=1.0,
+        request_throughput=Estimate(1.0, None, None),
+        output_token_throughput=Estimate(tokens_per_s, None, None),
+        latency_p50_ms=Estimate(1.0, None, None),
+        latency_p99_ms=Estimate(p99_ms, None, None),
+        e2e_p99_ms=Estimate(1.0, None, None),
+        failed=0,
+        findings=(),
+    )
 
 
 @given(st.lists(st.builds(_point, st.none() | st.integers(1, 9), st.none() | st.integers(1, 9), st.booleans()), max_size=12))
 def test_no_point_of_the_front_is_beaten_and_every_other_one_is(points: list[SweepPoint]) -> None:
     front = pareto_front(points)
     known = {
-        k: (p.output_token_throughput, p.latency_p99_ms)
+        k: (p.output_token_throughput.value, p.latency_p99_ms.value)
         for k, p in enumerate(points)
-        if p.valid and p.output_token_throughput is not None and p.latency_p99_ms is not None
+        if p.valid and p.output_token_throughput.value is not None and p.latency_p99_ms.value is not None
     }
 
     def beaten(k: int) -> bool:
@@ -61,7 +74,7 @@ def test_a_sweep_is_read_with_its_points_in_the_order_asked_for(
             make_report(steady_run()).folder.path.rename(folder.run_folder(run).path)
     sweep = read_sweep(folder)
     assert [point.name for point in sweep.points] == ["request_rate=1", "request_rate=3"]
-    assert sweep.points[0].latency_p99_ms == 100.0
+    assert sweep.points[0].latency_p99_ms.value == 100.0
     assert "request_rate=3" in render(sweep)
     assert json.loads(json.dumps(document(sweep), allow_nan=False))["points"][0]["valid"]
 

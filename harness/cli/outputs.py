@@ -1,0 +1,39 @@
+"""``--output FILE``: a result as a file, whose suffix says in which format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import click
+import cloup
+
+from harness.records.whole_file import written_whole
+
+Result = TypeVar("Result")
+Write = Callable[[Result, Path], None]
+
+output_option = cloup.option(
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a file, too; its suffix says what: .html, .json, .md (for a pull request) or .csv. May be repeated.",
+)
+
+
+def check_outputs(paths: Sequence[Path]) -> None:
+    """Raise BadParameter for a name of no known format, before anything is computed."""
+    for path in paths:
+        if path.suffix not in (".html", ".json", ".md", ".csv"):
+            raise click.BadParameter(f"{path}: the name must end with .html, .json, .md or .csv", param_hint="--output")
+
+
+def write_outputs(result: Result, paths: Sequence[Path], writers: Mapping[str, Write[Result]]) -> None:
+    """Write each file whole and say where it is. Raises OSError."""
+    for path in paths:
+        with written_whole(path) as temporary:
+            writers[path.suffix](result, temporary)
+        click.echo(f"\nWritten: {path}")

@@ -1,0 +1,57 @@
+"""``bench trend``: many runs over time, each held against a baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import cloup
+
+from harness.cli.exit_status import ExitStatus
+from harness.cli.outputs import check_outputs, output_option, write_outputs
+
+
+@cloup.command(
+    name="trend",
+    short_help="Show runs over time, against a baseline.",
+    epilog="""\b
+Examples:
+  bench trend runs --output trend.html
+  bench trend nightly --baseline runs/release-1.0 --output trend.html --output trend.json""",
+)
+@cloup.argument(
+    "folders",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Runs, or folders with runs somewhere below them.",
+)
+@cloup.option(
+    "--baseline",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="A run, or a folder of repeated runs, to hold the others against. Default: the first valid run.",
+)
+@output_option
+def command(folders: tuple[Path, ...], baseline: Path | None, outputs: tuple[Path, ...]) -> int:
+    """Show every finished run in the order of time: its metrics with their intervals, whether it is valid and comparable to the
+    baseline, and what the evidence says of it, as in 'bench compare'.
+
+    Runs that are not valid, or measured other work, stay apart, with what differs; runs that were cut are named.
+    """
+    from reports.compare.comparison import NotComparableError
+    from reports.trend.console import render
+    from reports.trend.csv_file import write_csv
+    from reports.trend.html import write_html
+    from reports.trend.json_file import write_json
+    from reports.trend.markdown import write_markdown
+    from reports.trend.trend import read_trend
+
+    check_outputs(outputs)
+    try:
+        trend = read_trend(folders, baseline)
+    except NotComparableError as error:
+        click.echo(f"Error: --baseline: {error}", err=True)
+        return ExitStatus.INVALID
+    click.echo(render(trend))
+    write_outputs(trend, outputs, {".html": write_html, ".json": write_json, ".md": write_markdown, ".csv": write_csv})
+    return ExitStatus.VALID

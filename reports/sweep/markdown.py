@@ -1,0 +1,25 @@
+"""A sweep as Markdown, for a pull request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reports.markdown import escaped, markdown_table
+from reports.sweep.points import Sweep
+from reports.sweep.rows import FRONT_NOTE, counted, front_sentence, points_table
+
+
+def render_markdown(sweep: Sweep) -> str:
+    """The whole text, ending with a newline."""
+    parts = [
+        f"### Sweep over {escaped(' and '.join(sweep.axes))}: `bench` {escaped(sweep.measured)}",
+        f"**{escaped(front_sentence(sweep))}** {escaped(counted(sweep))}".rstrip(),
+        markdown_table(points_table(sweep)),
+        f"{FRONT_NOTE} {sweep.latency}.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def write_markdown(sweep: Sweep, path: Path) -> None:
+    """Write the file. Raises OSError."""
+    path.write_text(render_markdown(sweep), encoding="utf-8")

@@ -1,0 +1,44 @@
+"""A trend on a terminal."""
+
+from __future__ import annotations
+
+from tabulate import tabulate
+
+from reports.compare.difference import Verdict
+from reports.compare.rows import change_text
+from reports.prose import printable
+from reports.tables import cell_text
+from reports.trend.rows import counted, headline, refusal, runs_table
+from reports.trend.trend import Standing, Trend, TrendRun
+
+
+def render(trend: Trend) -> str:
+    """The whole text, without a trailing newline."""
+    table = runs_table(trend)
+    keep = [k for k, column in enumerate(table.columns) if column not in ("findings", "against the baseline")]
+    rows = [(*(cell_text(row[k]) for k in keep), _says(run)) for row, run in zip(table.rows, trend.runs, strict=True)]
+    alignment = ["right", "left", "left", *["right"] * (len(keep) - 3), "left"]
+    columns = [*(table.columns[k] for k in keep), "against the baseline"]
+    left_out = [printable(f"left out: {one.name}: {one.why}") for one in trend.left_out]
+    parts = [
+        tabulate(rows, headers=columns, colalign=alignment, disable_numparse=True) if rows else "",
+        headline(trend),
+        f"{counted(trend)}.",
+        "\n".join(left_out),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _says(run: TrendRun) -> str:
+    """The verdict and what it rests on."""
+    match run.standing:
+        case Standing.COMPARED:
+            changed = [d for d in run.differences if d.verdict in (Verdict.BETTER, Verdict.WORSE)]
+            shown = [f"{d.measure.title} {change_text(d.measure, d.change)}" for d in changed]
+            return f"{run.verdict}: {', '.join(shown)}" if shown else run.verdict
+        case Standing.DIFFERENT:
+            return f"{run.verdict}: other {refusal(run)}"
+        case Standing.INVALID:
+            return printable(f"{run.verdict}: {', '.join(run.faults)}")
+        case _:
+            return run.verdict

@@ -1,0 +1,34 @@
+"""A trend as CSV: one row a run and measure."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from reports.prose import spreadsheet_text
+from reports.trend.trend import Trend
+
+COLUMNS = (
+    "run", "started_at", "standing", "measure", "unit", "value", "interval_low", "interval_high", "baseline", "change",
+    "change_low", "change_high", "p_value", "p_adjusted", "verdict", "reason",
+)  # fmt: skip
+
+
+def write_csv(trend: Trend, path: Path) -> None:
+    """Write the file; what is unknown is an empty cell. Raises OSError."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for run in trend.runs:
+            by_name = {d.measure.name: d for d in run.differences}
+            for measure in trend.measures:
+                if measure.name not in run.estimates:
+                    continue
+                estimate, d = run.estimates[measure.name], by_name.get(measure.name)
+                of_change = (None,) * 7 if d is None else (
+                    d.a, d.change, *(d.interval or (None, None)), d.p_value, d.p_adjusted, d.verdict.value
+                )  # fmt: skip
+                writer.writerow(
+                    (spreadsheet_text(run.name), run.started_at.isoformat(), run.standing.value, measure.name, measure.unit,
+                     estimate.value, *(estimate.interval or (None, None)), *of_change, None if d is None else d.reason)
+                )  # fmt: skip

@@ -1,0 +1,81 @@
+"""Which runs a trend is of: the finished ones below some folders, in the order of time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness.records.run_folder import RunFolder, RunFolderError
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRun:
+    """A finished run. ``name`` is its folder, as seen from the folder that was searched."""
+
+    folder: RunFolder
+    name: str
+    started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A run that has no place in a trend, and why."""
+
+    name: str
+    why: str
+
+
+def find_runs(paths: Sequence[Path]) -> tuple[tuple[FoundRun, ...], tuple[LeftOut, ...]]:
+    """The finished runs among ``paths`` and below them, the oldest first; and those that were left out.
+
+    A run within a run's folder is none, and links are not followed. Raises RunFolderError where a path is no folder, or
+    where there is no run at all.
+    """
+    found: dict[Path, FoundRun] = {}
+    left_out: dict[Path, LeftOut] = {}
+    for path in paths:
+        if not path.is_dir():
+            raise RunFolderError(f"{path} is no folder")
+        for folder in _run_folders(path):
+            real = folder.resolve()
+            if real in found or real in left_out:
+                continue
+            name = _name(folder, path, alone=len(paths) == 1)
+            try:
+                found[real] = FoundRun(RunFolder(folder), name, _started_at(RunFolder(folder)))
+            except RunFolderError as error:
+                left_out[real] = LeftOut(name, str(error))
+    if not found and not left_out:
+        raise RunFolderError(f"there is no run in {', '.join(map(str, paths))}: no folder there has a run.json")
+    return tuple(sorted(found.values(), key=lambda run: (run.started_at, run.name))), tuple(left_out.values())
+
+
+def _run_folders(path: Path) -> Iterator[Path]:
+    for folder, inner, files in os.walk(path):
+        inner.sort()
+        if "run.json" in files:
+            inner.clear()
+            yield Path(folder)
+
+
+def _name(folder: Path, searched: Path, *, alone: bool) -> str:
+    if folder == searched:
+        return searched.resolve().name
+    below = folder.relative_to(searched).as_posix()
+    return below if alone else f"{searched.resolve().name}/{below}"
+
+
+def _started_at(folder: RunFolder) -> datetime:
+    """When a finished run began. Raises RunFolderError."""
+    manifest = folder.read_manifest()
+    folder.check_finished(manifest)
+    text: Any = manifest.get("started_at")
+    try:
+        started_at = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        raise RunFolderError(f"{folder.manifest} does not say when the run began") from None
+    return started_at.replace(tzinfo=UTC) if started_at.tzinfo is None else started_at.astimezone(UTC)

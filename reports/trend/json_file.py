@@ -1,0 +1,55 @@
+"""A trend as JSON, schema 1 (docs/trend.md). It grows by new keys, never by a changed meaning."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from reports.compare.json_file import difference_document
+from reports.compare.measures import MEASURES
+from reports.trend.trend import Trend, TrendRun
+
+SCHEMA = 1
+_UNITS = {measure.name: measure.unit for measure in MEASURES}
+
+
+def document(trend: Trend) -> dict[str, Any]:
+    """The document; what is unknown or does not exist is null."""
+    return {
+        "schema": SCHEMA,
+        "baseline": None
+        if trend.baseline is None
+        else {"name": trend.baseline, "runs": [str(path) for path in trend.baseline_runs]},
+        "runs": [_run(run) for run in trend.runs],
+        "left_out": [{"name": one.name, "why": one.why} for one in trend.left_out],
+    }
+
+
+def write_json(trend: Trend, path: Path) -> None:
+    """Write the file. Raises OSError."""
+    path.write_text(json.dumps(document(trend), indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _run(run: TrendRun) -> dict[str, Any]:
+    return {
+        "name": run.name,
+        "path": str(run.folder),
+        "started_at": run.started_at.isoformat(),
+        "standing": run.standing.value,
+        "verdict": run.verdict,
+        "findings": list(run.findings),
+        "measures": {
+            name: {
+                "unit": _UNITS[name],
+                "value": estimate.value,
+                "interval": None if estimate.interval is None else list(estimate.interval),
+                "reason": estimate.reason,
+            }
+            for name, estimate in run.estimates.items()
+        },
+        "differences": [difference_document(d) for d in run.differences],
+        "disagreements": [
+            {"what": d.what, "weight": d.weight.value, "values": list(d.values), "advice": d.advice} for d in run.disagreements
+        ],
+    }

@@ -1,0 +1,22 @@
+"""A trend as Markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reports.markdown import escaped, markdown_table
+from reports.trend.rows import counted, headline, left_out_table, runs_table, settings_table
+from reports.trend.trend import Trend
+
+
+def render_markdown(trend: Trend) -> str:
+    """The whole text, ending with a newline."""
+    tables = [table for table in (runs_table(trend), settings_table(trend), left_out_table(trend)) if table.rows]
+    against = "" if trend.baseline is None else f" against {escaped(trend.baseline)}"
+    parts = [f"### Trend of {counted(trend)}{against}", f"**{escaped(headline(trend))}**", *map(markdown_table, tables)]
+    return "\n\n".join(parts) + "\n"
+
+
+def write_markdown(trend: Trend, path: Path) -> None:
+    """Write the file. Raises OSError."""
+    path.write_text(render_markdown(trend), encoding="utf-8")

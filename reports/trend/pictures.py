@@ -1,0 +1,139 @@
+"""The pictures of a trend: each measure over the runs, with its intervals and what the evidence says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from reports.compare.difference import Difference, Verdict
+from reports.compare.measures import Measure
+from reports.compare.rows import change_text, interval_text
+from reports.estimates import Estimate
+from reports.pictures.picture import Axis, Colour, Dots, Line, Mark, Picture, Shape, Stroke, Trail, Whiskers
+from reports.prose import printable
+from reports.requests import FloatArray
+from reports.trend.rows import in_unit, refusal, unit_of, when
+from reports.trend.trend import Standing, Trend, TrendRun
+
+_JOINED = "valid, comparable runs"
+_VERDICTS = {
+    Verdict.BETTER: Colour.GREEN,
+    Verdict.WORSE: Colour.RED,
+    Verdict.NONE: Colour.BLUE,
+    Verdict.UNKNOWN: Colour.GREY,
+}
+_MOST_TICKS = 8
+_LOG_FROM = 10.0  # values that spread further are drawn on a logarithmic axis
+
+Placed = tuple[int, TrendRun]  # with its number, from 1
+
+
+def trend_pictures(trend: Trend) -> tuple[Picture, ...]:
+    """One picture a measure that some run has."""
+    return tuple(_picture(trend, measure) for measure in trend.measures)
+
+
+def _picture(trend: Trend, measure: Measure) -> Picture:
+    placed = [one for one in enumerate(trend.runs, start=1) if _estimate(one[1], measure).value is not None]
+    of_trend = [one for one in placed if one[1].standing in (Standing.BASELINE, Standing.COMPARED)]
+    marks = [*_joined(of_trend, measure, len(trend.runs)), *_baseline(of_trend, measure, len(trend.runs))]
+    marks += _judged(of_trend, measure)
+    marks += _apart(placed, measure)
+    better = "higher" if measure.higher_is_better else "lower"
+    return Picture(
+        f"trend-{measure.name}",
+        measure.title,
+        f"Runs in the order of time; bars are 95 % intervals, {better} is better. A dot's colour is what the evidence says "
+        "against the baseline (dashed).",
+        Axis("run", ticks=_ticks(len(trend.runs))),
+        Axis(measure.title, unit_of(measure), log=_spreads(placed, measure)),
+        tuple(marks),
+    )
+
+
+def _joined(placed: Sequence[Placed], measure: Measure, runs: int) -> Iterator[Mark]:
+    """The line from run to run. What is told of it has a gap where a run stays apart, and half a run before and after all, so
+    that no dot is cut off.
+    """
+    x, y = _values(placed, measure)
+    told = np.full(runs + 2, np.nan)
+    told[x.astype(np.int64)] = y
+    yield Line(_JOINED, np.array([0.5, *range(1, runs + 1), runs + 0.5]), told, Colour.BLUE)
+    yield Trail(_JOINED, x, y, Colour.BLUE)
+    yield from _whiskers(_JOINED, placed, measure, Colour.BLUE)
+
+
+def _baseline(placed: Sequence[Placed], measure: Measure, runs: int) -> Iterator[Mark]:
+    value = next((d.a for _, run in placed if (d := _difference(run, measure)) is not None and d.a is not None), None)
+    if value is not None:
+        y = np.full(2, in_unit(measure, value))
+        yield Trail("baseline", np.array([0.5, runs + 0.5]), y, Colour.PURPLE, Stroke.DASHED)
+
+
+def _judged(placed: Sequence[Placed], measure: Measure) -> Iterator[Mark]:
+    """The runs of the trend, by what the evidence says of this measure."""
+    its_own = [one for one in placed if one[1].standing is Standing.BASELINE]
+    if its_own:
+        yield _dots("baseline", its_own, measure, Colour.PURPLE, Shape.POINT, lambda run: "the baseline")
+    for verdict, colour in _VERDICTS.items():
+        here = [one for one in placed if (d := _difference(one[1], measure)) is not None and d.verdict is verdict]
+        if here:
+            yield _dots(verdict.value, here, measure, colour, Shape.POINT, lambda run: _change(run, measure))
+
+
+def _apart(placed: Sequence[Placed], measure: Measure) -> Iterator[Mark]:
+    """The runs that say nothing of the trend."""
+    different = [one for one in placed if one[1].standing is Standing.DIFFERENT]
+    if different:
+        yield _dots(
+            Standing.DIFFERENT.value, different, measure, Colour.ORANGE, Shape.RING, lambda run: f"differs in {refusal(run)}"
+        )
+        yield from _whiskers(Standing.DIFFERENT.value, different, measure, Colour.ORANGE)
+    invalid = [one for one in placed if one[1].standing is Standing.INVALID]
+    if invalid:
+        yield _dots(Standing.INVALID.value, invalid, measure, Colour.RED, Shape.CROSS, lambda run: ", ".join(run.faults))
+
+
+def _dots(
+    name: str, placed: Sequence[Placed], measure: Measure, colour: Colour, shape: Shape, says: Callable[[TrendRun], str]
+) -> Dots:
+    notes = tuple(printable(f"{run.name}, {when(run)}: {says(run)}") for _, run in placed)
+    return Dots(name, *_values(placed, measure), colour, shape, notes)
+
+
+def _whiskers(name: str, placed: Sequence[Placed], measure: Measure, colour: Colour) -> Iterator[Mark]:
+    known = [(n, interval) for n, run in placed if (interval := _estimate(run, measure).interval) is not None]
+    if known:
+        low, high = (np.array([in_unit(measure, interval[end]) for _, interval in known]) for end in (0, 1))
+        yield Whiskers(name, np.array([float(n) for n, _ in known]), low, high, colour)
+
+
+def _change(run: TrendRun, measure: Measure) -> str:
+    d = _difference(run, measure)
+    return "" if d is None else f"{change_text(measure, d.change)} ({interval_text(d)})"
+
+
+def _values(placed: Sequence[Placed], measure: Measure) -> tuple[FloatArray, FloatArray]:
+    values = [_estimate(run, measure).value for _, run in placed]
+    return np.array([float(n) for n, _ in placed]), np.array([in_unit(measure, v) for v in values if v is not None])
+
+
+def _estimate(run: TrendRun, measure: Measure) -> Estimate:
+    return run.estimates.get(measure.name, Estimate(None, None, None))
+
+
+def _difference(run: TrendRun, measure: Measure) -> Difference | None:
+    return next((d for d in run.differences if d.measure == measure), None)
+
+
+def _spreads(placed: Sequence[Placed], measure: Measure) -> bool:
+    drawn = [
+        v for _, run in placed for e in (_estimate(run, measure),) for v in (e.value, *(e.interval or ())) if v is not None
+    ]
+    return min(drawn, default=0.0) > 0 and max(drawn) > _LOG_FROM * min(drawn)
+
+
+def _ticks(runs: int) -> tuple[tuple[float, str], ...]:
+    step = -(-runs // _MOST_TICKS)
+    return tuple((float(number), str(number)) for number in range(1, runs + 1, step))
