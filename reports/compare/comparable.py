@@ -16,6 +16,7 @@ class Weight(StrEnum):
     REFUSE = "refuse"  # other work was measured, or a run proves nothing
     WARN = "warn"  # part of the difference may come from here
     CHANGED = "changed"  # of the target: most likely what the comparison is about
+    NOTE = "note"  # came out of the runs, was asked of neither
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,26 +29,37 @@ class Disagreement:
     advice: str
 
 
-# A manifest's sections, where they may not, should not and may differ; the longest prefix of a key counts.
-_WEIGHTS: Mapping[str, Weight] = {
+# A manifest's sections, where they may not, should not and may differ; the longest prefix of a key counts. None is not
+# compared: where a target is says nothing of it, and what the requests sent had in common follows from workload and seed
+# (in which order they left, from chance).
+_WEIGHTS: Mapping[str, Weight | None] = {
     "workload": Weight.REFUSE,
+    "workload.repeated_prefix": None,
     "arrivals": Weight.REFUSE,
     "load": Weight.REFUSE,
+    "load.ran_out": Weight.NOTE,
     "target.streaming": Weight.REFUSE,
     "target.protocol": Weight.WARN,
     "target": Weight.CHANGED,
+    "target.address": None,
+    "target.embedded": None,
     "server": Weight.CHANGED,
     "schedule": Weight.WARN,
     "warm_up.requests": Weight.WARN,
-    "workers.count": Weight.WARN,
+    "options.workers": Weight.WARN,
+    "workers.count": Weight.NOTE,
     "environment": Weight.WARN,
     "bench_version": Weight.WARN,
 }
-_UNCOMPARED = ("target.address", "target.embedded")
 _ADVICE = {
     Weight.REFUSE: "Runs of other work say nothing of each other: measure both alike, or ask with --allow_different.",
     Weight.WARN: "Part of the difference may come from here; keep it equal.",
     Weight.CHANGED: "This is what was changed, if the rest is equal.",
+    Weight.NOTE: "A result of the runs, not a setting.",
+}
+_ADVICE_FOR = {
+    "load.ran_out": "A run whose requests ran out ended before the time that was asked for: give both more --num_requests.",
+    "workers.count": "Chosen for the load and the machine; --workers fixes it.",
 }
 _ABSENT = "–"
 
@@ -85,20 +97,18 @@ def _settings(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
         weight = _weight_of(key)
         values = tuple(settings.get(key, _ABSENT) for settings in flat)
         if weight is not None and len(set(values)) > 1:
-            yield Disagreement(key, weight, values, _ADVICE[weight])
+            yield Disagreement(key, weight, values, _ADVICE_FOR.get(key, _ADVICE[weight]))
 
 
 def _weight_of(key: str) -> Weight | None:
-    if key in _UNCOMPARED:
-        return None
     prefixes = [prefix for prefix in _WEIGHTS if key == prefix or key.startswith(f"{prefix}.")]
     return _WEIGHTS[max(prefixes, key=len)] if prefixes else None
 
 
 def _flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The leaves of a document as (dotted key, text)."""
+    """The leaves of a document as (dotted key, text); null is as good as absent, for keys came with versions."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _flattened(inner, f"{prefix}.{key}" if prefix else str(key))
     else:
-        yield prefix, str(value)
+        yield prefix, _ABSENT if value is None else str(value)

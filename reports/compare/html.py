@@ -14,7 +14,7 @@ from reports.prose import printable
 from reports.tables import Table
 
 HEADLINES = ("p99_ttft", "p99_e2e", "request_throughput", "output_token_throughput")
-_SEVERITIES = {Weight.REFUSE: "invalid", Weight.WARN: "warning", Weight.CHANGED: "note"}
+_SEVERITIES = {Weight.REFUSE: "invalid", Weight.WARN: "warning", Weight.CHANGED: "note", Weight.NOTE: "note"}
 
 
 def write_html(comparison: Comparison, path: Path) -> None:

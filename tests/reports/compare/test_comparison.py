@@ -100,6 +100,50 @@ def test_another_seed_warns_and_a_changed_server_is_named(noisy_run: Callable[..
     assert one.pairs is None
 
 
+_CLOSED = {"mode": "closed", "concurrency": 8, "duration_s": 7.0, "ramp_up_s": None, "prepared": 700}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "noted"),
+    [
+        ({"load": {**_CLOSED, "ran_out": False}}, {"load": {**_CLOSED, "ran_out": True}}, ["load.ran_out"]),
+        ({"workers": {"count": 1, "why": "x"}}, {"workers": {"count": 2, "why": "y"}}, ["workers.count"]),
+        ({"workers": {"count": 1, "pinned_cores": []}}, {"workers": {"count": 1, "pinned_cores": [1]}}, []),
+        ({"workload": {"requests": 7, "repeated_prefix": {"share": 0.1}}},
+         {"workload": {"requests": 7, "repeated_prefix": {"share": 0.2}}}, []),
+        ({"connections": {"opened": 8}, "duration_s": 7.0}, {"connections": {"opened": 9}, "duration_s": 7.1}, []),
+        ({"load": _CLOSED}, {"load": {**_CLOSED, "max_concurrency": None}}, []),  # a key of a later version, and unused
+    ],
+    ids=["ran_out", "workers", "cores", "prefix", "connections", "unknown"],
+)  # fmt: skip
+def test_what_came_out_of_a_run_is_no_setting(
+    noisy_run: Callable[..., RunReport], a: dict[str, Any], b: dict[str, Any], noted: list[str]
+) -> None:
+    (one,) = _compare([noisy_run(1, **a), noisy_run(2, **b)]).comparisons
+    assert [d.what for d in one.disagreements] == noted
+    assert {d.weight for d in one.disagreements} <= {Weight.NOTE}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "what", "weight"),
+    [
+        ({"load": _CLOSED}, {"load": {**_CLOSED, "concurrency": 9}}, "load.concurrency", Weight.REFUSE),
+        ({"load": _CLOSED}, {"load": {**_CLOSED, "ramp_up_s": 2.0}}, "load.ramp_up_s", Weight.REFUSE),
+        ({"workload": {"requests": 7}}, {"workload": {"requests": 8}}, "workload.requests", Weight.REFUSE),
+        ({"options": {"workers": None}}, {"options": {"workers": 4}}, "options.workers", Weight.WARN),
+    ],
+)
+def test_what_was_asked_of_a_run_is_a_setting(
+    noisy_run: Callable[..., RunReport], a: dict[str, Any], b: dict[str, Any], what: str, weight: Weight
+) -> None:
+    runs = [noisy_run(1, **a), noisy_run(2, **b)]
+    (one,) = _compare(runs, allow_different=True).comparisons
+    assert [(d.what, d.weight) for d in one.disagreements] == [(what, weight)]
+    if weight is Weight.REFUSE:
+        with pytest.raises(NotComparableError, match=what):
+            _compare(runs)
+
+
 def test_repeated_runs_of_a_folder_are_one_arm(noisy_run: Callable[..., RunReport], tmp_path: Path) -> None:
     for arm, scale in (("a", 1.0), ("b", 1.3)):
         (tmp_path / arm).mkdir()
