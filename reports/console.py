@@ -5,6 +5,7 @@ from __future__ import annotations
 from tabulate import tabulate
 
 from reports.metrics import Metrics, UpstreamTable
+from reports.plain_text import printable
 from reports.prose import describe, describe_calibration, describe_run, verdict
 from reports.rows import (
     SLIP_COLUMNS,
@@ -117,7 +118,7 @@ def _watched(report: RunReport) -> str:
 
 
 def _table(table: Table) -> str:
-    rows = [tuple(map(cell_text, row)) for row in table.rows]
+    rows = [tuple(printable(cell_text(cell)) for cell in row) for row in table.rows]
     alignment = ("left", *["right"] * (len(table.columns) - 1))
     return tabulate(rows, headers=table.columns, colalign=alignment, disable_numparse=True)
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from reports.plain_text import spreadsheet_text
 from reports.requests import FloatArray, Requests
 from reports.run_report import RunReport
 
@@ -56,8 +57,4 @@ def _ms(times_ns: FloatArray) -> pa.Array:
 
 
 def _text(error: str | None) -> str | None:
-    """An error message; a leading ``=+-@`` would be run as a formula by a spreadsheet, so it gets an apostrophe."""
-    if not error:
-        return None
-    text = error.replace("\x00", "\ufffd")
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+    return spreadsheet_text(error) if error else None

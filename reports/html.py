@@ -10,7 +10,8 @@ from reports.events import Rate
 from reports.metrics import Anchored
 from reports.page.page import Block, Card, Note, Page, Remark, Section, write_page
 from reports.pictures.of_run import RunPictures
-from reports.prose import describe, describe_calibration, printable, verdict
+from reports.plain_text import printable
+from reports.prose import describe, describe_calibration, verdict
 from reports.run_report import RunReport
 from reports.run_tables import (
     failure_tables,

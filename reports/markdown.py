@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from reports.prose import describe, describe_calibration, describe_run, printable, verdict
+from reports.plain_text import printable
+from reports.prose import describe, describe_calibration, describe_run, verdict
 from reports.run_report import RunReport
 from reports.run_tables import failure_tables, interval_table, latency_table, rate_table
 from reports.tables import Table, cell_text

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from reports.pictures.palette import ON_WHITE, RAMP_ON_WHITE
 from reports.pictures.picture import Axis, Dots, HeatMap, Line, Mark, Picture, Shape, Spans, Stroke, Trail, Whiskers
+from reports.plain_text import printable
 
 _WIDTH_IN, _HEIGHT_IN = 5.0, 3.0
 _DPI = 300
@@ -32,7 +33,7 @@ _SHAPES: Mapping[Shape, Mapping[str, Any]] = MappingProxyType(
 )
 _RASTERISE_ABOVE = 1_000  # dots or cells beyond this are one bitmap inside the SVG
 _STYLE = {
-    "font.family": "sans-serif",
+    "font.family": ["sans-serif", "DejaVu Sans"],  # what the first has no sign for, the other may
     "font.sans-serif": ["Helvetica", "Arial", "Liberation Sans", "DejaVu Sans"],
     "font.size": 8.0,
     "axes.labelsize": 8.0,
@@ -72,7 +73,7 @@ def figure_of(picture: Picture, x_limits: tuple[float, float] | None = None) -> 
     axes = figure.add_subplot()
     named: set[str] = set()
     for mark in picture.marks:
-        _draw(figure, axes, mark, label="_" + mark.name if mark.name in named else mark.name)
+        _draw(figure, axes, mark, label="_" if mark.name in named else _label(mark.name))
         named.add(mark.name)
     _set_axis(axes, "x", picture.x)
     _set_axis(axes, "y", picture.y)
@@ -82,6 +83,12 @@ def figure_of(picture: Picture, x_limits: tuple[float, float] | None = None) -> 
     if len(handles) > 1 or (handles and any(isinstance(mark, HeatMap) for mark in picture.marks)):
         figure.legend(handles, labels, loc="outside upper left", ncols=_MOST_LEGEND_COLUMNS, frameon=False)
     return figure
+
+
+def _label(name: str) -> str:
+    """A series' name for a legend, from which matplotlib leaves out what begins with "_"."""
+    shown = printable(name)
+    return f" {shown}" if shown.startswith("_") else shown
 
 
 def _shared_limits(pictures: Sequence[Picture]) -> dict[str | None, tuple[float, float]]:
@@ -146,7 +153,7 @@ def _draw_heat_map(figure: Figure, axes: Axes, mark: HeatMap) -> None:
         rasterized=mark.counts.size > _RASTERISE_ABOVE,
     )
     bar = figure.colorbar(mesh, ax=axes, pad=0.01, aspect=30)
-    bar.set_label(mark.name)
+    bar.set_label(printable(mark.name))
     bar.ax.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     bar.minorticks_off()
@@ -154,7 +161,7 @@ def _draw_heat_map(figure: Figure, axes: Axes, mark: HeatMap) -> None:
 
 
 def _set_axis(axes: Axes, which: str, axis: Axis) -> None:
-    axes.set(**{f"{which}label": axis.text})
+    axes.set(**{f"{which}label": printable(axis.text)})
     drawn = getattr(axes, f"{which}axis")
     if axis.log:
         axes.set(**{f"{which}scale": "log"})
@@ -163,7 +170,7 @@ def _set_axis(axes: Axes, which: str, axis: Axis) -> None:
     if axis.from_zero:
         axes.set(**{f"{which}lim": (0, None)})
     if axis.ticks:
-        drawn.set_ticks([at for at, _ in axis.ticks], [text for _, text in axis.ticks])
+        drawn.set_ticks([at for at, _ in axis.ticks], [printable(text) for _, text in axis.ticks])
     else:
         drawn.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 

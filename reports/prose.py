@@ -6,20 +6,8 @@ from typing import Any
 
 from reports.calibration import client_calibration
 from reports.findings import Finding
+from reports.plain_text import printable
 from reports.run_report import RunReport
-
-_FORMULA_SIGNS = ("=", "+", "-", "@")
-
-
-def printable(text: str) -> str:
-    """Text from outside without control, escape and direction characters, which a terminal or page would obey."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
-
-
-def spreadsheet_text(text: str) -> str:
-    """Text from outside for a CSV file: without control characters, and none that a spreadsheet would run as a formula."""
-    shown = printable(text)
-    return f"'{shown}" if shown.startswith(_FORMULA_SIGNS) else shown
 
 
 def describe(finding: Finding) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from harness.records.record import Outcome
-from reports.prose import printable
+from reports.plain_text import printable
 from reports.requests import FloatArray, Requests
 from reports.rows import (
     SLIP_COLUMNS,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from reports.events import Rate
 from reports.goodput import Goodput
 from reports.long_run import Interval
 from reports.metrics import Anchored
+from reports.plain_text import json_text
 from reports.run_report import RunReport
 from reports.statistics import Distribution
 from reports.steady_state import RULE
@@ -75,7 +75,7 @@ def summary(report: RunReport) -> dict[str, Any]:
 
 
 def write_summary(report: RunReport, path: Path) -> None:
-    path.write_text(json.dumps(summary(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    path.write_text(json_text(summary(report)), encoding="utf-8")
 
 
 def _rate(rate: Rate | None) -> dict[str, Any] | None:

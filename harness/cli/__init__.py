@@ -25,6 +25,7 @@ from harness.cli import (
 )
 from harness.cli.exit_status import ExitStatus
 from harness.cli.group import BenchGroup
+from reports.plain_text import printable_lines
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -53,7 +54,7 @@ def run(argv: list[str]) -> int:
         known = _known_status(error)
         if known is None:
             raise
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {printable_lines(str(error))}", err=True)
         return known
 
 

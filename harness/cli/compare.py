@@ -58,6 +58,7 @@ def command(
     from reports.compare.html import write_html
     from reports.compare.json_file import write_json
     from reports.compare.markdown import write_markdown
+    from reports.plain_text import printable_lines
 
     check_outputs(outputs)
     try:
@@ -68,7 +69,7 @@ def command(
         arms, runs_paired = _arms(runs if baseline is None else (baseline, *runs))
         comparison = compare(arms, conditions, allow_different=allow_different, runs_paired=runs_paired)
     except NotComparableError as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {printable_lines(str(error))}", err=True)
         return ExitStatus.INVALID
     click.echo(render(comparison))
     write_outputs(comparison, outputs, {".html": write_html, ".json": write_json, ".md": write_markdown, ".csv": write_csv})

@@ -10,6 +10,7 @@ import click
 import cloup
 
 from harness.records.whole_file import written_whole
+from reports.plain_text import printable
 
 Result = TypeVar("Result")
 Write = Callable[[Result, Path], None]
@@ -36,4 +37,4 @@ def write_outputs(result: Result, paths: Sequence[Path], writers: Mapping[str, W
     for path in paths:
         with written_whole(path) as temporary:
             writers[path.suffix](result, temporary)
-        click.echo(f"\nWritten: {path}")
+        click.echo(f"\nWritten: {printable(str(path))}")

@@ -40,9 +40,10 @@ def command(run: Path, form: str, plots: Path | None, slo: tuple[str, ...]) -> i
     from harness.cli.reporting import show_run
     from harness.records.run_folder import RunFolder
     from reports.goodput import parse_objective
+    from reports.plain_text import printable
 
     folder = RunFolder(run)
     refuse_unstreamed_objectives(slo, bool(folder.read_manifest().get("target", {}).get("streaming")))
     report = show_run(folder, plots, form, tuple(map(parse_objective, slo)) if slo else None)
-    click.echo(f"\nReport: {report.folder.html}", err=form != "console")
+    click.echo(f"\nReport: {printable(str(report.folder.html))}", err=form != "console")
     return ExitStatus.VALID if report.valid else ExitStatus.INVALID

@@ -144,7 +144,7 @@ class RunFolder:
             return read_table(self.requests, columns)
         except FileNotFoundError as error:
             raise RunFolderError(f"{self.path} holds no requests.parquet: the run did not come to its end") from error
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, UnicodeError) as error:  # a path of other bytes than UTF-8's is none to Arrow
             raise RunFolderError(f"{self.requests} cannot be read: {error}") from error
 
     def read_client(self) -> pa.Table | None:

@@ -243,7 +243,8 @@ def _point(q: float, a: list[Measured], b: list[Measured], *, paired: bool) -> Q
 
 
 def _request_pairs(baseline: Arm, arm: Arm) -> RequestPairs | None:
-    difference_ms = arm.latencies_ms[0] - baseline.latencies_ms[0]
+    with np.errstate(invalid="ignore"):  # of two failures
+        difference_ms = arm.latencies_ms[0] - baseline.latencies_ms[0]
     known = difference_ms[np.isfinite(difference_ms)]
     summary = summarise(known)
     return None if summary is None else RequestPairs(summary, float((known > 0).mean()))

@@ -7,7 +7,7 @@ from tabulate import tabulate
 from reports.compare.comparable import Disagreement
 from reports.compare.comparison import ArmComparison, Comparison
 from reports.compare.rows import DIFFERENCE_COLUMNS, difference_rows, headline, notes, runs_text
-from reports.prose import printable
+from reports.plain_text import printable
 
 
 def render(comparison: Comparison) -> str:
@@ -34,4 +34,5 @@ def _table(one: ArmComparison) -> str:
 
 
 def _disagreement(one: Disagreement) -> str:
-    return printable(f"{one.weight.value:>8}  {one.what}: {' | '.join(one.values)}\n          {one.advice}")
+    what = printable(f"{one.what}: {' | '.join(one.values)}")
+    return f"{one.weight.value:>8}  {what}\n          {one.advice}"

@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 
 from reports.compare.comparison import Comparison
+from reports.plain_text import spreadsheet_text
 
 COLUMNS = (
     "a", "b", "measure", "unit", "a_value", "b_value", "change", "interval_low", "interval_high", "smallest_shown",
@@ -19,9 +20,10 @@ def write_csv(comparison: Comparison, path: Path) -> None:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for one in comparison.comparisons:
+            a, b = spreadsheet_text(one.baseline.name), spreadsheet_text(one.arm.name)
             for d in one.differences:
                 low, high = d.interval or (None, None)
                 writer.writerow(
-                    (one.baseline.name, one.arm.name, d.measure.name, d.measure.unit, d.a, d.b, d.change, low, high,
+                    (a, b, d.measure.name, d.measure.unit, d.a, d.b, d.change, low, high,
                      d.smallest_shown, d.p_value, d.p_adjusted, d.verdict.value, d.reason)
                 )  # fmt: skip

@@ -10,7 +10,7 @@ from reports.compare.difference import Difference
 from reports.compare.pictures import change_picture, latency_pictures, quantile_difference_picture
 from reports.compare.rows import DIFFERENCE_COLUMNS, change_text, difference_rows, headline, interval_text, notes, runs_text
 from reports.page.page import Block, Card, Note, Page, Remark, Section, write_page
-from reports.prose import printable
+from reports.plain_text import printable
 from reports.tables import Table
 
 HEADLINES = ("p99_ttft", "p99_e2e", "request_throughput", "output_token_throughput")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from reports.compare.comparison import Arm, ArmComparison, Comparison
 from reports.compare.difference import Difference
+from reports.plain_text import json_text
 from reports.run_report import RunReport
 
 SCHEMA = 1
@@ -23,7 +23,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
 
 
 def write_json(comparison: Comparison, path: Path) -> None:
-    path.write_text(json.dumps(document(comparison), indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    path.write_text(json_text(document(comparison)), encoding="utf-8")
 
 
 def _arm(arm: Arm) -> dict[str, Any]:

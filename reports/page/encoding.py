@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from reports.pictures.palette import ON_BLACK, ON_WHITE, RAMP_ON_BLACK, RAMP_ON_WHITE
 from reports.pictures.picture import Axis, Dots, HeatMap, Line, Mark, Picture, Spans, Trail, Whiskers
+from reports.plain_text import printable
 
 _DIGITS = 7  # of a number that a reader may hover over
 # What would end a script element, begin a comment in it, or end a line of a script; all of it within JSON strings alone.
@@ -35,7 +36,7 @@ def encode(pictures: Sequence[Picture]) -> dict[str, Any]:
 
 def _picture(picture: Picture) -> dict[str, Any]:
     return {
-        "title": picture.title,
+        "title": printable(picture.title),
         "x": _axis(picture.x),
         "y": _axis(picture.y),
         "marks": [_mark(mark) for mark in picture.marks],
@@ -44,12 +45,12 @@ def _picture(picture: Picture) -> dict[str, Any]:
 
 def _axis(axis: Axis) -> dict[str, Any]:
     return {
-        "label": axis.label,
+        "label": printable(axis.label),
         "unit": axis.unit,
-        "text": axis.text,
+        "text": printable(axis.text),
         "log": axis.log,
         "fromZero": axis.from_zero,
-        "ticks": axis.ticks,
+        "ticks": [(at, printable(text)) for at, text in axis.ticks],
         "group": axis.group,
         "nines": axis.nines,
     }
@@ -60,7 +61,7 @@ def _mark(mark: Mark) -> dict[str, Any]:
         case Line():
             return {
                 "kind": "line",
-                "name": mark.name,
+                "name": printable(mark.name),
                 "colour": mark.colour,
                 "stroke": mark.stroke,
                 "steps": mark.steps,
@@ -70,7 +71,7 @@ def _mark(mark: Mark) -> dict[str, Any]:
         case Trail():
             return {
                 "kind": "trail",
-                "name": mark.name,
+                "name": printable(mark.name),
                 "colour": mark.colour,
                 "stroke": mark.stroke,
                 "x": _numbers(mark.x),
@@ -79,17 +80,17 @@ def _mark(mark: Mark) -> dict[str, Any]:
         case Dots():
             return {
                 "kind": "dots",
-                "name": mark.name,
+                "name": printable(mark.name),
                 "colour": mark.colour,
                 "shape": mark.shape,
                 "x": _numbers(mark.x),
                 "y": _numbers(mark.y),
-                "notes": mark.notes,
+                "notes": tuple(map(printable, mark.notes)),
             }
         case Whiskers():
             return {
                 "kind": "whiskers",
-                "name": mark.name,
+                "name": printable(mark.name),
                 "colour": mark.colour,
                 "x": _numbers(mark.x),
                 "low": _numbers(mark.low),
@@ -98,7 +99,7 @@ def _mark(mark: Mark) -> dict[str, Any]:
         case Spans():
             return {
                 "kind": "spans",
-                "name": mark.name,
+                "name": printable(mark.name),
                 "colour": mark.colour,
                 "y": _numbers(mark.y),
                 "low": _numbers(mark.low),
@@ -107,7 +108,7 @@ def _mark(mark: Mark) -> dict[str, Any]:
         case HeatMap():
             return {
                 "kind": "heat",
-                "name": mark.name,
+                "name": printable(mark.name),
                 "x": _numbers(mark.x_edges),
                 "y": _numbers(mark.y_edges),
                 "counts": mark.counts.tolist(),

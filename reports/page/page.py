@@ -20,6 +20,7 @@ from markupsafe import Markup
 
 from reports.page.encoding import encode, script_json
 from reports.pictures.picture import Picture
+from reports.plain_text import printable
 from reports.tables import Link, Table, cell_text
 
 _PICTURE_SCRIPTS = ("drawing.js", "values.js", "pictures.js")
@@ -88,7 +89,7 @@ def write_page(page: Page, path: Path) -> None:
 
 def render_page(page: Page) -> str:
     """The HTML. Whatever came from outside is escaped, and the page's policy lets no other script run than ours."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown)
     environment.filters["cell"] = cell_text
     environment.tests["link"] = lambda cell: isinstance(cell, Link)
     environment.tests["table"] = lambda block: isinstance(block, Table)
@@ -106,6 +107,11 @@ def render_page(page: Page) -> str:
         scripts=[Markup(script) for script in scripts],  # noqa: S704 – our own files, and Bokeh's
         pictures=Markup(script_json(encode(pictures))) if pictures else None,  # noqa: S704 – escaped by script_json
     )
+
+
+def _shown(value: Any) -> Any:
+    """What an expression of the template gives, as the page holds it; our own scripts and markup stay as they are."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _pictures(sections: Sequence[Section]) -> Iterator[Picture]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from reports.pictures.over_time import TIME, seconds
 from reports.pictures.picture import Axis, Colour, Line, Picture, Stroke
-from reports.prose import printable
+from reports.plain_text import printable
 from reports.requests import FloatArray
 from reports.telemetry import Series, Telemetry
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tabulate import tabulate
 
-from reports.prose import printable
+from reports.plain_text import printable
 from reports.sweep.points import Sweep, SweepPoint
 from reports.sweep.rows import FRONT_NOTE, counted
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from reports.estimates import Estimate
 from reports.page.page import Card, Page, Section, write_page
-from reports.prose import printable
+from reports.plain_text import printable
 from reports.sweep.pictures import sweep_pictures
 from reports.sweep.points import Sweep, SweepPoint
 from reports.sweep.rows import counted, front_sentence, points_table, runs_table

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from reports.estimates import Estimate
+from reports.plain_text import json_text
 from reports.sweep.points import Sweep, SweepPoint
 
 SCHEMA = 1
@@ -25,7 +25,7 @@ def document(sweep: Sweep) -> dict[str, Any]:
 
 def write_json(sweep: Sweep, path: Path) -> None:
     """Write the file. Raises OSError."""
-    path.write_text(json.dumps(document(sweep), indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    path.write_text(json_text(document(sweep)), encoding="utf-8")
 
 
 def _point(point: SweepPoint, on_front: bool) -> dict[str, Any]:

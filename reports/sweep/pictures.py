@@ -8,7 +8,7 @@ import numpy as np
 
 from reports.estimates import Estimate
 from reports.pictures.picture import Axis, Colour, Dots, Mark, Picture, Shape, Spans, Stroke, Trail, Whiskers
-from reports.prose import printable
+from reports.plain_text import printable
 from reports.requests import FloatArray
 from reports.sweep.curves import curve_axis, curves, setting_number
 from reports.sweep.points import Sweep, SweepPoint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports.prose import printable
+from reports.plain_text import printable
 from reports.sweep.curves import setting_number
 from reports.sweep.points import Sweep, SweepPoint, SweepRun
 from reports.tables import Cell, Table, link_to

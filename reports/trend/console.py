@@ -6,7 +6,7 @@ from tabulate import tabulate
 
 from reports.compare.difference import Verdict
 from reports.compare.rows import change_text
-from reports.prose import printable
+from reports.plain_text import printable
 from reports.tables import cell_text
 from reports.trend.rows import counted, headline, refusal, runs_table
 from reports.trend.trend import Standing, Trend, TrendRun

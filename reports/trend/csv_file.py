@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from reports.prose import spreadsheet_text
+from reports.plain_text import spreadsheet_text
 from reports.trend.trend import Trend
 
 COLUMNS = (

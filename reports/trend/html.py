@@ -7,7 +7,7 @@ from pathlib import Path
 
 from reports.compare.html import HEADLINES, difference_card
 from reports.page.page import Card, Page, Section, write_page
-from reports.prose import printable
+from reports.plain_text import printable
 from reports.trend.pictures import trend_pictures
 from reports.trend.rows import WhereTo, changes_table, counted, headline, left_out_table, runs_table, settings_table, when
 from reports.trend.trend import Trend

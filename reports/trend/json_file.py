@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from reports.compare.json_file import difference_document
 from reports.compare.measures import MEASURES
+from reports.plain_text import json_text
 from reports.trend.trend import Trend, TrendRun
 
 SCHEMA = 1
@@ -28,7 +28,7 @@ def document(trend: Trend) -> dict[str, Any]:
 
 def write_json(trend: Trend, path: Path) -> None:
     """Write the file. Raises OSError."""
-    path.write_text(json.dumps(document(trend), indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    path.write_text(json_text(document(trend)), encoding="utf-8")
 
 
 def _run(run: TrendRun) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from reports.compare.measures import Measure
 from reports.compare.rows import change_text, interval_text
 from reports.estimates import Estimate
 from reports.pictures.picture import Axis, Colour, Dots, Line, Mark, Picture, Shape, Stroke, Trail, Whiskers
-from reports.prose import printable
+from reports.plain_text import printable
 from reports.requests import FloatArray
 from reports.trend.rows import in_unit, refusal, unit_of, when
 from reports.trend.trend import Standing, Trend, TrendRun

@@ -10,7 +10,7 @@ from reports.compare.comparable import Weight
 from reports.compare.measures import Measure
 from reports.compare.rows import DIFFERENCE_COLUMNS, difference_row, told_in_words
 from reports.estimates import Estimate
-from reports.prose import printable
+from reports.plain_text import printable
 from reports.tables import Cell, Table, cell_text, link_to
 from reports.trend.trend import Standing, Trend, TrendRun
 

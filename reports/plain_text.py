@@ -1,0 +1,41 @@
+"""Text from outside, such as model names, messages and paths, as text: nobody that shows it may obey it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_REPLACEMENT = "\ufffd"
+_UNPRINTABLE = re.compile(r"[^\n\x20-\x7e]")  # what may be: isprintable decides
+# What spreadsheets take for the beginning of a formula (OWASP, "CSV Injection"), wide forms too.
+_BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def printable(text: str) -> str:
+    """Text without control, escape and direction characters and lone surrogates, which a terminal or page would obey."""
+    return "".join(character if character.isprintable() else _REPLACEMENT for character in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same of a text of several lines, which stay lines; tabs stay, too."""
+    return "".join(character if character.isprintable() or character in "\n\t" else _REPLACEMENT for character in text)
+
+
+def json_text(document: Any) -> str:
+    """JSON of two spaces' indent, ending with a newline. It reads back as it was, and what is not printable is escaped.
+
+    Raises ValueError for a number that JSON does not have.
+    """
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    return _UNPRINTABLE.sub(_escaped, text) + "\n"  # within strings a line's end is escaped already
+
+
+def spreadsheet_text(text: str) -> str:
+    """A cell of a CSV file: lines and tabs stay, and what would begin a formula gets an apostrophe before it."""
+    shown = printable_lines(text)
+    return f"'{shown}" if text.startswith(_BEGINS_A_FORMULA) else shown
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1]

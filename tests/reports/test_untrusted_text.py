@@ -1,0 +1,223 @@
+"""Text from outside is text in every format of a report and of a comparison, put in through real run folders."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from harness.cli import run as bench
+from harness.records.record import Record
+from reports.console import render
+from reports.html import run_page
+from reports.markdown import render_markdown
+from reports.page.page import render_page
+from reports.pictures.of_run import pictures_of
+from reports.pictures.picture import Axis, Colour, Line, Picture
+from reports.plain_text import json_text, spreadsheet_text
+from reports.plots import write_plots
+from reports.run_report import RunReport
+from reports.writing import write_reports
+from tests.reports.untrusted import TEXTS, run_named, shown, unprintable
+
+SteadyRun = Callable[..., list[Record]]
+MakeReport = Callable[..., RunReport]
+Make = Callable[..., Record]
+EACH = pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+_FORMULA = re.compile(r"[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?")
+
+
+@pytest.fixture
+def hostile(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> Callable[..., RunReport]:
+    def make(text: str, **manifest: Any) -> RunReport:
+        return run_named(make_report, failed, steady_run(60), text, **manifest)
+
+    return make
+
+
+# ---- the report
+
+
+@EACH
+def test_the_console_shows_it(hostile: Callable[..., RunReport], text: str) -> None:
+    told = render(hostile(text))
+    assert unprintable(told) == set()
+    assert shown(text) in told
+
+
+@EACH
+def test_json_reads_back_as_it_was_and_steers_no_terminal(hostile: Callable[..., RunReport], text: str) -> None:
+    report = hostile(text)
+    write_reports(report)
+    written = report.folder.summary.read_text(encoding="utf-8")
+    assert unprintable(written) == set()
+    document = json.loads(written)
+    assert [model["name"] for model in document["server"]["models"]] == [text]
+    assert text in [finding["evidence"].get("first_error") for finding in document["findings"]]
+
+
+@EACH
+def test_csv_holds_it_in_a_cell_that_is_no_formula(hostile: Callable[..., RunReport], text: str) -> None:
+    report = hostile(text)
+    write_reports(report)
+    _check_csv(report.folder.csv, len(["index", "outcome", "", "", "", "", "", "", "", "", "error"]))
+    with report.folder.csv.open(newline="", encoding="utf-8") as file:
+        (error,) = [row["error"] for row in csv.DictReader(file) if row["error"]]
+    assert shown(error).removeprefix("'") == shown(text.replace("\t", "\ufffd"))
+
+
+@EACH
+def test_markdown_holds_it_as_text(hostile: Callable[..., RunReport], text: str) -> None:
+    _check_markdown(render_markdown(hostile(text)))
+
+
+@EACH
+def test_the_page_s_source_has_no_markup_of_it(hostile: Callable[..., RunReport], text: str) -> None:
+    report = hostile(text)
+    page = render_page(run_page(report, pictures_of(report)))
+    without_scripts = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    assert unprintable(without_scripts) == set()
+    assert text not in page or not {*text} & {*"<>&"}
+
+
+@EACH
+def test_plots_draw_it(hostile: Callable[..., RunReport], text: str, tmp_path: Path) -> None:
+    named = [picture for picture in pictures_of(hostile(text)).server if picture.name.startswith("server-queue")]
+    x = np.arange(3.0)
+    axes = Axis(text, text), Axis("y", ticks=((0.0, text), (1.0, "one")))
+    told = Picture("told", text, text, *axes, (Line(text, x, x, Colour.BLUE), Line("other", x, -x, Colour.RED)))
+    write_plots([*named, told], tmp_path)
+    svg = ElementTree.parse(tmp_path / "told.svg").getroot()  # XML has no place for NUL or escape
+    assert not [element for element in svg.iter() if element.tag.endswith(("script", "image"))]
+    drawn = " ".join("".join(element.itertext()) for element in svg.iter() if element.tag.endswith("}text"))
+    assert drawn.count(shown(text).strip()) >= 4  # both of the x axis, a tick, and the legend
+    assert "other" in drawn
+    assert (tmp_path / "told.png").stat().st_size > 1_000
+
+
+# ---- comparisons
+
+
+@pytest.fixture
+def compared(
+    hostile: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], tuple[str, dict[str, Path]]]:
+    """The console and the files of ``bench compare`` of two runs, whose folders have names of ``text``, too."""
+
+    def make(text: str) -> tuple[str, dict[str, Path]]:
+        folders = []
+        for side in ("a", "b"):
+            report = hostile(text if side == "a" else f"{text}{side}")
+            name = text.replace("/", "\u2215").replace("\x00", "\x01") + side  # what no file name can hold
+            folders.append(report.folder.path.rename(tmp_path / name))
+        files = {form: tmp_path / f"c.{form}" for form in ("json", "csv", "md", "html")}
+        outputs = [argument for path in files.values() for argument in ("--output", str(path))]
+        assert bench(["compare", "--allow_different", *outputs, "--", *map(str, folders)]) == 0
+        return capsys.readouterr().out, files
+
+    return make
+
+
+@EACH
+def test_a_comparison_shows_it_in_every_format(compared: Callable[[str], tuple[str, dict[str, Path]]], text: str) -> None:
+    console, files = compared(text)
+    assert unprintable(console) == set()
+    assert f"target.model: {shown(text)} | {shown(text)}b\n" in console
+    written = files["json"].read_text(encoding="utf-8")
+    assert unprintable(written) == set()
+    (one,) = json.loads(written)["comparisons"]
+    assert {"what": "target.model", "values": [text, f"{text}b"]}.items() <= _named(one, "target.model").items()
+    _check_csv(files["csv"], 14)
+    _check_markdown(files["md"].read_text(encoding="utf-8"))
+    page = files["html"].read_text(encoding="utf-8")
+    assert unprintable(re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)) == set()
+
+
+@EACH
+def test_a_refusal_shows_it(hostile: Callable[..., RunReport], capsys: pytest.CaptureFixture[str], text: str) -> None:
+    paths = [str(hostile(name).folder.path) for name in (text, f"{text}b")]
+    assert bench(["compare", *paths]) == 3
+    told = capsys.readouterr().err
+    assert unprintable(told, "\n\t") == set()
+    assert "workload.description" in told
+
+
+def test_a_path_that_is_no_text_is_told_all_the_same(
+    hostile: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(hostile("x").folder.path.rename(tmp_path / f"{side}\udcff\x1b[2J")) for side in ("a", "b")]
+    for arguments in (["compare", *paths], ["report", paths[0]], ["report", str(tmp_path / "not\x1b[2Jthere")]):
+        assert bench(arguments) == 1
+        told = capsys.readouterr()
+        assert told.err.startswith("Error: ")
+        assert "\ufffd" in told.err
+        assert unprintable(told.out) | unprintable(told.err) == set()
+
+
+# ---- laws
+
+
+@given(st.recursive(st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_json_of_any_text_is_printable_and_reads_back(document: Any) -> None:
+    written = json_text(document)
+    assert unprintable(written) == set()
+    assert json.loads(written) == document
+
+
+@given(st.text())
+def test_no_cell_is_a_formula_nor_ends_its_row(text: str) -> None:
+    file = io.StringIO(newline="")
+    csv.writer(file).writerow((spreadsheet_text(text), "next"))
+    ((cell, following),) = csv.reader(io.StringIO(file.getvalue(), newline=""))
+    assert following == "next"
+    assert not _FORMULA.match(cell)
+
+
+# ---- what a reader of each format would obey
+
+
+def _named(comparison: dict[str, Any], what: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(one for one in comparison["disagreements"] if one["what"] == what)
+    return found
+
+
+def _check_csv(path: Path, columns: int) -> None:
+    text = path.read_bytes().decode("utf-8")
+    assert unprintable(text, "\n\t\r") == set()
+    rows = list(csv.reader(io.StringIO(text, newline="")))
+    assert {len(row) for row in rows} == {columns}
+    cells = [cell for row in rows for cell in row]
+    assert [cell for cell in cells if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)] == []
+
+
+def _check_markdown(text: str) -> None:
+    """Rendered, it has headings, lists, bold words and tables of ours, and code of conditions alone."""
+    assert unprintable(text, "\n\u2060") == set()
+    tokens = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(text)
+    kinds = {token.type for token in tokens} | {inner.type for token in tokens for inner in token.children or ()}
+    ours = {
+        "heading", "paragraph", "bullet_list", "list_item", "table", "thead", "tbody", "tr", "th", "td", "strong",
+    }  # fmt: skip
+    assert {kind.removesuffix("_open").removesuffix("_close") for kind in kinds} <= ours | {"inline", "text", "text_special"}
+    assert sum(token.type == "heading_open" for token in tokens) == 1
+    widths, width = [], 0
+    for token in tokens:
+        width += token.type in ("th_open", "td_open")
+        if token.type == "tr_close":
+            widths.append(width)
+            width = 0
+        if token.type == "table_close":
+            assert len(set(widths)) == 1
+            widths = []
