@@ -17,7 +17,15 @@ class Link:
     address: str
 
 
-Cell = str | int | float | Link | None
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number that is shown in another way than others, as with its sign or in per cent: sorted and copied by ``value``."""
+
+    value: float
+    text: str
+
+
+Cell = str | int | float | Quantity | Link | None
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,7 @@ class Table:
 
     def is_text(self, column: int) -> bool:
         """Whether a column holds words rather than numbers, and so stands to the left."""
-        return not any(isinstance(row[column], int | float) for row in self.rows)
+        return not any(isinstance(row[column], int | float | Quantity) for row in self.rows)
 
 
 def cell_text(cell: Cell) -> str:
@@ -45,7 +53,7 @@ def cell_text(cell: Cell) -> str:
         return UNKNOWN
     if isinstance(cell, str):
         return cell
-    if isinstance(cell, Link):
+    if isinstance(cell, Link | Quantity):
         return cell.text
     if isinstance(cell, int):
         return f"{cell:,}"

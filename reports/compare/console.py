@@ -6,8 +6,9 @@ from tabulate import tabulate
 
 from reports.compare.comparable import Disagreement
 from reports.compare.comparison import ArmComparison, Comparison
-from reports.compare.rows import DIFFERENCE_COLUMNS, difference_rows, headline, notes, runs_text
+from reports.compare.rows import COLUMN_ALIGNMENT, difference_table, headline, notes, runs_text
 from reports.plain_text import printable
+from reports.tables import cell_text
 
 
 def render(comparison: Comparison) -> str:
@@ -29,8 +30,9 @@ def _arm(one: ArmComparison) -> str:
 
 
 def _table(one: ArmComparison) -> str:
-    alignment = ("left", *["right"] * 7, "left")
-    return tabulate(difference_rows(one), headers=DIFFERENCE_COLUMNS, colalign=alignment, disable_numparse=True)
+    table = difference_table(one)
+    rows = [tuple(map(cell_text, row)) for row in table.rows]
+    return tabulate(rows, headers=table.columns, colalign=COLUMN_ALIGNMENT, disable_numparse=True)
 
 
 def _disagreement(one: Disagreement) -> str:

@@ -8,7 +8,7 @@ from reports.compare.comparable import Weight
 from reports.compare.comparison import Arm, ArmComparison, Comparison
 from reports.compare.difference import Difference
 from reports.compare.pictures import change_picture, latency_pictures, quantile_difference_picture
-from reports.compare.rows import DIFFERENCE_COLUMNS, change_text, difference_rows, headline, interval_text, notes, runs_text
+from reports.compare.rows import change_text, difference_table, headline, interval_text, notes, runs_text
 from reports.page.page import Block, Card, Note, Page, Remark, Section, write_page
 from reports.plain_text import printable
 from reports.tables import Table
@@ -65,8 +65,12 @@ def difference_card(d: Difference) -> Card:
 def _sections(one: ArmComparison, number: int) -> list[Section]:
     name = f"arm{number + 1}"
     pictures = [change_picture(one, name), quantile_difference_picture(one, name)]
-    blocks: list[Block] = [_differences(one, name), *map(Note, notes(one)), *(p for p in pictures if p is not None)]
-    sections = [Section(name, printable(f"{one.arm.name} against {one.baseline.name}"), tuple(blocks), pairs=True)]
+    blocks: list[Block] = [
+        difference_table(one, f"{name}-differences"),
+        *map(Note, notes(one)),
+        *(p for p in pictures if p is not None),
+    ]
+    sections = [Section(name, printable(f"{one.arm.name} against A"), tuple(blocks), pairs=True)]
     remarks = tuple(
         Remark(_SEVERITIES[d.weight], printable(f"{d.what}: {' | '.join(d.values)}"), d.advice, d.weight.value)
         for d in one.disagreements
@@ -78,14 +82,3 @@ def _sections(one: ArmComparison, number: int) -> list[Section]:
         table = Table(f"{name}-conditions", "Conditions", ("--fail_if", "result", "why"), rows)
         sections.append(Section(f"{name}-conditions-section", "Conditions", (table,)))
     return sections
-
-
-def _differences(one: ArmComparison, name: str) -> Table:
-    return Table(
-        f"{name}-differences",
-        "Differences",
-        ("measure", *DIFFERENCE_COLUMNS[1:]),
-        tuple(difference_rows(one)),
-        "Latencies count from the schedule. The interval is of each measure alone; p and the verdict of all together (Holm). "
-        '"Could have shown" is the smallest change that these runs would have shown in four of five cases.',
-    )

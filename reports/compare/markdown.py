@@ -7,8 +7,9 @@ from pathlib import Path
 from tabulate import tabulate
 
 from reports.compare.comparison import ArmComparison, Comparison
-from reports.compare.rows import DIFFERENCE_COLUMNS, difference_rows, headline
+from reports.compare.rows import COLUMN_ALIGNMENT, difference_table, headline
 from reports.markdown import escaped
+from reports.tables import cell_text
 
 
 def render_markdown(comparison: Comparison) -> str:
@@ -21,11 +22,12 @@ def write_markdown(comparison: Comparison, path: Path) -> None:
 
 
 def _arm(one: ArmComparison) -> str:
-    rows = [tuple(map(escaped, row)) for row in difference_rows(one)]
+    table = difference_table(one)
+    rows = [[escaped(cell_text(cell)) for cell in row] for row in table.rows]
     parts = [
         f"### {escaped(one.baseline.name)} (A) against {escaped(one.arm.name)} (B)",
         f"**{escaped(headline(one))}**",
-        tabulate(rows, headers=DIFFERENCE_COLUMNS, tablefmt="pipe", disable_numparse=True),
+        tabulate(rows, headers=table.columns, tablefmt="pipe", colalign=COLUMN_ALIGNMENT, disable_numparse=True),
         "\n".join(f"- {d.weight.value}: {escaped(d.what)}: {escaped(' / '.join(d.values))}" for d in one.disagreements),
         "\n".join(f"- {'FAILED' if r.failed else 'passed'}: `{r.condition.text}`: {escaped(r.why)}" for r in one.conditions),
     ]

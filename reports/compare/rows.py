@@ -7,15 +7,23 @@ from collections.abc import Sequence
 from reports.compare.comparison import MIXED, Arm, ArmComparison, overall
 from reports.compare.difference import Difference
 from reports.compare.measures import Measure
+from reports.tables import UNKNOWN, Cell, Quantity, Table
 
-DIFFERENCE_COLUMNS = ("", "A", "B", "B − A", "change", "95 % interval", "p (Holm)", "could have shown", "evidence says")
+DIFFERENCE_COLUMNS = ("measure", "A", "B", "B − A", "change", "95 % interval", "p (Holm)", "could have shown", "evidence says")
+COLUMN_ALIGNMENT = ("left", *["right"] * 7, "left")
 _LARGEST_SHARE = 10.0
-_UNKNOWN = "–"
 
 
-def difference_rows(comparison: ArmComparison) -> list[tuple[str, ...]]:
-    """One row a measure under DIFFERENCE_COLUMNS."""
-    return [difference_row(difference) for difference in comparison.differences]
+def difference_table(comparison: ArmComparison, name: str = "differences") -> Table:
+    """One row a measure. Of a relative measure ``change`` and what could have been shown are per cent of A, else points."""
+    return Table(
+        name,
+        "Differences",
+        DIFFERENCE_COLUMNS,
+        tuple(difference_row(difference) for difference in comparison.differences),
+        "Latencies count from the schedule. The interval is of each measure alone; p and the verdict of all together (Holm). "
+        '"Could have shown" is the smallest change that these runs would have shown in four of five cases.',
+    )
 
 
 def headline(comparison: ArmComparison) -> str:
@@ -63,7 +71,7 @@ def runs_text(arm: Arm) -> str:
 
 def change_text(measure: Measure, change: float | None) -> str:
     if change is None:
-        return _UNKNOWN
+        return UNKNOWN
     if measure.relative:
         return f"{change:+.1%}" if change < _LARGEST_SHARE else f"above {_LARGEST_SHARE:+,.0%}"
     return f"{100 * change:+.2f} pp"
@@ -72,28 +80,32 @@ def change_text(measure: Measure, change: float | None) -> str:
 def interval_text(difference: Difference) -> str:
     """The interval of the change, or why there is none."""
     if difference.interval is None:
-        return difference.reason or _UNKNOWN
+        return difference.reason or UNKNOWN
     low, high = (change_text(difference.measure, bound) for bound in difference.interval)
     return f"{low} to {high}"
 
 
-def difference_row(d: Difference) -> tuple[str, ...]:
+def difference_row(d: Difference) -> tuple[Cell, ...]:
     """One measure under DIFFERENCE_COLUMNS."""
-    smallest = _UNKNOWN if d.smallest_shown is None else change_text(d.measure, d.smallest_shown).replace("+", "±", 1)
     return (
         f"{d.measure.title}, {d.measure.unit}" if d.measure.relative else f"{d.measure.title}, %",
         _value(d.measure, d.a),
         _value(d.measure, d.b),
         _value(d.measure, d.difference, "+"),
-        change_text(d.measure, d.change),
+        _in_percent(d.change, change_text(d.measure, d.change)),
         interval_text(d),
-        _UNKNOWN if d.p_adjusted is None else f"{d.p_adjusted:.3f}" if d.p_adjusted >= 0.001 else "<0.001",
-        smallest,
+        None if d.p_adjusted is None else Quantity(d.p_adjusted, f"{d.p_adjusted:.3f}" if d.p_adjusted >= 0.001 else "<0.001"),
+        _in_percent(d.smallest_shown, change_text(d.measure, d.smallest_shown).replace("+", "±", 1)),
         d.verdict.value,
     )
 
 
-def _value(measure: Measure, value: float | None, sign: str = "") -> str:
+def _value(measure: Measure, value: float | None, sign: str = "") -> Quantity | None:
     if value is None:
-        return _UNKNOWN
-    return f"{value if measure.relative else 100 * value:{sign},.2f}"
+        return None
+    shown = value if measure.relative else 100 * value
+    return Quantity(shown, f"{shown:{sign},.2f}")
+
+
+def _in_percent(share: float | None, text: str) -> Quantity | None:
+    return None if share is None else Quantity(100 * share, text)

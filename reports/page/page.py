@@ -21,7 +21,7 @@ from markupsafe import Markup
 from reports.page.encoding import encode, script_json
 from reports.pictures.picture import Picture
 from reports.plain_text import printable
-from reports.tables import Link, Table, cell_text
+from reports.tables import Link, Quantity, Table, cell_text
 
 _PICTURE_SCRIPTS = ("drawing.js", "values.js", "pictures.js")
 _BOKEH = ("bokeh.min.js", "bokeh-api.min.js")
@@ -92,6 +92,7 @@ def render_page(page: Page) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown)
     environment.filters["cell"] = cell_text
     environment.tests["link"] = lambda cell: isinstance(cell, Link)
+    environment.tests["quantity"] = lambda cell: isinstance(cell, Quantity)
     environment.tests["table"] = lambda block: isinstance(block, Table)
     environment.tests["picture"] = lambda block: isinstance(block, Picture)
     environment.tests["note"] = lambda block: isinstance(block, Note)
