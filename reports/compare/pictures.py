@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import numpy as np
 
 from reports.compare.comparison import Arm, ArmComparison, Comparison
-from reports.compare.difference import Verdict
-from reports.pictures.latency import Series, distribution_picture, percentile_picture
-from reports.pictures.picture import Axis, Colour, Dots, Line, Mark, Picture, Stroke, Whiskers
+from reports.compare.difference import Difference, Verdict
+from reports.compare.rows import interval_text
+from reports.pictures.latency import Series, distribution_picture, percentile_axis, percentile_picture, quantile_positions
+from reports.pictures.picture import Axis, Colour, Dots, Line, Mark, Picture, Shape, Spans, Stroke, Trail, Whiskers
 from reports.statistics import summarise
 
 _COLOURS = (Colour.BLUE, Colour.ORANGE, Colour.GREEN, Colour.PURPLE, Colour.SKY, Colour.RED)
@@ -28,51 +31,56 @@ def latency_pictures(comparison: Comparison) -> tuple[Picture, ...]:
 
 
 def change_picture(comparison: ArmComparison, name: str) -> Picture | None:
-    """The change of each measure with its 95 % interval, in per cent of A; None where none can be told."""
+    """The change of each measure with its 95 % interval, one below the other, in per cent of A; None where none can be told."""
     told = [d for d in comparison.differences if d.measure.relative and d.interval is not None and d.change is not None]
     if not told:
         return None
-    positions = {d.measure.name: float(len(told) - k) for k, d in enumerate(told)}
-    marks: list[Mark] = [Line("no change", np.array([0.5, len(told) + 0.5]), np.zeros(2), Colour.GREY, Stroke.DASHED)]
+    rows = {d.measure.name: float(len(told) - k) for k, d in enumerate(told)}
+    marks: list[Mark] = [Trail("no change", np.zeros(2), np.array([0.5, len(told) + 0.5]), Colour.GREY, Stroke.DASHED)]
     for verdict, colour in _VERDICT_COLOURS.items():
-        here = [d for d in told if d.verdict is verdict]
-        if not here:
-            continue
-        x = np.array([positions[d.measure.name] for d in here])
-        low, high = (np.array([100.0 * d.interval[k] for d in here if d.interval is not None]) for k in (0, 1))
-        notes = tuple(f"{d.measure.title}: {d.change:+.1%}" for d in here)
-        marks.append(Whiskers(f"{verdict.value}: 95 % interval", x, low, high, colour))
-        marks.append(Dots(verdict.value, x, np.array([100.0 * (d.change or 0.0) for d in here]), colour, notes=notes))
+        marks += _changes(verdict, [d for d in told if d.verdict is verdict], rows, colour)
     return Picture(
         f"{name}-changes",
         f"What changed in {comparison.arm.name}",
         "The change from A to B with its 95 % interval, for each measure alone; the colour is what the evidence says.",
-        Axis("measure", ticks=tuple((positions[d.measure.name], d.measure.title) for d in told)),
         Axis("change", "%"),
+        Axis("measure", ticks=tuple((rows[d.measure.name], d.measure.title) for d in reversed(told))),
         tuple(marks),
     )
+
+
+def _changes(verdict: Verdict, differences: list[Difference], rows: Mapping[str, float], colour: Colour) -> Iterator[Mark]:
+    """Those measures of which the evidence says ``verdict``, each in its row."""
+    if not differences:
+        return
+    y = np.array([rows[d.measure.name] for d in differences])
+    low, high = (np.array([100.0 * d.interval[k] for d in differences if d.interval is not None]) for k in (0, 1))
+    yield Spans(verdict.value, y, low, high, colour)
+    x = np.array([100.0 * (d.change or 0.0) for d in differences])
+    yield Dots(verdict.value, x, y, colour, Shape.POINT, tuple(f"95 %: {interval_text(d)}" for d in differences))
 
 
 def quantile_difference_picture(comparison: ArmComparison, name: str) -> Picture | None:
     """B − A at each quantile; None where no quantile is known on both sides."""
     if not comparison.curve:
         return None
-    q = np.array([100.0 * point.q for point in comparison.curve])
+    at = quantile_positions([point.q for point in comparison.curve])
     difference = np.array([point.b_ms - point.a_ms for point in comparison.curve])
     known = [point for point in comparison.curve if point.interval_ms is not None]
     marks: list[Mark] = [
-        Line("no difference", np.array([0.0, 100.0]), np.zeros(2), Colour.GREY, Stroke.DASHED),
-        Line("B − A", q, difference, Colour.BLUE),
+        Line("no difference", np.array([0.0, at[-1]]), np.zeros(2), Colour.GREY, Stroke.DASHED),
+        Line("B − A", at, difference, Colour.BLUE),
     ]
     if known:
         low, high = (np.array([point.interval_ms[k] for point in known if point.interval_ms]) for k in (0, 1))
-        marks.append(Whiskers("95 % interval", np.array([100.0 * point.q for point in known]), low, high, Colour.SKY))
+        marks.append(Whiskers("B − A", quantile_positions([point.q for point in known]), low, high, Colour.SKY))
     title = comparison.baseline.latency_title
     return Picture(
         f"{name}-quantiles",
-        f"{title}: difference by quantile",
-        "How much longer (above 0) or shorter B's quantile is than A's, with a 95 % interval for each point alone.",
-        Axis("quantile", "%"),
+        f"{title}: difference by percentile",
+        "How much longer (above 0) or shorter B's percentile is than A's. A bar is the 95 % interval of that point alone. Each "
+        "further nine takes the same room.",
+        percentile_axis(float(at[-1])),
         Axis(f"{title}, B − A", "ms"),
         tuple(marks),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,9 +51,8 @@ class Series:
         return None if self.distribution is None else self.distribution.curve
 
 
-def percentile_axis(curves: list[Curve]) -> Axis:
-    """1 − q on a log scale: each nine of the percentile takes the same room, as far as the sample reaches."""
-    reach = max(float(nines(curve)[-1]) for curve in curves)
+def percentile_axis(reach: float) -> Axis:
+    """1 − q on a log scale: each nine of the percentile takes the same room, as far as ``reach``, a position on it."""
     marks = ((0.0, "0"), (0.3010299957, "50"), (0.6020599913, "75"))
     tails = ((float(k), f"{100 - 100 * 10.0**-k:.10g}") for k in range(1, 9))
     return Axis("percentile", ticks=tuple((at, text) for at, text in (*marks, *tails) if at <= reach + 0.01), nines=True)
@@ -61,8 +60,12 @@ def percentile_axis(curves: list[Curve]) -> Axis:
 
 def nines(curve: Curve) -> FloatArray:
     """Where each value stands on the percentile axis: −log10(1 − q); the largest of n at q = 1 − 1/2n."""
-    q = np.minimum(curve.shares, 1.0 - 0.5 / curve.n)
-    at: FloatArray = -np.log10(1.0 - q)
+    return quantile_positions(np.minimum(curve.shares, 1.0 - 0.5 / curve.n))
+
+
+def quantile_positions(q: Sequence[float] | FloatArray) -> FloatArray:
+    """Where quantiles below 1 stand on the percentile axis: −log10(1 − q)."""
+    at: FloatArray = -np.log10(1.0 - np.asarray(q))
     return at
 
 
@@ -79,7 +82,7 @@ def percentile_picture(name: str, title: str, series: list[Series]) -> Picture:
         + " A bar is the 95 % interval of p50 or p99." * any(isinstance(mark, Whiskers) for mark in marks)
         + _cut_short([curve for _, curve in curves])
         + _thinned([curve for _, curve in curves]),
-        percentile_axis([curve for _, curve in curves]),
+        percentile_axis(max(float(nines(curve)[-1]) for _, curve in curves)),
         latency_axis([curve for _, curve in curves]),
         tuple(marks),
     )
