@@ -51,6 +51,7 @@ def run_named(
     }
     server = [
         *metric("nv_inference_pending_request_count", {0.0: 1.0, 0.2: 2.0, 0.6: 1.0}, model=text, version="1"),
+        *metric("nv_inference_pending_request_count", {0.0: 0.0, 0.2: 0.0, 0.6: 1.0}, model="other", version="1"),
         *metric("nv_inference_request_success", {0.0: 0.0, 0.2: 9.0, 0.6: 50.0}, model=text, version="1"),
     ]
     return make_report(said, server=server, **(named | manifest))
