@@ -39,6 +39,7 @@ def command(folders: tuple[Path, ...], baseline: Path | None, outputs: tuple[Pat
     Runs that are not valid, or measured other work, stay apart, with what differs; runs that were cut are named.
     """
     from reports.compare.comparison import NotComparableError
+    from reports.plain_text import printable_lines
     from reports.trend.console import render
     from reports.trend.csv_file import write_csv
     from reports.trend.html import write_html
@@ -50,7 +51,7 @@ def command(folders: tuple[Path, ...], baseline: Path | None, outputs: tuple[Pat
     try:
         trend = read_trend(folders, baseline)
     except NotComparableError as error:
-        click.echo(f"Error: --baseline: {error}", err=True)
+        click.echo(f"Error: --baseline: {printable_lines(str(error))}", err=True)
         return ExitStatus.INVALID
     click.echo(render(trend))
     write_outputs(trend, outputs, {".html": write_html, ".json": write_json, ".md": write_markdown, ".csv": write_csv})

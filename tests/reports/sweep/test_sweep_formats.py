@@ -18,7 +18,7 @@ from harness.records.table import read_table
 from reports.markdown import escaped
 from reports.page.page import render_page
 from reports.pictures.picture import Dots, Shape, Spans, Trail, Whiskers
-from reports.prose import spreadsheet_text
+from reports.plain_text import spreadsheet_text
 from reports.sweep.console import render
 from reports.sweep.csv_file import write_csv
 from reports.sweep.curves import curve_axis, curves

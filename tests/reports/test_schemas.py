@@ -1,0 +1,171 @@
+"""The JSON that programs read is what docs/schemas says: every key is there, every key is documented, of the type it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from harness.cli import run as bench
+from harness.records.record import Outcome, Record
+from reports.goodput import parse_objective
+from reports.run_report import RunReport, read_run
+from reports.summary_json import summary
+from reports.sweep.json_file import document as sweep_document
+from reports.sweep.points import read_sweep
+from tests.reports.watched import machine_samples, metric, statistics, worker_samples
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
+SteadyRun = Callable[..., list[Record]]
+MakeReport = Callable[..., RunReport]
+Make = Callable[..., Record]
+
+
+def _schema(name: str) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))
+    return schema
+
+
+def _check(name: str, document: Any) -> None:
+    """Held against the schema as it is, and with no key beyond those that it names: readers skip such, we write none."""
+    for schema in (_schema(name), _closed(_schema(name))):
+        read = json.loads(json.dumps(document, allow_nan=False))
+        errors = [f"{error.json_path}: {error.message}" for error in Draft202012Validator(schema).iter_errors(read)]
+        assert errors == []
+
+
+def _closed(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_closed(inner) for inner in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: _closed(inner) for key, inner in schema.items()}
+    return {"additionalProperties": False} | closed if isinstance(schema.get("properties"), dict) else closed
+
+
+def _objects(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        if isinstance(schema.get("properties"), dict):
+            yield schema
+        for inner in schema.values():
+            yield from _objects(inner)
+
+
+@pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.name)
+def test_a_schema_is_one_and_says_that_every_key_is_there(path: Path) -> None:
+    schema = json.loads(path.read_text(encoding="utf-8"))
+    Draft202012Validator.check_schema(schema)
+    for one in _objects(schema):
+        assert one["required"] == list(one["properties"])
+    assert schema["properties"]["schema"]["const"] == 1
+
+
+@pytest.mark.parametrize("damage", ["missing", "unknown", "type", "version"])
+def test_the_check_finds_what_is_wrong(make_report: MakeReport, steady_run: SteadyRun, damage: str) -> None:
+    document = summary(make_report(steady_run(20)))
+    match damage:
+        case "missing":
+            del document["metrics"]["ttft_ms"]["scheduled"]["p99"]
+        case "unknown":
+            document["windows"]["other"] = 1
+        case "type":
+            document["requests"]["done"] = "20"
+        case _:
+            document["schema"] = 2
+    with pytest.raises(AssertionError):
+        _check("summary", document)
+
+
+# ---- summary.json
+
+
+def test_a_summary_of_everything_that_can_be_known(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
+    calibration = {
+        "made_at": "2026-11-22T01:23:51+00:00", "quick": False, "transport": "grpc",
+        **{key: {"n": 9, "mean_ms": 0.1, "stdev_ms": 0.1, "size_p99_ms": 0.3} for key in ("ttft", "icl", "e2e")},
+        "limits": [{"workers": 1, "requests": {"held_per_s": 9.0, "failed_per_s": None, "why": ""},
+                    "responses": {"held_per_s": 9.0, "failed_per_s": None, "why": ""}}],
+    }  # fmt: skip
+    server = [
+        *metric("vllm:num_requests_running", {0.0: 1.0, 7.0: 9.0}),
+        *metric("vllm:num_requests_waiting", {0.0: 0.0, 7.0: 3.0}),
+        *metric("vllm:kv_cache_usage_perc", {0.0: 0.1, 7.0: 0.9}),
+        *metric("vllm:prefix_cache_hits_total", {0.0: 0.0, 7.0: 10.0}),
+        *metric("vllm:prefix_cache_queries_total", {0.0: 0.0, 7.0: 100.0}),
+        *metric("nv_gpu_utilization", {0.0: 0.5, 7.0: 0.7}),
+        *metric("nv_cpu_utilization", {0.0: 0.5, 7.0: 0.7}),
+    ]
+    report = make_report(
+        steady_run(700, worker=0),
+        client=[*worker_samples([0.1] * 280), *machine_samples(7, steal_cores=0.1)],
+        server=server,
+        calibration=calibration,
+        options={"request_rate": 100.0, "time_delay_dist": "constant", "slo": ["ttft_ms<=200"]},
+        server_statistics={"before": statistics(tensorrt_llm=(0, 0.0)), "after": statistics(tensorrt_llm=(700, 1.0))},
+    )
+    document = summary(report)
+    for key in ("client", "server", "phases", "calibration", "slip_by_worker", "slip_over_time"):
+        assert document[key], key
+    assert document["server"]["cache_reuse"]
+    assert document["arrivals"]["test"]
+    assert document["metrics"]["goodput"]
+    assert document["windows"]["steady"]
+    _check("summary", document)
+
+
+def test_a_summary_of_little_that_is_known(make_report: MakeReport, answered: Make, failed: Make) -> None:
+    _check("summary", summary(make_report([failed(0, 0, Outcome.CONNECT, 0, 1), failed(1, 10, Outcome.NOT_SENT)])))
+    uncounted = answered(0, 0, 0, [(5, 4)], token_counts=None, output_tokens=None)
+    _check("summary", summary(make_report([uncounted], streaming=False)))
+
+
+def test_a_summary_with_objectives_and_failures(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
+    records = steady_run(700)
+    for k in (100, 300, 500):
+        records[k] = failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 500, error="<late>")
+    report = make_report(records)
+    _check("summary", summary(read_run(report.folder, [parse_objective("e2e_ms<=130"), parse_objective("tpot_ms<=1")])))
+
+
+# ---- compare.json, sweep.json, trend.json
+
+
+def test_comparisons_of_runs_of_one_schedule_of_others_and_of_repeats(
+    make_nights: Callable[..., list[Path]], make_report: MakeReport, steady_run: SteadyRun, tmp_path: Path
+) -> None:
+    def compared(*arguments: str) -> dict[str, Any]:
+        assert bench(["compare", *arguments, f"--output={tmp_path / 'c.json'}"]) == 0
+        document: dict[str, Any] = json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))
+        _check("compare", document)
+        return document
+
+    other = {"schedule": {"digest": "1e" * 32, "seed": 43}}
+    nights = make_nights(tmp_path / "a", [("1", 20.0, {}), ("2", 20.0, {}), ("3", 21.0, other)])
+    make_nights(tmp_path / "b", [("1", 24.0, {}), ("2", 24.0, {})])
+    pairs = compared(str(nights[0]), str(nights[1]), "--fail_if", "p99_ttft > +900%")
+    assert pairs["comparisons"][0]["pairs"]
+    assert pairs["comparisons"][0]["conditions"]
+    others = compared(str(nights[0]), str(nights[1]), str(nights[2]))
+    assert others["comparisons"][1]["pairs"] is None
+    assert others["comparisons"][1]["disagreements"]
+    compared(str(tmp_path / "a"), str(tmp_path / "b"))
+    unstreamed = [str(make_report(steady_run(30), streaming=False).folder.path) for _ in "ab"]
+    assert "cannot be told" in [d["verdict"] for d in compared(*unstreamed)["comparisons"][0]["differences"]]
+
+
+def test_a_sweep(make_sweep: Callable[..., Any], tmp_path: Path) -> None:
+    document = sweep_document(read_sweep(make_sweep(tmp_path, (10, 20), {"wait": 20.0}, 2)))
+    assert {point["pareto"] for point in document["points"]} >= {True}
+    _check("sweep", document)
+
+
+def test_a_trend_with_a_baseline_and_without(make_nights: Callable[..., list[Path]], tmp_path: Path) -> None:
+    other = {"workload": {"description": "other", "dropped_too_long": 0}}
+    nights = make_nights(tmp_path / "n", [("1", 20.0, {}), ("2", 24.0, {}), ("3", 20.0, other)])
+    for more in ([], ["--baseline", str(nights[0])]):
+        assert bench(["trend", str(tmp_path / "n"), f"--output={tmp_path / 't.json'}", *more]) == 0
+        _check("trend", json.loads((tmp_path / "t.json").read_text(encoding="utf-8")))
