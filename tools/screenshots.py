@@ -1,6 +1,7 @@
-"""Make the pictures of the report in docs/images from a run's folder: on a desktop in light and dark, and on a phone.
+"""Make the pictures of a page in docs/images: on a desktop in light and dark, and on a phone.
 
-Run: python tools/screenshots.py RUN [FOLDER]        (needs a browser: tools/browser.sh)
+Run: python tools/screenshots.py PAGE [FOLDER]        (PAGE: a run's report.html or a comparison's compare.html; needs a
+browser: tools/browser.sh)
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from selenium.webdriver.chrome.service import Service
 _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 _PATIENCE_S = 60.0
 # name, width, height, theme, the element at the top
-_SHOTS = (
+_OF_REPORT = (
     ("report", 1280, 1050, "light", "body"),
     ("report-pictures", 1280, 1080, "light", "[data-picture='latency-by-percentile']"),
     ("report-dark", 1280, 1000, "dark", "[data-picture='latency-over-time']"),
@@ -29,12 +30,19 @@ _SHOTS = (
     ("report-phone", 390, 1400, "light", "body"),
     ("report-phone-dark", 390, 1500, "dark", "[data-picture='latency-by-percentile']"),
 )
+_OF_COMPARISON = (
+    ("compare", 1280, 1720, "light", "body"),
+    ("compare-phone", 390, 1500, "dark", "[data-picture='arm1-changes']"),
+)
 
 
 def main() -> None:
     if not 2 <= len(sys.argv) <= 3:
         sys.exit(__doc__)
-    page = (Path(sys.argv[1]) / "report.html").resolve()
+    page = Path(sys.argv[1]).resolve()
+    shots = {"report.html": _OF_REPORT, "compare.html": _OF_COMPARISON}.get(page.name)
+    if shots is None:
+        sys.exit(f"{page} is named neither report.html nor compare.html")
     folder = Path(sys.argv[2] if len(sys.argv) > 2 else Path(__file__).parents[1] / "docs" / "images")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as profile:
@@ -43,7 +51,7 @@ def main() -> None:
             options.add_argument(flag)
         driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
         try:
-            for name, width, height, theme, top in _SHOTS:
+            for name, width, height, theme, top in shots:
                 shoot(driver, page, folder / f"{name}.png", width, height, theme, top)
         finally:
             driver.quit()
@@ -61,7 +69,7 @@ def shoot(driver: Any, page: Path, path: Path, width: int, height: int, theme: s
         time.sleep(0.1)
     found = driver.execute_script("const e = document.querySelector(arguments[0]); e && e.scrollIntoView(); return !!e", top)
     if not found:
-        print(f"left out {path}: the run has no {top}")
+        print(f"left out {path}: the page has no {top}")
         return
     time.sleep(1.0)
     shot = Image.open(io.BytesIO(base64.b64decode(driver.get_screenshot_as_base64())))
