@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tabulate import tabulate
 
-from reports.metrics import Metrics, UpstreamTable
+from reports.metrics import Metrics
 from reports.plain_text import printable
 from reports.prose import describe, describe_calibration, describe_run, verdict
-from reports.rows import (
-    SLIP_COLUMNS,
-    WINDOW_COLUMNS,
-    guard_note,
-    interval_rows,
-    latency_rows,
-    rate_rows,
-    slip_by_worker_rows,
-    slip_over_time_rows,
-    tail_rows,
-    upstream_rows,
-    window_rows,
-)
+from reports.rows import WINDOW_COLUMNS, guard_note, latency_rows, slip_over_time_rows, window_rows
 from reports.run_report import RunReport
-from reports.statistics import Distribution
+from reports.run_tables import interval_table, latency_table, rate_table, slip_tables, tail_table, upstream_table
 from reports.tables import Table, cell_text
 from reports.watched_tables import client_tables, server_tables
 
-_UNKNOWN = "–"
 _TOO_FEW = "*"
 
 
@@ -34,13 +23,13 @@ def render(report: RunReport) -> str:
     metrics = report.metrics
     parts = [
         describe_run(report),
-        _upstream(metrics.upstream),
-        _latencies(metrics),
-        _intervals(metrics),
-        _tails(metrics),
-        _rates(metrics),
+        _upstream(report),
+        _latencies(report),
+        _table(interval_table(report), "95 % intervals, ms"),
+        _table(tail_table(report)),
+        _table(rate_table(report), "Rates"),
         _windows(metrics),
-        _slip(metrics),
+        _slip(report),
         _failures(metrics),
         _watched(report),
         describe_calibration(report),
@@ -50,63 +39,38 @@ def render(report: RunReport) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _upstream(table: UpstreamTable) -> str:
-    rows = [(name, _number(value)) for name, value in upstream_rows(table)]
-    return tabulate(
-        rows, headers=("Stat (upstream's: latency from the send)", "Value"), colalign=("left", "right"), disable_numparse=True
+def _upstream(report: RunReport) -> str:
+    """Upstream's numbers as upstream prints them, without separators, for who reads them by a script."""
+    table = upstream_table(report)
+    rows = tuple((name, cell_text(value).replace(",", "")) for name, value in table.rows)
+    return _table(replace(table, rows=rows), "Stat (upstream's: latency from the send)")
+
+
+def _latencies(report: RunReport) -> str:
+    """The percentiles; a p99 of too few values is marked, and the mark explained."""
+    marked = {name for name, d in latency_rows(report.metrics) if d is not None and not d.supports(0.99)}
+    table = latency_table(report)
+    p99 = table.columns.index("p99")
+    rows = tuple(
+        (*row[:p99], _TOO_FEW + cell_text(row[p99]), *row[p99 + 1 :]) if row[0] in marked else row for row in table.rows
     )
-
-
-def _latencies(metrics: Metrics) -> str:
-    headers = ("ms", "mean", "p50", "p90", "p95", "p99", "max", "n")
-    rows = [_row(name, distribution) for name, distribution in latency_rows(metrics)]
-    table = tabulate(rows, headers=headers, colalign=("left", *["right"] * 7), disable_numparse=True)
-    note = guard_note(metrics)
-    return table if note is None else f"{table}\n{_TOO_FEW} {note}."
-
-
-def _row(name: str, d: Distribution | None) -> tuple[str, ...]:
-    if d is None:
-        return (name, *[_UNKNOWN] * 7)
-    p50, p90, p95, p99, largest = (
-        "failed" if value is None else f"{value:.2f}" for value in (d.p50, d.p90, d.p95, d.p99, d.max)
-    )
-    return (name, f"{d.mean:.2f}", p50, p90, p95, p99 if d.supports(0.99) else _TOO_FEW + p99, largest, f"{d.n:,}")
-
-
-def _intervals(metrics: Metrics) -> str:
-    headers = ("95 % intervals, ms", "mean", "p50", "p99")
-    rows = interval_rows(metrics)
-    return tabulate(rows, headers=headers, colalign=("left", *["right"] * 3), disable_numparse=True) if rows else ""
-
-
-def _tails(metrics: Metrics) -> str:
-    rows = [(name, "failed" if value is None else f"{value:.2f}", interval) for name, value, interval in tail_rows(metrics)]
-    headers = ("ms", "p99.9", "95 % interval")
-    return tabulate(rows, headers=headers, colalign=("left", "right", "right"), disable_numparse=True) if rows else ""
-
-
-def _rates(metrics: Metrics) -> str:
-    rows = [(name, _number(value), interval) for name, value, interval in rate_rows(metrics)]
-    headers = ("Rates", "value", "95 % interval")
-    return tabulate(rows, headers=headers, colalign=("left", "right", "right"), disable_numparse=True)
+    drawn, note = _table(replace(table, rows=rows)), guard_note(report.metrics)
+    return drawn if note is None else f"{drawn}\n{_TOO_FEW} {note}."
 
 
 def _windows(metrics: Metrics) -> str:
     rows = window_rows(metrics)
     if not rows:
         return ""
-    lines = [(name, *map(_number, cells)) for name, cells in rows if not isinstance(cells, str)]
-    table = tabulate(lines, headers=("Window", *WINDOW_COLUMNS), colalign=("left", *["right"] * 6), disable_numparse=True)
+    there = tuple((name, *cells) for name, cells in rows if not isinstance(cells, str))
+    table = _table(Table("windows", "Windows", ("Window", *WINDOW_COLUMNS), there))
     return "\n".join([table, *(f"{name}: none, {reason}." for name, reason in rows if isinstance(reason, str))])
 
 
-def _slip(metrics: Metrics) -> str:
+def _slip(report: RunReport) -> str:
     """By worker, where there are several; over time the p99 alone, in one line."""
-    rows = [(name, *map(_number, cells)) for name, cells in slip_by_worker_rows(metrics)]
-    headers = ("Slip by worker", *SLIP_COLUMNS)
-    parts = [tabulate(rows, headers=headers, colalign=("left", *["right"] * 4), disable_numparse=True)] if rows else []
-    over_time = [_number(cells[2]) for _, cells in slip_over_time_rows(metrics)]
+    parts = [_table(table, "Slip by worker") for table in slip_tables(report) if table.name == "slip_by_worker"]
+    over_time = [cell_text(cells[2]) for _, cells in slip_over_time_rows(report.metrics)]
     if len(over_time) > 1:
         parts.append(f"p99 slip (ms) in tenths of the run: {', '.join(over_time)}")
     return "\n".join(parts)
@@ -117,10 +81,14 @@ def _watched(report: RunReport) -> str:
     return "\n\n".join(map(_table, (*client_tables(report), *server_tables(report))))
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, heading: str | None = None) -> str:
+    """The table under its columns' names, the first of which may say what the table is of; nothing of no rows."""
+    if not table.rows:
+        return ""
     rows = [tuple(printable(cell_text(cell)) for cell in row) for row in table.rows]
-    alignment = ("left", *["right"] * (len(table.columns) - 1))
-    return tabulate(rows, headers=table.columns, colalign=alignment, disable_numparse=True)
+    columns = table.columns if heading is None else (heading, *table.columns[1:])
+    alignment = ("left", *["right"] * (len(columns) - 1))
+    return tabulate(rows, headers=columns, colalign=alignment, disable_numparse=True)
 
 
 def _failures(metrics: Metrics) -> str:
@@ -131,9 +99,3 @@ def _failures(metrics: Metrics) -> str:
         f"Failed: {metrics.failed:,} of {metrics.scheduled:,} requests ({kinds}). "
         "Percentiles of TTFT and E2E latency\ncount those that the target failed as slower than every success."
     )
-
-
-def _number(value: float | int | None) -> str:
-    if value is None:
-        return _UNKNOWN
-    return f"{value:d}" if isinstance(value, int) else f"{value:.2f}"

@@ -63,6 +63,13 @@ def test_upstream_s_rows_have_upstream_s_names(make_report: MakeReport, answered
     assert {name: _cells(text, name) for name in rows} == {name: [value] for name, value in rows.items()}
 
 
+def test_upstream_s_numbers_have_no_separators_and_ours_have(make_report: MakeReport, answered: Make) -> None:
+    text = render(make_report([answered(k, 2 * k, 2 * k, [(2 * k + 12_345.678, 1)]) for k in range(1200)]))
+    assert _cells(text, "Total requests") == ["1200"]
+    assert _cells(text, "Total latency (ms)") == ["14744.68"]
+    assert _cells(text, "E2E latency, from schedule")[1] == "12,345.68"
+
+
 def test_every_percentile_stands_in_its_column_and_its_interval_below(make_report: MakeReport, answered: Make) -> None:
     order = np.random.default_rng(0).permutation(600)
     report = make_report([answered(k, 0, 0, [(float(order[k]) + 1, 1)]) for k in range(600)])
@@ -106,7 +113,7 @@ def test_p99_9_is_shown_where_the_values_are_enough_for_it(make_report: MakeRepo
     assert d is not None
     assert d.p99_9_interval is not None
     low, high = d.p99_9_interval
-    assert _cells(tails, "E2E latency, from schedule") == ["6694.00", f"{low:,.2f} – {high:,.2f}"]
+    assert _cells(tails, "E2E latency, from schedule") == ["6,694.00", f"{low:,.2f} – {high:,.2f}"]
     assert "TPOT" not in tails[: tails.index("Rates")]  # one token each
     for k in range(50):
         records[k] = failed(k, 0, Outcome.TIMEOUT, 0, 10)
