@@ -191,6 +191,7 @@
   };
 
   const figure = (picture, narrow) => {
+    const tools = { zoom: new Bokeh.BoxZoomTool(), pan: new Bokeh.PanTool(), wheel: new Bokeh.WheelZoomTool() };
     const plot = new Bokeh.Plotting.Figure({
       height: narrow ? 280 : 340,
       sizing_mode: "stretch_width",
@@ -198,22 +199,21 @@
       y_range: rangeOf(picture, "y"),
       x_axis_type: picture.x.log ? "log" : "linear",
       y_axis_type: picture.y.log ? "log" : "linear",
-      toolbar_location: "above",
+      toolbar_location: null,
       min_border_right: 12,
-      tools: "box_zoom,pan,wheel_zoom,reset,save",
+      tools: Object.values(tools),
       // a finger scrolls the page unless the reader picks a tool
-      active_drag: coarse ? null : "box_zoom",
+      active_drag: coarse ? null : tools.zoom,
       active_scroll: null,
       active_inspect: null,
     });
     plot.setv({ title: null });
-    plot.toolbar.setv({ logo: null, group: false });
     axisOf(plot, "x", picture.x, narrow);
     axisOf(plot, "y", picture.y, narrow);
     const renderers = picture.marks.map((mark) => addMark(plot, mark));
     const rule = new Bokeh.Span({ dimension: "height", location: 0, visible: false, line_dash: [2, 2], level: "overlay" });
     plot.add_layout(rule);
-    return { plot, renderers, rule };
+    return { plot, renderers, rule, tools };
   };
 
   const rescale = ({ plot, picture }) => {

@@ -23,7 +23,7 @@ from reports.pictures.picture import Picture
 from reports.plain_text import printable
 from reports.tables import Link, Quantity, Table, cell_text
 
-_PICTURE_SCRIPTS = ("drawing.js", "values.js", "pictures.js")
+_PICTURE_SCRIPTS = ("drawing.js", "values.js", "tools.js", "pictures.js")
 _BOKEH = ("bokeh.min.js", "bokeh-api.min.js")
 
 

@@ -1,10 +1,11 @@
 // Pictures that can be questioned: hover and arrow keys tell values, a click on the legend hides a series, a drag zooms (all
-// pictures over time together), a double click goes back. Each is drawn when it comes into sight, the rest in idle time.
+// pictures over time together), a double click goes back. One is drawn at a time: what is in sight first, the rest in idle time.
 (() => {
   "use strict";
   const { pictures, figure: draw, paint, rescale, groupOf } = window.bench.drawing;
   const { element, number, listen } = window.bench.values;
   const { copy, quoted } = window.bench.tables;
+  const { toolButtons } = window.bench.tools;
   const drawn = new Map(); // name → what was made for it
 
   const legend = ({ picture, renderers, legendPlace }) => {
@@ -67,16 +68,19 @@
   const build = async (figure) => {
     const name = figure.dataset.picture;
     const picture = pictures[name];
-    const place = figure.querySelector(".plot");
-    const legendPlace = figure.querySelector(".legend");
-    const made = { ...draw(picture, place.clientWidth < 500), picture, place, legendPlace, at: null };
+    const [place, legendPlace, toolPlace] = [".plot", ".legend", ".tools"].map((one) => figure.querySelector(one));
+    const made = { ...draw(picture, place.clientWidth < 500), picture, place, legendPlace, toolPlace, at: null };
     legend(made);
     paint(made);
-    made.view = await Bokeh.Plotting.show(made.plot, place);
+    const root = new Bokeh.Document();
+    root.add_root(made.plot);
+    made.view = (await Bokeh.embed.add_document_standalone(root, place)).get(made.plot);
     listen(made);
     zooms(made);
-    if (!drawn.size) performance.mark("bench-first-picture");
+    toolButtons(made, name);
     drawn.set(name, made);
+    if (!root.is_idle) await new Promise((go) => root.idle.connect(go)); // it is on the screen
+    if (!performance.getEntriesByName("bench-first-picture").length) performance.mark("bench-first-picture");
     figure.dataset.drawn = "";
   };
 
@@ -104,32 +108,32 @@
   };
 
   const figures = [...document.querySelectorAll("figure[data-picture]")];
-  const begun = new Map();
+  const begun = new Map(); // figure → the promise of its picture
   const begin = (figure) => {
     if (!begun.has(figure)) begun.set(figure, build(figure));
     return begun.get(figure);
   };
-  const seen = new IntersectionObserver(
-    (entries) => {
-      for (const entry of entries) {
-        if (!entry.isIntersecting) continue;
-        seen.unobserve(entry.target);
-        begin(entry.target);
-      }
-    },
+
+  // Between two pictures the browser shows the one and takes what the reader does. A picture in sight does not wait for idleness.
+  const inSight = new Set();
+  const near = new IntersectionObserver(
+    (entries) => entries.forEach(({ target, isIntersecting }) => inSight[isIntersecting ? "add" : "delete"](target)),
     { rootMargin: "200px" },
   );
-  const idle = window.requestIdleCallback || ((callback) => setTimeout(callback, 50));
-  const rest = () => {
-    const next = figures.find((figure) => !begun.has(figure));
-    if (!next) {
-      Promise.all(begun.values()).then(() => {
-        performance.mark("bench-all-pictures");
-        document.documentElement.dataset.pictures = "drawn";
-      });
-      return;
+  const pause = () => new Promise((go) => setTimeout(go));
+  const idle = () => new Promise((go) => (window.requestIdleCallback ? requestIdleCallback(go) : setTimeout(go, 50)));
+  const drawAll = async () => {
+    await new Promise((go) => requestAnimationFrame(() => setTimeout(go))); // the page, and what is in sight of it
+    for (let left = figures; left.length; left = figures.filter((figure) => !begun.has(figure))) {
+      const seen = () => left.find((figure) => inSight.has(figure));
+      if (drawn.size) await (seen() ? pause() : idle());
+      const next = seen() || left[0];
+      near.unobserve(next);
+      await begin(next);
     }
-    begin(next).then(() => idle(rest));
+    await Promise.all(begun.values());
+    performance.mark("bench-all-pictures");
+    document.documentElement.dataset.pictures = "drawn";
   };
 
   document.addEventListener("bench-theme", () => drawn.forEach(paint));
@@ -138,7 +142,9 @@
     if (button) copy(csv(pictures[button.dataset.copiesPicture]), button);
   });
 
-  // On paper each picture is a drawing of lines, not of the screen's points.
+  // On paper each picture is a drawing of lines, not of the screen's points. Who prints before all are drawn gets all the same:
+  // a picture needs no more than microtasks, which run between two listeners.
+  addEventListener("beforeprint", () => figures.forEach(begin));
   addEventListener("beforeprint", () => {
     drawn.forEach(({ view, place }) => {
       const image = element("img", "paper");
@@ -151,6 +157,6 @@
   addEventListener("afterprint", () => document.querySelectorAll("img.paper").forEach((image) => image.remove()));
 
   window.bench.drawn = drawn;
-  for (const figure of figures) seen.observe(figure);
-  addEventListener("load", () => idle(rest));
+  for (const figure of figures) near.observe(figure);
+  drawAll();
 })();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,54 @@ def test_it_prints_with_every_picture(tab: Any, report_page: Path, theme: str) -
     assert pdf.startswith(b"%PDF")
     assert len(pdf) > 50_000
     assert tab.errors() == []
+
+
+def test_who_prints_at_once_gets_every_picture(tab: Any, report_page: Path) -> None:
+    before = (  # only what is in sight is drawn, and what was on paper is counted before it is taken away
+        "window.requestIdleCallback = () => {};"
+        "addEventListener('afterprint', () => (window.papers = document.querySelectorAll('.paper').length))"
+    )
+    script = tab.cdp("Page.addScriptToEvaluateOnNewDocument", source=before)["identifier"]
+    tab.open(report_page)
+    tab.cdp("Page.removeScriptToEvaluateOnNewDocument", identifier=script)
+    tab.wait("return window.bench.drawn.size > 0")
+    figures = tab.run("return document.querySelectorAll('figure').length")
+    assert tab.run("return window.bench.drawn.size") < figures
+    tab.cdp("Page.printToPDF")
+    assert tab.run("return window.papers") == figures
+    assert tab.errors() == []
+
+
+@SIZES
+def test_the_tools_of_a_picture_are_picked_by_buttons(tab: Any, report_page: Path, size: tuple[int, int]) -> None:
+    tab.open(report_page, size).plot("rates")
+    buttons = "[...document.querySelectorAll(\"[data-picture='rates'] .tools button\")]"
+    pressed = f"return {buttons}.filter((one) => one.getAttribute('aria-pressed') === 'true').map((one) => one.textContent)"
+    click = f"{buttons}.find((one) => one.textContent === arguments[0]).click()"
+    active = "return window.bench.drawn.get('rates').plot.toolbar.tools.filter((tool) => tool.active).map((tool) => tool.type)"
+    assert tab.run(pressed) == ([] if size == PHONE else ["Zoom"])
+    tab.run(click, "Pan")
+    tab.run(click, "Wheel")
+    assert tab.run(pressed) == ["Pan", "Wheel"]  # a drag does one thing
+    assert tab.run(active) == ["PanTool", "WheelZoomTool"]
+    whole = tab.run(_RANGES)
+    tab.run("window.bench.drawn.get('rates').plot.x_range.start += 1")
+    assert tab.run(_RANGES) != whole
+    tab.run(click, "Reset")
+    tab.wait("return window.bench.drawn.get('rates').plot.x_range.start === arguments[0]", whole["rates"][0])
+
+
+def test_a_picture_is_saved_as_png(tab: Any, report_page: Path, tmp_path: Path) -> None:
+    tab.cdp("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    tab.open(report_page).plot("rates")
+    tab.run(
+        "[...document.querySelectorAll(\"[data-picture='rates'] .tools button\")].find((b) => b.textContent === 'PNG').click()"
+    )
+    end = time.monotonic() + 60.0
+    while not (saved := tmp_path / "rates.png").exists():
+        assert time.monotonic() < end, list(tmp_path.iterdir())
+        time.sleep(0.1)
+    assert saved.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_run_of_failures_alone_opens(
