@@ -2,8 +2,14 @@
 
 import ast
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
+
+import click
+import pytest
+
+from harness.cli import bench
 
 ROOT = Path(__file__).parents[1]
 
@@ -70,3 +76,39 @@ def test_every_finding_is_named_by_a_test_of_its_own_or_in_cases() -> None:
     tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "reports").glob("test_*.py"))
     asserted = set(re.findall(r"(?:_finding|_severity|_found|_one)\([^\n]*\"(\w+)\"\)", tests))
     assert {said.code for said in _said_in_code()} <= asserted
+
+
+# ---- commands
+
+
+def _commands(document: str) -> list[list[str]]:
+    """The words of each ``bench …`` line within a document's code blocks, lines that end with a backslash joined."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    lines = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)).replace("\\\n", " ").splitlines()
+    written = (re.fullmatch(r"\s*(?:\.venv/bin/)?bench (.*)", line) for line in lines)
+    return [shlex.split(found[1], comments=True) for found in written if found]
+
+
+def _parse(words: list[str]) -> None:
+    """Parse as ``bench`` would, what an experiment runs included; nothing is run. Raises click.ClickException."""
+    with bench.make_context("bench", list(words)) as group:
+        name, command, rest = bench.resolve_command(group, [*group.protected_args, *group.args])
+        assert command is not None
+        with command.make_context(name, rest, parent=group) as context:
+            inner = context.params.get("arguments", ())
+            arms = context.params.get("arms", ()) or ("",)
+    for arm in arms if inner else ():
+        _parse([*inner, *shlex.split(arm.partition("=")[2])])
+
+
+def test_the_walk_s_commands_are_commands() -> None:
+    commands = _commands("docs/walk.md")
+    assert {words[0] for words in commands} >= {"experiment", "compare", "report"}
+    for words in commands:
+        _parse(words)
+
+
+def test_a_command_with_a_wrong_option_does_not_parse() -> None:
+    wrong = ["experiment", "--arm", "a=", "--arm", "b=--batch_scheduler_policy whatever", "dataset"]
+    with pytest.raises(click.UsageError, match="whatever"):
+        _parse(wrong)

@@ -82,7 +82,9 @@ def _make_run(experiment: Experiment, folder: ExperimentFolder, number: int) -> 
         status = subprocess.run(command, stdout=output, check=False).returncode
     if status == ExitStatus.INTERRUPTED:
         raise KeyboardInterrupt
-    if status in (ExitStatus.VALID, ExitStatus.INVALID):  # whether an invalid run counts, the comparison decides
+    if status == ExitStatus.INVALID:  # whether it counts, the comparison decides
+        click.echo(f"the run is not valid: {path / 'report.html'} says why", err=True)
+    if status in (ExitStatus.VALID, ExitStatus.INVALID):
         return
     if folder.is_recorded(run):  # requests failed: that is a result, too
         click.echo(f"the run ended with status {status}; its failures are part of the result", err=True)
