@@ -91,12 +91,12 @@ def _commands(document: str) -> list[list[str]]:
 
 def _parse(words: list[str]) -> None:
     """Parse as ``bench`` would, what an experiment runs included; nothing is run. Raises click.ClickException."""
-    with bench.make_context("bench", list(words)) as group:
-        name, command, rest = bench.resolve_command(group, [*group.protected_args, *group.args])
-        assert command is not None
-        with command.make_context(name, rest, parent=group) as context:
-            inner = context.params.get("arguments", ())
-            arms = context.params.get("arms", ()) or ("",)
+    group = click.Context(bench, info_name="bench", **bench.context_settings)
+    command = bench.get_command(group, words[0])
+    assert command is not None, words[0]
+    with command.make_context(words[0], words[1:], parent=group) as context:
+        inner = context.params.get("arguments", ())
+        arms = context.params.get("arms", ()) or ("",)
     for arm in arms if inner else ():
         _parse([*inner, *shlex.split(arm.partition("=")[2])])
 
