@@ -8,12 +8,13 @@ import pytest
 
 from serving.addresses import choose_addresses
 from serving.embedded import DEMO_ENGINE_DIR, deploy
+from serving.engines.protocol import EngineOptions
 from serving.repository import RepositorySpec
 from serving.server import Server
 
 
-def _deploy(folder: Path, decoupled: bool) -> Iterator[Server]:
-    spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, decoupled_mode=decoupled)
+def _deploy(folder: Path, decoupled: bool, options: EngineOptions | None = None) -> Iterator[Server]:
+    spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, decoupled_mode=decoupled, engine_options=options or EngineOptions())
     with deploy(spec, choose_addresses(), folder / "server.log") as server:
         yield server
 
@@ -27,6 +28,13 @@ def decoupled_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve
 def plain_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The pipeline deployed without decoupled models: one response a request."""
     yield from _deploy(tmp_path_factory.mktemp("plain"), decoupled=False)
+
+
+@pytest.fixture(scope="session")
+def narrow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One request runs and two may wait."""
+    options = EngineOptions(max_queue_size=2, max_num_sequences=1)
+    yield from _deploy(tmp_path_factory.mktemp("narrow"), decoupled=True, options=options)
 
 
 @pytest.fixture

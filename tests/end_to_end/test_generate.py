@@ -11,13 +11,14 @@ import pytest
 
 from serving.server import Server
 from tests.end_to_end.triton_calls import core_inputs, ids_of, metric, stream
+from tests.faults.bench_program import Ran, run_bench
 
 BENCH = [str(Path(sys.executable).parent / "bench"), "generate"]
 
 
-def generate(*arguments: str, server: Server | None = None) -> subprocess.CompletedProcess[str]:
-    target = [] if server is None else ["--url", server.addresses.grpc]
-    return subprocess.run([*BENCH, *target, *arguments], capture_output=True, text=True, timeout=200)
+def generate(*arguments: str, server: Server) -> Ran:
+    """The command in this process: what it imports, it imports once for all tests."""
+    return run_bench("generate", "--url", server.addresses.grpc, *arguments)
 
 
 def shown(stdout: str, label: str) -> str:
@@ -32,7 +33,8 @@ def ids_csv(tmp_path: Path) -> str:
 
 
 def test_without_a_url_the_pipeline_is_deployed_for_the_call() -> None:
-    result = generate("-p", "What is machine learning?", "-o", "8")
+    asked = [*BENCH, "-p", "What is machine learning?", "-o", "8"]
+    result = subprocess.run(asked, capture_output=True, text=True, timeout=200)
     assert result.returncode == 0, result.stderr
     assert shown(result.stdout, "Output beam 0").startswith("What is machine learning?")
 

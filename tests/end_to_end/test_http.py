@@ -15,10 +15,6 @@ from harness.clients.triton_grpc import TritonGrpcClient
 from harness.clients.triton_http import TritonHttpClient
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
-from serving.addresses import choose_addresses
-from serving.embedded import DEMO_ENGINE_DIR, deploy
-from serving.engines.protocol import EngineOptions
-from serving.repository import RepositorySpec
 from serving.server import Server
 from tests.end_to_end.test_bench import assert_all_done, bench
 from tests.end_to_end.triton_calls import metric
@@ -90,7 +86,8 @@ def test_one_schedule_over_http_and_grpc_gives_the_same_records(decoupled_server
 
 
 def test_embedded_pipeline_is_driven_over_http(tmp_path: Path) -> None:
-    result = bench("dataset", "-i", "http", "-m", "ensemble", "--num_requests", "20", "--run_dir", "run", cwd=tmp_path)
+    traffic = ["--num_requests", "5", "--warmup_requests", "1", "--request_rate", "20"]
+    result = bench("dataset", "-i", "http", "-m", "ensemble", *traffic, "--run_dir", "run", cwd=tmp_path)
     assert_all_done(result, tmp_path / "run")
     target = json.loads((tmp_path / "run" / "run.json").read_text())["target"]
     assert (target["protocol"], target["embedded"], target["streaming"]) == ("http", True, True)
@@ -114,13 +111,10 @@ def test_error_of_the_model_is_the_servers_with_its_words(decoupled_server: Serv
     assert "HTTP status 400: input_ids holds 99999999" in str(failed)
 
 
-def test_full_queue_is_refused(tmp_path: Path) -> None:
-    options = EngineOptions(max_queue_size=2, max_num_sequences=1)
-    spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, engine_options=options)
-    with deploy(spec, choose_addresses(), tmp_path / "server.log") as server:
-        lengths = ["--input_mean", "20", "--input_stdev", "0", "--output_mean", "200", "--output_stdev", "0"]
-        target = ["-i", "http", "--url", server.addresses.http, "--run_dir", "run", "--warmup_requests", "0"]
-        result = bench("token_norm_dist", *lengths, "--num_requests", "8", *target, cwd=tmp_path)
+def test_full_queue_is_refused(narrow_server: Server, tmp_path: Path) -> None:
+    lengths = ["--input_mean", "20", "--input_stdev", "0", "--output_mean", "1000", "--output_stdev", "0"]
+    target = ["-i", "http", "--url", narrow_server.addresses.http, "--run_dir", "run", "--warmup_requests", "0"]
+    result = bench("token_norm_dist", *lengths, "--num_requests", "8", *target, cwd=tmp_path)
     assert result.returncode == 1
     requests = json.loads((tmp_path / "run" / "summary.json").read_text())["requests"]
     assert (requests["done"], requests["by_kind"]) == (3, {"refused": 5})  # one runs, two wait

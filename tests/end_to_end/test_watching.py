@@ -16,6 +16,7 @@ from harness.records.run_folder import RunFolder
 from harness.telemetry.http_get import parse_url
 from harness.telemetry.statistics import grpc_statistics, http_statistics
 from serving.server import Server
+from tests.faults.bench_program import run_bench
 from tests.harness.scripted_server import scripted_server
 
 BENCH = str(Path(sys.executable).parent / "bench")
@@ -27,10 +28,8 @@ def _measure(server: Server, run: Path, *options: str) -> dict[str, Any]:
     """Measure; returns the summary. On a busy machine the run may rightly be invalid (3)."""
     lengths = ["--input_mean", "64", "--input_stdev", "0", "--output_mean", str(OUTPUT_TOKENS), "--output_stdev", "0"]
     target = ["--url", server.addresses.grpc, "--metrics_url", server.addresses.metrics, "--run_dir", str(run)]
-    traffic = ["--request_rate", "30", "--num_requests", str(REQUESTS), "--telemetry_period", "0.2"]
-    result = subprocess.run(
-        [BENCH, "token_norm_dist", *lengths, *target, *traffic, *options], capture_output=True, text=True, timeout=200
-    )
+    traffic = ["--request_rate", "30", "--num_requests", str(REQUESTS), "--warmup_requests", "3", "--telemetry_period", "0.2"]
+    result = run_bench("token_norm_dist", *lengths, *target, *traffic, *options)
     assert result.returncode in (0, 3), result.stderr
     found: dict[str, Any] = json.loads((run / "summary.json").read_text())
     return found

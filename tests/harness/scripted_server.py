@@ -258,7 +258,8 @@ async def _serve(log: Path, streams: int, port: int) -> None:
     options = [
         (f"grpc.server.max_pending_requests{which}", 1_000_000) for which in ("", "_hard_limit")
     ]  # else it turns some away
-    options += [("grpc.max_concurrent_streams", streams)] if streams else []
+    if streams:  # and not refused where one was answered whose call, on a busy machine, is not yet cleared away here
+        options += [("grpc.max_concurrent_streams", streams), ("grpc.http.overload_protection", 0)]
     server = grpc.aio.server(options=options)
     handlers = {
         "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(service.stream),

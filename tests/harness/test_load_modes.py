@@ -134,7 +134,7 @@ def test_failures_do_not_stop_a_closed_loop(tmp_path: Path, server: ScriptedServ
 
 def test_users_of_a_dead_server_try_again_in_a_while_and_can_be_stopped(tmp_path: Path) -> None:
     with scripted_server(tmp_path / "received") as server:
-        schedule = _closed([scripted(Act.ANSWER, 2, 5)] * 200_000, users=4, duration_ms=60_000)
+        schedule = _closed([scripted(Act.ANSWER, 2, 5)] * 20_000, users=4, duration_ms=60_000)
         plan = _plan(server, tmp_path, schedule, 1)
         stop = once(lambda snapshot: snapshot.failed >= 5, lambda: os.kill(os.getpid(), signal.SIGINT))
         kill = once(lambda snapshot: snapshot.done >= 5, server.kill)

@@ -288,7 +288,7 @@ def _interrupted(server: ScriptedServer, folder: Path, *options: str, end_within
 
 
 def test_interrupted_closed_loop_says_130_and_has_no_failures(server: ScriptedServer, tmp_path: Path) -> None:
-    _interrupted(server, tmp_path, "--concurrency", "4", "--duration", "120", end_within_s=60)
+    _interrupted(server, tmp_path, "--concurrency", "4", "--duration", "120", "--num_requests", "20000", end_within_s=60)
     summary = _summary(tmp_path)
     assert summary["requests"]["failed"] == 0
     (finding,) = [finding for finding in summary["findings"] if finding["code"] == "interrupted"]
