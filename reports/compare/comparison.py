@@ -110,8 +110,13 @@ class Comparison:
 
 
 def overall(differences: Sequence[Difference]) -> str:
-    """better, worse, mixed, or that the evidence shows no difference, of all measures together."""
+    """better, worse, mixed, or that the evidence shows no difference, of all measures together.
+
+    A measure that was the same in every run (no failures at all, say) is no evidence where the others cannot be told.
+    """
     verdicts = {difference.verdict for difference in differences}
+    if Verdict.UNKNOWN in verdicts:
+        verdicts = {d.verdict for d in differences if d.p_value != 1.0 or (d.spread is not None and d.spread.error > 0)}
     if {Verdict.BETTER, Verdict.WORSE} <= verdicts:
         return MIXED
     return next((v.value for v in (Verdict.WORSE, Verdict.BETTER, Verdict.NONE) if v in verdicts), Verdict.UNKNOWN.value)

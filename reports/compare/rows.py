@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.compare.comparison import MIXED, Arm, ArmComparison, overall
-from reports.compare.difference import Difference
+from reports.compare.difference import Difference, Verdict
 from reports.compare.measures import Measure
 from reports.tables import UNKNOWN, Cell, Quantity, Table
 
@@ -35,10 +35,9 @@ def told_in_words(name: str, baseline: str, differences: Sequence[Difference]) -
     """What the evidence says of ``name`` against ``baseline``, in one sentence."""
     shown = [d for d in differences if d.verdict.value in ("better", "worse")]
     if not shown:
-        told = any(d.spread is not None for d in differences)
         return (
             f"No difference between {name} and {baseline} is shown by these runs."
-            if told
+            if overall(differences) == Verdict.NONE
             else f"Whether {name} differs from {baseline} cannot be told from these runs."
         )
     parts = "; ".join(f"{d.measure.title} {change_text(d.measure, d.change)} ({interval_text(d)})" for d in shown)

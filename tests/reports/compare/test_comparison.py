@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from harness.experiment import plan_runs
 from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.record import Outcome, Record
 from reports.compare.comparable import Weight
-from reports.compare.comparison import NotComparableError, compare, read_arm
+from reports.compare.comparison import NotComparableError, compare, overall, read_arm
 from reports.compare.conditions import ConditionError, parse_condition
 from reports.compare.console import render
+from reports.compare.difference import Verdict
 from reports.compare.html import comparison_page
 from reports.compare.json_file import document
 from reports.compare.markdown import render_markdown
+from reports.compare.rows import told_in_words
 from reports.compare.writing import write_comparison
 from reports.page.page import render_page
 from reports.run_report import RunReport
@@ -70,6 +73,17 @@ def test_equal_runs_show_no_difference(noisy_run: Callable[..., RunReport]) -> N
     comparison = _compare([noisy_run(1), noisy_run(3)])
     assert comparison.comparisons[0].verdict == "no difference shown"
     assert "No difference" in render(comparison)
+
+
+def test_what_never_varied_is_no_evidence_where_nothing_else_can_be_told(noisy_run: Callable[..., RunReport]) -> None:
+    differences = _compare([noisy_run(1), noisy_run(3)]).comparisons[0].differences
+    assert any(d.measure.name == "failed_share" and d.verdict is Verdict.NONE for d in differences)
+    untold = [
+        d if d.measure.name == "failed_share" else replace(d, verdict=Verdict.UNKNOWN, p_value=None, spread=None)
+        for d in differences
+    ]
+    assert overall(untold) == "cannot be told"
+    assert told_in_words("B", "A", untold) == "Whether B differs from A cannot be told from these runs."
 
 
 def test_runs_of_other_work_are_refused_with_what_differs(noisy_run: Callable[..., RunReport]) -> None:
