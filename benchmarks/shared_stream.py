@@ -156,6 +156,9 @@ class _SharedStreams:
         self._streams = streams
         self._responses = responses
 
+    async def prepare(self, in_flight: int) -> None:
+        """Nothing: a stream carries any number of exchanges."""
+
     async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:
         stream = min(self._streams, key=lambda stream: len(stream.in_flight))
         id_size = payload[-1]  # where the client below puts it

@@ -85,6 +85,11 @@ async def _work(plan: WorkerPlan, pipe: Pipe, control: Control) -> None:
         pipe.send(Ready(problem=str(error)))
         return
     ready = Ready(await _warm_up(plan, connection))
+    try:
+        await connection.prepare(_in_flight(plan.part))
+    except ExchangeFailedError as error:
+        pipe.send(Ready(problem=str(error)))
+        return
     pipe.send(ready)
     try:
         start_ns = await asyncio.to_thread(pipe.recv)
@@ -113,6 +118,11 @@ async def _work(plan: WorkerPlan, pipe: Pipe, control: Control) -> None:
         on_unwritten(error, ended)
     control.tell_usage(plan.worker, connection.usage(start_ns))
     await connection.close()
+
+
+def _in_flight(part: OpenPart | ClosedPart) -> int:
+    """How many requests there will be at once, as far as that is known before."""
+    return len(part.user_starts_ns) if isinstance(part, ClosedPart) else part.max_concurrency or 0
 
 
 async def _end_when_orphaned() -> None:

@@ -19,6 +19,7 @@ from harness.clients.tcp import Arrival
 from harness.records.record import Outcome
 
 _LONGEST_IDLE_NS = 4_000_000_000  # the shortest keep-alive of common servers is uvicorn's and Node's, 5 s
+_OPENED_AT_ONCE = 100  # a server's queue of connections that it has not accepted may be no longer than 128
 _LONGEST_MESSAGE = 2_000  # characters of an error
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _USER_AGENT = "inflight-bench"
@@ -194,6 +195,13 @@ class HttpCaller:
             raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {timeout_s:g} s") from error
         self._address = connection.peer_host  # a name is looked up once, and of its addresses the one that answers is used
         self._idle[connection] = None
+
+    async def prepare(self, in_flight: int) -> None:
+        """Have a connection for each: else the first request of each would bear the time that opening one takes."""
+        while len(self._idle) < in_flight:
+            missing = min(in_flight - len(self._idle), _OPENED_AT_ONCE)
+            for connection in await asyncio.gather(*(self._new_connection() for _ in range(missing))):
+                self._idle[connection] = None
 
     async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:
         """Send one whole request; each event of the answer, or else its whole body, goes to ``on_response``."""

@@ -75,6 +75,10 @@ class Connection(Protocol):
         """Says, while ``on_response`` is called, when that response arrived."""
         ...
 
+    async def prepare(self, in_flight: int) -> None:
+        """Open beforehand what so many exchanges at once will need. Raises ExchangeFailedError."""
+        ...
+
     async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:
         """Send one encoded request and call ``on_response`` with each response's bytes as it is read.
 

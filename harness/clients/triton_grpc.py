@@ -168,6 +168,9 @@ class _TritonConnection:
     def arrival(self) -> Arrival:
         return self.caller.arrival
 
+    async def prepare(self, in_flight: int) -> None:
+        """Nothing: a connection carries any number of exchanges."""
+
     async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:
         try:
             await self.caller.call(payload, on_response, timeout_s)
