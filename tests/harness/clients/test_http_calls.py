@@ -364,6 +364,22 @@ def test_connection_is_used_again_and_as_many_are_open_as_were_in_flight() -> No
     uvloop.run(run())
 
 
+def test_connections_are_there_before_the_requests_that_need_them() -> None:
+    async def run() -> None:
+        async with serving(_keep_answering) as origin:
+            caller = HttpCaller(origin)
+            await caller.connect(5.0)
+            await caller.prepare(120)
+            assert caller.open_connections == 120
+            at_once = await asyncio.gather(*(exchange(caller, _ask(origin)) for _ in range(120)))
+            assert len({bodies[0] for bodies, _, _ in at_once}) == 120
+            await caller.prepare(7)
+            assert caller.open_connections == 120
+            await caller.close()
+
+    uvloop.run(run())
+
+
 def test_connection_that_the_server_closed_while_idle_is_replaced_unnoticed() -> None:
     async def script(peer: Peer) -> None:
         await peer.read_request()
