@@ -56,7 +56,8 @@ def notes(comparison: ArmComparison) -> list[str]:
             f"(95 %: {d.interval_text('p50')}); {comparison.pairs.share_slower:.0%} of the requests were slower in B."
         )
     if b.blocks_left_out:
-        found.append(f"{b.blocks_left_out} blocks are left out: a run of theirs is missing or invalid.")
+        blocks = "1 block is" if b.blocks_left_out == 1 else f"{b.blocks_left_out} blocks are"
+        found.append(f"{blocks} left out, in which a run is missing or invalid; that run's report says why.")
     if len(a.runs) == len(b.runs) == 1:
         found.append(
             "One run each: what differs from start to start is not in these intervals. Repeat, or use 'bench experiment'."
@@ -84,6 +85,16 @@ def interval_text(difference: Difference) -> str:
     return f"{low} to {high}"
 
 
+def smallest_shown_text(difference: Difference) -> str:
+    """The smallest fall and rise that would have been shown. Of a ratio they are not alike: to a third, or to the threefold."""
+    rise = difference.smallest_shown
+    if rise is None:
+        return UNKNOWN
+    if not difference.measure.relative:
+        return change_text(difference.measure, rise).replace("+", "±", 1)
+    return f"{change_text(difference.measure, -rise / (1.0 + rise))} or {change_text(difference.measure, rise)}"
+
+
 def difference_row(d: Difference) -> tuple[Cell, ...]:
     """One measure under DIFFERENCE_COLUMNS."""
     return (
@@ -94,7 +105,7 @@ def difference_row(d: Difference) -> tuple[Cell, ...]:
         _in_percent(d.change, change_text(d.measure, d.change)),
         interval_text(d),
         None if d.p_adjusted is None else Quantity(d.p_adjusted, f"{d.p_adjusted:.3f}" if d.p_adjusted >= 0.001 else "<0.001"),
-        _in_percent(d.smallest_shown, change_text(d.measure, d.smallest_shown).replace("+", "±", 1)),
+        _in_percent(d.smallest_shown, smallest_shown_text(d)),
         d.verdict.value,
     )
 
