@@ -101,12 +101,12 @@ def test_its_policy_lets_its_own_scripts_run_and_no_other(make_report: MakeRepor
     assert "http" not in policy
     own = {f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in page.scripts}
     assert set(rules["script-src"].split()) == own
-    assert len(own) == 7  # theme, tables, Bokeh's two, and three of the pictures
+    assert len(own) == 8  # theme, tables, Bokeh's two, and four of the pictures
 
 
 def test_an_error_message_is_text(make_report: MakeReport, mixed: list[Record]) -> None:
     text, page = _page(make_report(mixed))
-    assert text.count("<script") == 8  # ours, and the pictures' data
+    assert text.count("<script") == 9  # ours, and the pictures' data
     assert "<img" not in text
     assert f"{_SCRIPT} {_BREAKOUT}".replace("\u2028", "\ufffd") in page.text
 
@@ -119,7 +119,7 @@ def test_the_server_s_names_cannot_leave_the_pictures_data(make_report: MakeRepo
         for model in models
     ]
     text, page = _page(make_report(steady_run(30), server=server))
-    assert text.count("<script") == 8
+    assert text.count("<script") == 9
     (data,) = page.data
     names = [mark["name"] for mark in data["pictures"]["server-queue"]["marks"]]
     assert names == [f"{_SCRIPT}{_BREAKOUT}".replace("\u2028", "\ufffd") + "\ufffd\ufffd", "other"]
