@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from harness.clock import now_ns
 
 _READ_BYTES = 65536
+_READS_A_TURN = 16  # of the loop, which has other sockets, too
 _SO_TIMESTAMPNS = 35  # of Linux on all but two old machines; its control message has the same number
 _TIMESPEC = struct.Struct("@ll")
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
@@ -155,17 +156,25 @@ class TcpTransport(asyncio.Transport):
     # ---- what the loop calls
 
     def _on_readable(self) -> None:
+        """Read to the end of what there is: of a socket that was reset, uvloop tells once that it can be read, and no more."""
+        for _ in range(_READS_A_TURN):
+            if self._is_closing or not self._read():
+                return
+        self._loop.call_soon(self._on_readable)
+
+    def _read(self) -> bool:
+        """Read once; whether there may be more."""
         try:
             data, ancillary, _, _ = self._recvmsg(_READ_BYTES, _ANCILLARY_BYTES)
-        except (BlockingIOError, InterruptedError):
-            return
+        except BlockingIOError:
+            return False
         except OSError as error:
             self._lose_soon(self._broken or error)
-            return
+            return False
         if not data:
             self._arrival.is_now()
             self._on_end()
-            return
+            return False
         wall_ns = time.time_ns()
         read_ns = now_ns()  # behind the other clock: a pause between the two makes a time too late, never too early
         age_ns = -1
@@ -180,6 +189,7 @@ class TcpTransport(asyncio.Transport):
         if len(data) < _READ_BYTES:
             self._emptied_ns = read_ns
         self._protocol.data_received(data)
+        return True
 
     def _on_end(self) -> None:
         if self._broken is not None:

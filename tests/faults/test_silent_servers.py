@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.asked import asked_schedule
+from harness.clients.http2_connections import ConnectionLimits
 from harness.clients.http2_frames import ErrorCode, FrameType
 from harness.clients.triton_grpc import TritonGrpcClient
 from harness.clients.triton_model import TritonModel
@@ -40,7 +41,7 @@ def _records(address: str, folder: Path, requests: int, gap_ms: int, timeout_s: 
     def quiet(snapshot: Snapshot) -> None:
         pass
 
-    client = TritonGrpcClient(address, _MODEL, streaming=True)
+    client = TritonGrpcClient(address, _MODEL, streaming=True, connections=ConnectionLimits(1, 1))
     schedule = Schedule((Request(4, input_ids=(1, 2)),) * requests, tuple(k * gap_ms * 1_000_000 for k in range(requests)), 0)
     recorder = Recorder(asked_schedule(schedule), client)
     records = execute(RunPlan(schedule, client, recorder, RunFolder(folder), 1, (), timeout_s), quiet).records

@@ -196,6 +196,20 @@ def test_a_write_that_fails_leaves_what_the_peer_had_sent_to_be_read(run: Callab
 
 
 @pytest.mark.parametrize("run", _RUNNERS)
+def test_a_reset_is_heard_behind_what_came_before(run: Callable[[Any], None]) -> None:
+    async def scene(transport: TcpTransport, protocol: _Protocol, peer: socket.socket) -> None:
+        await asyncio.sleep(0.01)  # the loop watches
+        peer.sendall(b"last words")
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        await asyncio.wait_for(protocol.ended, 10)
+        assert protocol.data == b"last words"
+        assert isinstance(protocol.told[-1], ConnectionResetError)
+
+    _connected(run, scene)
+
+
+@pytest.mark.parametrize("run", _RUNNERS)
 def test_a_connection_is_refused_in_words(run: Callable[[Any], None]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
