@@ -156,7 +156,7 @@ class _SharedStreams:
         self._streams = streams
         self._responses = responses
 
-    async def prepare(self, in_flight: int) -> None:
+    async def prepare(self, in_flight: int, timeout_s: float) -> None:
         """Nothing: a stream carries any number of exchanges."""
 
     async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:

@@ -81,12 +81,8 @@ async def _work(plan: WorkerPlan, pipe: Pipe, control: Control) -> None:
     payloads = [plan.client.encode(index, request) for index, request in zip(plan.part.indices, plan.requests, strict=True)]
     try:
         connection = await plan.client.connect(CONNECT_TIMEOUT_S)
-    except ExchangeFailedError as error:
-        pipe.send(Ready(problem=str(error)))
-        return
-    ready = Ready(await _warm_up(plan, connection))
-    try:
-        await connection.prepare(_in_flight(plan.part))
+        ready = Ready(await _warm_up(plan, connection))
+        await connection.prepare(_in_flight(plan.part), CONNECT_TIMEOUT_S)
     except ExchangeFailedError as error:
         pipe.send(Ready(problem=str(error)))
         return
@@ -97,8 +93,8 @@ async def _work(plan: WorkerPlan, pipe: Pipe, control: Control) -> None:
         await connection.close()
         return
     orphaned.cancel()  # from now on, the watch of the sending sees to it
-    gc.collect()
     connection.arrival.unstamped_reads = 0  # only the run's count: a kernel begins to tell times a little after it was asked
+    gc.collect()
     gc.freeze()  # what was made before the run is never scanned during it
     began = Began(plan.schedule_digest, plan.worker, time.time_ns() - (now_ns() - start_ns), ready.warm_up_failures)
 

@@ -188,20 +188,16 @@ class HttpCaller:
 
     async def connect(self, timeout_s: float) -> None:
         """Find out how the server is reached, and keep that connection. Raises ExchangeFailedError (CONNECT)."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                connection = await self._new_connection()
-        except TimeoutError as error:
-            raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {timeout_s:g} s") from error
+        (connection,) = await self._new_connections(1, timeout_s)
         self._address = connection.peer_host  # a name is looked up once, and of its addresses the one that answers is used
         self._idle[connection] = None
 
-    async def prepare(self, in_flight: int) -> None:
+    async def prepare(self, in_flight: int, timeout_s: float) -> None:
         """Have a connection for each: else the first request of each would bear the time that opening one takes."""
-        while len(self._idle) < in_flight:
-            missing = min(in_flight - len(self._idle), _OPENED_AT_ONCE)
-            for connection in await asyncio.gather(*(self._new_connection() for _ in range(missing))):
-                self._idle[connection] = None
+        missing = in_flight - len(self._idle)
+        for opened in range(0, missing, _OPENED_AT_ONCE):
+            new = await self._new_connections(min(_OPENED_AT_ONCE, missing - opened), timeout_s)
+            self._idle.update(dict.fromkeys(new))
 
     async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:
         """Send one whole request; each event of the answer, or else its whole body, goes to ``on_response``."""
@@ -250,6 +246,14 @@ class HttpCaller:
             return connection
         connection.close()
         return None
+
+    async def _new_connections(self, count: int, timeout_s: float) -> list[HttpConnection]:
+        """Open so many at once. Raises ExchangeFailedError (CONNECT)."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.gather(*(self._new_connection() for _ in range(count)))
+        except TimeoutError as error:
+            raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {timeout_s:g} s") from error
 
     async def _new_connection(self) -> HttpConnection:
         address, port = self._address, self._origin.port

@@ -75,8 +75,11 @@ class Connection(Protocol):
         """Says, while ``on_response`` is called, when that response arrived."""
         ...
 
-    async def prepare(self, in_flight: int) -> None:
-        """Open beforehand what so many exchanges at once will need. Raises ExchangeFailedError."""
+    async def prepare(self, in_flight: int, timeout_s: float) -> None:
+        """Open beforehand what so many exchanges at once will need; ``timeout_s`` is for each connection.
+
+        Raises ExchangeFailedError.
+        """
         ...
 
     async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:

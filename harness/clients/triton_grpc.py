@@ -168,7 +168,7 @@ class _TritonConnection:
     def arrival(self) -> Arrival:
         return self.caller.arrival
 
-    async def prepare(self, in_flight: int) -> None:
+    async def prepare(self, in_flight: int, timeout_s: float) -> None:
         """Nothing: a connection carries any number of exchanges."""
 
     async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:

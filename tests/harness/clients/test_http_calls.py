@@ -369,11 +369,11 @@ def test_connections_are_there_before_the_requests_that_need_them() -> None:
         async with serving(_keep_answering) as origin:
             caller = HttpCaller(origin)
             await caller.connect(5.0)
-            await caller.prepare(120)
+            await caller.prepare(120, 5.0)
             assert caller.open_connections == 120
             at_once = await asyncio.gather(*(exchange(caller, _ask(origin)) for _ in range(120)))
             assert len({bodies[0] for bodies, _, _ in at_once}) == 120
-            await caller.prepare(7)
+            await caller.prepare(7, 5.0)
             assert caller.open_connections == 120
             await caller.close()
 
