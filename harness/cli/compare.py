@@ -54,10 +54,7 @@ def command(
     from reports.compare.comparison import NotComparableError, compare
     from reports.compare.conditions import ConditionError, parse_condition
     from reports.compare.console import render
-    from reports.compare.csv_file import write_csv
-    from reports.compare.html import write_html
-    from reports.compare.json_file import write_json
-    from reports.compare.markdown import write_markdown
+    from reports.compare.writing import WRITERS
     from reports.plain_text import printable_lines
 
     check_outputs(outputs)
@@ -72,7 +69,7 @@ def command(
         click.echo(f"Error: {printable_lines(str(error))}", err=True)
         return ExitStatus.INVALID
     click.echo(render(comparison))
-    write_outputs(comparison, outputs, {".html": write_html, ".json": write_json, ".md": write_markdown, ".csv": write_csv})
+    write_outputs(comparison, outputs, WRITERS)
     return ExitStatus.FAILED if comparison.conditions_failed else ExitStatus.VALID
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import click
 import cloup
 
 from harness.records.whole_file import written_whole
+from reports.formats import Result, Writers
 from reports.plain_text import printable
-
-Result = TypeVar("Result")
-Write = Callable[[Result, Path], None]
 
 output_option = cloup.option(
     "-o",
@@ -32,7 +29,7 @@ def check_outputs(paths: Sequence[Path]) -> None:
             raise click.BadParameter(f"{path}: the name must end with .html, .json, .md or .csv", param_hint="--output")
 
 
-def write_outputs(result: Result, paths: Sequence[Path], writers: Mapping[str, Write[Result]]) -> None:
+def write_outputs(result: Result, paths: Sequence[Path], writers: Writers[Result]) -> None:
     """Write each file whole and say where it is. Raises OSError."""
     for path in paths:
         with written_whole(path) as temporary:
