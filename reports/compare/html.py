@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from reports.compare.comparable import Weight
-from reports.compare.comparison import Arm, ArmComparison, Comparison
-from reports.compare.difference import Difference
+from reports.compare.comparison import MIXED, Arm, ArmComparison, Comparison
+from reports.compare.difference import Difference, Verdict
 from reports.compare.pictures import change_picture, latency_pictures, quantile_difference_picture
 from reports.compare.rows import change_text, difference_table, headline, interval_text, notes, runs_text
 from reports.page.page import Block, Card, Note, Page, Remark, Section, write_page
 from reports.plain_text import printable
 from reports.tables import Table
 
-HEADLINES = ("p99_ttft", "p99_e2e", "request_throughput", "output_token_throughput")
+_HEADLINES = ("p99_ttft", "p99_e2e", "request_throughput", "output_token_throughput")
 _SEVERITIES = {Weight.REFUSE: "invalid", Weight.WARN: "warning", Weight.CHANGED: "note", Weight.NOTE: "note"}
 
 
@@ -30,9 +31,9 @@ def comparison_page(comparison: Comparison) -> Page:
         lead=printable(f"A is {first.baseline.name}; every other is held against it."),
         facts=tuple((printable(arm.name), _facts(arm)) for arm in comparison.arms),
         verdict=printable(" ".join(headline(one) for one in comparison.comparisons)),
-        good=all(one.verdict not in ("worse", "mixed", "cannot be told") for one in comparison.comparisons),
+        good=all(is_good(one.verdict) for one in comparison.comparisons),
         aside="",
-        cards=_cards(first),
+        cards=difference_cards(first.differences),
         sections=(
             *(section for number, one in enumerate(comparison.comparisons) for section in _sections(one, number)),
             Section("latency", "Latency", latency_pictures(comparison), pairs=True),
@@ -50,13 +51,18 @@ def _facts(arm: Arm) -> str:
     )
 
 
-def _cards(one: ArmComparison) -> tuple[Card, ...]:
+def is_good(verdict: str) -> bool:
+    """Whether a page shows a verdict as good news: what is told, and is not worse in anything."""
+    return verdict not in (Verdict.WORSE, MIXED, Verdict.UNKNOWN)
+
+
+def difference_cards(differences: Sequence[Difference]) -> tuple[Card, ...]:
     """The changes that a reader looks for first."""
-    by_name = {d.measure.name: d for d in one.differences}
-    return tuple(difference_card(by_name[name]) for name in HEADLINES if name in by_name)
+    by_name = {d.measure.name: d for d in differences}
+    return tuple(_card(by_name[name]) for name in _HEADLINES if name in by_name)
 
 
-def difference_card(d: Difference) -> Card:
+def _card(d: Difference) -> Card:
     """The change of one measure, large."""
     interval = f"95 %: {interval_text(d)}" if d.interval is not None else f"no interval: {interval_text(d)}"
     return Card(d.measure.title, change_text(d.measure, d.change), "", f"{interval}; {d.verdict.value}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from reports.compare.html import HEADLINES, difference_card
+from reports.compare.html import difference_cards, is_good
 from reports.page.page import Card, Page, Section, write_page
 from reports.plain_text import printable
 from reports.trend.pictures import trend_pictures
@@ -32,7 +32,7 @@ def trend_page(trend: Trend, where_to: WhereTo) -> Page:
         lead=printable("" if trend.baseline is None else f"Each is held against the baseline {trend.baseline}."),
         facts=_facts(trend),
         verdict=headline(trend),
-        good=newest is not None and newest.verdict not in ("worse", "mixed", "cannot be told"),
+        good=newest is not None and is_good(newest.verdict),
         aside="",
         cards=_cards(trend),
         sections=tuple(section for section in sections if section.blocks),
@@ -55,7 +55,4 @@ def _runs(count: int) -> str:
 def _cards(trend: Trend) -> tuple[Card, ...]:
     """What changed from the baseline to the newest run that can be compared."""
     newest = trend.newest_compared
-    if newest is None:
-        return ()
-    by_name = {d.measure.name: d for d in newest.differences}
-    return tuple(difference_card(by_name[name]) for name in HEADLINES if name in by_name)
+    return () if newest is None else difference_cards(newest.differences)
