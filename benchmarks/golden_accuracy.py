@@ -55,8 +55,7 @@ STRICT_STREAMS = 50  # with so many, a finding is no excuse
 EXCUSES = ("schedule_slip", "client_saturated", "beyond_calibration")  # findings that say that the client was the limit
 MODELS = {"grpc": "ensemble", "http": "ensemble", "openai": "null"}
 PASSED, FLAGGED, FAILED, NOT_JUDGED = "passed", "flagged", "FAILED", "not judged"
-ANSWER_S = (PACE.first_token_ns + 99 * PACE.gap_ns) / 1e9  # of 100 tokens
-STARTS = {"spread": ANSWER_S, "at once": 0.0}  # the time over which users come, in s
+SPREAD, AT_ONCE = "spread", "at once"  # how users come
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,16 @@ def against_null_server(protocol: str, streams: int, start: str, rounds: int, to
         url = addresses.grpc if protocol == "grpc" else f"http://{addresses.http}"
         folder = RunFolder(Path(temporary) / "run")
         with kept_journals(folder.path, Path(temporary)) as journals, stolen_share() as stolen:
-            bench(folder, protocol, url, MODELS[protocol], streams, streams * rounds, tokens, STARTS[start])
+            bench(
+                folder,
+                protocol,
+                url,
+                MODELS[protocol],
+                streams,
+                streams * rounds,
+                tokens,
+                answer_s(tokens) if start == SPREAD else 0.0,
+            )
         exchanges = [exchange for journal in journals for exchange in JournalReader(journal).read_new()]
         truths = stamped_truths(exchanges, stamps_of_message if protocol == "grpc" else stamps_of_event)
         return Golden(
@@ -102,10 +110,12 @@ def against_triton(streams: int, rounds: int, tokens: int) -> list[Golden]:
         write_repository(RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR), repository)
         folder = RunFolder(Path(temporary) / "run")
         with running(plan) as server, stolen_share() as stolen:
-            bench(folder, "grpc", server.addresses.grpc, "tensorrt_llm", streams, streams * rounds, tokens, STARTS["spread"])
+            bench(folder, "grpc", server.addresses.grpc, "tensorrt_llm", streams, streams * rounds, tokens, answer_s(tokens))
         of_triton, ours = traced_truths(trace), records(folder)  # the trace is complete once the server has ended
         start_ns = started_ns(folder)
-        from_our_send = {r.index: replace(of_triton[r.index], received_ns=start_ns + r.sent_ns) for r in ours if r.sent_ns}
+        from_our_send = {
+            r.index: replace(of_triton[r.index], received_ns=start_ns + r.sent_ns) for r in ours if r.sent_ns is not None
+        }
         return [
             Golden(name, streams, errors_of(ours, truths), findings(folder), stolen(), is_judged)
             for name, truths, is_judged in (
@@ -113,6 +123,11 @@ def against_triton(streams: int, rounds: int, tokens: int) -> list[Golden]:
                 ("Triton's sends, from its reading", of_triton, False),
             )
         ]
+
+
+def answer_s(tokens: int) -> float:
+    """How long the null server takes for an answer: users that come spread over it stay spread."""
+    return PACE.in_one(tokens).first_token_ns / 1e9
 
 
 def started_ns(folder: RunFolder) -> int:
@@ -235,7 +250,7 @@ def main() -> int:
     arguments = parser.parse_args()
     results = []
     for protocol in arguments.protocols:
-        for streams, start in product(arguments.streams, STARTS):
+        for streams, start in product(arguments.streams, (SPREAD, AT_ONCE)):
             print(f"null server, {protocol}, {streams} streams, {start} …", file=sys.stderr, flush=True)
             results.append(against_null_server(protocol, streams, start, arguments.rounds, arguments.tokens))
     if not arguments.no_triton:

@@ -17,7 +17,6 @@ from harness.clients.http2_frames import ErrorCode, FrameType
 from harness.clients.triton_grpc import TritonGrpcClient
 from harness.clients.triton_model import TritonModel
 from harness.errors import RunError
-from harness.live import Snapshot
 from harness.recording import Recorder
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolder
@@ -26,6 +25,7 @@ from tests.faults.bench_program import bench, check_whole, run_bench, token_norm
 from tests.faults.peer_server import peer_server
 from tests.faults.unruly_proxy import Breakage, unruly_proxy
 from tests.harness.clients.http2_peer import Peer
+from tests.harness.following import quiet
 from tests.harness.scripted_server import ScriptedServer, scripted_server
 from workloads.request import Request
 from workloads.schedule import Schedule
@@ -37,10 +37,6 @@ _MODEL = TritonModel("m", True, frozenset({"input_ids", "request_output_len"}), 
 
 def _records(address: str, folder: Path, requests: int, gap_ms: int, timeout_s: float) -> tuple[Record, ...]:
     """What becomes of a run against a server that is asked nothing but its requests."""
-
-    def quiet(snapshot: Snapshot) -> None:
-        pass
-
     client = TritonGrpcClient(address, _MODEL, streaming=True, connections=ConnectionLimits(1, 1))
     schedule = Schedule((Request(4, input_ids=(1, 2)),) * requests, tuple(k * gap_ms * 1_000_000 for k in range(requests)), 0)
     recorder = Recorder(asked_schedule(schedule), client)

@@ -111,6 +111,11 @@ class Tab:
             self.mouse("mouseMoved", *at, button="left", buttons=1)
         self.mouse("mouseReleased", *end, button="left", buttons=0, clickCount=1)
 
+    def double_click(self, at: tuple[float, float]) -> None:
+        for count in (1, 2):
+            self.mouse("mousePressed", *at, button="left", buttons=1, clickCount=count)
+            self.mouse("mouseReleased", *at, button="left", buttons=0, clickCount=count)
+
     def touch(self, x: float, y: float) -> None:
         self.cdp("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
         self.cdp("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])

@@ -137,10 +137,7 @@ def test_a_drag_zooms_all_pictures_over_time_and_a_double_click_goes_back(tab: A
     assert zoomed["rates"][1] == pytest.approx(whole["rates"][0] + 0.75 * width, abs=0.02 * width)
     assert zoomed["slip"] == zoomed["rates"] == zoomed["latency-over-time"] == zoomed["output-tokens"]
     assert zoomed["latency-distribution"] == whole["latency-distribution"]
-    x, y = at[0]
-    for count in (1, 2):
-        tab.mouse("mousePressed", x, y, button="left", buttons=1, clickCount=count)
-        tab.mouse("mouseReleased", x, y, button="left", buttons=0, clickCount=count)
+    tab.double_click(at[0])
     tab.wait("return window.bench.drawn.get('slip').plot.x_range.start === arguments[0]", whole["slip"][0])
     assert tab.run(_RANGES) == whole
 
