@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from harness.clients import tcp
-from harness.clients.http1 import HttpConnection, OnPart, TlsConnection
+from harness.clients.http1 import Body, HttpConnection, OnPart, TlsConnection
 from harness.clients.protocol import ConnectionUsage, ExchangeFailedError, OnResponse
 from harness.clients.refusal import says_full
 from harness.clients.sse import EventStream
@@ -80,11 +80,24 @@ def server_message(body: bytes) -> str:
     return text[:_LONGEST_MESSAGE]
 
 
+class _Whole:
+    """Keeps a body that is read when it is whole. Implements ``http1.Body``."""
+
+    __slots__ = ("feed", "parts")
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.feed = self.parts.append
+
+    def taker_of_events(self) -> OnPart | None:
+        return None
+
+
 class _Answer:
     """One exchange in flight; ``ended`` is done when it is over. Implements ``http1.Answer``."""
 
     __slots__ = (
-        "_end_marker", "_events", "_headers", "_is_marked", "_on_response", "_parts", "_status", "ended", "unprocessed",
+        "_end_marker", "_events", "_headers", "_is_marked", "_on_response", "_status", "_whole", "ended", "unprocessed",
     )  # fmt: skip
 
     def __init__(self, on_response: OnResponse, end_marker: bytes | None) -> None:
@@ -94,24 +107,24 @@ class _Answer:
         self._end_marker = end_marker
         self._is_marked = False
         self._events: EventStream | None = None
-        self._parts: list[bytes] = []
+        self._whole = _Whole()
         self._status = 0
         self._headers: dict[bytes, bytes] = {}
 
-    def on_head(self, status: int, headers: dict[bytes, bytes]) -> OnPart:
+    def on_head(self, status: int, headers: dict[bytes, bytes]) -> Body:
         self._status, self._headers = status, headers
         if headers.get(b"content-encoding", b"identity") != b"identity":
             self._fail(Outcome.MALFORMED, "the server compressed its answer, which was not offered")
         if headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
             on_event = self._on_response if self._end_marker is None else self._on_event
-            self._events = EventStream(on_event if status < 300 else self._parts.append, self._on_error_event)
-            return self._events.feed
-        return self._parts.append
+            self._events = EventStream(on_event if status < 300 else self._whole.feed, self._on_error_event)
+            return self._events
+        return self._whole
 
     def on_end(self) -> None:
         if self._events is not None:
             self._events.end()
-        body = b"".join(self._parts)
+        body = b"".join(self._whole.parts)
         if self._status >= 300:
             self._fail_by_status(body)
         elif self._events is None and not self.ended.done():
@@ -259,7 +272,7 @@ class HttpCaller:
         address, port = self._address, self._origin.port
         try:
             if self._tls is None:
-                return await tcp.connect(lambda: HttpConnection(self), address, port, self.arrival)
+                return await tcp.connect(lambda: HttpConnection(self, self.arrival), address, port, self.arrival)
             _, connection = await asyncio.get_running_loop().create_connection(
                 lambda: TlsConnection(self, self.arrival), address, port, ssl=self._tls, server_hostname=self._origin.host
             )

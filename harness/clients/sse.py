@@ -45,6 +45,11 @@ class EventStream:
         elif part:
             self._feed_lines(part)
 
+    def taker_of_events(self) -> OnEvent | None:
+        """Who takes the data of the next event, where that begins with the next byte of the stream."""
+        is_within = self._line or self._data or self._name or self._skip_newline or self._at_start
+        return None if is_within else self._on_event
+
     def end(self) -> None:
         """The stream ended as its transport promised: an event whose blank line was left out is whole, too."""
         if self._line:

@@ -5,12 +5,17 @@ loop's turn, behind every other task that wants to run; and what arrives is seen
 process gets the CPU back. Here ``write`` hands its bytes to the kernel before it returns, and each piece that is read comes
 with the time at which the kernel received it (``SO_TIMESTAMPNS``, socket(7) and Linux's ``timestamping.rst``), however late it
 is read. For bytes that were received in several packets and read together, that is the time of the last.
+
+Nor does the loop watch each socket. Those of one ``Arrival`` share an epoll (epoll(7)) that is one file to the loop, so that a
+wake-up costs the loop one call, however many sockets have something. It is level-triggered: of a socket that was reset, it
+tells until the reset has been read, where uvloop tells once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 import ssl
 import struct
@@ -21,29 +26,71 @@ from typing import Any, TypeVar
 from harness.clock import now_ns
 
 _READ_BYTES = 65536
-_READS_A_TURN = 16  # of the loop, which has other sockets, too
+_PAUSE_NS = 20_000  # between two readings of clocks: a longer one means that somebody else had the core
 _SO_TIMESTAMPNS = 35  # of Linux on all but two old machines; its control message has the same number
 _TIMESPEC = struct.Struct("@ll")
+_stamp = _TIMESPEC.unpack
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 
 
+OnReadable = Callable[[int, int], None]
+
+
 class Arrival:
-    """When the bytes that are handed on just now had arrived: ``ns`` of ``now_ns``. One cell serves many connections.
+    """When the bytes that are handed on just now had arrived: ``ns`` of ``now_ns``. It serves many connections of one loop.
 
     ``unstamped_reads`` counts the reads of which the kernel did not say it: there ``ns`` is when they were read.
     """
 
-    __slots__ = ("ns", "unstamped_reads")
+    __slots__ = ("_epoll", "_loop", "_readers", "ns", "unstamped_reads")
 
     def __init__(self) -> None:
         self.ns = 0
         self.unstamped_reads = 0
+        self._readers: dict[int, OnReadable] = {}
 
     def is_now(self) -> None:
         """Of what is handed on next, nobody knows better than that it has arrived by now."""
         self.ns = now_ns()
+
+    def watch(self, descriptor: int, on_readable: OnReadable) -> None:
+        """Call ``on_readable`` from the running loop whenever there is something to read.
+
+        It is told the time of ``now_ns``, and how far the wall clock, which the kernel stamps with, is ahead of that.
+        """
+        if not self._readers:
+            self._loop = asyncio.get_running_loop()
+            self._epoll = select.epoll()
+            self._loop.add_reader(self._epoll.fileno(), self._read_all)
+        self._epoll.register(descriptor, select.EPOLLIN)
+        self._readers[descriptor] = on_readable
+
+    def forget(self, descriptor: int) -> None:
+        """Watch a descriptor no more, which is still open."""
+        del self._readers[descriptor]
+        self._epoll.unregister(descriptor)
+        if not self._readers:
+            self._loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
+
+    def _read_all(self) -> None:
+        ready = self._epoll.poll(0)
+        woke_ns, ahead_ns = _clocks()
+        for descriptor, _ in ready:
+            on_readable = self._readers.get(descriptor)
+            if on_readable is not None:  # else what one before it led to has closed it
+                on_readable(woke_ns, ahead_ns)
+
+
+def _clocks() -> tuple[int, int]:
+    """The time, and how far the wall clock is ahead of it; a pause between the readings makes arrivals late, never early."""
+    for _ in range(3):
+        before_ns, wall_ns, after_ns = now_ns(), time.time_ns(), now_ns()
+        if after_ns - before_ns < _PAUSE_NS:
+            break
+    return after_ns, wall_ns - after_ns
 
 
 async def connect(factory: Callable[[], ProtocolT], host: str, port: int, arrival: Arrival) -> ProtocolT:
@@ -115,9 +162,11 @@ class TcpTransport(asyncio.Transport):
         self._broken: OSError | None = None  # what a write found out
         self._is_closing = False
         self._is_lost = False
+        self._is_watched = False
         protocol.connection_made(self)
         if not self._is_closing:
-            self._loop.add_reader(self._fd, self._on_readable)
+            arrival.watch(self._fd, self._on_readable)
+            self._is_watched = True
 
     # ---- what asyncio promises of a transport
 
@@ -146,7 +195,7 @@ class TcpTransport(asyncio.Transport):
         """Read no more; close when all that was written has been sent."""
         if not self._is_closing:
             self._is_closing = True
-            self._loop.remove_reader(self._fd)
+            self._read_no_more()
             if not self._unsent:
                 self._loop.call_soon(self._lose, self._broken)
 
@@ -155,47 +204,43 @@ class TcpTransport(asyncio.Transport):
 
     # ---- what the loop calls
 
-    def _on_readable(self) -> None:
-        """Read to the end of what there is: of a socket that was reset, uvloop tells once that it can be read, and no more."""
-        for _ in range(_READS_A_TURN):
-            if self._is_closing or not self._read():
-                return
-        self._loop.call_soon(self._on_readable)
-
-    def _read(self) -> bool:
-        """Read once; whether there may be more."""
+    def _on_readable(self, woke_ns: int, ahead_ns: int) -> None:
+        arrival = self._arrival
         try:
             data, ancillary, _, _ = self._recvmsg(_READ_BYTES, _ANCILLARY_BYTES)
         except BlockingIOError:
-            return False
+            return
         except OSError as error:
             self._lose_soon(self._broken or error)
-            return False
+            return
         if not data:
-            self._arrival.is_now()
+            arrival.is_now()
             self._on_end()
-            return False
-        wall_ns = time.time_ns()
-        read_ns = now_ns()  # behind the other clock: a pause between the two makes a time too late, never too early
-        age_ns = -1
+            return
         if ancillary:
-            seconds, nanoseconds = _TIMESPEC.unpack(ancillary[0][2])
-            age_ns = wall_ns - (seconds * 1_000_000_000 + nanoseconds)
-        if age_ns < 0:  # no word of it, or somebody has set the clock back
-            self._arrival.unstamped_reads += 1
-            self._arrival.ns = read_ns
+            seconds, nanoseconds = _stamp(ancillary[0][2])
+            arrived_ns = seconds * 1_000_000_000 + nanoseconds - ahead_ns
+            arrival.ns = arrived_ns if self._emptied_ns <= arrived_ns <= woke_ns else self._possible(arrived_ns)
         else:
-            self._arrival.ns = max(self._emptied_ns, read_ns - age_ns)
+            arrival.is_now()
+            arrival.unstamped_reads += 1
         if len(data) < _READ_BYTES:
-            self._emptied_ns = read_ns
+            self._emptied_ns = woke_ns
         self._protocol.data_received(data)
-        return True
+
+    def _possible(self, arrived_ns: int) -> int:
+        """The time of arrival where the stamp is none, since somebody has set the wall clock; or it came while we read."""
+        read_ns = now_ns()
+        if arrived_ns > read_ns:
+            self._arrival.unstamped_reads += 1
+            return read_ns
+        return max(self._emptied_ns, arrived_ns)
 
     def _on_end(self) -> None:
         if self._broken is not None:
             self._lose_soon(self._broken)
         elif self._protocol.eof_received():
-            self._loop.remove_reader(self._fd)
+            self._read_no_more()
         else:
             self.close()
 
@@ -235,8 +280,13 @@ class TcpTransport(asyncio.Transport):
             self._forget_descriptor()
             self._finish(error)
 
+    def _read_no_more(self) -> None:
+        if self._is_watched:
+            self._is_watched = False
+            self._arrival.forget(self._fd)
+
     def _forget_descriptor(self) -> None:
-        self._loop.remove_reader(self._fd)
+        self._read_no_more()
         if self._unsent:
             self._unsent.clear()
             self._loop.remove_writer(self._fd)

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harness.clients.http1 import HttpConnection, OnPart
+from harness.clients.http1 import Body, HttpConnection, OnPart
+from harness.clients.sse import EventStream
+from harness.clients.tcp import Arrival
 
 
 class _Transport:
@@ -49,11 +51,14 @@ class _Answer:
         self.ends: list[tuple[Any, ...]] = []
         self.fault: Exception | None = None
 
-    def on_head(self, status: int, headers: dict[bytes, bytes]) -> OnPart:
+    def on_head(self, status: int, headers: dict[bytes, bytes]) -> Body:
         self.heads.append((status, headers))
-        return self._on_part
+        return self
 
-    def _on_part(self, part: bytes) -> None:
+    def taker_of_events(self) -> OnPart | None:
+        return None
+
+    def feed(self, part: bytes) -> None:
         if self.fault is not None:
             raise self.fault
         self.body += part
@@ -91,7 +96,8 @@ class _Wired:
     def __init__(self, end: socket.socket) -> None:
         self.pool = _Pool()
         self.transport = _Transport(end)
-        self.connection = HttpConnection(self.pool)
+        self.arrival = Arrival()
+        self.connection = HttpConnection(self.pool, self.arrival)
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
 
     def ask(self) -> _Answer:
@@ -231,6 +237,103 @@ def test_what_is_not_http_is_said_once_and_ends_the_connection(sent: bytes) -> N
         assert "not HTTP as it was asked for" in problem
 
 
+class _OneByOne(EventStream):
+    """Wants each event handed on as soon as it has come."""
+
+    def taker_of_events(self) -> None:
+        return None
+
+
+class _EventsAnswer(_Answer):
+    """Keeps each event with when it arrived."""
+
+    def __init__(self, arrival: Arrival, kind: type[EventStream] = EventStream) -> None:
+        super().__init__()
+        self.events: list[tuple[int, bytes]] = []
+        self.errors: list[bytes] = []
+        self._arrival = arrival
+        self.stream = kind(self._on_event, self.errors.append)
+
+    def on_head(self, status: int, headers: dict[bytes, bytes]) -> Body:
+        return self.stream
+
+    def _on_event(self, data: bytes) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.events.append((self._arrival.ns, data))
+
+
+def _chunk(body: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(body), body)
+
+
+_EVENTS_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+_TOKEN = st.binary(min_size=1, max_size=12) | st.sampled_from([b"a", b'{"text": "b"}', b"d\r\ndata: x\n\n\r\n", b"x" * 5000])
+_EVENT_BODY = st.builds(lambda data: b"data: %b\n\n" % data, _TOKEN) | st.sampled_from(
+    [b"data: a\n\ndata: b\n\n", b"data:c\n\n", b": comment\n\n", b"event: error\ndata: e\n\n", b"data: d", b"\n\n", b"data: \n\n"]
+)
+_PIECE = st.one_of(
+    _EVENT_BODY.map(_chunk),
+    _EVENT_BODY.map(lambda body: _chunk(body).upper()),
+    st.tuples(_EVENT_BODY, _EVENT_BODY).map(lambda two: _chunk(two[0]) + _chunk(two[1])),
+    _EVENT_BODY.map(lambda body: b"%x;extension\r\n%b\r\n" % (len(body), body)),
+    st.sampled_from([b"9\r\ndata: a\n\n\r\n", b"0x9\r\ndata: a\n\n\r\n", b"7\r\ndata: a\n\n\r\n", b"nonsense"]),
+)
+
+
+@given(st.lists(_PIECE, max_size=12), st.lists(st.integers(0, 10_000), max_size=4))
+@example([_chunk(b"data: token\n\n")] * 200, [])
+@example([_chunk(b"data: a\n\n"), b"9\r\ndata: a\n\n\r\n", _chunk(b"data: b\n\n")], [])
+def test_pieces_that_are_kept_give_the_events_and_times_that_they_gave_one_by_one(pieces: list[bytes], cuts: list[int]) -> None:
+    pieces = [*pieces, b"0\r\n\r\n"]
+    for cut in cuts:
+        number = cut % len(pieces)
+        piece = pieces[number]
+        if len(piece) > 1:
+            pieces[number : number + 1] = [piece[: cut % (len(piece) - 1) + 1], piece[cut % (len(piece) - 1) + 1 :]]
+    outcomes = []
+    for kind in (EventStream, _OneByOne):
+        with _wired() as wired:
+            answer = _EventsAnswer(wired.arrival, kind)
+            wired.connection.send(b"ask", answer)
+            wired.reads(_EVENTS_HEAD)
+            for number, piece in enumerate(pieces):
+                wired.arrival.ns = number
+                wired.reads(piece)
+            wired.connection.connection_lost(None)
+            outcomes.append((answer.events, answer.errors, answer.ends))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_what_was_kept_is_told_when_the_exchange_is_broken_off() -> None:
+    with _wired() as wired:
+        answer = _EventsAnswer(wired.arrival)
+        wired.connection.send(b"ask", answer)
+        wired.reads(_EVENTS_HEAD)
+        for wired.arrival.ns in range(5):
+            wired.reads(_chunk(b"data: %d\n\n" % wired.arrival.ns))
+        wired.connection.abandon(answer)
+        assert answer.events == [(number, b"%d" % number) for number in range(5)]
+
+
+def test_an_event_unlike_the_others_is_heard_at_once() -> None:
+    with _wired() as wired:
+        answer = _EventsAnswer(wired.arrival)
+        wired.connection.send(b"ask", answer)
+        wired.reads(_EVENTS_HEAD, *[_chunk(b"data: token\n\n")] * 3, _chunk(b"event: error\ndata: full\n\n"))
+        assert (len(answer.events), answer.errors) == (3, [b"full"])
+
+
+def test_a_fault_of_whoever_takes_kept_events_is_told() -> None:
+    with _wired() as wired:
+        answer = _EventsAnswer(wired.arrival)
+        wired.connection.send(b"ask", answer)
+        wired.reads(_EVENTS_HEAD, *[_chunk(b"data: token\n\n")] * 3)
+        answer.fault = ValueError("ours")
+        wired.connection.connection_lost(None)
+        assert answer.ends == [("fault", answer.fault)]
+
+
 def test_fault_of_whoever_takes_the_parts_is_told_and_not_taken_for_the_servers() -> None:
     with _wired() as wired:
         answer = wired.ask()
@@ -303,7 +406,7 @@ def test_connection_leaves_nothing_for_the_garbage_collector() -> None:
 
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        connection = Watched(_Pool())
+        connection = Watched(_Pool(), Arrival())
         connection.connection_made(_Transport(ours))  # type: ignore[arg-type]
         gone = weakref.ref(connection)
         gc.disable()
