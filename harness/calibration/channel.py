@@ -6,10 +6,10 @@ import asyncio
 from typing import cast
 
 from harness.calibration.pacing import Answer, DueResponses
-from harness.clients.tcp import Arrival, TcpTransport
+from harness.clients.tcp import Arrival, PiecesProtocol, TcpTransport
 
 
-class DirectChannel(asyncio.Protocol):
+class DirectChannel(PiecesProtocol):
     """Base of both protocols' connections. What the socket does not take at once, the transport keeps, and answers are held."""
 
     def __init__(self, due: DueResponses, arrival: Arrival) -> None:

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import re
 import select
 import struct
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 import httptools
 
 from harness.clients.event_chunks import cut_events
-from harness.clients.tcp import Arrival
+from harness.clients.tcp import Arrival, PiecesProtocol
 from harness.clock import now_ns
 
 OnPart = Callable[[bytes], None]
 
+_PIECE_END = re.compile(rb"\n\r?\n(?:\r\n)?")
 _MOST_KEPT = 64  # pieces: handing them on holds the loop for 0.1 ms
 
 
@@ -34,7 +36,7 @@ class Body(Protocol):
         ...
 
     def taker_of_events(self) -> OnPart | None:
-        """Who takes the data of the next event, where that begins with the next byte; None where it does not, or none is due."""
+        """Who takes the data of the next event, where that begins with the next byte; else None."""
         ...
 
 
@@ -74,7 +76,7 @@ class Pool(Protocol):
     def on_closed(self, connection: HttpConnection) -> None: ...
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpConnection(PiecesProtocol):
     """A connection, and the request that is on it, if any. ``arrival`` says when what is received had arrived."""
 
     __slots__ = (
@@ -136,6 +138,10 @@ class HttpConnection(asyncio.Protocol):
         self._poll = select.poll()
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN | select.POLLRDHUP)
         self._pool.on_open(self)
+
+    def piece_ends(self, data: bytes) -> Sequence[int]:
+        """Behind the head, and behind each event: an empty line, and the line end that closes a chunk."""
+        return [found.end() for found in _PIECE_END.finditer(data)]
 
     def data_received(self, data: bytes) -> None:
         if self._on_event is not None:

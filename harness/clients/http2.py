@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -32,6 +32,7 @@ from harness.clients.http2_frames import (
     frame,
     unpadded,
 )
+from harness.clients.tcp import PiecesProtocol
 
 _REFILL_BYTES = 2**30  # of the connection's window, before it is opened again
 _MOST_HEADER_BYTES = 2**20
@@ -83,7 +84,7 @@ class _Unsent:
         return self.position == len(self.body)
 
 
-class Http2Protocol(asyncio.Protocol):
+class Http2Protocol(PiecesProtocol):
     """One connection. ``ready`` is done when the server has sent its settings, or failed with ConnectionError.
 
     ``on_change`` is called whenever there may be room for a stream where there was none, and when ``accepts`` has changed.
@@ -199,6 +200,16 @@ class Http2Protocol(asyncio.Protocol):
         self.is_lost = True
         reason = f"the connection was lost: {error}" if error else "the server closed the connection"
         self._end_all(reason, lambda events: events.on_lost(reason))
+
+    def piece_ends(self, data: bytes) -> Sequence[int]:
+        """Behind each frame."""
+        already, waiting = len(self._left), self._left + data
+        ends, end = [], 0
+        while end + FRAME_HEADER_BYTES <= len(waiting):
+            high, low, *_ = _UNPACK(waiting, end)
+            end += FRAME_HEADER_BYTES + (high << 8 | low)
+            ends.append(end - already)
+        return [end for end in ends if 0 < end <= len(data)]
 
     def data_received(self, data: bytes) -> None:
         if self.is_lost:

@@ -4,7 +4,11 @@ An event loop's own transport has two delays that a measurement must not have. W
 loop's turn, behind every other task that wants to run; and what arrives is seen when the loop comes to it, or when the
 process gets the CPU back. Here ``write`` hands its bytes to the kernel before it returns, and each piece that is read comes
 with the time at which the kernel received it (``SO_TIMESTAMPNS``, socket(7) and Linux's ``timestamping.rst``), however late it
-is read. For bytes that were received in several packets and read together, that is the time of the last.
+is read.
+
+For bytes that were received in several packets and read together, the kernel tells the time of the last. So where the process
+was busy elsewhere while they came, a look is taken at what there is (``MSG_PEEK``), and then each piece is read by itself. That
+helps as far as the kernel has not joined packets that waited (``tcp_try_coalesce``): then it knows only the last one's time.
 
 Nor does the loop watch each socket. Those of one ``Arrival`` share an epoll (epoll(7)) that is one file to the loop, so that a
 wake-up costs the loop one call, however many sockets have something. It is level-triggered: of a socket that was reset, it
@@ -20,22 +24,32 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from harness.clock import now_ns
 
 _READ_BYTES = 65536
+_LATE_NS = 500_000  # for so long, what came may lie unread
+_MOST_PIECES = 16  # who is further behind than that needs to catch up
 _PAUSE_NS = 20_000  # between two readings of clocks: a longer one means that somebody else had the core
 _SO_TIMESTAMPNS = 35  # of Linux on all but two old machines; its control message has the same number
 _TIMESPEC = struct.Struct("@ll")
 _stamp = _TIMESPEC.unpack
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 
-ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
+ProtocolT = TypeVar("ProtocolT", bound="PiecesProtocol")
 
 
-OnReadable = Callable[[int, int], None]
+class PiecesProtocol(asyncio.Protocol):
+    """A protocol that knows where to divide what it receives."""
+
+    __slots__ = ()
+
+    def piece_ends(self, data: bytes) -> Sequence[int]:
+        """Where in ``data``, which comes next, pieces end that the peer may have sent at different times; ascending."""
+        return ()
 
 
 class Arrival:
@@ -44,44 +58,56 @@ class Arrival:
     ``unstamped_reads`` counts the reads of which the kernel did not say it: there ``ns`` is when they were read.
     """
 
-    __slots__ = ("_epoll", "_loop", "_readers", "ns", "unstamped_reads")
+    __slots__ = ("_epoll", "_left_ns", "_loop", "_transports", "ns", "unstamped_reads")
 
     def __init__(self) -> None:
         self.ns = 0
         self.unstamped_reads = 0
-        self._readers: dict[int, OnReadable] = {}
+        self._transports: dict[int, TcpTransport] = {}
+        self._left_ns = 0  # when all that there was had been read
 
     def is_now(self) -> None:
         """Of what is handed on next, nobody knows better than that it has arrived by now."""
         self.ns = now_ns()
 
-    def watch(self, descriptor: int, on_readable: OnReadable) -> None:
-        """Call ``on_readable`` from the running loop whenever there is something to read.
-
-        It is told the time of ``now_ns``, and how far the wall clock, which the kernel stamps with, is ahead of that.
-        """
-        if not self._readers:
+    def watch(self, descriptor: int, transport: TcpTransport) -> None:
+        """Let ``transport`` read, from the running loop, whenever there is something to read."""
+        if not self._transports:
             self._loop = asyncio.get_running_loop()
             self._epoll = select.epoll()
             self._loop.add_reader(self._epoll.fileno(), self._read_all)
         self._epoll.register(descriptor, select.EPOLLIN)
-        self._readers[descriptor] = on_readable
+        self._transports[descriptor] = transport
 
     def forget(self, descriptor: int) -> None:
         """Watch a descriptor no more, which is still open."""
-        del self._readers[descriptor]
+        del self._transports[descriptor]
         self._epoll.unregister(descriptor)
-        if not self._readers:
+        if not self._transports:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
 
     def _read_all(self) -> None:
         ready = self._epoll.poll(0)
         woke_ns, ahead_ns = _clocks()
+        late = woke_ns - self._left_ns > _LATE_NS and self._is_late(ready, woke_ns, ahead_ns)
         for descriptor, _ in ready:
-            on_readable = self._readers.get(descriptor)
-            if on_readable is not None:  # else what one before it led to has closed it
-                on_readable(woke_ns, ahead_ns)
+            transport = self._transports.get(descriptor)
+            if transport is None:  # what one before it led to has closed it
+                continue
+            if late:
+                transport.read_pieces(woke_ns, ahead_ns)
+            else:
+                transport.read(woke_ns, ahead_ns)
+        self._left_ns = now_ns()
+
+    def _is_late(self, ready: Sequence[tuple[int, int]], woke_ns: int, ahead_ns: int) -> bool:
+        """Whether what there is has lain unread: by the first that has something, and so has waited longest, as a rule."""
+        for descriptor, _ in ready:
+            oldest_ns = self._transports[descriptor].oldest_ns(ahead_ns)
+            if oldest_ns is not None:
+                return woke_ns - oldest_ns > _LATE_NS
+        return False
 
 
 def _clocks() -> tuple[int, int]:
@@ -125,7 +151,7 @@ def problem_of(error: OSError) -> str:
     return os.strerror(error.errno)
 
 
-def accept_from(listening: socket.socket, factory: Callable[[], asyncio.Protocol], arrival: Arrival) -> None:
+def accept_from(listening: socket.socket, factory: Callable[[], PiecesProtocol], arrival: Arrival) -> None:
     """Make a transport of every connection that comes to ``listening``, until the running loop ends."""
 
     def on_readable() -> None:
@@ -145,7 +171,7 @@ class TcpTransport(asyncio.Transport):
     A write that fails ends nothing: what the peer had sent before is read first, and then the end, which has the reason.
     """
 
-    def __init__(self, end: socket.socket, protocol: asyncio.Protocol, arrival: Arrival) -> None:
+    def __init__(self, end: socket.socket, protocol: PiecesProtocol, arrival: Arrival) -> None:
         super().__init__()
         end.setblocking(False)
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -165,7 +191,7 @@ class TcpTransport(asyncio.Transport):
         self._is_watched = False
         protocol.connection_made(self)
         if not self._is_closing:
-            arrival.watch(self._fd, self._on_readable)
+            arrival.watch(self._fd, self)
             self._is_watched = True
 
     # ---- what asyncio promises of a transport
@@ -202,12 +228,13 @@ class TcpTransport(asyncio.Transport):
     def abort(self) -> None:
         self._lose_soon(None)
 
-    # ---- what the loop calls
+    # ---- what the loop leads to
 
-    def _on_readable(self, woke_ns: int, ahead_ns: int) -> None:
+    def read(self, woke_ns: int, ahead_ns: int, most_bytes: int = _READ_BYTES) -> None:
+        """Read once what there is. It was ``woke_ns`` when that was known, the wall clock ``ahead_ns`` ahead of ``now_ns``."""
         arrival = self._arrival
         try:
-            data, ancillary, _, _ = self._recvmsg(_READ_BYTES, _ANCILLARY_BYTES)
+            data, ancillary, _, _ = self._recvmsg(most_bytes, _ANCILLARY_BYTES)
         except BlockingIOError:
             return
         except OSError as error:
@@ -224,9 +251,34 @@ class TcpTransport(asyncio.Transport):
         else:
             arrival.is_now()
             arrival.unstamped_reads += 1
-        if len(data) < _READ_BYTES:
+        if len(data) < most_bytes:
             self._emptied_ns = woke_ns
         self._protocol.data_received(data)
+
+    def read_pieces(self, woke_ns: int, ahead_ns: int) -> None:
+        """Read what there is piece by piece, so that each has a time of its own; of too much, all at once."""
+        try:
+            there_is = self._socket.recv(_READ_BYTES, socket.MSG_PEEK)
+        except OSError:
+            there_is = b""
+        ends = self._protocol.piece_ends(there_is)
+        if not 1 < len(ends) <= _MOST_PIECES:
+            self.read(woke_ns, ahead_ns)
+            return
+        for start, end in pairwise((0, *ends)):
+            if not self._is_closing:
+                self.read(woke_ns, ahead_ns, end - start)
+
+    def oldest_ns(self, ahead_ns: int) -> int | None:
+        """When the first byte arrived that is yet to be read; None where there is none, or no telling."""
+        try:
+            _, ancillary, _, _ = self._recvmsg(1, _ANCILLARY_BYTES, socket.MSG_PEEK)
+        except OSError:
+            return None
+        if not ancillary:
+            return None
+        seconds, nanoseconds = _stamp(ancillary[0][2])
+        return int(seconds * 1_000_000_000 + nanoseconds - ahead_ns)
 
     def _possible(self, arrived_ns: int) -> int:
         """The time of arrival where the stamp is none, since somebody has set the wall clock; or it came while we read."""

@@ -270,7 +270,15 @@ def _chunk(body: bytes) -> bytes:
 _EVENTS_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 _TOKEN = st.binary(min_size=1, max_size=12) | st.sampled_from([b"a", b'{"text": "b"}', b"d\r\ndata: x\n\n\r\n", b"x" * 5000])
 _EVENT_BODY = st.builds(lambda data: b"data: %b\n\n" % data, _TOKEN) | st.sampled_from(
-    [b"data: a\n\ndata: b\n\n", b"data:c\n\n", b": comment\n\n", b"event: error\ndata: e\n\n", b"data: d", b"\n\n", b"data: \n\n"]
+    [
+        b"data: a\n\ndata: b\n\n",
+        b"data:c\n\n",
+        b": comment\n\n",
+        b"event: error\ndata: e\n\n",
+        b"data: d",
+        b"\n\n",
+        b"data: \n\n",
+    ]
 )
 _PIECE = st.one_of(
     _EVENT_BODY.map(_chunk),
@@ -314,6 +322,13 @@ def test_what_was_kept_is_told_when_the_exchange_is_broken_off() -> None:
             wired.reads(_chunk(b"data: %d\n\n" % wired.arrival.ns))
         wired.connection.abandon(answer)
         assert answer.events == [(number, b"%d" % number) for number in range(5)]
+
+
+def test_pieces_end_behind_the_head_and_behind_each_event() -> None:
+    pieces = [_EVENTS_HEAD, _chunk(b"data: a\n\n"), b"data: unchunked\n\n", b"data: b\r\n\r\n", _chunk(b"data: c\n\n")]
+    with _wired() as wired:
+        ends = wired.connection.piece_ends(b"".join([*pieces, b"9\r\nda"]))
+        assert list(ends) == [len(b"".join(pieces[: number + 1])) for number in range(len(pieces))]
 
 
 def test_an_event_unlike_the_others_is_heard_at_once() -> None:

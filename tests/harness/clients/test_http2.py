@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
+from itertools import accumulate
 
 import grpc
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.clients.grpc_calls import CallFailedError, NoConnectionMadeError
+from harness.clients.http2 import Http2Protocol
 from harness.clients.http2_frames import ErrorCode, Flag, FrameType, Setting, frame, literal_headers
 from tests.harness.clients.http2_peer import OK, Peer, answering, calls, prefixed
 
@@ -309,3 +311,27 @@ def test_peer_that_speaks_something_else_cannot_be_connected_to(words: bytes) ->
 
     (failure,) = calls(serve, [b"request"], timeout_s=1.0)
     assert isinstance(failure, NoConnectionMadeError)
+
+
+class _Nowhere(asyncio.Transport):
+    """Takes what is written."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None: ...
+
+
+@given(st.lists(st.sampled_from([0, 8, 200]), max_size=8), st.integers(0, 10_000), st.integers(0, 10_000))
+def test_pieces_end_behind_each_frame_wherever_the_last_read_ended(lengths: list[int], read: int, come: int) -> None:
+    unknown = 0xFE  # kinds that nobody knows are passed over
+    frames = [frame(FrameType.SETTINGS, 0, 0, b"")]
+    frames += [struct.pack(">HBBBI", 0, length, unknown, 0, 0) + bytes(length) for length in lengths]
+    sent = b"".join(frames)
+    start = read % (len(sent) + 1)
+    stop = start + come % (len(sent) - start + 1)
+
+    async def ends() -> list[int]:
+        protocol = Http2Protocol(lambda _: None)
+        protocol.connection_made(_Nowhere())
+        protocol.data_received(sent[:start])
+        return list(protocol.piece_ends(sent[start:stop]))
+
+    assert asyncio.run(ends()) == [end - start for end in accumulate(map(len, frames)) if start < end <= stop]

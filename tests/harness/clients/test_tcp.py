@@ -5,14 +5,14 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 import uvloop
 
 from harness.clients import tcp
-from harness.clients.tcp import Arrival, TcpTransport, problem_of
+from harness.clients.tcp import Arrival, PiecesProtocol, TcpTransport, problem_of
 from harness.clock import now_ns
 
 _RUNNERS: list[Callable[[Any], None]] = [asyncio.run, uvloop.run]
@@ -20,8 +20,11 @@ _PAUSE_S = 0.2
 _NEAR_NS = 50_000_000  # well below the pause, and room for a machine that is busy with other things
 
 
-class _Protocol(asyncio.Protocol):
-    """Keeps all that it is told."""
+class _Protocol(PiecesProtocol):
+    """Keeps all that it is told. A line is a piece."""
+
+    def piece_ends(self, data: bytes) -> Sequence[int]:
+        return [place + 1 for place, byte in enumerate(data) if byte == ord("\n")]
 
     def __init__(self, arrival: Arrival) -> None:
         self.arrival = arrival
@@ -96,6 +99,36 @@ def test_a_time_of_arrival_is_the_kernels_however_late_the_loop_reads(run: Calla
         assert sent_ns <= arrived_ns < sent_ns + _NEAR_NS
 
     _connected(run, scene)
+
+
+@pytest.mark.parametrize("run", _RUNNERS)
+def test_pieces_that_came_while_the_loop_stood_still_are_read_each_by_itself(run: Callable[[Any], None]) -> None:
+    async def scene(transport: TcpTransport, protocol: _Protocol, peer: socket.socket) -> None:
+        await _stamping(protocol, peer)
+        protocol.read.clear()
+        sent_ns = now_ns()
+        for line in (b"a\n", b"b\nc\n", b"d\ne"):
+            peer.sendall(line)
+            time.sleep(_PAUSE_S)
+        await _until(lambda: protocol.data == b"a\nb\nc\nd\ne")
+        assert [data for data, _ in protocol.read] == [b"a\n", b"b\n", b"c\n", b"d\n", b"e"]
+        arrived_ns = [ns for _, ns in protocol.read]
+        assert all(ns < now_ns() - _PAUSE_S * 1e9 for ns in arrived_ns)  # none is when it was read
+        assert sent_ns <= arrived_ns[0] < sent_ns + _NEAR_NS
+
+    _connected(run, scene)
+
+
+def test_what_came_in_too_many_pieces_is_read_at_once() -> None:
+    async def scene(transport: TcpTransport, protocol: _Protocol, peer: socket.socket) -> None:
+        await _stamping(protocol, peer)
+        protocol.read.clear()
+        peer.sendall(b"line\n" * 100)
+        time.sleep(_PAUSE_S)
+        await _until(lambda: protocol.data == b"line\n" * 100)
+        assert len(protocol.read) == 1
+
+    _connected(uvloop.run, scene)
 
 
 @pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
