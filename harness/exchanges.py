@@ -6,13 +6,43 @@ Here a request is its index, its times and its bytes; a response is a time stamp
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 
 from harness.clients.protocol import Connection, ExchangeFailedError
 from harness.clock import now_ns
 from harness.control import Control, Phase
 from harness.journal import Ended, Exchange, JournalWriter
 from harness.records.record import Outcome
+
+
+class Turns:
+    """Lets one go on in each turn of the event loop, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_taken = False  # in this turn of the loop
+
+    async def take(self) -> None:
+        """Wait for a turn that nobody else has; at once where this one is free."""
+        loop = asyncio.get_running_loop()
+        if self._is_taken:
+            turn = loop.create_future()
+            self._waiting.append(turn)
+            await turn
+        else:
+            self._is_taken = True
+            loop.call_soon(self._pass_on)
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():  # else whoever waited was cancelled
+                turn.set_result(None)
+                asyncio.get_running_loop().call_soon(self._pass_on)
+                return
+        self._is_taken = False
 
 
 class Exchanges:
@@ -38,6 +68,7 @@ class Exchanges:
         self._control = control
         self._timeout_s = timeout_s
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = Turns()
         self._on_unwritten = on_unwritten
         self._unwritten: list[int] = []
         self._reason: str | None = None  # why nothing more is sent, where the run's phase does not say it
@@ -77,6 +108,9 @@ class Exchanges:
             failure, problem = Outcome.LOST, f"the client failed: {error!r}"
         done_ns = now_ns() - self.start_ns
         exchange = Exchange(index, due_ns, released_ns, sent_ns, done_ns, response_ns, bodies, failure, problem)
+        # Writing one takes 0.1 ms, and a user's next request as long. Where many end together, others must not wait for all.
+        with suppress(asyncio.CancelledError):
+            await self._turns.take()
         self._write(exchange)
         if failure is not None:
             await asyncio.sleep(0)  # it may have failed without a wait: a user who tries again must not hold the loop

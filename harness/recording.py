@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import compress, pairwise
 
 from harness.asked import Asked, AskedSchedule
 from harness.clients.protocol import Client, MalformedResponseError, Response
@@ -15,6 +15,25 @@ _TELLING_CHARACTERS = 20  # no model repeats so much of a prompt by chance
 _CHECKED_ONE_IN = 16  # answers whose text is tokenised again, to hold the server's count against: 7 µs a token
 
 CountTokens = Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Responses, and when each arrived."""
+
+    times_ns: Sequence[int]
+    responses: Sequence[Response]
+
+    def without(self, is_unwanted: Callable[[Response], bool]) -> Answered:
+        unwanted = [is_unwanted(response) for response in self.responses]
+        if not any(unwanted):
+            return self
+        kept = [number for number, is_one in enumerate(unwanted) if not is_one]
+        return Answered([self.times_ns[number] for number in kept], [self.responses[number] for number in kept])
+
+    def times_of(self, carried: Sequence[object]) -> tuple[int, ...]:
+        """When those arrived that carried something."""
+        return tuple(compress(self.times_ns, carried))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +62,7 @@ class Recorder:
         if outcome is Outcome.MALFORMED:
             return replace(started, outcome=outcome, error=problem)
         # A row of zero tokens is an answer, too: a first token that ends the sequence.
-        answered = [(ns, r) for ns, r in zip(exchange.response_ns, responses, strict=True) if r.error is None]
+        answered = Answered(exchange.response_ns, responses).without(lambda response: response.error is not None)
         return replace(self._with_tokens(started, request, answered), outcome=outcome, error=problem)
 
     def unsent(self, index: int, due_ns: int, outcome: Outcome, error: str | None) -> Record:
@@ -60,49 +79,44 @@ class Recorder:
             session=request.session,
         )
 
-    def _with_tokens(self, record: Record, request: Asked, answered: Sequence[tuple[int, Response]]) -> Record:
-        if not answered:
+    def _with_tokens(self, record: Record, request: Asked, answered: Answered) -> Record:
+        if not answered.responses:
             return record
-        answered = [(ns, response) for ns, response in answered if not _is_marker(response)] or answered
-        echoed = _echoed(request, answered, self.client.excludes_prompt)
-        skip = request.ids.length if echoed and request.ids is not None else 0
-        counts: list[int | None] = []
-        for _, response in answered:
-            count = _count(response)
-            if count is not None and response.server_tokens is None and skip:
-                count, skip = max(0, count - skip), 0
-            counts.append(count)
-        if None not in counts:
-            return replace(
-                record,
-                token_times_ns=tuple(ns for (ns, _), count in zip(answered, counts, strict=True) if count),
-                token_counts=tuple(count for count in counts if count),
-                output_tokens=sum(count for count in counts if count),
-                output_tokens_source=_source(answered),
-                input_tokens=_server_input_tokens(answered) or record.input_tokens,
-                prompt_echoed=echoed,
-                text_tokens=self._checked(record.index, [r.text for _, r in answered if r.text and not echoed]),
-            )
-        return self._with_text(record, request, answered, echoed)
+        telling = answered.without(_is_marker)
+        answered = telling if telling.responses else answered
+        responses = answered.responses
+        echoed = _echoed(request, responses[0], self.client.excludes_prompt)
+        counts = _counts(responses, request.ids.length if echoed and request.ids is not None else 0)
+        if counts is None:
+            return self._with_text(record, request, answered, echoed)
+        return replace(
+            record,
+            token_times_ns=answered.times_of(counts),
+            token_counts=tuple(count for count in counts if count),
+            output_tokens=sum(counts),
+            output_tokens_source=TokenSource.IDS if responses[0].server_tokens is None else TokenSource.SERVER,
+            input_tokens=_server_input_tokens(responses) or record.input_tokens,
+            prompt_echoed=echoed,
+            text_tokens=self._checked(record.index, [r.text for r in responses if r.text and not echoed]),
+        )
 
-    def _with_text(
-        self, record: Record, request: Asked, answered: Sequence[tuple[int, Response]], echoed: bool | None
-    ) -> Record:
+    def _with_text(self, record: Record, request: Asked, answered: Answered, echoed: bool | None) -> Record:
         """Where responses do not say their tokens: one with text carries some, and the server counts the whole, or we do."""
-        texts = [response.text or "" for _, response in answered]
+        responses = answered.responses
+        texts = [response.text or "" for response in responses]
         if echoed and request.text is not None:
             texts[0] = texts[0][request.text.length :]
-        of_server = next((r.server_tokens_so_far for _, r in reversed(answered) if r.server_tokens_so_far is not None), None)
+        of_server = next((r.server_tokens_so_far for r in reversed(responses) if r.server_tokens_so_far is not None), None)
         timed = replace(
             record,
-            token_times_ns=tuple(ns for (ns, _), text in zip(answered, texts, strict=True) if text),
-            input_tokens=_server_input_tokens(answered) or record.input_tokens,
+            token_times_ns=answered.times_of(texts),
+            input_tokens=_server_input_tokens(responses) or record.input_tokens,
             prompt_echoed=echoed,
         )
         if of_server is not None:
             return replace(
                 timed,
-                token_counts=_counts_of_text(answered, texts, of_server),
+                token_counts=_counts_of_text(responses, texts, of_server),
                 output_tokens=of_server,
                 output_tokens_source=TokenSource.SERVER,
                 text_tokens=self._checked(record.index, texts),
@@ -118,11 +132,26 @@ class Recorder:
         return self.count_tokens("".join(texts))
 
 
-def _counts_of_text(answered: Sequence[tuple[int, Response]], texts: Sequence[str], total: int) -> tuple[int, ...] | None:
+def _counts(responses: Sequence[Response], skip: int) -> list[int] | None:
+    """The generated tokens of each response, behind an echo of ``skip`` tokens; None where one of them does not say."""
+    counts: list[int] = []
+    for response in responses:
+        if response.server_tokens is not None:
+            counts.append(response.server_tokens)
+        elif response.token_ids is not None:
+            count = len(response.token_ids)
+            counts.append(max(0, count - skip))
+            skip = max(0, skip - count)
+        else:
+            return None
+    return counts
+
+
+def _counts_of_text(responses: Sequence[Response], texts: Sequence[str], total: int) -> tuple[int, ...] | None:
     """The tokens of each response with text, where ``total`` leaves no choice: counts that ran along, or one token each."""
-    so_far = [response.server_tokens_so_far for (_, response), text in zip(answered, texts, strict=True) if text]
-    if len(so_far) == total:
+    if sum(map(bool, texts)) == total:
         return (1,) * total
+    so_far = [response.server_tokens_so_far for response, text in zip(responses, texts, strict=True) if text]
     known = [count for count in so_far if count is not None]
     counts = tuple(later - earlier for earlier, later in pairwise([0, *known]))
     return counts if len(known) == len(so_far) and sum(counts) == total and min(counts, default=0) > 0 else None
@@ -144,44 +173,34 @@ def _outcome(exchange: Exchange, responses: Sequence[Response]) -> tuple[Outcome
 
 def _disorder(index: int, responses: Sequence[Response]) -> str | None:
     """What shows that these are not the responses to this request, each once, or None."""
-    for position, response in enumerate(responses):
-        if response.request_id is not None and response.request_id != str(index):
-            return f"a response to request {response.request_id!r} came in the answer to request {index}"
-        if response.final and position < len(responses) - 1:
-            return f"{len(responses) - 1 - position} responses came behind the one that the server called its last"
-    return None
+    own = (None, str(index))
+    foreign = next((response.request_id for response in responses if response.request_id not in own), None)
+    if foreign is not None:
+        return f"a response to request {foreign!r} came in the answer to request {index}"
+    behind = next((number for number, response in enumerate(reversed(responses)) if number and response.final), None)
+    return None if behind is None else f"{behind} responses came behind the one that the server called its last"
 
 
 def _is_marker(response: Response) -> bool:
     """Whether a response tells nothing of an answer, so that its count is not unknown, but there is none."""
-    return response.text is None and _count(response) is None and response.server_tokens_so_far is None
+    return (
+        response.text is None
+        and response.token_ids is None
+        and response.server_tokens is None
+        and response.server_tokens_so_far is None
+    )
 
 
-def _count(response: Response) -> int | None:
-    if response.server_tokens is not None:
-        return response.server_tokens
-    return None if response.token_ids is None else len(response.token_ids)
+def _server_input_tokens(responses: Sequence[Response]) -> int | None:
+    return next((r.server_input_tokens for r in responses if r.server_input_tokens is not None), None)
 
 
-def _source(answered: Sequence[tuple[int, Response]]) -> TokenSource | None:
-    if not answered:
-        return None
-    return TokenSource.SERVER if answered[0][1].server_tokens is not None else TokenSource.IDS
-
-
-def _server_input_tokens(answered: Sequence[tuple[int, Response]]) -> int | None:
-    return next((r.server_input_tokens for _, r in answered if r.server_input_tokens is not None), None)
-
-
-def _echoed(request: Asked, answered: Sequence[tuple[int, Response]], excluded: bool) -> bool | None:
+def _echoed(request: Asked, first: Response, excluded: bool) -> bool | None:
     """Whether the first response begins with the prompt; None where that cannot be told.
 
     Where we asked the server to leave the prompt out (``excluded``), a beginning that equals the prompt is taken for
     an echo only if it cannot well be the model's own words: more tokens than were asked for, or a long text.
     """
-    if not answered:
-        return None
-    first = answered[0][1]
     if first.token_ids is not None and request.ids is not None:
         return request.ids.begins_ids(first.token_ids) and (not excluded or len(first.token_ids) > request.output_tokens)
     if first.text is not None and request.text is not None:

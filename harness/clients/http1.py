@@ -25,7 +25,7 @@ from harness.clock import now_ns
 OnPart = Callable[[bytes], None]
 
 _PIECE_END = re.compile(rb"\n\r?\n(?:\r\n)?")
-_MOST_KEPT = 64  # pieces: handing them on holds the loop for 0.1 ms
+_MOST_KEPT = 16  # pieces: what is kept must be cut when the answer ends, and answers may end together
 
 
 class Body(Protocol):

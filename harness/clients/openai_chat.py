@@ -158,10 +158,11 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
             return Response(error=message, refused=says_full(message))
         if chunk.choices is None and chunk.usage is None:
             raise MalformedResponseError(f"not a chat completion, it has neither choices nor usage: {body[:200]!r}")
+        text = "".join([_text(choice) for choice in chunk.choices or ()])
+        if chunk.usage is None:
+            return Response(text=text)
         return Response(
-            text="".join([_text(choice) for choice in chunk.choices or ()]),
-            server_tokens_so_far=None if chunk.usage is None else chunk.usage.completion_tokens,
-            server_input_tokens=None if chunk.usage is None else chunk.usage.prompt_tokens,
+            text=text, server_tokens_so_far=chunk.usage.completion_tokens, server_input_tokens=chunk.usage.prompt_tokens
         )
 
     async def connect(self, timeout_s: float) -> Connection:
@@ -172,4 +173,7 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
 
 def _text(choice: _Choice) -> str:
     words = choice.delta or choice.message
-    return "" if words is None else (words.reasoning_content or words.reasoning or "") + (words.content or "")
+    if words is None:
+        return ""
+    reasoning = words.reasoning_content or words.reasoning
+    return reasoning + (words.content or "") if reasoning else words.content or ""
