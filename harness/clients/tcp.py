@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 from harness.clock import now_ns
 
 _READ_BYTES = 65536
-_LATE_NS = 500_000  # for so long, what came may lie unread
+_LATE_NS = 1_000_000  # for so long, what came may lie unread
 _MOST_PIECES = 16  # who is further behind than that needs to catch up
 _PAUSE_NS = 20_000  # between two readings of clocks: a longer one means that somebody else had the core
 _SO_TIMESTAMPNS = 35  # of Linux on all but two old machines; its control message has the same number
