@@ -89,12 +89,13 @@ class Recorder:
         counts = _counts(responses, request.ids.length if echoed and request.ids is not None else 0)
         if counts is None:
             return self._with_text(record, request, answered, echoed)
+        of_server = _counts_of_server(responses)
         return replace(
             record,
             token_times_ns=answered.times_of(counts),
             token_counts=tuple(count for count in counts if count),
-            output_tokens=sum(counts),
-            output_tokens_source=TokenSource.IDS if responses[0].server_tokens is None else TokenSource.SERVER,
+            output_tokens=sum(counts if of_server is None else of_server),
+            output_tokens_source=TokenSource.IDS if of_server is None else TokenSource.SERVER,
             input_tokens=_server_input_tokens(responses) or record.input_tokens,
             prompt_echoed=echoed,
             text_tokens=self._checked(record.index, [r.text for r in responses if r.text and not echoed]),
@@ -133,18 +134,25 @@ class Recorder:
 
 
 def _counts(responses: Sequence[Response], skip: int) -> list[int] | None:
-    """The generated tokens of each response, behind an echo of ``skip`` tokens; None where one of them does not say."""
+    """The generated tokens in each response; None where one of them does not show them.
+
+    Counted are the ids, behind an echo of ``skip`` tokens, so that the server's own count can be held against them. Where
+    not every response has ids, it is the server's count of each.
+    """
+    if any(response.token_ids is None for response in responses):
+        return _counts_of_server(responses)
     counts: list[int] = []
     for response in responses:
-        if response.server_tokens is not None:
-            counts.append(response.server_tokens)
-        elif response.token_ids is not None:
-            count = len(response.token_ids)
-            counts.append(max(0, count - skip))
-            skip = max(0, skip - count)
-        else:
-            return None
+        count = len(response.token_ids or ())
+        counts.append(max(0, count - skip))
+        skip = max(0, skip - count)
     return counts
+
+
+def _counts_of_server(responses: Sequence[Response]) -> list[int] | None:
+    """What the server says of the tokens in each response; None where it does not say it of all."""
+    counts = [response.server_tokens for response in responses if response.server_tokens is not None]
+    return counts if len(counts) == len(responses) else None
 
 
 def _counts_of_text(responses: Sequence[Response], texts: Sequence[str], total: int) -> tuple[int, ...] | None:

@@ -104,6 +104,25 @@ def test_marker_without_any_output_beside_responses_with_tokens_is_no_token() ->
     assert record.output_tokens_source is TokenSource.IDS
 
 
+def _counted(count: int, *ids: int) -> bytes:
+    return _body({"output_ids": _ints(ids), "num_output_tokens": _ints([count])})
+
+
+def test_ids_and_the_servers_count_of_them_are_kept_apart() -> None:
+    exchange = _exchange((6_000, _counted(1, 7)), (6_400, _counted(2, 8)), (7_000, _counted(1, 9, 10)))
+    record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(exchange, 0)
+    assert (record.token_counts, record.token_times_ns) == ((1, 1, 2), (6_000, 6_400, 7_000))
+    assert (record.output_tokens, record.output_tokens_source) == (4, TokenSource.SERVER)
+    lost = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(_exchange((6_000, _counted(3, 7))), 0)
+    assert (lost.token_counts, lost.output_tokens) == ((1,), 3)  # what the finding token_counts_disagree tells
+
+
+def test_a_server_that_counts_some_of_its_responses_is_not_taken_at_its_word() -> None:
+    exchange = _exchange((6_000, _counted(5, 7)), (6_400, _ids(8)))
+    record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(exchange, 0)
+    assert (record.token_counts, record.output_tokens, record.output_tokens_source) == ((1, 1), 2, TokenSource.IDS)
+
+
 def test_first_token_that_ends_the_sequence_is_an_answer_of_no_tokens() -> None:
     record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(_exchange((6_000, _ids())), 0)
     assert (record.outcome, record.output_tokens, record.token_times_ns, record.token_counts) == (Outcome.DONE, 0, (), ())
