@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.records.run_folder import RunFolder, RunFolderError
-from harness.records.whole_file import written_whole
+from harness.records.whole_file import write_json
 
 EXPERIMENT_SCHEMA = 1
 
@@ -66,9 +66,7 @@ class ExperimentFolder:
 
     def write(self, experiment: Experiment) -> None:
         """Write ``experiment.json`` whole or not at all."""
-        document = {"schema": EXPERIMENT_SCHEMA, **asdict(experiment)}
-        with written_whole(self.plan) as temporary:
-            temporary.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json({"schema": EXPERIMENT_SCHEMA, **asdict(experiment)}, self.plan)
 
     def read(self) -> Experiment:
         """Read ``experiment.json``. Raises RunFolderError when it is absent, damaged or of another schema."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from harness.records.client_table import read_client_table
 from harness.records.server_table import read_server_table
 from harness.records.table import read_table
-from harness.records.whole_file import written_whole
+from harness.records.whole_file import write_json
 
 MANIFEST_SCHEMA = 1
 
@@ -103,8 +103,7 @@ class RunFolder:
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Write ``run.json`` whole or not at all. Raises OSError."""
-        with written_whole(self.manifest) as temporary:
-            temporary.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(manifest, self.manifest)
 
     def read_manifest(self) -> dict[str, Any]:
         """Read ``run.json``. Raises RunFolderError when the folder is no run or the file is damaged."""

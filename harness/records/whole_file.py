@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -24,3 +26,13 @@ def written_whole(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)  # half a file would keep a full disk full
         raise
+
+
+def write_json(document: Mapping[str, Any], path: Path) -> None:
+    """Write ``document`` to ``path``, for people and programs, whole or not at all. Raises OSError.
+
+    A command line may hold bytes that are no text: Python has a lone surrogate for each, JSON writes that as an escape.
+    """
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    with written_whole(path) as temporary:
+        temporary.write_bytes(text.encode("utf-8", "backslashreplace"))

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from harness.records.whole_file import written_whole
+from harness.records.whole_file import write_json, written_whole
 
 
 def test_file_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None:
@@ -36,3 +37,11 @@ def test_writing_that_made_no_file_says_so(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), written_whole(tmp_path / "run.json"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_json_holds_what_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    document = {"argument": b"caf\xe9".decode("utf-8", "surrogateescape"), "text": "naïve \U0001f600 \x00"}
+    write_json(document, path)
+    assert json.loads(path.read_text(encoding="utf-8")) == document
+    assert "naïve" in path.read_text(encoding="utf-8")
