@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from reports.asked_load import load_of
+from reports.distributions import gamma_share, kolmogorov_smirnov
 from reports.requests import FloatArray, Requests
 
 SIGNIFICANCE = 0.01
@@ -71,7 +72,7 @@ def check_arrivals(requests: Requests, law: Law) -> ArrivalTest | None:
         tolerated_s = max(_EVEN_GAP_SHARE * expected_s, _EVEN_GAP_FLOOR_S)
         off = float((np.abs(gaps_s - expected_s) > tolerated_s).mean())
         return ArrivalTest(law, gaps_s.size, off, None, off > SIGNIFICANCE)
-    statistic, p_value = _kolmogorov_smirnov(gaps_s, law)
+    statistic, p_value = kolmogorov_smirnov(gamma_share(gaps_s * law.rate_per_s, law.shape))
     return ArrivalTest(law, gaps_s.size, statistic, p_value, p_value < SIGNIFICANCE)
 
 
@@ -94,10 +95,3 @@ def index_of_dispersion(times_ns: FloatArray) -> float | None:
         return None
     counts = np.histogram(known, windows)[0]
     return float(counts.var(ddof=1) / counts.mean())
-
-
-def _kolmogorov_smirnov(gaps_s: FloatArray, law: Law) -> tuple[float, float]:
-    from scipy.stats import gamma, kstest
-
-    result = kstest(gaps_s * law.rate_per_s, gamma(law.shape, scale=1.0 / law.shape).cdf)
-    return float(result.statistic), float(result.pvalue)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from reports.distributions import student_quantile
 from reports.events import Rate
 from reports.long_run import Interval
 from reports.statistics import CONFIDENCE, Distribution
@@ -60,8 +61,6 @@ def over_runs(runs: Sequence[Estimate]) -> Estimate:
 
     Such an interval also holds what differs from start to start. Nothing that is counted or timed lies below 0.
     """
-    from scipy.stats import t
-
     if len(runs) == 1:
         return runs[0]
     values = [run.value for run in runs if run.value is not None]
@@ -71,5 +70,5 @@ def over_runs(runs: Sequence[Estimate]) -> Estimate:
     variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
     if variance == 0:
         return Estimate(mean, None, _NO_SPREAD)
-    half = float(t.ppf((1.0 + CONFIDENCE) / 2.0, len(values) - 1)) * math.sqrt(variance / len(values))
+    half = student_quantile((1.0 + CONFIDENCE) / 2.0, len(values) - 1) * math.sqrt(variance / len(values))
     return Estimate(mean, (max(0.0, mean - half), mean + half), None)

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reports.distributions import f_quantile, normal_quantile, student_quantile
+
 FloatArray = NDArray[np.float64]
 Interval = tuple[float, float]
 
@@ -116,9 +118,7 @@ def share_of(chosen: NDArray[np.bool_]) -> LongRun:
 
 def student_to_normal(confidence: float, degrees: int) -> float:
     """How much wider Student's t is than the normal distribution."""
-    from scipy.stats import norm
-
-    return _student(confidence, degrees) / float(norm.ppf((1.0 + confidence) / 2.0))
+    return _student(confidence, degrees) / normal_quantile((1.0 + confidence) / 2.0)
 
 
 def as_good_as(independent: float) -> str:
@@ -166,13 +166,9 @@ def _stands_out(squares: FloatArray, independent: float) -> bool:
 
 @lru_cache
 def _largest_ratio() -> float:
-    from scipy.stats import f
-
-    return float(f.ppf(1.0 - _DRIFT_SIGNIFICANCE, _DRIFT_COSINES, _PILOT_COSINES - _DRIFT_COSINES))
+    return f_quantile(1.0 - _DRIFT_SIGNIFICANCE, _DRIFT_COSINES, _PILOT_COSINES - _DRIFT_COSINES)
 
 
 @lru_cache
 def _student(confidence: float, degrees: int) -> float:
-    from scipy.stats import t
-
-    return float(t.ppf((1.0 + confidence) / 2.0, degrees))
+    return student_quantile((1.0 + confidence) / 2.0, degrees)

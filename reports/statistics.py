@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from reports.distributions import beta_quantile, binomial_at_most
 from reports.long_run import TOO_FEW, TOO_UNEVEN, Interval, Mean, as_good_as, mean_of, share_of, student_to_normal
 from reports.quantile_curve import Curve, curve_of, nearest_rank_of
 
@@ -209,12 +210,10 @@ def share_limits(share: float, independent: float, confidence: float = CONFIDENC
 
 
 def _share_limit(share: float, independent: float, tail: float) -> float:
-    from scipy.stats import beta
-
     above, below = independent * share, independent * (1.0 - share)
     if tail < 0.5:
-        return float(beta.ppf(tail, above, below + 1.0)) if above > 0 else 0.0
-    return float(beta.ppf(tail, above + 1.0, below)) if below > 0 else 1.0
+        return beta_quantile(tail, above, below + 1.0) if above > 0 else 0.0
+    return beta_quantile(tail, above + 1.0, below) if below > 0 else 1.0
 
 
 def _limit(ordered: NDArray[np.float64], q: float, effect: float, tail: float) -> float:
@@ -241,14 +240,12 @@ def required_samples(q: float, confidence: float = SAMPLE_SIZE_CONFIDENCE) -> in
     It is the smallest n with P(Binomial(n, 1 − q) ≤ 1) ≤ 1 − confidence: MLPerf LoadGen's early stopping with its
     first allowed overlatency sample.
     """
-    from scipy.stats import binom
-
     low, high = 1, 2
-    while binom.cdf(1, high, 1.0 - q) > 1.0 - confidence:
+    while binomial_at_most(1, high, 1.0 - q) > 1.0 - confidence:
         low, high = high, high * 2
     while low < high:
         middle = (low + high) // 2
-        if binom.cdf(1, middle, 1.0 - q) > 1.0 - confidence:
+        if binomial_at_most(1, middle, 1.0 - q) > 1.0 - confidence:
             low = middle + 1
         else:
             high = middle

@@ -16,6 +16,7 @@ from enum import StrEnum
 import numpy as np
 
 from reports.compare.measures import Measure, Measured
+from reports.distributions import student_quantile, student_tail
 from reports.long_run import DRIFTS, Mean, as_good_as, mean_of
 from reports.requests import FloatArray
 
@@ -56,23 +57,18 @@ class Spread:
     @property
     def p_value(self) -> float:
         """Two-sided; 1 where nothing differs at all, 0 where a difference has no error."""
-        from scipy.stats import t
-
         if self.error == 0:
             return 1.0 if self.estimate == 0 else 0.0
-        return float(2.0 * t.sf(abs(self.estimate) / self.error, self.freedom))
+        return 2.0 * student_tail(abs(self.estimate) / self.error, self.freedom)
 
     def interval(self, confidence: float) -> Interval:
-        from scipy.stats import t
-
-        half = float(t.ppf((1.0 + confidence) / 2.0, self.freedom)) * self.error
+        half = student_quantile((1.0 + confidence) / 2.0, self.freedom) * self.error
         return self.estimate - half, self.estimate + half
 
     def smallest_shown(self, significance: float) -> float:
         """The difference that a test at ``significance`` would have found with probability POWER."""
-        from scipy.stats import t
-
-        return float(t.ppf(1.0 - significance / 2.0, self.freedom) + t.ppf(POWER, self.freedom)) * self.error
+        found, powerful = (student_quantile(p, self.freedom) for p in (1.0 - significance / 2.0, POWER))
+        return (found + powerful) * self.error
 
 
 @dataclass(frozen=True, slots=True)
