@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from reports.columns import floats
 from reports.requests import FloatArray, Requests
 from reports.statistics import nearest_rank
 
@@ -81,7 +82,7 @@ def client_health(table: pa.Table | None, requests: Requests) -> ClientHealth | 
     """Sum up ``client.parquet`` (columns of ClientSample); None where there is none."""
     if table is None or not len(table):
         return None
-    columns = {name: _floats(table[name]) for name in table.column_names}
+    columns = {name: floats(table[name]) for name in table.column_names}
     of_parent = np.isnan(columns["worker"])
     workers = sorted(set(columns["worker"][~of_parent].astype(int).tolist()))
     parent = _load(columns, of_parent, None)
@@ -155,7 +156,3 @@ def _sum(increments: FloatArray) -> float | None:
     """None where nothing is known."""
     known = increments[~np.isnan(increments)]
     return float(known.sum()) if known.size else None
-
-
-def _floats(column: pa.ChunkedArray) -> FloatArray:
-    return np.asarray(column.cast(pa.float64()).to_numpy(), dtype=np.float64)

@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyarrow import csv
 
+from reports.columns import integer_column, text_column
 from reports.plain_text import spreadsheet_text
 from reports.requests import FloatArray, Requests
 from reports.run_report import RunReport
@@ -35,19 +37,19 @@ def _table(requests: Requests, rows: slice) -> pa.Table:
     times = (requests.scheduled_ns, requests.sent_ns, requests.first_token_ns, requests.last_token_ns, requests.done_ns)
     counts = (requests.input_tokens, requests.requested_output_tokens, requests.output_tokens)
     columns = [
-        pa.array(requests.index[rows]),
-        pa.array(requests.outcome[rows]),
+        _whole(requests.index[rows]),
+        text_column(requests.outcome[rows].tolist()),
         *(_ms(column[rows]) for column in times),
         *(_whole(column[rows]) for column in counts),
-        pa.array([_text(error) for error in requests.errors[rows]], pa.string()),
+        text_column([_text(error) for error in requests.errors[rows]]),
     ]
     return pa.Table.from_arrays(columns, names=list(COLUMNS))
 
 
-def _whole(values: FloatArray) -> pa.Array:
+def _whole(values: FloatArray | NDArray[np.int64]) -> pa.Array:
     """Whole numbers; NaN is null."""
-    unknown = np.isnan(values)
-    return pa.array(np.where(unknown, 0.0, values).astype(np.int64), mask=unknown)
+    known = ~np.isnan(values)
+    return integer_column(np.where(known, values, 0).astype(np.int64), known)
 
 
 def _ms(times_ns: FloatArray) -> pa.Array:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from harness.records.record import Outcome
+from reports.columns import booleans, floats, integers
 
 FloatArray = NDArray[np.float64]
 
@@ -87,24 +88,24 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
     token_counts = _counts(read(["token_counts"])["token_counts"].combine_chunks(), starts)
     pa.default_memory_pool().release_unused()
     return Requests(
-        index=np.asarray(table["index"].to_numpy(), dtype=np.int64),
+        index=integers(table["index"]),
         outcome=_texts(table["outcome"]),
-        scheduled_ns=_floats(table["scheduled_ns"]),
-        released_ns=_floats(table["released_ns"]),
-        sent_ns=_floats(table["sent_ns"]),
-        done_ns=_floats(table["done_ns"]),
-        input_tokens=_floats(table["input_tokens"]),
-        output_tokens=_floats(table["output_tokens"]),
-        requested_output_tokens=_floats(table["requested_output_tokens"]),
-        ignore_eos=_booleans(table["ignore_eos"]),
-        prompt_echoed=_booleans(table["prompt_echoed"]),
+        scheduled_ns=floats(table["scheduled_ns"]),
+        released_ns=floats(table["released_ns"]),
+        sent_ns=floats(table["sent_ns"]),
+        done_ns=floats(table["done_ns"]),
+        input_tokens=floats(table["input_tokens"]),
+        output_tokens=floats(table["output_tokens"]),
+        requested_output_tokens=floats(table["requested_output_tokens"]),
+        ignore_eos=booleans(table["ignore_eos"]),
+        prompt_echoed=booleans(table["prompt_echoed"]),
         token_times_ns=token_times_ns,
         token_counts=token_counts,
         token_starts=starts,
-        text_tokens=_floats(table["text_tokens"]),
+        text_tokens=floats(table["text_tokens"]),
         errors=tuple(table["error"].to_pylist()),
         output_tokens_sources=tuple(sorted(filter(None, table["output_tokens_source"].unique().to_pylist()))),
-        worker=_floats(table["worker"]),
+        worker=floats(table["worker"]),
     )
 
 
@@ -117,34 +118,25 @@ _SMALL_COLUMNS = (
 
 def _token_times(table: pa.Table) -> tuple[FloatArray, NDArray[np.int64]]:
     lists = table["token_times_ns"].combine_chunks()
-    return _floats(lists.flatten()), np.concatenate([[0], np.cumsum(_lengths(lists))]).astype(np.int64)
+    return floats(lists.flatten()), np.concatenate([[0], np.cumsum(_lengths(lists))]).astype(np.int64)
 
 
 def _texts(column: pa.ChunkedArray) -> NDArray[np.str_]:
     """A column of few distinct texts."""
     coded = column.combine_chunks().dictionary_encode()
     texts = np.asarray(coded.dictionary.to_pylist(), dtype=np.str_)
-    return texts[np.asarray(coded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)]
+    return texts[integers(coded.indices)]
 
 
 def _lengths(lists: pa.ListArray) -> NDArray[np.int64]:
-    return np.nan_to_num(_floats(lists.value_lengths())).astype(np.int64)
+    return np.nan_to_num(floats(lists.value_lengths())).astype(np.int64)
 
 
 def _counts(lists: pa.ListArray, starts: NDArray[np.int64]) -> FloatArray:
-    flat = _floats(lists.flatten())
+    flat = floats(lists.flatten())
     if flat.size == starts[-1]:
         return flat
     known = np.repeat(_lengths(lists) > 0, np.diff(starts))
     counts = np.full(int(starts[-1]), np.nan)
     counts[known] = flat
     return counts
-
-
-def _floats(column: pa.Array | pa.ChunkedArray) -> FloatArray:
-    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False) if isinstance(column, pa.Array)
-                      else column.cast(pa.float64()).to_numpy(), dtype=np.float64)  # fmt: skip
-
-
-def _booleans(column: pa.ChunkedArray) -> NDArray[np.bool_]:
-    return np.asarray(column.fill_null(False).to_numpy(), dtype=np.bool_)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from reports.columns import floats, integers
 from reports.requests import FloatArray
 
 
@@ -83,16 +82,12 @@ def telemetry_of(table: pa.Table | None) -> Telemetry | None:
 def _series(table: pa.Table) -> Iterator[Series]:
     """The rows parted by name and labels, in one sort."""
     names, labels = (table[column].combine_chunks() for column in ("name", "labels"))
-    codes = _codes(names) * len(labels.dictionary) + _codes(labels)
-    times_ns = np.asarray(table["time_ns"].cast(pa.float64()).to_numpy(), dtype=np.float64)
-    values = np.asarray(table["value"].to_numpy(), dtype=np.float64)
+    codes = integers(names.indices) * len(labels.dictionary) + integers(labels.indices)
+    times_ns = floats(table["time_ns"])
+    values = floats(table["value"])
     order = np.lexsort((times_ns, codes))
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     name_texts, label_texts = names.dictionary.to_pylist(), labels.dictionary.to_pylist()
     for rows in np.split(order, starts[1:]):
         name, label = divmod(int(codes[rows[0]]), len(label_texts))
         yield Series(name_texts[name], json.loads(label_texts[label]), times_ns[rows], values[rows])
-
-
-def _codes(column: pa.DictionaryArray) -> NDArray[np.int64]:
-    return np.asarray(pc.cast(column.indices, pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)

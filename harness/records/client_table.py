@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.records.client_sample import ClientSample
+from harness.records.parquet_table import read_columns
 from harness.records.whole_file import written_whole
 
 _SCHEMA = pa.schema(
@@ -26,4 +27,4 @@ def write_client_table(samples: Iterable[ClientSample], path: Path) -> None:
 
 def read_client_table(path: Path) -> pa.Table:
     """Read what ``write_client_table`` wrote: the fields of ClientSample. Raises OSError or pyarrow.ArrowInvalid."""
-    return pq.read_table(path, schema=_SCHEMA)
+    return read_columns(path, _SCHEMA)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.records.parquet_table import read_columns
 from harness.records.whole_file import written_whole
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -78,4 +79,4 @@ def write_server_table(samples: Iterable[MetricSample], path: Path) -> None:
 
 def read_server_table(path: Path) -> pa.Table:
     """Read what ``write_server_table`` wrote: the fields of MetricSample. Raises OSError or pyarrow.ArrowInvalid."""
-    return pq.read_table(path, schema=_SCHEMA)
+    return read_columns(path, _SCHEMA)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.records.parquet_table import read_columns
 from harness.records.record import Record
 from harness.records.whole_file import written_whole
 
@@ -44,4 +45,4 @@ def write_table(records: Sequence[Record], path: Path) -> None:
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """Read what ``write_table`` wrote; ``columns`` are fields of Record (None: all). Raises OSError or pyarrow.ArrowInvalid."""
-    return pq.read_table(path, schema=_SCHEMA, columns=None if columns is None else list(columns))
+    return read_columns(path, _SCHEMA, columns)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from reports.columns import floats
 from reports.pictures.over_time import TIME
 from reports.pictures.picture import Axis, Colour, Line, Picture, Stroke
 from reports.requests import FloatArray
@@ -20,7 +21,7 @@ def client_pictures(table: pa.Table | None) -> list[Picture]:
     """Loop lag and CPU of each worker. ``table`` has time_ns, worker (null: the parent), lag_ns and cpu_ns, as increments."""
     if table is None or not table.num_rows:
         return []
-    times_ns, worker, lag_ns, cpu_ns = (_floats(table[name]) for name in ("time_ns", "worker", "lag_ns", "cpu_ns"))
+    times_ns, worker, lag_ns, cpu_ns = (floats(table[name]) for name in ("time_ns", "worker", "lag_ns", "cpu_ns"))
     workers = np.unique(worker[~np.isnan(worker)])
     many = f" The first {_MOST_WORKERS} of {workers.size} workers." * (workers.size > _MOST_WORKERS)
     edges_ns = np.linspace(min(0.0, float(times_ns.min())), float(times_ns.max()) + 1.0, _PARTS + 1)
@@ -88,8 +89,3 @@ def _share(times_ns: FloatArray, cpu_ns: FloatArray, edges_ns: FloatArray) -> tu
 def _middles_s(edges_ns: FloatArray) -> FloatArray:
     middles: FloatArray = (edges_ns[:-1] + edges_ns[1:]) / 2e9
     return middles
-
-
-def _floats(column: pa.ChunkedArray) -> FloatArray:
-    values: FloatArray = column.cast(pa.float64()).to_numpy()
-    return values
