@@ -50,7 +50,7 @@ def f_quantile(p: float, numerator_degrees: float, denominator_degrees: float) -
 def beta_quantile(p: float, a: float, b: float) -> float:
     """The share that a beta variable with shapes ``a``, ``b`` > 0 is below with probability ``p``.
 
-    By Boost's inverse of the regularised incomplete beta function.
+    By Boost's inverse of the regularised incomplete beta function, whose search may fail (NaN) for 0 < ``p`` < 1e-12.
     """
     from scipy.special import betaincinv
 

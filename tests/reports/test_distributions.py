@@ -69,7 +69,7 @@ def test_f_quantile(p: float, numerator: float, denominator: float) -> None:
 
 
 @settings(deadline=None)
-@given(_P, _SHAPE, _SHAPE)
+@given(st.one_of(st.floats(1e-12, 1.0), st.floats(-12.0, 0.0).map(lambda exponent: 10.0**exponent)), _SHAPE, _SHAPE)
 @example(0.025, 1e-9, 1.0)
 @example(0.975, 1e8, 1e-9)
 @example(0.025, 0.99e6, 0.01e6 + 1)
