@@ -158,7 +158,8 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
             return Response(error=message, refused=says_full(message))
         if chunk.choices is None and chunk.usage is None:
             raise MalformedResponseError(f"not a chat completion, it has neither choices nor usage: {body[:200]!r}")
-        text = "".join([_text(choice) for choice in chunk.choices or ()])
+        choices = chunk.choices or ()
+        text = _text(choices[0]) if len(choices) == 1 else "".join(map(_text, choices))
         if chunk.usage is None:
             return Response(text=text)
         return Response(
