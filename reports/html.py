@@ -8,7 +8,7 @@ from typing import Any
 
 from reports.events import Rate
 from reports.metrics import Anchored
-from reports.page.page import Block, Card, Note, Page, Remark, Section, write_page
+from reports.page.page import Block, Card, Note, Page, Remark, Section, Tone, write_page
 from reports.pictures.of_run import RunPictures
 from reports.plain_text import printable
 from reports.prose import describe, describe_calibration, verdict
@@ -42,7 +42,7 @@ def run_page(report: RunReport, pictures: RunPictures) -> Page:
         lead=printable(f"{workload.get('description', 'unknown workload')}; {report.manifest.get('arrivals', '')}"),
         facts=_facts(report),
         verdict=verdict(report),
-        good=report.valid,
+        tone=Tone.GOOD if report.valid else Tone.BAD,
         aside=_counted(report),
         cards=_cards(report),
         sections=tuple(section for section in _sections(report, pictures) if section.blocks),

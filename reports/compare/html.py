@@ -10,11 +10,12 @@ from reports.compare.comparison import MIXED, Arm, ArmComparison, Comparison
 from reports.compare.difference import Difference, Verdict
 from reports.compare.pictures import change_picture, latency_pictures, quantile_difference_picture
 from reports.compare.rows import change_text, difference_table, headline, interval_text, notes, runs_text
-from reports.page.page import Block, Card, Note, Page, Remark, Section, write_page
+from reports.page.page import Block, Card, Note, Page, Remark, Section, Tone, write_page
 from reports.plain_text import printable
 from reports.tables import Table
 
-_HEADLINES = ("p99_ttft", "p99_e2e", "request_throughput", "output_token_throughput")
+_HEADLINES = (("p99_ttft", "p50_ttft"), ("p99_e2e", "p50_e2e"), ("request_throughput",), ("output_token_throughput",))
+_BY_WEIGHT = (Tone.GOOD, Tone.CAUTION, Tone.BAD)
 _SEVERITIES = {Weight.REFUSE: "invalid", Weight.WARN: "warning", Weight.CHANGED: "note", Weight.NOTE: "note"}
 
 
@@ -31,7 +32,7 @@ def comparison_page(comparison: Comparison) -> Page:
         lead=printable(f"A is {first.baseline.name}; every other is held against it."),
         facts=tuple((printable(arm.name), _facts(arm)) for arm in comparison.arms),
         verdict=printable(" ".join(headline(one) for one in comparison.comparisons)),
-        good=all(is_good(one.verdict) for one in comparison.comparisons),
+        tone=max((tone_of(one.verdict) for one in comparison.comparisons), key=_BY_WEIGHT.index),
         aside="",
         cards=difference_cards(first.differences),
         sections=(
@@ -51,15 +52,21 @@ def _facts(arm: Arm) -> str:
     )
 
 
-def is_good(verdict: str) -> bool:
-    """Whether a page shows a verdict as good news: what is told, and is not worse in anything."""
-    return verdict not in (Verdict.WORSE, MIXED, Verdict.UNKNOWN)
+def tone_of(verdict: str) -> Tone:
+    """How a page shows a verdict: what is better in some and worse in others, or cannot be told, is for the reader to weigh."""
+    if verdict == Verdict.WORSE:
+        return Tone.BAD
+    return Tone.CAUTION if verdict in (MIXED, Verdict.UNKNOWN) else Tone.GOOD
 
 
 def difference_cards(differences: Sequence[Difference]) -> tuple[Card, ...]:
-    """The changes that a reader looks for first."""
+    """The changes that a reader looks for first: of each choice, the first that could be told."""
     by_name = {d.measure.name: d for d in differences}
-    return tuple(_card(by_name[name]) for name in _HEADLINES if name in by_name)
+    chosen = []
+    for names in _HEADLINES:
+        there = [by_name[name] for name in names if name in by_name]
+        chosen += [d for d in there if d.interval is not None][:1] or there[:1]
+    return tuple(map(_card, chosen))
 
 
 def _card(d: Difference) -> Card:

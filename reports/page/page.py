@@ -9,6 +9,7 @@ import base64
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
@@ -67,15 +68,23 @@ class Section:
     pairs: bool = False
 
 
+class Tone(StrEnum):
+    """How a verdict is shown."""
+
+    GOOD = "good"
+    CAUTION = "caution"
+    BAD = "bad"
+
+
 @dataclass(frozen=True)
 class Page:
-    """``facts`` are (name, text); ``verdict`` is one sentence, ``good`` its colour, ``aside`` what softens it."""
+    """``facts`` are (name, text); ``verdict`` is one sentence, ``tone`` its colour, ``aside`` what softens it."""
 
     title: str
     lead: str
     facts: tuple[tuple[str, str], ...]
     verdict: str
-    good: bool
+    tone: Tone
     aside: str
     cards: tuple[Card, ...]
     sections: tuple[Section, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reports.estimates import Estimate
-from reports.page.page import Card, Page, Section, write_page
+from reports.page.page import Card, Page, Section, Tone, write_page
 from reports.plain_text import printable
 from reports.sweep.pictures import sweep_pictures
 from reports.sweep.points import Sweep, SweepPoint
@@ -30,7 +30,7 @@ def sweep_page(sweep: Sweep) -> Page:
         lead=printable(f"bench {sweep.measured}"),
         facts=_facts(sweep),
         verdict=front_sentence(sweep),
-        good=bool(sweep.front),
+        tone=Tone.GOOD if sweep.front else Tone.BAD,
         aside=counted(sweep),
         cards=_cards(sweep),
         sections=tuple(section for section in sections if section.blocks),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from reports.compare.html import difference_cards, is_good
-from reports.page.page import Card, Page, Section, write_page
+from reports.compare.html import difference_cards, tone_of
+from reports.page.page import Card, Page, Section, Tone, write_page
 from reports.plain_text import printable
 from reports.trend.pictures import trend_pictures
 from reports.trend.rows import WhereTo, changes_table, counted, headline, left_out_table, runs_table, settings_table, when
@@ -32,7 +32,7 @@ def trend_page(trend: Trend, where_to: WhereTo) -> Page:
         lead=printable("" if trend.baseline is None else f"Each is held against the baseline {trend.baseline}."),
         facts=_facts(trend),
         verdict=headline(trend),
-        good=newest is not None and is_good(newest.verdict),
+        tone=Tone.CAUTION if newest is None else tone_of(newest.verdict),
         aside="",
         cards=_cards(trend),
         sections=tuple(section for section in sections if section.blocks),

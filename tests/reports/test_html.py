@@ -147,7 +147,7 @@ def test_it_shows_verdict_findings_latencies_and_manifest(make_report: MakeRepor
     report = make_report(steady_run(10))
     text, page = _page(report)
     assert "This run is valid." in page.text
-    assert '<p class="verdict">' in text
+    assert '<p class="verdict good">' in text
     for finding in report.findings:
         assert finding.advice in page.text
     assert _cells(text, "TTFT, from schedule")[0] == "100.00"

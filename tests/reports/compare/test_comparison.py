@@ -17,16 +17,16 @@ from harness.experiment import plan_runs
 from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.record import Outcome, Record
 from reports.compare.comparable import Weight
-from reports.compare.comparison import NotComparableError, compare, overall, read_arm
+from reports.compare.comparison import MIXED, NotComparableError, compare, overall, read_arm
 from reports.compare.conditions import ConditionError, parse_condition
 from reports.compare.console import render
 from reports.compare.difference import Verdict
-from reports.compare.html import comparison_page
+from reports.compare.html import comparison_page, difference_cards, tone_of
 from reports.compare.json_file import document
 from reports.compare.markdown import render_markdown
 from reports.compare.rows import told_in_words
 from reports.compare.writing import write_comparison
-from reports.page.page import render_page
+from reports.page.page import Tone, render_page
 from reports.run_report import RunReport
 
 NAUGHTY = "<script>alert(1)</script>\u202e\x1b[31m|`"
@@ -203,6 +203,29 @@ def test_every_format_says_the_same(
     assert "worse than" in outputs[3].read_text()
     rows = list(csv.DictReader(outputs[2].open()))
     assert [row["verdict"] for row in rows] == [d["verdict"] for d in told["differences"]]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "tone"),
+    [
+        ("better", Tone.GOOD), ("no difference shown", Tone.GOOD), ("worse", Tone.BAD),
+        (MIXED, Tone.CAUTION), ("cannot be told", Tone.CAUTION),
+    ],
+)  # fmt: skip
+def test_a_page_shows_good_news_bad_news_and_what_is_to_be_weighed(verdict: str, tone: Tone) -> None:
+    assert tone_of(verdict) is tone
+
+
+def test_the_worst_news_of_several_arms_sets_the_tone(noisy_run: Callable[..., RunReport]) -> None:
+    page = comparison_page(_compare([noisy_run(1), noisy_run(2, 60.0), noisy_run(3)]))
+    assert page.tone is Tone.BAD
+
+
+def test_a_card_shows_the_median_where_the_99th_percentile_cannot_be_told(noisy_run: Callable[..., RunReport]) -> None:
+    differences = _compare([noisy_run(1), noisy_run(2)]).comparisons[0].differences
+    assert [card.title for card in difference_cards(differences)][:2] == ["TTFT p99", "E2E latency p99"]
+    few = [replace(d, interval=None) if d.measure.name == "p99_ttft" else d for d in differences]
+    assert [card.title for card in difference_cards(few)][:2] == ["TTFT p50", "E2E latency p99"]
 
 
 def test_text_from_outside_is_shown_as_text(noisy_run: Callable[..., RunReport]) -> None:
