@@ -103,6 +103,9 @@ def _run(verb: str, options: MeasureOptions, load: Load, folder: RunFolder, targ
     """Carry out the run and make it durable, before the server is stopped: nothing may come between a run and its records."""
     if workload.dropped_too_long:
         click.echo(f"Dropped {workload.dropped_too_long} prompts that are too long.", err=True)
+    if options.num_requests is not None and len(workload.requests) < options.num_requests:
+        there = len(workload.requests)
+        click.echo(f"--num_requests {options.num_requests}: there are only {there} prompts, so {there} are sent.", err=True)
     schedule = load.schedule(workload.requests, options.seed)
     workers = size_client(options, load, schedule, target.streaming, target.address)
     _check_prompts(target, schedule)

@@ -97,6 +97,15 @@ def test_text_model_is_driven_with_a_datasets_prompts(server: ScriptedServer, tm
     assert [(row["outcome"], row["output_tokens"], row["output_tokens_source"]) for row in rows] == [("done", 5, "server")] * 3
 
 
+def test_a_dataset_with_fewer_prompts_than_were_asked_for_says_so(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = tmp_path / "prompts.json"
+    dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three"}] * 3))
+    _measure(server, tmp_path / "run", "--model", "text", "--dataset", str(dataset), "--num_requests", "5", verb="dataset")
+    assert "--num_requests 5: there are only 3 prompts, so 3 are sent." in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_waits_for_the_servers_limit_of_streams_are_in_the_manifest(tmp_path: Path) -> None:
     traffic = ("--model", "paced", "--num_requests", "30", "--workers", "1", "--request_rate", "1000")  # 100 ms each
