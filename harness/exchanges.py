@@ -109,6 +109,7 @@ class Exchanges:
         done_ns = now_ns() - self.start_ns
         exchange = Exchange(index, due_ns, released_ns, sent_ns, done_ns, response_ns, bodies, failure, problem)
         # Writing one takes 0.1 ms, and a user's next request as long. Where many end together, others must not wait for all.
+        # Who is cancelled here writes at once: this exchange has ended, and ``stopped`` says that there is none to come.
         with suppress(asyncio.CancelledError):
             await self._turns.take()
         self._write(exchange)

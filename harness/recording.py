@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress, pairwise
+from itertools import pairwise
 
 from harness.asked import Asked, AskedSchedule
 from harness.clients.protocol import Client, MalformedResponseError, Response
@@ -33,7 +33,7 @@ class Answered:
 
     def times_of(self, carried: Sequence[object]) -> tuple[int, ...]:
         """When those arrived that carried something."""
-        return tuple(compress(self.times_ns, carried))
+        return tuple(ns for ns, something in zip(self.times_ns, carried, strict=True) if something)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +136,19 @@ class Recorder:
 def _counts(responses: Sequence[Response], skip: int) -> list[int] | None:
     """The generated tokens in each response; None where one of them does not show them.
 
-    Counted are the ids, behind an echo of ``skip`` tokens, so that the server's own count can be held against them. Where
-    not every response has ids, it is the server's count of each.
+    Counted are its ids, behind an echo of ``skip`` tokens, so that the server's own count can be held against them; of a
+    response without ids it is that count.
     """
-    if any(response.token_ids is None for response in responses):
-        return _counts_of_server(responses)
     counts: list[int] = []
     for response in responses:
-        count = len(response.token_ids or ())
-        counts.append(max(0, count - skip))
-        skip = max(0, skip - count)
+        if response.token_ids is not None:
+            count = len(response.token_ids)
+            counts.append(max(0, count - skip))
+            skip = max(0, skip - count)
+        elif response.server_tokens is not None:
+            counts.append(response.server_tokens)
+        else:
+            return None
     return counts
 
 
@@ -185,8 +188,9 @@ def _disorder(index: int, responses: Sequence[Response]) -> str | None:
     foreign = next((response.request_id for response in responses if response.request_id not in own), None)
     if foreign is not None:
         return f"a response to request {foreign!r} came in the answer to request {index}"
-    behind = next((number for number, response in enumerate(reversed(responses)) if number and response.final), None)
-    return None if behind is None else f"{behind} responses came behind the one that the server called its last"
+    last = next((number for number, response in enumerate(responses, start=1) if response.final), len(responses))
+    behind = len(responses) - last
+    return f"{behind} responses came behind the one that the server called its last" if behind else None
 
 
 def _is_marker(response: Response) -> bool:

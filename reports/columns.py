@@ -22,9 +22,11 @@ def floats(column: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
 
 
 def integers(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
-    """A column of whole numbers, shape [n], that should have no null."""
+    """A column of whole numbers, shape [n]. Raises pyarrow.ArrowInvalid where it has a null."""
     array = _whole(column.cast(pa.int64()))
-    return floats(array).astype(np.int64) if array.null_count else _viewed(array)
+    if array.null_count:
+        raise pa.ArrowInvalid(f"{array.null_count} of {len(array)} values are missing that must be there")
+    return _viewed(array)
 
 
 def booleans(column: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:

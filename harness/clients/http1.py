@@ -145,7 +145,7 @@ class HttpConnection(PiecesProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._on_event is not None:
-            is_like_others = data.endswith(b"\n\n\r\n") and data.find(b"\r\ndata: ", 1, 10) > 0
+            is_like_others = data.endswith(b"\n\n\r\n") and data.find(b"\r\ndata: ", 1, 11) > 0
             if is_like_others and len(self._kept) < _MOST_KEPT:
                 self._kept.append(data)
                 self._kept_ns.append(self._arrival.ns)

@@ -58,13 +58,13 @@ class Arrival:
     ``unstamped_reads`` counts the reads of which the kernel did not say it: there ``ns`` is when they were read.
     """
 
-    __slots__ = ("_epoll", "_left_ns", "_loop", "_transports", "ns", "unstamped_reads")
+    __slots__ = ("_epoll", "_loop", "_transports", "_woke_ns", "ns", "unstamped_reads")
 
     def __init__(self) -> None:
         self.ns = 0
         self.unstamped_reads = 0
         self._transports: dict[int, TcpTransport] = {}
-        self._left_ns = 0  # when all that there was had been read
+        self._woke_ns = 0  # when the last batch was begun: what came later may have waited for it
 
     def is_now(self) -> None:
         """Of what is handed on next, nobody knows better than that it has arrived by now."""
@@ -90,7 +90,8 @@ class Arrival:
     def _read_all(self) -> None:
         ready = self._epoll.poll(0)
         woke_ns, ahead_ns = _clocks()
-        late = woke_ns - self._left_ns > _LATE_NS and self._is_late(ready, woke_ns, ahead_ns)
+        late = woke_ns - self._woke_ns > _LATE_NS and self._is_late(ready, woke_ns, ahead_ns)
+        self._woke_ns = woke_ns
         for descriptor, _ in ready:
             transport = self._transports.get(descriptor)
             if transport is None:  # what one before it led to has closed it
@@ -99,7 +100,6 @@ class Arrival:
                 transport.read_pieces(woke_ns, ahead_ns)
             else:
                 transport.read(woke_ns, ahead_ns)
-        self._left_ns = now_ns()
 
     def _is_late(self, ready: Sequence[tuple[int, int]], woke_ns: int, ahead_ns: int) -> bool:
         """Whether what there is has lain unread: by the first that has something, and so has waited longest, as a rule."""
@@ -259,10 +259,13 @@ class TcpTransport(asyncio.Transport):
         """Read what there is piece by piece, so that each has a time of its own; of too much, all at once."""
         try:
             there_is = self._socket.recv(_READ_BYTES, socket.MSG_PEEK)
-        except OSError:
-            there_is = b""
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lose_soon(self._broken or error)
+            return
         ends = self._protocol.piece_ends(there_is)
-        if not 1 < len(ends) <= _MOST_PIECES:
+        if not ends or ends[0] == len(there_is) or len(ends) > _MOST_PIECES:
             self.read(woke_ns, ahead_ns)
             return
         for start, end in pairwise((0, *ends)):
@@ -273,7 +276,10 @@ class TcpTransport(asyncio.Transport):
         """When the first byte arrived that is yet to be read; None where there is none, or no telling."""
         try:
             _, ancillary, _, _ = self._recvmsg(1, _ANCILLARY_BYTES, socket.MSG_PEEK)
-        except OSError:
+        except BlockingIOError:
+            return None
+        except OSError as error:  # a look takes the error out of the socket: the next read would see an orderly end
+            self._broken = self._broken or error
             return None
         if not ancillary:
             return None

@@ -123,6 +123,12 @@ def test_a_server_that_counts_some_of_its_responses_is_not_taken_at_its_word() -
     assert (record.token_counts, record.output_tokens, record.output_tokens_source) == ((1, 1), 2, TokenSource.IDS)
 
 
+def test_a_last_response_without_ids_takes_nothing_from_those_before() -> None:
+    exchange = _exchange((6_000, _ids(7, 8)), (6_400, _text("", num_output_tokens=0)))
+    record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(exchange, 0)
+    assert (record.token_counts, record.token_times_ns, record.output_tokens) == ((2,), (6_000,), 2)
+
+
 def test_first_token_that_ends_the_sequence_is_an_answer_of_no_tokens() -> None:
     record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(_exchange((6_000, _ids())), 0)
     assert (record.outcome, record.output_tokens, record.token_times_ns, record.token_counts) == (Outcome.DONE, 0, (), ())

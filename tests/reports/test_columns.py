@@ -62,3 +62,8 @@ def test_texts(texts: list[str | None]) -> None:
     column = text_column(texts)
     column.validate(full=True)
     assert column.to_pylist() == texts
+
+
+def test_whole_numbers_that_must_be_there_are_missed() -> None:
+    with pytest.raises(pa.ArrowInvalid, match="1 of 2 values"):
+        integers(pa.array([None, 1], pa.int64()))

@@ -313,6 +313,21 @@ def test_pieces_that_are_kept_give_the_events_and_times_that_they_gave_one_by_on
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.parametrize("size", [1, 100, 247, 248, 1000, 4087])
+def test_events_of_any_usual_size_are_kept_until_there_are_many(size: int) -> None:
+    with _wired() as wired:
+        answer = _EventsAnswer(wired.arrival)
+        wired.connection.send(b"ask", answer)
+        wired.reads(_EVENTS_HEAD)
+        told = []
+        for _ in range(40):
+            wired.reads(_chunk(b"data: %b\n\n" % (b"x" * size)))
+            told.append(len(answer.events))
+        assert told[0] == 1  # the first tells that what comes are events
+        assert told[10] == 1
+        assert 17 <= told[-1] < 40
+
+
 def test_what_was_kept_is_told_when_the_exchange_is_broken_off() -> None:
     with _wired() as wired:
         answer = _EventsAnswer(wired.arrival)

@@ -118,6 +118,35 @@ def test_pieces_that_came_while_the_loop_stood_still_are_read_each_by_itself(run
     _connected(run, scene)
 
 
+@pytest.mark.parametrize("run", _RUNNERS)
+def test_a_piece_has_no_later_time_because_a_part_of_the_next_one_came(run: Callable[[Any], None]) -> None:
+    async def scene(transport: TcpTransport, protocol: _Protocol, peer: socket.socket) -> None:
+        await _stamping(protocol, peer)
+        protocol.read.clear()
+        peer.sendall(b"a\nb")
+        time.sleep(_PAUSE_S)
+        await _until(lambda: protocol.data == b"a\nb")
+        assert [data for data, _ in protocol.read] == [b"a\n", b"b"]
+
+    _connected(run, scene)
+
+
+@pytest.mark.parametrize("run", _RUNNERS)
+@pytest.mark.parametrize("pause_s", [0.0, 0.01])
+def test_a_reset_out_of_silence_is_no_orderly_end(run: Callable[[Any], None], pause_s: float) -> None:
+    async def scene(transport: TcpTransport, protocol: _Protocol, peer: socket.socket) -> None:
+        await _stamping(protocol, peer)
+        await asyncio.sleep(pause_s)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        time.sleep(pause_s)  # the loop stands still: then it looks before it reads
+        await asyncio.wait_for(asyncio.shield(protocol.ended), 10)
+        [told] = protocol.told
+        assert isinstance(told, ConnectionResetError)
+
+    _connected(run, scene)
+
+
 def test_what_came_in_too_many_pieces_is_read_at_once() -> None:
     async def scene(transport: TcpTransport, protocol: _Protocol, peer: socket.socket) -> None:
         await _stamping(protocol, peer)
