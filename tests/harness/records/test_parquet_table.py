@@ -36,7 +36,15 @@ def test_columns_come_in_the_order_of_the_schema_or_of_the_names(tmp_path: Path)
     assert read_columns(tmp_path / "file.parquet", _SCHEMA, ["c", "a"]).column_names == ["c", "a"]
 
 
-@pytest.mark.parametrize("name", _SCHEMA.names)
+def test_what_is_never_null_must_be_there(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist([_ROW] * 2, _SCHEMA).drop_columns(["a"])
+    with pytest.raises(pa.ArrowInvalid, match="2 of 2 values of a"):
+        _read(tmp_path, table)
+    with pytest.raises(pa.ArrowInvalid, match="1 of 2 values of a"):
+        _read(tmp_path, table.append_column("a", pa.array([1, None])))
+
+
+@pytest.mark.parametrize("name", ["b", "c", "d"])
 def test_a_column_that_is_not_there_is_null(tmp_path: Path, name: str) -> None:
     table = pa.Table.from_pylist([_ROW] * 2, _SCHEMA).drop_columns([name])
     assert _read(tmp_path, table).to_pylist() == [_ROW | {name: None}] * 2
