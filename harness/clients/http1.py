@@ -144,14 +144,14 @@ class HttpConnection(PiecesProtocol):
         return [found.end() for found in _PIECE_END.finditer(data)]
 
     def data_received(self, data: bytes) -> None:
-        if self._on_event is not None:
-            is_like_others = data.endswith(b"\n\n\r\n") and data.find(b"\r\ndata: ", 1, 11) > 0
-            if is_like_others and len(self._kept) < _MOST_KEPT:
-                self._kept.append(data)
-                self._kept_ns.append(self._arrival.ns)
-                return
+        if self._on_event is not None and data.endswith(b"\n\n\r\n") and data.find(b"\r\ndata: ", 1, 11) > 0:
+            self._kept.append(data)
+            self._kept_ns.append(self._arrival.ns)
+            if len(self._kept) == _MOST_KEPT:
+                self._hand_on()
+        else:
             self._hand_on()
-        self._parse(data)
+            self._parse(data)
 
     def _hand_on(self) -> None:
         """Hand on the pieces that were kept."""
@@ -182,7 +182,7 @@ class HttpConnection(PiecesProtocol):
             answer = self._end()
             if answer is not None:
                 answer.on_garbage(f"what the server sends is not HTTP as it was asked for: {error}")
-        at_chunk = self._between_chunks and self._body is not None and data.endswith(b"\n")
+        at_chunk = self._between_chunks and data.endswith(b"\n")
         self._on_event = self._body.taker_of_events() if at_chunk and self._body is not None else None
 
     def eof_received(self) -> None:

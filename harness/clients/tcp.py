@@ -36,7 +36,6 @@ _MOST_PIECES = 16  # who is further behind than that needs to catch up
 _PAUSE_NS = 20_000  # between two readings of clocks: a longer one means that somebody else had the core
 _SO_TIMESTAMPNS = 35  # of Linux on all but two old machines; its control message has the same number
 _TIMESPEC = struct.Struct("@ll")
-_stamp = _TIMESPEC.unpack
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 
 ProtocolT = TypeVar("ProtocolT", bound="PiecesProtocol")
@@ -117,6 +116,12 @@ def _clocks() -> tuple[int, int]:
         if after_ns - before_ns < _PAUSE_NS:
             break
     return after_ns, wall_ns - after_ns
+
+
+def _stamped_ns(timespec: bytes) -> int:
+    """When the kernel received what it tells this of, in ns of the wall clock."""
+    seconds, nanoseconds = _TIMESPEC.unpack(timespec)
+    return int(seconds * 1_000_000_000 + nanoseconds)
 
 
 async def connect(factory: Callable[[], ProtocolT], host: str, port: int, arrival: Arrival) -> ProtocolT:
@@ -245,8 +250,7 @@ class TcpTransport(asyncio.Transport):
             self._on_end()
             return
         if ancillary:
-            seconds, nanoseconds = _stamp(ancillary[0][2])
-            arrived_ns = seconds * 1_000_000_000 + nanoseconds - ahead_ns
+            arrived_ns = _stamped_ns(ancillary[0][2]) - ahead_ns
             arrival.ns = arrived_ns if self._emptied_ns <= arrived_ns <= woke_ns else self._possible(arrived_ns)
         else:
             arrival.is_now()
@@ -281,10 +285,7 @@ class TcpTransport(asyncio.Transport):
         except OSError as error:  # a look takes the error out of the socket: the next read would see an orderly end
             self._broken = self._broken or error
             return None
-        if not ancillary:
-            return None
-        seconds, nanoseconds = _stamp(ancillary[0][2])
-        return int(seconds * 1_000_000_000 + nanoseconds - ahead_ns)
+        return _stamped_ns(ancillary[0][2]) - ahead_ns if ancillary else None
 
     def _possible(self, arrived_ns: int) -> int:
         """The time of arrival where the stamp is none, since somebody has set the wall clock; or it came while we read."""
