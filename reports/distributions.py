@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from reports.requests import FloatArray
 
 _LARGEST_EXACT = 10_000  # values: the exact tail is a sum of so many terms
 _EXACT_BELOW = 0.05

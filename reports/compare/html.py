@@ -15,7 +15,6 @@ from reports.plain_text import printable
 from reports.tables import Table
 
 _HEADLINES = (("p99_ttft", "p50_ttft"), ("p99_e2e", "p50_e2e"), ("request_throughput",), ("output_token_throughput",))
-_BY_WEIGHT = (Tone.GOOD, Tone.CAUTION, Tone.BAD)
 _SEVERITIES = {Weight.REFUSE: "invalid", Weight.WARN: "warning", Weight.CHANGED: "note", Weight.NOTE: "note"}
 
 
@@ -32,7 +31,7 @@ def comparison_page(comparison: Comparison) -> Page:
         lead=printable(f"A is {first.baseline.name}; every other is held against it."),
         facts=tuple((printable(arm.name), _facts(arm)) for arm in comparison.arms),
         verdict=printable(" ".join(headline(one) for one in comparison.comparisons)),
-        tone=max((tone_of(one.verdict) for one in comparison.comparisons), key=_BY_WEIGHT.index),
+        tone=max((tone_of(one.verdict) for one in comparison.comparisons), key=list(Tone).index),
         aside="",
         cards=difference_cards(first.differences),
         sections=(

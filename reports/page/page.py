@@ -69,7 +69,7 @@ class Section:
 
 
 class Tone(StrEnum):
-    """How a verdict is shown."""
+    """How a verdict is shown, from the best to the worst."""
 
     GOOD = "good"
     CAUTION = "caution"
