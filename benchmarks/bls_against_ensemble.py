@@ -44,7 +44,7 @@ async def drive(client: TritonGrpcClient, requests: list[Request], clients: int)
 
     async def one_client() -> None:
         while waiting:
-            await connection.exchange(waiting.pop(), bodies.append, 120.0)
+            await connection.exchange(waiting.pop(), lambda _, arrived: bodies.extend(arrived), 120.0)
 
     await asyncio.gather(*[one_client() for _ in range(clients)])
     await connection.close()

@@ -10,6 +10,7 @@ import asyncio
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tritonclient.grpc import service_pb2
@@ -17,7 +18,7 @@ from tritonclient.grpc import service_pb2
 from harness.clients import tcp
 from harness.clients.http2 import Http2Protocol
 from harness.clients.http2_frames import DEFAULT_WINDOW, Flag, FrameType, Setting, frame, literal_headers
-from harness.clients.protocol import Connection, ConnectionUsage, ExchangeFailedError, OnResponse
+from harness.clients.protocol import Connection, ConnectionUsage, ExchangeFailedError, OnResponses
 from harness.clients.triton_grpc import TritonGrpcClient
 from harness.records.record import Outcome
 from workloads.request import Request
@@ -59,7 +60,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 class _Asked:
     """A request on its way; ``left`` responses are still to come, negative where only a marker tells."""
 
-    on_response: OnResponse
+    on_responses: OnResponses
     ended: asyncio.Future[None]
     left: int
 
@@ -67,8 +68,9 @@ class _Asked:
 class _SharedStream(Http2Protocol):
     """A connection with one stream that stays open. Implements ``StreamEvents`` for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, arrival: tcp.Arrival) -> None:
         super().__init__(lambda protocol: None)
+        self._arrival = arrival
         self.in_flight: dict[bytes, _Asked] = {}
         self._stream_id = 0
         self._stream_window = DEFAULT_WINDOW
@@ -119,7 +121,7 @@ class _SharedStream(Http2Protocol):
         asked = self.in_flight.get(request_id(body))
         if asked is None:
             return
-        asked.on_response(body)
+        asked.on_responses((self._arrival.ns,), (body,))
         asked.left -= 1
         if (_IS_LAST in body or not asked.left) and not asked.ended.done():
             asked.ended.set_result(None)
@@ -159,12 +161,12 @@ class _SharedStreams:
     async def prepare(self, in_flight: int, timeout_s: float) -> None:
         """Nothing: a stream carries any number of exchanges."""
 
-    async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:
+    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
         stream = min(self._streams, key=lambda stream: len(stream.in_flight))
         id_size = payload[-1]  # where the client below puts it
         key = payload[-1 - id_size : -1]
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        stream.in_flight[key] = _Asked(on_response, ended, self._responses)
+        stream.in_flight[key] = _Asked(on_responses, ended, self._responses)
         timer = asyncio.get_running_loop().call_later(timeout_s, _end_late, ended)
         try:
             stream.send(payload[: -1 - id_size])
@@ -211,7 +213,7 @@ class SharedStreamClient(TritonGrpcClient, frozen=True, tag="shared_stream"):
         )
         streams, arrival = [], tcp.Arrival()
         for _ in range(self.connections.at_start):
-            stream = await tcp.connect(_SharedStream, host, int(port), arrival)
+            stream = await tcp.connect(partial(_SharedStream, arrival), host, int(port), arrival)
             await asyncio.wait_for(stream.ready, timeout_s)
             stream.open(headers)
             streams.append(stream)

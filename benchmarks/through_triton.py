@@ -122,7 +122,7 @@ async def _drive(client: TritonGrpcClient, requests: list[Request], in_flight: i
 
     async def one(payload: bytes) -> None:
         async with room:
-            await connection.exchange(payload, bodies.append, 120.0)
+            await connection.exchange(payload, lambda _, arrived: bodies.extend(arrived), 120.0)
 
     await asyncio.gather(*[one(client.encode(number, request)) for number, request in enumerate(requests)])
     await connection.close()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 
 from harness.clients.protocol import Connection, ExchangeFailedError
@@ -88,18 +88,18 @@ class Exchanges:
         """Send one request now, wait for its end, write it down; returns what was written."""
         response_ns: list[int] = []
         bodies: list[bytes] = []
-        arrival = self._connection.arrival
+        start_ns = self.start_ns
 
-        def on_response(body: bytes) -> None:
-            response_ns.append(arrival.ns - self.start_ns)
-            bodies.append(body)
+        def on_responses(times_ns: Sequence[int], arrived: Sequence[bytes]) -> None:
+            response_ns.extend([time_ns - start_ns for time_ns in times_ns])
+            bodies.extend(arrived)
 
         failure: Outcome | None = None
         problem: str | None = None
         self._control.count_sent(self._worker)
         sent_ns = now_ns() - self.start_ns
         try:
-            await self._connection.exchange(payload, on_response, self._timeout_s)
+            await self._connection.exchange(payload, on_responses, self._timeout_s)
         except ExchangeFailedError as broken:
             failure, problem = broken.outcome, str(broken)
         except asyncio.CancelledError:

@@ -136,8 +136,9 @@ def _has_parent() -> bool:
 async def _warm_up(plan: WorkerPlan, connection: Connection) -> tuple[str, ...]:
     async def one(number: int, request: Request) -> str | None:
         answers: list[bytes] = []
+        payload = plan.client.encode(number, request)
         try:
-            await connection.exchange(plan.client.encode(number, request), answers.append, plan.timeout_s)
+            await connection.exchange(payload, lambda _, bodies: answers.extend(bodies), plan.timeout_s)
         except ExchangeFailedError as broken:
             return f"{broken.outcome}: {broken}"
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Sequence
 from urllib.parse import unquote
 
 import grpc
@@ -18,7 +19,7 @@ import grpc
 from harness.clients.http2 import Headers
 from harness.clients.http2_connections import ConnectionLimits, Http2Connections, NoConnectionError, OutgoingRequest
 from harness.clients.http2_frames import ErrorCode, literal_headers
-from harness.clients.protocol import ConnectionUsage, OnResponse
+from harness.clients.protocol import ConnectionUsage, OnResponses
 from harness.clients.tcp import Arrival
 
 _PREFIX = struct.Struct(">BI")  # of a message: whether it is compressed, its length
@@ -53,11 +54,14 @@ class BadAnswerError(CallFailedError):
 class _Call(OutgoingRequest):
     """One call: cuts its stream into messages, and keeps how it ended."""
 
-    __slots__ = ("_on_response", "_partial", "ended")
+    __slots__ = ("_arrival", "_on_responses", "_partial", "ended")
 
-    def __init__(self, header_block: bytes, request: bytes, on_response: OnResponse, ended: asyncio.Future[None]) -> None:
+    def __init__(
+        self, header_block: bytes, request: bytes, on_responses: OnResponses, arrival: Arrival, ended: asyncio.Future[None]
+    ) -> None:
         super().__init__(header_block, _PREFIX.pack(0, len(request)) + request)
-        self._on_response = on_response
+        self._on_responses = on_responses
+        self._arrival = arrival
         self._partial: bytearray | None = None
         self.ended = ended
 
@@ -78,7 +82,7 @@ class _Call(OutgoingRequest):
             if compressed:
                 self._fail_compressed()
                 return
-            self._on_response(data[start + _PREFIX_BYTES : end])
+            self._on_responses((self._arrival.ns,), (data[start + _PREFIX_BYTES : end],))
             start = end
         if start < stop:
             self._partial = bytearray(memoryview(data)[start:stop])
@@ -136,10 +140,10 @@ class _Call(OutgoingRequest):
 
     def _fail_compressed(self) -> None:
         self.fail(BadAnswerError("the server compressed a message, which was not offered"))
-        self._on_response = _ignore  # until the stream is broken off
+        self._on_responses = _ignore  # until the stream is broken off
 
 
-def _ignore(body: bytes) -> None:
+def _ignore(times_ns: Sequence[int], bodies: Sequence[bytes]) -> None:
     pass
 
 
@@ -169,14 +173,14 @@ class GrpcCaller:
         except NoConnectionError as error:
             raise NoConnectionMadeError(str(error)) from error
 
-    async def call(self, request: bytes, on_response: OnResponse, timeout_s: float) -> None:
-        """Send ``request`` and hand each message of the answer to ``on_response`` as it is read; ``arrival`` says when it came.
+    async def call(self, request: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+        """Send ``request`` and hand each message of the answer to ``on_responses`` as it is read.
 
         Raises CallFailedError with the status of the call, DEADLINE_EXCEEDED after ``timeout_s``. Breaking it off
         (cancelling the task) tells the server.
         """
         loop = asyncio.get_running_loop()
-        call = _Call(self._headers, request, on_response, loop.create_future())
+        call = _Call(self._headers, request, on_responses, self.arrival, loop.create_future())
         timer = loop.call_later(timeout_s, self._on_deadline, call, timeout_s)
         try:
             self._connections.send(call)

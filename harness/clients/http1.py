@@ -1,14 +1,15 @@
 """One HTTP/1.1 connection of a client (RFC 9112), for the hot path: one request at a time goes out as ready bytes.
 
 Heads, lengths and chunks are read by llhttp (through ``httptools``). But of a stream of events nearly every piece is one whole
-event in one whole chunk. Pieces that look so are kept, with their times, until one comes that does not, and then cut all at
-once (``event_chunks.py``), beside the parser, which never hears of them: that costs a third of handing on each by itself.
+event in one whole chunk. Where there is ``event_streams.py``, such pieces are read there, beside the parser, which never hears
+of them: that costs a third of reading each one here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 import re
 import select
 import struct
@@ -18,14 +19,14 @@ from typing import Protocol, cast
 
 import httptools
 
-from harness.clients.event_chunks import cut_events
-from harness.clients.tcp import Arrival, PiecesProtocol
+from harness.clients.event_streams import EventStreams, Followed
+from harness.clients.tcp import Arrival, PiecesProtocol, TcpTransport
 from harness.clock import now_ns
 
-OnPart = Callable[[bytes], None]
+OnEvents = Callable[[Sequence[int], Sequence[bytes]], None]
+"""Takes the data of events, with when each arrived (ns of ``now_ns``)."""
 
 _PIECE_END = re.compile(rb"\n\r?\n(?:\r\n)?")
-_MOST_KEPT = 16  # pieces: what is kept must be cut when the answer ends, and answers may end together
 
 
 class Body(Protocol):
@@ -35,8 +36,12 @@ class Body(Protocol):
         """Take the next bytes."""
         ...
 
-    def taker_of_events(self) -> OnPart | None:
-        """Who takes the data of the next event, where that begins with the next byte; else None."""
+    def taker_of_events(self) -> OnEvents | None:
+        """Who takes whole events, where it is a stream of events and the next byte begins one; else None."""
+        ...
+
+    def end(self) -> None:
+        """The body is whole."""
         ...
 
 
@@ -77,26 +82,29 @@ class Pool(Protocol):
 
 
 class HttpConnection(PiecesProtocol):
-    """A connection, and the request that is on it, if any. ``arrival`` says when what is received had arrived."""
+    """A connection, and the request that is on it, if any. ``arrival`` says when what is received had arrived.
+
+    ``streams``, where there are any, read streams of events; the transport must be a ``TcpTransport`` then.
+    """
 
     __slots__ = (
-        "_answer", "_arrival", "_begun", "_between_chunks", "_body", "_feed", "_headers", "_idle_since_ns", "_kept", "_kept_ns",
-        "_on_event", "_parser", "_poll", "_pool", "_stays", "_transport", "_until_close",
+        "_answer", "_arrival", "_begun", "_between_chunks", "_body", "_feed", "_followed", "_headers", "_idle_since_ns",
+        "_on_events", "_parser", "_poll", "_pool", "_stays", "_streams", "_transport", "_until_close",
     )  # fmt: skip
 
-    def __init__(self, pool: Pool, arrival: Arrival) -> None:
+    def __init__(self, pool: Pool, arrival: Arrival, streams: EventStreams | None = None) -> None:
         self._pool = pool
         self._arrival = arrival
+        self._streams = streams
+        self._followed: int | None = None  # while they read: the descriptor,
+        self._on_events: OnEvents | None = None  # and who takes what they have read
         self._answer: Answer | None = None
         self._begun = False  # whether anything of the answer has come
         self._until_close = False  # whether the end of the connection is the end of the body
         self._stays = False  # whether the server keeps the connection open behind this answer
         self._headers: dict[bytes, bytes] = {}
         self._body: Body | None = None
-        self._between_chunks = False  # as far as the parser has heard
-        self._on_event: OnPart | None = None  # where pieces may be kept, who takes the events in them
-        self._kept: list[bytes] = []
-        self._kept_ns: list[int] = []
+        self._between_chunks = False
         self._idle_since_ns = now_ns()
         self._parser = httptools.HttpResponseParser(self)
         self._feed = self._parser.feed_data
@@ -125,16 +133,17 @@ class HttpConnection(PiecesProtocol):
     def abandon(self, answer: Answer) -> None:
         """Break the exchange off, if it still is on its way: the connection goes with it, which tells the server."""
         if self._answer is answer:
-            self._hand_on()
+            self._release()
             self._end()
 
     def close(self) -> None:
+        self._release()
         self._transport.abort()
 
     # ---- what the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by its type
+        self._transport = cast("TcpTransport", transport)  # or one that does as much as is asked of it
         self._poll = select.poll()
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN | select.POLLRDHUP)
         self._pool.on_open(self)
@@ -144,34 +153,9 @@ class HttpConnection(PiecesProtocol):
         return [found.end() for found in _PIECE_END.finditer(data)]
 
     def data_received(self, data: bytes) -> None:
-        if self._on_event is not None and data.endswith(b"\n\n\r\n") and data.find(b"\r\ndata: ", 1, 11) > 0:
-            self._kept.append(data)
-            self._kept_ns.append(self._arrival.ns)
-            if len(self._kept) == _MOST_KEPT:
-                self._hand_on()
-        else:
-            self._hand_on()
-            self._parse(data)
-
-    def _hand_on(self) -> None:
-        """Hand on the pieces that were kept."""
-        if not self._kept:
-            return
-        arrival, on_event = self._arrival, self._on_event
-        latest_ns = arrival.ns
-        pieces, self._kept = self._kept, []
-        times_ns, self._kept_ns = self._kept_ns, []
-        events = cut_events(pieces)
-        if events is None or on_event is None:
-            for arrival.ns, piece in zip(times_ns, pieces, strict=True):
-                self._parse(piece)
-        else:
-            try:
-                for arrival.ns, event in zip(times_ns, events, strict=True):
-                    on_event(event)
-            except Exception as error:
-                self._fail(error)
-        arrival.ns = latest_ns
+        self._parse(data)
+        if self._streams is not None:
+            self._follow(self._streams, data)
 
     def _parse(self, data: bytes) -> None:
         try:
@@ -182,13 +166,56 @@ class HttpConnection(PiecesProtocol):
             answer = self._end()
             if answer is not None:
                 answer.on_garbage(f"what the server sends is not HTTP as it was asked for: {error}")
-        at_chunk = self._between_chunks and data.endswith(b"\n")
-        self._on_event = self._body.taker_of_events() if at_chunk and self._body is not None else None
+
+    # ---- where others read
+
+    def _follow(self, streams: EventStreams, latest: bytes) -> None:
+        """Let them read where the next byte begins both a chunk and an event; ``latest`` is what was parsed last."""
+        if not self._between_chunks or not latest.endswith(b"\n") or self._body is None:
+            return
+        self._on_events = self._body.taker_of_events()
+        if self._on_events is None:
+            return
+        descriptor, emptied_ns = self._transport.lend()
+        try:
+            streams.follow(descriptor, emptied_ns, self)
+        except OSError:  # then it is read here
+            self._transport.take_back(emptied_ns, None)
+        else:
+            self._followed = descriptor
+
+    def on_given_back(self) -> None:
+        read = self._release()
+        if read is not None and self._streams is not None and not read.is_over and not self._transport.is_closing():
+            self._follow(self._streams, read.rest or b"\n")
+
+    def _release(self) -> Followed | None:
+        """Hand on what others have read, and read here again; None where none did."""
+        if self._streams is None or self._followed is None:
+            return None
+        read = self._streams.release(self._followed)
+        self._followed = None
+        self._transport.take_back(read.emptied_ns, OSError(read.errno, os.strerror(read.errno)) if read.errno else None)
+        self._arrival.unstamped_reads += read.unstamped_reads
+        on_events, self._on_events = self._on_events, None
+        if read.events and on_events is not None:
+            try:
+                on_events(read.times_ns, read.events)
+            except Exception as error:
+                self._fail(error)
+                return read
+        if read.rest:
+            self._arrival.ns = read.rest_ns
+            self._parse(read.rest)
+        return read
+
+    # ---- the end
 
     def eof_received(self) -> None:
         """The server has sent all that it will, so an exchange in progress ends here, whatever is left to write."""
-        self._hand_on()
         unprocessed = self._answer is not None and not self._begun and _unreceived_bytes(self._transport) > 0
+        if self._until_close:
+            self._end_body()
         answer = self._end()
         if answer is None:
             return
@@ -198,12 +225,16 @@ class HttpConnection(PiecesProtocol):
             answer.on_lost("the server closed the connection", unprocessed)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._hand_on()
         answer = self._end()
         if answer is not None:
             answer.on_lost(f"the connection was lost: {error}" if error else "the server closed the connection", False)
         del self._parser, self._feed  # they know this object; else only the garbage collector could free it
         self._pool.on_closed(self)
+
+    def _end_body(self) -> None:
+        body, self._body = self._body, None
+        if body is not None:
+            body.end()
 
     def _fail(self, error: BaseException) -> None:
         answer = self._end()
@@ -213,7 +244,7 @@ class HttpConnection(PiecesProtocol):
     def _end(self) -> Answer | None:
         """Nothing more is to be heard on this connection: close it; returns who must be told."""
         self.close()
-        self._body = self._on_event = None
+        self._body = None
         answer, self._answer = self._answer, None
         return answer
 
@@ -252,7 +283,8 @@ class HttpConnection(PiecesProtocol):
         answer = self._answer
         if answer is None or self._parser.get_status_code() < 200:
             return
-        self._answer = self._body = None
+        self._end_body()
+        self._answer = None
         if self._stays and not self._transport.get_write_buffer_size():
             self._idle_since_ns = now_ns()
             self._pool.on_idle(self)

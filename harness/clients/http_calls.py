@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
 import msgspec
 
 from harness.clients import tcp
-from harness.clients.http1 import Body, HttpConnection, OnPart, TlsConnection
-from harness.clients.protocol import ConnectionUsage, ExchangeFailedError, OnResponse
+from harness.clients.event_streams import EventStreams, is_compiled
+from harness.clients.http1 import Body, HttpConnection, OnEvents, TlsConnection
+from harness.clients.protocol import ConnectionUsage, ExchangeFailedError, OnResponses
 from harness.clients.refusal import says_full
 from harness.clients.sse import EventStream
 from harness.clients.tcp import Arrival
@@ -83,31 +84,51 @@ def server_message(body: bytes) -> str:
 class _Whole:
     """Keeps a body that is read when it is whole. Implements ``http1.Body``."""
 
-    __slots__ = ("feed", "parts")
+    __slots__ = ("feed",)
 
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.feed = self.parts.append
+    def __init__(self, parts: list[bytes]) -> None:
+        self.feed = parts.append
 
-    def taker_of_events(self) -> OnPart | None:
+    def taker_of_events(self) -> OnEvents | None:
         return None
+
+    def end(self) -> None:
+        """Nothing: whoever has the parts reads them."""
+
+
+class _Events:
+    """Cuts a body into events. Implements ``http1.Body``. The answer does not know it: else only the garbage collector could
+    free the two, and the loop would stand still for that."""
+
+    __slots__ = ("_answer", "_stream", "end", "feed")
+
+    def __init__(self, answer: _Answer) -> None:
+        self._answer = answer
+        self._stream = EventStream(answer.on_event, answer.on_error_event)
+        self.feed = self._stream.feed
+        self.end = self._stream.end
+
+    def taker_of_events(self) -> OnEvents | None:
+        return self._answer.on_events if self._stream.is_between_events else None
 
 
 class _Answer:
     """One exchange in flight; ``ended`` is done when it is over. Implements ``http1.Answer``."""
 
     __slots__ = (
-        "_end_marker", "_events", "_headers", "_is_marked", "_on_response", "_status", "_whole", "ended", "unprocessed",
+        "_arrival", "_end_marker", "_headers", "_is_marked", "_is_stream", "_on_responses", "_parts", "_status", "ended",
+        "unprocessed",
     )  # fmt: skip
 
-    def __init__(self, on_response: OnResponse, end_marker: bytes | None) -> None:
+    def __init__(self, on_responses: OnResponses, arrival: Arrival, end_marker: bytes | None) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.unprocessed = False  # whether the server provably never had the whole request
-        self._on_response = on_response
+        self._on_responses = on_responses
+        self._arrival = arrival
         self._end_marker = end_marker
         self._is_marked = False
-        self._events: EventStream | None = None
-        self._whole = _Whole()
+        self._is_stream = False
+        self._parts: list[bytes] = []  # of what is read when it is whole
         self._status = 0
         self._headers: dict[bytes, bytes] = {}
 
@@ -115,20 +136,15 @@ class _Answer:
         self._status, self._headers = status, headers
         if headers.get(b"content-encoding", b"identity") != b"identity":
             self._fail(Outcome.MALFORMED, "the server compressed its answer, which was not offered")
-        if headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
-            on_event = self._on_response if self._end_marker is None else self._on_event
-            self._events = EventStream(on_event if status < 300 else self._whole.feed, self._on_error_event)
-            return self._events
-        return self._whole
+        self._is_stream = headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")
+        return _Events(self) if self._is_stream else _Whole(self._parts)
 
     def on_end(self) -> None:
-        if self._events is not None:
-            self._events.end()
-        body = b"".join(self._whole.parts)
+        body = b"".join(self._parts)
         if self._status >= 300:
             self._fail_by_status(body)
-        elif self._events is None and not self.ended.done():
-            self._on_response(body)
+        elif not self._is_stream and not self.ended.done():
+            self._on_responses((self._arrival.ns,), (body,))
         elif self._end_marker is not None and not self._is_marked:
             self._fail(Outcome.STREAM_CUT, f"the stream ended without {self._end_marker.decode()}")
         if not self.ended.done():
@@ -148,13 +164,20 @@ class _Answer:
         if not self.ended.done():
             self.ended.set_exception(error)
 
-    def _on_event(self, data: bytes) -> None:
-        if data == self._end_marker:
-            self._is_marked = True
-        elif not self._is_marked:
-            self._on_response(data)
+    def on_event(self, data: bytes) -> None:
+        self.on_events((self._arrival.ns,), (data,))
 
-    def _on_error_event(self, data: bytes) -> None:
+    def on_events(self, times_ns: Sequence[int], events: Sequence[bytes]) -> None:
+        if self._status >= 300:
+            self._parts += events
+        elif not self._is_marked:
+            if self._end_marker in events:
+                self._is_marked = True
+                last = events.index(self._end_marker)
+                times_ns, events = times_ns[:last], events[:last]
+            self._on_responses(times_ns, events)
+
+    def on_error_event(self, data: bytes) -> None:
         message = server_message(data)
         self._fail(Outcome.REFUSED if says_full(message) else Outcome.SERVER_ERROR, message)
 
@@ -186,6 +209,7 @@ class HttpCaller:
         self._end_marker = end_marker
         self.arrival = Arrival()
         self._tls = origin.tls()
+        self._streams: EventStreams | None = None
         self._address = origin.host
         self._idle: dict[HttpConnection, None] = {}  # in the order of their last use
         self._open: set[HttpConnection] = set()
@@ -201,6 +225,11 @@ class HttpCaller:
 
     async def connect(self, timeout_s: float) -> None:
         """Find out how the server is reached, and keep that connection. Raises ExchangeFailedError (CONNECT)."""
+        if is_compiled and self._tls is None:
+            try:
+                self._streams = EventStreams()
+            except (OSError, MemoryError) as error:
+                raise ExchangeFailedError(Outcome.CONNECT, f"no thread to read with: {error}") from error
         (connection,) = await self._new_connections(1, timeout_s)
         self._address = connection.peer_host  # a name is looked up once, and of its addresses the one that answers is used
         self._idle[connection] = None
@@ -212,18 +241,18 @@ class HttpCaller:
             new = await self._new_connections(min(_OPENED_AT_ONCE, missing - opened), timeout_s)
             self._idle.update(dict.fromkeys(new))
 
-    async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:
-        """Send one whole request; each event of the answer, or else its whole body, goes to ``on_response``."""
+    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+        """Send one whole request; each event of the answer, or else its whole body, goes to ``on_responses``."""
         connection = self._idle_connection()
         was_used = connection is not None
         try:
             async with asyncio.timeout(timeout_s):
                 connection = connection or await self._new_connection()
-                if await self._is_answered(connection, payload, on_response, may_repeat=was_used):
+                if await self._is_answered(connection, payload, on_responses, may_repeat=was_used):
                     return
                 connection = None
                 connection = await self._new_connection()
-                await self._is_answered(connection, payload, on_response, may_repeat=False)
+                await self._is_answered(connection, payload, on_responses, may_repeat=False)
         except TimeoutError as error:
             if connection is None:
                 raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {timeout_s:g} s") from error
@@ -233,12 +262,14 @@ class HttpCaller:
         for connection in list(self._open):
             connection.close()
         await asyncio.sleep(0)  # for the transports to close
+        if self._streams is not None:
+            self._streams.close()
 
     async def _is_answered(
-        self, connection: HttpConnection, payload: bytes, on_response: OnResponse, *, may_repeat: bool
+        self, connection: HttpConnection, payload: bytes, on_responses: OnResponses, *, may_repeat: bool
     ) -> bool:
         """One try. False where ``may_repeat`` and the server provably never had the request."""
-        answer = _Answer(on_response, self._end_marker)
+        answer = _Answer(on_responses, self.arrival, self._end_marker)
         connection.send(payload, answer)
         try:
             await answer.ended
@@ -272,7 +303,7 @@ class HttpCaller:
         address, port = self._address, self._origin.port
         try:
             if self._tls is None:
-                return await tcp.connect(lambda: HttpConnection(self, self.arrival), address, port, self.arrival)
+                return await tcp.connect(lambda: HttpConnection(self, self.arrival, self._streams), address, port, self.arrival)
             _, connection = await asyncio.get_running_loop().create_connection(
                 lambda: TlsConnection(self, self.arrival), address, port, ssl=self._tls, server_hostname=self._origin.host
             )

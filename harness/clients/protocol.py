@@ -6,7 +6,7 @@ decodes what came back after the run. Between the two only time stamps and raw b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +16,8 @@ from harness.clients.tcp import Arrival
 from harness.records.record import Outcome
 from workloads.request import Request
 
-OnResponse = Callable[[bytes], None]
+OnResponses = Callable[[Sequence[int], Sequence[bytes]], None]
+"""Takes responses as they are read, with when each arrived (ns of ``now_ns``)."""
 
 
 class MalformedResponseError(Exception):
@@ -72,7 +73,7 @@ class Connection(Protocol):
 
     @property
     def arrival(self) -> Arrival:
-        """Says, while ``on_response`` is called, when that response arrived."""
+        """What its reads had to do with times."""
         ...
 
     async def prepare(self, in_flight: int, timeout_s: float) -> None:
@@ -82,8 +83,8 @@ class Connection(Protocol):
         """
         ...
 
-    async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:
-        """Send one encoded request and call ``on_response`` with each response's bytes as it is read.
+    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+        """Send one encoded request and call ``on_responses`` with the bytes of responses as they are read.
 
         Returns when the server has ended its answer. Raises ExchangeFailedError.
         """

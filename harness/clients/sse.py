@@ -45,10 +45,10 @@ class EventStream:
         elif part:
             self._feed_lines(part)
 
-    def taker_of_events(self) -> OnEvent | None:
-        """Who takes the data of the next event, where that begins with the next byte of the stream."""
-        is_within = self._line or self._data or self._name or self._skip_newline or self._at_start
-        return None if is_within else self._on_event
+    @property
+    def is_between_events(self) -> bool:
+        """Whether the next byte begins an event, and nothing that came before it belongs to that."""
+        return not (self._line or self._data or self._name or self._skip_newline or self._at_start)
 
     def end(self) -> None:
         """The stream ended as its transport promised: an event whose blank line was left out is whole, too."""

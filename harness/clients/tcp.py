@@ -62,7 +62,7 @@ class Arrival:
     def __init__(self) -> None:
         self.ns = 0
         self.unstamped_reads = 0
-        self._transports: dict[int, TcpTransport] = {}
+        self._transports: dict[int, TcpTransport | None] = {}  # None: somebody else reads it
         self._woke_ns = 0  # when the last batch was begun: what came later may have waited for it
 
     def is_now(self) -> None:
@@ -80,11 +80,21 @@ class Arrival:
 
     def forget(self, descriptor: int) -> None:
         """Watch a descriptor no more, which is still open."""
-        del self._transports[descriptor]
-        self._epoll.unregister(descriptor)
+        if self._transports.pop(descriptor) is not None:
+            self._epoll.unregister(descriptor)
         if not self._transports:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
+
+    def lend(self, descriptor: int) -> None:
+        """Let somebody else read a descriptor."""
+        self._epoll.unregister(descriptor)
+        self._transports[descriptor] = None
+
+    def take_back(self, descriptor: int, transport: TcpTransport) -> None:
+        """Let ``transport`` read a descriptor again that was lent."""
+        self._epoll.register(descriptor, select.EPOLLIN)
+        self._transports[descriptor] = transport
 
     def _read_all(self) -> None:
         ready = self._epoll.poll(0)
@@ -93,7 +103,7 @@ class Arrival:
         self._woke_ns = woke_ns
         for descriptor, _ in ready:
             transport = self._transports.get(descriptor)
-            if transport is None:  # what one before it led to has closed it
+            if transport is None:  # what one before it led to has closed it, or lent it
                 continue
             if late:
                 transport.read_pieces(woke_ns, ahead_ns)
@@ -103,7 +113,8 @@ class Arrival:
     def _is_late(self, ready: Sequence[tuple[int, int]], woke_ns: int, ahead_ns: int) -> bool:
         """Whether what there is has lain unread: by the first that has something, and so has waited longest, as a rule."""
         for descriptor, _ in ready:
-            oldest_ns = self._transports[descriptor].oldest_ns(ahead_ns)
+            transport = self._transports[descriptor]
+            oldest_ns = None if transport is None else transport.oldest_ns(ahead_ns)
             if oldest_ns is not None:
                 return woke_ns - oldest_ns > _LATE_NS
         return False
@@ -194,6 +205,7 @@ class TcpTransport(asyncio.Transport):
         self._is_closing = False
         self._is_lost = False
         self._is_watched = False
+        self._is_lent = False
         protocol.connection_made(self)
         if not self._is_closing:
             arrival.watch(self._fd, self)
@@ -232,6 +244,21 @@ class TcpTransport(asyncio.Transport):
 
     def abort(self) -> None:
         self._lose_soon(None)
+
+    # ---- where the protocol has somebody else who reads
+
+    def lend(self) -> tuple[int, int]:
+        """Read no more until it is given back: the descriptor, and a time (ns of ``now_ns``) after which what comes arrived."""
+        self._is_lent = True
+        self._arrival.lend(self._fd)
+        return self._fd, self._emptied_ns
+
+    def take_back(self, emptied_ns: int, error: OSError | None) -> None:
+        """Read again; the other one left nothing behind at ``emptied_ns``, and may have met with an error."""
+        self._is_lent = False
+        self._emptied_ns = emptied_ns
+        self._broken = self._broken or error
+        self._arrival.take_back(self._fd, self)
 
     # ---- what the loop leads to
 
@@ -273,7 +300,7 @@ class TcpTransport(asyncio.Transport):
             self.read(woke_ns, ahead_ns)
             return
         for start, end in pairwise((0, *ends)):
-            if not self._is_closing:
+            if not self._is_closing and not self._is_lent:
                 self.read(woke_ns, ahead_ns, end - start)
 
     def oldest_ns(self, ahead_ns: int) -> int | None:

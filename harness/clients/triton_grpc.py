@@ -24,7 +24,7 @@ from harness.clients.protocol import (
     ConnectionUsage,
     ExchangeFailedError,
     MalformedResponseError,
-    OnResponse,
+    OnResponses,
     Response,
 )
 from harness.clients.refusal import says_full
@@ -171,9 +171,9 @@ class _TritonConnection:
     async def prepare(self, in_flight: int, timeout_s: float) -> None:
         """Nothing: a connection carries any number of exchanges."""
 
-    async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:
+    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
         try:
-            await self.caller.call(payload, on_response, timeout_s)
+            await self.caller.call(payload, on_responses, timeout_s)
         except CallFailedError as error:
             raise _failure(error) from error
 

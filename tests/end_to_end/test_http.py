@@ -34,7 +34,7 @@ async def _answers(client: Client) -> list[list[Response]]:
 
     async def one(number: int, request: Request) -> list[Response]:
         bodies: list[bytes] = []
-        await connection.exchange(client.encode(number, request), bodies.append, 60.0)
+        await connection.exchange(client.encode(number, request), lambda _, arrived: bodies.extend(arrived), 60.0)
         return [client.decode(body) for body in bodies]
 
     answers = await asyncio.gather(*(one(number, request) for number, request in enumerate(_REQUESTS)))
@@ -102,7 +102,7 @@ def test_error_of_the_model_is_the_servers_with_its_words(decoupled_server: Serv
         connection = await client.connect(10.0)
         payload = client.encode(0, Request(output_tokens=3, input_ids=(5, 99_999_999)))
         with pytest.raises(ExchangeFailedError) as caught:
-            await connection.exchange(payload, lambda body: None, 30.0)
+            await connection.exchange(payload, lambda _, arrived: None, 30.0)
         await connection.close()
         return caught.value
 
@@ -131,7 +131,7 @@ def test_server_is_told_of_a_request_that_is_given_up(decoupled_server: Server) 
         connection = await client.connect(10.0)
         begun = asyncio.Event()
         payload = client.encode(0, Request(output_tokens=1_000, input_ids=(5, 6, 7), ignore_eos=True))
-        tasks = [asyncio.create_task(connection.exchange(payload, lambda body: begun.set(), 60.0)) for _ in range(24)]
+        tasks = [asyncio.create_task(connection.exchange(payload, lambda _, arrived: begun.set(), 60.0)) for _ in range(24)]
         await begun.wait()
         for task in tasks:
             task.cancel()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from harness.clients.protocol import OnResponse
+from harness.clients.protocol import OnResponses
 from harness.clients.tcp import Arrival
 from harness.control import Control
 from harness.exchanges import Exchanges, Turns
@@ -50,9 +50,9 @@ class _EndingTogether:
         self.arrival = Arrival()
         self.end = asyncio.Event()
 
-    async def exchange(self, payload: bytes, on_response: OnResponse, timeout_s: float) -> None:
+    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
         await self.end.wait()
-        on_response(payload)
+        on_responses((self.arrival.ns,), (payload,))
 
 
 def test_exchanges_that_ended_are_written_as_they_ended_though_they_are_broken_off_before_their_turn(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def _ask(addresses: NullServerAddresses, model: str, requests: Sequence[Request]
         connection = await client.connect(10.0)
         bodies: list[list[bytes]] = [[] for _ in requests]
         exchanges = (
-            connection.exchange(client.encode(index, request), bodies[index].append, 60.0)
+            connection.exchange(client.encode(index, request), lambda _, arrived, own=bodies[index]: own.extend(arrived), 60.0)
             for index, request in enumerate(requests)
         )
         await asyncio.gather(*exchanges)
@@ -247,10 +247,10 @@ def test_a_broken_off_stream_is_not_answered_further_and_the_connection_goes_on(
         bodies: list[bytes] = []
         for _ in range(3):
             endless = client.encode(0, Request(1_000_000, input_ids=(1,)))
-            broken_off = asyncio.create_task(connection.exchange(endless, lambda body: None, 60.0))
+            broken_off = asyncio.create_task(connection.exchange(endless, lambda _, arrived: None, 60.0))
             await asyncio.sleep(0.05)
             broken_off.cancel()
-            await connection.exchange(client.encode(1, _REQUEST), bodies.append, 60.0)
+            await connection.exchange(client.encode(1, _REQUEST), lambda _, arrived: bodies.extend(arrived), 60.0)
         await connection.close()
         return len(bodies)
 

@@ -94,7 +94,7 @@ async def answer_of(caller: GrpcCaller, request: bytes, timeout_s: float = 5.0) 
     """The messages of a call's answer, or its failure."""
     bodies: list[bytes] = []
     try:
-        await caller.call(request, bodies.append, timeout_s)
+        await caller.call(request, lambda _, arrived: bodies.extend(arrived), timeout_s)
     except CallFailedError as error:
         return error
     return bodies

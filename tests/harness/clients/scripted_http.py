@@ -79,7 +79,7 @@ async def exchange(connection: Connection, payload: bytes, timeout_s: float = 10
     """One exchange: what came, and how it failed, if it did."""
     bodies: list[bytes] = []
     try:
-        await connection.exchange(payload, bodies.append, timeout_s)
+        await connection.exchange(payload, lambda _, arrived: bodies.extend(arrived), timeout_s)
     except ExchangeFailedError as error:
         return bodies, error.outcome, str(error)
     return bodies, None, ""

@@ -1,4 +1,5 @@
-"""One connection: answers framed and cut in every way HTTP/1.1 has. Pools and failures are test_http_calls'."""
+"""One connection: answers framed and cut in every way HTTP/1.1 has. Pools and failures are test_http_calls', what others read
+test_event_streams'."""
 
 from __future__ import annotations
 
@@ -12,8 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harness.clients.http1 import Body, HttpConnection, OnPart
-from harness.clients.sse import EventStream
+from harness.clients.http1 import Body, HttpConnection, OnEvents
 from harness.clients.tcp import Arrival
 
 
@@ -48,6 +48,7 @@ class _Answer:
     def __init__(self) -> None:
         self.heads: list[tuple[int, dict[bytes, bytes]]] = []
         self.body = b""
+        self.bodies = 0
         self.ends: list[tuple[Any, ...]] = []
         self.fault: Exception | None = None
 
@@ -55,8 +56,11 @@ class _Answer:
         self.heads.append((status, headers))
         return self
 
-    def taker_of_events(self) -> OnPart | None:
+    def taker_of_events(self) -> OnEvents | None:
         return None
+
+    def end(self) -> None:
+        self.bodies += 1
 
     def feed(self, part: bytes) -> None:
         if self.fault is not None:
@@ -139,6 +143,7 @@ def test_any_cut_of_any_framing_is_the_same_answer(sent: bytes, places: list[int
             wired.reads(*(sent[start:end] for start, end in pairwise(bounds) if end > start))
             [(status, headers)] = answer.heads
             assert (status, headers[b"x-a"], answer.body, answer.ends) == (200, b"b", _BODY, [("whole",)])
+            assert answer.bodies == 1
         assert wired.pool.events == ["open", "idle", "idle"]
         assert wired.transport.written == b"askask"
         assert not wired.transport.aborted
@@ -237,106 +242,11 @@ def test_what_is_not_http_is_said_once_and_ends_the_connection(sent: bytes) -> N
         assert "not HTTP as it was asked for" in problem
 
 
-class _OneByOne(EventStream):
-    """Wants each event handed on as soon as it has come."""
-
-    def taker_of_events(self) -> None:
-        return None
-
-
-class _EventsAnswer(_Answer):
-    """Keeps each event with when it arrived."""
-
-    def __init__(self, arrival: Arrival, kind: type[EventStream] = EventStream) -> None:
-        super().__init__()
-        self.events: list[tuple[int, bytes]] = []
-        self.errors: list[bytes] = []
-        self._arrival = arrival
-        self.stream = kind(self._on_event, self.errors.append)
-
-    def on_head(self, status: int, headers: dict[bytes, bytes]) -> Body:
-        return self.stream
-
-    def _on_event(self, data: bytes) -> None:
-        if self.fault is not None:
-            raise self.fault
-        self.events.append((self._arrival.ns, data))
-
-
 def _chunk(body: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(body), body)
 
 
 _EVENTS_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-_TOKEN = st.binary(min_size=1, max_size=12) | st.sampled_from([b"a", b'{"text": "b"}', b"d\r\ndata: x\n\n\r\n", b"x" * 5000])
-_EVENT_BODY = st.builds(lambda data: b"data: %b\n\n" % data, _TOKEN) | st.sampled_from(
-    [
-        b"data: a\n\ndata: b\n\n",
-        b"data:c\n\n",
-        b": comment\n\n",
-        b"event: error\ndata: e\n\n",
-        b"data: d",
-        b"\n\n",
-        b"data: \n\n",
-    ]
-)
-_PIECE = st.one_of(
-    _EVENT_BODY.map(_chunk),
-    _EVENT_BODY.map(lambda body: _chunk(body).upper()),
-    st.tuples(_EVENT_BODY, _EVENT_BODY).map(lambda two: _chunk(two[0]) + _chunk(two[1])),
-    _EVENT_BODY.map(lambda body: b"%x;extension\r\n%b\r\n" % (len(body), body)),
-    st.sampled_from([b"9\r\ndata: a\n\n\r\n", b"0x9\r\ndata: a\n\n\r\n", b"7\r\ndata: a\n\n\r\n", b"nonsense"]),
-)
-
-
-@given(st.lists(_PIECE, max_size=12), st.lists(st.integers(0, 10_000), max_size=4))
-@example([_chunk(b"data: token\n\n")] * 200, [])
-@example([_chunk(b"data: a\n\n"), b"9\r\ndata: a\n\n\r\n", _chunk(b"data: b\n\n")], [])
-def test_pieces_that_are_kept_give_the_events_and_times_that_they_gave_one_by_one(pieces: list[bytes], cuts: list[int]) -> None:
-    pieces = [*pieces, b"0\r\n\r\n"]
-    for cut in cuts:
-        number = cut % len(pieces)
-        piece = pieces[number]
-        if len(piece) > 1:
-            pieces[number : number + 1] = [piece[: cut % (len(piece) - 1) + 1], piece[cut % (len(piece) - 1) + 1 :]]
-    outcomes = []
-    for kind in (EventStream, _OneByOne):
-        with _wired() as wired:
-            answer = _EventsAnswer(wired.arrival, kind)
-            wired.connection.send(b"ask", answer)
-            wired.reads(_EVENTS_HEAD)
-            for number, piece in enumerate(pieces):
-                wired.arrival.ns = number
-                wired.reads(piece)
-            wired.connection.connection_lost(None)
-            outcomes.append((answer.events, answer.errors, answer.ends))
-    assert outcomes[0] == outcomes[1]
-
-
-@pytest.mark.parametrize("size", [1, 100, 247, 248, 1000, 4087])
-def test_events_of_any_usual_size_are_kept_until_there_are_many(size: int) -> None:
-    with _wired() as wired:
-        answer = _EventsAnswer(wired.arrival)
-        wired.connection.send(b"ask", answer)
-        wired.reads(_EVENTS_HEAD)
-        told = []
-        for _ in range(40):
-            wired.reads(_chunk(b"data: %b\n\n" % (b"x" * size)))
-            told.append(len(answer.events))
-        assert told[0] == 1  # the first tells that what comes are events
-        assert told[10] == 1
-        assert 17 <= told[-1] < 40
-
-
-def test_what_was_kept_is_told_when_the_exchange_is_broken_off() -> None:
-    with _wired() as wired:
-        answer = _EventsAnswer(wired.arrival)
-        wired.connection.send(b"ask", answer)
-        wired.reads(_EVENTS_HEAD)
-        for wired.arrival.ns in range(5):
-            wired.reads(_chunk(b"data: %d\n\n" % wired.arrival.ns))
-        wired.connection.abandon(answer)
-        assert answer.events == [(number, b"%d" % number) for number in range(5)]
 
 
 def test_pieces_end_behind_the_head_and_behind_each_event() -> None:
@@ -344,24 +254,6 @@ def test_pieces_end_behind_the_head_and_behind_each_event() -> None:
     with _wired() as wired:
         ends = wired.connection.piece_ends(b"".join([*pieces, b"9\r\nda"]))
         assert list(ends) == [len(b"".join(pieces[: number + 1])) for number in range(len(pieces))]
-
-
-def test_an_event_unlike_the_others_is_heard_at_once() -> None:
-    with _wired() as wired:
-        answer = _EventsAnswer(wired.arrival)
-        wired.connection.send(b"ask", answer)
-        wired.reads(_EVENTS_HEAD, *[_chunk(b"data: token\n\n")] * 3, _chunk(b"event: error\ndata: full\n\n"))
-        assert (len(answer.events), answer.errors) == (3, [b"full"])
-
-
-def test_a_fault_of_whoever_takes_kept_events_is_told() -> None:
-    with _wired() as wired:
-        answer = _EventsAnswer(wired.arrival)
-        wired.connection.send(b"ask", answer)
-        wired.reads(_EVENTS_HEAD, *[_chunk(b"data: token\n\n")] * 3)
-        answer.fault = ValueError("ours")
-        wired.connection.connection_lost(None)
-        assert answer.ends == [("fault", answer.fault)]
 
 
 def test_fault_of_whoever_takes_the_parts_is_told_and_not_taken_for_the_servers() -> None:

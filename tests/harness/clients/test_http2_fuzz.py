@@ -104,7 +104,7 @@ async def _ending(caller: GrpcCaller) -> _Ending:
     bodies: list[bytes] = []
     failure = None
     try:
-        await caller.call(b"request", bodies.append, 60.0)
+        await caller.call(b"request", lambda _, arrived: bodies.extend(arrived), 60.0)
     except CallFailedError as error:
         failure = (type(error).__name__, error.code, error.details)
     return _Ending(tuple(bodies), failure)

@@ -313,7 +313,7 @@ async def _exchange(
 ) -> tuple[list[bytes], Outcome | None, str]:
     bodies: list[bytes] = []
     try:
-        await connection.exchange(payload, bodies.append, timeout_s)
+        await connection.exchange(payload, lambda _, arrived: bodies.extend(arrived), timeout_s)
     except ExchangeFailedError as error:
         return bodies, error.outcome, str(error)
     return bodies, None, ""
@@ -519,7 +519,7 @@ def test_breaking_an_exchange_off_tells_the_server() -> None:
     async def run() -> list[bytes]:
         async with _serving(stream) as address, _connected(address) as connection:
             bodies: list[bytes] = []
-            task = asyncio.create_task(connection.exchange(b"ask", bodies.append, 30.0))
+            task = asyncio.create_task(connection.exchange(b"ask", lambda _, arrived: bodies.extend(arrived), 30.0))
             while not bodies:
                 await asyncio.sleep(0.01)
             task.cancel()
@@ -560,7 +560,7 @@ def test_encoded_request_gets_an_answer_that_decodes(server: ScriptedServer, str
         client = TritonGrpcClient(server.address, inspect_model(server.address, "scripted"), streaming)
         connection = await client.connect(5.0)
         bodies: list[bytes] = []
-        await connection.exchange(client.encode(0, scripted(Act.ANSWER, 3)), bodies.append, 10.0)
+        await connection.exchange(client.encode(0, scripted(Act.ANSWER, 3)), lambda _, arrived: bodies.extend(arrived), 10.0)
         await connection.close()
         return [client.decode(body) for body in bodies]
 

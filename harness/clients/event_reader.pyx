@@ -1,0 +1,505 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Reads streams of server-sent events on a thread of its own, outside the interpreter.
+
+While an answer streams, nearly every piece that comes is one event in one HTTP chunk. To read such a piece from Python costs
+more than the kernel needs to hand it over. Here that is a system call and a copy, and no loop, no lock of the interpreter and
+no garbage collector has to be waited for before a piece is read. All else is left to Python: the thread gives a stream back
+with the first bytes that are not such an event, with its end, and with its errors.
+
+How times of arrival are found out is described in ``tcp.py``, which does the same for everything else that is read.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.errno cimport EAGAIN, EINTR, ENOMEM, errno
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memchr, memcmp, memcpy, memset
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+from posix.unistd cimport close as close_descriptor, read as read_descriptor, write as write_descriptor
+
+import os
+
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    ctypedef struct pthread_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t *, const void *)
+    int pthread_mutex_destroy(pthread_mutex_t *)
+    int pthread_mutex_lock(pthread_mutex_t *)
+    int pthread_mutex_unlock(pthread_mutex_t *)
+    int pthread_create(pthread_t *, const void *, void *(*)(void *) noexcept nogil, void *)
+    int pthread_join(pthread_t, void **)
+
+cdef extern from "<signal.h>" nogil:
+    ctypedef struct sigset_t:
+        pass
+    int sigfillset(sigset_t *)
+    int pthread_sigmask(int, const sigset_t *, sigset_t *)
+    enum:
+        SIG_SETMASK
+
+cdef extern from "<sys/socket.h>" nogil:
+    struct msghdr:
+        void *msg_iov
+        size_t msg_iovlen
+        void *msg_control
+        size_t msg_controllen
+    struct cmsghdr:
+        int cmsg_level
+        int cmsg_type
+    cmsghdr *CMSG_FIRSTHDR(msghdr *)
+    unsigned char *CMSG_DATA(cmsghdr *)
+    ssize_t recv(int, void *, size_t, int)
+    ssize_t recvmsg(int, msghdr *, int)
+    enum:
+        MSG_DONTWAIT
+        MSG_PEEK
+        SOL_SOCKET
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+
+cdef extern from "<sys/epoll.h>" nogil:
+    ctypedef union epoll_data_t:
+        int fd
+    struct epoll_event:
+        unsigned int events
+        epoll_data_t data
+    int epoll_create1(int)
+    int epoll_ctl(int, int, int, epoll_event *)
+    int epoll_wait(int, epoll_event *, int, int)
+    enum:
+        EPOLLIN
+        EPOLL_CLOEXEC
+        EPOLL_CTL_ADD
+        EPOLL_CTL_DEL
+
+cdef extern from "<sys/eventfd.h>" nogil:
+    int eventfd(unsigned int, int)
+    enum:
+        EFD_CLOEXEC
+        EFD_NONBLOCK
+
+cdef enum:
+    READ_BYTES = 65536
+    READY_AT_ONCE = 64
+    MOST_EVENTS = 256  # handed on at once: what Python does with them must not hold its loop for long
+    MOST_PIECES = 16  # who is further behind than that needs to catch up
+    SO_TIMESTAMPNS = 35  # and the number of its control message
+
+cdef int64_t LATE_NS = 1_000_000  # for so long, what came may lie unread
+cdef int64_t PAUSE_NS = 20_000  # between two readings of clocks: a longer one means that somebody else had the core
+
+
+cdef struct Stream:
+    bint followed
+    bint over  # its end has come, or an error
+    int error  # the errno of that, or 0
+    int64_t emptied_ns  # when a read last left nothing behind: what comes later arrived later
+    int64_t rest_ns  # when the bytes behind the last event arrived
+    long unstamped
+    char *data  # of the events, one behind the other, and then the rest
+    size_t length
+    size_t room
+    int64_t *times_ns  # of each event
+    size_t *ends  # of each event in ``data``
+    size_t events
+    size_t events_room
+
+
+cdef struct Shared:  # between the threads; ``streams`` by descriptor, and all that is behind ``lock``, under it
+    pthread_mutex_t lock
+    Stream *streams
+    int *given_back
+    int streams_room
+    int given_back_count
+    int epoll
+    int bell  # rings in Python's loop
+    int stop
+    char *buffer  # the thread's own
+
+
+cdef int64_t _now(int clock) noexcept nogil:
+    cdef timespec now
+    clock_gettime(clock, &now)
+    return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
+
+
+cdef void _clocks(int64_t *now_ns, int64_t *ahead_ns) noexcept nogil:
+    """The time, and how far the wall clock is ahead of it; a pause between the readings makes arrivals late, never early."""
+    cdef int64_t before_ns, wall_ns, after_ns
+    cdef int number
+    for number in range(3):
+        before_ns = _now(CLOCK_MONOTONIC)
+        wall_ns = _now(CLOCK_REALTIME)
+        after_ns = _now(CLOCK_MONOTONIC)
+        if after_ns - before_ns < PAUSE_NS:
+            break
+    now_ns[0] = after_ns
+    ahead_ns[0] = wall_ns - after_ns
+
+
+cdef ssize_t _receive(int descriptor, char *buffer, size_t most, int flags, int64_t *stamp_ns) noexcept nogil:
+    """As recvmsg(2); ``stamp_ns`` becomes the kernel's time of arrival, on the wall clock, or 0 where it tells none."""
+    cdef char control[128]
+    cdef iovec part
+    cdef msghdr message
+    cdef cmsghdr *head
+    cdef timespec stamp
+    part.iov_base = buffer
+    part.iov_len = most
+    memset(&message, 0, sizeof(message))
+    message.msg_iov = &part
+    message.msg_iovlen = 1
+    message.msg_control = control
+    message.msg_controllen = sizeof(control)
+    cdef ssize_t count = recvmsg(descriptor, &message, MSG_DONTWAIT | flags)
+    stamp_ns[0] = 0
+    if count > 0:
+        head = CMSG_FIRSTHDR(&message)
+        if head != NULL and head.cmsg_level == SOL_SOCKET and head.cmsg_type == SO_TIMESTAMPNS:
+            memcpy(&stamp, CMSG_DATA(head), sizeof(stamp))
+            stamp_ns[0] = <int64_t>stamp.tv_sec * 1_000_000_000 + stamp.tv_nsec
+    return count
+
+
+cdef int _hex(char digit) noexcept nogil:
+    if c'0' <= digit <= c'9':
+        return digit - c'0'
+    if c'a' <= digit <= c'f':
+        return digit - c'a' + 10
+    if c'A' <= digit <= c'F':
+        return digit - c'A' + 10
+    return -1
+
+
+cdef size_t _event_chunk(const char *piece, size_t length, size_t *data, size_t *data_length) noexcept nogil:
+    """The length of the chunk that ``piece`` begins with, if that is whole and holds exactly one event of one line; else 0.
+
+    A chunk is as RFC 9112, section 7.1, has it: less than 4,096 bytes, without extensions. An event is as WHATWG HTML, section
+    9.2.6, has it: one line of data behind the usual space, all lines ended by LF.
+    """
+    cdef size_t size = 0, at = 0, count
+    while at < length and at < 3 and _hex(piece[at]) >= 0:
+        size = size * 16 + _hex(piece[at])
+        at += 1
+    if at == 0 or size < 9 or length < at + size + 4 or piece[at] != c'\r' or piece[at + 1] != c'\n':
+        return 0
+    at += 2
+    if memcmp(piece + at, b"data: ", 6) or memcmp(piece + at + size - 2, b"\n\n\r\n", 4):
+        return 0
+    count = size - 8
+    if memchr(piece + at + 6, c'\n', count) != NULL or memchr(piece + at + 6, c'\r', count) != NULL:
+        return 0
+    data[0] = at + 6
+    data_length[0] = count
+    return at + size + 2
+
+
+cdef bint _has_room(Stream *stream, size_t more_bytes) noexcept nogil:
+    """Make room for one more event and so many bytes. False where there is no memory."""
+    cdef size_t room
+    cdef void *grown
+    if stream.length + more_bytes > stream.room:
+        room = max(2 * stream.room, stream.length + more_bytes, <size_t>4096)
+        grown = realloc(stream.data, room)
+        if grown == NULL:
+            return False
+        stream.data = <char *>grown
+        stream.room = room
+    if stream.events == stream.events_room:
+        room = max(2 * stream.events_room, <size_t>32)
+        grown = realloc(stream.times_ns, room * sizeof(int64_t))
+        if grown == NULL:
+            return False
+        stream.times_ns = <int64_t *>grown
+        grown = realloc(stream.ends, room * sizeof(size_t))
+        if grown == NULL:
+            return False
+        stream.ends = <size_t *>grown
+        stream.events_room = room
+    return True
+
+
+cdef int64_t _arrived(Stream *stream, int64_t stamp_ns, int64_t woke_ns, int64_t ahead_ns) noexcept nogil:
+    """When what was just read had arrived: as the kernel says, unless somebody has set the wall clock meanwhile."""
+    cdef int64_t arrived_ns = stamp_ns - ahead_ns
+    if stamp_ns and stream.emptied_ns <= arrived_ns <= woke_ns:
+        return arrived_ns
+    cdef int64_t read_ns = _now(CLOCK_MONOTONIC)
+    if not stamp_ns or arrived_ns > read_ns:
+        stream.unstamped += 1
+        return read_ns
+    return max(stream.emptied_ns, arrived_ns)
+
+
+cdef bint _read(Stream *stream, int descriptor, char *buffer, size_t most, int64_t woke_ns, int64_t ahead_ns) noexcept nogil:
+    """Read once; False where the stream is for Python to go on with."""
+    cdef int64_t stamp_ns, arrived_ns
+    cdef size_t at = 0, chunk, data = 0, data_length = 0
+    cdef ssize_t count = _receive(descriptor, buffer, most, 0, &stamp_ns)
+    if count < 0 and (errno == EAGAIN or errno == EINTR):
+        return True
+    if count <= 0:
+        stream.over = True
+        stream.error = errno if count < 0 else 0
+        return False
+    arrived_ns = _arrived(stream, stamp_ns, woke_ns, ahead_ns)
+    if <size_t>count < most:
+        stream.emptied_ns = woke_ns
+    if not _has_room(stream, count):
+        stream.over = True
+        stream.error = ENOMEM
+        return False
+    while at < <size_t>count:
+        chunk = _event_chunk(buffer + at, count - at, &data, &data_length)
+        if chunk == 0 or not _has_room(stream, count - at):
+            break
+        memcpy(stream.data + stream.length, buffer + at + data, data_length)
+        stream.length += data_length
+        stream.times_ns[stream.events] = arrived_ns
+        stream.ends[stream.events] = stream.length
+        stream.events += 1
+        at += chunk
+    memcpy(stream.data + stream.length, buffer + at, count - at)
+    stream.length += count - at
+    stream.rest_ns = arrived_ns
+    return at == <size_t>count and stream.events < MOST_EVENTS
+
+
+cdef bint _read_pieces(Stream *stream, int descriptor, char *buffer, int64_t woke_ns, int64_t ahead_ns) noexcept nogil:
+    """Read what there is event by event, so that each has a time of its own; of too much, the last at once."""
+    cdef size_t data = 0, data_length = 0, chunk, at = 0
+    cdef ssize_t count = recv(descriptor, buffer, READ_BYTES, MSG_PEEK | MSG_DONTWAIT)
+    cdef size_t lengths[MOST_PIECES]
+    cdef int pieces = 0, number
+    if count < 0 and errno != EAGAIN and errno != EINTR:  # a look takes the error out of the socket
+        stream.over = True
+        stream.error = errno
+        return False
+    while count > 0 and at < <size_t>count and pieces < MOST_PIECES:
+        chunk = _event_chunk(buffer + at, count - at, &data, &data_length)
+        if chunk == 0:
+            break
+        lengths[pieces] = chunk
+        pieces += 1
+        at += chunk
+    for number in range(pieces):
+        if not _read(stream, descriptor, buffer, lengths[number], woke_ns, ahead_ns):
+            return False
+    return (count > 0 and at == <size_t>count) or _read(stream, descriptor, buffer, READ_BYTES, woke_ns, ahead_ns)
+
+
+cdef bint _is_late(Shared *shared, epoll_event *ready, int count, char *buffer, int64_t woke_ns, int64_t ahead_ns) noexcept nogil:
+    """Whether what there is has lain unread: by the first that has something, and so has waited longest, as a rule."""
+    cdef int64_t stamp_ns = 0
+    cdef int number, descriptor
+    cdef Stream *stream
+    cdef ssize_t got = 0
+    for number in range(count):
+        descriptor = ready[number].data.fd
+        if descriptor == shared.stop:
+            continue
+        pthread_mutex_lock(&shared.lock)
+        stream = &shared.streams[descriptor]
+        if stream.followed:
+            got = _receive(descriptor, buffer, 1, MSG_PEEK, &stamp_ns)
+            if got < 0 and errno != EAGAIN and errno != EINTR:
+                stream.over = True
+                stream.error = errno
+        pthread_mutex_unlock(&shared.lock)
+        if got > 0 and stamp_ns:
+            return woke_ns - (stamp_ns - ahead_ns) > LATE_NS
+    return False
+
+
+cdef void _give_back(Shared *shared, Stream *stream, int descriptor) noexcept nogil:
+    epoll_ctl(shared.epoll, EPOLL_CTL_DEL, descriptor, NULL)
+    stream.followed = False
+    shared.given_back[shared.given_back_count] = descriptor
+    shared.given_back_count += 1
+
+
+cdef void *_read_all(void *argument) noexcept nogil:
+    """The thread: reads until ``stop`` is told to it."""
+    cdef Shared *shared = <Shared *>argument
+    cdef epoll_event ready[READY_AT_ONCE]
+    cdef char *buffer = shared.buffer
+    cdef int64_t woke_ns = 0, ahead_ns = 0, woke_before_ns = 0
+    cdef uint64_t one = 1
+    cdef int count, number, descriptor
+    cdef bint late, goes_on, rings
+    cdef Stream *stream
+    while True:
+        count = epoll_wait(shared.epoll, ready, READY_AT_ONCE, -1)
+        _clocks(&woke_ns, &ahead_ns)
+        late = count > 0 and woke_ns - woke_before_ns > LATE_NS and _is_late(shared, ready, count, buffer, woke_ns, ahead_ns)
+        woke_before_ns = woke_ns
+        rings = False
+        for number in range(count):
+            descriptor = ready[number].data.fd
+            if descriptor == shared.stop:
+                return NULL
+            pthread_mutex_lock(&shared.lock)
+            stream = &shared.streams[descriptor]
+            if stream.followed:  # else Python has taken it back
+                if stream.over:
+                    goes_on = False
+                elif late:
+                    goes_on = _read_pieces(stream, descriptor, buffer, woke_ns, ahead_ns)
+                else:
+                    goes_on = _read(stream, descriptor, buffer, READ_BYTES, woke_ns, ahead_ns)
+                if not goes_on:
+                    _give_back(shared, stream, descriptor)
+                    rings = True
+            pthread_mutex_unlock(&shared.lock)
+        if rings:
+            write_descriptor(shared.bell, &one, sizeof(one))
+
+
+cdef void _free(Stream *stream) noexcept nogil:
+    free(stream.data)
+    free(stream.times_ns)
+    free(stream.ends)
+
+
+cdef class EventReader:
+    """See ``event_reader.pyi``."""
+
+    cdef Shared _shared
+    cdef pthread_t _thread
+    cdef bint _runs
+
+    def __cinit__(self):
+        cdef epoll_event event
+        cdef sigset_t all_signals, before
+        cdef int problem
+        self._shared.epoll = self._shared.bell = self._shared.stop = -1
+        pthread_mutex_init(&self._shared.lock, NULL)
+        self._shared.buffer = <char *>malloc(READ_BYTES)
+        if self._shared.buffer == NULL:
+            raise MemoryError
+        self._shared.epoll = _made(epoll_create1(EPOLL_CLOEXEC))
+        self._shared.bell = _made(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))
+        self._shared.stop = _made(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))
+        event.events = EPOLLIN
+        event.data.fd = self._shared.stop
+        _made(epoll_ctl(self._shared.epoll, EPOLL_CTL_ADD, self._shared.stop, &event))
+        sigfillset(&all_signals)
+        pthread_sigmask(SIG_SETMASK, &all_signals, &before)  # signals are for Python's threads
+        problem = pthread_create(&self._thread, NULL, _read_all, &self._shared)
+        pthread_sigmask(SIG_SETMASK, &before, NULL)
+        if problem:
+            raise OSError(problem, os.strerror(problem))
+        self._runs = True
+
+    def __dealloc__(self):
+        cdef int number
+        self._end()
+        for number in range(self._shared.streams_room):
+            _free(&self._shared.streams[number])
+        free(self._shared.streams)
+        free(self._shared.given_back)
+        free(self._shared.buffer)
+        pthread_mutex_destroy(&self._shared.lock)
+
+    def close(self):
+        self._end()
+
+    def fileno(self):
+        return self._shared.bell
+
+    def given_back(self):
+        cdef uint64_t rung
+        cdef int number
+        read_descriptor(self._shared.bell, &rung, sizeof(rung))
+        pthread_mutex_lock(&self._shared.lock)
+        try:
+            return [self._shared.given_back[number] for number in range(self._shared.given_back_count)]
+        finally:
+            self._shared.given_back_count = 0
+            pthread_mutex_unlock(&self._shared.lock)
+
+    def follow(self, int descriptor, int64_t emptied_ns):
+        cdef epoll_event event
+        cdef Stream *stream
+        event.events = EPOLLIN
+        event.data.fd = descriptor
+        pthread_mutex_lock(&self._shared.lock)
+        try:
+            self._make_room(descriptor)
+            stream = &self._shared.streams[descriptor]
+            _made(epoll_ctl(self._shared.epoll, EPOLL_CTL_ADD, descriptor, &event))
+            stream.emptied_ns = emptied_ns
+            stream.followed = True
+        finally:
+            pthread_mutex_unlock(&self._shared.lock)
+
+    def release(self, int descriptor):
+        cdef Stream stream
+        cdef size_t number, start = 0
+        cdef int other, kept = 0
+        pthread_mutex_lock(&self._shared.lock)
+        stream = self._shared.streams[descriptor]
+        memset(&self._shared.streams[descriptor], 0, sizeof(Stream))
+        if stream.followed:
+            epoll_ctl(self._shared.epoll, EPOLL_CTL_DEL, descriptor, NULL)
+        else:  # it may be among those that ``given_back`` has yet to tell
+            for other in range(self._shared.given_back_count):
+                if self._shared.given_back[other] != descriptor:
+                    self._shared.given_back[kept] = self._shared.given_back[other]
+                    kept += 1
+            self._shared.given_back_count = kept
+        pthread_mutex_unlock(&self._shared.lock)
+        try:
+            times_ns = [stream.times_ns[number] for number in range(stream.events)]
+            events = []
+            for number in range(stream.events):
+                events.append(PyBytes_FromStringAndSize(stream.data + start, stream.ends[number] - start))
+                start = stream.ends[number]
+            rest = PyBytes_FromStringAndSize(stream.data + start, stream.length - start)
+            is_over = bool(stream.over)
+            return times_ns, events, rest, stream.rest_ns, is_over, stream.error, stream.emptied_ns, stream.unstamped
+        finally:
+            _free(&stream)
+
+    cdef _make_room(self, int descriptor):
+        """Under the lock."""
+        cdef int room = self._shared.streams_room, more = max(2 * room, descriptor + 1, 256)
+        cdef void *grown
+        if descriptor < room:
+            return
+        grown = realloc(self._shared.given_back, more * sizeof(int))
+        if grown == NULL:
+            raise MemoryError
+        self._shared.given_back = <int *>grown
+        grown = realloc(self._shared.streams, more * sizeof(Stream))
+        if grown == NULL:
+            raise MemoryError
+        self._shared.streams = <Stream *>grown
+        memset(self._shared.streams + room, 0, (more - room) * sizeof(Stream))
+        self._shared.streams_room = more
+
+    cdef void _end(self) noexcept:
+        cdef uint64_t one = 1
+        cdef int number
+        if self._runs:
+            self._runs = False
+            write_descriptor(self._shared.stop, &one, sizeof(one))
+            with nogil:
+                pthread_join(self._thread, NULL)
+        for number in (self._shared.epoll, self._shared.bell, self._shared.stop):
+            if number >= 0:
+                close_descriptor(number)
+        self._shared.epoll = self._shared.bell = self._shared.stop = -1
+
+
+cdef int _made(int answer) except -1:
+    """What a system call answered. Raises OSError."""
+    if answer < 0:
+        raise OSError(errno, os.strerror(errno))
+    return answer
