@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import compress, pairwise
+
+from msgspec.structs import replace
 
 from harness.asked import Asked, AskedSchedule
 from harness.clients.protocol import Client, MalformedResponseError, Response
@@ -24,16 +26,16 @@ class Answered:
     times_ns: Sequence[int]
     responses: Sequence[Response]
 
-    def without(self, is_unwanted: Callable[[Response], bool]) -> Answered:
-        unwanted = [is_unwanted(response) for response in self.responses]
-        if not any(unwanted):
+    def without(self, unwanted: Sequence[bool]) -> Answered:
+        """What is left without those of which ``unwanted`` says True."""
+        if True not in unwanted:
             return self
         kept = [number for number, is_one in enumerate(unwanted) if not is_one]
         return Answered([self.times_ns[number] for number in kept], [self.responses[number] for number in kept])
 
     def times_of(self, carried: Sequence[object]) -> tuple[int, ...]:
         """When those arrived that carried something."""
-        return tuple(ns for ns, something in zip(self.times_ns, carried, strict=True) if something)
+        return tuple(self.times_ns) if all(carried) else tuple(compress(self.times_ns, carried))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,14 @@ class Recorder:
             worker=worker,
         )
         try:
-            responses = [self.client.decode(body) for body in exchange.bodies]
+            responses = list(map(self.client.decode, exchange.bodies))
         except MalformedResponseError as error:
             return replace(started, outcome=Outcome.MALFORMED, error=str(error))
         outcome, problem = _outcome(exchange, responses)
         if outcome is Outcome.MALFORMED:
             return replace(started, outcome=outcome, error=problem)
         # A row of zero tokens is an answer, too: a first token that ends the sequence.
-        answered = Answered(exchange.response_ns, responses).without(lambda response: response.error is not None)
+        answered = Answered(exchange.response_ns, responses).without([response.error is not None for response in responses])
         return replace(self._with_tokens(started, request, answered), outcome=outcome, error=problem)
 
     def unsent(self, index: int, due_ns: int, outcome: Outcome, error: str | None) -> Record:
@@ -82,7 +84,7 @@ class Recorder:
     def _with_tokens(self, record: Record, request: Asked, answered: Answered) -> Record:
         if not answered.responses:
             return record
-        telling = answered.without(_is_marker)
+        telling = answered.without(_are_markers(answered.responses))
         answered = telling if telling.responses else answered
         responses = answered.responses
         echoed = _echoed(request, responses[0], self.client.excludes_prompt)
@@ -160,7 +162,7 @@ def _counts_of_server(responses: Sequence[Response]) -> list[int] | None:
 
 def _counts_of_text(responses: Sequence[Response], texts: Sequence[str], total: int) -> tuple[int, ...] | None:
     """The tokens of each response with text, where ``total`` leaves no choice: counts that ran along, or one token each."""
-    if sum(map(bool, texts)) == total:
+    if len(texts) - texts.count("") == total:
         return (1,) * total
     so_far = [response.server_tokens_so_far for response, text in zip(responses, texts, strict=True) if text]
     known = [count for count in so_far if count is not None]
@@ -172,9 +174,9 @@ def _outcome(exchange: Exchange, responses: Sequence[Response]) -> tuple[Outcome
     disorder = _disorder(exchange.index, responses)
     if disorder is not None:
         return Outcome.MALFORMED, disorder
-    for response in responses:
-        if response.error is not None:
-            return (Outcome.REFUSED if response.refused else Outcome.SERVER_ERROR), response.error
+    wrong = next((response for response in responses if response.error is not None), None)
+    if wrong is not None:
+        return (Outcome.REFUSED if wrong.refused else Outcome.SERVER_ERROR), wrong.error
     if exchange.failure is not None:
         return exchange.failure, exchange.error
     if not responses:
@@ -184,23 +186,23 @@ def _outcome(exchange: Exchange, responses: Sequence[Response]) -> tuple[Outcome
 
 def _disorder(index: int, responses: Sequence[Response]) -> str | None:
     """What shows that these are not the responses to this request, each once, or None."""
-    own = (None, str(index))
-    foreign = next((response.request_id for response in responses if response.request_id not in own), None)
-    if foreign is not None:
-        return f"a response to request {foreign!r} came in the answer to request {index}"
-    last = next((number for number, response in enumerate(responses, start=1) if response.final), len(responses))
-    behind = len(responses) - last
+    foreign = {response.request_id for response in responses} - {None, str(index)}
+    if foreign:
+        return f"a response to request {', '.join(sorted(map(repr, foreign)))} came in the answer to request {index}"
+    finals = [response.final for response in responses]
+    behind = len(responses) - finals.index(True) - 1 if True in finals else 0
     return f"{behind} responses came behind the one that the server called its last" if behind else None
 
 
-def _is_marker(response: Response) -> bool:
-    """Whether a response tells nothing of an answer, so that its count is not unknown, but there is none."""
-    return (
+def _are_markers(responses: Sequence[Response]) -> list[bool]:
+    """Which responses tell nothing of an answer, so that their count is not unknown, but there is none."""
+    return [
         response.text is None
         and response.token_ids is None
         and response.server_tokens is None
         and response.server_tokens_so_far is None
-    )
+        for response in responses
+    ]
 
 
 def _server_input_tokens(responses: Sequence[Response]) -> int | None:

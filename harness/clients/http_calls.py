@@ -164,6 +164,9 @@ class _Answer:
         if not self.ended.done():
             self.ended.set_exception(error)
 
+    def on_deadline(self, timeout_s: float) -> None:
+        self._fail(Outcome.TIMEOUT, f"no end within {timeout_s:g} s")
+
     def on_event(self, data: bytes) -> None:
         self.on_events((self._arrival.ns,), (data,))
 
@@ -192,6 +195,14 @@ class _Answer:
     def _fail(self, outcome: Outcome, message: str) -> None:
         if not self.ended.done():
             self.ended.set_exception(ExchangeFailedError(outcome, message))
+
+
+@dataclass(frozen=True, slots=True)
+class _Deadline:
+    """When an exchange must have ended, by the loop's clock, and how long that was from its begin."""
+
+    at_s: float
+    timeout_s: float
 
 
 class HttpCaller:
@@ -243,20 +254,16 @@ class HttpCaller:
 
     async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
         """Send one whole request; each event of the answer, or else its whole body, goes to ``on_responses``."""
+        deadline = _Deadline(asyncio.get_running_loop().time() + timeout_s, timeout_s)
         connection = self._idle_connection()
-        was_used = connection is not None
+        if connection is not None and await self._is_answered(connection, payload, on_responses, deadline, may_repeat=True):
+            return
         try:
-            async with asyncio.timeout(timeout_s):
-                connection = connection or await self._new_connection()
-                if await self._is_answered(connection, payload, on_responses, may_repeat=was_used):
-                    return
-                connection = None
+            async with asyncio.timeout_at(deadline.at_s):
                 connection = await self._new_connection()
-                await self._is_answered(connection, payload, on_responses, may_repeat=False)
         except TimeoutError as error:
-            if connection is None:
-                raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {timeout_s:g} s") from error
-            raise ExchangeFailedError(Outcome.TIMEOUT, f"no end within {timeout_s:g} s") from error
+            raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {timeout_s:g} s") from error
+        await self._is_answered(connection, payload, on_responses, deadline, may_repeat=False)
 
     async def close(self) -> None:
         for connection in list(self._open):
@@ -266,10 +273,11 @@ class HttpCaller:
             self._streams.close()
 
     async def _is_answered(
-        self, connection: HttpConnection, payload: bytes, on_responses: OnResponses, *, may_repeat: bool
+        self, connection: HttpConnection, payload: bytes, on_responses: OnResponses, deadline: _Deadline, *, may_repeat: bool
     ) -> bool:
         """One try. False where ``may_repeat`` and the server provably never had the request."""
         answer = _Answer(on_responses, self.arrival, self._end_marker)
+        timer = asyncio.get_running_loop().call_at(deadline.at_s, answer.on_deadline, deadline.timeout_s)
         connection.send(payload, answer)
         try:
             await answer.ended
@@ -278,6 +286,7 @@ class HttpCaller:
                 return False
             raise
         finally:
+            timer.cancel()
             connection.abandon(answer)
         return True
 

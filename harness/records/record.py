@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 
 class Outcome(StrEnum):
@@ -32,8 +33,7 @@ class TokenSource(StrEnum):
     TEXT = "text"  # the returned text, tokenised again by us
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, gc=False):
     """What happened to one request. Times are ns of one monotonic clock since the run's start; unknown is None.
 
     ``scheduled_ns`` is when it should have been sent, in a closed loop when its user was free. ``released_ns`` is when it

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from harness.records.parquet_table import read_columns
-from harness.records.whole_file import written_whole
+from harness.records.parquet_table import arrow_array, read_columns, write_columns
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _SCHEMA = pa.schema(
@@ -52,8 +50,9 @@ class _Texts:
         self._column.append(self._codes.setdefault(text, len(self._codes)))
 
     def arrow(self) -> pa.Array:
-        codes = pa.array(self._column, pa.int32())
-        return pa.DictionaryArray.from_arrays(codes, pa.array(list(self._codes), pa.string()))
+        return pa.DictionaryArray.from_arrays(
+            arrow_array(self._column, pa.int32()), arrow_array(list(self._codes), pa.string())
+        )
 
 
 def write_server_table(samples: Iterable[MetricSample], path: Path) -> None:
@@ -66,15 +65,14 @@ def write_server_table(samples: Iterable[MetricSample], path: Path) -> None:
         names.append(sample.name)
         labels.append(sample.labels)
         values.append(sample.value)
-    columns = [
-        pa.array(times_ns, pa.int64()),
-        pa.array(scrapes_ns, pa.int64()),
+    arrays = [
+        arrow_array(times_ns, pa.int64()),
+        arrow_array(scrapes_ns, pa.int64()),
         names.arrow(),
         labels.arrow(),
-        pa.array(values, pa.float64()),
+        arrow_array(values, pa.float64()),
     ]
-    with written_whole(path) as temporary:
-        pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), temporary, compression="zstd")
+    write_columns(path, _SCHEMA, arrays)
 
 
 def read_server_table(path: Path) -> pa.Table:

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from harness.records.parquet_table import read_columns
+from harness.records.parquet_table import arrow_array, read_columns, write_columns
 from harness.records.record import Record
-from harness.records.whole_file import written_whole
 
 _SCHEMA = pa.schema(
     [
@@ -38,9 +36,8 @@ _SCHEMA = pa.schema(
 
 def write_table(records: Sequence[Record], path: Path) -> None:
     """Write ``records`` to ``path``; the file appears whole or not at all. Raises OSError."""
-    columns = [pa.array([getattr(record, field.name) for record in records], field.type) for field in _SCHEMA]
-    with written_whole(path) as temporary:
-        pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), temporary, compression="zstd")
+    arrays = [arrow_array([getattr(record, field.name) for record in records], field.type) for field in _SCHEMA]
+    write_columns(path, _SCHEMA, arrays)
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import signal
@@ -407,6 +408,7 @@ def _descriptors_and_threads() -> tuple[int, int]:
 
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
+    gc.collect()  # what other tests have left
     before = _descriptors_and_threads()
     yield
     assert _descriptors_and_threads() == before
