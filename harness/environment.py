@@ -7,6 +7,8 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from harness.clients.event_streams import is_compiled
+
 _PACKAGES = ("inflight-bench", "grpcio", "tritonclient", "nvidia-pytriton", "openvino-genai", "transformers", "uvloop", "numpy")
 
 
@@ -19,6 +21,7 @@ def describe_environment() -> dict[str, Any]:
         "os": platform.system(),
         "kernel": platform.release(),
         "python": platform.python_version(),
+        "event_reader": "compiled" if is_compiled else "interpreted",
         "packages": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
     }
 

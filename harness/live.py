@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass
 
@@ -40,7 +41,8 @@ class LiveStatistics:
     def __init__(self, scheduled: int | None) -> None:
         self._scheduled = scheduled
         self._done = self._failed = self._tokens = 0
-        self._ttfts_ms: deque[float] = deque(maxlen=_LATEST_TTFTS)
+        self._ttfts_ms: deque[float] = deque()  # the latest,
+        self._ordered_ms: list[float] = []  # and the same in order
         self._history: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
 
     def add(self, record: Record) -> None:
@@ -50,7 +52,7 @@ class LiveStatistics:
         self._done += 1
         self._tokens += record.output_tokens or 0
         if record.token_times_ns:
-            self._ttfts_ms.append((record.token_times_ns[0] - record.scheduled_ns) / 1e6)
+            self._add_ttft((record.token_times_ns[0] - record.scheduled_ns) / 1e6)
 
     def snapshot(self, elapsed_s: float, sent: int, stopping: bool = False) -> Snapshot:
         self._history.append((elapsed_s, self._done, self._tokens))
@@ -58,7 +60,6 @@ class LiveStatistics:
             self._history.popleft()
         then_s, done, tokens = self._history[0]
         span_s = max(elapsed_s - then_s, 1e-9)
-        ordered = sorted(self._ttfts_ms)
         return Snapshot(
             elapsed_s=elapsed_s,
             scheduled=self._scheduled,
@@ -67,10 +68,16 @@ class LiveStatistics:
             failed=self._failed,
             requests_per_s=(self._done - done) / span_s,
             tokens_per_s=(self._tokens - tokens) / span_s,
-            ttft_p50_ms=_nearest_rank(ordered, 50),
-            ttft_p99_ms=_nearest_rank(ordered, 99),
+            ttft_p50_ms=_nearest_rank(self._ordered_ms, 50),
+            ttft_p99_ms=_nearest_rank(self._ordered_ms, 99),
             stopping=stopping,
         )
+
+    def _add_ttft(self, ttft_ms: float) -> None:
+        self._ttfts_ms.append(ttft_ms)
+        insort(self._ordered_ms, ttft_ms)
+        if len(self._ttfts_ms) > _LATEST_TTFTS:
+            del self._ordered_ms[bisect_left(self._ordered_ms, self._ttfts_ms.popleft())]
 
 
 def _nearest_rank(ordered: list[float], percent: int) -> float | None:

@@ -14,6 +14,8 @@ _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "
 
 def printable(text: str) -> str:
     """Text without control, escape and direction characters and lone surrogates, which a terminal or page would obey."""
+    if text.isprintable():
+        return text
     return "".join(character if character.isprintable() else _REPLACEMENT for character in text)
 
 

@@ -27,11 +27,12 @@ class Machine:
     kernel: str
     python: str
     bench_version: str
+    event_reader: str = "interpreted"
 
 
 def this_machine(environment: Mapping[str, Any]) -> Machine:
     """The machine that ``harness.environment.describe_environment`` describes, with the cores that this process may use."""
-    known = {name: environment[name] for name in ("cpu", "kernel", "python")}
+    known = {name: environment[name] for name in ("cpu", "kernel", "python", "event_reader")}
     return Machine(**known, cores=available_cores().available, bench_version=version("inflight-bench"))
 
 

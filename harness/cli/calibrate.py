@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from harness.calibration.result import Calibration, Machine, TransportCalibration
 
 _TITLES = {"grpc": "gRPC", "sse": "server-sent events"}
+_READERS = {
+    "compiled": "by a compiled thread",
+    "interpreted": "by the event loop, at twice the CPU; install bench anew where there is a C compiler, and a thread will",
+}
 _UNKNOWN = "–"
 _LOOK_S = 1.0
 
@@ -112,6 +116,7 @@ def _rendered(calibration: Calibration) -> str:
         [
             f"{machine.cpu or 'unknown processor'}, {machine.cores:g} cores, kernel {machine.kernel}, Python {machine.python}, "
             f"bench {machine.bench_version}",
+            f"Streams of server-sent events are read {_READERS[machine.event_reader]}.",
             f"{calibration.made_at}{', quick' if calibration.quick else ''}{busy}",
             "",
             tabulate(rows, headers=headers, disable_numparse=True),

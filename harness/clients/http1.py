@@ -263,7 +263,7 @@ class HttpConnection(PiecesProtocol):
         status = self._parser.get_status_code()
         self._stays = self._parser.should_keep_alive()
         self._body = None
-        self._between_chunks = False
+        self._between_chunks = self._headers.get(b"transfer-encoding", b"").lower() == b"chunked"
         if self._answer is not None and status >= 200:
             framed = status in (204, 304) or b"content-length" in self._headers or b"transfer-encoding" in self._headers
             self._until_close = not framed

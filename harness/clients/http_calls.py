@@ -109,7 +109,11 @@ class _Events:
         self.end = self._stream.end
 
     def taker_of_events(self) -> OnEvents | None:
-        return self._answer.on_events if self._stream.is_between_events else None
+        return self._on_events if self._stream.is_between_events else None
+
+    def _on_events(self, times_ns: Sequence[int], events: Sequence[bytes]) -> None:
+        self._stream.pass_over_events()
+        self._answer.on_events(times_ns, events)
 
 
 class _Answer:

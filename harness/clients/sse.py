@@ -48,7 +48,11 @@ class EventStream:
     @property
     def is_between_events(self) -> bool:
         """Whether the next byte begins an event, and nothing that came before it belongs to that."""
-        return not (self._line or self._data or self._name or self._skip_newline or self._at_start)
+        return not (self._line or self._data or self._name or self._skip_newline)
+
+    def pass_over_events(self) -> None:
+        """Whole events came next, and somebody else has taken them."""
+        self._at_start = False
 
     def end(self) -> None:
         """The stream ended as its transport promised: an event whose blank line was left out is whole, too."""

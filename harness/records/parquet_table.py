@@ -24,7 +24,9 @@ _NUMBERS = {pa.int32(): np.int32, pa.int64(): np.int64, pa.float64(): np.float64
 def write_columns(path: Path, schema: pa.Schema, arrays: Sequence[pa.Array]) -> None:
     """Write an array for each field of ``schema``; the file appears whole or not at all. Raises OSError."""
     with written_whole(path) as temporary:
-        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), temporary, compression="zstd")
+        repeating = [field.name for field in schema if not pa.types.is_integer(field.type) and not pa.types.is_list(field.type)]
+        table = pa.Table.from_arrays(arrays, schema=schema)
+        pq.write_table(table, temporary, compression="zstd", use_dictionary=repeating)
 
 
 def arrow_array(values: Sequence[Any], of_type: pa.DataType) -> pa.Array:

@@ -108,7 +108,7 @@ def test_events_are_handed_on_one_by_one_and_other_bodies_whole() -> None:
     assert _answered(plain(b'{"whole": 1}')) == ([b'{"whole": 1}'], None, "")
 
 
-def test_first_event_is_handed_on_when_it_comes() -> None:
+def test_an_event_that_comes_with_the_head_is_handed_on_at_once() -> None:
     seen: list[bytes] = []
 
     async def script(peer: Peer) -> None:
