@@ -1,20 +1,21 @@
 """Frames: how bytes are put into a file so that a reader knows which of them came whole.
 
-A frame is its payload's length and CRC-32 (both unsigned 32-bit, little-endian) and the payload.
+A frame is its payload's length (unsigned 32-bit) and XXH3 hash (unsigned 64-bit; both little-endian) and the payload.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
 from typing import BinaryIO
 
-_HEADER = struct.Struct("<II")
+from xxhash import xxh3_64_intdigest
+
+_HEADER = struct.Struct("<IQ")
 
 
 def framed(payload: bytes) -> bytes:
     """The frame of ``payload``, which is at most 4 GiB long and not empty."""
-    return _HEADER.pack(len(payload), zlib.crc32(payload)) + payload
+    return _HEADER.pack(len(payload), xxh3_64_intdigest(payload)) + payload
 
 
 def read_frame(file: BinaryIO) -> bytes | None:
@@ -27,6 +28,6 @@ def read_frame(file: BinaryIO) -> bytes | None:
         return None
     length, checksum = _HEADER.unpack(header)
     payload = file.read(length)
-    if not length or len(payload) < length or zlib.crc32(payload) != checksum:
+    if not length or len(payload) < length or xxh3_64_intdigest(payload) != checksum:
         return None
     return payload

@@ -18,7 +18,7 @@ from harness.frames import framed, read_frame
 from harness.records.folder_lock import held_with_others
 from harness.records.record import Outcome
 
-_MAGIC = b"inflight-bench journal 3\n"
+_MAGIC = b"inflight-bench journal 4\n"
 
 
 class Began(msgspec.Struct, array_like=True, frozen=True, tag=0):

@@ -8,8 +8,10 @@ with the load, is the delay of both.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 
@@ -20,6 +22,7 @@ from harness.probes.thread_usage import ThreadMeter
 from harness.records.client_sample import ClientSample
 
 PERIOD_NS = 25_000_000
+_USAGE_ONE_IN = 4  # wake-ups with a look at what was used: a look costs more than the wake-up itself
 _GOLDEN_RATIO = 0.6180339887498949
 
 
@@ -49,6 +52,7 @@ class LoopProbe:
         self._thread = ThreadMeter()
         self._collections = GarbageCollectionMeter()
         self._used = self._thread.read()
+        self._cpu_ns = time.process_time_ns()
         self._writer.append(self._sample(now_ns(), None))
         self._sleeper = PreciseSleeper()
         self._task = asyncio.create_task(self._watch())
@@ -69,21 +73,23 @@ class LoopProbe:
     async def _watch(self) -> None:
         times_ns = wake_ups(now_ns())
         due_ns = next(times_ns)
-        while True:
+        for number in count():
             await self._sleeper.until(due_ns)
             woke_ns = now_ns()
-            samples = [self._sample(woke_ns, woke_ns - due_ns)]
+            sample = self._nothing_but if number % _USAGE_ONE_IN else self._sample
+            samples = [sample(woke_ns, woke_ns - due_ns)]
             # What a stall swallowed counts, too: else a second without the loop would weigh as little as 25 ms.
             while (due_ns := next(times_ns)) <= woke_ns:
                 samples.append(self._nothing_but(woke_ns, woke_ns - due_ns))
             self._writer.append(*samples)
 
-    def _nothing_but(self, time_ns: int, lag_ns: int) -> ClientSample:
+    def _nothing_but(self, time_ns: int, lag_ns: int | None) -> ClientSample:
         return ClientSample(time_ns=time_ns - self._start_ns, worker=self._worker, lag_ns=lag_ns)
 
     def _sample(self, time_ns: int, lag_ns: int | None) -> ClientSample:
         before, used, pauses = self._used, self._thread.read(), self._collections.take()
-        self._used = used
+        cpu_before_ns, cpu_ns = self._cpu_ns, time.process_time_ns()
+        self._used, self._cpu_ns = used, cpu_ns
         waited_ns = None
         if used.run_queue_wait_ns is not None and before.run_queue_wait_ns is not None:
             waited_ns = used.run_queue_wait_ns - before.run_queue_wait_ns
@@ -91,7 +97,7 @@ class LoopProbe:
             time_ns=time_ns - self._start_ns,
             worker=self._worker,
             lag_ns=lag_ns,
-            cpu_ns=used.cpu_ns - before.cpu_ns,
+            cpu_ns=cpu_ns - cpu_before_ns,
             run_queue_wait_ns=waited_ns,
             gc_pause_ns=pauses.total_ns,
             gc_longest_ns=pauses.longest_ns,

