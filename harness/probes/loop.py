@@ -22,7 +22,7 @@ from harness.probes.thread_usage import ThreadMeter
 from harness.records.client_sample import ClientSample
 
 PERIOD_NS = 25_000_000
-_USAGE_ONE_IN = 4  # wake-ups with a look at what was used: a look costs more than the wake-up itself
+_USAGE_ONE_IN = 4  # wake-ups with a look at what was used, and a write: both cost more than the wake-up itself
 _GOLDEN_RATIO = 0.6180339887498949
 
 
@@ -54,6 +54,7 @@ class LoopProbe:
         self._used = self._thread.read()
         self._cpu_ns = time.process_time_ns()
         self._writer.append(self._sample(now_ns(), None))
+        self._unwritten: list[ClientSample] = []
         self._sleeper = PreciseSleeper()
         self._task = asyncio.create_task(self._watch())
         return self
@@ -64,7 +65,7 @@ class LoopProbe:
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
-        self._writer.append(self._sample(now_ns(), None))
+        self._writer.append(*self._unwritten, self._sample(now_ns(), None))
         self._sleeper.close()
         self._collections.close()
         self._thread.close()
@@ -77,11 +78,13 @@ class LoopProbe:
             await self._sleeper.until(due_ns)
             woke_ns = now_ns()
             sample = self._nothing_but if number % _USAGE_ONE_IN else self._sample
-            samples = [sample(woke_ns, woke_ns - due_ns)]
+            self._unwritten.append(sample(woke_ns, woke_ns - due_ns))
             # What a stall swallowed counts, too: else a second without the loop would weigh as little as 25 ms.
             while (due_ns := next(times_ns)) <= woke_ns:
-                samples.append(self._nothing_but(woke_ns, woke_ns - due_ns))
-            self._writer.append(*samples)
+                self._unwritten.append(self._nothing_but(woke_ns, woke_ns - due_ns))
+            if not number % _USAGE_ONE_IN:
+                self._writer.append(*self._unwritten)
+                self._unwritten.clear()
 
     def _nothing_but(self, time_ns: int, lag_ns: int | None) -> ClientSample:
         return ClientSample(time_ns=time_ns - self._start_ns, worker=self._worker, lag_ns=lag_ns)
