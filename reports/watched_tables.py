@@ -27,7 +27,7 @@ def client_tables(report: RunReport) -> tuple[Table, ...]:
         ("Machine: steal (% of a core)", _percent(client.steal_cores)),
     )
     known = tuple((name, value) for name, value in rows if value is not None)
-    note = f"A time stamp is as late as the event loop that takes it. {_MORE}"
+    note = f"Requests leave as late as the event loop wakes; times of arrival are the kernel's. {_MORE}"
     return (Table("client", "The client", ("Client", "value"), known, note),) if known else ()
 
 

@@ -48,8 +48,9 @@ def compile_reader(root: Path) -> Path:
         command.run()
         [made] = map(Path, command.get_outputs())
         compiled = source.with_name(made.name)
-        compiled.unlink(missing_ok=True)  # a process that has it loaded keeps what it has
-        compiled.write_bytes(made.read_bytes())
+        fresh = compiled.with_suffix(".new")
+        fresh.write_bytes(made.read_bytes())
+        fresh.replace(compiled)  # a process that has it loaded keeps what it has, and one that starts finds one
     return compiled
 
 

@@ -8,8 +8,8 @@ with the first bytes that are not such an event, with its end, and with its erro
 
 How times of arrival are found out is described in ``tcp.py``, which does the same for everything else that is read. The kernel
 tells them, however late it is asked, but of pieces of one stream that wait together only the last one's. So while much comes,
-events that one stream sent within ``GATHER_NS`` of each other may all have the time of the last of them, and no event is given
-a time that is wrong by more.
+events that one stream sent within ``GATHER_NS`` of each other, or longer where this thread had to wait for a core, may all have
+the time of the last of them. So may what comes between a piece that is no event and the loop's having read that.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -101,9 +101,10 @@ cdef int64_t PAUSE_NS = 20_000  # between two readings of clocks: a longer one m
 
 cdef struct Stream:
     bint followed
+    bint told  # whether Python knows, or will, that there is something for it
     bint over  # its end has come, or an error
     int error  # the errno of that, or 0
-    int64_t emptied_ns  # when a read last left nothing behind: what comes later arrived later
+    int64_t emptied_ns  # what comes arrived later: than the last read that left nothing behind, and than what was read before
     int64_t rest_ns  # when the bytes behind the last event arrived
     long unstamped
     char *data  # of the events, one behind the other, and then the rest
@@ -253,8 +254,7 @@ cdef bint _read(Stream *stream, int descriptor, char *buffer, size_t most, int64
         stream.error = errno if count < 0 else 0
         return False
     arrived_ns = _arrived(stream, stamp_ns, woke_ns, ahead_ns)
-    if <size_t>count < most:
-        stream.emptied_ns = woke_ns
+    stream.emptied_ns = max(stream.emptied_ns, woke_ns if <size_t>count < most else arrived_ns)
     if not _has_room(stream, count):
         stream.over = True
         stream.error = ENOMEM
@@ -272,7 +272,7 @@ cdef bint _read(Stream *stream, int descriptor, char *buffer, size_t most, int64
     memcpy(stream.data + stream.length, buffer + at, count - at)
     stream.length += count - at
     stream.rest_ns = arrived_ns
-    return at == <size_t>count and stream.events < MOST_EVENTS
+    return at == <size_t>count
 
 
 cdef bint _read_pieces(Stream *stream, int descriptor, char *buffer, int64_t woke_ns, int64_t ahead_ns) noexcept nogil:
@@ -321,11 +321,14 @@ cdef bint _is_late(Shared *shared, epoll_event *ready, int count, char *buffer, 
     return False
 
 
-cdef void _give_back(Shared *shared, Stream *stream, int descriptor) noexcept nogil:
-    epoll_ctl(shared.epoll, EPOLL_CTL_DEL, descriptor, NULL)
-    stream.followed = False
+cdef bint _tell(Shared *shared, Stream *stream, int descriptor) noexcept nogil:
+    """Let Python release a stream; True where that is news."""
+    if stream.told:
+        return False
+    stream.told = True
     shared.given_back[shared.given_back_count] = descriptor
     shared.given_back_count += 1
+    return True
 
 
 cdef void *_read_all(void *argument) noexcept nogil:
@@ -364,8 +367,10 @@ cdef void *_read_all(void *argument) noexcept nogil:
                 else:
                     goes_on = _read(stream, descriptor, buffer, READ_BYTES, woke_ns, ahead_ns)
                 if not goes_on:
-                    _give_back(shared, stream, descriptor)
-                    rings = True
+                    epoll_ctl(shared.epoll, EPOLL_CTL_DEL, descriptor, NULL)
+                    stream.followed = False
+                if not goes_on or stream.events >= MOST_EVENTS:  # many are handed on while it is read on
+                    rings = _tell(shared, stream, descriptor) or rings
             pthread_mutex_unlock(&shared.lock)
         if rings:
             write_descriptor(shared.bell, &one, sizeof(one))
@@ -424,15 +429,23 @@ cdef class EventReader:
         return self._shared.bell
 
     def given_back(self):
+        cdef int descriptor = -1
         cdef uint64_t rung
-        cdef int number
+        cdef int number = 0
         read_descriptor(self._shared.bell, &rung, sizeof(rung))
-        pthread_mutex_lock(&self._shared.lock)
-        try:
-            return [self._shared.given_back[number] for number in range(self._shared.given_back_count)]
-        finally:
-            self._shared.given_back_count = 0
+        found = []
+        while number >= 0:  # no object is made under the lock: that may lead to a collection, and that anywhere
+            pthread_mutex_lock(&self._shared.lock)
+            self._shared.given_back_count -= 1
+            number = self._shared.given_back_count
+            if number < 0:
+                self._shared.given_back_count = 0
+            else:
+                descriptor = self._shared.given_back[number]
             pthread_mutex_unlock(&self._shared.lock)
+            if number >= 0:
+                found.append(descriptor)
+        return found
 
     def follow(self, int descriptor, int64_t emptied_ns):
         cdef epoll_event event
@@ -458,7 +471,7 @@ cdef class EventReader:
         memset(&self._shared.streams[descriptor], 0, sizeof(Stream))
         if stream.followed:
             epoll_ctl(self._shared.epoll, EPOLL_CTL_DEL, descriptor, NULL)
-        else:  # it may be among those that ``given_back`` has yet to tell
+        if stream.told:  # it may be among those that ``given_back`` has yet to return
             for other in range(self._shared.given_back_count):
                 if self._shared.given_back[other] != descriptor:
                     self._shared.given_back[kept] = self._shared.given_back[other]

@@ -36,7 +36,7 @@ class Owner(Protocol):
     """Whose stream is followed."""
 
     def on_given_back(self) -> None:
-        """Something else than events has come, or many events have: release it."""
+        """Something else than events has come, or many events have: release it, if that has not been done."""
         ...
 
 
@@ -71,5 +71,5 @@ class EventStreams:
     def _give_back(self) -> None:
         for descriptor in self._reader.given_back():
             owner = self._owners.get(descriptor)
-            if owner is not None:  # else what one before it led to has released it
-                owner.on_given_back()
+            if owner is not None:  # else it has been released meanwhile
+                self._loop.call_soon(owner.on_given_back)  # each by itself: a fault of one must not keep the others waiting

@@ -26,6 +26,8 @@ from harness.clock import now_ns
 OnEvents = Callable[[Sequence[int], Sequence[bytes]], None]
 """Takes the data of events, with when each arrived (ns of ``now_ns``)."""
 
+_MOST_IN_VAIN = 3  # a server whose events look otherwise is best read here
+
 _PIECE_END = re.compile(rb"\n\r?\n(?:\r\n)?")
 
 
@@ -89,7 +91,7 @@ class HttpConnection(PiecesProtocol):
 
     __slots__ = (
         "_answer", "_arrival", "_begun", "_between_chunks", "_body", "_feed", "_followed", "_headers", "_idle_since_ns",
-        "_on_events", "_parser", "_poll", "_pool", "_stays", "_streams", "_transport", "_until_close",
+        "_in_vain", "_on_events", "_parser", "_poll", "_pool", "_stays", "_streams", "_transport", "_until_close",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, arrival: Arrival, streams: EventStreams | None = None) -> None:
@@ -105,6 +107,7 @@ class HttpConnection(PiecesProtocol):
         self._headers: dict[bytes, bytes] = {}
         self._body: Body | None = None
         self._between_chunks = False
+        self._in_vain = 0  # how often in a row they have found nothing but what is to be parsed
         self._idle_since_ns = now_ns()
         self._parser = httptools.HttpResponseParser(self)
         self._feed = self._parser.feed_data
@@ -171,7 +174,7 @@ class HttpConnection(PiecesProtocol):
 
     def _follow(self, streams: EventStreams, latest: bytes) -> None:
         """Let them read where the next byte begins both a chunk and an event; ``latest`` is what was parsed last."""
-        if not self._between_chunks or not latest.endswith(b"\n") or self._body is None:
+        if not self._between_chunks or not latest.endswith(b"\n") or self._body is None or self._in_vain >= _MOST_IN_VAIN:
             return
         self._on_events = self._body.taker_of_events()
         if self._on_events is None:
@@ -179,7 +182,7 @@ class HttpConnection(PiecesProtocol):
         descriptor, emptied_ns = self._transport.lend()
         try:
             streams.follow(descriptor, emptied_ns, self)
-        except OSError:  # then it is read here
+        except (OSError, MemoryError):  # then it is read here
             self._transport.take_back(emptied_ns, None)
         else:
             self._followed = descriptor
@@ -204,6 +207,7 @@ class HttpConnection(PiecesProtocol):
             except Exception as error:
                 self._fail(error)
                 return read
+        self._in_vain = 0 if read.events else self._in_vain + 1
         if read.rest:
             self._arrival.ns = read.rest_ns
             self._parse(read.rest)
@@ -215,7 +219,10 @@ class HttpConnection(PiecesProtocol):
         """The server has sent all that it will, so an exchange in progress ends here, whatever is left to write."""
         unprocessed = self._answer is not None and not self._begun and _unreceived_bytes(self._transport) > 0
         if self._until_close:
-            self._end_body()
+            try:
+                self._end_body()
+            except Exception as error:
+                self._fail(error)
         answer = self._end()
         if answer is None:
             return
@@ -263,6 +270,7 @@ class HttpConnection(PiecesProtocol):
         status = self._parser.get_status_code()
         self._stays = self._parser.should_keep_alive()
         self._body = None
+        self._in_vain = 0
         self._between_chunks = self._headers.get(b"transfer-encoding", b"").lower() == b"chunked"
         if self._answer is not None and status >= 200:
             framed = status in (204, 304) or b"content-length" in self._headers or b"transfer-encoding" in self._headers

@@ -158,7 +158,7 @@ class _Answer:
         if self._is_marked:  # all that was promised has come
             self.on_end()
             return
-        self.unprocessed = unprocessed
+        self.unprocessed = unprocessed and not self.ended.done()
         self._fail(Outcome.STREAM_CUT, problem)
 
     def on_garbage(self, problem: str) -> None:
@@ -245,7 +245,11 @@ class HttpCaller:
                 self._streams = EventStreams()
             except (OSError, MemoryError) as error:
                 raise ExchangeFailedError(Outcome.CONNECT, f"no thread to read with: {error}") from error
-        (connection,) = await self._new_connections(1, timeout_s)
+        try:
+            (connection,) = await self._new_connections(1, timeout_s)
+        except BaseException:
+            await self.close()
+            raise
         self._address = connection.peer_host  # a name is looked up once, and of its addresses the one that answers is used
         self._idle[connection] = None
 

@@ -199,7 +199,7 @@ class TcpTransport(asyncio.Transport):
         self._loop = asyncio.get_running_loop()
         self._protocol = protocol
         self._arrival = arrival
-        self._emptied_ns = 0  # when a read last left nothing behind: what comes later arrived later
+        self._emptied_ns = 0  # what comes arrived later: than the last read that left nothing behind, than what was read before
         self._unsent = bytearray()
         self._broken: OSError | None = None  # what a write found out
         self._is_closing = False
@@ -254,11 +254,12 @@ class TcpTransport(asyncio.Transport):
         return self._fd, self._emptied_ns
 
     def take_back(self, emptied_ns: int, error: OSError | None) -> None:
-        """Read again; the other one left nothing behind at ``emptied_ns``, and may have met with an error."""
+        """Read again: what comes arrived after ``emptied_ns``. Where the other one met with an error, there is nothing left."""
         self._is_lent = False
         self._emptied_ns = emptied_ns
-        self._broken = self._broken or error
         self._arrival.take_back(self._fd, self)
+        if error is not None:
+            self._lose_soon(self._broken or error)
 
     # ---- what the loop leads to
 
@@ -282,8 +283,7 @@ class TcpTransport(asyncio.Transport):
         else:
             arrival.is_now()
             arrival.unstamped_reads += 1
-        if len(data) < most_bytes:
-            self._emptied_ns = woke_ns
+        self._emptied_ns = max(self._emptied_ns, woke_ns if len(data) < most_bytes else arrival.ns)
         self._protocol.data_received(data)
 
     def read_pieces(self, woke_ns: int, ahead_ns: int) -> None:

@@ -12,8 +12,9 @@ import json
 import resource
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
+
+from msgspec.structs import asdict
 
 from harness.asked import asked_schedule
 from harness.clients.triton_grpc import TritonGrpcClient, inspect_model
