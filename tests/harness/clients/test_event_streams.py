@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import shutil
@@ -23,7 +24,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from harness.clients import event_streams, tcp
-from harness.clients.event_streams import EventStreams
+from harness.clients.event_streams import EventStreams, Owner
 from harness.clients.http1 import Body, HttpConnection, OnEvents
 from harness.clients.sse import EventStream
 from harness.clients.tcp import Arrival
@@ -316,6 +317,47 @@ def test_where_nobody_else_can_read_it_is_read_inside(monkeypatch: pytest.Monkey
     assert _played(scene).events == [b"first", *[b"token"] * 3]
 
 
+@needs_it_compiled
+def test_a_server_whose_events_look_otherwise_is_soon_read_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed: list[int] = []
+    follow = EventStreams.follow
+
+    def noting(self: EventStreams, descriptor: int, emptied_ns: int, owner: Owner) -> None:
+        followed.append(descriptor)
+        follow(self, descriptor, emptied_ns, owner)
+
+    monkeypatch.setattr(EventStreams, "follow", noting)
+
+    async def scene(connection: HttpConnection, answer: _Answer, peer: socket.socket) -> None:
+        peer.sendall(_HEAD)
+        for _ in range(20):
+            await asyncio.sleep(0.002)
+            peer.sendall(_chunk(b"data: token\r\n\r\n"))
+        peer.sendall(_END)
+        assert await _ended(answer) == ("whole",)
+
+    assert _played(scene).events == [b"token"] * 20
+    assert 1 <= len(followed) <= 3
+
+
+@needs_it_compiled
+def test_a_thread_that_has_no_memory_left_is_no_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = EventStreams.release
+    monkeypatch.setattr(
+        EventStreams, "release", lambda self, descriptor: release(self, descriptor)._replace(errno=errno.ENOMEM, is_over=True)
+    )
+
+    async def scene(connection: HttpConnection, answer: _Answer, peer: socket.socket) -> None:
+        await _begun(answer, peer)
+        peer.sendall(_chunk(b"data: token\n\n") + _chunk(b": comment\n\n"))
+        await asyncio.sleep(0.02)
+        with suppress(ConnectionError):
+            peer.sendall(_END)
+        assert await _ended(answer) == ("lost", "the connection was lost: [Errno 12] Cannot allocate memory", False)
+
+    assert _played(scene).events == [b"first", b"token"]
+
+
 # ---- when it came
 
 
@@ -334,11 +376,14 @@ def _sends(peer: socket.socket, count: int, gap_s: float, sent_ns: list[int]) ->
 
 
 @needs_it_compiled
-def test_a_loop_that_stands_still_delays_and_joins_nothing() -> None:
+@pytest.mark.parametrize("before", [0, 250])  # with the ten that follow, more than are handed on at once
+def test_a_loop_that_stands_still_delays_and_joins_nothing(before: int) -> None:
     sent_ns: list[int] = []
 
     async def scene(connection: HttpConnection, answer: _Answer, peer: socket.socket) -> None:
         await _begun(answer, peer)
+        peer.sendall(_chunk(b"data: before\n\n") * before)
+        await asyncio.sleep(0.05)
         sending = _sends(peer, 10, 0.02, sent_ns)
         time.sleep(0.3)  # the loop stands still
         sending.join()
@@ -346,7 +391,7 @@ def test_a_loop_that_stands_still_delays_and_joins_nothing() -> None:
         await _ended(answer)
 
     answer = _played(scene)
-    late_ns = [arrived_ns - ns for arrived_ns, ns in zip(answer.times_ns[1:], sent_ns, strict=True)]
+    late_ns = [arrived_ns - ns for arrived_ns, ns in zip(answer.times_ns[1 + before :], sent_ns, strict=True)]
     assert all(0 <= ns < _NEAR_NS for ns in late_ns)
     assert sorted(late_ns)[5] < 2_000_000  # read together, all but the last would be later by multiples of 20 ms
 

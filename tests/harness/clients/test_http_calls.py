@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import subprocess
@@ -243,6 +244,20 @@ def _nowhere() -> Origin:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         return Origin("http", "127.0.0.1", holder.getsockname()[1])
+
+
+def test_connecting_in_vain_leaves_nothing_behind() -> None:
+    async def run() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as nobody:
+            port = nobody.getsockname()[1]
+        for number in range(6):
+            if number == 1:  # the first opens what stays for good
+                before = len(os.listdir("/proc/self/fd"))
+            with pytest.raises(ExchangeFailedError):
+                await HttpCaller(Origin("http", "127.0.0.1", port)).connect(5.0)
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    uvloop.run(run())
 
 
 def test_nobody_there() -> None:
