@@ -11,6 +11,7 @@ from typing import BinaryIO
 from xxhash import xxh3_64_intdigest
 
 _HEADER = struct.Struct("<IQ")
+HEADER_BYTES = _HEADER.size
 
 
 def framed(payload: bytes) -> bytes:

@@ -14,10 +14,11 @@ from types import TracebackType
 import msgspec
 
 from harness.errors import JournalError
-from harness.frames import framed, read_frame
+from harness.frames import HEADER_BYTES, framed, read_frame
 from harness.records.folder_lock import held_with_others
 from harness.records.record import Outcome
 
+_READ_BYTES = 1 << 18  # at once: an exchange of 100 tokens is 16 kB
 _MAGIC = b"inflight-bench journal 4\n"
 
 
@@ -128,7 +129,7 @@ class JournalReader:
         Raises JournalError for a file that is not a journal of this version.
         """
         try:
-            file = self._path.open("rb")
+            file = self._path.open("rb", _READ_BYTES)
         except FileNotFoundError:
             return
         with file:
@@ -137,7 +138,7 @@ class JournalReader:
             file.seek(self._position)
             while (payload := read_frame(file)) is not None:
                 entry = self._decode(payload)
-                self._position = file.tell()
+                self._position += HEADER_BYTES + len(payload)
                 match entry:
                     case Exchange():
                         yield entry

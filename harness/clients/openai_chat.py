@@ -153,18 +153,16 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
             chunk = _decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise MalformedResponseError(f"not a chat completion: {error}") from error
+        choices, usage = chunk.choices, chunk.usage
         if chunk.error is not None or chunk.object == "error":
             message = server_message(body)
             return Response(error=message, refused=says_full(message))
-        if chunk.choices is None and chunk.usage is None:
+        if choices is None and usage is None:
             raise MalformedResponseError(f"not a chat completion, it has neither choices nor usage: {body[:200]!r}")
-        choices = chunk.choices or ()
-        text = _text(choices[0]) if len(choices) == 1 else "".join(map(_text, choices))
-        if chunk.usage is None:
+        text = _text(choices[0]) if choices is not None and len(choices) == 1 else "".join(map(_text, choices or ()))
+        if usage is None:
             return Response(text=text)
-        return Response(
-            text=text, server_tokens_so_far=chunk.usage.completion_tokens, server_input_tokens=chunk.usage.prompt_tokens
-        )
+        return Response(text=text, server_tokens_so_far=usage.completion_tokens, server_input_tokens=usage.prompt_tokens)
 
     async def connect(self, timeout_s: float) -> Connection:
         caller = HttpCaller(self.origin, _END_MARKER)
