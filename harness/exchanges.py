@@ -91,8 +91,12 @@ class Exchanges:
         start_ns = self.start_ns
 
         def on_responses(times_ns: Sequence[int], arrived: Sequence[bytes]) -> None:
-            response_ns.extend([time_ns - start_ns for time_ns in times_ns])
-            bodies.extend(arrived)
+            if len(times_ns) == 1:  # over gRPC they come one by one
+                response_ns.append(times_ns[0] - start_ns)
+                bodies.append(arrived[0])
+            else:
+                response_ns.extend([time_ns - start_ns for time_ns in times_ns])
+                bodies.extend(arrived)
 
         failure: Outcome | None = None
         problem: str | None = None
