@@ -95,7 +95,7 @@ cdef enum:
     SO_TIMESTAMPNS = 35  # and the number of its control message
 
 cdef int64_t LATE_NS = 1_000_000  # for so long, what came may lie unread
-cdef int64_t GATHER_NS = 500_000  # between two readings while much comes: to wake for each piece would double the cost
+cdef int64_t GATHER_NS = 500_000  # between two readings while much comes: to wake for each piece would cost half as much again
 cdef int64_t PAUSE_NS = 20_000  # between two readings of clocks: a longer one means that somebody else had the core
 
 

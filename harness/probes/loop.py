@@ -86,7 +86,7 @@ class LoopProbe:
                 self._writer.append(*self._unwritten)
                 self._unwritten.clear()
 
-    def _nothing_but(self, time_ns: int, lag_ns: int | None) -> ClientSample:
+    def _nothing_but(self, time_ns: int, lag_ns: int) -> ClientSample:
         return ClientSample(time_ns=time_ns - self._start_ns, worker=self._worker, lag_ns=lag_ns)
 
     def _sample(self, time_ns: int, lag_ns: int | None) -> ClientSample:
