@@ -1,10 +1,15 @@
 """How right our numbers are: TTFT, ICL and E2E latency of whole `bench` runs against what the server itself stamped.
 
-    python -m benchmarks.golden_accuracy [--streams 50 200] [--protocols grpc openai] [--rounds 10] [--no_triton]
+    python -m benchmarks.golden_accuracy [--streams 50 200] [--protocols grpc openai] [--rounds 10] [--cores apart]
 
 Against the null server: first token after 20 ms, then one each 5 ms, 100 tokens; so many users, each of whom sends the next
 request when the last has ended. They come spread over the time of one answer, or all at once, and then stay in step: every
 5 ms all streams have a token in the same instant.
+
+The null server has one core to itself and `bench` the others (``--cores apart``). Left to the kernel (``--cores shared``), and
+in a virtual machine more than elsewhere, a request that wakes the server can put it on the worker's core while another is
+idle. There it lies unread for milliseconds, the kernel joins it with those behind it on its connection, and tells the server
+only when the last of them came: then the truth is wrong, and not the client.
 
 Against the real Triton with the embedded engine, whose own trace says when it began to send each response
 (GRPC_SEND_START) and had read each request (GRPC_WAITREAD_END). A latency from the trace alone leaves out how long the request
@@ -26,7 +31,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -56,6 +61,7 @@ EXCUSES = ("schedule_slip", "client_saturated", "beyond_calibration")  # finding
 MODELS = {"grpc": "ensemble", "http": "ensemble", "openai": "null"}
 PASSED, FLAGGED, FAILED, NOT_JUDGED = "passed", "flagged", "FAILED", "not judged"
 SPREAD, AT_ONCE = "spread", "at once"  # how users come
+APART, SHARED = "apart", "shared"  # the cores of the null server and the client
 
 
 @dataclass(frozen=True)
@@ -79,11 +85,12 @@ class Golden:
         return FLAGGED if set(EXCUSES) & set(self.findings) and self.streams > STRICT_STREAMS else FAILED
 
 
-def against_null_server(protocol: str, streams: int, start: str, rounds: int, tokens: int) -> Golden:
+def against_null_server(protocol: str, streams: int, start: str, rounds: int, tokens: int, cores: str) -> Golden:
     with tempfile.TemporaryDirectory() as temporary, null_server(NullServerOptions(PACE)) as addresses:
         url = addresses.grpc if protocol == "grpc" else f"http://{addresses.http}"
         folder = RunFolder(Path(temporary) / "run")
-        with kept_journals(folder.path, Path(temporary)) as journals, stolen_share() as stolen:
+        placed = kept_apart(addresses.pid) if cores == APART else nullcontext()
+        with kept_journals(folder.path, Path(temporary)) as journals, stolen_share() as stolen, placed:
             bench(
                 folder,
                 protocol,
@@ -99,6 +106,20 @@ def against_null_server(protocol: str, streams: int, start: str, rounds: int, to
         return Golden(
             f"null server, {protocol}, {start}", streams, errors_of(records(folder), truths), findings(folder), stolen()
         )
+
+
+@contextmanager
+def kept_apart(server_pid: int) -> Iterator[None]:
+    """The server has the first core, and what is started meanwhile the others; nothing where there is only one."""
+    all_cores = os.sched_getaffinity(0)
+    of_server, *others = sorted(all_cores)
+    if others:
+        os.sched_setaffinity(server_pid, {of_server})
+        os.sched_setaffinity(0, others)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, all_cores)
 
 
 def against_triton(streams: int, rounds: int, tokens: int) -> list[Golden]:
@@ -245,6 +266,7 @@ def main() -> int:
     parser.add_argument("--protocols", nargs="+", choices=list(MODELS), default=["grpc", "openai"])
     parser.add_argument("--rounds", type=int, default=10, help="requests of each user")
     parser.add_argument("--tokens", type=int, default=100)
+    parser.add_argument("--cores", choices=(APART, SHARED), default=APART, help="of the null server and the client")
     parser.add_argument("--no_triton", action="store_true", help="leave the real server out")
     parser.add_argument("--triton_streams", type=int, default=16)
     arguments = parser.parse_args()
@@ -252,7 +274,7 @@ def main() -> int:
     for protocol in arguments.protocols:
         for streams, start in product(arguments.streams, (SPREAD, AT_ONCE)):
             print(f"null server, {protocol}, {streams} streams, {start} …", file=sys.stderr, flush=True)
-            results.append(against_null_server(protocol, streams, start, arguments.rounds, arguments.tokens))
+            results.append(against_null_server(protocol, streams, start, arguments.rounds, arguments.tokens, arguments.cores))
     if not arguments.no_triton:
         print("Triton …", file=sys.stderr, flush=True)
         results += against_triton(arguments.triton_streams, arguments.rounds, arguments.tokens)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import grpc
 
-from harness.calibration.channel import DirectChannel
+from harness.calibration.channel import DirectChannel, Inbox
 from harness.calibration.pacing import Answer, DueResponses, Pace
 from harness.clients.http2_frames import (
     DEFAULT_FRAME_BYTES,
@@ -30,7 +30,6 @@ from harness.clients.http2_frames import (
     literal_headers,
     unpadded,
 )
-from harness.clients.tcp import Arrival
 
 _PREFIX_BYTES = 5
 _REFILL_BYTES = 2**20
@@ -61,8 +60,8 @@ OnMessage = Callable[["GrpcChannel", Call, bytes, int], None]
 class GrpcChannel(DirectChannel):
     """One client's connection."""
 
-    def __init__(self, due: DueResponses, arrival: Arrival, on_message: OnMessage) -> None:
-        super().__init__(due, arrival)
+    def __init__(self, due: DueResponses, inbox: Inbox, on_message: OnMessage) -> None:
+        super().__init__(due, inbox)
         self._on_message = on_message
         self._begun = False
         self._left = b""

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from harness.calibration.asked import BadRequestError
-from harness.calibration.channel import DirectChannel
+from harness.calibration.channel import DirectChannel, Inbox
 from harness.calibration.http_messages import HttpAnswer, http_head
 from harness.calibration.pacing import Answer, DueResponses, Pace
-from harness.clients.tcp import Arrival
 
 _MOST_HEAD_BYTES = 64 * 1024
 _MOST_BODY_BYTES = 64 * 1024 * 1024
@@ -29,8 +28,8 @@ class HttpRequest:
 class HttpChannel(DirectChannel):
     """One client's connection."""
 
-    def __init__(self, due: DueResponses, arrival: Arrival, on_request: Callable[[HttpChannel, HttpRequest], None]) -> None:
-        super().__init__(due, arrival)
+    def __init__(self, due: DueResponses, inbox: Inbox, on_request: Callable[[HttpChannel, HttpRequest], None]) -> None:
+        super().__init__(due, inbox)
         self._on_request = on_request
         self._left = bytearray()
         self._received_ns = 0  # of the last bytes

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 import uvloop
 
+from harness.calibration.channel import Inbox
 from harness.calibration.grpc_channel import GrpcChannel
 from harness.calibration.grpc_service import GrpcService
 from harness.calibration.http_channel import HttpChannel
@@ -34,6 +35,7 @@ from harness.calibration.http_service import HttpService
 from harness.calibration.pacing import UNPACED, DueResponses, Pace, each_alone, joined
 from harness.clients.tcp import Arrival, accept_from
 from harness.errors import RunError
+from harness.urgency import ask_for_short_slices
 
 _HOST = "127.0.0.1"
 _BACKLOG = 4096
@@ -105,9 +107,10 @@ async def serve(options: NullServerOptions, until_stdin_closes: bool) -> None:
     inferences: Counter[str] = Counter()
     grpc_service, http_service = GrpcService(options.pace, inferences), HttpService(options.pace, inferences)
     arrival = Arrival()
+    inbox = Inbox(arrival)
     with _listening(options.grpc_port) as grpc_socket, _listening(options.http_port) as http_socket:
-        accept_from(grpc_socket, lambda: GrpcChannel(due, arrival, grpc_service.on_message), arrival)
-        accept_from(http_socket, lambda: HttpChannel(due, arrival, http_service.on_request), arrival)
+        accept_from(grpc_socket, lambda: GrpcChannel(due, inbox, grpc_service.on_message), arrival)
+        accept_from(http_socket, lambda: HttpChannel(due, inbox, http_service.on_request), arrival)
         ports = [listening.getsockname()[1] for listening in (grpc_socket, http_socket)]
         sending = asyncio.create_task(due.run())
         sending.add_done_callback(lambda _: stop.set())
@@ -138,6 +141,7 @@ def main(arguments: Sequence[str]) -> None:
         parser.error("--first_token_ms and --gap_ms are times from now on: 0 or more")
     pace = Pace(round(values.first_token_ms * 1e6), round(values.gap_ms * 1e6))
     _allow_many_connections()
+    ask_for_short_slices()  # a request that waits for a core waits to be stamped, and may be joined with the next
     uvloop.run(serve(NullServerOptions(pace, values.packets, values.grpc_port, values.http_port), values.until_stdin_closes))
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from harness.clock import PreciseSleeper, now_ns
 
-_ANSWERS_A_TURN = 64  # between two turns the event loop reads requests
+_ANSWERS_A_TURN = 16  # between two turns the event loop reads requests
 _BURST = 64  # responses of one answer in a turn, where it is behind or unpaced
 _IDLE_NS = 3600 * 1_000_000_000
 
