@@ -1,12 +1,11 @@
 """Triton over gRPC: ``ModelInfer`` for one answer, ``ModelStreamInfer`` with one stream a request where the model is decoupled.
 
-Bytes move here; protocol buffers are made before the run and read after it. Message definitions are those that
-``tritonclient`` ships (KServe v2 with Triton's extensions).
+Bytes move here; protocol buffers are made before the run, and read after it by ``triton_messages.py``. Message definitions
+are those that ``tritonclient`` ships (KServe v2 with Triton's extensions).
 """
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from typing import Any
 
 import grpc
 import msgspec
-from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
 from harness.clients.grpc_calls import BadAnswerError, CallFailedError, GrpcCaller, NoConnectionMadeError
@@ -23,27 +21,18 @@ from harness.clients.protocol import (
     Connection,
     ConnectionUsage,
     ExchangeFailedError,
-    MalformedResponseError,
     OnResponses,
     Response,
 )
 from harness.clients.refusal import says_full
 from harness.clients.tcp import Arrival
+from harness.clients.triton_messages import read_response
 from harness.clients.triton_model import TritonModel
 from harness.errors import TargetError
 from harness.records.record import Outcome
 from workloads.request import Request
 
 _SERVICE = "/inference.GRPCInferenceService"
-_ANSWERS = frozenset({"output_ids", "text_output"})
-_FINAL = "triton_final_response"
-_OUTPUT_TYPES = {
-    "output_ids": "INT32",
-    "sequence_length": "INT32",
-    "text_output": "BYTES",
-    "num_input_tokens": "INT32",
-    "num_output_tokens": "INT32",
-}
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -137,15 +126,7 @@ class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
             _add(message, "stream", "BOOL", (1, 1), bytes([self.streaming]))
 
     def decode(self, body: bytes) -> Response:
-        try:
-            if not self.model.decoupled:
-                return _response(service_pb2.ModelInferResponse.FromString(body), self.model)
-            streamed = service_pb2.ModelStreamInferResponse.FromString(body)
-            if streamed.error_message:
-                return Response(error=streamed.error_message, refused=says_full(streamed.error_message))
-            return _response(streamed.infer_response, self.model)
-        except (DecodeError, struct.error, UnicodeDecodeError) as error:
-            raise MalformedResponseError(f"not a response of Triton's: {error}") from error
+        return read_response(body, self.model)
 
     async def connect(self, timeout_s: float) -> Connection:
         method = "ModelStreamInfer" if self.model.decoupled else "ModelInfer"
@@ -201,71 +182,6 @@ def _failure(error: CallFailedError) -> ExchangeFailedError:
             return ExchangeFailedError(Outcome.STREAM_CUT, message)
         case _:
             return ExchangeFailedError(Outcome.SERVER_ERROR, message)
-
-
-def _response(message: Any, model: TritonModel) -> Response:
-    """What one message says. Raises MalformedResponseError where its parts contradict each other."""
-    values = _tensors(message)
-    if _ANSWERS.isdisjoint(values) and message.outputs and not _ANSWERS.isdisjoint(model.outputs):
-        raise MalformedResponseError(f"a response without an answer: {', '.join(output.name for output in message.outputs)}")
-    length = _one_count(values, "sequence_length")
-    ids = _int32s(values.get("output_ids"))
-    parameters = message.parameters
-    return Response(
-        token_ids=ids if length is None or ids is None else ids[:length],
-        text=_text(values.get("text_output")),
-        server_tokens=_one_count(values, "num_output_tokens"),
-        server_input_tokens=_one_count(values, "num_input_tokens"),
-        request_id=message.id or None,
-        final=parameters[_FINAL].bool_param if _FINAL in parameters else None,
-    )
-
-
-def _tensors(message: Any) -> dict[str, bytes]:
-    """The contents of the outputs that we read, by name: a wrong type or size would make wrong numbers of tokens."""
-    outputs, contents = message.outputs, message.raw_output_contents
-    if len(outputs) != len(contents):
-        raise MalformedResponseError(f"not a response of Triton's: {len(outputs)} outputs with {len(contents)} contents")
-    values: dict[str, bytes] = {}
-    for output, raw in zip(outputs, contents, strict=True):
-        expected = _OUTPUT_TYPES.get(output.name)
-        if expected is not None:
-            _check_tensor(output, raw, expected)
-            values[output.name] = raw
-    return values
-
-
-def _check_tensor(output: Any, raw: bytes, expected: str) -> None:
-    if output.datatype not in (expected, ""):
-        raise MalformedResponseError(f"{output.name} is {output.datatype}, not {expected}")
-    shape = output.shape
-    if expected != "INT32" or not shape or len(raw) == 4 * shape[-1]:  # one row, as nearly always
-        return
-    if len(raw) != 4 * math.prod(shape):
-        raise MalformedResponseError(f"{output.name} of shape {list(shape)} came in {len(raw)} bytes")
-
-
-def _int32s(raw: bytes | None) -> tuple[int, ...] | None:
-    return None if raw is None else struct.unpack(f"<{len(raw) // 4}i", raw)
-
-
-def _one_count(values: dict[str, bytes], name: str) -> int | None:
-    counts = _int32s(values.get(name))
-    if not counts:
-        return None
-    if counts[0] < 0:
-        raise MalformedResponseError(f"{name} is {counts[0]}")
-    return counts[0]
-
-
-def _text(raw: bytes | None) -> str | None:
-    if raw is None:
-        return None
-    if not raw:
-        return ""
-    (length,) = struct.unpack_from("<I", raw)
-    (text,) = struct.unpack_from(f"<{length}s", raw, 4)
-    return str(text, "utf-8")
 
 
 def _add_int32(message: Any, name: str, shape: Sequence[int], values: Sequence[int]) -> None:

@@ -259,6 +259,18 @@ def test_the_servers_word_on_the_last_response_is_read(final: bool) -> None:
     assert _both_ways(message) == Response(token_ids=(7,), request_id="17", final=final)
 
 
+def test_responses_that_differ_in_one_part_alone_are_told_apart() -> None:
+    """What responses have in common is read once; twice each, so that every one is met when it is known already."""
+    last, short, long = (_response({"output_ids": _ids_output(ids)}) for ids in ([7], [7], [7, 8]))
+    last.parameters["triton_final_response"].bool_param = True
+    renamed = _response({"outputXids": _ids_output([7]), "text_output": _text_output("x")})
+    for _ in range(2):
+        assert _both_ways(last) == Response(token_ids=(7,), request_id="17", final=True)
+        assert _both_ways(short) == Response(token_ids=(7,), request_id="17")
+        assert _both_ways(long) == Response(token_ids=(7, 8), request_id="17")
+        assert _both_ways(renamed) == Response(text="x", request_id="17")
+
+
 def test_text_shorter_than_it_says_is_malformed() -> None:
     client = _client(TritonModel("m", False, _TEXT.inputs, _TEXT.outputs, ()))
     cut = _response({"text_output": ("BYTES", [1, 1], struct.pack("<I", 9) + b"half")})

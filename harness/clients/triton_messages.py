@@ -1,0 +1,161 @@
+"""Triton's responses over gRPC, read as deep as they differ from one another.
+
+What an answer's responses say of their outputs (names, types, shapes) and their parameters repeats from one to the next, and
+reading it took two thirds of the time that a response took. So a response is parsed with those parts as plain bytes, which is
+what they are on the wire, and each that was never seen before is read once, with Triton's own definitions.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+from tritonclient.grpc import service_pb2
+
+from harness.clients.protocol import MalformedResponseError, Response
+from harness.clients.refusal import says_full
+from harness.clients.triton_model import TritonModel
+
+_ANSWERS = frozenset({"output_ids", "text_output"})
+_FINAL = "triton_final_response"
+_OUTPUT_TYPES = {
+    "output_ids": "INT32",
+    "sequence_length": "INT32",
+    "text_output": "BYTES",
+    "num_input_tokens": "INT32",
+    "num_output_tokens": "INT32",
+}
+_INT32, _LENGTH = struct.Struct("<i"), struct.Struct("<I")
+_KINDS_KEPT = 1024  # of outputs and parameters; an answer that comes whole has its own shape
+
+
+def _shallow_messages() -> tuple[Any, Any]:
+    """``ModelInferResponse`` and ``ModelStreamInferResponse``, in whose parts messages are bytes."""
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="responses.proto", package="shallow", syntax="proto3")
+    response, streamed = file.message_type.add(), file.message_type.add()
+    service_pb2.ModelInferResponse.DESCRIPTOR.CopyToProto(response)
+    service_pb2.ModelStreamInferResponse.DESCRIPTOR.CopyToProto(streamed)
+    del response.nested_type[:]
+    for part in response.field:
+        if part.type == field.TYPE_MESSAGE:
+            part.type = field.TYPE_BYTES
+            part.ClearField("type_name")
+    for part in streamed.field:
+        if part.type == field.TYPE_MESSAGE:
+            part.type_name = ".shallow.ModelInferResponse"
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    one, many = (
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"shallow.{each.name}")) for each in (response, streamed)
+    )
+    return one, many
+
+
+_ShallowResponse, _ShallowStreamedResponse = _shallow_messages()
+
+
+def read_response(body: bytes, model: TritonModel) -> Response:
+    """What a response of ``model`` says: a ModelStreamInferResponse where it is decoupled, else a ModelInferResponse.
+
+    Raises MalformedResponseError where it is none, or where its parts contradict each other.
+    """
+    try:
+        if not model.decoupled:
+            return _response(_ShallowResponse.FromString(body), model)
+        streamed = _ShallowStreamedResponse.FromString(body)
+        if streamed.error_message:
+            return Response(error=streamed.error_message, refused=says_full(streamed.error_message))
+        return _response(streamed.infer_response, model)
+    except (DecodeError, struct.error, UnicodeDecodeError) as error:
+        raise MalformedResponseError(f"not a response of Triton's: {error}") from error
+
+
+def _response(message: Any, model: TritonModel) -> Response:
+    kind = _kind(tuple(message.outputs[:]), tuple(message.parameters[:]))  # a slice is read faster than one by one
+    if not kind.has_answer and kind.names and not _ANSWERS.isdisjoint(model.outputs):
+        raise MalformedResponseError(f"a response without an answer: {', '.join(kind.names)}")
+    values = _tensors(kind, message.raw_output_contents[:])
+    length = _one_count(values, "sequence_length")
+    ids = _int32s(values.get("output_ids"))
+    return Response(
+        token_ids=ids if length is None or ids is None else ids[:length],
+        text=_text(values.get("text_output")),
+        server_tokens=_one_count(values, "num_output_tokens"),
+        server_input_tokens=_one_count(values, "num_input_tokens"),
+        request_id=message.id or None,
+        final=kind.final,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What responses have in common. ``read`` are the outputs that we read: position, name and, if fixed, size in bytes."""
+
+    names: tuple[str, ...]
+    read: tuple[tuple[int, str, int | None], ...]
+    has_answer: bool
+    final: bool | None
+
+
+@lru_cache(_KINDS_KEPT)
+def _kind(outputs: tuple[bytes, ...], parameters: tuple[bytes, ...]) -> _Kind:
+    """The parts of a response, read. Raises DecodeError; MalformedResponseError: an output is not of its type."""
+    shallow = _ShallowResponse(outputs=outputs, parameters=parameters)
+    deep = service_pb2.ModelInferResponse.FromString(shallow.SerializeToString())
+    read = []
+    for position, output in enumerate(deep.outputs):
+        expected = _OUTPUT_TYPES.get(output.name)
+        if expected is None:
+            continue
+        if output.datatype not in (expected, ""):
+            raise MalformedResponseError(f"{output.name} is {output.datatype}, not {expected}")
+        read.append((position, output.name, 4 * math.prod(output.shape) if expected == "INT32" and output.shape else None))
+    names = tuple(output.name for output in deep.outputs)
+    final = deep.parameters[_FINAL].bool_param if _FINAL in deep.parameters else None
+    return _Kind(names, tuple(read), not _ANSWERS.isdisjoint(names), final)
+
+
+def _tensors(kind: _Kind, contents: Sequence[bytes]) -> dict[str, bytes]:
+    """The contents of the outputs that we read, by name: a wrong size would make wrong numbers of tokens."""
+    if len(contents) != len(kind.names):
+        raise MalformedResponseError(f"not a response of Triton's: {len(kind.names)} outputs with {len(contents)} contents")
+    values: dict[str, bytes] = {}
+    for position, name, size in kind.read:
+        raw = contents[position]
+        if size is not None and len(raw) != size:
+            raise MalformedResponseError(f"{name} of {size} bytes, by its shape, came in {len(raw)}")
+        values[name] = raw
+    return values
+
+
+def _int32s(raw: bytes | None) -> tuple[int, ...] | None:
+    return None if raw is None else struct.unpack(f"<{len(raw) // 4}i", raw)
+
+
+def _one_count(values: dict[str, bytes], name: str) -> int | None:
+    raw = values.get(name)
+    if not raw:
+        return None
+    (count,) = _INT32.unpack_from(raw)
+    if count < 0:
+        raise MalformedResponseError(f"{name} is {count}")
+    return int(count)
+
+
+def _text(raw: bytes | None) -> str | None:
+    if raw is None:
+        return None
+    if not raw:
+        return ""
+    (length,) = _LENGTH.unpack_from(raw)
+    end = _LENGTH.size + length
+    if end > len(raw):
+        raise MalformedResponseError(f"a text of {length} bytes came in {len(raw) - _LENGTH.size}")
+    return str(raw[_LENGTH.size : end], "utf-8")
