@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from harness.clients.http_calls import HttpCaller, Origin, post_request, server_message
 from harness.clients.http_questions import HttpStatusError, get_json
-from harness.clients.protocol import Connection, MalformedResponseError, Response
+from harness.clients.protocol import Connection, MalformedResponseError, Response, TokenCount
 from harness.clients.refusal import says_full
 from harness.errors import TargetError
 from workloads.request import Request
@@ -79,9 +79,6 @@ class _Models(msgspec.Struct):
     data: list[_Model]
 
 
-_Count = Annotated[int, msgspec.Meta(ge=0)]
-
-
 class _Words(msgspec.Struct, gc=False):
     """A ``delta`` or a ``message``. Servers name the reasoning in one of two ways, some in both."""
 
@@ -96,8 +93,8 @@ class _Choice(msgspec.Struct, gc=False):
 
 
 class _Usage(msgspec.Struct, gc=False):
-    prompt_tokens: _Count | None = None
-    completion_tokens: _Count | None = None
+    prompt_tokens: TokenCount | None = None
+    completion_tokens: TokenCount | None = None
 
 
 class _Chunk(msgspec.Struct, gc=False):

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
 from harness.clients.tcp import Arrival
 from harness.records.record import Outcome
 from workloads.request import Request
+
+TokenCount = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+"""How many tokens a server says there are, in JSON; more is no count, and sums of such counts fit 64 bits."""
+
+TokenId = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+"""A token's id in JSON, as large as Triton's ``output_ids`` (INT32) have it."""
 
 OnResponses = Callable[[Sequence[int], Sequence[bytes]], None]
 """Takes responses as they are read, with when each arrived (ns of ``now_ns``)."""

@@ -12,14 +12,14 @@ docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/protocol/ex
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from harness.clients.http_calls import HttpCaller, Origin, post_request
 from harness.clients.http_questions import HttpStatusError, get_json
-from harness.clients.protocol import Connection, MalformedResponseError, Response
+from harness.clients.protocol import Connection, MalformedResponseError, Response, TokenCount, TokenId
 from harness.clients.refusal import says_full
 from harness.clients.triton_model import TritonModel
 from harness.errors import TargetError
@@ -67,18 +67,15 @@ class _Config(msgspec.Struct):
     parameters: dict[str, _Parameter] = {}
 
 
-_Count = Annotated[int, msgspec.Meta(ge=0)]
-
-
 class _Body(msgspec.Struct, gc=False):
     """What we read of one response."""
 
     id: str | None = None
-    output_ids: int | list[int] | None = None
-    sequence_length: _Count | list[_Count] | None = None
+    output_ids: TokenId | list[TokenId] | None = None
+    sequence_length: TokenCount | list[TokenCount] | None = None
     text_output: str | list[str] | None = None
-    num_input_tokens: _Count | list[_Count] | None = None
-    num_output_tokens: _Count | list[_Count] | None = None
+    num_input_tokens: TokenCount | list[TokenCount] | None = None
+    num_output_tokens: TokenCount | list[TokenCount] | None = None
     error: str | None = None
 
 

@@ -125,7 +125,12 @@ def test_chunks_of_every_shape(chunk: dict[str, Any], response: Response) -> Non
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"null", b"[DONE]", b"{}", b'{"choices": 1}', b'{"choices":[],"usage":{"completion_tokens":-1}}', b"\xff"],
+    [
+        *(b"", b"{", b"null", b"[DONE]", b"{}", b'{"choices": 1}', b"\xff"),
+        b'{"choices":[],"usage":{"completion_tokens":-1}}',
+        b'{"choices":[],"usage":{"completion_tokens":2147483648}}',
+        b'{"choices":[],"usage":{"prompt_tokens":1000000000000000000000000000000}}',
+    ],
 )
 def test_what_is_no_chunk_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedResponseError):
