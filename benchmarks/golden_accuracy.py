@@ -6,10 +6,9 @@ Against the null server: first token after 20 ms, then one each 5 ms, 100 tokens
 request when the last has ended. They come spread over the time of one answer, or all at once, and then stay in step: every
 5 ms all streams have a token in the same instant.
 
-The null server has one core to itself and `bench` the others (``--cores apart``). Left to the kernel (``--cores shared``), and
-in a virtual machine more than elsewhere, a request that wakes the server can put it on the worker's core while another is
-idle. There it lies unread for milliseconds, the kernel joins it with those behind it on its connection, and tells the server
-only when the last of them came: then the truth is wrong, and not the client.
+The null server has one core to itself and `bench` the others (``--cores apart``). Where both have all (``--cores shared``), a
+request can wake the server on the worker's core while another is idle. There it lies unread for milliseconds, the kernel joins
+it with those behind it on its connection, and tells the server only when the last of them came: then the truth is wrong.
 
 Against the real Triton with the embedded engine, whose own trace says when it began to send each response
 (GRPC_SEND_START) and had read each request (GRPC_WAITREAD_END). A latency from the trace alone leaves out how long the request
@@ -31,7 +30,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -40,6 +39,7 @@ from pathlib import Path
 import numpy as np
 from tabulate import tabulate
 
+from benchmarks.cores import APART, SHARED, placed
 from benchmarks.open_loop import stolen_share
 from harness.calibration.accuracy import Errors, Truth, errors_of, spread, stamped_truths
 from harness.calibration.calibrate import PACE
@@ -61,7 +61,6 @@ EXCUSES = ("schedule_slip", "client_saturated", "beyond_calibration")  # finding
 MODELS = {"grpc": "ensemble", "http": "ensemble", "openai": "null"}
 PASSED, FLAGGED, FAILED, NOT_JUDGED = "passed", "flagged", "FAILED", "not judged"
 SPREAD, AT_ONCE = "spread", "at once"  # how users come
-APART, SHARED = "apart", "shared"  # the cores of the null server and the client
 
 
 @dataclass(frozen=True)
@@ -89,8 +88,7 @@ def against_null_server(protocol: str, streams: int, start: str, rounds: int, to
     with tempfile.TemporaryDirectory() as temporary, null_server(NullServerOptions(PACE)) as addresses:
         url = addresses.grpc if protocol == "grpc" else f"http://{addresses.http}"
         folder = RunFolder(Path(temporary) / "run")
-        placed = kept_apart(addresses.pid) if cores == APART else nullcontext()
-        with kept_journals(folder.path, Path(temporary)) as journals, stolen_share() as stolen, placed:
+        with kept_journals(folder.path, Path(temporary)) as journals, stolen_share() as stolen, placed(addresses.pid, cores):
             bench(
                 folder,
                 protocol,
@@ -106,20 +104,6 @@ def against_null_server(protocol: str, streams: int, start: str, rounds: int, to
         return Golden(
             f"null server, {protocol}, {start}", streams, errors_of(records(folder), truths), findings(folder), stolen()
         )
-
-
-@contextmanager
-def kept_apart(server_pid: int) -> Iterator[None]:
-    """The server has the first core, and what is started meanwhile the others; nothing where there is only one."""
-    all_cores = os.sched_getaffinity(0)
-    of_server, *others = sorted(all_cores)
-    if others:
-        os.sched_setaffinity(server_pid, {of_server})
-        os.sched_setaffinity(0, others)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, all_cores)
 
 
 def against_triton(streams: int, rounds: int, tokens: int) -> list[Golden]:

@@ -1,11 +1,12 @@
 """How late requests are sent, by rate and number of workers, up to the rate at which the client collapses.
 
-    python -m benchmarks.slip_against_rate [--workers 1 2] [--rates 100 250 …] [--duration 20] [--tokens 1]
+    python -m benchmarks.slip_against_rate [--workers 1 2] [--rates 100 250 …] [--duration 20] [--cores apart]
 
 Open loops of exponential arrivals against the null server, which answers at once. Rates rise until the client no longer
 reaches them. Printed is a Markdown table; the server's share of a core tells whether it was the one that had no more to give.
-"stolen" is the share of the machine's CPU time that its host gave to others: where it is more than next to nothing, the row
-says more of the host than of the client. With ``--rounds``, the rates are gone through so many times.
+The server has one core to itself and the client the others (``--cores apart``), or both share all. "stolen" is the share of the
+machine's CPU time that its host gave to others: where it is more than next to nothing, the row says more of the host than of
+the client. With ``--rounds``, the rates are gone through so many times.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 
 import numpy as np
 
+from benchmarks.cores import APART, SHARED, placed
 from benchmarks.open_loop import Measured, measure_open_loop
 from harness.calibration.null_server import null_server
 from reports.latency import schedule_slip_ms
@@ -32,6 +34,7 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
     parser.add_argument("--duration", type=float, default=20.0)
     parser.add_argument("--tokens", type=int, default=1)
+    parser.add_argument("--cores", choices=(APART, SHARED), default=APART, help="of the null server and the client")
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
     print(
@@ -40,7 +43,7 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for workers in options.workers * options.rounds:
         for rate in options.rates:
-            with null_server() as server:
+            with null_server() as server, placed(server.pid, options.cores):
                 measured = measure_open_loop(server, Exponential(rate), options.duration, options.tokens, workers)
             line, verdict = row(workers, rate, measured)
             print(line, flush=True)
