@@ -18,7 +18,9 @@ def placed(server_pid: int, cores: str) -> Iterator[None]:
     """
     all_cores = os.sched_getaffinity(0)
     of_server, *others = sorted(all_cores)
-    if cores == APART and others:
+    if cores == APART:
+        if not others:
+            raise SystemExit("--cores apart needs two cores, and this process may use one: --cores shared")
         os.sched_setaffinity(server_pid, {of_server})
         os.sched_setaffinity(0, others)
     try:

@@ -60,6 +60,8 @@ class Recorder:
             responses = list(map(self.client.decode, exchange.bodies))
         except MalformedResponseError as error:
             return replace(started, outcome=Outcome.MALFORMED, error=str(error))
+        except Exception as error:  # a fault of the client's own, which must not cost the records of all others
+            return replace(started, outcome=Outcome.LOST, error=f"the client failed on what was answered: {error!r}")
         outcome, problem = _outcome(exchange, responses)
         if outcome is Outcome.MALFORMED:
             return replace(started, outcome=outcome, error=problem)

@@ -11,7 +11,8 @@ from harness.clients.tcp import Arrival, PiecesProtocol, TcpTransport
 
 
 class Inbox:
-    """What every channel has received and is yet to work on: one piece in each turn of the event loop, the oldest first.
+    """What every channel has received and is yet to work on: one piece in each turn of the event loop, the oldest first. The
+    end of what a client sends is a piece, too, without bytes.
 
     Before each turn the loop reads every socket. A request takes 0.1 ms to answer; were others left unread meanwhile, the
     kernel would join those of one connection, and then it knows only when the last of them came.
@@ -31,7 +32,7 @@ class Inbox:
         channel, data, received_ns = self._waiting[0]
         try:
             if channel.is_open:
-                channel.read(data, received_ns)
+                channel.work_on(data, received_ns)
         finally:
             del self._waiting[0]
             if self._waiting:
@@ -56,6 +57,17 @@ class DirectChannel(PiecesProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._inbox.put(self, data)
+
+    def eof_received(self) -> bool:
+        self._inbox.put(self, b"")
+        return True  # what was sent before it is worked on first
+
+    def work_on(self, data: bytes, received_ns: int) -> None:
+        """Read what the kernel received at ``received_ns``; close where the client has ended."""
+        if data:
+            self.read(data, received_ns)
+        else:
+            self._transport.close()
 
     def read(self, data: bytes, received_ns: int) -> None:
         """Work on what the kernel received at ``received_ns``."""

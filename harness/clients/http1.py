@@ -227,7 +227,7 @@ class HttpConnection(PiecesProtocol):
         if answer is None:
             return
         if self._until_close:
-            answer.on_end()
+            _tell_end(answer)
         else:
             answer.on_lost("the server closed the connection", unprocessed)
 
@@ -298,7 +298,15 @@ class HttpConnection(PiecesProtocol):
             self._pool.on_idle(self)
         else:
             self.close()
+        _tell_end(answer)
+
+
+def _tell_end(answer: Answer) -> None:
+    """The answer is whole. It has been let go of before, so nobody else would tell it what goes wrong with its end."""
+    try:
         answer.on_end()
+    except Exception as error:
+        answer.on_fault(error)
 
 
 class TlsConnection(HttpConnection):

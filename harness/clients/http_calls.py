@@ -13,7 +13,7 @@ import msgspec
 from harness.clients import tcp
 from harness.clients.event_streams import EventStreams, is_compiled
 from harness.clients.http1 import Body, HttpConnection, OnEvents, TlsConnection
-from harness.clients.protocol import ConnectionUsage, ExchangeFailedError, OnResponses
+from harness.clients.protocol import NOT_JSON, ConnectionUsage, ExchangeFailedError, OnResponses
 from harness.clients.refusal import says_full
 from harness.clients.sse import EventStream
 from harness.clients.tcp import Arrival
@@ -72,7 +72,7 @@ def server_message(body: bytes) -> str:
     """What an error's body says: Triton's ``error``, OpenAI's ``error.message``, FastAPI's ``detail``, or the text itself."""
     try:
         said = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         said = None
     for key in ("error", "message", "detail"):
         if isinstance(said, dict) and said.get(key):

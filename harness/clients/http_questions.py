@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from harness.clients.http_calls import Origin, server_message
+from harness.clients.protocol import NOT_JSON
 from harness.errors import TargetError
 
 
@@ -44,5 +45,5 @@ def get_json(origin: Origin, path: str, headers: Mapping[str, str], timeout_s: f
         raise HttpStatusError(response.status, server_message(body))
     try:
         return msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise TargetError(f"--url {origin}: what it says at {path} is not JSON; is this the server's HTTP port?") from error

@@ -19,7 +19,7 @@ import msgspec
 
 from harness.clients.http_calls import HttpCaller, Origin, post_request, server_message
 from harness.clients.http_questions import HttpStatusError, get_json
-from harness.clients.protocol import Connection, MalformedResponseError, Response, TokenCount
+from harness.clients.protocol import NOT_JSON, Connection, MalformedResponseError, Response, TokenCount
 from harness.clients.refusal import says_full
 from harness.errors import TargetError
 from workloads.request import Request
@@ -148,7 +148,7 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
     def decode(self, body: bytes) -> Response:
         try:
             chunk = _decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except NOT_JSON as error:
             raise MalformedResponseError(f"not a chat completion: {error}") from error
         choices, usage = chunk.choices, chunk.usage
         if chunk.error is not None or chunk.object == "error":

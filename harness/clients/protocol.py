@@ -16,6 +16,9 @@ from harness.clients.tcp import Arrival
 from harness.records.record import Outcome
 from workloads.request import Request
 
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises of bytes that are no JSON, no UTF-8, or nested more deeply than Python's calls may be."""
+
 TokenCount = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 """How many tokens a server says there are, in JSON; more is no count, and sums of such counts fit 64 bits."""
 

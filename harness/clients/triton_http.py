@@ -19,7 +19,7 @@ import msgspec
 
 from harness.clients.http_calls import HttpCaller, Origin, post_request
 from harness.clients.http_questions import HttpStatusError, get_json
-from harness.clients.protocol import Connection, MalformedResponseError, Response, TokenCount, TokenId
+from harness.clients.protocol import NOT_JSON, Connection, MalformedResponseError, Response, TokenCount, TokenId
 from harness.clients.refusal import says_full
 from harness.clients.triton_model import TritonModel
 from harness.errors import TargetError
@@ -129,7 +129,7 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
     def decode(self, body: bytes) -> Response:
         try:
             said = _decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except NOT_JSON as error:
             raise MalformedResponseError(f"not a response of Triton's: {error}") from error
         if said.error is not None:
             return Response(error=said.error, refused=says_full(said.error))

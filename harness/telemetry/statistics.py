@@ -52,7 +52,7 @@ def http_statistics(url: HttpUrl, headers: Headers = ()) -> ModelStatistics:
     getter = Getter(url, headers)
     try:
         return _by_model(json.loads(getter.get()))
-    except (GetError, ValueError) as error:
+    except (GetError, RecursionError, ValueError) as error:
         raise StatisticsError(str(error)) from error
     finally:
         getter.close()
@@ -81,9 +81,9 @@ def _by_model(answer: Any) -> ModelStatistics:
                 phase = model["inference_stats"].get(name, {})
                 sums[name]["count"] += int(phase.get("count", 0))
                 sums[name]["ns"] += int(phase.get("ns", 0))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return dict(sorted(found.items()))
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise StatisticsError(f"the answer cannot be read: {error!r}") from error
-    return dict(sorted(found.items()))
 
 
 def _nothing() -> dict[str, Any]:

@@ -282,6 +282,17 @@ def test_bytes_that_are_no_message_are_malformed() -> None:
     assert (record.sent_ns, record.done_ns, record.worker) == (_SENT_NS, _DONE_NS, 3)
 
 
+def test_a_fault_of_ours_in_reading_an_answer_is_recorded_and_costs_no_other_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(client: TritonGrpcClient, body: bytes) -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(TritonGrpcClient, "decode", broken)
+    record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((6_000, _ids(7))), 3)
+    assert record.outcome is Outcome.LOST
+    assert "ZeroDivisionError('ours')" in str(record.error)
+    assert (record.sent_ns, record.done_ns, record.worker) == (_SENT_NS, _DONE_NS, 3)
+
+
 @pytest.mark.parametrize(
     "outputs",
     [

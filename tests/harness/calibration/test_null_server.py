@@ -375,6 +375,17 @@ def test_one_connection_serves_one_request_after_the_other(unpaced: NullServerAd
     connection.close()
 
 
+def test_clients_that_send_no_more_behind_their_request_are_answered(unpaced: NullServerAddresses) -> None:
+    host, _, port = unpaced.http.rpartition(":")
+    ends = [socket.create_connection((host, int(port)), timeout=10) for _ in range(30)]
+    for end in ends:
+        end.sendall(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+        end.shutdown(socket.SHUT_WR)
+    for end in ends:
+        with end:
+            assert b"200 OK" in b"".join(iter(lambda end=end: end.recv(65536), b""))
+
+
 def test_requests_sent_ahead_are_answered_in_their_order(unpaced: NullServerAddresses) -> None:
     host, _, port = unpaced.http.rpartition(":")
     bodies = [json.dumps(_chat(stream=True, model=f"m{number}")).encode() for number in range(3)]

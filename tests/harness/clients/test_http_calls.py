@@ -92,6 +92,8 @@ def test_users_header_wins_over_ours_and_the_default_port_is_not_named() -> None
         (b'{"detail": [{"loc": 1}]}', '{"detail": [{"loc": 1}]}'),
         (b"<html>of a proxy</html>\n", "<html>of a proxy</html>"),
         (b"\xff", "�"),
+        (b'{"error": "\xe4"}', '{"error": "�"}'),
+        (b"[" * 1_200, "[" * 1_200),
         (b"", ""),
         (b"x" * 10_000, "x" * 2_000),
     ],
@@ -175,6 +177,23 @@ def test_each_failure_has_its_kind(parts: tuple[bytes, ...], outcome: Outcome, w
     _, found, problem = _answered(*parts)
     assert found is outcome
     assert words in problem
+
+
+@pytest.mark.parametrize("body", [b'{"error": "\xe4"}', b"[" * 1_200, b"\xff"])
+def test_an_error_that_cannot_be_read_is_one_of_the_server_at_once(body: bytes) -> None:
+    answer = b"HTTP/1.1 500 Broken\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    bodies, outcome, problem = _answered(answer)
+    assert (bodies, outcome) == ([], Outcome.SERVER_ERROR)
+    assert "HTTP status 500" in problem
+
+
+def test_a_fault_of_ours_at_the_end_of_an_answer_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(body: bytes) -> str:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(http_calls, "server_message", broken)
+    with pytest.raises(ZeroDivisionError, match="ours"):
+        _answered(b"HTTP/1.1 500 Broken\r\ncontent-length: 0\r\n\r\n")
 
 
 def test_error_event_ends_the_exchange_and_keeps_what_came() -> None:

@@ -127,6 +127,7 @@ def test_chunks_of_every_shape(chunk: dict[str, Any], response: Response) -> Non
     "body",
     [
         *(b"", b"{", b"null", b"[DONE]", b"{}", b'{"choices": 1}', b"\xff"),
+        b'{"choices":[],"x":' + b"[" * 1_200,
         b'{"choices":[],"usage":{"completion_tokens":-1}}',
         b'{"choices":[],"usage":{"completion_tokens":2147483648}}',
         b'{"choices":[],"usage":{"prompt_tokens":1000000000000000000000000000000}}',
@@ -135,6 +136,11 @@ def test_chunks_of_every_shape(chunk: dict[str, Any], response: Response) -> Non
 def test_what_is_no_chunk_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedResponseError):
         _client().decode(body)
+
+
+@pytest.mark.parametrize("body", [b'{"object":"error","message":"\xe4"}', b'{"error":"x","hint":"\xe4"}'])
+def test_an_error_that_is_no_utf_8_is_still_one_of_the_server(body: bytes) -> None:
+    assert _client().decode(body).error == body.decode("utf-8", "replace")
 
 
 @given(st.binary(max_size=60))

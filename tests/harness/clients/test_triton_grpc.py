@@ -225,6 +225,9 @@ _BROKEN = [
     {"text_output": ("BYTES", [1, 1], struct.pack("<I", 1) + b"\xff")},
     {"output_ids": ("INT64", [1, 1, 1], bytes(8))},  # two tokens, if it were read as INT32
     {"output_ids": ("INT32", [1, 1, 4], bytes(12))},  # a token short of its shape
+    {"output_ids": ("INT32", [2, 1], bytes(4))},  # a row short of its shape
+    {"output_ids": ("INT32", [2**62] * 300, bytes(4))},  # a shape of 5,600 digits
+    {"num_output_tokens": ("INT32", [], bytes(7)), "text_output": ("BYTES", [1, 1], bytes(4))},  # a count and three quarters
     {"sequence_length": ("INT32", [1, 1], struct.pack("<i", -1))},
     {"num_output_tokens": ("INT32", [1, 1], struct.pack("<i", -5))},
     {"outputXids": ("INT32", [1, 1, 1], bytes(4))},  # no answer at all
@@ -269,6 +272,16 @@ def test_responses_that_differ_in_one_part_alone_are_told_apart() -> None:
         assert _both_ways(short) == Response(token_ids=(7,), request_id="17")
         assert _both_ways(long) == Response(token_ids=(7, 8), request_id="17")
         assert _both_ways(renamed) == Response(text="x", request_id="17")
+
+
+def test_parameters_of_every_response_s_own_and_large_outputs_are_read_and_not_kept() -> None:
+    message = _response({"output_ids": _ids_output([7])})
+    message.parameters["note"].string_param = "not triton_final_response"
+    message.parameters["triton_final_response"].bool_param = True
+    message.outputs[0].contents.bytes_contents.append(bytes(100_000))
+    for number in range(20):
+        message.parameters["number"].int64_param = number
+        assert _both_ways(message) == Response(token_ids=(7,), request_id="17", final=True)
 
 
 def test_text_shorter_than_it_says_is_malformed() -> None:

@@ -158,6 +158,7 @@ def test_answers_of_every_shape(body: dict[str, Any], response: Response) -> Non
         b"null",
         b'{"output_ids": "7"}',
         b'{"output_ids": 7, "sequence_length": -1}',
+        b'{"text_output": "x", "y": ' + b"[" * 1_200,
         b'{"output_ids": [7, 2147483648]}',
         b'{"text_output": "x", "num_output_tokens": 1000000000000000000000000000000}',
         b'{"status": "ok"}',

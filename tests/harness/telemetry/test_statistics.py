@@ -37,10 +37,21 @@ def test_versions_of_a_model_are_added_up() -> None:
     assert found["b"]["fail"] == {"count": 0, "ns": 0}  # what a server leaves out has not happened
 
 
-@pytest.mark.parametrize("answer", [[], {}, {"model_stats": [{}]}, {"model_stats": [{"name": "a"}]}, {"model_stats": None}, 5])
+_ENDLESS = {"model_stats": [_model("a", "1", 1, 1) | {"inference_count": float("inf")}]}
+_MIXED = {"model_stats": [_model("a", "1", 1, 1), _model("b", "1", 1, 1) | {"name": 7}]}
+
+
+@pytest.mark.parametrize(
+    "answer", [[], {}, {"model_stats": [{}]}, {"model_stats": [{"name": "a"}]}, {"model_stats": None}, 5, _ENDLESS, _MIXED]
+)
 def test_an_answer_that_is_none(answer: Any) -> None:
     with pytest.raises(StatisticsError, match="cannot be read"):
         _ask(answer)
+
+
+def test_an_answer_nested_without_end() -> None:
+    with metrics_server(lambda number: (200, b"[" * 100_000)) as server, pytest.raises(StatisticsError):
+        http_statistics(HttpUrl("http", "127.0.0.1", server.port, "/v2/models/stats"))
 
 
 def test_a_server_without_statistics(server: ScriptedServer) -> None:
