@@ -18,7 +18,7 @@ bench: setup
 	.venv/bin/bench $(ARGS)
 
 test: setup
-	.venv/bin/python -m pytest -m "not slow"
+	.venv/bin/python -m pytest -m "not slow" --hypothesis-profile=repeatable
 
 test-all: setup
 	.venv/bin/python -m pytest

@@ -23,7 +23,7 @@ from harness.clients.refusal import says_full
 from harness.clients.triton_model import TritonModel
 
 _ANSWERS = frozenset({"output_ids", "text_output"})
-_FINAL = "triton_final_response"
+_FINAL, _FINAL_NAME = "triton_final_response", b"triton_final_response"
 _OUTPUT_TYPES = {
     "output_ids": "INT32",
     "sequence_length": "INT32",
@@ -91,7 +91,7 @@ def _response(message: Any, model: TritonModel) -> Response:
         server_tokens=_one_count(values, "num_output_tokens"),
         server_input_tokens=_one_count(values, "num_input_tokens"),
         request_id=message.id or None,
-        final=_final(message.parameters[:]),
+        final=_final(message.parameters[:]) if message.parameters else None,
     )
 
 
@@ -124,8 +124,11 @@ _kept_kind = lru_cache(_KINDS_KEPT)(_kind)
 
 def _final(parameters: Sequence[bytes]) -> bool | None:
     """The server's word on whether a response is the last: the parameter ``triton_final_response``, the last of that name."""
-    said = [_says_final(parameter) for parameter in parameters if _FINAL.encode() in parameter]
-    return next((final for final in reversed(said) if final is not None), None)
+    said = None
+    for parameter in parameters:
+        if _FINAL_NAME in parameter and (final := _says_final(parameter)) is not None:
+            said = final
+    return said
 
 
 @lru_cache(8)  # there are two
