@@ -15,6 +15,7 @@ import msgspec
 
 from harness.calibration.asked import Asked, BadRequestError, check_tokens
 from harness.calibration.models import TEXT, TOKEN_ID, NullModel
+from harness.clients.protocol import NOT_JSON
 
 OPENAI_MODEL = "null"
 _DEFAULT_TOKENS = 16
@@ -38,7 +39,7 @@ def read_json(body: bytes) -> dict[str, Any]:
     """The object that a request's body holds. Raises BadRequestError."""
     try:
         found = msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise BadRequestError(f"the request's body is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise BadRequestError("the request's body is not a JSON object")

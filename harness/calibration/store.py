@@ -11,6 +11,7 @@ import msgspec
 from platformdirs import user_data_path
 
 from harness.calibration.result import TRANSPORT_OF_PROTOCOL, Calibration, Machine
+from harness.clients.protocol import NOT_JSON
 from harness.errors import HarnessError
 
 SCHEMA = 1
@@ -43,7 +44,7 @@ def read_calibrations(path: Path) -> tuple[Calibration, ...]:
         return ()
     except OSError as error:
         raise CalibrationFileError(f"{path} cannot be read: {error.strerror}") from error
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise CalibrationFileError(f"{path} is damaged ({error}): run `bench calibrate` again") from error
 
 

@@ -23,7 +23,8 @@ from harness.clients.refusal import says_full
 from harness.clients.triton_model import TritonModel
 
 _ANSWERS = frozenset({"output_ids", "text_output"})
-_FINAL, _FINAL_NAME = "triton_final_response", b"triton_final_response"
+_FINAL = "triton_final_response"
+_FINAL_BYTES = _FINAL.encode()
 _OUTPUT_TYPES = {
     "output_ids": "INT32",
     "sequence_length": "INT32",
@@ -126,7 +127,7 @@ def _final(parameters: Sequence[bytes]) -> bool | None:
     """The server's word on whether a response is the last: the parameter ``triton_final_response``, the last of that name."""
     said = None
     for parameter in parameters:
-        if _FINAL_NAME in parameter and (final := _says_final(parameter)) is not None:
+        if _FINAL_BYTES in parameter and (final := _says_final(parameter)) is not None:
             said = final
     return said
 

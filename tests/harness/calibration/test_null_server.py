@@ -422,6 +422,8 @@ def test_an_http_client_that_reads_slowly_gets_everything(unpaced: NullServerAdd
     [
         ("/v1/chat/completions", b"{", 400),
         ("/v1/chat/completions", b"[]", 400),
+        ("/v1/chat/completions", b'{"model": "\xe4"}', 400),
+        ("/v1/chat/completions", b"[" * 1_200, 400),
         ("/v1/chat/completions", b'{"max_tokens": "7"}', 400),
         ("/v1/chat/completions", b'{"max_tokens": 0}', 400),
         ("/v2/models/ensemble_unary/generate_stream", b'{"max_tokens": 3, "stream": true}', 400),

@@ -69,7 +69,10 @@ def test_no_file_is_no_calibration(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b"\xff", b'{"schema": 1}', b'{"schema": 2, "calibrations": []}', b'{"schema": 1, "calibrations": [{}]}'],
+    [
+        *(b"", b"{", b"[]", b"\xff", b'{"schema": "\xe4"}', b'{"x": ' + b"[" * 1_200),
+        *(b'{"schema": 1}', b'{"schema": 2, "calibrations": []}', b'{"schema": 1, "calibrations": [{}]}'),
+    ],
 )
 def test_a_file_that_cannot_be_read_says_so_and_is_replaced(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "calibration.json"
