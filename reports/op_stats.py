@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from reports.errors import CheckPerfError, OpStatsError
 from reports.metrics import Metrics, UpstreamTable
 from reports.rows import upstream_rows
 
@@ -20,14 +21,6 @@ _ROW_NAMES = [name for name, _ in upstream_rows(UpstreamTable(None, None, None, 
 OP_STATS_COLUMNS = [_CSV_NAMES.get(name, name) for name in _ROW_NAMES]
 _HIGHER_IS_BETTER = {"Requests/Sec", "OP tokens/sec"}
 _LOWER_IS_BETTER = {"Avg. latency (ms)", "P99 latency (ms)", "P90 latency (ms)", "Total latency (ms)"}
-
-
-class CheckPerfError(Exception):
-    """The reference file cannot be used; the text names the option."""
-
-
-class OpStatsError(Exception):
-    """The statistics cannot be appended to the file; the text names the option."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.records.run_folder import RunFolder, RunFolderError
+from harness.records.errors import RunFolderError
+from harness.records.run_folder import RunFolder
 from reports.asked_load import load_of
 from reports.client import ClientHealth, client_health
 from reports.findings import Finding, RunFacts, find, is_valid

@@ -51,10 +51,11 @@ def command(
     Several runs of a configuration in one folder are compared as repeats; the folder of an experiment is given alone.
     Runs of other work are refused.
     """
-    from reports.compare.comparison import NotComparableError, compare
-    from reports.compare.conditions import ConditionError, parse_condition
+    from reports.compare.comparison import compare
+    from reports.compare.conditions import parse_condition
     from reports.compare.console import render
     from reports.compare.writing import WRITERS
+    from reports.errors import ConditionError, NotComparableError
     from reports.plain_text import printable_lines
 
     check_outputs(outputs)

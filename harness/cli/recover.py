@@ -39,8 +39,9 @@ def command(run: Path, tokenizer_dir: Path | None) -> int:
     """
     from harness.cli.reporting import show_run
     from harness.cli.signals import signals_as_interrupt
+    from harness.records.errors import RunFolderError
     from harness.records.folder_lock import held_alone
-    from harness.records.run_folder import RunFolder, RunFolderError
+    from harness.records.run_folder import RunFolder
 
     folder = RunFolder(run)
     with signals_as_interrupt():
@@ -58,7 +59,8 @@ def command(run: Path, tokenizer_dir: Path | None) -> int:
 def _make_records(folder: RunFolder, tokenizer_dir: Path | None) -> None:
     from harness.cli.observing import tabulate
     from harness.recording_basis import read_basis
-    from harness.records.run_folder import RunFolderError, RunState
+    from harness.records.errors import RunFolderError
+    from harness.records.run_folder import RunState
     from harness.recovery import recover
     from harness.run import signals_blocked
     from harness.run_files import finish, give_up_journals

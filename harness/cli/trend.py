@@ -38,7 +38,7 @@ def command(folders: tuple[Path, ...], baseline: Path | None, outputs: tuple[Pat
 
     Runs that are not valid, or measured other work, stay apart, with what differs; runs that were cut are named.
     """
-    from reports.compare.comparison import NotComparableError
+    from reports.errors import NotComparableError
     from reports.plain_text import printable_lines
     from reports.trend.console import render
     from reports.trend.csv_file import write_csv

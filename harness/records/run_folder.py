@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from harness.records.client_table import read_client_table
+from harness.records.errors import RunFolderError
 from harness.records.server_table import read_server_table
 from harness.records.table import read_table
 from harness.records.whole_file import write_json
@@ -25,10 +26,6 @@ class RunState(StrEnum):
     NOT_STARTED = "not_started"  # it ended before its first request
     RUNNING = "running"  # its records are not made yet: it goes on, or was cut
     DONE = "done"
-
-
-class RunFolderError(Exception):
-    """A run folder cannot be read or written; the text names the file and says what to do."""
 
 
 @dataclass(frozen=True, slots=True)

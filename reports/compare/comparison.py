@@ -9,12 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.records.errors import RunFolderError
 from harness.records.experiment import ExperimentFolder
-from harness.records.run_folder import RunFolder, RunFolderError
+from harness.records.run_folder import RunFolder
 from reports.compare.comparable import Disagreement, disagreements, refused, same_schedule
 from reports.compare.conditions import Condition, ConditionResult, check_conditions
 from reports.compare.difference import Difference, Verdict, compare_measures
 from reports.compare.measures import MEASURES, Measure, Measured, measure_run, percentiles
+from reports.errors import NotComparableError
 from reports.latency import latencies_by_request_ms
 from reports.requests import FloatArray
 from reports.run_report import RunReport, read_run
@@ -22,10 +24,6 @@ from reports.statistics import Distribution, summarise
 
 MIXED = "mixed"  # better in some measures, worse in others
 _QUANTILES = (0.01, 0.02, *(percent / 100 for percent in range(5, 100, 5)), 0.98, 0.99, 0.995, 0.999)
-
-
-class NotComparableError(Exception):
-    """The runs measured different work, or one of them is invalid; the text says what differs."""
 
 
 @dataclass(frozen=True)

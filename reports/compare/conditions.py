@@ -8,12 +8,9 @@ from dataclasses import dataclass
 
 from reports.compare.difference import Difference
 from reports.compare.measures import MEASURES, Measure
+from reports.errors import ConditionError
 
 _FORM = re.compile(r"\s*(?P<name>\w+)\s*(?P<sign>[<>])\s*(?P<amount>[+-]?\d+(\.\d+)?)\s*(?P<unit>%|pp)\s*")
-
-
-class ConditionError(ValueError):
-    """A condition cannot be read; the text says how one is written."""
 
 
 @dataclass(frozen=True, slots=True)

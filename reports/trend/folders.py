@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.records.run_folder import RunFolder, RunFolderError
+from harness.records.errors import RunFolderError
+from harness.records.run_folder import RunFolder
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.records.run_folder import RunFolderError
+from harness.records.errors import RunFolderError
 from reports.compare.comparable import Disagreement, disagreements, refused
-from reports.compare.comparison import Arm, NotComparableError, differences_between, overall, read_arm
+from reports.compare.comparison import Arm, differences_between, overall, read_arm
 from reports.compare.difference import Difference
 from reports.compare.measures import MEASURES, Measure
+from reports.errors import NotComparableError
 from reports.estimates import Estimate, of_distribution, of_rate
 from reports.finding import Severity
 from reports.goodput import share_interval

@@ -18,7 +18,7 @@ from serving.embedded import DEMO_ENGINE_DIR
 from serving.engines.openvino_logits import LogitsModel
 from serving.engines.token_choice import log_softmax
 from serving.server import Server
-from tests.end_to_end.triton_calls import core_inputs, flag, ids_of, infer, int32, metric, stream, text, wire
+from tests.end_to_end.triton_calls import core_inputs, flag, ids_of, infer, int32, stream, text, wait_until_idle, wire
 
 PROMPT = list(range(10, 60))
 VOCABULARY = 3072
@@ -231,15 +231,6 @@ def test_a_stop_word_frees_the_engine(decoupled_server: Server) -> None:
     one(decoupled_server, stop_words_list=words(free[:2]), request_output_len=int32(4000))
     assert time.monotonic() - started < 5  # 4,000 tokens would take longer
     wait_until_idle(decoupled_server)
-
-
-def wait_until_idle(server: Server) -> None:
-    deadline = time.monotonic() + 10
-    while metric(server, "nv_trt_llm_request_metrics", request_type="active") or metric(
-        server, "nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="used"
-    ):
-        assert time.monotonic() < deadline, "the engine is not idle"
-        time.sleep(0.1)
 
 
 def test_bad_words_are_never_said_and_nothing_else_is_forbidden(server: Server) -> None:

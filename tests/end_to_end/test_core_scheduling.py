@@ -24,7 +24,17 @@ from serving.errors import LaunchError
 from serving.launch.running import running
 from serving.repository import MODEL_NAMES, RepositorySpec
 from serving.server import Server
-from tests.end_to_end.triton_calls import core_inputs, flag, ids_of, int32, metric, stream, wire
+from tests.end_to_end.triton_calls import (
+    core_inputs,
+    flag,
+    ids_of,
+    int32,
+    metric,
+    stream,
+    wait_until_busy,
+    wait_until_idle,
+    wire,
+)
 
 PERF = (
     "kv_cache_alloc_new_blocks",
@@ -47,20 +57,6 @@ def deployed(folder: Path, **options: Any) -> Iterator[Server]:
 
 def perf(answer: grpcclient.InferResult) -> dict[str, int]:
     return {name: answer.as_numpy(name).item() for name in PERF}
-
-
-def gauges(server: Server) -> tuple[float, float]:
-    return (
-        metric(server, "nv_trt_llm_request_metrics", request_type="active"),
-        metric(server, "nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="used"),
-    )
-
-
-def wait_until_idle(server: Server) -> None:
-    deadline = time.monotonic() + 20
-    while any(gauges(server)):
-        assert time.monotonic() < deadline, f"the engine is not idle: {gauges(server)}"
-        time.sleep(0.1)
 
 
 def histogram(server: Server, name: str) -> dict[str, float]:
@@ -129,11 +125,12 @@ def test_stop_without_an_id_is_an_error_and_for_an_ended_one_is_none(decoupled_s
 )
 def test_stop_frees_every_kind_of_request_at_once(decoupled_server: Server, more: dict[str, Any]) -> None:
     answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    wait_until_idle(decoupled_server)
     with grpcclient.InferenceServerClient(decoupled_server.addresses.grpc) as client:
         client.start_stream(lambda result, error: answers.put((result, error)))
         long = core_inputs(range(30, 50), 3000, **more)
         client.async_stream_infer("tensorrt_llm", wire(long), request_id="mine", enable_empty_final_response=True)
-        time.sleep(0.5)
+        wait_until_busy(decoupled_server)
         started = time.monotonic()
         client.async_stream_infer("tensorrt_llm", wire(STOP), request_id="mine", enable_empty_final_response=True)
         finals = 0

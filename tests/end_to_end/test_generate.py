@@ -4,13 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from serving.server import Server
-from tests.end_to_end.triton_calls import core_inputs, ids_of, metric, stream
+from tests.end_to_end.triton_calls import core_inputs, ids_of, stream, wait_until_busy, wait_until_idle
 from tests.faults.bench_program import Ran, run_bench
 
 BENCH = [str(Path(sys.executable).parent / "bench"), "generate"]
@@ -82,10 +81,7 @@ def test_stopping_early_frees_the_engine(decoupled_server: Server, ids_csv: str,
     assert result.returncode == 0, result.stderr
     assert "Stopped early." in result.stdout
     assert 0 < len(shown(result.stdout, "Output sequence").split(",")) < 4000
-    deadline_s = time.monotonic() + 3.0
-    while metric(decoupled_server, "nv_trt_llm_request_metrics", request_type="active") > 0:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.1)
+    wait_until_idle(decoupled_server, within_s=3.0)  # 4,000 tokens would take longer
 
 
 def test_nothing_to_stop_is_a_failure(decoupled_server: Server, ids_csv: str) -> None:
@@ -108,20 +104,15 @@ def test_ctrl_c_cancels_the_request(decoupled_server: Server, ids_csv: str) -> N
         "-1",
         "-S",
     ]
+    wait_until_idle(decoupled_server)
     process = subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline_s = time.monotonic() + 60.0
-    while metric(decoupled_server, "nv_trt_llm_request_metrics", request_type="active") == 0:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    wait_until_busy(decoupled_server)
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
     assert stderr.strip().endswith("interrupted")
     assert "Traceback" not in stderr
-    deadline_s = time.monotonic() + 2.5  # 4,000 tokens would take longer
-    while metric(decoupled_server, "nv_trt_llm_request_metrics", request_type="active") > 0:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.1)
+    wait_until_idle(decoupled_server, within_s=3.0)
 
 
 @pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm_bls"])

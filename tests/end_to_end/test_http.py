@@ -17,7 +17,7 @@ from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
 from serving.server import Server
 from tests.end_to_end.test_bench import assert_all_done, bench
-from tests.end_to_end.triton_calls import metric
+from tests.end_to_end.triton_calls import wait_until_busy, wait_until_idle
 from workloads.request import Request
 
 _SAME = ("outcome", "input_tokens", "output_tokens", "output_tokens_source", "prompt_echoed", "requested_output_tokens")
@@ -124,25 +124,17 @@ def test_server_is_told_of_a_request_that_is_given_up(decoupled_server: Server) 
     origin = http_origin(decoupled_server.addresses.http)
     client = TritonHttpClient(origin, triton_http.inspect_model(origin, "tensorrt_llm", {}), streaming=True)
 
-    def active() -> float:
-        return metric(decoupled_server, "nv_trt_llm_request_metrics", model="tensorrt_llm", request_type="active")
-
     async def run() -> None:
         connection = await client.connect(10.0)
-        begun = asyncio.Event()
         payload = client.encode(0, Request(output_tokens=1_000, input_ids=(5, 6, 7), ignore_eos=True))
-        tasks = [asyncio.create_task(connection.exchange(payload, lambda _, arrived: begun.set(), 60.0)) for _ in range(24)]
-        await begun.wait()
+        tasks = [asyncio.create_task(connection.exchange(payload, lambda _, arrived: None, 60.0)) for _ in range(24)]
+        await asyncio.to_thread(wait_until_busy, decoupled_server, len(tasks))
         for task in tasks:
             task.cancel()
         ended = await asyncio.gather(*tasks, return_exceptions=True)
         assert all(isinstance(end, asyncio.CancelledError) for end in ended)
-        for _ in range(100):  # all of them take more than 5 s to their end
-            await asyncio.sleep(0.02)
-            if await asyncio.to_thread(active) == 0:
-                break
-        else:
-            raise AssertionError("the requests went on")
+        await asyncio.to_thread(wait_until_idle, decoupled_server, within_s=3.0)  # to their end they take more than 5 s
         await connection.close()
 
+    wait_until_idle(decoupled_server)
     uvloop.run(run())

@@ -22,6 +22,8 @@ from tests.end_to_end.triton_calls import (
     stream,
     text,
     text_of,
+    wait_until_busy,
+    wait_until_idle,
     wire,
 )
 
@@ -245,12 +247,10 @@ def test_stop_ends_the_request_of_that_id(decoupled_server: Server) -> None:
 
 
 def test_an_abandoned_request_frees_the_engine(decoupled_server: Server) -> None:
+    wait_until_idle(decoupled_server)
     with grpcclient.InferenceServerClient(decoupled_server.addresses.grpc) as client:
         client.start_stream(lambda result, error: None)
         client.async_stream_infer("tensorrt_llm", wire(core_inputs(range(30, 50), 4000, streaming=flag(True))))
-        time.sleep(0.5)
+        wait_until_busy(decoupled_server)
         client.stop_stream(cancel_requests=True)
-    deadline = time.monotonic() + 2.5  # 4,000 tokens would take longer
-    while metric(decoupled_server, "nv_trt_llm_request_metrics", request_type="active") > 0:
-        assert time.monotonic() < deadline, "the engine still works for a client that left"
-        time.sleep(0.1)
+    wait_until_idle(decoupled_server, within_s=3.0)  # 4,000 tokens would take longer

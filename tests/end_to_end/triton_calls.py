@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import re
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -115,6 +116,30 @@ def metric(server: Server, name: str, **labels: str) -> float:
             if match and all(f'{key}="{value}"' in match[1] for key, value in labels.items()):
                 return float(match[2])
     raise AssertionError(f"/metrics has no {name} with {labels}")
+
+
+def gauges(server: Server) -> tuple[float, float]:
+    """Requests in the engine, and KV cache blocks in use. The server tells them every 100 ms: they may be as old as that."""
+    return (
+        metric(server, "nv_trt_llm_request_metrics", request_type="active"),
+        metric(server, "nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="used"),
+    )
+
+
+def wait_until_idle(server: Server, within_s: float = 20.0) -> None:
+    """Return when the engine has nothing to do and holds no block."""
+    deadline_s = time.monotonic() + within_s
+    while any(gauges(server)):
+        assert time.monotonic() < deadline_s, f"the engine is not idle: {gauges(server)}"
+        time.sleep(0.05)
+
+
+def wait_until_busy(server: Server, requests: int = 1, within_s: float = 60.0) -> None:
+    """Return when the engine has so many requests. Begin with ``wait_until_idle``, or an earlier one may be meant."""
+    deadline_s = time.monotonic() + within_s
+    while gauges(server)[0] < requests:
+        assert time.monotonic() < deadline_s, f"the engine has not got {requests} requests: {gauges(server)}"
+        time.sleep(0.05)
 
 
 def wire(inputs: Tensors) -> list[grpcclient.InferInput]:

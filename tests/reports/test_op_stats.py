@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from harness.records.record import Outcome, Record
+from reports.errors import CheckPerfError, OpStatsError
 from reports.metrics import Metrics, UpstreamTable, compute_metrics
-from reports.op_stats import CheckPerfError, OpStatsError, append_op_stats, check_perf, op_stats, read_reference
+from reports.op_stats import append_op_stats, check_perf, op_stats, read_reference
 from reports.requests import Requests
 
 Make = Callable[..., Record]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.records.errors import RunFolderError
 from harness.records.record import Record
-from harness.records.run_folder import RunFolder, RunFolderError
+from harness.records.run_folder import RunFolder
 from reports.run_report import RunReport, read_run
 from reports.writing import write_reports
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.records.run_folder import RunFolder, RunFolderError
+from harness.records.errors import RunFolderError
+from harness.records.run_folder import RunFolder
 from harness.records.server_table import MetricSample, read_server_table, write_server_table
 
 _INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -17,8 +17,8 @@ from harness.experiment import plan_runs
 from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.record import Outcome, Record
 from reports.compare.comparable import Weight
-from reports.compare.comparison import MIXED, NotComparableError, compare, overall, read_arm
-from reports.compare.conditions import ConditionError, parse_condition
+from reports.compare.comparison import MIXED, compare, overall, read_arm
+from reports.compare.conditions import parse_condition
 from reports.compare.console import render
 from reports.compare.difference import Verdict
 from reports.compare.html import comparison_page, difference_cards, tone_of
@@ -26,6 +26,7 @@ from reports.compare.json_file import document
 from reports.compare.markdown import render_markdown
 from reports.compare.rows import told_in_words
 from reports.compare.writing import write_comparison
+from reports.errors import ConditionError, NotComparableError
 from reports.page.page import Tone, render_page
 from reports.run_report import RunReport
 

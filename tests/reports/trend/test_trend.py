@@ -14,7 +14,8 @@ import pytest
 from harness.cli import run as bench
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolder
-from reports.compare.comparison import NotComparableError, compare, read_arm
+from reports.compare.comparison import compare, read_arm
+from reports.errors import NotComparableError
 from reports.page.page import render_page
 from reports.pictures.picture import Dots, Line, Shape, Trail, Whiskers
 from reports.run_report import RunReport, read_run
