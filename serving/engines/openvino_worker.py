@@ -209,8 +209,7 @@ class _Worker:
         self._scheduled = int(self._pipeline.get_metrics().scheduled_requests)
         telemetry.iterations += 1
         telemetry.scheduled_requests += self._scheduled
-        if increments or now_ns >= self._stats_due_ns:
-            self._send(increments, now_ns)
+        self._send_what_is_due(increments, now_ns)
 
     def _step_exact(self) -> None:
         """One token, or one chunk of the prompt, of the request that waits longest; then the next one's turn."""
@@ -223,12 +222,17 @@ class _Worker:
             self._exact[request_id] = self._exact.pop(request_id)
         else:
             self._end(request_id)
-        if increment is not None:
-            self._telemetry.generated_tokens += _tokens_of(increment)
-            self._send([(request_id, increment)])
+        increments = [] if increment is None else [(request_id, increment)]
+        self._telemetry.generated_tokens += sum(_tokens_of(one) for _, one in increments)
+        self._send_what_is_due(increments, time.monotonic_ns())
 
     def _refuse(self, request_id: int, reason: str) -> None:
         self._send([(request_id, Increment((), error=reason))])
+
+    def _send_what_is_due(self, increments: list[tuple[int, Increment]], now_ns: int) -> None:
+        """After a step: what it delivered, and the state; a request that is not streamed delivers nothing for a long time."""
+        if increments or now_ns >= self._stats_due_ns:
+            self._send(increments, now_ns)
 
     def _send(self, increments: list[tuple[int, Increment]], now_ns: int | None = None) -> None:
         """State goes along from time to time, and always when the engine has nothing more to do."""
