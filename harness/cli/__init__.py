@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.unraisablehook = interrupt_again
     status = run(list(sys.argv[1:] if argv is None else argv))
     if handled:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is said: from here on Python would only add a traceback
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is said: Python would only add a traceback
     sys.exit(status)
 
 
@@ -30,7 +30,8 @@ def run(argv: list[str]) -> int:
     try:
         return _run(argv)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
+        if sys.stderr is not None:  # as it is after `2>&-`
+            sys.stderr.write("interrupted\n")
         return ExitStatus.INTERRUPTED
 
 

@@ -13,6 +13,7 @@ from types import FrameType
 
 _MAKES_EXTENSION = (ExtensionFileLoader.create_module.__code__, ExtensionFileLoader.exec_module.__code__)
 _AGAIN_S = 0.01
+_to_come: object = None  # the one signal that is to be sent again: pressed twice, it must not break off a clean-up
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
@@ -25,6 +26,8 @@ def interrupt(number: int, frame: FrameType | None) -> None:
             _send_again(number)
             return
         frame = frame.f_back
+    global _to_come
+    _to_come = None
     raise KeyboardInterrupt
 
 
@@ -37,7 +40,15 @@ def interrupt_again(lost: sys.UnraisableHookArgs) -> None:
 
 
 def _send_again(number: int) -> None:
-    later = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number))
+    """No lock is taken, for a handler may be interrupted by the next signal's."""
+    global _to_come
+    mine = _to_come = object()
+
+    def send() -> None:
+        if _to_come is mine:
+            os.kill(os.getpid(), number)
+
+    later = threading.Timer(_AGAIN_S, send)
     later.daemon = True
     later.start()
 

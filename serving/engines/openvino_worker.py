@@ -222,9 +222,9 @@ class _Worker:
             self._exact[request_id] = self._exact.pop(request_id)
         else:
             self._end(request_id)
-        increments = [] if increment is None else [(request_id, increment)]
-        self._telemetry.generated_tokens += sum(_tokens_of(one) for _, one in increments)
-        self._send_what_is_due(increments, time.monotonic_ns())
+        if increment is not None:
+            self._telemetry.generated_tokens += _tokens_of(increment)
+        self._send_what_is_due([] if increment is None else [(request_id, increment)], time.monotonic_ns())
 
     def _refuse(self, request_id: int, reason: str) -> None:
         self._send([(request_id, Increment((), error=reason))])

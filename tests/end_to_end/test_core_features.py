@@ -375,7 +375,7 @@ def test_drafts_change_no_token_and_say_how_much_was_accepted(server: Server) ->
 def test_the_ensemble_passes_on_what_the_core_model_returns(server: Server) -> None:
     asked = ("return_log_probs", "return_context_logits", "return_generation_logits", "return_perf_metrics")
     counts = ("return_num_input_tokens", "return_num_output_tokens")
-    inputs = {"text_input": text("What is machine learning?"), "max_tokens": int32(8)}
+    inputs = {"text_input": text("A prompt that the cache has not seen"), "max_tokens": int32(8)}
     [[answer]] = stream(server, "ensemble", [{**inputs, **{name: flag(True) for name in (*asked, *counts)}}])
     prompt_tokens = answer.as_numpy("num_input_tokens").item()
     generated = answer.as_numpy("num_output_tokens").item()
@@ -383,8 +383,7 @@ def test_the_ensemble_passes_on_what_the_core_model_returns(server: Server) -> N
     assert answer.as_numpy("context_logits").shape == (1, prompt_tokens, VOCABULARY)
     assert answer.as_numpy("generation_logits").shape == (1, 1, generated, VOCABULARY)
     assert answer.as_numpy("output_log_probs").sum() == pytest.approx(answer.as_numpy("cum_log_probs").item(), abs=1e-3)
-    blocks = [answer.as_numpy(f"kv_cache_{kind}_blocks").item() for kind in ("alloc_total", "reused")]
-    assert sum(blocks) >= 1  # none is new where an earlier request had the same prompt
+    assert answer.as_numpy("kv_cache_alloc_total_blocks").item() >= 1
     assert answer.as_numpy("last_token_time_ns").item() > answer.as_numpy("arrival_time_ns").item() > 0
 
 

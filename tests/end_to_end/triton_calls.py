@@ -19,6 +19,8 @@ from serving.server import Server
 
 Tensors = Mapping[str, NDArray[Any]]
 
+GAUGE_PERIOD_S = 0.1  # how often the server tells its gauges (stats_check_period_ms)
+
 _DTYPES = {
     "float16": "FP16",
     "int32": "INT32",
@@ -119,7 +121,7 @@ def metric(server: Server, name: str, **labels: str) -> float:
 
 
 def gauges(server: Server) -> tuple[float, float]:
-    """Requests in the engine, and KV cache blocks in use. The server tells them every 100 ms: they may be as old as that."""
+    """Requests in the engine, and KV cache blocks in use; they may be ``GAUGE_PERIOD_S`` old."""
     return (
         metric(server, "nv_trt_llm_request_metrics", request_type="active"),
         metric(server, "nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="used"),
@@ -127,8 +129,9 @@ def gauges(server: Server) -> tuple[float, float]:
 
 
 def wait_until_idle(server: Server, within_s: float = 20.0) -> None:
-    """Return when the engine has nothing to do and holds no block."""
+    """Return when the engine has nothing to do and holds no block, by gauges that are younger than this call."""
     deadline_s = time.monotonic() + within_s
+    time.sleep(2 * GAUGE_PERIOD_S)
     while any(gauges(server)):
         assert time.monotonic() < deadline_s, f"the engine is not idle: {gauges(server)}"
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Ctrl-C before a verb has anything to put away: one word, status 130, never a traceback."""
+"""Ctrl-C before a verb has anything to put away, or where an exception would be lost: one word, status 130, no traceback."""
 
 from __future__ import annotations
 
@@ -9,64 +9,118 @@ import pytest
 
 from harness.cli.exit_status import ExitStatus
 
-_INTERRUPTED_AT = """
+_TOOLS = """
 import os, signal, sys, time
 
-class Finder:
+class InterruptAt:
+    def __init__(self, module):
+        self.module = module
+
     def find_spec(self, name, path=None, target=None):
-        if name == {module!r}:
-            os.kill(os.getpid(), signal.SIGINT)
+        if name == self.module:
+            press()
+
+class InterruptAtItsEnd:
+    def __del__(self):
+        press()
+
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.meta_path.insert(0, Finder())
 """
-_BENCH = """
-from harness.cli import main
-main(["generate", "--url", "127.0.0.1:1", "-p", "hello"])
-"""
-_IMPORT = """
-from harness.cli.signals import interrupt
-signal.signal(signal.SIGINT, interrupt)
-try:
-    import msgspec
-    time.sleep(60)
-except KeyboardInterrupt:
-    print("msgspec._core" in sys.modules)
-"""
-_FINALIZER = """
-from harness.cli.signals import interrupt, interrupt_again
-signal.signal(signal.SIGINT, interrupt)
-sys.unraisablehook = interrupt_again
-
-class Finalized:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGINT)
-
-try:
-    Finalized()
-    time.sleep(60)
-except KeyboardInterrupt:
-    print("told")
+_MAIN = """
+import harness.cli
+harness.cli._run = verb
+harness.cli.main([])
 """
 
 
-def _run(code: str, module: str) -> subprocess.CompletedProcess[str]:
-    """Run ``code``; it gets SIGINT when it imports ``module``."""
-    whole = _INTERRUPTED_AT.format(module=module) + code
-    return subprocess.run([sys.executable, "-c", whole], capture_output=True, text=True, check=False, timeout=50)
+def _run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", _TOOLS + code], capture_output=True, text=True, check=False, timeout=50)
 
 
 @pytest.mark.parametrize("module", ["click", "harness.cli.verbs", "numpy", "serving.client"])
 def test_while_the_program_is_imported(module: str) -> None:
-    done = _run(_BENCH, module)
+    done = _run(
+        f"""
+sys.meta_path.insert(0, InterruptAt({module!r}))
+from harness.cli import main
+main(["generate", "--url", "127.0.0.1:1", "-p", "hello"])
+"""
+    )
     assert done.returncode == ExitStatus.INTERRUPTED
     assert done.stderr.strip() == "interrupted"
 
 
 def test_extension_module_is_made_before_the_exception_is_raised() -> None:
-    assert _run(_IMPORT, "decimal").stdout == "True\n"  # which msgspec._core imports
+    done = _run(
+        """
+def verb(argv):
+    sys.meta_path.insert(0, InterruptAt("decimal"))  # which msgspec._core imports
+    try:
+        import msgspec
+        time.sleep(60)
+    finally:
+        print("msgspec._core" in sys.modules)
+"""
+        + _MAIN
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "interrupted\n", ExitStatus.INTERRUPTED)
 
 
 def test_exception_that_a_finalizer_loses_comes_again() -> None:
-    done = _run(_FINALIZER, "none")
-    assert (done.stdout, done.stderr) == ("told\n", "")
+    done = _run(
+        """
+def verb(argv):
+    InterruptAtItsEnd()
+    time.sleep(60)
+"""
+        + _MAIN
+    )
+    assert (done.stderr, done.returncode) == ("interrupted\n", ExitStatus.INTERRUPTED)
+
+
+def test_pressed_again_because_it_seemed_unheard_it_breaks_off_no_clean_up() -> None:
+    done = _run(
+        """
+def verb(argv):
+    try:
+        InterruptAtItsEnd()  # lost, and to come again
+        press()
+    finally:
+        time.sleep(0.5)
+        print("clean")
+"""
+        + _MAIN
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("clean\n", "interrupted\n", ExitStatus.INTERRUPTED)
+
+
+def test_ignored_as_by_a_shell_in_the_background_it_stays_ignored() -> None:
+    done = _run(
+        """
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+def verb(argv):
+    press()
+    return 0
+"""
+        + _MAIN
+    )
+    assert (done.stderr, done.returncode) == ("", ExitStatus.VALID)
+
+
+def test_once_all_is_said_there_is_no_traceback() -> None:
+    done = _run(
+        """
+import atexit
+atexit.register(press)
+
+def verb(argv):
+    print("said", flush=True)
+    return 0
+"""
+        + _MAIN
+    )
+    assert (done.stdout, done.stderr) == ("said\n", "")
