@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.unraisablehook = interrupt_again
     status = run(list(sys.argv[1:] if argv is None else argv))
     if handled:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is said: Python would only add a traceback
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is said; what hangs now can still be ended
     sys.exit(status)
 
 

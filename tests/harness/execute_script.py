@@ -3,7 +3,7 @@
     python execute_script.py ADDRESS FOLDER WORKERS COUNT GAP_MS ACT [FILE_LIMIT]
 
 COUNT requests, GAP_MS apart, all of one Act. Prints ``ready`` when the workers are about to be started, ``sent N`` as the run
-goes on, and at the end the result as one line of JSON.
+goes on, ``stopping`` when it has heard a signal, and at the end the result as one line of JSON.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ def make_plan(
 def main(address: str, folder: Path, workers: int, count: int, gap_ms: int, act: Act) -> None:
     def on_progress(snapshot: Snapshot) -> None:
         print(f"sent {snapshot.sent}", flush=True)
+        if snapshot.stopping:
+            print("stopping", flush=True)
 
     requests = [scripted(act, SEND_TOKENS, TOKEN_GAP_MS)] * count
     plan = make_plan(address, folder, requests, [k * gap_ms for k in range(count)], workers)

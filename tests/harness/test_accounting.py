@@ -89,7 +89,7 @@ class _User:
     free_ns: int
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.lists(st.integers(0, 50), min_size=1, max_size=6).map(sorted),
     st.lists(st.tuples(st.integers(1, 40), st.sampled_from([Outcome.DONE, Outcome.STREAM_CUT, Outcome.CONNECT])), max_size=40),

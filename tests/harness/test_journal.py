@@ -43,7 +43,7 @@ def _write(path: Path, exchanges: tuple[Exchange, ...] | list[Exchange]) -> list
     return ends
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(_EXCHANGES, max_size=6))
 def test_what_is_written_is_read(exchanges: list[Exchange]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -96,7 +96,7 @@ def _workers_entries(draw: st.DrawFn) -> list[list[Exchange | Ended]]:
     return result
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(_workers_entries(), st.data())
 def test_every_request_has_one_record_wherever_journals_are_cut_and_whichever_are_missing(
     entries: list[list[Exchange | Ended]], data: st.DataObject
@@ -157,7 +157,7 @@ def _as_users(part: ClosedPart, lengths_ns: list[int]) -> list[Exchange]:
     return sorted(exchanges, key=lambda exchange: exchange.done_ns)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.integers(1, 3),
     st.integers(1, 5),

@@ -17,7 +17,7 @@ def _schedule(requests: list[Request], seed: int = 0) -> Schedule:
     return Schedule(tuple(requests), tuple(range(len(requests))), seed)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(_REQUESTS, min_size=1, max_size=8), st.integers(0, 20), st.integers(0, 2**32))
 def test_each_is_a_scheduled_request_but_for_the_order_of_its_tokens(requests: list[Request], count: int, seed: int) -> None:
     warm_up = warm_up_requests(_schedule(requests, seed), count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.columns import booleans, floats, integer_column, integers, text_column
@@ -14,7 +14,6 @@ _EXACT = st.integers(-(2**53), 2**53)
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 
 
-@settings(deadline=None)  # the first imports pandas
 @given(st.lists(st.none() | _EXACT), st.integers(0, 9))
 def test_numbers_as_floats_with_nan_for_null(values: list[int | None], start: int) -> None:
     array = pa.array(values, pa.int64())[start:]
@@ -24,13 +23,11 @@ def test_numbers_as_floats_with_nan_for_null(values: list[int | None], start: in
     np.testing.assert_array_equal(floats(pa.chunked_array([array, array])), np.tile(expected, 2))
 
 
-@settings(deadline=None)  # the first imports pandas
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)), st.integers(0, 9))
 def test_whole_numbers_keep_every_digit(values: list[int], start: int) -> None:
     assert integers(pa.chunked_array([pa.array(values, pa.int64())[start:]])).tolist() == values[start:]
 
 
-@settings(deadline=None)  # the first imports pandas
 @given(st.lists(st.none() | st.booleans()), st.integers(0, 9))
 def test_a_truth_that_is_not_known_is_false(values: list[bool | None], start: int) -> None:
     assert booleans(pa.chunked_array([pa.array(values, pa.bool_())[start:]])).tolist() == [bool(v) for v in values[start:]]
@@ -47,7 +44,6 @@ def test_a_whole_number_that_a_float_does_not_hold_is_refused() -> None:
         floats(pa.array([2**53 + 1], pa.int64()))
 
 
-@settings(deadline=None)  # the first imports pandas
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)))
 def test_what_is_not_known_is_null(values: list[int | None]) -> None:
     known = np.array([value is not None for value in values], dtype=np.bool_)
@@ -56,7 +52,6 @@ def test_what_is_not_known_is_null(values: list[int | None]) -> None:
     assert column.to_pylist() == values
 
 
-@settings(deadline=None)  # the first imports pandas
 @given(st.lists(st.none() | _TEXT))
 def test_texts(texts: list[str | None]) -> None:
     column = text_column(texts)

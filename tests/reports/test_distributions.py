@@ -33,7 +33,6 @@ _DEGREES = st.one_of(st.integers(1, 1_000_000), st.floats(0.3, 1e15), st.just(ma
 _SHAPE = st.floats(-4.0, 8.0).map(lambda exponent: 10.0**exponent)
 
 
-@settings(deadline=None)
 @given(_P)
 @example(0.0)
 @example(1.0)
@@ -41,7 +40,6 @@ def test_normal_quantile(p: float) -> None:
     assert normal_quantile(p) == pytest.approx(stats.norm.ppf(p), rel=_SAME, abs=1e-15)
 
 
-@settings(deadline=None)
 @given(_P, _DEGREES)
 @example(0.0, 3)
 @example(1.0, 3)
@@ -51,7 +49,6 @@ def test_student_quantile(p: float, degrees: float) -> None:
     assert student_quantile(p, degrees) == pytest.approx(stats.t.ppf(p, degrees), rel=_SAME, abs=1e-15)
 
 
-@settings(deadline=None)
 @given(st.one_of(st.floats(-1e6, 1e6), st.floats(-20.0, 20.0), st.just(math.inf)), _DEGREES)
 @example(0.0, 5)
 @example(1e6, 30.5)
@@ -59,7 +56,6 @@ def test_student_tail(value: float, degrees: float) -> None:
     assert student_tail(value, degrees) == pytest.approx(stats.t.sf(value, degrees), rel=_SAME, abs=_TINY)
 
 
-@settings(deadline=None)
 @given(_P, st.floats(1.0, 1e4), st.floats(1.0, 1e4))
 @example(0.99, 2, 6)
 @example(0.0, 2, 6)
@@ -68,7 +64,6 @@ def test_f_quantile(p: float, numerator: float, denominator: float) -> None:
     assert f_quantile(p, numerator, denominator) == pytest.approx(stats.f.ppf(p, numerator, denominator), rel=_SAME, abs=_TINY)
 
 
-@settings(deadline=None)
 @given(st.one_of(st.floats(1e-12, 1.0), st.floats(-12.0, 0.0).map(lambda exponent: 10.0**exponent)), _SHAPE, _SHAPE)
 @example(0.025, 1e-9, 1.0)
 @example(0.975, 1e8, 1e-9)
@@ -79,7 +74,6 @@ def test_beta_quantile(p: float, a: float, b: float) -> None:
     assert beta_quantile(p, a, b) == pytest.approx(stats.beta.ppf(p, a, b), rel=_SAME, abs=_TINY)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 20), st.integers(1, 10**9), st.floats(-9.0, 0.0).map(lambda exponent: 10.0**exponent))
 @example(1, 1, 0.01)
 @example(1, 2, 0.01)
@@ -95,7 +89,6 @@ def test_binomial_at_most(k: int, n: int, p: float) -> None:
     assert binomial_at_most(k, n, p) == pytest.approx(stats.binom.cdf(k, n, p), rel=max(_SAME, rounding), abs=underflow)
 
 
-@settings(deadline=None)
 @given(st.integers(2, 10**9), st.floats(-9.0, -0.1).map(lambda exponent: 10.0**exponent))
 @example(21_960_194, 1e-5)
 @example(6_636, 0.001)
@@ -108,7 +101,6 @@ def test_binomial_of_more_trials_than_32_bits_count_is_poisson() -> None:
     assert binomial_at_most(1, 10**12, 1e-12) == pytest.approx(stats.poisson.cdf(1, 1.0), rel=_SAME)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=9), st.floats(1e-3, 1e6))
 @example([0.0, 1e-12, 0.5, 1.0, 2.0], 1.0)
 @example([-1.0, math.inf], 2.0)
@@ -117,7 +109,7 @@ def test_gamma_share(values: list[float], shape: float) -> None:
     assert gamma_share(np.array(values), shape) == pytest.approx(expected, rel=1e-8, abs=_TINY)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=300))
 def test_kolmogorov_smirnov_distance(shares: list[float]) -> None:
     distance, _ = kolmogorov_smirnov(np.array(shares))

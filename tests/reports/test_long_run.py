@@ -47,7 +47,7 @@ def _width(interval: tuple[float, float] | None) -> float:
 # ---- laws of every interval
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(_SEEDS, st.integers(100, 3_000), st.floats(0.0, 0.95))
 def test_an_interval_holds_its_estimate_and_percentiles_lie_within_the_values(seed: int, n: int, correlation: float) -> None:
     series = _correlated(n, correlation, seed)
@@ -67,7 +67,7 @@ def test_an_interval_holds_its_estimate_and_percentiles_lie_within_the_values(se
             assert interval[1] <= series.max()
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(_SEEDS, st.floats(0.0, 0.9))
 def test_more_confidence_is_never_narrower(seed: int, correlation: float) -> None:
     series = _correlated(2_000, correlation, seed)
@@ -79,7 +79,7 @@ def test_more_confidence_is_never_narrower(seed: int, correlation: float) -> Non
             assert narrow[1] <= wide[1]
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(_SEEDS, st.floats(0.0, 0.9), st.integers(100, 5_000))
 def test_the_order_read_backwards_tells_the_same(seed: int, correlation: float, n: int) -> None:
     series = _correlated(n // 100 * 100, correlation, seed)
@@ -90,7 +90,7 @@ def test_the_order_read_backwards_tells_the_same(seed: int, correlation: float, 
     assert backwards.independent == pytest.approx(forwards.independent, rel=1e-6)
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(_SEEDS, st.floats(0.1, 1_000.0))
 def test_another_unit_is_the_same_interval_in_that_unit(seed: int, factor: float) -> None:
     series = _correlated(1_500, 0.5, seed)
@@ -137,7 +137,7 @@ def test_the_error_of_a_mean_agrees_with_a_block_bootstrap(correlation: float) -
     assert np.mean(ours) == pytest.approx(np.mean(bootstrapped), rel=0.15)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(_SEEDS, st.integers(200, 5_000))
 def test_a_share_is_the_mean_of_noughts_and_ones(seed: int, n: int) -> None:
     chosen = np.random.default_rng(seed).random(n) < 0.3
@@ -147,7 +147,7 @@ def test_a_share_is_the_mean_of_noughts_and_ones(seed: int, n: int) -> None:
     assert share.effect == pytest.approx(mean.long_run.effect)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(_SEEDS, st.integers(100, 2_000))
 def test_what_is_not_counted_is_as_if_it_were_not_there(seed: int, n: int) -> None:
     rng = np.random.default_rng(seed)

@@ -233,7 +233,7 @@ def _rate(times: Sequence[int]) -> float | None:
     return (len(times) - 1) / ((max(times) - min(times)) / 1e9) if len(times) > 1 and max(times) > min(times) else None
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(_records())
 def test_metrics_are_what_a_loop_over_the_records_gives(make_requests: MakeRequests, records: list[Record]) -> None:
     metrics = compute_metrics(make_requests(records), streaming=True)
@@ -293,7 +293,7 @@ def _e2e(metrics: Metrics) -> dict[str, Any]:
     return {name: getattr(d, name) for name in _PERCENTILES}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.lists(st.integers(1, 1000), min_size=1, max_size=40),
     st.lists(st.tuples(st.integers(0, 1000), st.sampled_from(FAILURES)), max_size=10),

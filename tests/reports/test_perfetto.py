@@ -72,7 +72,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("trace") / "perfetto.json"
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.integers(1, 20)), min_size=1, max_size=25))
 def test_no_row_overlaps_and_there_are_no_more_rows_than_requests_in_flight(
     make_report: MakeReport, answered: Make, trace: Path, spans: list[tuple[int, int, int]]

@@ -124,7 +124,7 @@ def test_required_samples_golden() -> None:
     assert required_samples(0.999) == 6636
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.floats(min_value=0.5, max_value=0.999), st.floats(min_value=0.8, max_value=0.999))
 def test_required_samples_is_the_least_n_that_satisfies_its_rule(q: float, confidence: float) -> None:
     def at_most_one_above(n: int) -> float:
@@ -153,7 +153,7 @@ def test_limits_hold_the_true_percentile_as_often_as_they_say(q: float, n: int) 
     assert covered <= 0.98  # and not by being far too wide
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.integers(min_value=1, max_value=3_000),
     st.sampled_from([0.5, 0.9, 0.95, 0.99]),

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.records.record import Outcome, Record
@@ -41,7 +41,6 @@ def test_a_series_that_never_settles_has_no_steady_part() -> None:
     assert mser5(np.linspace(0.0, 1.0, 500)) is None
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 100.0), st.floats(-100.0, 100.0))
 def test_unit_and_origin_do_not_matter(seed: int, scale: float, origin: float) -> None:
     series = np.random.default_rng(seed).normal(0.0, 1.0, 300)

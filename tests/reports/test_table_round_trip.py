@@ -58,7 +58,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("table") / "requests.parquet"
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(_records(), max_size=5))
 def test_what_is_read_is_what_was_written(path: Path, records: list[Record]) -> None:
     write_table(records, path)

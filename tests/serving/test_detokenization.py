@@ -60,7 +60,7 @@ def _stream_with_memory(parts: Sequence[Sequence[int]], skip: bool) -> list[str]
 
 
 @_SKIP
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(ids=_SEQUENCES, cuts=_CUTS)
 @example(ids=[], cuts=[])
 @example(ids=[], cuts=[0, 0])
@@ -73,7 +73,7 @@ def test_pieces_of_any_tokens_join_to_the_whole(skip: bool, ids: list[int], cuts
 
 
 @_SKIP
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(text=_TEXTS)
 def test_any_text_streamed_token_by_token_comes_out_as_it_went_in(skip: bool, text: str) -> None:
     ids = _encode(text)
@@ -81,7 +81,7 @@ def test_any_text_streamed_token_by_token_comes_out_as_it_went_in(skip: bool, te
     assert "".join(pieces) == text
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), max_size=25))
 def test_no_piece_of_a_text_shows_half_a_character(text: str) -> None:
     assert not any("\ufffd" in piece for piece in _stream([[token] for token in _encode(text)] or [[]], True))

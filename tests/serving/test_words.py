@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.detokenization import load_tokenizer
@@ -43,7 +43,6 @@ def test_padding_as_a_batch_needs_it_changes_nothing() -> None:
     assert from_word_list(padded) == ((97, 98), (99,))
 
 
-@settings(deadline=None)
 @given(words=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), max_size=6))
 def test_round_trip(words: list[str], tokenizer: Any) -> None:
     encoded = [tuple(tokenizer.encode(word, add_special_tokens=False)) for word in words if word]

@@ -28,7 +28,6 @@ _PROCESSES = st.one_of(_WITH_A_RATE, st.builds(RampedUp, _WITH_A_RATE, _RAMPS_S)
 _SEEDS = st.integers(min_value=0, max_value=2**64)
 
 
-@settings(deadline=None)
 @given(_PROCESSES, st.integers(min_value=1, max_value=300), _SEEDS)
 def test_offsets_start_at_zero_and_never_decrease(arrivals: Arrivals, count: int, seed: int) -> None:
     offsets = arrivals.offsets_ns(count, seed)
@@ -43,7 +42,6 @@ def test_no_requests_have_no_offsets(arrivals: Arrivals, seed: int) -> None:
     assert arrivals.offsets_ns(0, seed).shape == (0,)
 
 
-@settings(deadline=None)
 @given(_RATES, st.integers(min_value=1, max_value=100), st.integers(min_value=0, max_value=100), _SEEDS)
 def test_a_longer_schedule_begins_like_a_shorter_one(rate: float, count: int, more: int, seed: int) -> None:
     arrivals = Exponential(rate)
@@ -177,7 +175,6 @@ def test_a_process_prints_itself(arrivals: Arrivals, text: str) -> None:
 # ---- ramps
 
 
-@settings(deadline=None)
 @given(_WITH_A_RATE, _RAMPS_S, _SEEDS)
 def test_after_the_ramp_the_gaps_are_those_of_the_process_itself(arrivals: Arrivals, ramp_up_s: float, seed: int) -> None:
     steady, ramped = arrivals.offsets_ns(200, seed), RampedUp(arrivals, ramp_up_s).offsets_ns(200, seed)
@@ -202,7 +199,7 @@ def test_a_ramp_prints_itself() -> None:
 # ---- a duration
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.builds(RampedUp, st.builds(Exponential, st.floats(1, 500)), st.floats(0.1, 5))
     | st.builds(Gamma, st.floats(1, 500), st.floats(0.2, 9)),

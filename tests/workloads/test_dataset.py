@@ -163,7 +163,7 @@ _ROW = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(_JSON | st.lists(_ROW, min_size=1, max_size=4))
 @example(_UPSTREAM)
 @example(_SHAREGPT)
@@ -178,14 +178,12 @@ def test_any_json_is_read_or_refused_as_a_dataset(read_bytes: ReadBytes, documen
     assert all(1 <= row.row <= len(document) for row in rows)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_any_bytes_are_read_or_refused_as_a_dataset(read_bytes: ReadBytes, content: bytes) -> None:
     with pytest.raises(DatasetError):  # 40 bytes hold no dataset but by a miracle
         read_bytes(content)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.text(), st.text(), st.text()), min_size=1, max_size=4))
 def test_upstream_rows_are_read_back_as_they_were_written(read_bytes: ReadBytes, texts: list[tuple[str, str, str]]) -> None:
     rows = read_bytes(json.dumps([{"input": f"<{a}", "instruction": f"{b}>", "output": c} for a, b, c in texts]).encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.prefixes import PrefixRepetition, prefix_repetition
@@ -50,7 +50,6 @@ def test_nothing_repeats_in_nothing(requests: list[Request]) -> None:
     assert prefix_repetition(requests).share == 0.0
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 1), max_size=12), max_size=8), st.integers(1, 4))
 def test_the_account_is_that_of_a_cache_of_prefixes(prompts: list[list[int]], block_tokens: int) -> None:
     kept: set[tuple[int, ...]] = set()

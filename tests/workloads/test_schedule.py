@@ -86,7 +86,7 @@ _SCHEDULES = st.lists(_REQUESTS, max_size=3).flatmap(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(_SCHEDULES, _SCHEDULES)
 def test_digests_are_equal_when_and_only_when_the_same_is_sent_at_the_same_times(one: Schedule, other: Schedule) -> None:
     what = [(schedule.requests, schedule.offsets_ns, schedule.max_concurrency) for schedule in (one, other)]
@@ -122,7 +122,6 @@ def test_the_digest_does_not_hang_on_the_process() -> None:
     assert out.strip() == here.digest
 
 
-@settings(deadline=None)
 @given(st.integers(min_value=0, max_value=60), st.integers(min_value=1, max_value=70))
 def test_shards_part_the_schedule_for_any_number_of_workers(requests: int, workers: int) -> None:
     schedule = make_schedule([_OTHER] * requests, Constant(10), 0)
@@ -207,7 +206,6 @@ def test_the_seed_alone_changes_no_digest_of_a_closed_loop() -> None:
     assert replace(_CLOSED, seed=4).digest == _CLOSED.digest
 
 
-@settings(deadline=None)
 @given(st.integers(0, 80), st.integers(1, 20), st.data())
 def test_users_and_their_requests_are_parted_among_the_workers(requests: int, users: int, data: st.DataObject) -> None:
     workers = data.draw(st.integers(1, users))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, norm
 
@@ -45,7 +45,6 @@ def test_the_same_seed_gives_the_same_requests_and_another_seed_others() -> None
     assert draw(5) != draw(6)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=30, unique=True),
     st.floats(1, 40),

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -287,10 +288,15 @@ def _interrupted(server: ScriptedServer, folder: Path, *options: str, end_within
     )
     reader = JournalReader(folder / "journal-0.bin")
     done = 0
-    while done < 10 and program.poll() is None:
-        done += sum(1 for _ in reader.read_new())
-    os.killpg(program.pid, signal.SIGINT)
-    out, err = program.communicate(timeout=end_within_s)
+    try:
+        while done < 10 and program.poll() is None:
+            done += sum(1 for _ in reader.read_new())
+            time.sleep(0.01)
+        os.killpg(program.pid, signal.SIGINT)
+        out, err = program.communicate(timeout=end_within_s)
+    finally:
+        if program.poll() is None:
+            os.killpg(program.pid, signal.SIGKILL)
     assert program.returncode == ExitStatus.INTERRUPTED
     assert "Traceback" not in err
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -111,16 +112,16 @@ def verb(argv):
     assert (done.stderr, done.returncode) == ("", ExitStatus.VALID)
 
 
-def test_once_all_is_said_there_is_no_traceback() -> None:
+def test_once_all_is_said_it_ends_a_program_that_cannot_end() -> None:
     done = _run(
         """
-import atexit
-atexit.register(press)
+import threading
 
 def verb(argv):
+    threading.Thread(target=lambda: (time.sleep(0.3), press(), time.sleep(60))).start()
     print("said", flush=True)
     return 0
 """
         + _MAIN
     )
-    assert (done.stdout, done.stderr) == ("said\n", "")
+    assert (done.stdout, done.stderr, done.returncode) == ("said\n", "", -signal.SIGINT)

@@ -22,7 +22,7 @@ from harness.clients.http2_frames import ErrorCode, Flag, FrameType, Setting, fr
 from tests.harness.clients.http2_peer import OK, Peer, answering, calls, prefixed
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.binary(max_size=40), max_size=6), st.lists(st.integers(1, 60), max_size=12))
 def test_messages_come_whole_however_frames_and_reads_cut_them(messages: list[bytes], cuts: list[int]) -> None:
     body = b"".join(struct.pack(">BI", 0, len(message)) + message for message in messages)

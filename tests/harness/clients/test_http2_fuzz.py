@@ -160,28 +160,28 @@ def _cut(data: bytes, places: Sequence[int]) -> list[bytes]:
 # ---- the laws
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.one_of(_rule_abiding, _any_frame), max_size=25), st.lists(st.integers(0, 5000), max_size=30))
 def test_where_reads_are_cut_changes_nothing(frames: list[bytes], places: list[int]) -> None:
     data = b"".join(frames)
     assert _seen(_cut(data, places), settle=False) == _seen([data], settle=False)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(_rule_abiding, max_size=15))
 def test_a_byte_a_read_is_as_good_as_all_at_once(frames: list[bytes]) -> None:
     data = b"".join(frames)
     assert _seen([bytes([byte]) for byte in data], settle=False) == _seen([data], settle=False)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(_rule_abiding, max_size=15), st.lists(st.integers(0, 5000), max_size=20), st.lists(st.booleans(), max_size=20))
 def test_calls_that_run_between_reads_end_the_same(frames: list[bytes], places: list[int], yields: list[bool]) -> None:
     data = b"".join(frames)
     assert _seen(_cut(data, places), yields, settle=False).endings == _seen([data], settle=False).endings
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(_rule_abiding, max_size=10), st.integers(0, 5000), st.binary(min_size=1, max_size=200))
 def test_garbage_behind_a_good_beginning_ends_every_call(frames: list[bytes], place: int, garbage: bytes) -> None:
     beginning = b"".join(frames)
@@ -193,7 +193,7 @@ def test_garbage_behind_a_good_beginning_ends_every_call(frames: list[bytes], pl
         assert ending == before or before.failure is not None  # what had ended well stays so
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(_rule_abiding, min_size=1, max_size=10), st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 255)), min_size=1)
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import ssl
@@ -224,9 +225,9 @@ def test_one_deadline_is_over_the_whole_exchange() -> None:
             await peer.send(b"b\r\ndata: one\n\n\r\n")
             await asyncio.sleep(0.05)
 
-    bodies, outcome, problem = uvloop.run(_once(script, timeout_s=0.4))
+    bodies, outcome, problem = uvloop.run(_once(script, timeout_s=1.5))
     assert len(bodies) >= 1
-    assert (outcome, problem) == (Outcome.TIMEOUT, "no end within 0.4 s")
+    assert (outcome, problem) == (Outcome.TIMEOUT, "no end within 1.5 s")
 
 
 @pytest.mark.parametrize("how", ["time out", "cancel"])
@@ -243,7 +244,7 @@ def test_server_is_told_of_an_exchange_that_is_given_up(how: str) -> None:
 
         async with serving(script) as origin:
             caller = HttpCaller(origin)
-            task = asyncio.create_task(exchange(caller, _ask(origin), 0.3 if how == "time out" else 30.0))
+            task = asyncio.create_task(exchange(caller, _ask(origin), 2.0 if how == "time out" else 30.0))
             await reached.wait()
             if how == "cancel":
                 task.cancel()
@@ -271,10 +272,11 @@ def test_connecting_in_vain_leaves_nothing_behind() -> None:
             port = nobody.getsockname()[1]
         for number in range(6):
             if number == 1:  # the first opens what stays for good
+                gc.collect()
                 before = len(os.listdir("/proc/self/fd"))
             with pytest.raises(ExchangeFailedError):
                 await HttpCaller(Origin("http", "127.0.0.1", port)).connect(5.0)
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) <= before
 
     uvloop.run(run())
 

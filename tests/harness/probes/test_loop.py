@@ -14,7 +14,7 @@ import time
 import zlib
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.clock import now_ns
@@ -50,7 +50,6 @@ def _lags_ns(samples: list[ClientSample]) -> list[int]:
     return [sample.lag_ns for sample in samples if sample.lag_ns is not None]
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**62), st.integers(1_000, 10**9))
 def test_wake_ups_are_uneven_and_a_period_apart_on_average(start_ns: int, period_ns: int) -> None:
     times_ns = [start_ns, *itertools.islice(wake_ups(start_ns, period_ns), 1000)]
@@ -103,9 +102,11 @@ def test_garbage_collections_are_counted_with_their_length(tmp_path: Path) -> No
 
 def test_nothing_of_the_probe_is_left_behind(tmp_path: Path) -> None:
     _watched(tmp_path / "warm")  # what the first use opens for good
+    gc.collect()
     callbacks, files = len(gc.callbacks), len(os.listdir("/proc/self/fd"))
     _watched(tmp_path / "probe")
-    assert (len(gc.callbacks), len(os.listdir("/proc/self/fd"))) == (callbacks, files)
+    assert len(gc.callbacks) == callbacks
+    assert len(os.listdir("/proc/self/fd")) <= files
 
 
 def test_a_full_disk_ends_the_probe_and_not_the_work() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.records.client_sample import ClientSample
@@ -24,7 +24,6 @@ _SAMPLES = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(_SAMPLES)
 def test_round_trip_in_the_order_of_time(tmp_path_factory: pytest.TempPathFactory, samples: list[ClientSample]) -> None:
     path = tmp_path_factory.mktemp("table") / "client.parquet"

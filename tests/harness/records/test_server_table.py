@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.records.errors import RunFolderError
@@ -29,7 +29,6 @@ _SAMPLES = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(_SAMPLES)
 def test_round_trip_in_the_order_of_writing(tmp_path_factory: pytest.TempPathFactory, samples: list[MetricSample]) -> None:
     path = tmp_path_factory.mktemp("table") / "server.parquet"

@@ -50,7 +50,7 @@ def _as_record(row: dict[str, object]) -> Record:
     )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(_RECORDS, max_size=8))
 def test_what_is_written_is_read(records: list[Record]) -> None:
     with tempfile.TemporaryDirectory() as folder:

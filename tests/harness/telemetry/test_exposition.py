@@ -6,7 +6,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -50,7 +50,6 @@ def test_labels_in_another_order_are_the_same_series() -> None:
     assert len({series for series, _ in ExpositionReader().read(text)}) == 1
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(_LABELS, st.floats()), max_size=6))
 def test_any_labels_are_read_as_the_library_reads_the_whole_text(written: list[tuple[dict[str, str], float]]) -> None:
     def escaped(text: str) -> str:

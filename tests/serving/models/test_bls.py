@@ -81,7 +81,7 @@ def test_text_ends_before_the_stop_word_and_so_does_the_work(bls: Bls, core: Fak
     assert core.requests[0]["id"] in core.stopped
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(words=st.lists(st.sampled_from([_SENTENCE[k : k + n] for k in range(0, 60, 3) for n in (1, 4, 9)]), max_size=3))
 @pytest.mark.parametrize("stream", [True, False])
 def test_streamed_and_unstreamed_texts_end_alike(shared_bls: Bls, stream: bool, words: list[str]) -> None:

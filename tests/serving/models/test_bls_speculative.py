@@ -48,7 +48,7 @@ def shared(backend: ModuleType) -> Iterator[Bls]:
     deployed.model.finalize()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     prompt=st.sampled_from(["the sea", "a king and a queen", "x"]),
     max_tokens=st.integers(1, 40),

@@ -238,7 +238,7 @@ _SENT = {  # Triton checks the types; shapes and values are free
 }
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     changes=st.lists(st.sampled_from(sorted(_SENT)), max_size=4, unique=True).flatmap(
         lambda names: st.fixed_dictionaries({name: _SENT[name] for name in names})

@@ -108,7 +108,7 @@ def test_batch_of_prompts_is_padded_with_each_rows_pad_id(ask: Any) -> None:
     assert tensors["OUT_END_ID"].tolist() == [[1], [4]]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(rows=st.lists(_WORDS, min_size=1, max_size=3))
 def test_word_lists_of_a_batch_hold_each_rows_words(ask: Any, rows: list[list[str]]) -> None:
     width = max(len(row) for row in rows)
@@ -192,7 +192,7 @@ def test_what_is_wrong_is_named_in_a_sentence(ask: Any, more: dict[str, Any], me
     assert answer.error.code == "invalid"
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(prompt=st.binary(max_size=20), words=st.lists(st.binary(max_size=6), min_size=1, max_size=3))
 def test_any_bytes_get_an_answer_or_a_sentence(ask: Any, prompt: bytes, words: list[bytes]) -> None:
     answer = ask(prompt, STOP_WORDS_DICT=_bytes(words))
