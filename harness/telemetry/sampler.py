@@ -13,7 +13,8 @@ from harness.telemetry.http_get import GetError, Getter, Headers, HttpUrl
 from harness.telemetry.spool import Scrape, ScrapeWriter
 
 _SETTLING_S = 0.25  # engines tell their numbers every 100 ms or so
-_SETTLING_SCRAPES = 8
+_EQUAL_SCRAPES = 3  # two could both be old, where a busy machine kept an engine from telling
+_SETTLING_SCRAPES = 9
 # What goes on changing where nobody asks for anything.
 _RESTLESS = ("nv_cpu_", "nv_gpu_", "nv_energy_", "nv_pinned_", "nv_trt_llm_general_metrics", "nv_trt_llm_runtime_memory")
 
@@ -45,11 +46,13 @@ class MetricsSampler:
     def settle(self) -> dict[tuple[str, str], float]:
         """Scrape until the counters stand still, and keep the last; returns its values. Raises GetError, ValueError."""
         values: dict[tuple[str, str], float] = {}
-        for attempt in range(_SETTLING_SCRAPES):
+        equal = 0
+        for _ in range(_SETTLING_SCRAPES):
             before = values
             self._baseline = self._scrape()
             values = dict(self._reader.read(self._baseline.text.decode()))
-            if attempt and _counters(values) == _counters(before):
+            equal = equal + 1 if _counters(values) == _counters(before) else 1
+            if equal == _EQUAL_SCRAPES:
                 break
             time.sleep(_SETTLING_S)
         return values

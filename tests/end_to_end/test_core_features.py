@@ -3,7 +3,6 @@
 import itertools
 import json
 import queue
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,18 @@ from serving.embedded import DEMO_ENGINE_DIR
 from serving.engines.openvino_logits import LogitsModel
 from serving.engines.token_choice import log_softmax
 from serving.server import Server
-from tests.end_to_end.triton_calls import core_inputs, flag, ids_of, infer, int32, stream, text, wait_until_idle, wire
+from tests.end_to_end.triton_calls import (
+    core_inputs,
+    flag,
+    generated_tokens,
+    ids_of,
+    infer,
+    int32,
+    stream,
+    text,
+    wait_until_idle,
+    wire,
+)
 
 PROMPT = list(range(10, 60))
 VOCABULARY = 3072
@@ -98,7 +108,7 @@ def test_logits_change_no_token_and_are_absent_unless_asked_for(server: Server) 
 def test_streamed_logits_and_log_probs_join_to_the_unstreamed(decoupled_server: Server) -> None:
     asked = {name: flag(True) for name in ("return_log_probs", "return_context_logits", "return_generation_logits")}
     whole, parts = one(decoupled_server, **asked), pieces(decoupled_server, **asked)
-    assert len(parts) > 5
+    assert len(parts) > 1
     for part in parts:
         assert part.as_numpy("generation_logits").shape[2] == len(ids_of([part])) == part.as_numpy("output_log_probs").shape[2]
     joined = np.concatenate([part.as_numpy("generation_logits") for part in parts], axis=2)
@@ -227,10 +237,9 @@ def test_a_sequence_ends_behind_its_first_stop_word(decoupled_server: Server, st
 
 def test_a_stop_word_frees_the_engine(decoupled_server: Server) -> None:
     free = ids_of([one(decoupled_server)])
-    started = time.monotonic()
+    before = generated_tokens(wait_until_idle(decoupled_server))
     one(decoupled_server, stop_words_list=words(free[:2]), request_output_len=int32(4000))
-    assert time.monotonic() - started < 5  # 4,000 tokens would take longer
-    wait_until_idle(decoupled_server)
+    assert generated_tokens(wait_until_idle(decoupled_server)) - before < 1000
 
 
 def test_bad_words_are_never_said_and_nothing_else_is_forbidden(server: Server) -> None:

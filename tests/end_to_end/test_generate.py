@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from serving.server import Server
-from tests.end_to_end.triton_calls import core_inputs, ids_of, stream, wait_until_busy, wait_until_idle
+from tests.end_to_end.triton_calls import core_inputs, generated_tokens, ids_of, stream, wait_until_busy, wait_until_idle
 from tests.faults.bench_program import Ran, run_bench
 
 BENCH = [str(Path(sys.executable).parent / "bench"), "generate"]
@@ -77,11 +77,12 @@ def test_a_list_of_prompts_is_asked_one_by_one(plain_server: Server) -> None:
 @pytest.mark.parametrize("how", [["--request_id", "77"], ["--stop_via_request_cancel"]])
 def test_stopping_early_frees_the_engine(decoupled_server: Server, ids_csv: str, how: list[str]) -> None:
     asked = ["--input_tokens_csv", ids_csv, "-o", "4000", "--end_id", "-1", "-S", "--stop_after_ms", "400", *how]
+    before = generated_tokens(wait_until_idle(decoupled_server))
     result = generate(*asked, server=decoupled_server)
     assert result.returncode == 0, result.stderr
     assert "Stopped early." in result.stdout
     assert 0 < len(shown(result.stdout, "Output sequence").split(",")) < 4000
-    wait_until_idle(decoupled_server, within_s=3.0)  # 4,000 tokens would take longer
+    assert generated_tokens(wait_until_idle(decoupled_server)) - before < 3000
 
 
 def test_nothing_to_stop_is_a_failure(decoupled_server: Server, ids_csv: str) -> None:
@@ -104,7 +105,7 @@ def test_ctrl_c_cancels_the_request(decoupled_server: Server, ids_csv: str) -> N
         "-1",
         "-S",
     ]
-    wait_until_idle(decoupled_server)
+    before = generated_tokens(wait_until_idle(decoupled_server))
     process = subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     wait_until_busy(decoupled_server)
     os.killpg(process.pid, signal.SIGINT)
@@ -112,7 +113,7 @@ def test_ctrl_c_cancels_the_request(decoupled_server: Server, ids_csv: str) -> N
     assert process.returncode == 130
     assert stderr.strip().endswith("interrupted")
     assert "Traceback" not in stderr
-    wait_until_idle(decoupled_server, within_s=3.0)
+    assert generated_tokens(wait_until_idle(decoupled_server)) - before < 3000
 
 
 @pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm_bls"])

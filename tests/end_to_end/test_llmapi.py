@@ -160,7 +160,7 @@ def test_bad_request_gets_a_sentence_and_the_next_is_served(
 @pytest.mark.parametrize("streaming", [True, False])
 def test_stop_ends_the_request_of_that_id_and_is_answered_as_cancelled(server: Server, streaming: bool) -> None:
     answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
-    request = _request(tokens=2000, streaming=np.array([streaming]), return_finish_reason=_YES)
+    request = _request(tokens=20_000, streaming=np.array([streaming]), return_finish_reason=_YES)
     with grpcclient.InferenceServerClient(server.addresses.grpc) as client:
         client.start_stream(lambda result, error: answers.put((result, error)))
         client.async_stream_infer("tensorrt_llm", wire(request), request_id="mine")
@@ -168,7 +168,7 @@ def test_stop_ends_the_request_of_that_id_and_is_answered_as_cancelled(server: S
         client.async_stream_infer("tensorrt_llm", wire({"text_input": _text(""), "stop": _YES}), request_id="mine")
         ended, cancelled = False, False
         while not (ended and cancelled):
-            result, error = answers.get(timeout=5)  # 2000 tokens take 10 s
+            result, error = answers.get(timeout=60)  # 20,000 tokens take 100 s
             if error is None:
                 ended = result.as_numpy("finish_reason")[0] == b"cancelled"
             else:

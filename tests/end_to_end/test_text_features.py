@@ -15,7 +15,17 @@ from serving.embedded import DEMO_ENGINE_DIR, deploy
 from serving.engines.protocol import EngineOptions
 from serving.repository import RepositorySpec
 from serving.server import Server
-from tests.end_to_end.triton_calls import flag, int32, metric, stream, text, text_of, wait_until_busy, wait_until_idle, wire
+from tests.end_to_end.triton_calls import (
+    flag,
+    generated_tokens,
+    int32,
+    stream,
+    text,
+    text_of,
+    wait_until_busy,
+    wait_until_idle,
+    wire,
+)
 
 TEXT_MODELS = ("ensemble", "tensorrt_llm_bls")
 PROMPT = "What is machine learning?"
@@ -54,11 +64,9 @@ def test_bls_ends_the_text_before_a_stop_word_however_it_is_cut(decoupled_server
 
 def test_stop_word_ends_the_work_of_the_core_model(decoupled_server: Server) -> None:
     free = text_of(ask(decoupled_server, max_tokens=int32(64)))
-    wait_until_idle(decoupled_server)
-    before = metric(decoupled_server, "inflight_bench_engine_generated_tokens")
+    before = generated_tokens(wait_until_idle(decoupled_server))
     ask(decoupled_server, max_tokens=int32(3000), stop_words=words(free[30:34]), stream=flag(True))
-    wait_until_idle(decoupled_server)
-    assert metric(decoupled_server, "inflight_bench_engine_generated_tokens") - before < 1000
+    assert generated_tokens(wait_until_idle(decoupled_server)) - before < 1000
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -118,14 +126,14 @@ def test_a_bias_on_words_changes_the_text(decoupled_server: Server, model: str) 
 
 
 def test_a_client_that_leaves_an_unstreamed_bls_request_ends_the_work(decoupled_server: Server) -> None:
-    wait_until_idle(decoupled_server)
+    before = generated_tokens(wait_until_idle(decoupled_server))
     with grpcclient.InferenceServerClient(decoupled_server.addresses.grpc) as client:
         client.start_stream(lambda result, error: None)
         inputs = {"text_input": text(PROMPT), "max_tokens": int32(4000)}
         client.async_stream_infer("tensorrt_llm_bls", wire(inputs))
         wait_until_busy(decoupled_server)
         client.stop_stream(cancel_requests=True)
-    wait_until_idle(decoupled_server, within_s=3.0)  # 4,000 tokens would take longer
+    assert generated_tokens(wait_until_idle(decoupled_server)) - before < 3000
 
 
 def test_a_final_mark_comes_once_and_with_the_last_text(decoupled_server: Server) -> None:

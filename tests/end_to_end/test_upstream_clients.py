@@ -17,6 +17,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import np_to_triton_dtype
 
 from serving.server import Server
+from tests.end_to_end.triton_calls import generated_tokens, wait_until_busy, wait_until_idle
 
 BOTH_MODES = pytest.mark.parametrize("mode", ["decoupled_server", "plain_server"])
 
@@ -194,6 +195,7 @@ def test_stop_on_the_stream_is_answered_by_one_empty_response(decoupled_server: 
 
 def test_stop_where_nothing_is_decoupled_ends_the_request_with_what_it_has(plain_server: Server) -> None:
     answers: queue.Queue[Any] = queue.Queue()
+    wait_until_idle(plain_server)
     with grpcclient.InferenceServerClient(plain_server.addresses.grpc) as client:
         client.async_infer(
             "tensorrt_llm",
@@ -201,8 +203,7 @@ def test_stop_where_nothing_is_decoupled_ends_the_request_with_what_it_has(plain
             callback=lambda result, error: answers.put(result or error),
             request_id="9",
         )
-        with pytest.raises(queue.Empty):
-            answers.get(timeout=0.4)
+        wait_until_busy(plain_server)
         stopped = client.infer("tensorrt_llm", stop_inputs(), request_id="9", parameters={"Streaming": False})
         assert not stopped.get_response().outputs
         ids = ids_of(answers.get(timeout=60))
@@ -228,6 +229,7 @@ def test_stop_of_a_finished_or_unknown_id_succeeds_and_changes_nothing(
 
 def test_cancelling_the_future_ends_the_request(plain_server: Server) -> None:
     answers: queue.Queue[Any] = queue.Queue()
+    before = generated_tokens(wait_until_idle(plain_server))
     with grpcclient.InferenceServerClient(plain_server.addresses.grpc) as client:
         context = client.async_infer(
             "tensorrt_llm",
@@ -235,10 +237,10 @@ def test_cancelling_the_future_ends_the_request(plain_server: Server) -> None:
             callback=lambda result, error: answers.put(error),
             request_id="9",
         )
-        with pytest.raises(queue.Empty):
-            answers.get(timeout=0.3)
+        wait_until_busy(plain_server)
         context.cancel()
         assert "Locally cancelled" in str(answers.get(timeout=60))
+    assert generated_tokens(wait_until_idle(plain_server)) - before < 2000
     assert len(greedy(plain_server, range(10, 30), 4)) == 4
 
 

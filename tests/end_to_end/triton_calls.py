@@ -19,7 +19,6 @@ from serving.server import Server
 
 Tensors = Mapping[str, NDArray[Any]]
 
-GAUGE_PERIOD_S = 0.1  # how often the server tells its gauges (stats_check_period_ms)
 
 _DTYPES = {
     "float16": "FP16",
@@ -110,39 +109,70 @@ def generate(server: Server, model: str, body: Mapping[str, Any], verb: str = "g
         return error.code, error.read().decode()
 
 
-def metric(server: Server, name: str, **labels: str) -> float:
-    """One value of /metrics."""
+def metrics_page(server: Server) -> str:
+    """What ``/metrics`` says. The server tells some hundred values one after the other every 100 ms, gauges before counters."""
     with urllib.request.urlopen(f"http://{server.addresses.metrics}/metrics", timeout=10) as response:
-        for line in response.read().decode().splitlines():
-            match = re.fullmatch(rf"{name}\{{(.*)\}} (\S+)", line)
-            if match and all(f'{key}="{value}"' in match[1] for key, value in labels.items()):
-                return float(match[2])
+        page: str = response.read().decode()
+    return page
+
+
+def value_of(page: str, name: str, **labels: str) -> float:
+    """One value of a page."""
+    for line in page.splitlines():
+        match = re.fullmatch(rf"{name}\{{(.*)\}} (\S+)", line)
+        if match and all(f'{key}="{value}"' in match[1] for key, value in labels.items()):
+            return float(match[2])
     raise AssertionError(f"/metrics has no {name} with {labels}")
 
 
-def gauges(server: Server) -> tuple[float, float]:
-    """Requests in the engine, and KV cache blocks in use; they may be ``GAUGE_PERIOD_S`` old."""
+def metric(server: Server, name: str, **labels: str) -> float:
+    """One value of /metrics as it stands."""
+    return value_of(metrics_page(server), name, **labels)
+
+
+def settled(server: Server) -> str:
+    """A page of /metrics that tells all that had happened before this call.
+
+    The telling that is under way may have begun too early; the next one has not, and is whole when a third begins.
+    """
+    deadline_s = time.monotonic() + 20
+    begun: set[float] = set()
+    while len(begun) < 4:
+        assert time.monotonic() < deadline_s, "the server does not tell its metrics"
+        page = metrics_page(server)
+        begun.add(value_of(page, "nv_trt_llm_general_metrics", general_type="timestamp"))
+        time.sleep(0.02)
+    return page
+
+
+def wait_until_idle(server: Server, within_s: float = 20.0) -> str:
+    """Return when the engine has nothing to do and holds no block; the page that says so."""
+    deadline_s = time.monotonic() + within_s
+    while any(load := _load(page := settled(server))):
+        assert time.monotonic() < deadline_s, f"the engine is not idle: {load}"
+    return page
+
+
+def wait_until_busy(server: Server, requests: int = 1, within_s: float = 60.0) -> str:
+    """Return when the engine has so many requests; the page. Begin with ``wait_until_idle``, or an earlier one may be meant."""
+    deadline_s = time.monotonic() + within_s
+    while (load := _load(page := metrics_page(server)))[0] < requests:
+        assert time.monotonic() < deadline_s, f"the engine has not got {requests} requests: {load}"
+        time.sleep(0.05)
+    return page
+
+
+def _load(page: str) -> tuple[float, float]:
+    """Requests in the engine, and KV cache blocks in use."""
     return (
-        metric(server, "nv_trt_llm_request_metrics", request_type="active"),
-        metric(server, "nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="used"),
+        value_of(page, "nv_trt_llm_request_metrics", request_type="active"),
+        value_of(page, "nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="used"),
     )
 
 
-def wait_until_idle(server: Server, within_s: float = 20.0) -> None:
-    """Return when the engine has nothing to do and holds no block, by gauges that are younger than this call."""
-    deadline_s = time.monotonic() + within_s
-    time.sleep(2 * GAUGE_PERIOD_S)
-    while any(gauges(server)):
-        assert time.monotonic() < deadline_s, f"the engine is not idle: {gauges(server)}"
-        time.sleep(0.05)
-
-
-def wait_until_busy(server: Server, requests: int = 1, within_s: float = 60.0) -> None:
-    """Return when the engine has so many requests. Begin with ``wait_until_idle``, or an earlier one may be meant."""
-    deadline_s = time.monotonic() + within_s
-    while gauges(server)[0] < requests:
-        assert time.monotonic() < deadline_s, f"the engine has not got {requests} requests: {gauges(server)}"
-        time.sleep(0.05)
+def generated_tokens(page: str) -> float:
+    """Tokens that the engine has generated since its start."""
+    return value_of(page, "inflight_bench_engine_generated_tokens")
 
 
 def wire(inputs: Tensors) -> list[grpcclient.InferInput]:

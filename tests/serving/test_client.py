@@ -214,7 +214,7 @@ def test_cancelling_reaches_the_server_and_is_no_error() -> None:
         cancelled.wait(30)
 
     with served(endless) as client:
-        answer = generate(client, early=Early(100, by_cancelling=True))
+        answer = generate(client, early=Early(1000, by_cancelling=True))
         assert cancelled.wait(10)
     assert (answer.error, answer.stopped, answer.sequences[0, 0].tokens) == (None, True, [[1]])
 

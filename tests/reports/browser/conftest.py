@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,19 @@ class Tab:
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
-    def wait(self, script: str, *arguments: Any) -> Any:
-        """Wait until the script returns what is true, and return that."""
+    def gesture(self, make: Callable[[], None], script: str, *arguments: Any) -> None:
+        """Make a gesture until the script says that it took: on a slow machine the page takes a click for a long press."""
         end = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < end:
+            make()
+            with suppress(AssertionError):
+                self.wait(script, *arguments, patience_s=5.0)
+                return
+        raise AssertionError(f"in vain: {script}\n{self.log('browser')}")
+
+    def wait(self, script: str, *arguments: Any, patience_s: float = _PATIENCE_S) -> Any:
+        """Wait until the script returns what is true, and return that."""
+        end = time.monotonic() + patience_s
         while not (found := self.run(script, *arguments)):
             assert time.monotonic() < end, f"in vain: {script}\n{self.log('browser')}"
             time.sleep(0.05)

@@ -123,14 +123,13 @@ def test_a_drag_zooms_one_picture_and_a_double_click_goes_back(tab: Any, compari
     whole = tab.run(_RANGES)
     frame = tab.plot("percentiles")
     at = [(frame["left"] + frame["width"] * share, frame["top"] + frame["height"] * share) for share in (0.25, 0.75)]
-    tab.drag(*at)
-    tab.wait("return window.bench.drawn.get('percentiles').plot.x_range.start > arguments[0]", whole["percentiles"][0])
+    begins = "return window.bench.drawn.get('percentiles').plot.x_range.start"
+    tab.gesture(lambda: tab.drag(*at), f"{begins} > arguments[0]", whole["percentiles"][0])
     zoomed = tab.run(_RANGES)
     width = whole["percentiles"][1] - whole["percentiles"][0]
     assert zoomed["percentiles"][0] == pytest.approx(whole["percentiles"][0] + 0.25 * width, abs=0.02 * width)
     assert {name for name in whole if zoomed[name] != whole[name]} == {"percentiles"}
-    tab.double_click(at[0])
-    tab.wait("return window.bench.drawn.get('percentiles').plot.x_range.start === arguments[0]", whole["percentiles"][0])
+    tab.gesture(lambda: tab.double_click(at[0]), f"{begins} === arguments[0]", whole["percentiles"][0])
     assert tab.run(_RANGES) == whole
 
 

@@ -152,7 +152,7 @@ def test_a_long_prompt_takes_several_steps_only_where_context_is_chunked(chunked
 def test_a_full_queue_refuses_and_an_unlimited_one_does_not() -> None:
     for size, refusals in ((3, 4), (0, 0)):
         with _open(max_queue_size=size, max_num_sequences=1) as engine:
-            answers, _ = _run(engine, _PROMPTS, Sampling(50))
+            answers, _ = _run(engine, _PROMPTS, Sampling(300))
         errors = [answer[-1].error for answer in answers if answer[-1].error]
         assert len(errors) == refusals
         assert set(errors) <= {"Maximum queue size of 3 has been reached, please try again later"}
@@ -228,7 +228,7 @@ def test_a_guided_request_can_be_cancelled_while_its_guide_is_tried() -> None:
         guide = Guide(GuideType.REGEX, "([a-z]{1,300}){1,300}")
         engine.submit(1, _PROMPTS[0], Sampling(4, guide=guide), answer.put, streaming=False)
         engine.cancel(1)
-        assert answer.get(timeout=2).finish is FinishReason.CANCELLED
+        assert answer.get(timeout=60).finish is FinishReason.CANCELLED
 
 
 def test_early_stopping_and_length_penalty_reach_the_beam_search() -> None:
