@@ -125,11 +125,6 @@ def value_of(page: str, name: str, **labels: str) -> float:
     raise AssertionError(f"/metrics has no {name} with {labels}")
 
 
-def metric(server: Server, name: str, **labels: str) -> float:
-    """One value of /metrics as it stands."""
-    return value_of(metrics_page(server), name, **labels)
-
-
 def settled(server: Server) -> str:
     """A page of /metrics that tells all that had happened before this call.
 
