@@ -260,7 +260,8 @@ def test_metrics_of_a_busy_engine_are_true_to_what_runs(tmp_path: Path) -> None:
                     kind: value_of(page, "nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type=kind)
                     for kind in ("max", "used", "free", "tokens_per")
                 }
-                told = {kind: value_of(page, "nv_trt_llm_request_metrics", request_type=kind) for kind in list(expected)[:4]}
+                kinds = ("active", "max", "scheduled", "waiting")
+                told = {kind: value_of(page, "nv_trt_llm_request_metrics", request_type=kind) for kind in kinds}
                 told["generating"] = value_of(
                     page, "nv_trt_llm_inflight_batcher_metrics", inflight_batcher_specific_metric="generation_requests"
                 )
@@ -269,8 +270,9 @@ def test_metrics_of_a_busy_engine_are_true_to_what_runs(tmp_path: Path) -> None:
             client.stop_stream()
         assert (blocks["max"], blocks["tokens_per"]) == (100, 32)
         assert 4 <= blocks["used"] <= 96
+        asked_s = time.time()
         page = wait_until_idle(server)
-        assert abs(value_of(page, "nv_trt_llm_general_metrics", general_type="timestamp") / 1e6 - time.time()) < 10
+        assert asked_s < value_of(page, "nv_trt_llm_general_metrics", general_type="timestamp") / 1e6 < time.time()
         assert generated_tokens(page) == 6 * 700
 
 

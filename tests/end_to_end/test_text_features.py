@@ -133,7 +133,7 @@ def test_a_client_that_leaves_an_unstreamed_bls_request_ends_the_work(decoupled_
         client.async_stream_infer("tensorrt_llm_bls", wire(inputs))
         wait_until_busy(decoupled_server)
         client.stop_stream(cancel_requests=True)
-    assert generated_tokens(wait_until_idle(decoupled_server)) - before < 3000
+    assert generated_tokens(wait_until_idle(decoupled_server)) - before < 2000
 
 
 def test_a_final_mark_comes_once_and_with_the_last_text(decoupled_server: Server) -> None:

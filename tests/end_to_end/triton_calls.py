@@ -140,17 +140,17 @@ def settled(server: Server) -> str:
     return page
 
 
-def wait_until_idle(server: Server, within_s: float = 20.0) -> str:
+def wait_until_idle(server: Server) -> str:
     """Return when the engine has nothing to do and holds no block; the page that says so."""
-    deadline_s = time.monotonic() + within_s
+    deadline_s = time.monotonic() + 20
     while any(load := _load(page := settled(server))):
         assert time.monotonic() < deadline_s, f"the engine is not idle: {load}"
     return page
 
 
-def wait_until_busy(server: Server, requests: int = 1, within_s: float = 60.0) -> str:
+def wait_until_busy(server: Server, requests: int = 1) -> str:
     """Return when the engine has so many requests; the page. Begin with ``wait_until_idle``, or an earlier one may be meant."""
-    deadline_s = time.monotonic() + within_s
+    deadline_s = time.monotonic() + 60
     while (load := _load(page := metrics_page(server)))[0] < requests:
         assert time.monotonic() < deadline_s, f"the engine has not got {requests} requests: {load}"
         time.sleep(0.05)

@@ -9,7 +9,8 @@ import uvloop
 from harness.clock import PreciseSleeper, now_ns
 
 _MS = 1_000_000
-_LATE_NS = 2_000 * _MS  # loose: other processes share the machine
+_LATE_NS = 50 * _MS
+_TRIES = 5  # other processes share the machine: one of them has to be in time
 
 
 def _with_sleeper(work: Callable[[PreciseSleeper], Awaitable[None]]) -> None:
@@ -30,15 +31,17 @@ def test_clock_is_the_monotonic_clock_of_the_host() -> None:
 
 def test_wakes_at_or_after_the_time_and_not_much_later() -> None:
     async def work(sleeper: PreciseSleeper) -> None:
-        start = now_ns()
-        late = []
-        for step in range(1, 41):  # 40 wake-ups, 2.5 ms apart
-            due = start + step * 2_500_000
-            await sleeper.until(due)
-            late.append(now_ns() - due)
-        assert min(late) >= 0
-        assert max(late) < _LATE_NS
-        assert sorted(late)[len(late) // 4] < 5 * _MS
+        for _ in range(_TRIES):
+            start = now_ns()
+            late = []
+            for step in range(1, 41):  # 40 wake-ups, 2.5 ms apart
+                due = start + step * 2_500_000
+                await sleeper.until(due)
+                late.append(now_ns() - due)
+            assert min(late) >= 0
+            if max(late) < _LATE_NS and sorted(late)[len(late) // 2] < 5 * _MS:
+                return
+        raise AssertionError(f"late by {late} ns")
 
     _with_sleeper(work)
 
@@ -46,9 +49,12 @@ def test_wakes_at_or_after_the_time_and_not_much_later() -> None:
 def test_works_on_the_plain_event_loop_too() -> None:
     async def run() -> None:
         sleeper = PreciseSleeper()
-        due = now_ns() + 10 * _MS
-        await sleeper.until(due)
-        assert 0 <= now_ns() - due < _LATE_NS
+        late = []
+        for _ in range(_TRIES):
+            due = now_ns() + 10 * _MS
+            await sleeper.until(due)
+            late.append(now_ns() - due)
+        assert 0 <= min(late) < _LATE_NS
         sleeper.close()
 
     asyncio.run(run())
@@ -65,23 +71,28 @@ def test_past_times_return_at_once_but_let_others_run() -> None:
                 await asyncio.sleep(0)
 
         task = asyncio.create_task(other())
-        started = now_ns()
-        for _ in range(10):
-            await sleeper.until(started - 1)
-        elapsed = now_ns() - started
+        elapsed = []
+        for tried in range(1, _TRIES + 1):
+            started = now_ns()
+            for _ in range(10):
+                await sleeper.until(started - 1)
+            elapsed.append(now_ns() - started)
+            assert turns >= 9 * tried
         task.cancel()
-        assert turns >= 9
-        assert elapsed < _LATE_NS
+        assert min(elapsed) < _LATE_NS
 
     _with_sleeper(work)
 
 
 def test_wake_ends_the_sleep_now() -> None:
     async def work(sleeper: PreciseSleeper) -> None:
-        started = now_ns()
-        asyncio.get_running_loop().call_later(0.01, sleeper.wake)
-        await sleeper.until(started + 60_000 * _MS)
-        assert now_ns() - started < 10 * _MS + _LATE_NS
+        slept = []
+        for _ in range(_TRIES):
+            started = now_ns()
+            asyncio.get_running_loop().call_later(0.01, sleeper.wake)
+            await sleeper.until(started + 60_000 * _MS)
+            slept.append(now_ns() - started)
+        assert min(slept) < 10 * _MS + _LATE_NS
 
     _with_sleeper(work)
 

@@ -182,7 +182,7 @@ def _kill_worker(number: int) -> None:
 @BOTH
 def test_killed_worker_loses_its_own_requests_and_no_others(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 4, 10)] * 400, [k * 12 for k in range(400)], workers)
-    result = execute(plan, once(lambda snapshot: snapshot.done >= 20, lambda: _kill_worker(workers - 1)))
+    result = execute(plan, once(lambda snapshot: snapshot.done >= 40, lambda: _kill_worker(workers - 1)))
     _check_accounted_for(plan, result)
     mine = [record for record in result.records if record.index % workers == workers - 1]
     others = [record for record in result.records if record.index % workers != workers - 1]
@@ -190,6 +190,7 @@ def test_killed_worker_loses_its_own_requests_and_no_others(tmp_path: Path, serv
     kinds = [record.outcome for record in mine]
     assert set(kinds) == {Outcome.DONE, Outcome.LOST}
     assert kinds == sorted(kinds, key=[Outcome.DONE, Outcome.LOST].index)  # what it had written down stands
+    assert kinds.count(Outcome.DONE) >= 20 // workers
     for record in mine:
         if record.outcome is Outcome.LOST:
             assert record.error == "its worker ended with status -9"
@@ -402,32 +403,39 @@ def test_parent_that_is_killed_leaves_no_worker_behind(tmp_path: Path, server: S
         _wait_for_sent(run, 3)
         workers = _worker_processes(run)
         run.kill()
-        _, alive = psutil.wait_procs(workers, timeout=20, callback=None)
-        for worker in alive:
-            worker.kill()
-        assert alive == []
+        deadline = time.monotonic() + 3.0
+        while alive := [worker for worker in workers if _is_at_work(worker)]:
+            if time.monotonic() > deadline:
+                for worker in alive:
+                    worker.kill()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def _is_at_work(process: psutil.Process) -> bool:
+    """An orphan that has ended stays a zombie until the machine's first process looks after it."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 # ---- what is watched beside the exchanges
 
 
 def test_watching_begins_after_the_warm_up_and_ends_when_every_worker_has(tmp_path: Path) -> None:
-    with scripted_server(tmp_path / "received") as server:
-        _check_what_is_watched(tmp_path, server)
-
-
-def _check_what_is_watched(folder: Path, server: ScriptedServer) -> None:
     seen: list[tuple[str, int]] = []
 
     @contextmanager
-    def watch() -> Iterator[Callable[[int], None]]:
+    def watch(server: ScriptedServer) -> Iterator[Callable[[int], None]]:
         seen.append(("entered", len(server.received())))
         yield lambda start_ns: seen.append(("start", start_ns))
         seen.append(("left", len(server.received()) + len(multiprocessing.active_children())))
 
     before_ns = time.monotonic_ns()
-    plan = make_plan(server.address, folder, [scripted(Act.ANSWER)] * 5, range(5), 2, warm_up=[scripted(Act.ANSWER)] * 3)
-    result = execute(replace(plan, watch=watch()), quiet)
+    with scripted_server(tmp_path / "received") as server:
+        plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 5, range(5), 2, warm_up=[scripted(Act.ANSWER)] * 3)
+        result = execute(replace(plan, watch=watch(server)), quiet)
     assert _outcomes(result) == {Outcome.DONE: 5}
     assert [name for name, _ in seen] == ["entered", "start", "left"]
     assert seen[0] == ("entered", 3)

@@ -34,7 +34,7 @@ needs_it_compiled = pytest.mark.skipif(not event_streams.is_compiled, reason="ev
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 _END = b"0\r\n\r\n"
-_NEAR_NS = 250_000_000  # room for a machine that is busy with other things
+_NEAR_NS = 50_000_000  # room for a machine that is busy with other things
 
 
 def _chunk(body: bytes) -> bytes:
@@ -384,16 +384,20 @@ def test_a_loop_that_stands_still_delays_and_joins_nothing(before: int) -> None:
         await _begun(answer, peer)
         peer.sendall(_chunk(b"data: before\n\n") * before)
         await asyncio.sleep(0.05)
-        sending = _sends(peer, 10, 0.05, sent_ns)
-        time.sleep(0.6)  # the loop stands still
+        sent_ns.clear()
+        sending = _sends(peer, 10, 0.02, sent_ns)
+        time.sleep(0.3)  # the loop stands still
         sending.join()
         peer.sendall(_END)
         await _ended(answer)
 
-    answer = _played(scene)
-    late_ns = [arrived_ns - ns for arrived_ns, ns in zip(answer.times_ns[1 + before :], sent_ns, strict=True)]
-    assert all(0 <= ns < _NEAR_NS for ns in late_ns)
-    assert sorted(late_ns)[5] < 25_000_000  # read together, all but the last would be later by multiples of 50 ms
+    for _ in range(3):  # where the machine had no core for the reader, it may be as late as the loop
+        answer = _played(scene)
+        late_ns = [arrived_ns - ns for arrived_ns, ns in zip(answer.times_ns[1 + before :], sent_ns, strict=True)]
+        assert min(late_ns) >= 0
+        if max(late_ns) < _NEAR_NS and sorted(late_ns)[5] < 2_000_000:
+            return  # read together, all but the last would be later by multiples of 20 ms
+    raise AssertionError(f"late by {late_ns} ns")
 
 
 _CLIENT = """

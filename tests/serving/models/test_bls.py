@@ -201,7 +201,7 @@ def test_hundreds_of_clients_that_leave_at_once_end_all_work(bls: Bls, core: Fak
     time.sleep(0.2)
     for sender in senders:
         sender.cancelled = True
-    assert all(sender.ended.wait(60) for sender in senders)
+    assert all(sender.ended.wait(30) for sender in senders)
     assert not any(sender.asked_too_late for sender in senders)
     assert len(core.requests) < 300  # those that waited for a thread never came to the core model
 
