@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 setup: $(STAMP)
 
 # Runs again only when the lock, the project's metadata or what is compiled change, so that a set-up checkout works offline.
-$(STAMP): requirements.lock pyproject.toml tools/compile_reader.py harness/clients/event_reader.pyx
+$(STAMP): requirements.lock pyproject.toml tools/compile_reader.py harness/clients/transport/event_reader.pyx
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

@@ -18,11 +18,12 @@ from pathlib import Path
 import numpy as np
 import uvloop
 
-from harness.clients.triton_grpc import TritonGrpcClient, inspect_model
-from serving.addresses import choose_addresses
-from serving.embedded import DEMO_ENGINE_DIR, deploy
+from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import EngineOptions
-from serving.repository import RepositorySpec
+from serving.launch.addresses import choose_addresses
+from serving.launch.embedded import deploy
+from serving.repository.pipeline import RepositorySpec
 from workloads.request import Request
 
 WANTED = 0.8

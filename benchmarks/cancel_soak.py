@@ -30,11 +30,12 @@ from tritonclient.grpc import service_pb2
 
 from benchmarks.fuzz_server import complaints_of
 from benchmarks.malformed_requests import Draft, Tensor, int32, pack_strings
-from serving.addresses import choose_addresses
-from serving.embedded import DEMO_ENGINE_DIR, deploy
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import EngineOptions
-from serving.repository import RepositorySpec
-from serving.server import Server
+from serving.launch.addresses import choose_addresses
+from serving.launch.embedded import deploy
+from serving.launch.server import Server
+from serving.repository.pipeline import RepositorySpec
 
 CORE = "tensorrt_llm"
 # model: the share of all cancels, and how many of them are made by `stop`

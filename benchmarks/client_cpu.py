@@ -25,8 +25,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.calibration.null_server import NullServerAddresses, NullServerOptions, null_server
-from harness.calibration.pacing import Pace
+from harness.calibration.null_server.pacing import Pace
+from harness.calibration.null_server.server import NullServerAddresses, NullServerOptions, null_server
 
 PROMPT_WORDS = 100
 BENCH = str(Path(sys.executable).parent / "bench")

@@ -23,7 +23,7 @@ from tabulate import tabulate
 from benchmarks.interval_coverage import as_requests, autoregressive, queue
 from reports.compare.difference import Difference, Verdict, compare_measures
 from reports.compare.measures import MEASURES, measure_run
-from reports.requests import FloatArray
+from reports.statistics.arrays import FloatArray
 
 _STEP = 0.05
 _NOISE = 0.1  # of a request that both runs send at the same time: the logarithm's standard deviation

@@ -29,10 +29,11 @@ from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2
 
 from benchmarks.malformed_requests import MODELS, Draft, malformed_bodies, malformed_requests, sound_request
-from serving.addresses import choose_addresses
-from serving.embedded import DEMO_ENGINE_DIR, deploy
-from serving.repository import RepositorySpec
-from serving.server import Server
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.launch.addresses import choose_addresses
+from serving.launch.embedded import deploy
+from serving.launch.server import Server
+from serving.repository.pipeline import RepositorySpec
 
 SERVICE = "/inference.GRPCInferenceService"
 DEADLINE_S = 60.0

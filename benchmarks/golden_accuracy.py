@@ -43,16 +43,17 @@ from benchmarks.cores import APART, SHARED, placed
 from benchmarks.open_loop import stolen_share
 from harness.calibration.accuracy import Errors, Truth, errors_of, spread, stamped_truths
 from harness.calibration.calibrate import PACE
-from harness.calibration.null_server import NullServerOptions, null_server
-from harness.calibration.stamps import stamps_of_event, stamps_of_message
-from harness.journal import JournalReader
+from harness.calibration.null_server.server import NullServerOptions, null_server
+from harness.calibration.null_server.stamps import stamps_of_event, stamps_of_message
+from harness.journal.worker_journal import JournalReader
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolder
 from harness.records.table import read_table
-from serving.addresses import choose_addresses
-from serving.embedded import DEMO_ENGINE_DIR, embedded_plan
-from serving.launch.running import running
-from serving.repository import RepositorySpec, write_repository
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.launch.addresses import choose_addresses
+from serving.launch.embedded import embedded_plan
+from serving.launch.run import running
+from serving.repository.pipeline import RepositorySpec, write_repository
 
 MEAN_MS = 0.5
 P99_MS = 2.0

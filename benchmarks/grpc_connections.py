@@ -26,20 +26,21 @@ import numpy as np
 import uvloop
 
 from benchmarks.shared_stream import SharedStreamClient
-from harness.calibration.null_server import NullServerOptions, null_server
-from harness.calibration.pacing import Pace
-from harness.calibration.stamps import stamps_of_message
-from harness.clients.http2_connections import ConnectionLimits
+from harness.calibration.null_server.pacing import Pace
+from harness.calibration.null_server.server import NullServerOptions, null_server
+from harness.calibration.null_server.stamps import stamps_of_message
 from harness.clients.protocol import Client
-from harness.clients.triton_grpc import TritonGrpcClient, inspect_model
-from harness.clock import PreciseSleeper, now_ns
-from harness.control import Control
-from harness.exchanges import Exchanges
-from harness.journal import JournalReader, JournalWriter
-from harness.senders import send
-from serving.addresses import choose_addresses
-from serving.embedded import DEMO_ENGINE_DIR, deploy
-from serving.repository import RepositorySpec
+from harness.clients.transport.http2_pool import ConnectionLimits
+from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
+from harness.host.clock import PreciseSleeper, now_ns
+from harness.journal.worker_journal import JournalReader, JournalWriter
+from harness.run.exchanges import Exchanges
+from harness.run.load_loops import send
+from harness.run.shared_state import Control
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.launch.addresses import choose_addresses
+from serving.launch.embedded import deploy
+from serving.repository.pipeline import RepositorySpec
 from workloads.request import Request
 from workloads.schedule import OpenPart
 

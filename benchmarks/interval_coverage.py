@@ -23,10 +23,11 @@ import numpy as np
 from scipy.signal import lfilter
 from tabulate import tabulate
 
-from reports.latency import latencies_ms
-from reports.requests import FloatArray, Requests
-from reports.statistics import summarise
-from reports.windows import whole_window
+from reports.metrics.latency import latencies_ms
+from reports.metrics.requests import Requests
+from reports.metrics.windows import whole_window
+from reports.statistics.arrays import FloatArray
+from reports.statistics.percentiles import summarise
 
 TOKENS = 3
 GAP_S = 0.01  # mean gap between arrivals; the rate in truth is its inverse

@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2
 
-from serving import tensors
+from serving.repository import tensors
 
 MODELS = ("tensorrt_llm", "ensemble", "tensorrt_llm_bls", "preprocessing", "postprocessing")
 DTYPES = ("BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "UINT64", "FP16", "FP32", "FP64", "BF16", "BYTES", "STRING", "")

@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from harness.asked import asked_schedule
-from harness.calibration.null_server import NullServerAddresses
-from harness.clients.triton_grpc import TritonGrpcClient, inspect_model
-from harness.live import Snapshot
-from harness.recording import Recorder
+from harness.calibration.null_server.server import NullServerAddresses
+from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
+from harness.recording.recorder import Recorder
+from harness.recording.schedule_summary import asked_schedule
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
 from harness.records.table import write_table
-from harness.run import RunPlan, execute
-from reports.requests import Requests, from_columns
+from harness.run.coordinator import RunPlan, execute
+from harness.run.live_statistics import Snapshot
+from reports.metrics.requests import Requests, from_columns
 from workloads.arrivals import Arrivals
 from workloads.load import OpenLoop
 from workloads.request import Request

@@ -29,8 +29,8 @@ from selenium.webdriver.chrome.service import Service
 from benchmarks.open_loop import stolen_share
 from benchmarks.report_a_million import make_in_child
 from harness.records.run_folder import RunFolder
-from reports.html import write_html
-from reports.pictures.of_run import pictures_of
+from reports.run.page import write_html
+from reports.run.pictures.of_run import pictures_of
 from reports.run_report import read_run
 
 _FLAGS = (

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.client_cpu import PACE, PROMPT_WORDS, arguments_of, cpu_of, measure_bench, protocols
-from harness.calibration.null_server import NullServerAddresses, NullServerOptions, null_server
-from serving.embedded import DEMO_ENGINE_DIR
+from harness.calibration.null_server.server import NullServerAddresses, NullServerOptions, null_server
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 
 
 def measure_aiperf(

@@ -15,11 +15,11 @@ from typing import Any
 
 from tritonclient.grpc import service_pb2
 
-from harness.clients import tcp
-from harness.clients.http2 import Http2Protocol
-from harness.clients.http2_frames import DEFAULT_WINDOW, Flag, FrameType, Setting, frame, literal_headers
 from harness.clients.protocol import Connection, ConnectionUsage, ExchangeFailedError, OnResponses
-from harness.clients.triton_grpc import TritonGrpcClient
+from harness.clients.transport import tcp
+from harness.clients.transport.http2 import Http2Protocol
+from harness.clients.transport.http2_frames import DEFAULT_WINDOW, Flag, FrameType, Setting, frame, literal_headers
+from harness.clients.triton.grpc import TritonGrpcClient
 from harness.records.record import Outcome
 from workloads.request import Request
 
@@ -174,6 +174,8 @@ class _SharedStreams:
         finally:
             timer.cancel()
             del stream.in_flight[key]
+
+    def reset_usage(self) -> None: ...
 
     def usage(self, since_ns: int) -> ConnectionUsage:
         return ConnectionUsage(len(self._streams), len(self._streams))

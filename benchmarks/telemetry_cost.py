@@ -21,14 +21,15 @@ from typing import Any
 
 import uvloop
 
-from harness.clock import now_ns
-from harness.probes.loop import PERIOD_NS, LoopProbe
+from harness.host.clock import now_ns
+from harness.observation.event_loop_probe import PERIOD_NS, LoopProbe
 from harness.records.run_folder import RunFolder
-from serving.addresses import choose_addresses
-from serving.embedded import DEMO_ENGINE_DIR, deploy
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import EngineOptions
-from serving.repository import RepositorySpec
-from serving.server import Server
+from serving.launch.addresses import choose_addresses
+from serving.launch.embedded import deploy
+from serving.launch.server import Server
+from serving.repository.pipeline import RepositorySpec
 
 BENCH = str(Path(sys.executable).parent / "bench")
 LENGTHS = ["--input_mean", "64", "--input_stdev", "8", "--output_mean", "64", "--output_stdev", "8"]

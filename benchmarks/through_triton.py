@@ -24,15 +24,15 @@ import openvino as ov
 import openvino_genai as genai
 import uvloop
 
-from harness.clients.triton_grpc import TritonGrpcClient, inspect_model
-from serving.addresses import choose_addresses
-from serving.embedded import DEMO_ENGINE_DIR, deploy
+from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from serving.engines import open_engine
-from serving.engines.openvino_folder import read_limits
-from serving.engines.openvino_scheduling import blocks_for
-from serving.engines.openvino_worker import generation_config, load_pipeline
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR, read_limits
+from serving.engines.openvino.scheduling import blocks_for
+from serving.engines.openvino.worker import generation_config, load_pipeline
 from serving.engines.protocol import EngineOptions, Increment, Sampling
-from serving.repository import RepositorySpec
+from serving.launch.addresses import choose_addresses
+from serving.launch.embedded import deploy
+from serving.repository.pipeline import RepositorySpec
 from workloads.request import Request
 
 OPTIONS = EngineOptions(enable_kv_cache_reuse=False)  # the same prompts come again each round

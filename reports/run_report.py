@@ -8,15 +8,15 @@ from typing import Any
 
 from harness.records.errors import RunFolderError
 from harness.records.run_folder import RunFolder
-from reports.asked_load import load_of
-from reports.client import ClientHealth, client_health
-from reports.findings import Finding, RunFacts, find, is_valid
-from reports.goodput import Objective, parse_objective
-from reports.metrics import Metrics, compute_metrics
-from reports.phases import Phase, phases
-from reports.requests import Requests, from_columns
-from reports.server import ServerLoad, server_load
-from reports.telemetry import Telemetry, telemetry_of
+from reports.findings.checks import Finding, RunFacts, find, is_valid
+from reports.metrics.asked_load import load_of
+from reports.metrics.client_health import ClientHealth, client_health
+from reports.metrics.goodput import Objective, parse_objective
+from reports.metrics.phases import Phase, phases
+from reports.metrics.requests import Requests, from_columns
+from reports.metrics.run_metrics import Metrics, compute_metrics
+from reports.metrics.server_load import ServerLoad, server_load
+from reports.metrics.server_series import Telemetry, telemetry_of
 
 
 @dataclass(frozen=True)

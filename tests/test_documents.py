@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from harness.cli.verbs import bench
+from harness.cli.bench import bench
 
 ROOT = Path(__file__).parents[1]
 

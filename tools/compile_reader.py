@@ -1,4 +1,4 @@
-"""A build hook of hatchling's: compiles ``harness/clients/event_reader.pyx`` into the place where it is imported from.
+"""Hatchling build hook that compiles ``harness/clients/transport/event_reader.pyx`` in place.
 
 Where that cannot be done (no C compiler, no headers of Python) the build goes on without it, and streams of events are read by
 the interpreter: slower, and with the same result.
@@ -12,7 +12,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-_MODULE = "harness.clients.event_reader"
+_MODULE = "harness.clients.transport.event_reader"
 
 
 class CompileReader(BuildHookInterface):  # type: ignore[type-arg, misc]

@@ -17,7 +17,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from serving.engines.building import build_openvino_engine
+from serving.engines.openvino.build import build_openvino_engine
 
 SEED = 20261121
 VOCABULARY_SIZE = 3072

@@ -17,8 +17,8 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.calibration.stamps import Stamps
-from harness.journal import Exchange
+from harness.calibration.null_server.stamps import Stamps
+from harness.journal.worker_journal import Exchange
 from harness.records.record import Outcome, Record
 
 FloatArray = NDArray[np.float64]

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.calibration.accuracy import Spread, nearest_rank, spread
-from harness.calibration.http_messages import OPENAI_MODEL
 from harness.calibration.ladder import climb
-from harness.calibration.null_server import NullServerAddresses
-from harness.calibration.pacing import Pace
+from harness.calibration.null_server.http_messages import OPENAI_MODEL
+from harness.calibration.null_server.pacing import Pace
+from harness.calibration.null_server.server import NullServerAddresses
+from harness.calibration.null_server.stamps import stamps_of_event, stamps_of_message
 from harness.calibration.result import TransportCalibration, WorkersLimits
-from harness.calibration.stamps import stamps_of_event, stamps_of_message
 from harness.calibration.trial import OverrunError, Subject, TrialResult, run_trial
-from harness.clients.http_calls import Origin
 from harness.clients.openai_chat import OpenAIChatClient
-from harness.clients.triton_grpc import TritonGrpcClient, inspect_model
+from harness.clients.transport.http1_pool import Origin
+from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.errors import RunError
-from harness.probes.machine import core_times
+from harness.observation.machine_probe import core_times
 from workloads.arrivals import Exponential
 from workloads.request import Request
 from workloads.schedule import make_schedule

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.calibration.accuracy import Spread
 from harness.calibration.ladder import Limit
-from harness.cores import available_cores
+from harness.host.cpus import available_cores
 
 TRANSPORT_OF_PROTOCOL: Mapping[str, str] = {"grpc": "grpc", "http": "sse", "openai": "sse"}
 """Which transport's calibration a run's ``--protocol`` is measured by: both HTTP protocols are server-sent events."""
@@ -31,7 +31,7 @@ class Machine:
 
 
 def this_machine(environment: Mapping[str, Any]) -> Machine:
-    """The machine that ``harness.environment.describe_environment`` describes, with the cores that this process may use."""
+    """The machine that ``harness.run.environment.describe_environment`` describes, with the cores that this process may use."""
     known = {name: environment[name] for name in ("cpu", "kernel", "python", "event_reader")}
     return Machine(**known, cores=available_cores().available, bench_version=version("inflight-bench"))
 

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.asked import asked_schedule
 from harness.calibration.accuracy import Errors, FloatArray, ReadStamps, Truth, errors_of, stamped_truths
-from harness.calibration.pacing import Pace
+from harness.calibration.null_server.pacing import Pace
 from harness.clients.protocol import Client
-from harness.journal import JournalReader
-from harness.live import Snapshot
-from harness.recording import Recorder
+from harness.journal.worker_journal import JournalReader
+from harness.recording.recorder import Recorder
+from harness.recording.schedule_summary import asked_schedule
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
-from harness.run import RunPlan, execute
+from harness.run.coordinator import RunPlan, execute
+from harness.run.live_statistics import Snapshot
 from workloads.schedule import Schedule
 
 _TIMEOUT_S = 20.0

@@ -1,4 +1,4 @@
-"""The command ``bench``, from its arguments to its exit status; ``verbs`` has what it can do."""
+"""The command ``bench``, from its arguments to its exit status; ``bench.py`` has what it can do."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(argv: list[str]) -> int:
 def _run(argv: list[str]) -> int:
     import click
 
-    from harness.cli.verbs import bench
+    from harness.cli.bench import bench
 
     try:
         status = bench.main(args=argv, prog_name="bench", standalone_mode=False)
@@ -55,7 +55,7 @@ def _run(argv: list[str]) -> int:
         sys.stderr.close()
         return ExitStatus.FAILED
     except Exception as error:
-        from reports.plain_text import printable_lines
+        from reports.render.plain_text import printable_lines
 
         known = _known_status(error)
         if known is None:

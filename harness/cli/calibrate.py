@@ -66,7 +66,7 @@ def _calibrate(quick: bool) -> Calibration:
     from datetime import UTC, datetime
 
     from harness.calibration.calibrate import FULL, PACE, QUICK, busy_cores, calibrate, subjects_of, worker_counts
-    from harness.calibration.null_server import NullServerOptions, null_server
+    from harness.calibration.null_server.server import NullServerOptions, null_server
     from harness.calibration.result import QUIET_CORES, Calibration
     from harness.cli.signals import signals_as_interrupt
 
@@ -98,7 +98,7 @@ def _calibrate(quick: bool) -> Calibration:
 
 def _this_machine() -> Machine:
     from harness.calibration.result import this_machine
-    from harness.environment import describe_environment
+    from harness.run.environment import describe_environment
 
     return this_machine(describe_environment())
 

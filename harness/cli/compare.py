@@ -56,7 +56,7 @@ def command(
     from reports.compare.console import render
     from reports.compare.writing import WRITERS
     from reports.errors import ConditionError, NotComparableError
-    from reports.plain_text import printable_lines
+    from reports.render.plain_text import printable_lines
 
     check_outputs(outputs)
     try:

@@ -16,7 +16,7 @@ def command() -> int:
 
     Exits with 0 when the embedded pipeline can run here, else with 1.
     """
-    from serving.checks import EMBEDDED, check_machine
+    from serving.launch.doctor import EMBEDDED, check_machine
 
     checks = list(check_machine())
     for needed_for, group in groupby(checks, key=lambda check: check.needed_for):

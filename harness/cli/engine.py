@@ -126,7 +126,7 @@ def build(engine: str, model_dir: Path, output_dir: Path, **values: Any) -> None
     """
     _check_belonging(engine, values)
     if engine == _OPENVINO:
-        from serving.engines.building import build_openvino_engine
+        from serving.engines.openvino.build import build_openvino_engine
 
         build_openvino_engine(model_dir, output_dir, values["weight_format"])
         click.echo(f"Engine: {output_dir}")
@@ -135,7 +135,7 @@ def build(engine: str, model_dir: Path, output_dir: Path, **values: Any) -> None
 
 
 def _build_tensorrt_llm(model_dir: Path, output_dir: Path, values: dict[str, Any]) -> None:
-    from serving.engines.building_tensorrt_llm import TensorRtLlmBuild, build_commands, run_build
+    from serving.engines.tensorrt_llm.build import TensorRtLlmBuild, build_commands, run_build
 
     dry_run = values.pop("dry_run")
     del values["weight_format"]

@@ -9,8 +9,8 @@ import click
 import cloup
 
 from harness.records.whole_file import written_whole
-from reports.formats import Result, Writers
-from reports.plain_text import printable
+from reports.render.formats import Result, Writers
+from reports.render.plain_text import printable
 
 output_option = cloup.option(
     "-o",

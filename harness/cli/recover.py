@@ -15,7 +15,7 @@ from harness.cli.exit_status import ExitStatus
 _NOT_KEPT = {"connections": None, "clock": None, "server_statistics": None, "telemetry": None}
 
 if TYPE_CHECKING:
-    from harness.recording_basis import RecordingBasis
+    from harness.recording.schedule_file import RecordingBasis
     from harness.records.run_folder import RunFolder
 
 
@@ -37,7 +37,7 @@ def command(run: Path, tokenizer_dir: Path | None) -> int:
     Every request of its schedule gets one record: what was written down of it or, where nothing was, that it is lost.
     It may be interrupted and run again. Exits as 'bench report' does.
     """
-    from harness.cli.reporting import show_run
+    from harness.cli.measurement.report_run import show_run
     from harness.cli.signals import signals_as_interrupt
     from harness.records.errors import RunFolderError
     from harness.records.folder_lock import held_alone
@@ -57,13 +57,13 @@ def command(run: Path, tokenizer_dir: Path | None) -> int:
 
 
 def _make_records(folder: RunFolder, tokenizer_dir: Path | None) -> None:
-    from harness.cli.observing import tabulate
-    from harness.recording_basis import read_basis
+    from harness.cli.measurement.observe import tabulate
+    from harness.host.signals import signals_blocked
+    from harness.recording.recovery import recover
+    from harness.recording.run_lifecycle import finish, give_up_journals
+    from harness.recording.schedule_file import read_basis
     from harness.records.errors import RunFolderError
     from harness.records.run_folder import RunState
-    from harness.recovery import recover
-    from harness.run import signals_blocked
-    from harness.run_files import finish, give_up_journals
 
     manifest = folder.read_manifest()
     state = folder.state(manifest)
@@ -109,9 +109,9 @@ def _token_counter(basis: RecordingBasis, tokenizer_dir: Path | None) -> Callabl
 
 
 def _load_counter(tokenizer_dir: Path) -> Callable[[str], int]:
-    from harness.cli.target import token_counter
+    from harness.cli.measurement.target import token_counter
     from harness.errors import JournalError
-    from serving.detokenization import load_tokenizer
+    from serving.text.detokenization import load_tokenizer
 
     try:
         return token_counter(load_tokenizer(tokenizer_dir))

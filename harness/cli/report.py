@@ -8,7 +8,7 @@ import click
 import cloup
 
 from harness.cli.exit_status import ExitStatus
-from harness.cli.options import refuse_unstreamed_objectives, slo_option
+from harness.cli.measurement.options import refuse_unstreamed_objectives, slo_option
 
 _FORMATS = ("console", "markdown", "json", "csv", "html")
 
@@ -37,10 +37,10 @@ def command(run: Path, form: str, plots: Path | None, slo: tuple[str, ...]) -> i
 
     With --slo, goodput is of these objectives instead of those that the run was asked for.
     """
-    from harness.cli.reporting import show_run
+    from harness.cli.measurement.report_run import show_run
     from harness.records.run_folder import RunFolder
-    from reports.goodput import parse_objective
-    from reports.plain_text import printable
+    from reports.metrics.goodput import parse_objective
+    from reports.render.plain_text import printable
 
     folder = RunFolder(run)
     refuse_unstreamed_objectives(slo, bool(folder.read_manifest().get("target", {}).get("streaming")))

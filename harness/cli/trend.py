@@ -39,13 +39,13 @@ def command(folders: tuple[Path, ...], baseline: Path | None, outputs: tuple[Pat
     Runs that are not valid, or measured other work, stay apart, with what differs; runs that were cut are named.
     """
     from reports.errors import NotComparableError
-    from reports.plain_text import printable_lines
+    from reports.render.plain_text import printable_lines
     from reports.trend.console import render
     from reports.trend.csv_file import write_csv
-    from reports.trend.html import write_html
+    from reports.trend.history import read_trend
     from reports.trend.json_file import write_json
     from reports.trend.markdown import write_markdown
-    from reports.trend.trend import read_trend
+    from reports.trend.page import write_html
 
     check_outputs(outputs)
     try:

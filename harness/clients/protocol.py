@@ -6,13 +6,13 @@ decodes what came back after the run. Between the two only time stamps and raw b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 import msgspec
 
-from harness.clients.tcp import Arrival
 from harness.records.record import Outcome
 from workloads.request import Request
 
@@ -80,11 +80,6 @@ class ConnectionUsage:
 class Connection(Protocol):
     """An open connection that carries many exchanges at once, over one socket or several."""
 
-    @property
-    def arrival(self) -> Arrival:
-        """What its reads had to do with times."""
-        ...
-
     async def prepare(self, in_flight: int, timeout_s: float) -> None:
         """Open beforehand what so many exchanges at once will need; ``timeout_s`` is for each connection.
 
@@ -97,6 +92,10 @@ class Connection(Protocol):
 
         Returns when the server has ended its answer. Raises ExchangeFailedError.
         """
+        ...
+
+    def reset_usage(self) -> None:
+        """Count reads from now on: those of the warm-up, when the kernel may not stamp yet, are not the run's."""
         ...
 
     def usage(self, since_ns: int) -> ConnectionUsage:
@@ -134,3 +133,16 @@ class Client(Protocol):
     async def connect(self, timeout_s: float) -> Connection:
         """Open a connection on the running loop. Raises ExchangeFailedError when the server cannot be reached."""
         ...
+
+
+_FULL = re.compile(
+    r"exceeds maximum queue size|maximum queue size of"  # Triton
+    r"|request queue is full|queue is full|queue full"  # SGLang, and proxies
+    r"|overloaded|too many (concurrent )?requests",  # text-generation-inference, gateways
+    re.IGNORECASE,
+)
+
+
+def says_full(message: str) -> bool:
+    """Whether an error means that the server takes no more for now."""
+    return _FULL.search(message) is not None

@@ -17,10 +17,10 @@ from reports.compare.conditions import Condition, ConditionResult, check_conditi
 from reports.compare.difference import Difference, Verdict, compare_measures
 from reports.compare.measures import MEASURES, Measure, Measured, measure_run, percentiles
 from reports.errors import NotComparableError
-from reports.latency import latencies_by_request_ms
-from reports.requests import FloatArray
+from reports.metrics.latency import latencies_by_request_ms
 from reports.run_report import RunReport, read_run
-from reports.statistics import Distribution, summarise
+from reports.statistics.arrays import FloatArray
+from reports.statistics.percentiles import Distribution, summarise
 
 MIXED = "mixed"  # better in some measures, worse in others
 _QUANTILES = (0.01, 0.02, *(percent / 100 for percent in range(5, 100, 5)), 0.98, 0.99, 0.995, 0.999)

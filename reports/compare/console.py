@@ -6,9 +6,9 @@ from tabulate import tabulate
 
 from reports.compare.comparable import Disagreement
 from reports.compare.comparison import ArmComparison, Comparison
-from reports.compare.rows import COLUMN_ALIGNMENT, difference_table, headline, notes, runs_text
-from reports.plain_text import printable
-from reports.tables import cell_text
+from reports.compare.tables import COLUMN_ALIGNMENT, difference_table, headline, notes, runs_text
+from reports.render.plain_text import printable
+from reports.render.tables import cell_text
 
 
 def render(comparison: Comparison) -> str:

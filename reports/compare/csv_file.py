@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 from reports.compare.comparison import Comparison
-from reports.plain_text import spreadsheet_text
+from reports.render.plain_text import spreadsheet_text
 
 COLUMNS = (
     "a", "b", "measure", "unit", "a_value", "b_value", "change", "interval_low", "interval_high", "smallest_shown",

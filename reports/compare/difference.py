@@ -1,8 +1,8 @@
 """Whether two groups of runs differ in a measure, by how much, and what these runs could have shown.
 
 With one run each, the error comes from within the runs: the mean of the requests' contributions, with a standard error that
-allows for neighbours that are alike (``reports/long_run.py``). Where the schedules are equal, it is that of differences
-request by request. With several runs each, it comes from between the runs (Welch 1947; paired where they were run in
+allows for neighbours that are alike (``reports/statistics/autocorrelation.py``). Where the schedules are equal, it is that
+of differences request by request. With several runs each, it comes from between the runs (Welch 1947; paired where they ran in
 turns), which also sees what differs from start to start. Of many measures together the p-values are Holm's (1979).
 """
 
@@ -16,9 +16,9 @@ from enum import StrEnum
 import numpy as np
 
 from reports.compare.measures import Measure, Measured
-from reports.distributions import student_quantile, student_tail
-from reports.long_run import DRIFTS, Mean, as_good_as, mean_of
-from reports.requests import FloatArray
+from reports.statistics.arrays import FloatArray
+from reports.statistics.autocorrelation import DRIFTS, Mean, as_good_as, mean_of
+from reports.statistics.probability import student_quantile, student_tail
 
 CONFIDENCE = 0.95
 POWER = 0.80  # with which the smallest difference shown would have been shown

@@ -7,7 +7,7 @@ from typing import Any
 
 from reports.compare.comparison import Arm, ArmComparison, Comparison
 from reports.compare.difference import Difference
-from reports.plain_text import json_text
+from reports.render.plain_text import json_text
 from reports.run_report import RunReport
 
 SCHEMA = 1

@@ -7,9 +7,9 @@ from pathlib import Path
 from tabulate import tabulate
 
 from reports.compare.comparison import ArmComparison, Comparison
-from reports.compare.rows import COLUMN_ALIGNMENT, difference_table, headline
-from reports.markdown import escaped
-from reports.tables import cell_text
+from reports.compare.tables import COLUMN_ALIGNMENT, difference_table, headline
+from reports.render.markdown_table import escaped
+from reports.render.tables import cell_text
 
 
 def render_markdown(comparison: Comparison) -> str:

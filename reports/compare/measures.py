@@ -15,11 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.events import completions, output_tokens
-from reports.latency import latencies_by_request_ms, time_per_output_token_by_request_ms
-from reports.long_run import FEWEST_INDEPENDENT, FEWEST_VALUES
-from reports.requests import FloatArray, Requests
-from reports.statistics import fewest_for_limits, nearest_rank, required_samples
+from reports.metrics.latency import latencies_by_request_ms, time_per_output_token_by_request_ms
+from reports.metrics.output_events import completions, output_tokens
+from reports.metrics.requests import Requests
+from reports.statistics.arrays import FloatArray
+from reports.statistics.autocorrelation import FEWEST_INDEPENDENT, FEWEST_VALUES
+from reports.statistics.percentiles import fewest_for_limits, nearest_rank, required_samples
 
 BINS = 1_000  # parts of the window, where a rate is cut into contributions
 _Z = 1.96

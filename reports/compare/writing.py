@@ -6,10 +6,10 @@ from pathlib import Path
 
 from reports.compare.comparison import Comparison
 from reports.compare.csv_file import write_csv
-from reports.compare.html import write_html
 from reports.compare.json_file import write_json
 from reports.compare.markdown import write_markdown
-from reports.formats import Writers, write_formats
+from reports.compare.page import write_html
+from reports.render.formats import Writers, write_formats
 
 WRITERS: Writers[Comparison] = {".json": write_json, ".csv": write_csv, ".md": write_markdown, ".html": write_html}
 

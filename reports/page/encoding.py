@@ -9,9 +9,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from reports.pictures.palette import ON_BLACK, ON_WHITE, RAMP_ON_BLACK, RAMP_ON_WHITE
-from reports.pictures.picture import Axis, Dots, HeatMap, Line, Mark, Picture, Spans, Trail, Whiskers
-from reports.plain_text import printable
+from reports.render.palette import ON_BLACK, ON_WHITE, RAMP_ON_BLACK, RAMP_ON_WHITE
+from reports.render.picture import Axis, Dots, HeatMap, Line, Mark, Picture, Spans, Trail, Whiskers
+from reports.render.plain_text import printable
 
 _DIGITS = 7  # of a number that a reader may hover over
 # What would end a script element, begin a comment in it, or end a line of a script; all of it within JSON strings alone.

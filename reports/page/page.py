@@ -20,9 +20,9 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from reports.page.encoding import encode, script_json
-from reports.pictures.picture import Picture
-from reports.plain_text import printable
-from reports.tables import Link, Quantity, Table, cell_text
+from reports.render.picture import Picture
+from reports.render.plain_text import printable
+from reports.render.tables import Link, Quantity, Table, cell_text
 
 _PICTURE_SCRIPTS = ("drawing.js", "values.js", "tools.js", "pictures.js")
 _BOKEH = ("bokeh.min.js", "bokeh-api.min.js")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tabulate import tabulate
 
-from reports.plain_text import printable
+from reports.render.plain_text import printable
 from reports.sweep.points import Sweep, SweepPoint
-from reports.sweep.rows import FRONT_NOTE, counted
+from reports.sweep.tables import FRONT_NOTE, counted
 
 
 def render(sweep: Sweep) -> str:

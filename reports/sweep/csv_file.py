@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from reports.estimates import Estimate
-from reports.plain_text import spreadsheet_text
+from reports.metrics.estimates import Estimate
+from reports.render.plain_text import spreadsheet_text
 from reports.sweep.points import Sweep, SweepPoint
 
 _ESTIMATES = ("request_throughput", "output_token_throughput", "latency_p50_ms", "latency_p99_ms", "e2e_p99_ms")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reports.estimates import Estimate
-from reports.plain_text import json_text
+from reports.metrics.estimates import Estimate
+from reports.render.plain_text import json_text
 from reports.sweep.points import Sweep, SweepPoint
 
 SCHEMA = 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports.markdown import escaped, markdown_table
+from reports.render.markdown_table import escaped, markdown_table
 from reports.sweep.points import Sweep
-from reports.sweep.rows import FRONT_NOTE, counted, front_sentence, points_table
+from reports.sweep.tables import FRONT_NOTE, counted, front_sentence, points_table
 
 
 def render_markdown(sweep: Sweep) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from reports.estimates import Estimate
-from reports.pictures.picture import Axis, Colour, Dots, Mark, Picture, Shape, Spans, Stroke, Trail, Whiskers
-from reports.plain_text import printable
-from reports.requests import FloatArray
+from reports.metrics.estimates import Estimate
+from reports.render.picture import Axis, Colour, Dots, Mark, Picture, Shape, Spans, Stroke, Trail, Whiskers
+from reports.render.plain_text import printable
+from reports.statistics.arrays import FloatArray
 from reports.sweep.curves import curve_axis, curves, setting_number
 from reports.sweep.points import Sweep, SweepPoint
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from harness.records.errors import RunFolderError
 from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm, PlannedRun
-from reports.estimates import Estimate, of_distribution, of_rate, over_runs
-from reports.metrics import Metrics
+from reports.metrics.estimates import Estimate, of_distribution, of_rate, over_runs
+from reports.metrics.run_metrics import Metrics
 from reports.run_report import RunReport, read_run
-from reports.statistics import Distribution
+from reports.statistics.percentiles import Distribution
 
 Settings = tuple[tuple[str, str], ...]
 

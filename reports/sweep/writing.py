@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports.formats import Writers, write_formats
+from reports.render.formats import Writers, write_formats
 from reports.sweep.csv_file import write_csv
-from reports.sweep.html import write_html
 from reports.sweep.json_file import write_json
 from reports.sweep.markdown import write_markdown
+from reports.sweep.page import write_html
 from reports.sweep.points import Sweep
 
 WRITERS: Writers[Sweep] = {".json": write_json, ".csv": write_csv, ".md": write_markdown, ".html": write_html}

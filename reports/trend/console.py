@@ -5,11 +5,11 @@ from __future__ import annotations
 from tabulate import tabulate
 
 from reports.compare.difference import Verdict
-from reports.compare.rows import change_text
-from reports.plain_text import printable
-from reports.tables import cell_text
-from reports.trend.rows import counted, headline, refusal, runs_table
-from reports.trend.trend import Standing, Trend, TrendRun
+from reports.compare.tables import change_text
+from reports.render.plain_text import printable
+from reports.render.tables import cell_text
+from reports.trend.history import Standing, Trend, TrendRun
+from reports.trend.tables import counted, headline, refusal, runs_table
 
 
 def render(trend: Trend) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from reports.plain_text import spreadsheet_text
-from reports.trend.trend import Trend
+from reports.render.plain_text import spreadsheet_text
+from reports.trend.history import Trend
 
 COLUMNS = (
     "run", "started_at", "standing", "measure", "unit", "value", "interval_low", "interval_high", "baseline", "change",

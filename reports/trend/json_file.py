@@ -7,8 +7,8 @@ from typing import Any
 
 from reports.compare.json_file import difference_document
 from reports.compare.measures import MEASURES
-from reports.plain_text import json_text
-from reports.trend.trend import Trend, TrendRun
+from reports.render.plain_text import json_text
+from reports.trend.history import Trend, TrendRun
 
 SCHEMA = 1
 _UNITS = {measure.name: measure.unit for measure in MEASURES}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports.markdown import escaped, markdown_table
-from reports.trend.rows import counted, headline, left_out_table, runs_table, settings_table
-from reports.trend.trend import Trend
+from reports.render.markdown_table import escaped, markdown_table
+from reports.trend.history import Trend
+from reports.trend.tables import counted, headline, left_out_table, runs_table, settings_table
 
 
 def render_markdown(trend: Trend) -> str:

@@ -8,13 +8,13 @@ import numpy as np
 
 from reports.compare.difference import Difference, Verdict
 from reports.compare.measures import Measure
-from reports.compare.rows import change_text, interval_text
-from reports.estimates import Estimate
-from reports.pictures.picture import Axis, Colour, Dots, Line, Mark, Picture, Shape, Stroke, Trail, Whiskers
-from reports.plain_text import printable
-from reports.requests import FloatArray
-from reports.trend.rows import in_unit, refusal, unit_of, when
-from reports.trend.trend import Standing, Trend, TrendRun
+from reports.compare.tables import change_text, interval_text
+from reports.metrics.estimates import Estimate
+from reports.render.picture import Axis, Colour, Dots, Line, Mark, Picture, Shape, Stroke, Trail, Whiskers
+from reports.render.plain_text import printable
+from reports.statistics.arrays import FloatArray
+from reports.trend.history import Standing, Trend, TrendRun
+from reports.trend.tables import in_unit, refusal, unit_of, when
 
 _JOINED = "valid, comparable runs"
 _VERDICTS = {

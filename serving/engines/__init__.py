@@ -27,11 +27,11 @@ def open_engine(name: str, engine_dir: Path, options: EngineOptions) -> Engine:
     """
     match name:
         case "openvino":
-            from serving.engines.openvino import OpenVinoEngine
+            from serving.engines.openvino.engine import OpenVinoEngine
 
             return OpenVinoEngine(engine_dir, options)
         case "tensorrt_llm":
-            from serving.engines.tensorrt_llm import TensorRtLlmEngine
+            from serving.engines.tensorrt_llm.engine import TensorRtLlmEngine
 
             return TensorRtLlmEngine(engine_dir, options)
         case _:

@@ -19,12 +19,12 @@ from pathlib import Path
 import msgspec
 from platformdirs import user_state_path
 
-from serving.addresses import ServerAddresses
 from serving.errors import LaunchError
-from serving.launch.planning import LaunchPlan
+from serving.launch.addresses import ServerAddresses
+from serving.launch.plan import LaunchPlan
 from serving.launch.processes import ProcessIdentity
-from serving.launch.running import put_away
-from serving.server import answers_ok
+from serving.launch.run import put_away
+from serving.launch.server import answers_ok
 
 DEFAULT_NAME = "default"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from serving.addresses import ServerAddresses
+from serving.launch.addresses import ServerAddresses
 
 
 @dataclass(frozen=True, slots=True)

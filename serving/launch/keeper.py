@@ -23,8 +23,8 @@ import msgspec
 from serving.errors import LaunchError, ServingError
 from serving.launch.background import BackgroundServer, KeeperAnswer, KeeperOrder, write_state
 from serving.launch.processes import identify, this_process
-from serving.launch.running import started
-from serving.server import Server
+from serving.launch.run import started
+from serving.launch.server import Server
 
 _POLL_S = 0.2
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from serving.addresses import LOOPBACK
 from serving.errors import LaunchError
+from serving.launch.addresses import LOOPBACK
 from serving.launch.slurm import SlurmJob
 from serving.launch.tritonserver import DEFAULT_EXIT_TIMEOUT_S, DEFAULT_LOADED_MODELS
 

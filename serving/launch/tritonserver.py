@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from serving.addresses import ServerAddresses
+from serving.launch.addresses import ServerAddresses
 
 DEFAULT_EXIT_TIMEOUT_S = 10
 DEFAULT_LOADED_MODELS = ("tensorrt_llm",)

@@ -1,4 +1,4 @@
-"""``postprocessing``: token ids to text. Streamed pieces join to the unstreamed text; see ``serving/detokenization.py``."""
+"""``postprocessing``: token ids to text. Streamed pieces join to the unstreamed text (``serving/text/detokenization.py``)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 from numpy.typing import NDArray
 
-from serving.detokenization import END_OF_SEQUENCE, MORE_FOLLOWS, decode_piece, load_tokenizer
 from serving.errors import RequestError
 from serving.models.parameters import Parameters, refusal, required
+from serving.text.detokenization import END_OF_SEQUENCE, MORE_FOLLOWS, decode_piece, load_tokenizer
 
 
 class TritonPythonModel:

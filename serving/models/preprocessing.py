@@ -9,10 +9,10 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 from numpy.typing import NDArray
 
-from serving.detokenization import load_tokenizer
 from serving.errors import RequestError
 from serving.models.parameters import Parameters, refusal, required
-from serving.words import to_word_list
+from serving.text.detokenization import load_tokenizer
+from serving.text.word_lists import to_word_list
 
 _UNSUPPORTED = ("IMAGE_BYTES", "IMAGE_URL", "IMAGE_SIZES", "VIDEO_BYTES", "DECODER_QUERY", "PROMPT_TABLE_EXTRA_ID")
 

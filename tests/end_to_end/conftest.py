@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from serving.addresses import choose_addresses
-from serving.embedded import DEMO_ENGINE_DIR, deploy
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import EngineOptions
-from serving.repository import RepositorySpec
-from serving.server import Server
+from serving.launch.addresses import choose_addresses
+from serving.launch.embedded import deploy
+from serving.launch.server import Server
+from serving.repository.pipeline import RepositorySpec
 
 
 def _deploy(folder: Path, decoupled: bool, options: EngineOptions | None = None) -> Iterator[Server]:

@@ -13,10 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serving.addresses import choose_addresses
-from serving.embedded import DEMO_ENGINE_DIR, deploy
-from serving.repository import RepositorySpec
-from serving.server import Server
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.launch.addresses import choose_addresses
+from serving.launch.embedded import deploy
+from serving.launch.server import Server
+from serving.repository.pipeline import RepositorySpec
 from tests.faults.bench_program import Ran, run_bench
 
 NORMAL = ["token_norm_dist", "--input_mean", "32", "--input_stdev", "5", "--output_mean", "8", "--output_stdev", "2"]

@@ -7,10 +7,11 @@ import pytest
 
 from benchmarks.cancel_soak import SHARES, soak
 from benchmarks.fuzz_server import complaints_of
-from serving.addresses import choose_addresses
-from serving.embedded import DEMO_ENGINE_DIR, deploy
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import EngineOptions
-from serving.repository import RepositorySpec
+from serving.launch.addresses import choose_addresses
+from serving.launch.embedded import deploy
+from serving.repository.pipeline import RepositorySpec
 
 
 @pytest.mark.slow

@@ -12,11 +12,11 @@ import tritonclient.grpc as grpcclient
 from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException
 
-from serving.detokenization import load_tokenizer
-from serving.embedded import DEMO_ENGINE_DIR
-from serving.engines.openvino_logits import LogitsModel
-from serving.engines.token_choice import log_softmax
-from serving.server import Server
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.engines.openvino.logits import LogitsModel
+from serving.engines.openvino.token_choice import log_softmax
+from serving.launch.server import Server
+from serving.text.detokenization import load_tokenizer
 from tests.end_to_end.triton_calls import (
     core_inputs,
     flag,

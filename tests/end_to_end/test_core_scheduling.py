@@ -17,13 +17,14 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from serving.addresses import choose_addresses
-from serving.embedded import DEMO_ENGINE_DIR, deploy, embedded_plan
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import EngineOptions
 from serving.errors import LaunchError
-from serving.launch.running import running
-from serving.repository import MODEL_NAMES, RepositorySpec
-from serving.server import Server
+from serving.launch.addresses import choose_addresses
+from serving.launch.embedded import deploy, embedded_plan
+from serving.launch.run import running
+from serving.launch.server import Server
+from serving.repository.pipeline import MODEL_NAMES, RepositorySpec
 from tests.end_to_end.triton_calls import (
     core_inputs,
     flag,
@@ -203,7 +204,7 @@ def test_a_full_queue_refuses_with_upstreams_words_and_serves_the_rest(narrow_se
     ],
 )
 def test_a_wrong_parameter_is_refused_at_load_in_a_sentence(tmp_path: Path, parameter: str, value: str, message: str) -> None:
-    from serving import repository as written
+    from serving.repository import pipeline as written
 
     folder = written.write_repository(RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR), tmp_path / "repository")
     for other in set(MODEL_NAMES) - {"tensorrt_llm"}:  # they would be loaded in vain

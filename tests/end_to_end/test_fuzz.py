@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fuzz_server import complaints_of, fuzz
-from serving.addresses import choose_addresses
-from serving.embedded import DEMO_ENGINE_DIR, deploy
-from serving.repository import RepositorySpec
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.launch.addresses import choose_addresses
+from serving.launch.embedded import deploy
+from serving.repository.pipeline import RepositorySpec
 
 
 @pytest.mark.parametrize("decoupled", [True, False])

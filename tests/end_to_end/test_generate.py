@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.server import Server
+from serving.launch.server import Server
 from tests.end_to_end.triton_calls import core_inputs, generated_tokens, ids_of, stream, wait_until_busy, wait_until_idle
 from tests.faults.bench_program import Ran, run_bench
 

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from harness.cli.urls import http_origin
-from harness.clients import triton_grpc, triton_http
+from harness.cli.measurement.urls import http_origin
 from harness.clients.protocol import Client, ExchangeFailedError, Response
-from harness.clients.triton_grpc import TritonGrpcClient
-from harness.clients.triton_http import TritonHttpClient
+from harness.clients.triton import grpc as triton_grpc
+from harness.clients.triton import http as triton_http
+from harness.clients.triton.grpc import TritonGrpcClient
+from harness.clients.triton.http import TritonHttpClient
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
-from serving.server import Server
+from serving.launch.server import Server
 from tests.end_to_end.test_bench import assert_all_done, bench
 from tests.end_to_end.triton_calls import generated_tokens, wait_until_busy, wait_until_idle
 from workloads.request import Request

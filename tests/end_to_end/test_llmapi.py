@@ -17,13 +17,13 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from serving.addresses import choose_addresses
-from serving.embedded import embedded_plan
 from serving.errors import LaunchError
-from serving.launch.planning import LaunchPlan
-from serving.launch.running import running
-from serving.server import Server
-from serving.targets.llmapi import LlmApiSpec, write_llmapi_repository
+from serving.launch.addresses import choose_addresses
+from serving.launch.embedded import embedded_plan
+from serving.launch.plan import LaunchPlan
+from serving.launch.run import running
+from serving.launch.server import Server
+from serving.repository.llmapi import LlmApiSpec, write_llmapi_repository
 from tests.end_to_end.triton_calls import collect, generate, wire
 
 _HERE = Path(__file__).parent

@@ -10,8 +10,8 @@ import tritonclient.grpc as grpcclient
 from numpy.typing import NDArray
 from tritonclient.utils import np_to_triton_dtype
 
-from serving import tensors
-from serving.server import Server
+from serving.launch.server import Server
+from serving.repository import tensors
 from tests.end_to_end.triton_calls import core_inputs, flag, ids_of, infer, int32, text
 
 _AT_ONCE = 64

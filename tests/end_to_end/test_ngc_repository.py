@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from serving.addresses import choose_addresses
-from serving.embedded import DEMO_ENGINE_DIR, embedded_plan
-from serving.launch.running import running
-from serving.repository import RepositorySpec, write_repository
-from serving.server import Server
-from serving.targets.ngc import write_ngc_repository
-from serving.targets.ngc_spec import NgcSpec
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.launch.addresses import choose_addresses
+from serving.launch.embedded import embedded_plan
+from serving.launch.run import running
+from serving.launch.server import Server
+from serving.repository.ngc import write_ngc_repository
+from serving.repository.ngc_spec import NgcSpec
+from serving.repository.pipeline import RepositorySpec, write_repository
 from tests.end_to_end.triton_calls import generate, int32, stream, text
 
 _PROMPT = "What is machine learning?"

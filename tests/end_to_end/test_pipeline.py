@@ -9,7 +9,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from serving.server import Server
+from serving.launch.server import Server
 from tests.end_to_end.triton_calls import (
     core_inputs,
     flag,

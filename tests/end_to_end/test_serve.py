@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.addresses import choose_addresses
-from serving.embedded import DEMO_ENGINE_DIR
-from serving.repository import MODEL_NAMES, RepositorySpec, write_repository
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.launch.addresses import choose_addresses
+from serving.repository.pipeline import MODEL_NAMES, RepositorySpec, write_repository
 from tests.end_to_end.test_bench import BENCH, descendants_of
 
 

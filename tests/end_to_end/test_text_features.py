@@ -10,11 +10,12 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from serving.addresses import choose_addresses
-from serving.embedded import DEMO_ENGINE_DIR, deploy
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import EngineOptions
-from serving.repository import RepositorySpec
-from serving.server import Server
+from serving.launch.addresses import choose_addresses
+from serving.launch.embedded import deploy
+from serving.launch.server import Server
+from serving.repository.pipeline import RepositorySpec
 from tests.end_to_end.triton_calls import (
     flag,
     generated_tokens,

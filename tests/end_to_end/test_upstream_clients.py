@@ -16,7 +16,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import np_to_triton_dtype
 
-from serving.server import Server
+from serving.launch.server import Server
 from tests.end_to_end.triton_calls import generated_tokens, wait_until_busy, wait_until_idle
 
 BOTH_MODES = pytest.mark.parametrize("mode", ["decoupled_server", "plain_server"])

@@ -11,11 +11,11 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.clients.transport.http_get import parse_url
+from harness.observation.model_statistics import grpc_statistics, http_statistics
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
-from harness.telemetry.http_get import parse_url
-from harness.telemetry.statistics import grpc_statistics, http_statistics
-from serving.server import Server
+from serving.launch.server import Server
 from tests.faults.bench_program import run_bench
 from tests.harness.scripted_server import scripted_server
 

@@ -15,7 +15,7 @@ import numpy as np
 import tritonclient.grpc as grpcclient
 from numpy.typing import NDArray
 
-from serving.server import Server
+from serving.launch.server import Server
 
 Tensors = Mapping[str, NDArray[Any]]
 

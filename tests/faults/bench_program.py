@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from harness.cli import run
-from harness.journal import JournalReader
+from harness.journal.worker_journal import JournalReader
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
 from tests.harness.scripted_server import ScriptedServer

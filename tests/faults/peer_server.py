@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.harness.clients.http2_peer import Script, peer_at
+from tests.harness.clients.transport.http2_peer import Script, peer_at
 
 
 @contextmanager

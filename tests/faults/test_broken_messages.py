@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.live import Snapshot
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
 from harness.records.table import write_table
-from harness.run import execute
-from reports.findings import Finding
+from harness.run.coordinator import execute
+from harness.run.live_statistics import Snapshot
+from reports.findings.checks import Finding
 from reports.run_report import read_run
-from tests.harness.execute_script import make_plan
+from tests.harness.run.execute_script import make_plan
 from tests.harness.scripted_server import Act, ScriptedServer, scripted
 
 _TOKENS = 4

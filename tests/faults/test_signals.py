@@ -126,13 +126,13 @@ def test_while_answers_are_awaited_that_do_not_come(tmp_path: Path, number: sign
 @pytest.mark.parametrize(
     ("module", "function"),
     [
-        ("harness.run", "account_for_all"),
-        ("harness.run_files", "write_table"),
-        ("harness.run_files", "give_up_journals"),
-        ("harness.cli.measuring", "tabulate"),
-        ("harness.cli.reporting", "read_run"),
-        ("harness.cli.reporting", "write_reports"),
-        ("reports.writing", "write_html"),
+        ("harness.run.coordinator", "account_for_all"),
+        ("harness.recording.run_lifecycle", "write_table"),
+        ("harness.recording.run_lifecycle", "give_up_journals"),
+        ("harness.cli.measurement.measure", "tabulate"),
+        ("harness.cli.measurement.report_run", "read_run"),
+        ("harness.cli.measurement.report_run", "write_reports"),
+        ("reports.run.writing", "write_html"),
     ],
     ids=["accounting", "writing records", "giving up journals", "writing tables", "reading", "reporting", "writing the page"],
 )

@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from harness.asked import asked_schedule
-from harness.clients.http2_connections import ConnectionLimits
-from harness.clients.http2_frames import ErrorCode, FrameType
-from harness.clients.triton_grpc import TritonGrpcClient
-from harness.clients.triton_model import TritonModel
+from harness.clients.transport.http2_frames import ErrorCode, FrameType
+from harness.clients.transport.http2_pool import ConnectionLimits
+from harness.clients.triton.grpc import TritonGrpcClient
+from harness.clients.triton.model import TritonModel
 from harness.errors import RunError
-from harness.recording import Recorder
+from harness.recording.recorder import Recorder
+from harness.recording.schedule_summary import asked_schedule
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolder
-from harness.run import RunPlan, execute
+from harness.run.coordinator import RunPlan, execute
 from tests.faults.bench_program import bench, check_whole, run_bench, token_norm_dist
 from tests.faults.peer_server import peer_server
 from tests.faults.unruly_proxy import Breakage, unruly_proxy
-from tests.harness.clients.http2_peer import Peer
-from tests.harness.following import quiet
+from tests.harness.clients.transport.http2_peer import Peer
+from tests.harness.journal.following import quiet
 from tests.harness.scripted_server import ScriptedServer, scripted_server
 from workloads.request import Request
 from workloads.schedule import Schedule

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.experiment import plan_runs
+from harness.cli.experiments.plan import plan_runs
 from harness.records.client_sample import ClientSample
 from harness.records.client_table import write_client_table
 from harness.records.experiment import ExperimentFolder, PlannedArm
@@ -18,7 +18,7 @@ from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolder
 from harness.records.server_table import MetricSample, write_server_table
 from harness.records.table import read_table, write_table
-from reports.requests import Requests, from_table
+from reports.metrics.requests import Requests, from_table
 from reports.run_report import RunReport, read_run
 
 

@@ -11,8 +11,8 @@ import pytest
 from harness.records.errors import RunFolderError
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder
+from reports.run.writing import write_reports
 from reports.run_report import RunReport, read_run
-from reports.writing import write_reports
 
 
 def test_a_run_is_read_whole(make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]) -> None:

@@ -12,9 +12,9 @@ from jsonschema import Draft202012Validator
 
 from harness.cli import run as bench
 from harness.records.record import Outcome, Record
-from reports.goodput import parse_objective
+from reports.metrics.goodput import parse_objective
+from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
-from reports.summary_json import summary
 from reports.sweep.json_file import document as sweep_document
 from reports.sweep.points import read_sweep
 from tests.reports.watched import machine_samples, metric, statistics, worker_samples

@@ -19,16 +19,16 @@ from markdown_it import MarkdownIt
 
 from harness.cli import run as bench
 from harness.records.record import Record
-from reports.console import render
-from reports.html import run_page
-from reports.markdown import render_markdown
 from reports.page.page import render_page
-from reports.pictures.of_run import pictures_of
-from reports.pictures.picture import Axis, Colour, Line, Picture
-from reports.plain_text import json_text, spreadsheet_text
-from reports.plots import write_plots
+from reports.render.picture import Axis, Colour, Line, Picture
+from reports.render.plain_text import json_text, spreadsheet_text
+from reports.render.plots import write_plots
+from reports.run.console import render
+from reports.run.markdown import render_markdown
+from reports.run.page import run_page
+from reports.run.pictures.of_run import pictures_of
+from reports.run.writing import write_reports
 from reports.run_report import RunReport
-from reports.writing import write_reports
 from tests.reports.untrusted import TEXTS, run_named, shown, unprintable
 
 SteadyRun = Callable[..., list[Record]]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.calibration.null_server import NullServerAddresses, NullServerOptions, null_server
-from harness.calibration.pacing import Pace
+from harness.calibration.null_server.pacing import Pace
+from harness.calibration.null_server.server import NullServerAddresses, NullServerOptions, null_server
 
 FIRST_TOKEN_NS = 20_000_000
 GAP_NS = 5_000_000

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.calibration.accuracy import Truth, errors_of, nearest_rank, spread, stamped_truths
-from harness.calibration.stamps import Stamps, stamps_of_event
-from harness.journal import Exchange
+from harness.calibration.null_server.stamps import Stamps, stamps_of_event
+from harness.journal.worker_journal import Exchange
 from harness.records.record import Outcome, Record
 
 
@@ -74,6 +74,6 @@ def test_a_spread_keeps_the_sign_in_the_mean_alone() -> None:
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.floats(0.01, 1))
 def test_nearest_rank_is_the_reports(values: list[float], share: float) -> None:
-    from reports.statistics import nearest_rank as of_reports
+    from reports.statistics.percentiles import nearest_rank as of_reports
 
     assert nearest_rank(np.array(values), share) == of_reports(np.sort(np.array(values)), share)

@@ -20,7 +20,7 @@ from harness.calibration.store import (
     read_calibrations,
     write_calibrations,
 )
-from harness.environment import describe_environment
+from harness.run.environment import describe_environment
 
 _SPREAD = Spread(100, 0.1, 0.05, 0.1, 0.09, 0.4)
 _GRPC = TransportCalibration(

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from harness.calibration.calibrate import subjects_of, why_not_held
-from harness.calibration.null_server import NullServerAddresses
-from harness.calibration.pacing import UNPACED
+from harness.calibration.null_server.pacing import UNPACED
+from harness.calibration.null_server.server import NullServerAddresses
 from harness.calibration.trial import OverrunError, Subject, run_trial
 from workloads.arrivals import AllAtOnce, Constant
 from workloads.request import Request

@@ -17,8 +17,8 @@ from harness.calibration.calibrate import Effort, worker_counts
 from harness.calibration.result import this_machine
 from harness.calibration.store import default_path, find_calibration
 from harness.cli import run
-from harness.cli.calibrated import calibration_for_run
-from harness.environment import describe_environment
+from harness.cli.measurement.manifest import calibration_for_run
+from harness.run.environment import describe_environment
 
 _SHORT = Effort(budget_s=1.0, quiet_s=0.5, rung_s=0.2, first_requests_per_s=40.0, first_responses_per_s=400.0)
 

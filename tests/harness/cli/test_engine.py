@@ -11,8 +11,8 @@ import pytest
 from harness.cli import run
 from harness.cli.engine import build
 from harness.cli.exit_status import ExitStatus
-from serving.engines.building_tensorrt_llm import DTYPES, LORA_MODULES, TensorRtLlmBuild
-from serving.engines.tensorrt_llm_models import FAMILIES, QUANTIZATIONS
+from serving.engines.tensorrt_llm.build import DTYPES, LORA_MODULES, TensorRtLlmBuild
+from serving.engines.tensorrt_llm.models import FAMILIES, QUANTIZATIONS
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from harness import run_files
 from harness.cli import run
 from harness.cli.exit_status import ExitStatus
-from harness.cli.measuring import measure  # noqa: F401  loads what a measurement needs before any is timed
-from harness.journal import JournalWriter
+from harness.cli.measurement.measure import measure  # noqa: F401  loads what a measurement needs before any is timed
+from harness.journal.worker_journal import JournalWriter
+from harness.recording import run_lifecycle
 from harness.records.run_folder import RunFolder
 from tests.harness.scripted_server import ScriptedServer
 
@@ -33,14 +33,14 @@ def whole_and_cut(server: ScriptedServer, tmp_path_factory: pytest.TempPathFacto
     """One run twice: as it ended, and as it lay there before its records were made."""
     parent = tmp_path_factory.mktemp("runs")
     whole, cut = parent / "whole", parent / "cut"
-    write_table = run_files.write_table
+    write_table = run_lifecycle.write_table
 
     def copy_first(records: Any, path: Path) -> None:
         shutil.copytree(whole, cut)
         write_table(records, path)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_files, "write_table", copy_first)
+        patch.setattr(run_lifecycle, "write_table", copy_first)
         run(["token_norm_dist", "--url", server.address, "--run_dir", str(whole), *_NORMAL, *_TARGET])
     return whole, cut
 
@@ -153,7 +153,7 @@ def test_run_that_goes_on_is_refused(cut: Path, capsys: pytest.CaptureFixture[st
 
 def test_recovery_that_is_interrupted_can_be_repeated(cut: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = set()
-    for name, where in (("write_table", run_files), ("give_up_journals", run_files)):
+    for name, where in (("write_table", run_lifecycle), ("give_up_journals", run_lifecycle)):
         original = getattr(where, name)
 
         def interrupted(*arguments: Any, original: Any = original) -> None:
@@ -180,7 +180,7 @@ def test_full_disk_while_recovering_leaves_everything(
     def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(run_files, "write_table", full)
+    monkeypatch.setattr(run_lifecycle, "write_table", full)
     assert run(["recover", str(cut)]) == ExitStatus.FAILED
     message = capsys.readouterr().err.splitlines()[-1]
     assert "No space left on device" in message
@@ -198,21 +198,21 @@ def cut_text(server: ScriptedServer, tmp_path: Path) -> Path:
     dataset, whole, cut = tmp_path / "prompts.json", tmp_path / "whole", tmp_path / "cut"
     dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three four"}] * 3))
     tokenizer = shutil.copytree(_demo_tokenizer(), tmp_path / "tokenizer")
-    write_table = run_files.write_table
+    write_table = run_lifecycle.write_table
 
     def copy_first(records: Any, path: Path) -> None:
         shutil.copytree(whole, cut)
         write_table(records, path)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_files, "write_table", copy_first)
+        patch.setattr(run_lifecycle, "write_table", copy_first)
         options = ["--dataset", str(dataset), "--tokenizer_dir", str(tokenizer), "--warmup_requests", "0"]
         run(["dataset", "--url", server.address, "--model", "uncounted", "--run_dir", str(whole), *options])
     return cut
 
 
 def _demo_tokenizer() -> Path:
-    from serving.embedded import DEMO_ENGINE_DIR
+    from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 
     return DEMO_ENGINE_DIR
 

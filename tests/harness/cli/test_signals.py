@@ -41,7 +41,7 @@ def _run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", _TOOLS + code], capture_output=True, text=True, check=False, timeout=50)
 
 
-@pytest.mark.parametrize("module", ["click", "harness.cli.verbs", "numpy", "serving.client"])
+@pytest.mark.parametrize("module", ["click", "harness.cli.bench", "numpy", "serving.client.triton"])
 def test_while_the_program_is_imported(module: str) -> None:
     done = _run(
         f"""

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness.cli import run
+from harness.cli.bench import bench
 from harness.cli.exit_status import ExitStatus
-from harness.cli.verbs import bench
 
 _BENCH = Path(sys.executable).parent / "bench"
 _NORMAL = ["--input_mean", "4", "--input_stdev", "0", "--output_mean", "4", "--output_stdev", "0"]

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from harness.clients.http_calls import Origin
 from harness.clients.protocol import Connection, ExchangeFailedError
+from harness.clients.transport.http1_pool import Origin
 from harness.records.record import Outcome
 
 Answered = tuple[list[bytes], Outcome | None, str]

@@ -14,13 +14,13 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.asked import asked_schedule
-from harness.clients.http_calls import Origin
 from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models
 from harness.clients.protocol import MalformedResponseError, Response
+from harness.clients.transport.http1_pool import Origin
 from harness.errors import TargetError
-from harness.journal import Exchange
-from harness.recording import CountTokens, Recorder
+from harness.journal.worker_journal import Exchange
+from harness.recording.recorder import CountTokens, Recorder
+from harness.recording.schedule_summary import asked_schedule
 from harness.records.record import Outcome, Record, TokenSource
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Peer, chunked, exchange, plain, serving
 from workloads.request import Request

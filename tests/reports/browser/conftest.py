@@ -161,8 +161,8 @@ def tab(driver: Any) -> Iterator[Tab]:
 @pytest.fixture(scope="session")
 def page_of() -> Callable[..., Path]:
     """Write a run's page, and return where it is."""
-    from reports.html import write_html
-    from reports.pictures.of_run import pictures_of
+    from reports.run.page import write_html
+    from reports.run.pictures.of_run import pictures_of
 
     def write(report: Any) -> Path:
         write_html(report, pictures_of(report), report.folder.html)

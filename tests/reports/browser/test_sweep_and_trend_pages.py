@@ -10,8 +10,8 @@ import pytest
 
 from reports.sweep.points import read_sweep
 from reports.sweep.writing import write_sweep
-from reports.trend.html import write_html
-from reports.trend.trend import read_trend
+from reports.trend.history import read_trend
+from reports.trend.page import write_html
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
 SIZES = pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])

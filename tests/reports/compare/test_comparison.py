@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from harness.cli import run as bench
-from harness.experiment import plan_runs
+from harness.cli.experiments.plan import plan_runs
 from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.record import Outcome, Record
 from reports.compare.comparable import Weight
@@ -21,10 +21,10 @@ from reports.compare.comparison import MIXED, compare, overall, read_arm
 from reports.compare.conditions import parse_condition
 from reports.compare.console import render
 from reports.compare.difference import Verdict
-from reports.compare.html import comparison_page, difference_cards, tone_of
 from reports.compare.json_file import document
 from reports.compare.markdown import render_markdown
-from reports.compare.rows import told_in_words
+from reports.compare.page import comparison_page, difference_cards, tone_of
+from reports.compare.tables import told_in_words
 from reports.compare.writing import write_comparison
 from reports.errors import ConditionError, NotComparableError
 from reports.page.page import Tone, render_page

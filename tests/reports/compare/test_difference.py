@@ -21,7 +21,7 @@ from reports.compare.difference import (
     within_runs,
 )
 from reports.compare.measures import Measure, Measured, percentile
-from reports.long_run import DRIFTS
+from reports.statistics.autocorrelation import DRIFTS
 
 LATENCY = Measure("p50_ttft", "TTFT p50", "ms")
 RATE = Measure("request_throughput", "Request throughput", "1/s", higher_is_better=True)

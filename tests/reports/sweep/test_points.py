@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.cli import run as bench
-from harness.experiment import plan_runs
+from harness.cli.experiments.plan import plan_runs
 from harness.records.errors import RunFolderError
 from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.record import Record
-from reports.estimates import Estimate
+from reports.metrics.estimates import Estimate
 from reports.run_report import RunReport
 from reports.sweep.console import render
 from reports.sweep.json_file import document

@@ -15,16 +15,16 @@ import pytest
 from harness.cli import run as bench
 from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.table import read_table
-from reports.markdown import escaped
 from reports.page.page import render_page
-from reports.pictures.picture import Dots, Shape, Spans, Trail, Whiskers
-from reports.plain_text import spreadsheet_text
+from reports.render.markdown_table import escaped
+from reports.render.picture import Dots, Shape, Spans, Trail, Whiskers
+from reports.render.plain_text import spreadsheet_text
 from reports.sweep.console import render
 from reports.sweep.csv_file import write_csv
 from reports.sweep.curves import curve_axis, curves
-from reports.sweep.html import sweep_page
 from reports.sweep.json_file import document
 from reports.sweep.markdown import render_markdown
+from reports.sweep.page import sweep_page
 from reports.sweep.pictures import sweep_pictures
 from reports.sweep.points import Sweep, read_sweep, settings_of
 from reports.sweep.writing import write_sweep

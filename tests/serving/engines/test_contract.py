@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.embedded import DEMO_ENGINE_DIR
 from serving.engines import ENGINE_NAMES, open_engine
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import Engine, EngineOptions, FinishReason, Increment, Sampling
 from tests.serving.engines import fake_tensorrt_llm
 

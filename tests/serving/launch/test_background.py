@@ -15,10 +15,10 @@ import msgspec
 import psutil
 import pytest
 
-from serving.addresses import choose_addresses
 from serving.errors import LaunchError
+from serving.launch.addresses import choose_addresses
 from serving.launch.background import BackgroundServer, forget, list_servers, start, state_dir, stop, write_state
-from serving.launch.planning import LaunchPlan
+from serving.launch.plan import LaunchPlan
 from serving.launch.processes import ProcessIdentity, identify, this_process
 from serving.launch.tritonserver import TritonServer, rank_command
 from tests.serving.launch.conftest import make_program
@@ -49,7 +49,7 @@ def plan(tmp_path: Path, fake_triton: Path, repository: Path) -> LaunchPlan:
 
 
 _START = (
-    "import sys, msgspec\nfrom serving.launch.background import start\nfrom serving.launch.planning import LaunchPlan\n"
+    "import sys, msgspec\nfrom serving.launch.background import start\nfrom serving.launch.plan import LaunchPlan\n"
     "start(msgspec.json.decode(sys.argv[1], type=LaunchPlan), 'mine')"
 )
 

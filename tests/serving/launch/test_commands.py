@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.addresses import ServerAddresses
+from serving.launch.addresses import ServerAddresses
 from serving.launch.docker import Container, docker_command, remove_command
 from serving.launch.mpirun import mpirun_command, orchestrator_environment
 from serving.launch.slurm import SlurmJob, sbatch_script, srun_command

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from serving.detokenization import load_tokenizer
-from serving.embedded import DEMO_ENGINE_DIR
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.text.detokenization import load_tokenizer
 
 TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
 NextToken = Callable[[list[int]], int]  # prompt and output so far → token
@@ -159,7 +159,7 @@ class Bls:
         self._decoupled = decoupled
         self._preprocessing = _preprocessing()
         self._install()
-        from serving.models.bls import TritonPythonModel
+        from serving.models.bls.model import TritonPythonModel
 
         self.model = TritonPythonModel()
         block = {"tokenizer_dir": str(DEMO_ENGINE_DIR), **parameters}

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.detokenization import END_OF_SEQUENCE, MORE_FOLLOWS, load_tokenizer
-from serving.embedded import DEMO_ENGINE_DIR
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.text.detokenization import END_OF_SEQUENCE, MORE_FOLLOWS, load_tokenizer
 
 _TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
 

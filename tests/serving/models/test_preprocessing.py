@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.detokenization import load_tokenizer
-from serving.embedded import DEMO_ENGINE_DIR
-from serving.words import from_word_list
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.text.detokenization import load_tokenizer
+from serving.text.word_lists import from_word_list
 
 _TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
 _OUTPUTS = [

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from serving.detokenization import decode, load_tokenizer
-from serving.embedded import DEMO_ENGINE_DIR
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import FinishReason, Increment, Sampling
-from serving.models.stream_pace import StreamPace
+from serving.models.core.stream_pace import StreamPace
+from serving.text.detokenization import decode, load_tokenizer
 
 _TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
 
@@ -35,8 +35,8 @@ class _Sender:
 
 def _replies(increments: Sequence[Sequence[int]], streaming: bool, prompt: list[int] | None = None) -> _Sender:
     """What the core model sends when the engine delivers ``increments``, each of them read apart."""
-    from serving.models.core import Reply
-    from serving.models.core_request import CoreRequest
+    from serving.models.core.model import Reply
+    from serving.models.core.request import CoreRequest
 
     outputs = frozenset({"output_ids", "sequence_length", "detokenization_context", "num_output_tokens"})
     request = CoreRequest(prompt or [5], Sampling(99), streaming, prompt is None or streaming, False, True, outputs)
@@ -110,8 +110,8 @@ def test_first_piece_that_is_half_a_character_is_held_back(backend: ModuleType) 
 
 
 def test_a_busy_sender_gathers_tokens_but_never_holds_the_first_or_the_last(backend: ModuleType) -> None:
-    from serving.models.core import Reply
-    from serving.models.core_request import CoreRequest
+    from serving.models.core.model import Reply
+    from serving.models.core.request import CoreRequest
 
     pace = StreamPace(3)
     pace.interval_tokens = 3

@@ -1,0 +1,96 @@
+"""Triton's and OpenAI's HTTP addresses as the null server offers them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import msgspec
+
+from harness.calibration.null_server.http_channel import HttpChannel, HttpRequest
+from harness.calibration.null_server.http_messages import (
+    OPENAI_MODEL,
+    HttpAnswer,
+    chat_answer,
+    generate_answer,
+    read_asked,
+    read_json,
+)
+from harness.calibration.null_server.models import NULL_MODELS, NullModel
+from harness.calibration.null_server.pacing import Pace
+from harness.calibration.null_server.request import BadRequestError
+
+_MODEL_PATH = re.compile(r"/v2/models/([^/]+)(?:/versions/1)?(?:/(\w+))?")
+_HEALTH_PATHS = ("/health", "/v2/health/live", "/v2/health/ready")
+_JSON = "application/json"
+
+
+class HttpService:
+    """Answers the requests of every channel. ``inferences`` counts those that were accepted, by model."""
+
+    def __init__(self, pace: Pace, inferences: Counter[str]) -> None:
+        self._pace = pace
+        self._inferences = inferences
+
+    def on_request(self, channel: HttpChannel, request: HttpRequest) -> None:
+        """Answer one request, or say why not."""
+        try:
+            if request.method == "GET":
+                self._tell(channel, request.path)
+            elif request.method == "POST":
+                self._infer(channel, request)
+            else:
+                raise BadRequestError(f"{request.method} is not known here")
+        except BadRequestError as error:
+            channel.reply("400 Bad Request", _JSON, msgspec.json.encode({"error": str(error)}))
+
+    def _tell(self, channel: HttpChannel, path: str) -> None:
+        model_path = _MODEL_PATH.fullmatch(path)
+        model = NULL_MODELS.get(model_path[1]) if model_path else None
+        if path in _HEALTH_PATHS or (model is not None and model_path is not None and model_path[2] == "ready"):
+            channel.reply("200 OK", _JSON, b"")
+        elif path == "/v2":
+            channel.reply("200 OK", _JSON, msgspec.json.encode({"name": "null", "version": "1", "extensions": []}))
+        elif path == "/v1/models":
+            listed = [{"id": OPENAI_MODEL, "object": "model", "owned_by": "inflight-bench"}]
+            channel.reply("200 OK", _JSON, msgspec.json.encode({"object": "list", "data": listed}))
+        elif model is not None and model_path is not None and model_path[2] in (None, "config"):
+            channel.reply("200 OK", _JSON, msgspec.json.encode(model.config_json()))
+        else:
+            self._not_found(channel, path)
+
+    def _infer(self, channel: HttpChannel, request: HttpRequest) -> None:
+        if request.path == "/v1/chat/completions":
+            self._chat(channel, request)
+            return
+        model_path = _MODEL_PATH.fullmatch(request.path)
+        model = NULL_MODELS.get(model_path[1]) if model_path else None
+        if model is None or model_path is None or model_path[2] not in ("generate", "generate_stream"):
+            self._not_found(channel, request.path)
+            return
+        self._generate(channel, request, model, streamed=model_path[2] == "generate_stream")
+
+    def _chat(self, channel: HttpChannel, request: HttpRequest) -> None:
+        document = read_json(request.body)
+        asked = read_asked(document, ("max_completion_tokens", "max_tokens"), "stream")
+        self._inferences[OPENAI_MODEL] += 1
+        self._answer(channel, chat_answer(document, asked, request.received_ns), asked.tokens, request.received_ns)
+
+    def _generate(self, channel: HttpChannel, request: HttpRequest, model: NullModel, streamed: bool) -> None:
+        asked = read_asked(read_json(request.body), (model.asked_tokens_input,), model.streaming_input)
+        if asked.streaming and not (streamed and model.decoupled):
+            raise BadRequestError("a stream needs generate_stream and a decoupled model")
+        self._inferences[model.name] += 1
+        answer = generate_answer(model, asked, streamed, request.received_ns)
+        self._answer(channel, answer, asked.tokens, request.received_ns)
+
+    def _answer(self, channel: HttpChannel, answer: HttpAnswer, tokens: int, received_ns: int) -> None:
+        pace = self._pace if answer.count == tokens else self._pace.in_one(tokens)
+        channel.answer(answer, pace, received_ns)
+
+    def _not_found(self, channel: HttpChannel, path: str) -> None:
+        named = _MODEL_PATH.fullmatch(path)
+        problem = f"the null server has no {path}"
+        if named is not None and named[1] not in NULL_MODELS:
+            problem = f"Request for unknown model: '{named[1]}' is not found"
+        channel.reply("404 Not Found", _JSON, msgspec.json.encode({"error": problem}))

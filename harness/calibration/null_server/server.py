@@ -1,0 +1,154 @@
+"""A server that computes nothing, and stamps what it sends: the truth that a client's times can be held against.
+
+    python -m harness.calibration.null_server.server [--grpc_port 0] [--http_port 0] [--first_token_ms 20] [--gap_ms 5]
+
+It answers Triton's gRPC service, Triton's ``generate_stream`` and OpenAI's ``chat/completions`` on loopback, each with as many
+tokens as a request asks for. Response k of an answer goes out ``first_token_ms + k · gap_ms`` after its request was read, or,
+with zeros, as soon as it can. Each response says when its request was received and when it itself was handed to the socket
+(``harness/calibration/null_server/stamps.py``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import uvloop
+
+from harness.calibration.null_server.channel import Inbox
+from harness.calibration.null_server.grpc_channel import GrpcChannel
+from harness.calibration.null_server.grpc_service import GrpcService
+from harness.calibration.null_server.http_channel import HttpChannel
+from harness.calibration.null_server.http_service import HttpService
+from harness.calibration.null_server.pacing import UNPACED, DueResponses, Pace, each_alone, joined
+from harness.clients.transport.tcp import Arrival, accept_from
+from harness.errors import RunError
+from harness.host.cpu_priority import ask_for_short_slices
+
+_HOST = "127.0.0.1"
+_BACKLOG = 4096
+_PACKETS = {"each": each_alone, "joined": joined}
+
+
+@dataclass(frozen=True, slots=True)
+class NullServerOptions:
+    """``packets``: "each" response goes to the socket by itself, or "joined" with what else is due on its connection."""
+
+    pace: Pace = UNPACED
+    packets: str = "each"
+    grpc_port: int = 0
+    http_port: int = 0
+
+    @property
+    def arguments(self) -> list[str]:
+        """The same as a command line."""
+        named = {
+            "grpc_port": self.grpc_port,
+            "http_port": self.http_port,
+            "first_token_ms": self.pace.first_token_ns / 1e6,
+            "gap_ms": self.pace.gap_ns / 1e6,
+            "packets": self.packets,
+        }
+        return [text for name, value in named.items() for text in (f"--{name}", str(value))]
+
+
+@dataclass(frozen=True, slots=True)
+class NullServerAddresses:
+    """Where a null server listens, as host:port, and its process."""
+
+    grpc: str
+    http: str
+    pid: int
+
+
+@contextmanager
+def null_server(options: NullServerOptions = NullServerOptions()) -> Iterator[NullServerAddresses]:
+    """A null server in a process of its own. It ends with the block, and with this process, however that ends.
+
+    Raises RunError when it does not start.
+    """
+    command = [sys.executable, "-m", "harness.calibration.null_server.server", "--until_stdin_closes", *options.arguments]
+    # A process group of its own keeps a terminal's Ctrl-C away.
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        said = process.stdout.readline()
+        if not said:
+            raise RunError(f"the null server did not start: it ended with status {process.wait()}")
+        yield NullServerAddresses(**json.loads(said))
+    finally:
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+
+
+async def serve(options: NullServerOptions, until_stdin_closes: bool) -> None:
+    """Print the addresses as one JSON line, then serve until told to stop."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    if until_stdin_closes:
+        loop.add_reader(sys.stdin.fileno(), lambda: None if os.read(0, 1024) else stop.set())
+    due = DueResponses(_PACKETS[options.packets])
+    inferences: Counter[str] = Counter()
+    grpc_service, http_service = GrpcService(options.pace, inferences), HttpService(options.pace, inferences)
+    arrival = Arrival()
+    inbox = Inbox(arrival)
+    with _listening(options.grpc_port) as grpc_socket, _listening(options.http_port) as http_socket:
+        accept_from(grpc_socket, lambda: GrpcChannel(due, inbox, grpc_service.on_message), arrival)
+        accept_from(http_socket, lambda: HttpChannel(due, inbox, http_service.on_request), arrival)
+        ports = [listening.getsockname()[1] for listening in (grpc_socket, http_socket)]
+        sending = asyncio.create_task(due.run())
+        sending.add_done_callback(lambda _: stop.set())
+        gc.collect()
+        gc.freeze()
+        gc.disable()  # no request leaves a cycle behind, and a collection would be a pause
+        print(json.dumps({"grpc": f"{_HOST}:{ports[0]}", "http": f"{_HOST}:{ports[1]}", "pid": os.getpid()}), flush=True)  # noqa: T201
+        await stop.wait()
+        if sending.done():
+            sending.result()
+
+
+def _listening(port: int) -> socket.socket:
+    return socket.create_server((_HOST, port), backlog=_BACKLOG)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve as the command line says."""
+    parser = argparse.ArgumentParser(description="A server that computes nothing, and stamps what it sends.")
+    parser.add_argument("--grpc_port", type=int, default=0, help="0: any that is free")
+    parser.add_argument("--http_port", type=int, default=0, help="0: any that is free")
+    parser.add_argument("--first_token_ms", type=float, default=0.0, help="from a request to its first response")
+    parser.add_argument("--gap_ms", type=float, default=0.0, help="from each response to the next")
+    parser.add_argument("--packets", choices=list(_PACKETS), default="each", help="whether due responses share a packet")
+    parser.add_argument("--until_stdin_closes", action="store_true", help="end with whoever holds the other end of stdin")
+    values = parser.parse_args(arguments)
+    if min(values.first_token_ms, values.gap_ms) < 0:
+        parser.error("--first_token_ms and --gap_ms are times from now on: 0 or more")
+    pace = Pace(round(values.first_token_ms * 1e6), round(values.gap_ms * 1e6))
+    _allow_many_connections()
+    ask_for_short_slices()  # a request that waits for a core waits to be stamped, and may be joined with the next
+    uvloop.run(serve(NullServerOptions(pace, values.packets, values.grpc_port, values.http_port), values.until_stdin_closes))
+
+
+def _allow_many_connections() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,113 @@
+"""The group ``bench``: its verbs by section, found among options.
+
+Heavy imports wait inside the verbs, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import cloup
+
+from harness.cli import calibrate, compare, doctor, engine, recover, report, trend
+from harness.cli.experiments import experiment, sweep
+from harness.cli.generate import generate
+from harness.cli.measurement import dataset, token_norm_dist
+from harness.cli.serve import serve
+
+
+def underscored(token: str) -> str:
+    """Options, verbs and choices are spelled with underscores; hyphens are accepted."""
+    return token.replace("-", "_")
+
+
+CONTEXT_SETTINGS = {
+    "token_normalize_func": underscored,
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 110,
+    "show_default": True,
+}
+
+
+class BenchGroup(cloup.Group):
+    """A group whose options may stand before the verb, though they are the verb's."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(context_settings=CONTEXT_SETTINGS, params=[_version_option()], **settings)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, underscored(cmd_name))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, self._with_verb_first(ctx, args))
+
+    def _with_verb_first(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Move options that stand before the verb behind it: ``-i grpc dataset`` becomes ``dataset -i grpc``."""
+        for position, token in enumerate(args):
+            command = self.get_command(ctx, token)
+            if command is not None and _are_options_of(command, ctx, args[:position]):
+                return [token, *args[:position], *args[position + 1 :]]
+        return args
+
+
+def _are_options_of(command: click.Command, ctx: click.Context, tokens: list[str]) -> bool:
+    """Whether ``tokens`` are whole options, each with its value; then what follows them is the verb."""
+    takes_value = {
+        underscored(name): not getattr(parameter, "is_flag", False)
+        for parameter in command.get_params(click.Context(command, parent=ctx))
+        for name in (*parameter.opts, *parameter.secondary_opts)
+        if isinstance(parameter, click.Option)
+    }
+    rest = list(tokens)
+    while rest:
+        token = rest.pop(0)
+        if not token.startswith("-"):
+            return False
+        if takes_value.get(underscored(token), False):
+            if not rest:
+                return False
+            rest.pop(0)
+    return True
+
+
+def _version_option() -> click.Option:
+    def show(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+        if wanted:
+            from importlib.metadata import version
+
+            click.echo(f"bench {version('inflight-bench')}")
+            ctx.exit()
+
+    return click.Option(
+        ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=show, help="Show the version and exit."
+    )
+
+
+bench = BenchGroup(
+    name="bench",
+    sections=[
+        cloup.Section("Measure", [dataset.command, token_norm_dist.command, experiment.command, sweep.command]),
+        cloup.Section("Read runs", [report.command, compare.command, trend.command, recover.command]),
+        cloup.Section("Trust", [calibrate.command]),
+        cloup.Section("Deploy and ask", [serve.command, generate.command, engine.command, doctor.command]),
+    ],
+    help="""Deploy a language model the way tensorrtllm_backend does, and measure what the deployment can take.
+
+Without --url, a measuring verb deploys the embedded pipeline (Triton, five models, a CPU engine) on free loopback ports
+for the length of the run.
+
+Options may stand before or after the verb, with underscores or hyphens.""",
+    epilog="""\b
+Examples:
+  bench dataset --request_rate 10
+  bench -i grpc --request_rate 10 token_norm_dist --input_mean 128 --input_stdev 5 --output_mean 20 --output_stdev 2
+  bench dataset --url localhost:8001 --model ensemble --dataset prompts.json --tokenizer_dir ./llama
+  bench serve --grpc_port 8001
+  bench report runs/<run>
+  bench compare runs/<before> runs/<after> --output compare.html
+  bench recover runs/<run>
+
+\b
+Exit status: 0 valid, 1 the target or the run failed, 2 usage, 3 the run is not valid, 130 interrupted.""",
+)

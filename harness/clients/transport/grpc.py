@@ -1,0 +1,205 @@
+"""gRPC calls of one method, bytes in and bytes out (gRPC over HTTP/2: ``PROTOCOL-HTTP2.md`` of grpc/grpc).
+
+A unary call and a stream that is half-closed behind its only request are the same bytes, so there is one kind of call.
+
+CallFailedError
+├── NoConnectionMadeError   there was no connection that took the call
+└── BadAnswerError          the answer breaks a rule of gRPC or HTTP/2
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Sequence
+from urllib.parse import unquote
+
+import grpc
+
+from harness.clients.protocol import ConnectionUsage, OnResponses
+from harness.clients.transport.http2 import Headers
+from harness.clients.transport.http2_frames import ErrorCode, literal_headers
+from harness.clients.transport.http2_pool import ConnectionLimits, Http2Connections, NoConnectionError, OutgoingRequest
+from harness.clients.transport.tcp import Arrival
+
+_PREFIX = struct.Struct(">BI")  # of a message: whether it is compressed, its length
+_PREFIX_BYTES = _PREFIX.size
+_STATUS = {str(code.value[0]): code for code in grpc.StatusCode}
+_USER_AGENT = "inflight-bench"
+
+
+class CallFailedError(Exception):
+    """A call ended with a status other than OK."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self.code = code
+        self.details = details
+
+
+class NoConnectionMadeError(CallFailedError):
+    """There was no connection to send the call on, or the server closed it without having taken the call."""
+
+    def __init__(self, details: str) -> None:
+        super().__init__(grpc.StatusCode.UNAVAILABLE, details)
+
+
+class BadAnswerError(CallFailedError):
+    """The answer breaks a rule of gRPC or HTTP/2."""
+
+    def __init__(self, details: str) -> None:
+        super().__init__(grpc.StatusCode.INTERNAL, details)
+
+
+class _Call(OutgoingRequest):
+    """One call: cuts its stream into messages, and keeps how it ended."""
+
+    __slots__ = ("_arrival", "_on_responses", "_partial", "ended")
+
+    def __init__(
+        self, header_block: bytes, request: bytes, on_responses: OnResponses, arrival: Arrival, ended: asyncio.Future[None]
+    ) -> None:
+        super().__init__(header_block, _PREFIX.pack(0, len(request)) + request)
+        self._on_responses = on_responses
+        self._arrival = arrival
+        self._partial: bytearray | None = None
+        self.ended = ended
+
+    @property
+    def is_over(self) -> bool:
+        return self.ended.done()
+
+    def on_data(self, data: bytes, start: int, stop: int) -> None:
+        if self._partial is not None:
+            self._partial += memoryview(data)[start:stop]
+            self._cut_partial()
+            return
+        while stop - start >= _PREFIX_BYTES:
+            compressed, size = _PREFIX.unpack_from(data, start)
+            end = start + _PREFIX_BYTES + size
+            if end > stop:
+                break
+            if compressed:
+                self._fail_compressed()
+                return
+            self._on_responses((self._arrival.ns,), (data[start + _PREFIX_BYTES : end],))
+            start = end
+        if start < stop:
+            self._partial = bytearray(memoryview(data)[start:stop])
+
+    def _cut_partial(self) -> None:
+        """Hand on the messages that are whole now. A message of many frames is copied once, however many they are."""
+        assert self._partial is not None
+        if len(self._partial) >= _PREFIX_BYTES:
+            _, size = _PREFIX.unpack_from(self._partial)
+            if len(self._partial) < _PREFIX_BYTES + size:
+                return
+            whole, self._partial = bytes(self._partial), None
+            self.on_data(whole, 0, len(whole))
+
+    def on_headers(self, headers: Headers, ended: bool) -> None:
+        if not ended:
+            return
+        status = headers.get("grpc-status")
+        if status == "0":
+            if self._partial is not None:
+                self.fail(BadAnswerError("the answer ended within a message"))
+            elif not self.ended.done():
+                self.ended.set_result(None)
+        elif status is not None:
+            code = _STATUS.get(status, grpc.StatusCode.UNKNOWN)
+            self.fail(CallFailedError(code, unquote(headers.get("grpc-message", ""))))
+        elif (http_status := headers.get(":status", "200")) != "200":
+            self.fail(CallFailedError(grpc.StatusCode.UNKNOWN, f"the answer is no gRPC, but HTTP status {http_status}"))
+        else:
+            self.fail(BadAnswerError("the answer ended without a gRPC status"))
+
+    def on_reset(self, error_code: int) -> None:
+        if error_code in (ErrorCode.REFUSED_STREAM, ErrorCode.ENHANCE_YOUR_CALM):
+            refused = f"the server refused the stream (HTTP/2 error {error_code})"
+            self.fail(CallFailedError(grpc.StatusCode.RESOURCE_EXHAUSTED, refused))
+        else:
+            self.fail(CallFailedError(grpc.StatusCode.CANCELLED, f"the server reset the stream (HTTP/2 error {error_code})"))
+
+    def on_lost(self, reason: str) -> None:
+        self.fail(CallFailedError(grpc.StatusCode.UNAVAILABLE, reason))
+
+    def on_turned_away(self, reason: str) -> None:
+        """It could be sent again. But then it would load the server later than its schedule says, and nobody would know."""
+        self.fail(NoConnectionMadeError(reason))
+
+    def on_violation(self, problem: str) -> None:
+        self.fail(BadAnswerError(problem))
+
+    def on_unsent(self, problem: str) -> None:
+        self.fail(NoConnectionMadeError(problem))
+
+    def fail(self, error: CallFailedError) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(error)
+
+    def _fail_compressed(self) -> None:
+        self.fail(BadAnswerError("the server compressed a message, which was not offered"))
+        self._on_responses = _ignore  # until the stream is broken off
+
+
+def _ignore(times_ns: Sequence[int], bodies: Sequence[bytes]) -> None:
+    pass
+
+
+class GrpcCaller:
+    """Calls one method of the service at ``address`` (``host:port``), over as many connections as ``limits`` say."""
+
+    def __init__(self, address: str, method: str, limits: ConnectionLimits) -> None:
+        host, _, port = address.rpartition(":")
+        self.arrival = Arrival()
+        self._connections = Http2Connections(host.strip("[]"), int(port), limits, self.arrival)
+        self._headers = literal_headers(
+            [
+                (":method", "POST"),
+                (":scheme", "http"),
+                (":path", method),
+                (":authority", address),
+                ("te", "trailers"),
+                ("content-type", "application/grpc"),
+                ("user-agent", _USER_AGENT),
+            ]
+        )
+
+    async def connect(self, timeout_s: float) -> None:
+        """Open the connections to begin with. Raises NoConnectionMadeError."""
+        try:
+            await self._connections.open(timeout_s)
+        except NoConnectionError as error:
+            raise NoConnectionMadeError(str(error)) from error
+
+    async def call(self, request: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+        """Send ``request`` and hand each message of the answer to ``on_responses`` as it is read.
+
+        Raises CallFailedError with the status of the call, DEADLINE_EXCEEDED after ``timeout_s``. Breaking it off
+        (cancelling the task) tells the server.
+        """
+        loop = asyncio.get_running_loop()
+        call = _Call(self._headers, request, on_responses, self.arrival, loop.create_future())
+        timer = loop.call_later(timeout_s, self._on_deadline, call, timeout_s)
+        try:
+            self._connections.send(call)
+            await call.ended
+        finally:
+            timer.cancel()
+            self._connections.drop(call)  # nothing where the server has ended it
+
+    def _on_deadline(self, call: _Call, timeout_s: float) -> None:
+        if call.is_sent or self._connections.is_connected:
+            call.fail(CallFailedError(grpc.StatusCode.DEADLINE_EXCEEDED, f"no end within {timeout_s:g} s"))
+        else:
+            call.fail(NoConnectionMadeError(f"no connection within {timeout_s:g} s"))
+
+    def reset_usage(self) -> None:
+        self.arrival.unstamped_reads = 0
+
+    def usage(self, since_ns: int) -> ConnectionUsage:
+        return self._connections.usage(since_ns)
+
+    async def close(self) -> None:
+        self._connections.close()

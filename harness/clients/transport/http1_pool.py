@@ -1,0 +1,344 @@
+"""Exchanges over HTTP/1.1: a pool of connections, one exchange at a time on each, and how each failure is named."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import msgspec
+
+from harness.clients.protocol import NOT_JSON, ConnectionUsage, ExchangeFailedError, OnResponses, says_full
+from harness.clients.transport import tcp
+from harness.clients.transport.event_streams import EventStreams, is_compiled
+from harness.clients.transport.http1 import Body, HttpConnection, OnEvents, TlsConnection
+from harness.clients.transport.sse import EventStream
+from harness.clients.transport.tcp import Arrival
+from harness.records.record import Outcome
+
+_LONGEST_IDLE_NS = 4_000_000_000  # the shortest keep-alive of common servers is uvicorn's and Node's, 5 s
+_OPENED_AT_ONCE = 100  # a server's queue of connections that it has not accepted may be no longer than 128
+_LONGEST_MESSAGE = 2_000  # characters of an error
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_USER_AGENT = "inflight-bench"
+_PATH_SAFE = "/%:@!$&'()*+,;=~?"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a server is: ``scheme`` is http or https; ``host`` a name or an address, IPv6 without brackets."""
+
+    scheme: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self._bracketed_host}:{self.port}"
+
+    @property
+    def _bracketed_host(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    @property
+    def authority(self) -> str:
+        """What the Host header says (RFC 9110, section 7.2)."""
+        default = self.port == _DEFAULT_PORTS[self.scheme]
+        return self._bracketed_host if default else f"{self._bracketed_host}:{self.port}"
+
+    def tls(self) -> ssl.SSLContext | None:
+        """A context that trusts what the system trusts; None for http."""
+        return ssl.create_default_context() if self.scheme == "https" else None
+
+
+def post_request(origin: Origin, path: str, body: bytes, accept: str, headers: Mapping[str, str]) -> bytes:
+    """The bytes of one POST of JSON. ``headers`` win over ours; what they may hold is checked where they are read."""
+    fields = {
+        "host": origin.authority,
+        "user-agent": _USER_AGENT,
+        "accept": accept,
+        "accept-encoding": "identity",
+        "content-type": "application/json",
+        **{name.lower(): value for name, value in headers.items()},
+        "content-length": str(len(body)),
+    }
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"POST {quote(path, safe=_PATH_SAFE)} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body
+
+
+def server_message(body: bytes) -> str:
+    """What an error's body says: Triton's ``error``, OpenAI's ``error.message``, FastAPI's ``detail``, or the text itself."""
+    try:
+        said = msgspec.json.decode(body)
+    except NOT_JSON:
+        said = None
+    for key in ("error", "message", "detail"):
+        if isinstance(said, dict) and said.get(key):
+            said = said[key]
+    text = said if isinstance(said, str) else body.decode("utf-8", "replace").strip()
+    return text[:_LONGEST_MESSAGE]
+
+
+class _Whole:
+    """Keeps a body that is read when it is whole. Implements ``http1.Body``."""
+
+    __slots__ = ("feed",)
+
+    def __init__(self, parts: list[bytes]) -> None:
+        self.feed = parts.append
+
+    def taker_of_events(self) -> OnEvents | None:
+        return None
+
+    def end(self) -> None:
+        """Nothing: whoever has the parts reads them."""
+
+
+class _Events:
+    """Cuts a body into events. Implements ``http1.Body``. The answer does not know it: else only the garbage collector could
+    free the two, and the loop would stand still for that."""
+
+    __slots__ = ("_answer", "_stream", "end", "feed")
+
+    def __init__(self, answer: _Answer) -> None:
+        self._answer = answer
+        self._stream = EventStream(answer.on_event, answer.on_error_event)
+        self.feed = self._stream.feed
+        self.end = self._stream.end
+
+    def taker_of_events(self) -> OnEvents | None:
+        return self._on_events if self._stream.is_between_events else None
+
+    def _on_events(self, times_ns: Sequence[int], events: Sequence[bytes]) -> None:
+        self._stream.pass_over_events()
+        self._answer.on_events(times_ns, events)
+
+
+class _Answer:
+    """One exchange in flight; ``ended`` is done when it is over. Implements ``http1.Answer``."""
+
+    __slots__ = (
+        "_arrival", "_end_marker", "_headers", "_is_marked", "_is_stream", "_on_responses", "_parts", "_status", "ended",
+        "unprocessed",
+    )  # fmt: skip
+
+    def __init__(self, on_responses: OnResponses, arrival: Arrival, end_marker: bytes | None) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.unprocessed = False  # whether the server provably never had the whole request
+        self._on_responses = on_responses
+        self._arrival = arrival
+        self._end_marker = end_marker
+        self._is_marked = False
+        self._is_stream = False
+        self._parts: list[bytes] = []  # of what is read when it is whole
+        self._status = 0
+        self._headers: dict[bytes, bytes] = {}
+
+    def on_head(self, status: int, headers: dict[bytes, bytes]) -> Body:
+        self._status, self._headers = status, headers
+        if headers.get(b"content-encoding", b"identity") != b"identity":
+            self._fail(Outcome.MALFORMED, "the server compressed its answer, which was not offered")
+        self._is_stream = headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")
+        return _Events(self) if self._is_stream else _Whole(self._parts)
+
+    def on_end(self) -> None:
+        body = b"".join(self._parts)
+        if self._status >= 300:
+            self._fail_by_status(body)
+        elif not self._is_stream and not self.ended.done():
+            self._on_responses((self._arrival.ns,), (body,))
+        elif self._end_marker is not None and not self._is_marked:
+            self._fail(Outcome.STREAM_CUT, f"the stream ended without {self._end_marker.decode()}")
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def on_lost(self, problem: str, unprocessed: bool) -> None:
+        if self._is_marked:  # all that was promised has come
+            self.on_end()
+            return
+        self.unprocessed = unprocessed and not self.ended.done()
+        self._fail(Outcome.STREAM_CUT, problem)
+
+    def on_garbage(self, problem: str) -> None:
+        self._fail(Outcome.MALFORMED, problem)
+
+    def on_fault(self, error: BaseException) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(error)
+
+    def on_deadline(self, timeout_s: float) -> None:
+        self._fail(Outcome.TIMEOUT, f"no end within {timeout_s:g} s")
+
+    def on_event(self, data: bytes) -> None:
+        self.on_events((self._arrival.ns,), (data,))
+
+    def on_events(self, times_ns: Sequence[int], events: Sequence[bytes]) -> None:
+        if self._status >= 300:
+            self._parts += events
+        elif not self._is_marked:
+            if self._end_marker in events:
+                self._is_marked = True
+                last = events.index(self._end_marker)
+                times_ns, events = times_ns[:last], events[:last]
+            self._on_responses(times_ns, events)
+
+    def on_error_event(self, data: bytes) -> None:
+        message = server_message(data)
+        self._fail(Outcome.REFUSED if says_full(message) else Outcome.SERVER_ERROR, message)
+
+    def _fail_by_status(self, body: bytes) -> None:
+        message = f"HTTP status {self._status}: {server_message(body)}"
+        if self._status < 400:
+            location = self._headers.get(b"location", b"nowhere").decode("latin-1")
+            message = f"HTTP status {self._status}: it redirects to {location}; give that address"
+        says_later = self._status == 429 or (self._status == 503 and b"retry-after" in self._headers)
+        self._fail(Outcome.REFUSED if says_later or says_full(message) else Outcome.SERVER_ERROR, message)
+
+    def _fail(self, outcome: Outcome, message: str) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(ExchangeFailedError(outcome, message))
+
+
+@dataclass(frozen=True, slots=True)
+class _Deadline:
+    """When an exchange must have ended, by the loop's clock, and how long that was from its begin."""
+
+    at_s: float
+    timeout_s: float
+
+
+class HttpCaller:
+    """Exchanges with one server, each on a connection of its own while it lasts. Implements ``protocol.Connection``.
+
+    Connections are kept and used again, the latest first. ``end_marker`` is the data of the event that the protocol
+    promises at the end of each stream of events, if it does; it is not handed on.
+
+    A request is sent a second time only where the server ended a connection that was used before, without having received
+    the request as a whole: then it cannot have begun with it. All else would risk to load the server twice.
+    """
+
+    def __init__(self, origin: Origin, end_marker: bytes | None = None) -> None:
+        self._origin = origin
+        self._end_marker = end_marker
+        self.arrival = Arrival()
+        self._tls = origin.tls()
+        self._streams: EventStreams | None = None
+        self._address = origin.host
+        self._idle: dict[HttpConnection, None] = {}  # in the order of their last use
+        self._open: set[HttpConnection] = set()
+        self._opened = 0
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._open)
+
+    def reset_usage(self) -> None:
+        self.arrival.unstamped_reads = 0
+
+    def usage(self, since_ns: int) -> ConnectionUsage:
+        """How many connections there were; none waits for another, since each exchange has one of its own."""
+        return ConnectionUsage(per_worker=1, opened=self._opened, unstamped_reads=self.arrival.unstamped_reads)
+
+    async def connect(self, timeout_s: float) -> None:
+        """Find out how the server is reached, and keep that connection. Raises ExchangeFailedError (CONNECT)."""
+        if is_compiled and self._tls is None:
+            try:
+                self._streams = EventStreams()
+            except (OSError, MemoryError) as error:
+                raise ExchangeFailedError(Outcome.CONNECT, f"no thread to read with: {error}") from error
+        try:
+            (connection,) = await self._new_connections(1, timeout_s)
+        except BaseException:
+            await self.close()
+            raise
+        self._address = connection.peer_host  # a name is looked up once, and of its addresses the one that answers is used
+        self._idle[connection] = None
+
+    async def prepare(self, in_flight: int, timeout_s: float) -> None:
+        """Have a connection for each: else the first request of each would bear the time that opening one takes."""
+        missing = in_flight - len(self._idle)
+        for opened in range(0, missing, _OPENED_AT_ONCE):
+            new = await self._new_connections(min(_OPENED_AT_ONCE, missing - opened), timeout_s)
+            self._idle.update(dict.fromkeys(new))
+
+    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+        """Send one whole request; each event of the answer, or else its whole body, goes to ``on_responses``."""
+        deadline = _Deadline(asyncio.get_running_loop().time() + timeout_s, timeout_s)
+        connection = self._idle_connection()
+        if connection is not None and await self._is_answered(connection, payload, on_responses, deadline, may_repeat=True):
+            return
+        try:
+            async with asyncio.timeout_at(deadline.at_s):
+                connection = await self._new_connection()
+        except TimeoutError as error:
+            raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {timeout_s:g} s") from error
+        await self._is_answered(connection, payload, on_responses, deadline, may_repeat=False)
+
+    async def close(self) -> None:
+        for connection in list(self._open):
+            connection.close()
+        await asyncio.sleep(0)  # for the transports to close
+        if self._streams is not None:
+            self._streams.close()
+
+    async def _is_answered(
+        self, connection: HttpConnection, payload: bytes, on_responses: OnResponses, deadline: _Deadline, *, may_repeat: bool
+    ) -> bool:
+        """One try. False where ``may_repeat`` and the server provably never had the request."""
+        answer = _Answer(on_responses, self.arrival, self._end_marker)
+        timer = asyncio.get_running_loop().call_at(deadline.at_s, answer.on_deadline, deadline.timeout_s)
+        connection.send(payload, answer)
+        try:
+            await answer.ended
+        except ExchangeFailedError:
+            if may_repeat and answer.unprocessed:
+                return False
+            raise
+        finally:
+            timer.cancel()
+            connection.abandon(answer)
+        return True
+
+    def _idle_connection(self) -> HttpConnection | None:
+        """The latest used, if it still is good; where it is not, it makes room for a new one."""
+        if not self._idle:
+            return None
+        connection, _ = self._idle.popitem()
+        if connection.is_fresh(_LONGEST_IDLE_NS):
+            return connection
+        connection.close()
+        return None
+
+    async def _new_connections(self, count: int, timeout_s: float) -> list[HttpConnection]:
+        """Open so many at once. Raises ExchangeFailedError (CONNECT)."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.gather(*(self._new_connection() for _ in range(count)))
+        except TimeoutError as error:
+            raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {timeout_s:g} s") from error
+
+    async def _new_connection(self) -> HttpConnection:
+        address, port = self._address, self._origin.port
+        try:
+            if self._tls is None:
+                return await tcp.connect(lambda: HttpConnection(self, self.arrival, self._streams), address, port, self.arrival)
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: TlsConnection(self, self.arrival), address, port, ssl=self._tls, server_hostname=self._origin.host
+            )
+        except OSError as error:
+            raise ExchangeFailedError(Outcome.CONNECT, f"cannot connect: {tcp.problem_of(error)}") from error
+        return connection
+
+    # ---- what connections tell
+
+    def on_open(self, connection: HttpConnection) -> None:
+        self._open.add(connection)
+        self._opened += 1
+
+    def on_idle(self, connection: HttpConnection) -> None:
+        self._idle[connection] = None
+
+    def on_closed(self, connection: HttpConnection) -> None:
+        self._open.discard(connection)
+        self._idle.pop(connection, None)

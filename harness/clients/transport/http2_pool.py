@@ -1,0 +1,244 @@
+"""Several HTTP/2 connections to one server, dealt with as one: a request goes to the connection with the fewest open streams.
+
+A server may limit the streams of a connection. When every connection is at its limit, requests wait, first come first
+served, while further connections are opened as far as ``ConnectionLimits`` allow. Each such wait is kept, because it is time
+that the client adds: a run that had them must say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from harness.clients.protocol import ConnectionUsage
+from harness.clients.transport import tcp
+from harness.clients.transport.http2 import Headers, Http2Protocol
+from harness.clients.transport.tcp import Arrival
+from harness.host.clock import now_ns
+
+_ATTEMPT_TIMEOUT_S = 20.0
+_RETRY_AFTER_S = 0.5  # that a connection could not be made, while others carry on
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """How many connections to begin with, and up to how many may be opened where the server's limit of streams asks for it."""
+
+    at_start: int = 8
+    at_most: int = 64
+
+
+DEFAULT_LIMITS = ConnectionLimits()
+
+
+class NoConnectionError(Exception):
+    """No connection could be made; the text says why."""
+
+
+class OutgoingRequest(ABC):
+    """One request: waiting until a connection has room, then a stream on it. Its methods are ``StreamEvents``."""
+
+    __slots__ = ("_body", "_header_block", "_place")
+
+    def __init__(self, header_block: bytes, body: bytes) -> None:
+        self._header_block = header_block
+        self._body = body
+        self._place: tuple[Http2Protocol, int] | None = None
+
+    @property
+    def is_sent(self) -> bool:
+        return self._place is not None
+
+    def send_on(self, protocol: Http2Protocol) -> None:
+        self._place = protocol, protocol.open_stream(self._header_block, self._body, self)
+
+    def break_off(self) -> None:
+        """End the stream, if it is open."""
+        if self._place is not None:
+            protocol, stream_id = self._place
+            protocol.reset(stream_id)
+
+    @property
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Whether it has ended already: what has no time left is not sent."""
+
+    @abstractmethod
+    def on_unsent(self, problem: str) -> None:
+        """It will not be sent, because there is no connection."""
+
+    @abstractmethod
+    def on_data(self, data: bytes, start: int, stop: int) -> None: ...
+
+    @abstractmethod
+    def on_headers(self, headers: Headers, ended: bool) -> None: ...
+
+    @abstractmethod
+    def on_reset(self, error_code: int) -> None: ...
+
+    @abstractmethod
+    def on_lost(self, reason: str) -> None: ...
+
+    @abstractmethod
+    def on_turned_away(self, reason: str) -> None: ...
+
+    @abstractmethod
+    def on_violation(self, problem: str) -> None: ...
+
+
+class Http2Connections:
+    """The connections of one worker to ``host:port``. One that is lost is made again when the next request comes."""
+
+    def __init__(self, host: str, port: int, limits: ConnectionLimits, arrival: Arrival) -> None:
+        self._host = host
+        self._port = port
+        self._arrival = arrival
+        self._limits = limits
+        self._attempt_timeout_s = _ATTEMPT_TIMEOUT_S
+        self._usable: list[Http2Protocol] = []
+        self._closing: set[Http2Protocol] = set()  # they take no further stream, and may still answer some
+        self._attempts: set[asyncio.Task[Http2Protocol]] = set()
+        self._retry_at_s = 0.0
+        self._waiting: OrderedDict[OutgoingRequest, int | None] = OrderedDict()  # since when, if for the server's limit
+        self._waits_ns: list[tuple[int, int]] = []  # when a wait for the server's limit ended, how long it was
+        self._opened = 0
+
+    @property
+    def is_connected(self) -> bool:
+        return bool(self._usable)
+
+    async def open(self, timeout_s: float) -> None:
+        """Open the connections to begin with; no later attempt takes longer than this one may. Raises NoConnectionError."""
+        self._attempt_timeout_s = timeout_s
+        results = await asyncio.gather(*self._attempt(self._limits.at_start), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    def send(self, request: OutgoingRequest) -> None:
+        """Send a request now, or as soon as there is room for it."""
+        protocol = None if self._waiting else self._roomiest()
+        if protocol is not None:
+            request.send_on(protocol)
+            if len(self._usable) < self._limits.at_start:
+                self._connect_what_is_missing()
+        else:
+            self._waiting[request] = now_ns() if self._usable else None
+            self._connect_what_is_missing()
+
+    def drop(self, request: OutgoingRequest) -> None:
+        """Hear nothing more of a request: it leaves the queue, or its stream is broken off. Nothing where it has ended."""
+        if request.is_sent:
+            request.break_off()
+        elif request in self._waiting:
+            self._note_wait(self._waiting.pop(request))
+
+    def usage(self, since_ns: int) -> ConnectionUsage:
+        """Connections opened so far, and the waits for the server's limit that ended at ``since_ns`` or later."""
+        waits_ns = [wait_ns for ended_ns, wait_ns in self._waits_ns if ended_ns >= since_ns]
+        return ConnectionUsage(
+            per_worker=self._limits.at_start,
+            opened=self._opened,
+            limit_reached=len(waits_ns),
+            total_wait_ns=sum(waits_ns),
+            longest_wait_ns=max(waits_ns, default=None),
+            unstamped_reads=self._arrival.unstamped_reads,
+        )
+
+    def close(self) -> None:
+        for attempt in self._attempts:
+            attempt.cancel()
+        for protocol in (*self._usable, *self._closing):
+            protocol.close()
+
+    # ---- dealing
+
+    def _roomiest(self) -> Http2Protocol | None:
+        """The connection with the fewest open streams, of those that have room."""
+        best: Http2Protocol | None = None
+        for protocol in self._usable:
+            if protocol.has_room and (best is None or protocol.open_streams < best.open_streams):
+                best = protocol
+        return best
+
+    def _serve_waiting(self) -> None:
+        while self._waiting and (protocol := self._roomiest()) is not None:
+            request, since_ns = self._waiting.popitem(last=False)
+            self._note_wait(since_ns)
+            if not request.is_over:
+                request.send_on(protocol)
+        if self._waiting:
+            self._connect_what_is_missing()
+
+    def _note_wait(self, since_ns: int | None) -> None:
+        if since_ns is not None:
+            ended_ns = now_ns()
+            self._waits_ns.append((ended_ns, ended_ns - since_ns))
+
+    def _on_change(self, protocol: Http2Protocol) -> None:
+        if not protocol.accepts and protocol in self._usable:
+            self._usable.remove(protocol)
+            self._closing.add(protocol)
+        if protocol.is_lost:
+            self._closing.discard(protocol)
+        if self._waiting:
+            self._serve_waiting()
+
+    # ---- connecting
+
+    def _connect_what_is_missing(self) -> None:
+        """Begin to open as many connections as were lost, or as the requests that wait would fill."""
+        there = len(self._usable) + len(self._attempts)
+        if not self._usable:  # one attempt shows whether anybody is there
+            self._attempt(0 if there else 1)
+        elif asyncio.get_running_loop().time() >= self._retry_at_s:
+            lost = self._limits.at_start - there
+            filled = -(-len(self._waiting) // max(1, self._usable[0].most_streams)) - len(self._attempts)
+            self._attempt(min(max(lost, filled), self._limits.at_most - there))
+
+    def _attempt(self, count: int) -> list[asyncio.Task[Http2Protocol]]:
+        attempts = [asyncio.create_task(self._connect()) for _ in range(count)]
+        for attempt in attempts:
+            self._attempts.add(attempt)
+            attempt.add_done_callback(self._on_attempt_ended)
+        return attempts
+
+    async def _connect(self) -> Http2Protocol:
+        """A connection whose server has sent its settings. Raises NoConnectionError."""
+        try:
+            async with asyncio.timeout(self._attempt_timeout_s):
+                protocol = await tcp.connect(lambda: Http2Protocol(self._on_change), self._host, self._port, self._arrival)
+                try:
+                    await protocol.ready
+                except BaseException:
+                    protocol.close()
+                    raise
+                if not protocol.accepts:
+                    raise ConnectionError("the server closed the connection")
+        except OSError as error:
+            if isinstance(error, TimeoutError) and error.errno is None:
+                raise NoConnectionError(f"no connection within {self._attempt_timeout_s:g} s") from error
+            raise NoConnectionError(f"cannot connect: {tcp.problem_of(error)}") from error
+        self._usable.append(protocol)
+        self._opened += 1
+        return protocol
+
+    def _on_attempt_ended(self, attempt: asyncio.Task[Http2Protocol]) -> None:
+        self._attempts.discard(attempt)
+        if attempt.cancelled():
+            return
+        problem = attempt.exception()
+        if problem is not None:
+            self._retry_at_s = asyncio.get_running_loop().time() + _RETRY_AFTER_S
+            if self._usable or self._attempts:
+                return
+            unsent, self._waiting = self._waiting, OrderedDict()
+            for request, since_ns in unsent.items():
+                self._note_wait(since_ns)
+                request.on_unsent(str(problem))
+        elif self._waiting:
+            self._serve_waiting()
+            for request in [request for request, since_ns in self._waiting.items() if since_ns is None]:
+                self._waiting[request] = now_ns()  # from here on it waits for room

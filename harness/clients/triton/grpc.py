@@ -1,0 +1,191 @@
+"""Triton over gRPC: ``ModelInfer`` for one answer, ``ModelStreamInfer`` with one stream a request where the model is decoupled.
+
+Bytes move here; protocol buffers are made before the run, and read after it by ``triton_messages.py``. Message definitions
+are those that ``tritonclient`` ships (KServe v2 with Triton's extensions).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import msgspec
+from tritonclient.grpc import service_pb2
+
+from harness.clients.protocol import (
+    Connection,
+    ConnectionUsage,
+    ExchangeFailedError,
+    OnResponses,
+    Response,
+    says_full,
+)
+from harness.clients.transport.grpc import BadAnswerError, CallFailedError, GrpcCaller, NoConnectionMadeError
+from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
+from harness.clients.triton.messages import read_response
+from harness.clients.triton.model import TritonModel
+from harness.errors import TargetError
+from harness.records.record import Outcome
+from workloads.request import Request
+
+_SERVICE = "/inference.GRPCInferenceService"
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # a connection of its own for every channel
+)
+
+
+def inspect_model(address: str, name: str, timeout_s: float = 10.0) -> TritonModel:
+    """Ask a server for a model's configuration. Raises TargetError: nobody there, or no such model."""
+    request = service_pb2.ModelConfigRequest(name=name)
+    with grpc.insecure_channel(address, options=_OPTIONS) as channel:
+        call = channel.unary_unary(
+            f"{_SERVICE}/ModelConfig",
+            request_serializer=service_pb2.ModelConfigRequest.SerializeToString,
+            response_deserializer=service_pb2.ModelConfigResponse.FromString,
+        )
+        try:
+            config = call(request, timeout=timeout_s).config
+        except grpc.RpcError as error:
+            raise TargetError(_inspection_problem(address, name, error)) from error
+    return TritonModel(
+        name=name,
+        decoupled=config.model_transaction_policy.decoupled,
+        inputs=frozenset(tensor.name for tensor in config.input),
+        outputs=frozenset(tensor.name for tensor in config.output),
+        parameters=tuple(sorted((key, value.string_value) for key, value in config.parameters.items())),
+    )
+
+
+def _inspection_problem(address: str, name: str, error: Any) -> str:
+    match error.code():
+        case grpc.StatusCode.UNAVAILABLE:
+            return f"--url {address}: nobody answers there ({error.details()}); is the server up, and is this its gRPC port?"
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return f"--url {address}: no answer in time; is this the server's gRPC port?"
+        case grpc.StatusCode.NOT_FOUND:
+            return f"--model {name}: the server at {address} has no such model ({error.details()})"
+        case code:
+            return f"--url {address}: asking for model {name} failed with {code.name}: {error.details()}"
+
+
+class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
+    """A Client for one model of a Triton server. ``end_id`` and ``pad_id`` are sent where known and taken."""
+
+    address: str
+    model: TritonModel
+    streaming: bool
+    end_id: int | None = None
+    pad_id: int | None = None
+    connections: ConnectionLimits = DEFAULT_LIMITS
+
+    @property
+    def excludes_prompt(self) -> bool:
+        return self.model.excludes_prompt
+
+    def sockets(self, in_flight: int) -> int:
+        return self.connections.at_most
+
+    def encode(self, index: int, request: Request) -> bytes:
+        message = service_pb2.ModelInferRequest(model_name=self.model.name, id=str(index))
+        if self.model.takes_token_ids:
+            self._add_core_inputs(message, request)
+        else:
+            self._add_text_inputs(message, request)
+        for name, value in self.model.end_and_pad(request.ignore_eos, self.end_id, self.pad_id).items():
+            _add_int32(message, name, (1, 1), [value])
+        for name in self.model.flags:
+            _add(message, name, "BOOL", (1, 1), b"\x01")
+        for name in self.model.outputs_read:
+            message.outputs.add(name=name)
+        payload: bytes = message.SerializeToString()
+        return payload
+
+    def _add_core_inputs(self, message: Any, request: Request) -> None:
+        if request.input_ids is None:
+            raise ValueError("the core model takes token ids, and this request has none")
+        _add_int32(message, "input_ids", (1, len(request.input_ids)), request.input_ids)
+        _add_int32(message, "input_lengths", (1, 1), [len(request.input_ids)])
+        _add_int32(message, "request_output_len", (1, 1), [request.output_tokens])
+        if "streaming" in self.model.inputs:
+            _add(message, "streaming", "BOOL", (1, 1), bytes([self.streaming]))
+
+    def _add_text_inputs(self, message: Any, request: Request) -> None:
+        if request.prompt is None:
+            raise ValueError(f"the model {self.model.name} takes text, and this request has none")
+        text = request.prompt.encode("utf-8", "replace")
+        _add(message, "text_input", "BYTES", (1, 1), struct.pack("<I", len(text)) + text)
+        _add_int32(message, "max_tokens", (1, 1), [request.output_tokens])
+        if "stream" in self.model.inputs:
+            _add(message, "stream", "BOOL", (1, 1), bytes([self.streaming]))
+
+    def decode(self, body: bytes) -> Response:
+        return read_response(body, self.model)
+
+    async def connect(self, timeout_s: float) -> Connection:
+        method = "ModelStreamInfer" if self.model.decoupled else "ModelInfer"
+        connection = _TritonConnection(GrpcCaller(self.address, f"{_SERVICE}/{method}", self.connections))
+        await connection.connect(timeout_s)
+        return connection
+
+
+@dataclass(frozen=True, slots=True)
+class _TritonConnection:
+    caller: GrpcCaller
+
+    async def connect(self, timeout_s: float) -> None:
+        try:
+            await self.caller.connect(timeout_s)
+        except CallFailedError as error:
+            raise _failure(error) from error
+
+    async def prepare(self, in_flight: int, timeout_s: float) -> None:
+        """Nothing: a connection carries any number of exchanges."""
+
+    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+        try:
+            await self.caller.call(payload, on_responses, timeout_s)
+        except CallFailedError as error:
+            raise _failure(error) from error
+
+    def reset_usage(self) -> None:
+        self.caller.reset_usage()
+
+    def usage(self, since_ns: int) -> ConnectionUsage:
+        return self.caller.usage(since_ns)
+
+    async def close(self) -> None:
+        await self.caller.close()
+
+
+def _failure(error: CallFailedError) -> ExchangeFailedError:
+    message = f"{error.code.name}: {error.details}" if error.details else error.code.name
+    if isinstance(error, NoConnectionMadeError):
+        return ExchangeFailedError(Outcome.CONNECT, message)
+    if isinstance(error, BadAnswerError):
+        return ExchangeFailedError(Outcome.MALFORMED, message)
+    if says_full(message) or error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return ExchangeFailedError(Outcome.REFUSED, message)
+    match error.code:
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return ExchangeFailedError(Outcome.TIMEOUT, message)
+        case grpc.StatusCode.UNAVAILABLE:
+            return ExchangeFailedError(Outcome.STREAM_CUT, message)
+        case grpc.StatusCode.CANCELLED:  # the server's doing: our own cancelling surfaces as asyncio's CancelledError
+            return ExchangeFailedError(Outcome.STREAM_CUT, message)
+        case _:
+            return ExchangeFailedError(Outcome.SERVER_ERROR, message)
+
+
+def _add_int32(message: Any, name: str, shape: Sequence[int], values: Sequence[int]) -> None:
+    _add(message, name, "INT32", shape, struct.pack(f"<{len(values)}i", *values))
+
+
+def _add(message: Any, name: str, datatype: str, shape: Sequence[int], raw: bytes) -> None:
+    message.inputs.add(name=name, datatype=datatype, shape=shape)
+    message.raw_input_contents.append(raw)

@@ -1,0 +1,158 @@
+"""Triton over HTTP, by its generate extension: ``generate_stream`` (server-sent events) for streamed answers, or ``generate``.
+
+docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/protocol/extension_generate.html. Found out about 2.51:
+
+- A field whose name is an input becomes that tensor: a number of shape [1, 1], a list of shape [1, n]. So the core model can be
+  driven, too. A field that names no input is passed over.
+- Every output of the model is in the answer, asked for or not; a list of one comes as a bare number.
+- A stream ends with the HTTP message, without a marker of its own.
+- Before the first response an error has a status of its own; behind it, and always in ``generate``, it comes with status 200.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from harness.clients.protocol import NOT_JSON, Connection, MalformedResponseError, Response, TokenCount, TokenId, says_full
+from harness.clients.transport.http1_pool import HttpCaller, Origin, post_request
+from harness.clients.transport.http_get import HttpStatusError, get_json
+from harness.clients.triton.model import TritonModel
+from harness.errors import TargetError
+from workloads.request import Request
+
+
+def inspect_model(origin: Origin, name: str, headers: Mapping[str, str], timeout_s: float = 10.0) -> TritonModel:
+    """Ask a server for a model's configuration. Raises TargetError: nobody there, or no such model."""
+    try:
+        said = get_json(origin, f"/v2/models/{quote(name, safe='')}/config", headers, timeout_s)
+    except HttpStatusError as error:
+        if "unknown model" in str(error):
+            raise TargetError(f"--model {name}: the server at {origin} has no such model ({error})") from error
+        problem = f"asking for model {name} failed with HTTP status {error.status}: {error}"
+        raise TargetError(f"--url {origin}: {problem}; is it a Triton server?") from error
+    try:
+        config = msgspec.convert(said, _Config)
+    except msgspec.ValidationError as error:
+        raise TargetError(f"--url {origin}: what it says of model {name} is no configuration of Triton's: {error}") from error
+    return TritonModel(
+        name=name,
+        decoupled=config.model_transaction_policy.decoupled,
+        inputs=frozenset(tensor.name for tensor in config.input),
+        outputs=frozenset(tensor.name for tensor in config.output),
+        parameters=tuple(sorted((key, value.string_value) for key, value in config.parameters.items())),
+    )
+
+
+class _Tensor(msgspec.Struct):
+    name: str
+
+
+class _Policy(msgspec.Struct):
+    decoupled: bool = False
+
+
+class _Parameter(msgspec.Struct):
+    string_value: str = ""
+
+
+class _Config(msgspec.Struct):
+    input: list[_Tensor]
+    output: list[_Tensor]
+    model_transaction_policy: _Policy = msgspec.field(default_factory=_Policy)
+    parameters: dict[str, _Parameter] = {}
+
+
+class _Body(msgspec.Struct, gc=False):
+    """What we read of one response."""
+
+    id: str | None = None
+    output_ids: TokenId | list[TokenId] | None = None
+    sequence_length: TokenCount | list[TokenCount] | None = None
+    text_output: str | list[str] | None = None
+    num_input_tokens: TokenCount | list[TokenCount] | None = None
+    num_output_tokens: TokenCount | list[TokenCount] | None = None
+    error: str | None = None
+
+
+_Value = TypeVar("_Value", int, str)
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
+    """A Client for one model of a Triton server. ``end_id`` and ``pad_id`` are sent where known and taken."""
+
+    origin: Origin
+    model: TritonModel
+    streaming: bool
+    end_id: int | None = None
+    pad_id: int | None = None
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def excludes_prompt(self) -> bool:
+        return self.model.excludes_prompt
+
+    def sockets(self, in_flight: int) -> int:
+        return max(1, in_flight)
+
+    def encode(self, index: int, request: Request) -> bytes:
+        fields: dict[str, Any] = {"id": str(index)}
+        fields |= self._core_fields(request) if self.model.takes_token_ids else self._text_fields(request)
+        fields |= self.model.end_and_pad(request.ignore_eos, self.end_id, self.pad_id)
+        fields |= dict.fromkeys(self.model.flags, True)
+        verb, accept = ("generate_stream", "text/event-stream") if self.streaming else ("generate", "application/json")
+        path = f"/v2/models/{quote(self.model.name, safe='')}/{verb}"
+        return post_request(self.origin, path, msgspec.json.encode(fields), accept, self.headers)
+
+    def _core_fields(self, request: Request) -> dict[str, Any]:
+        if request.input_ids is None:
+            raise ValueError("the core model takes token ids, and this request has none")
+        fields = {
+            "input_ids": request.input_ids,
+            "input_lengths": len(request.input_ids),
+            "request_output_len": request.output_tokens,
+        }
+        return fields | ({"streaming": self.streaming} if "streaming" in self.model.inputs else {})
+
+    def _text_fields(self, request: Request) -> dict[str, Any]:
+        if request.prompt is None:
+            raise ValueError(f"the model {self.model.name} takes text, and this request has none")
+        text = request.prompt.encode("utf-8", "replace").decode()
+        fields = {"text_input": text, "max_tokens": request.output_tokens}
+        return fields | ({"stream": self.streaming} if "stream" in self.model.inputs else {})
+
+    def decode(self, body: bytes) -> Response:
+        try:
+            said = _decode(body)
+        except NOT_JSON as error:
+            raise MalformedResponseError(f"not a response of Triton's: {error}") from error
+        if said.error is not None:
+            return Response(error=said.error, refused=says_full(said.error))
+        if said.output_ids is None and said.text_output is None:
+            raise MalformedResponseError(
+                f"not a response of Triton's, it has neither output_ids nor text_output: {body[:200]!r}"
+            )
+        length = _first(said.sequence_length)
+        ids = (said.output_ids,) if isinstance(said.output_ids, int) else said.output_ids
+        return Response(
+            token_ids=None if ids is None else tuple(ids if length is None else ids[:length]),
+            text=_first(said.text_output),
+            server_tokens=_first(said.num_output_tokens),
+            server_input_tokens=_first(said.num_input_tokens),
+            request_id=said.id or None,
+        )
+
+    async def connect(self, timeout_s: float) -> Connection:
+        caller = HttpCaller(self.origin)
+        await caller.connect(timeout_s)
+        return caller
+
+
+def _first(value: _Value | list[_Value] | None) -> _Value | None:
+    if isinstance(value, list):
+        return value[0] if value else None
+    return value

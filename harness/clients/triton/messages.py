@@ -1,0 +1,178 @@
+"""Triton's responses over gRPC, read as deep as they differ from one another.
+
+What an answer's responses say of their outputs (names, types, shapes) repeats from one to the next, as a rule, and reading it
+took more than half of the time that a response took. So a response is parsed with its outputs and parameters as plain bytes,
+which is what they are on the wire. Outputs that were not seen before are read with Triton's own definitions, and kept.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+from tritonclient.grpc import service_pb2
+
+from harness.clients.protocol import MalformedResponseError, Response, says_full
+from harness.clients.triton.model import TritonModel
+
+_ANSWERS = frozenset({"output_ids", "text_output"})
+_FINAL = "triton_final_response"
+_FINAL_BYTES = _FINAL.encode()
+_OUTPUT_TYPES = {
+    "output_ids": "INT32",
+    "sequence_length": "INT32",
+    "text_output": "BYTES",
+    "num_input_tokens": "INT32",
+    "num_output_tokens": "INT32",
+}
+_INT32, _LENGTH = struct.Struct("<i"), struct.Struct("<I")
+_KINDS_KEPT, _LARGEST_KEPT_BYTES = 1024, 4096  # an answer that comes whole has a shape of its own, perhaps contents, too
+
+
+def _shallow_messages() -> tuple[Any, Any]:
+    """``ModelInferResponse`` and ``ModelStreamInferResponse``, in whose parts messages are bytes."""
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="responses.proto", package="shallow", syntax="proto3")
+    response, streamed = file.message_type.add(), file.message_type.add()
+    service_pb2.ModelInferResponse.DESCRIPTOR.CopyToProto(response)
+    service_pb2.ModelStreamInferResponse.DESCRIPTOR.CopyToProto(streamed)
+    del response.nested_type[:]
+    for part in response.field:
+        if part.type == field.TYPE_MESSAGE:
+            part.type = field.TYPE_BYTES
+            part.ClearField("type_name")
+    for part in streamed.field:
+        if part.type == field.TYPE_MESSAGE:
+            part.type_name = ".shallow.ModelInferResponse"
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    one, many = (
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"shallow.{each.name}")) for each in (response, streamed)
+    )
+    return one, many
+
+
+_ShallowResponse, _ShallowStreamedResponse = _shallow_messages()
+
+
+def read_response(body: bytes, model: TritonModel) -> Response:
+    """What a response of ``model`` says: a ModelStreamInferResponse where it is decoupled, else a ModelInferResponse.
+
+    Raises MalformedResponseError where it is none, or where its parts contradict each other.
+    """
+    try:
+        if not model.decoupled:
+            return _response(_ShallowResponse.FromString(body), model)
+        streamed = _ShallowStreamedResponse.FromString(body)
+        if streamed.error_message:
+            return Response(error=streamed.error_message, refused=says_full(streamed.error_message))
+        return _response(streamed.infer_response, model)
+    except (DecodeError, struct.error, UnicodeDecodeError) as error:
+        raise MalformedResponseError(f"not a response of Triton's: {error}") from error
+
+
+def _response(message: Any, model: TritonModel) -> Response:
+    outputs = tuple(message.outputs[:])  # a slice is read faster than one by one
+    kind = _kept_kind(outputs) if sum(map(len, outputs)) <= _LARGEST_KEPT_BYTES else _kind(outputs)
+    if not kind.has_answer and kind.names and not _ANSWERS.isdisjoint(model.outputs):
+        raise MalformedResponseError(f"a response without an answer: {', '.join(kind.names)}")
+    values = _tensors(kind, message.raw_output_contents[:])
+    length = _one_count(values, "sequence_length")
+    ids = _int32s(values.get("output_ids"))
+    return Response(
+        token_ids=ids if length is None or ids is None else ids[:length],
+        text=_text(values.get("text_output")),
+        server_tokens=_one_count(values, "num_output_tokens"),
+        server_input_tokens=_one_count(values, "num_input_tokens"),
+        request_id=message.id or None,
+        final=_final(message.parameters[:]) if message.parameters else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What responses have in common. ``read`` are the outputs that we read: position, name and, if fixed, size in bytes."""
+
+    names: tuple[str, ...]
+    read: tuple[tuple[int, str, int | None], ...]
+    has_answer: bool
+
+
+def _kind(outputs: tuple[bytes, ...]) -> _Kind:
+    """The outputs of a response, read. Raises DecodeError; MalformedResponseError: an output is not of its type."""
+    deep = service_pb2.ModelInferResponse.FromString(_ShallowResponse(outputs=outputs).SerializeToString())
+    read = []
+    for position, output in enumerate(deep.outputs):
+        expected = _OUTPUT_TYPES.get(output.name)
+        if expected is None:
+            continue
+        if output.datatype not in (expected, ""):
+            raise MalformedResponseError(f"{output.name} is {output.datatype}, not {expected}")
+        read.append((position, output.name, 4 * math.prod(output.shape) if expected == "INT32" and output.shape else None))
+    names = tuple(output.name for output in deep.outputs)
+    return _Kind(names, tuple(read), not _ANSWERS.isdisjoint(names))
+
+
+_kept_kind = lru_cache(_KINDS_KEPT)(_kind)
+
+
+def _final(parameters: Sequence[bytes]) -> bool | None:
+    """The server's word on whether a response is the last: the parameter ``triton_final_response``, the last of that name."""
+    said = None
+    for parameter in parameters:
+        if _FINAL_BYTES in parameter and (final := _says_final(parameter)) is not None:
+            said = final
+    return said
+
+
+@lru_cache(8)  # there are two
+def _says_final(parameter: bytes) -> bool | None:
+    deep = service_pb2.ModelInferResponse.FromString(_ShallowResponse(parameters=[parameter]).SerializeToString())
+    return deep.parameters[_FINAL].bool_param if _FINAL in deep.parameters else None
+
+
+def _tensors(kind: _Kind, contents: Sequence[bytes]) -> dict[str, bytes]:
+    """The contents of the outputs that we read, by name: a wrong size would make wrong numbers of tokens."""
+    if len(contents) != len(kind.names):
+        raise MalformedResponseError(f"not a response of Triton's: {len(kind.names)} outputs with {len(contents)} contents")
+    values: dict[str, bytes] = {}
+    for position, name, size in kind.read:
+        raw = contents[position]
+        if size is not None and len(raw) != size:
+            raise MalformedResponseError(f"{name} came in {len(raw)} bytes, and its shape has not as many")
+        values[name] = raw
+    return values
+
+
+def _int32s(raw: bytes | None) -> tuple[int, ...] | None:
+    return None if raw is None else struct.unpack(f"<{len(raw) // 4}i", raw)
+
+
+def _one_count(values: dict[str, bytes], name: str) -> int | None:
+    raw = values.get(name)
+    if not raw:
+        return None
+    if len(raw) % _INT32.size:
+        raise MalformedResponseError(f"{name} came in {len(raw)} bytes")
+    (count,) = _INT32.unpack_from(raw)
+    if count < 0:
+        raise MalformedResponseError(f"{name} is {count}")
+    return int(count)
+
+
+def _text(raw: bytes | None) -> str | None:
+    if raw is None:
+        return None
+    if not raw:
+        return ""
+    (length,) = _LENGTH.unpack_from(raw)
+    end = _LENGTH.size + length
+    if end > len(raw):
+        raise MalformedResponseError(f"a text of {length} bytes came in {len(raw) - _LENGTH.size}")
+    return str(raw[_LENGTH.size : end], "utf-8")

@@ -1,0 +1,110 @@
+"""The probe in a worker: how late its event loop wakes, and why.
+
+A request that is due while the loop is kept from running leaves when the loop runs again, and a response that the kernel does
+not stamp has arrived, as far as anybody knows, only then. So the lag of a wake-up, asked for at times that have nothing to do
+with the load, is the delay of both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+
+from harness.host.clock import PreciseSleeper, now_ns
+from harness.observation.gc_meter import GarbageCollectionMeter
+from harness.observation.sample_file import SampleWriter
+from harness.observation.thread_meter import ThreadMeter
+from harness.records.client_sample import ClientSample
+
+PERIOD_NS = 25_000_000
+_USAGE_ONE_IN = 4  # wake-ups with a look at what was used, and a write: both cost more than the wake-up itself
+_GOLDEN_RATIO = 0.6180339887498949
+
+
+def wake_ups(start_ns: int, period_ns: int = PERIOD_NS) -> Iterator[int]:
+    """Times from ``start_ns`` on, ``period_ns`` apart on average and between half and one and a half of it.
+
+    Even gaps would fall into step with even arrivals, and see the loop always before, or always after, its work. The fractional
+    parts of multiples of the golden ratio fill an interval evenly (Weyl), and need no generator.
+    """
+    time_ns, phase = start_ns, 0.0
+    while True:
+        phase = (phase + _GOLDEN_RATIO) % 1.0
+        time_ns += round(period_ns * (0.5 + phase))
+        yield time_ns
+
+
+class LoopProbe:
+    """Samples the loop that enters it, into ``path``, until it is left; times count from ``start_ns`` of ``now_ns``."""
+
+    def __init__(self, path: Path, worker: int, start_ns: int) -> None:
+        self._path = path
+        self._worker = worker
+        self._start_ns = start_ns
+
+    async def __aenter__(self) -> LoopProbe:
+        self._writer = SampleWriter(self._path)
+        self._thread = ThreadMeter()
+        self._collections = GarbageCollectionMeter()
+        self._used = self._thread.read()
+        self._cpu_ns = time.process_time_ns()
+        self._writer.append(self._sample(now_ns(), None))
+        self._unwritten: list[ClientSample] = []
+        self._sleeper = PreciseSleeper()
+        self._task = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        self._writer.append(*self._unwritten, self._sample(now_ns(), None))
+        self._sleeper.close()
+        self._collections.close()
+        self._thread.close()
+        self._writer.close()
+
+    async def _watch(self) -> None:
+        times_ns = wake_ups(now_ns())
+        due_ns = next(times_ns)
+        for number in count():
+            await self._sleeper.until(due_ns)
+            woke_ns = now_ns()
+            sample = self._nothing_but if number % _USAGE_ONE_IN else self._sample
+            self._unwritten.append(sample(woke_ns, woke_ns - due_ns))
+            # What a stall swallowed counts, too: else a second without the loop would weigh as little as 25 ms.
+            while (due_ns := next(times_ns)) <= woke_ns:
+                self._unwritten.append(self._nothing_but(woke_ns, woke_ns - due_ns))
+            if not number % _USAGE_ONE_IN:
+                self._writer.append(*self._unwritten)
+                self._unwritten.clear()
+
+    def _nothing_but(self, time_ns: int, lag_ns: int) -> ClientSample:
+        return ClientSample(time_ns=time_ns - self._start_ns, worker=self._worker, lag_ns=lag_ns)
+
+    def _sample(self, time_ns: int, lag_ns: int | None) -> ClientSample:
+        before, used, pauses = self._used, self._thread.read(), self._collections.take()
+        cpu_before_ns, cpu_ns = self._cpu_ns, time.process_time_ns()
+        self._used, self._cpu_ns = used, cpu_ns
+        waited_ns = None
+        if used.run_queue_wait_ns is not None and before.run_queue_wait_ns is not None:
+            waited_ns = used.run_queue_wait_ns - before.run_queue_wait_ns
+        return ClientSample(
+            time_ns=time_ns - self._start_ns,
+            worker=self._worker,
+            lag_ns=lag_ns,
+            cpu_ns=cpu_ns - cpu_before_ns,
+            run_queue_wait_ns=waited_ns,
+            gc_pause_ns=pauses.total_ns,
+            gc_longest_ns=pauses.longest_ns,
+            gc_count=pauses.count,
+            voluntary_switches=used.voluntary_switches - before.voluntary_switches,
+            involuntary_switches=used.involuntary_switches - before.involuntary_switches,
+        )

@@ -1,0 +1,90 @@
+"""Triton's statistics of its models: how many requests each had, and how long they waited and were computed.
+
+``ModelStatistics`` over gRPC and ``/v2/models/stats`` over HTTP; Triton's docs/protocol/extension_statistics.md defines them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from google.protobuf.json_format import MessageToDict
+from tritonclient.grpc import service_pb2
+
+from harness.clients.transport.http_get import GetError, Getter, Headers, HttpUrl
+
+_METHOD = "/inference.GRPCInferenceService/ModelStatistics"
+_TIMEOUT_S = 5.0
+_COUNTS = ("inference_count", "execution_count")
+_DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
+_SETTLING_S = 0.1
+_SETTLING_READS = 10
+
+ModelStatistics = dict[str, dict[str, Any]]
+ReadStatistics = Callable[[], ModelStatistics]
+
+
+class StatisticsError(Exception):
+    """A server gives no statistics of its models; the text says why."""
+
+
+def grpc_statistics(address: str) -> ModelStatistics:
+    """Ask over gRPC at host:port. By model: counts, and {"count", "ns"} of each phase. Raises StatisticsError."""
+    options = (("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1))
+    with grpc.insecure_channel(address, options=options) as channel:
+        call = channel.unary_unary(
+            _METHOD,
+            request_serializer=service_pb2.ModelStatisticsRequest.SerializeToString,
+            response_deserializer=service_pb2.ModelStatisticsResponse.FromString,
+        )
+        try:
+            answer = call(service_pb2.ModelStatisticsRequest(), timeout=_TIMEOUT_S)
+        except grpc.RpcError as error:
+            raise StatisticsError(f"{error.code().name}: {error.details()}") from error
+    return _by_model(MessageToDict(answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
+
+
+def http_statistics(url: HttpUrl, headers: Headers = ()) -> ModelStatistics:
+    """The same over HTTP; ``url`` is that of ``/v2/models/stats``. Raises StatisticsError."""
+    getter = Getter(url, headers)
+    try:
+        return _by_model(json.loads(getter.get()))
+    except (GetError, RecursionError, ValueError) as error:
+        raise StatisticsError(str(error)) from error
+    finally:
+        getter.close()
+
+
+def settled(read: ReadStatistics) -> ModelStatistics:
+    """Read until nothing changes: a server counts a request a little after it has answered it. Raises StatisticsError."""
+    statistics = read()
+    for _ in range(_SETTLING_READS):
+        time.sleep(_SETTLING_S)
+        before, statistics = statistics, read()
+        if statistics == before:
+            break
+    return statistics
+
+
+def _by_model(answer: Any) -> ModelStatistics:
+    """Sums over the versions of each model."""
+    found: ModelStatistics = {}
+    try:
+        for model in answer["model_stats"]:
+            sums = found.setdefault(model["name"], _nothing())
+            for name in _COUNTS:
+                sums[name] += int(model.get(name, 0))
+            for name in _DURATIONS:
+                phase = model["inference_stats"].get(name, {})
+                sums[name]["count"] += int(phase.get("count", 0))
+                sums[name]["ns"] += int(phase.get("ns", 0))
+        return dict(sorted(found.items()))
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise StatisticsError(f"the answer cannot be read: {error!r}") from error
+
+
+def _nothing() -> dict[str, Any]:
+    return dict.fromkeys(_COUNTS, 0) | {name: {"count": 0, "ns": 0} for name in _DURATIONS}

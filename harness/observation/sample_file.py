@@ -1,0 +1,43 @@
+"""The probes' samples on disk while a run goes on: frames of ClientSample as MessagePack, one file a process.
+
+Whatever kills a process, what it wrote can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from harness.journal.frames import framed, read_frame
+from harness.records.client_sample import ClientSample
+
+
+class SampleWriter:
+    """Appends samples. A disk that takes no more ends the writing, not the run: the exchanges are worth more."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb", buffering=0)
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._full = False
+
+    def append(self, *samples: ClientSample) -> None:
+        if self._full:
+            return
+        data = b"".join(framed(self._encode(sample)) for sample in samples)
+        try:
+            self._full = self._file.write(data) != len(data)
+        except OSError:
+            self._full = True
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_samples(path: Path) -> Iterator[ClientSample]:
+    """The samples that were written whole."""
+    decode = msgspec.msgpack.Decoder(ClientSample).decode
+    with path.open("rb") as file:
+        while (payload := read_frame(file)) is not None:
+            yield decode(payload)

@@ -1,1 +1,0 @@
-"""What the client watches of itself while it measures: whether a time stamp can be believed."""

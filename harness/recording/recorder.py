@@ -1,0 +1,224 @@
+"""From raw exchanges to records: everything that the hot loop left undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import compress, pairwise
+
+from msgspec.structs import replace
+
+from harness.clients.protocol import Client, MalformedResponseError, Response
+from harness.journal.worker_journal import Exchange
+from harness.recording.schedule_summary import Asked, AskedSchedule
+from harness.records.record import Outcome, Record, TokenSource
+
+_TELLING_CHARACTERS = 20  # no model repeats so much of a prompt by chance
+_CHECKED_ONE_IN = 16  # answers whose text is tokenised again, to hold the server's count against: 7 µs a token
+
+CountTokens = Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Responses, and when each arrived."""
+
+    times_ns: Sequence[int]
+    responses: Sequence[Response]
+
+    def without(self, unwanted: Sequence[bool]) -> Answered:
+        """What is left without those of which ``unwanted`` says True."""
+        if True not in unwanted:
+            return self
+        kept = [number for number, is_one in enumerate(unwanted) if not is_one]
+        return Answered([self.times_ns[number] for number in kept], [self.responses[number] for number in kept])
+
+    def times_of(self, carried: Sequence[object]) -> tuple[int, ...]:
+        """When those arrived that carried something."""
+        return tuple(self.times_ns) if all(carried) else tuple(compress(self.times_ns, carried))
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """Makes records. ``count_tokens`` counts the tokens of a text where the server did not; None leaves them unknown."""
+
+    schedule: AskedSchedule
+    client: Client
+    count_tokens: CountTokens | None = None
+
+    def record(self, exchange: Exchange, worker: int) -> Record:
+        """The record of one exchange that took place."""
+        request = self.schedule.requests[exchange.index]
+        started = replace(
+            self.unsent(exchange.index, exchange.due_ns, Outcome.DONE, None),
+            released_ns=exchange.released_ns,
+            sent_ns=exchange.sent_ns,
+            done_ns=exchange.done_ns,
+            worker=worker,
+        )
+        try:
+            responses = list(map(self.client.decode, exchange.bodies))
+        except MalformedResponseError as error:
+            return replace(started, outcome=Outcome.MALFORMED, error=str(error))
+        except Exception as error:  # a fault of the client's own, which must not cost the records of all others
+            return replace(started, outcome=Outcome.LOST, error=f"the client failed on what was answered: {error!r}")
+        outcome, problem = _outcome(exchange, responses)
+        if outcome is Outcome.MALFORMED:
+            return replace(started, outcome=outcome, error=problem)
+        # A row of zero tokens is an answer, too: a first token that ends the sequence.
+        answered = Answered(exchange.response_ns, responses).without([response.error is not None for response in responses])
+        return replace(self._with_tokens(started, request, answered), outcome=outcome, error=problem)
+
+    def unsent(self, index: int, due_ns: int, outcome: Outcome, error: str | None) -> Record:
+        """The record of a request of which nothing is known but when it was due."""
+        request = self.schedule.requests[index]
+        return Record(
+            index=index,
+            outcome=outcome,
+            scheduled_ns=due_ns,
+            requested_output_tokens=request.output_tokens,
+            input_tokens=request.input_tokens,
+            ignore_eos=request.ignore_eos,
+            error=error,
+            session=request.session,
+        )
+
+    def _with_tokens(self, record: Record, request: Asked, answered: Answered) -> Record:
+        if not answered.responses:
+            return record
+        telling = answered.without(_are_markers(answered.responses))
+        answered = telling if telling.responses else answered
+        responses = answered.responses
+        echoed = _echoed(request, responses[0], self.client.excludes_prompt)
+        counts = _counts(responses, request.ids.length if echoed and request.ids is not None else 0)
+        if counts is None:
+            return self._with_text(record, request, answered, echoed)
+        of_server = _counts_of_server(responses)
+        return replace(
+            record,
+            token_times_ns=answered.times_of(counts),
+            token_counts=tuple(count for count in counts if count),
+            output_tokens=sum(counts if of_server is None else of_server),
+            output_tokens_source=TokenSource.IDS if of_server is None else TokenSource.SERVER,
+            input_tokens=_server_input_tokens(responses) or record.input_tokens,
+            prompt_echoed=echoed,
+            text_tokens=self._checked(record.index, [r.text for r in responses if r.text and not echoed]),
+        )
+
+    def _with_text(self, record: Record, request: Asked, answered: Answered, echoed: bool | None) -> Record:
+        """Where responses do not say their tokens: one with text carries some, and the server counts the whole, or we do."""
+        responses = answered.responses
+        texts = [response.text or "" for response in responses]
+        if echoed and request.text is not None:
+            texts[0] = texts[0][request.text.length :]
+        of_server = next((r.server_tokens_so_far for r in reversed(responses) if r.server_tokens_so_far is not None), None)
+        timed = replace(
+            record,
+            token_times_ns=answered.times_of(texts),
+            input_tokens=_server_input_tokens(responses) or record.input_tokens,
+            prompt_echoed=echoed,
+        )
+        if of_server is not None:
+            return replace(
+                timed,
+                token_counts=_counts_of_text(responses, texts, of_server),
+                output_tokens=of_server,
+                output_tokens_source=TokenSource.SERVER,
+                text_tokens=self._checked(record.index, texts),
+            )
+        if self.count_tokens is None:
+            return timed
+        return replace(timed, output_tokens=self.count_tokens("".join(texts)), output_tokens_source=TokenSource.TEXT)
+
+    def _checked(self, index: int, texts: Sequence[str]) -> int | None:
+        """Our own count of a text that the server counted, for some of the requests; None for the others and for no text."""
+        if self.count_tokens is None or index % _CHECKED_ONE_IN or not any(texts):
+            return None
+        return self.count_tokens("".join(texts))
+
+
+def _counts(responses: Sequence[Response], skip: int) -> list[int] | None:
+    """The generated tokens in each response; None where one of them does not show them.
+
+    Counted are its ids, behind an echo of ``skip`` tokens, so that the server's own count can be held against them; of a
+    response without ids it is that count.
+    """
+    counts: list[int] = []
+    for response in responses:
+        if response.token_ids is not None:
+            count = len(response.token_ids)
+            counts.append(max(0, count - skip))
+            skip = max(0, skip - count)
+        elif response.server_tokens is not None:
+            counts.append(response.server_tokens)
+        else:
+            return None
+    return counts
+
+
+def _counts_of_server(responses: Sequence[Response]) -> list[int] | None:
+    """What the server says of the tokens in each response; None where it does not say it of all."""
+    counts = [response.server_tokens for response in responses if response.server_tokens is not None]
+    return counts if len(counts) == len(responses) else None
+
+
+def _counts_of_text(responses: Sequence[Response], texts: Sequence[str], total: int) -> tuple[int, ...] | None:
+    """The tokens of each response with text, where ``total`` leaves no choice: counts that ran along, or one token each."""
+    if len(texts) - texts.count("") == total:
+        return (1,) * total
+    so_far = [response.server_tokens_so_far for response, text in zip(responses, texts, strict=True) if text]
+    known = [count for count in so_far if count is not None]
+    counts = tuple(later - earlier for earlier, later in pairwise([0, *known]))
+    return counts if len(known) == len(so_far) and sum(counts) == total and min(counts, default=0) > 0 else None
+
+
+def _outcome(exchange: Exchange, responses: Sequence[Response]) -> tuple[Outcome, str | None]:
+    disorder = _disorder(exchange.index, responses)
+    if disorder is not None:
+        return Outcome.MALFORMED, disorder
+    wrong = next((response for response in responses if response.error is not None), None)
+    if wrong is not None:
+        return (Outcome.REFUSED if wrong.refused else Outcome.SERVER_ERROR), wrong.error
+    if exchange.failure is not None:
+        return exchange.failure, exchange.error
+    if not responses:
+        return Outcome.MALFORMED, "the server ended its answer without a response"
+    return Outcome.DONE, None
+
+
+def _disorder(index: int, responses: Sequence[Response]) -> str | None:
+    """What shows that these are not the responses to this request, each once, or None."""
+    foreign = {response.request_id for response in responses} - {None, str(index)}
+    if foreign:
+        return f"a response to request {', '.join(sorted(map(repr, foreign)))} came in the answer to request {index}"
+    finals = [response.final for response in responses]
+    behind = len(responses) - finals.index(True) - 1 if True in finals else 0
+    return f"{behind} responses came behind the one that the server called its last" if behind else None
+
+
+def _are_markers(responses: Sequence[Response]) -> list[bool]:
+    """Which responses tell nothing of an answer, so that their count is not unknown, but there is none."""
+    return [
+        response.text is None
+        and response.token_ids is None
+        and response.server_tokens is None
+        and response.server_tokens_so_far is None
+        for response in responses
+    ]
+
+
+def _server_input_tokens(responses: Sequence[Response]) -> int | None:
+    return next((r.server_input_tokens for r in responses if r.server_input_tokens is not None), None)
+
+
+def _echoed(request: Asked, first: Response, excluded: bool) -> bool | None:
+    """Whether the first response begins with the prompt; None where that cannot be told.
+
+    Where we asked the server to leave the prompt out (``excluded``), a beginning that equals the prompt is taken for
+    an echo only if it cannot well be the model's own words: more tokens than were asked for, or a long text.
+    """
+    if first.token_ids is not None and request.ids is not None:
+        return request.ids.begins_ids(first.token_ids) and (not excluded or len(first.token_ids) > request.output_tokens)
+    if first.text is not None and request.text is not None:
+        return request.text.begins_text(first.text) and (not excluded or request.text.length > _TELLING_CHARACTERS)
+    return None

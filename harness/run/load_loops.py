@@ -1,0 +1,93 @@
+"""The send loops, one a load mode: each says when a request goes out, on absolute time, and ends when no more is to be sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from harness.host.clock import PreciseSleeper, now_ns
+from harness.recording.schedule_summary import free_again_ns
+from harness.run.exchanges import Exchanges
+from workloads.schedule import ClosedPart, OpenPart
+
+
+async def send(part: OpenPart | ClosedPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper) -> None:
+    """Send a worker's part by its load mode; ``payloads`` go along with its indices. Cancel it to send no more."""
+    match part:
+        case OpenPart(max_concurrency=None):
+            await _send_on_schedule(part, payloads, exchanges, sleeper)
+        case OpenPart(max_concurrency=int(ceiling)):
+            await _send_below_ceiling(part, ceiling, payloads, exchanges, sleeper)
+        case ClosedPart():
+            await _send_as_users(part, payloads, exchanges, sleeper)
+
+
+async def _send_on_schedule(part: OpenPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper) -> None:
+    """Each request at its time, however many are in flight; a late one at once."""
+
+    async def one(index: int, due_ns: int, payload: bytes) -> None:
+        await exchanges.carry_out(index, due_ns, due_ns, payload)
+
+    for index, due_ns, payload in zip(part.indices, part.offsets_ns, payloads, strict=True):
+        await sleeper.until(exchanges.start_ns + due_ns)
+        if exchanges.stopped:
+            return
+        exchanges.spawn(one(index, due_ns, payload))
+
+
+async def _send_below_ceiling(
+    part: OpenPart, ceiling: int, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper
+) -> None:
+    """Each request at its time or, where ``ceiling`` are in flight, when one of them has ended; first come, first served."""
+    room = Room(ceiling)
+
+    async def one(index: int, due_ns: int, released_ns: int, payload: bytes) -> None:
+        room.give_back((await exchanges.carry_out(index, due_ns, released_ns, payload)).done_ns)
+
+    for index, due_ns, payload in zip(part.indices, part.offsets_ns, payloads, strict=True):
+        await sleeper.until(exchanges.start_ns + due_ns)
+        free_since_ns = await room.take()
+        if exchanges.stopped:
+            return
+        exchanges.spawn(one(index, due_ns, max(due_ns, free_since_ns), payload))
+
+
+async def _send_as_users(part: ClosedPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper) -> None:
+    """Users come at their times; each takes a request, waits for its end, and takes the next that nobody has taken."""
+    requests = zip(part.indices, payloads, strict=True)
+    for start_ns in part.user_starts_ns:
+        await sleeper.until(exchanges.start_ns + start_ns)
+        if exchanges.stopped:
+            return
+        exchanges.spawn(_user(start_ns, part.end_ns, requests, exchanges))
+
+
+async def _user(start_ns: int, end_ns: int | None, requests: Iterator[tuple[int, bytes]], exchanges: Exchanges) -> None:
+    due_ns = start_ns
+    while not exchanges.stopped and (end_ns is None or due_ns < end_ns) and (taken := next(requests, None)) is not None:
+        index, payload = taken
+        exchange = await exchanges.carry_out(index, due_ns, due_ns, payload)
+        due_ns = free_again_ns(exchange.done_ns, exchange.failure)
+        if due_ns > exchange.done_ns:
+            await asyncio.sleep(max(0, exchanges.start_ns + due_ns - now_ns()) / 1e9)
+
+
+class Room:
+    """Room for so many requests in flight. One loop takes, so that requests go in the order in which they came."""
+
+    def __init__(self, size: int) -> None:
+        self._free_since_ns = deque([0] * size)
+        self._waiting: asyncio.Future[None] | None = None
+
+    async def take(self) -> int:
+        """Wait until there is room; returns since when there is, in ns since the run's start."""
+        if not self._free_since_ns:
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        return self._free_since_ns.popleft()
+
+    def give_back(self, done_ns: int) -> None:
+        self._free_since_ns.append(done_ns)
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)

@@ -1,0 +1,68 @@
+"""The live line on stderr: one that is rewritten on a terminal, one every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from harness.run.live_statistics import Snapshot
+
+_TERMINAL_PERIOD_S = 0.25
+_LOG_PERIOD_S = 10.0
+
+
+class ProgressLine:
+    """Shows snapshots on ``output``; the last one stays."""
+
+    def __init__(self, output: TextIO | None = None) -> None:
+        self._output = output = output or sys.stderr
+        self._live: Live | None = None
+        if output.isatty():
+            self._live = Live(console=Console(file=output), auto_refresh=False)
+        self._shown_s = float("-inf")
+        self._unshown: Snapshot | None = None
+
+    def __enter__(self) -> ProgressLine:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __call__(self, snapshot: Snapshot) -> None:
+        self._unshown = snapshot
+        if snapshot.elapsed_s - self._shown_s >= (_LOG_PERIOD_S if self._live is None else _TERMINAL_PERIOD_S):
+            self._show(snapshot)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if self._unshown is not None:
+            self._show(self._unshown)
+        if self._live is not None:
+            self._live.stop()
+
+    def _show(self, snapshot: Snapshot) -> None:
+        self._shown_s = snapshot.elapsed_s
+        self._unshown = None
+        line = format_snapshot(snapshot)
+        if self._live is None:
+            print(line, file=self._output, flush=True)
+        else:
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+def format_snapshot(snapshot: Snapshot) -> str:
+    """The line for one snapshot."""
+    minutes, seconds = divmod(int(snapshot.elapsed_s), 60)
+    ttft = "–"
+    if snapshot.ttft_p50_ms is not None and snapshot.ttft_p99_ms is not None:
+        ttft = f"{snapshot.ttft_p50_ms:.1f}/{snapshot.ttft_p99_ms:.1f} ms"
+    sent = f"{snapshot.sent}" if snapshot.scheduled is None else f"{snapshot.sent}/{snapshot.scheduled}"
+    return (
+        f"{minutes:02d}:{seconds:02d}  sent {sent}  in flight {snapshot.in_flight}  "
+        f"done {snapshot.done}  failed {snapshot.failed}  {snapshot.requests_per_s:.1f} req/s  "
+        f"{snapshot.tokens_per_s:.0f} tok/s  TTFT p50/p99 {ttft}"
+        + ("  stopping: no more is sent; Ctrl-C again stops now" if snapshot.stopping else "")
+    )

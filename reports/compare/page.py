@@ -1,0 +1,96 @@
+"""A comparison as one self-contained page that opens without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from reports.compare.comparable import Weight
+from reports.compare.comparison import MIXED, Arm, ArmComparison, Comparison
+from reports.compare.difference import Difference, Verdict
+from reports.compare.pictures import change_picture, latency_pictures, quantile_difference_picture
+from reports.compare.tables import change_text, difference_table, headline, interval_text, notes, runs_text
+from reports.page.page import Block, Card, Note, Page, Remark, Section, Tone, write_page
+from reports.render.plain_text import printable
+from reports.render.tables import Table
+
+_HEADLINES = (("p99_ttft", "p50_ttft"), ("p99_e2e", "p50_e2e"), ("request_throughput",), ("output_token_throughput",))
+_SEVERITIES = {Weight.REFUSE: "invalid", Weight.WARN: "warning", Weight.CHANGED: "note", Weight.NOTE: "note"}
+
+
+def write_html(comparison: Comparison, path: Path) -> None:
+    """Write the page. Raises OSError."""
+    write_page(comparison_page(comparison), path)
+
+
+def comparison_page(comparison: Comparison) -> Page:
+    """What the page of a comparison says, and in which order."""
+    first = comparison.comparisons[0]
+    return Page(
+        title=printable(" against ".join(arm.name for arm in reversed(comparison.arms))),
+        lead=printable(f"A is {first.baseline.name}; every other is held against it."),
+        facts=tuple((printable(arm.name), _facts(arm)) for arm in comparison.arms),
+        verdict=printable(" ".join(headline(one) for one in comparison.comparisons)),
+        tone=max((tone_of(one.verdict) for one in comparison.comparisons), key=list(Tone).index),
+        aside="",
+        cards=difference_cards(first.differences),
+        sections=(
+            *(section for number, one in enumerate(comparison.comparisons) for section in _sections(one, number)),
+            Section("latency", "Latency", latency_pictures(comparison), pairs=True),
+        ),
+        footer="Drag in a picture to zoom, double click to go back. A click on a series hides it, on a column's head sorts. "
+        "How differences are judged: docs/compare.md of inflight-bench.",
+    )
+
+
+def _facts(arm: Arm) -> str:
+    target = arm.runs[0].manifest.get("target", {})
+    requests = sum(run.metrics.done for run in arm.runs)
+    return printable(
+        f"{runs_text(arm)}, {requests:,} requests; {target.get('model', 'unknown model')} over {target.get('protocol', '?')}"
+    )
+
+
+def tone_of(verdict: str) -> Tone:
+    """How a page shows a verdict: what is better in some and worse in others, or cannot be told, is for the reader to weigh."""
+    if verdict == Verdict.WORSE:
+        return Tone.BAD
+    return Tone.CAUTION if verdict in (MIXED, Verdict.UNKNOWN) else Tone.GOOD
+
+
+def difference_cards(differences: Sequence[Difference]) -> tuple[Card, ...]:
+    """The changes that a reader looks for first: of each choice, the first that could be told."""
+    by_name = {d.measure.name: d for d in differences}
+    chosen = []
+    for names in _HEADLINES:
+        there = [by_name[name] for name in names if name in by_name]
+        chosen += [d for d in there if d.interval is not None][:1] or there[:1]
+    return tuple(map(_card, chosen))
+
+
+def _card(d: Difference) -> Card:
+    """The change of one measure, large."""
+    interval = f"95 %: {interval_text(d)}" if d.interval is not None else f"no interval: {interval_text(d)}"
+    return Card(d.measure.title, change_text(d.measure, d.change), "", f"{interval}; {d.verdict.value}")
+
+
+def _sections(one: ArmComparison, number: int) -> list[Section]:
+    name = f"arm{number + 1}"
+    pictures = [change_picture(one, name), quantile_difference_picture(one, name)]
+    blocks: list[Block] = [
+        difference_table(one, f"{name}-differences"),
+        *map(Note, notes(one)),
+        *(p for p in pictures if p is not None),
+    ]
+    sections = [Section(name, printable(f"{one.arm.name} against A"), tuple(blocks), pairs=True)]
+    remarks = tuple(
+        Remark(_SEVERITIES[d.weight], printable(f"{d.what}: {' | '.join(d.values)}"), d.advice, d.weight.value)
+        for d in one.disagreements
+    )
+    if remarks:
+        sections.append(Section(f"{name}-settings", "What differs in the settings", (remarks,)))
+    if one.conditions:
+        rows = tuple((r.condition.text, "FAILED" if r.failed else "passed", r.why) for r in one.conditions)
+        table = Table(f"{name}-conditions", "Conditions", ("--fail_if", "result", "why"), rows)
+        sections.append(Section(f"{name}-conditions-section", "Conditions", (table,)))
+    return sections

@@ -1,0 +1,159 @@
+"""How the client fared: from the probes' samples in ``client.parquet`` to a few numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from reports.metrics.columns import floats
+from reports.metrics.requests import Requests
+from reports.statistics.arrays import FloatArray
+from reports.statistics.percentiles import nearest_rank
+
+_NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True)
+class LoopLag:
+    """How late event loops woke while requests were in flight, in ms, over ``samples`` wake-ups of all workers."""
+
+    mean_ms: float
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class ThreadLoad:
+    """One worker's thread, or the parent's process. Shares are of the time that it was watched; None is unknown.
+
+    ``wait_ms`` is how long, on average, it waited on a run queue each time before it ran.
+    """
+
+    worker: int | None
+    cpu_share: float
+    run_queue_wait_share: float | None
+    wait_ms: float | None
+    involuntary_switches: int
+    gc_pause_share: float | None
+    gc_longest_ms: float | None
+    gc_count: int | None
+
+
+@dataclass(frozen=True)
+class ClientHealth:
+    """``workers`` by number; ``busy_cores`` and ``steal_cores`` are sums of shares of the cores that the client may use."""
+
+    lag: LoopLag | None
+    workers: tuple[ThreadLoad, ...]
+    parent: ThreadLoad | None
+    busy_cores: float | None
+    steal_cores: float | None
+
+    @property
+    def busiest(self) -> ThreadLoad | None:
+        """The worker that used most CPU."""
+        return max(self.workers, key=lambda worker: worker.cpu_share, default=None)
+
+    @property
+    def cpu_cores(self) -> float | None:
+        """What the whole client used, in cores; None where a part is unknown."""
+        return None if self.parent is None or not self.workers else sum(t.cpu_share for t in (*self.workers, self.parent))
+
+    @property
+    def run_queue_wait_share(self) -> float | None:
+        """That of the worker that waited most."""
+        return max((w.run_queue_wait_share for w in self.workers if w.run_queue_wait_share is not None), default=None)
+
+    @property
+    def wait_ms(self) -> float | None:
+        """The mean wait before running, of the worker that waited most each time."""
+        return max((worker.wait_ms for worker in self.workers if worker.wait_ms is not None), default=None)
+
+    @property
+    def gc_longest_ms(self) -> float | None:
+        return max((worker.gc_longest_ms for worker in self.workers if worker.gc_longest_ms is not None), default=None)
+
+
+def client_health(table: pa.Table | None, requests: Requests) -> ClientHealth | None:
+    """Sum up ``client.parquet`` (columns of ClientSample); None where there is none."""
+    if table is None or not len(table):
+        return None
+    columns = {name: floats(table[name]) for name in table.column_names}
+    of_parent = np.isnan(columns["worker"])
+    workers = sorted(set(columns["worker"][~of_parent].astype(int).tolist()))
+    parent = _load(columns, of_parent, None)
+    span_ns = _span_ns(columns, of_parent)
+    return ClientHealth(
+        lag=_lag(columns, requests),
+        workers=tuple(load for worker in workers if (load := _load(columns, columns["worker"] == worker, worker)) is not None),
+        parent=parent,
+        busy_cores=_share(columns["busy_ns"][of_parent], span_ns),
+        steal_cores=_share(columns["steal_ns"][of_parent], span_ns),
+    )
+
+
+def _lag(columns: dict[str, FloatArray], requests: Requests) -> LoopLag | None:
+    """Of wake-ups with a request in flight: what an idle loop does spoils no stamp, and would hide what does."""
+    known = ~np.isnan(columns["lag_ns"])
+    lag_ns = columns["lag_ns"][known]
+    woke_ns = columns["time_ns"][known]
+    spoiling = _in_flight(requests, woke_ns) | _in_flight(requests, woke_ns - lag_ns)
+    ordered = np.sort(lag_ns[spoiling]) / _NS_PER_MS
+    if not ordered.size:
+        return None
+    return LoopLag(
+        mean_ms=float(ordered.mean()),
+        p50_ms=nearest_rank(ordered, 0.50),
+        p99_ms=nearest_rank(ordered, 0.99),
+        max_ms=float(ordered[-1]),
+        samples=int(ordered.size),
+    )
+
+
+def _in_flight(requests: Requests, at_ns: FloatArray) -> NDArray[np.bool_]:
+    """Whether any request was under way: due, and not yet ended."""
+    sent = ~np.isnan(requests.sent_ns)
+    ends_ns = np.where(np.isnan(requests.done_ns), requests.sent_ns, requests.done_ns)[sent]
+    begun = np.searchsorted(np.sort(requests.scheduled_ns[sent]), at_ns, side="right")
+    return begun > np.searchsorted(np.sort(ends_ns), at_ns)
+
+
+def _load(columns: dict[str, FloatArray], rows: NDArray[np.bool_], worker: int | None) -> ThreadLoad | None:
+    span_ns = _span_ns(columns, rows)
+    cpu_share = _share(columns["cpu_ns"][rows], span_ns)
+    if cpu_share is None:
+        return None
+    switches = np.nansum(columns["voluntary_switches"][rows]) + np.nansum(columns["involuntary_switches"][rows])
+    waited_ns = _sum(columns["run_queue_wait_ns"][rows])
+    collections, longest_ns = _sum(columns["gc_count"][rows]), columns["gc_longest_ns"][rows]
+    return ThreadLoad(
+        worker=worker,
+        cpu_share=cpu_share,
+        run_queue_wait_share=_share(columns["run_queue_wait_ns"][rows], span_ns),
+        wait_ms=None if waited_ns is None or not switches else waited_ns / float(switches) / _NS_PER_MS,
+        involuntary_switches=int(np.nansum(columns["involuntary_switches"][rows])),
+        gc_pause_share=_share(columns["gc_pause_ns"][rows], span_ns),
+        gc_longest_ms=None if collections is None else float(np.nanmax(longest_ns)) / _NS_PER_MS,
+        gc_count=None if collections is None else int(collections),
+    )
+
+
+def _span_ns(columns: dict[str, FloatArray], rows: NDArray[np.bool_]) -> float:
+    times_ns = columns["time_ns"][rows]
+    return float(times_ns.max() - times_ns.min()) if times_ns.size else 0.0
+
+
+def _share(increments_ns: FloatArray, span_ns: float) -> float | None:
+    total_ns = _sum(increments_ns)
+    return None if total_ns is None or not span_ns else total_ns / span_ns
+
+
+def _sum(increments: FloatArray) -> float | None:
+    """None where nothing is known."""
+    known = increments[~np.isnan(increments)]
+    return float(known.sum()) if known.size else None

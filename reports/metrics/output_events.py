@@ -1,0 +1,85 @@
+"""When output came, as events: what a throughput credits to a window, rather than whole requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from reports.metrics.requests import Requests
+from reports.statistics.arrays import FloatArray
+from reports.statistics.autocorrelation import BINS, FEWEST_VALUES, TOO_FEW, TOO_UNEVEN, Interval, mean_of
+from reports.statistics.percentiles import CONFIDENCE
+
+
+@dataclass(frozen=True)
+class Events:
+    """Times in ns since the run's start, shape [n], and how much came at each (None: one each)."""
+
+    times_ns: FloatArray
+    amounts: FloatArray | None = None
+
+    def per_bin(self, start_ns: float, end_ns: float, bins: int) -> FloatArray:
+        """What came in each of ``bins`` equal parts of [start, end], shape [bins]."""
+        return np.histogram(self.times_ns, bins, (start_ns, end_ns), weights=self.amounts)[0].astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So much a second over a window. ``interval`` is None where ``reason`` says why there is none."""
+
+    value: float
+    interval: Interval | None
+    reason: str | None
+
+    @property
+    def interval_text(self) -> str:
+        return str(self.reason) if self.interval is None else f"{self.interval[0]:,.2f} – {self.interval[1]:,.2f}"
+
+
+def completions(requests: Requests) -> Events:
+    """The ends of successful requests."""
+    return Events(requests.done_ns[requests.done])
+
+
+def output_tokens(requests: Requests) -> Events | None:
+    """Output tokens of successful requests as they arrived, or None where some are unknown.
+
+    Where responses do not tell how many tokens each carried, a request's tokens count at its end.
+    """
+    totals = requests.output_tokens[requests.done]
+    if np.isnan(totals).any():
+        return None
+    if np.isnan(requests.token_counts).any() or not np.array_equal(summed_token_counts(requests)[requests.done], totals):
+        return Events(requests.done_ns[requests.done], totals)
+    one_each = bool((requests.token_counts == 1.0).all())
+    if requests.done.all():
+        return Events(requests.token_times_ns, None if one_each else requests.token_counts)
+    of_success = np.repeat(requests.done, np.diff(requests.token_starts))
+    return Events(requests.token_times_ns[of_success], None if one_each else requests.token_counts[of_success])
+
+
+def rate(events: Events, start_ns: float, end_ns: float, confidence: float = CONFIDENCE) -> Rate | None:
+    """What came in [start, end], a second, with an interval from equal parts of the window; None for an empty window."""
+    seconds = (end_ns - start_ns) / 1e9
+    if not seconds > 0:
+        return None
+    per_bin = events.per_bin(start_ns, end_ns, BINS)
+    value = float(per_bin.sum()) / seconds
+    if np.count_nonzero((events.times_ns >= start_ns) & (events.times_ns <= end_ns)) < FEWEST_VALUES:
+        return Rate(value, None, TOO_FEW)
+    mean = mean_of(per_bin)
+    interval = mean.interval(confidence) if mean.why_not is None else None
+    if interval is None:
+        return Rate(value, None, mean.why_not or TOO_UNEVEN)
+    low, high = (bound * BINS / seconds for bound in interval)
+    return Rate(value, (min(low, value), max(high, value)), None)
+
+
+def summed_token_counts(requests: Requests) -> FloatArray:
+    """Tokens of each request's responses, summed; shape [requests], NaN where a response's are unknown."""
+    summed = np.zeros(len(requests.outcome))
+    answered = requests.has_tokens
+    if answered.any():
+        summed[answered] = np.add.reduceat(requests.token_counts, requests.token_starts[:-1][answered])
+    return summed

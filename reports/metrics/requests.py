@@ -1,0 +1,141 @@
+"""A run's records as columns, ready for arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from harness.records.record import Outcome
+from reports.metrics.columns import booleans, floats, integers
+from reports.statistics.arrays import FloatArray
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Columns of ``requests.parquet``, shape [n] each, n requests; unknown numbers are NaN. Times are ns as float64.
+
+    They stand in the order in which they were due; ``index`` is each one's number in the schedule. float64 holds whole ns
+    exactly up to 104 days. The token responses of the request at position i are
+    ``token_times_ns[token_starts[i]:token_starts[i + 1]]``; ``token_counts`` goes along, NaN where unknown.
+    """
+
+    index: NDArray[np.int64]
+    outcome: NDArray[np.str_]
+    scheduled_ns: FloatArray
+    released_ns: FloatArray
+    sent_ns: FloatArray
+    done_ns: FloatArray
+    input_tokens: FloatArray
+    output_tokens: FloatArray
+    requested_output_tokens: FloatArray
+    ignore_eos: NDArray[np.bool_]
+    prompt_echoed: NDArray[np.bool_]
+    token_times_ns: FloatArray
+    token_counts: FloatArray
+    token_starts: NDArray[np.int64]
+    text_tokens: FloatArray
+    errors: tuple[str | None, ...]
+    output_tokens_sources: tuple[str, ...]
+    worker: FloatArray
+
+    @cached_property
+    def done(self) -> NDArray[np.bool_]:
+        """Which requests succeeded."""
+        done: NDArray[np.bool_] = self.outcome == Outcome.DONE.value
+        return done
+
+    @cached_property
+    def ceiling_wait_ns(self) -> FloatArray:
+        """How long each request waited because as many as allowed were in flight; 0 where it did not, or is not known to."""
+        waits = self.released_ns - self.scheduled_ns
+        return np.where(np.isnan(waits), 0.0, waits)
+
+    @cached_property
+    def has_tokens(self) -> NDArray[np.bool_]:
+        """Which requests got at least one response with generated tokens."""
+        return np.diff(self.token_starts) > 0
+
+    @cached_property
+    def first_token_ns(self) -> FloatArray:
+        return self._at_token(self.token_starts[:-1])
+
+    @cached_property
+    def last_token_ns(self) -> FloatArray:
+        return self._at_token(self.token_starts[1:] - 1)
+
+    def _at_token(self, positions: NDArray[np.int64]) -> FloatArray:
+        times = np.full(len(self.outcome), np.nan)
+        times[self.has_tokens] = self.token_times_ns[positions[self.has_tokens]]
+        return times
+
+
+def from_table(table: pa.Table) -> Requests:
+    """Columns of the table that ``harness.records.read_table`` gives."""
+    return from_columns(table.select)
+
+
+def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
+    """Columns of a run. ``read`` gives the named ones; the large ones are read, turned and let go of one after the other."""
+    table = read(_SMALL_COLUMNS)
+    token_times_ns, starts = _token_times(read(["token_times_ns"]))
+    pa.default_memory_pool().release_unused()
+    token_counts = _counts(read(["token_counts"])["token_counts"].combine_chunks(), starts)
+    pa.default_memory_pool().release_unused()
+    return Requests(
+        index=integers(table["index"]),
+        outcome=_texts(table["outcome"]),
+        scheduled_ns=floats(table["scheduled_ns"]),
+        released_ns=floats(table["released_ns"]),
+        sent_ns=floats(table["sent_ns"]),
+        done_ns=floats(table["done_ns"]),
+        input_tokens=floats(table["input_tokens"]),
+        output_tokens=floats(table["output_tokens"]),
+        requested_output_tokens=floats(table["requested_output_tokens"]),
+        ignore_eos=booleans(table["ignore_eos"]),
+        prompt_echoed=booleans(table["prompt_echoed"]),
+        token_times_ns=token_times_ns,
+        token_counts=token_counts,
+        token_starts=starts,
+        text_tokens=floats(table["text_tokens"]),
+        errors=tuple(table["error"].to_pylist()),
+        output_tokens_sources=tuple(sorted(filter(None, table["output_tokens_source"].unique().to_pylist()))),
+        worker=floats(table["worker"]),
+    )
+
+
+_SMALL_COLUMNS = (
+    "index", "outcome", "scheduled_ns", "released_ns", "sent_ns", "done_ns", "input_tokens", "output_tokens",
+    "requested_output_tokens", "ignore_eos", "prompt_echoed", "error", "output_tokens_source", "text_tokens",
+    "worker",
+)  # fmt: skip
+
+
+def _token_times(table: pa.Table) -> tuple[FloatArray, NDArray[np.int64]]:
+    lists = table["token_times_ns"].combine_chunks()
+    return floats(lists.flatten()), np.concatenate([[0], np.cumsum(_lengths(lists))]).astype(np.int64)
+
+
+def _texts(column: pa.ChunkedArray) -> NDArray[np.str_]:
+    """A column of few distinct texts."""
+    coded = column.combine_chunks().dictionary_encode()
+    texts = np.asarray(coded.dictionary.to_pylist(), dtype=np.str_)
+    return texts[integers(coded.indices)]
+
+
+def _lengths(lists: pa.ListArray) -> NDArray[np.int64]:
+    return np.nan_to_num(floats(lists.value_lengths())).astype(np.int64)
+
+
+def _counts(lists: pa.ListArray, starts: NDArray[np.int64]) -> FloatArray:
+    flat = floats(lists.flatten())
+    if flat.size == starts[-1]:
+        return flat
+    known = np.repeat(_lengths(lists) > 0, np.diff(starts))
+    counts = np.full(int(starts[-1]), np.nan)
+    counts[known] = flat
+    return counts

@@ -1,0 +1,207 @@
+"""How the server fared, by its own numbers: metrics through the run, and its models' statistics.
+
+Names differ: TensorRT-LLM's backend for Triton and our engine behind Triton, vLLM, trtllm-serve.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reports.metrics.model_statistics import ModelWork, model_work
+from reports.metrics.requests import Requests
+from reports.metrics.server_series import Level, Telemetry
+
+_CORE_MODEL = "tensorrt_llm"
+_REQUESTS = "nv_trt_llm_request_metrics"
+_BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
+# The first that a server tells counts.
+_RUNNING = ("vllm:num_requests_running", "trtllm_num_requests_running")
+_WAITING = ("vllm:num_requests_waiting", "trtllm_num_requests_waiting")
+_CACHE_USED = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "trtllm_kv_cache_utilization")
+_GENERATED_TOKENS = (
+    "nv_llm_output_token_len_sum",
+    "inflight_bench_engine_generated_tokens",
+    "vllm:generation_tokens_total",
+    "trtllm_generation_tokens_total",
+)
+_PROMPT_TOKENS = (
+    "nv_llm_input_token_len_sum",
+    "inflight_bench_engine_prompt_tokens",
+    "vllm:prompt_tokens_total",
+    "trtllm_prompt_tokens_total",
+)
+_FINISHED = ("vllm:request_success_total", "trtllm_request_success_total")
+_QUEUE_TIME = ("inflight_bench_queue_time_seconds", "vllm:request_queue_time_seconds", "trtllm_request_queue_time_seconds")
+_TTFT = (
+    "inflight_bench_time_to_first_token_seconds",
+    "vllm:time_to_first_token_seconds",
+    "trtllm_time_to_first_token_seconds",
+)
+_GAPS = "inflight_bench_inter_token_latency_seconds"
+_E2E = ("vllm:e2e_request_latency_seconds", "trtllm_e2e_request_latency_seconds")
+_REUSE = (
+    ("inflight_bench_engine_kv_reused_blocks", "inflight_bench_engine_kv_prompt_blocks", "blocks"),
+    ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total", "tokens"),
+    ("vllm:gpu_prefix_cache_hits_total", "vllm:gpu_prefix_cache_queries_total", "tokens"),
+    ("trtllm_prompt_cached_tokens_total", "trtllm_prompt_tokens_total", "tokens"),
+)
+
+
+@dataclass(frozen=True)
+class CacheReuse:
+    """Of what prompts needed of the KV cache, in blocks or tokens, what was there already."""
+
+    reused: float
+    needed: float
+    unit: str
+
+    @property
+    def share(self) -> float:
+        return self.reused / self.needed
+
+
+@dataclass(frozen=True)
+class EngineTimes:
+    """Means by the engine's own clock, from its receipt, in ms, over ``requests`` of them during the run; None is unknown."""
+
+    requests: float | None
+    queue_ms: float | None
+    ttft_ms: float | None
+    e2e_ms: float | None
+
+
+@dataclass(frozen=True)
+class ServerLoad:
+    """What the server told; None is not told. Fractions are of 1."""
+
+    readings: int
+    active_requests: Level | None
+    scheduled_requests: Level | None
+    waiting_requests: Level | None
+    kv_cache_used_fraction: Level | None
+    gpu_utilization: Level | None
+    cpu_utilization: Level | None
+    metrics_requests: float | None  # of the driven model, by Triton's metrics
+    finished_requests: float | None  # by a server's metrics that has no models' statistics
+    generated_tokens: float | None
+    prompt_tokens: float | None
+    cache_reuse: CacheReuse | None
+    times: EngineTimes
+    models: tuple[ModelWork, ...]
+
+
+def server_load(telemetry: Telemetry | None, requests: Requests, manifest: dict[str, Any]) -> ServerLoad | None:
+    """Sum up what a server told during a run; None where it told nothing."""
+    models = model_work(manifest)
+    if telemetry is None and not models:
+        return None
+    known = Telemetry({}) if telemetry is None else telemetry
+    ends_ns = requests.done_ns[~np.isnan(requests.done_ns)]
+    until_ns = float(ends_ns.max()) if ends_ns.size else 0.0
+    target = manifest.get("target") or {}
+    core = _core_labels(known, target.get("model"))
+    return _Reading(known, core, until_ns, bool(target.get("streaming")), str(target.get("model", ""))).load(models)
+
+
+def _core_labels(telemetry: Telemetry, driven: str | None) -> dict[str, str]:
+    """Labels of the model whose engine's metrics count: the one that was driven, or the one behind it."""
+    names = {series.labels.get("model") for series in telemetry.select(_REQUESTS)}
+    chosen = next((name for name in (driven, _CORE_MODEL) if name in names), None)
+    return {} if chosen is None else {"model": chosen}
+
+
+@dataclass(frozen=True)
+class _Reading:
+    telemetry: Telemetry
+    core: dict[str, str]
+    until_ns: float
+    streamed: bool
+    driven: str
+
+    def load(self, models: tuple[ModelWork, ...]) -> ServerLoad:
+        prompt_tokens = self._first_increase(*_PROMPT_TOKENS)
+        times = [series.times_ns.size for all_of_name in self.telemetry.by_name.values() for series in all_of_name]
+        return ServerLoad(
+            readings=max(times, default=0),
+            active_requests=self._level(_REQUESTS, request_type="active"),
+            scheduled_requests=self._level(_REQUESTS, request_type="scheduled") or self._first_level(*_RUNNING),
+            waiting_requests=self._level(_REQUESTS, request_type="waiting") or self._first_level(*_WAITING),
+            kv_cache_used_fraction=self._cache_used(),
+            gpu_utilization=self._averaged("nv_gpu_utilization"),
+            cpu_utilization=self._averaged("nv_cpu_utilization"),
+            metrics_requests=self._triton_requests(),
+            finished_requests=self._first_increase(*_FINISHED),
+            generated_tokens=self._first_increase(*_GENERATED_TOKENS),
+            prompt_tokens=prompt_tokens,
+            cache_reuse=self._cache_reuse(prompt_tokens),
+            times=EngineTimes(
+                requests=self._first_increase(*(f"{name}_count" for name in _TTFT)),
+                queue_ms=self._mean_ms(*_QUEUE_TIME),
+                ttft_ms=self._mean_ms(*_TTFT),
+                e2e_ms=self._mean_ms(*_E2E) or self._summed_e2e_ms(),
+            ),
+            models=models,
+        )
+
+    def _labels(self, name: str) -> dict[str, str]:
+        """The core model's labels, for what carries a Triton model's name."""
+        return {} if name.startswith(("vllm:", "trtllm_", "nv_gpu_", "nv_cpu_")) else self.core
+
+    def _level(self, name: str, **labels: str) -> Level | None:
+        return self.telemetry.level(self.until_ns, name, **self._labels(name), **labels)
+
+    def _first_level(self, *names: str) -> Level | None:
+        return next((level for name in names if (level := self._level(name)) is not None), None)
+
+    def _averaged(self, name: str) -> Level | None:
+        """The mean over a gauge's series, which are GPUs or replicas."""
+        level, count = self._level(name), len(self.telemetry.select(name))
+        return None if level is None else Level(level.mean / count, level.max / count, level.readings)
+
+    def _cache_used(self) -> Level | None:
+        told = self._level(_BLOCKS, kv_cache_block_type="fraction")
+        used, largest = self._level(_BLOCKS, kv_cache_block_type="used"), self._level(_BLOCKS, kv_cache_block_type="max")
+        if used is not None and largest is not None and largest.max > 0:
+            return Level(used.mean / largest.max, used.max / largest.max, used.readings)
+        averaged = (self._averaged(name) for name in _CACHE_USED)
+        return told or next((level for level in averaged if level is not None), None)
+
+    def _first_increase(self, *names: str) -> float | None:
+        found = (self.telemetry.increase(name, **self._labels(name)) for name in names)
+        return next((increase for increase in found if increase is not None), None)
+
+    def _mean_ms(self, *names: str) -> float | None:
+        """The mean of a histogram's values during the run."""
+        for name in names:
+            count = self.telemetry.increase(f"{name}_count", **self._labels(name))
+            total_s = self.telemetry.increase(f"{name}_sum", **self._labels(name))
+            if count and total_s is not None:
+                return total_s / count * 1e3
+        return None
+
+    def _triton_requests(self) -> float | None:
+        counters = ("nv_inference_request_success", "nv_inference_request_failure")
+        parts = [self.telemetry.increase(name, model=self.driven) for name in counters]
+        known = [part for part in parts if part is not None]
+        return sum(known) if len(known) == len(parts) else None
+
+    def _summed_e2e_ms(self) -> float | None:
+        """Of our engine, which adds up first tokens and the gaps behind them; of streamed requests alone."""
+        count = self._first_increase(f"{_TTFT[0]}_count")
+        parts = [self._first_increase(f"{name}_sum") for name in (_TTFT[0], _GAPS)]
+        known = [part for part in parts if part is not None]
+        return sum(known) / count * 1e3 if count and len(known) == len(parts) and self.streamed else None
+
+    def _cache_reuse(self, prompt_tokens: float | None) -> CacheReuse | None:
+        for reused_name, needed_name, unit in _REUSE:
+            reused, needed = self._first_increase(reused_name), self._first_increase(needed_name)
+            if reused is not None and needed:
+                return CacheReuse(reused, needed, unit)
+        reused = self.telemetry.increase(_BLOCKS, **self.core, kv_cache_block_type="reused")
+        block_tokens = self._level(_BLOCKS, kv_cache_block_type="tokens_per")
+        if reused is None or block_tokens is None or not prompt_tokens:
+            return None
+        return CacheReuse(min(reused * block_tokens.max, prompt_tokens), prompt_tokens, "tokens")

@@ -1,0 +1,178 @@
+"""What was offered, what was sent and what came back over the run, and how many tokens it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from reports.metrics.asked_load import load_of
+from reports.metrics.in_flight import mean_in_system
+from reports.metrics.output_events import output_tokens
+from reports.metrics.requests import Requests
+from reports.metrics.slip import slip_of_each_ms
+from reports.render.picture import Axis, Colour, Dots, Line, Mark, Picture, Stroke
+from reports.run.pictures.over_time import TIME, edges_of, end_ns, held, per_second, percentile_per_part, seconds
+from reports.run_report import RunReport
+from reports.statistics.arrays import FloatArray
+
+_OPEN_RATES = (
+    "scheduled, sent, and ended with success. Where sent leaves offered, the client was late; where answered stays below, the "
+    "target did not keep up."
+)
+_CLOSED_RATES = "sent, and ended with success. Users who wait for their answers offer no rate of their own."
+_FINE_PARTS = 600
+_MOST_PAIRS = 2_000
+_LENGTH_CELLS = 60
+
+
+def arrival_pictures(report: RunReport) -> list[Picture]:
+    """Rates, slip and requests in flight over time; none where the whole run took no time."""
+    if end_ns(report.requests) <= 0:
+        return []
+    closed = load_of(report.manifest).closed
+    return [_rates(report.requests, closed), *_slip(report.requests), *_in_flight(report.requests)]
+
+
+def token_pictures(report: RunReport) -> list[Picture]:
+    """Tokens as they came, asked against got, and lengths."""
+    return [*_token_rate(report.requests), *_asked_and_got(report.requests), *_lengths(report.requests)]
+
+
+def _rates(requests: Requests, closed: bool) -> Picture:
+    edges_ns = edges_of(requests)
+    at_s = seconds(edges_ns)
+    offered = Line("offered", at_s, per_second(requests.scheduled_ns, edges_ns), Colour.GREY, steps=True)
+    sent = per_second(requests.sent_ns, edges_ns)
+    ended = per_second(requests.done_ns[requests.done], edges_ns)
+    return Picture(
+        "rates",
+        "Sent and answered" if closed else "Offered, achieved and answered",
+        f"Requests a second in each {(at_s[1] - at_s[0]):.3g} s: " + (_CLOSED_RATES if closed else _OPEN_RATES),
+        TIME,
+        Axis("requests", "1/s", from_zero=True),
+        (
+            *(() if closed else (offered,)),
+            Line("sent", at_s, sent, Colour.BLUE, Stroke.DASHED, steps=True),
+            Line("answered", at_s, ended, Colour.GREEN, steps=True),
+        ),
+    )
+
+
+def _slip(requests: Requests) -> Iterator[Picture]:
+    sent = ~np.isnan(requests.sent_ns)
+    if not sent.any():
+        return
+    edges_ns = edges_of(requests)
+    at_s = seconds((edges_ns[:-1] + edges_ns[1:]) / 2)
+    arrivals_ns = requests.scheduled_ns[sent]
+    slip_ms = slip_of_each_ms(requests)[sent]
+    yield Picture(
+        "slip",
+        "Schedule slip over time",
+        "How late the client sent, by when it should have: the median and the largest slip of each "
+        f"{(edges_ns[1] - edges_ns[0]) / 1e9:.3g} s. What waited at a ceiling on requests in flight is not counted.",
+        TIME,
+        Axis("schedule slip", "ms", from_zero=True),
+        (
+            Line("largest", at_s, percentile_per_part(arrivals_ns, slip_ms, edges_ns, 1.0), Colour.RED),
+            Line("median", at_s, percentile_per_part(arrivals_ns, slip_ms, edges_ns, 0.5), Colour.BLUE),
+        ),
+    )
+
+
+def _in_flight(requests: Requests) -> Iterator[Picture]:
+    sent = ~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns)
+    if not sent.any():
+        return
+    edges_ns: FloatArray = np.linspace(0.0, end_ns(requests), _FINE_PARTS + 1)
+    at_s = seconds(edges_ns)
+    done_ns = requests.done_ns[sent]
+    in_system = mean_in_system(requests.scheduled_ns[sent], done_ns, edges_ns)
+    in_flight = mean_in_system(requests.sent_ns[sent], done_ns, edges_ns)
+    yield Picture(
+        "in-flight",
+        "Requests in flight",
+        f"Sent and not yet ended, the mean of each {at_s[1]:.3g} s; dashed, also those that were due and not yet sent.",
+        TIME,
+        Axis("requests", from_zero=True),
+        (
+            Line("due and not ended", at_s, held(in_system), Colour.GREY, Stroke.DASHED, steps=True),
+            Line("in flight", at_s, held(in_flight), Colour.BLUE, steps=True),
+        ),
+    )
+
+
+def _token_rate(requests: Requests) -> Iterator[Picture]:
+    tokens = output_tokens(requests)
+    if tokens is None or not tokens.times_ns.size or end_ns(requests) <= 0:
+        return
+    edges_ns = edges_of(requests, a_part=5)
+    at_s = seconds(edges_ns)
+    yield Picture(
+        "output-tokens",
+        "Output tokens over time",
+        f"Output tokens of successful requests a second, as they arrived at the client, in each {at_s[1]:.3g} s.",
+        TIME,
+        Axis("output tokens", "1/s", from_zero=True),
+        (Line("output tokens", at_s, per_second(tokens.times_ns, edges_ns, tokens.amounts), Colour.GREEN, steps=True),),
+    )
+
+
+def _asked_and_got(requests: Requests) -> Iterator[Picture]:
+    known = requests.done & ~np.isnan(requests.output_tokens) & ~np.isnan(requests.requested_output_tokens)
+    if not known.any():
+        return
+    pairs, counts = np.unique(
+        np.column_stack([requests.requested_output_tokens[known], requests.output_tokens[known]]), axis=0, return_counts=True
+    )
+    caption = (
+        "Each dot stands for the successful requests that asked for so many output tokens and got so many; on the line lie "
+    )
+    caption += "those that got what they asked for."
+    if len(pairs) > _MOST_PAIRS:
+        off = np.abs(pairs[:, 0] - pairs[:, 1])
+        chosen = np.sort(np.argsort(off, kind="stable")[np.round(np.linspace(0, len(pairs) - 1, _MOST_PAIRS)).astype(np.int64)])
+        caption += f" Of {len(pairs):,} different pairs {_MOST_PAIRS:,} are shown."
+        pairs, counts = pairs[chosen], counts[chosen]
+    most = float(pairs.max())
+    marks: tuple[Mark, ...] = (
+        Line("got what was asked", np.array([0.0, most]), np.array([0.0, most]), Colour.GREY, Stroke.DASHED),
+        Dots("requests", pairs[:, 0], pairs[:, 1], Colour.BLUE, notes=tuple(f"{n:,} requests" for n in counts.tolist())),
+    )
+    yield Picture(
+        "asked-and-got",
+        "Output tokens asked for and got",
+        caption,
+        Axis("asked for", "tokens", from_zero=True),
+        Axis("got", "tokens", from_zero=True),
+        marks,
+    )
+
+
+def _lengths(requests: Requests) -> Iterator[Picture]:
+    columns = [
+        ("input", requests.input_tokens[requests.done], Colour.ORANGE, Stroke.SOLID),
+        ("output asked for", requests.requested_output_tokens[requests.done], Colour.GREY, Stroke.DASHED),
+        ("output got", requests.output_tokens[requests.done], Colour.BLUE, Stroke.SOLID),
+    ]
+    known = [(name, values[~np.isnan(values)], colour, stroke) for name, values, colour, stroke in columns]
+    known = [column for column in known if column[1].size]
+    if not known:
+        return
+    most = max(float(values.max()) for _, values, _, _ in known)
+    width = max(1, -(-int(most + 1) // _LENGTH_CELLS))
+    edges = np.arange(0, most + 1 + width, width) - 0.5
+    marks = tuple(
+        Line(name, edges, held(np.histogram(values, edges)[0].astype(np.float64)), colour, stroke, steps=True)
+        for name, values, colour, stroke in known
+    )
+    cells = "of each length" if width == 1 else f"in cells of {width} tokens"
+    yield Picture(
+        "lengths",
+        "Lengths in tokens",
+        f"How many successful requests have a prompt and an answer {cells}.",
+        Axis("length", "tokens"),
+        Axis("requests", from_zero=True),
+        marks,
+    )

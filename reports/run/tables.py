@@ -1,0 +1,219 @@
+"""The tables of one run, from the rows that all formats share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from harness.records.record import Outcome
+from reports.metrics.requests import Requests
+from reports.metrics.slip import slip_of_each_ms
+from reports.render.plain_text import printable
+from reports.render.tables import Cell, Table
+from reports.run.rows import (
+    SLIP_COLUMNS,
+    WINDOW_COLUMNS,
+    guard_note,
+    interval_rows,
+    latency_rows,
+    rate_rows,
+    slip_by_worker_rows,
+    slip_over_time_rows,
+    tail_rows,
+    upstream_rows,
+    window_rows,
+)
+from reports.run_report import RunReport
+from reports.statistics.arrays import FloatArray
+from reports.statistics.percentiles import Distribution
+
+_SLOWEST = 20
+_MOST_MESSAGES = 30
+_MOST_CHARACTERS = 400
+
+
+def latency_table(report: RunReport) -> Table:
+    metrics = report.metrics
+    guard = guard_note(metrics)
+    return Table(
+        "latency",
+        "Percentiles",
+        ("ms", "mean", "p50", "p90", "p95", "p99", "max", "n"),
+        tuple((name, *_percentiles(d)) for name, d in latency_rows(metrics)),
+        f"{metrics.failed:,} of {metrics.scheduled:,} requests failed; percentiles count those that the target failed as "
+        'slower than every success. "From schedule" is what a user who arrived on time felt; "from send" leaves out what the '
+        "client was late. Percentiles are nearest-rank."
+        + ("" if guard is None else f" Of some there are {guard}: {', '.join(_too_few(report))}."),
+    )
+
+
+def _too_few(report: RunReport) -> list[str]:
+    return [name for name, d in latency_rows(report.metrics) if d is not None and not d.supports(0.99)]
+
+
+def tail_table(report: RunReport) -> Table:
+    """p99.9, of what has values enough for it; no rows where nothing has."""
+    rows = tuple((name, "failed" if value is None else value, interval) for name, value, interval in tail_rows(report.metrics))
+    return Table("tails", "p99.9", ("ms", "p99.9", "95 % interval"), rows, "Of what has at least 6,636 values.")
+
+
+def interval_table(report: RunReport) -> Table:
+    return Table(
+        "intervals",
+        "95 % intervals",
+        ("ms", "mean", "p50", "p99"),
+        tuple(interval_rows(report.metrics)),
+        "Where the number would be in other runs like this one, at 95 % confidence, allowing for neighbours that wait in the "
+        'same queue. "n as good as 200" means that so many independent requests would tell as much: too few for this '
+        'percentile; "≥" is a lower limit where no upper one can be told.',
+    )
+
+
+def rate_table(report: RunReport) -> Table:
+    return Table("rates", "Rates", ("rate", "value", "95 % interval"), tuple(rate_rows(report.metrics)))
+
+
+def window_table(report: RunReport) -> Table:
+    """The windows; in place of one that there is not, the reason in the first column."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, cells in window_rows(report.metrics):
+        missing = isinstance(cells, str)
+        rows.append((f"{name}: none, {cells}" if missing else name, *([None] * len(WINDOW_COLUMNS) if missing else cells)))
+    return Table(
+        "windows",
+        "Windows",
+        ("window", *WINDOW_COLUMNS),
+        tuple(rows),
+        "Output is credited to a window when it arrives; latencies are of the requests scheduled in it. The steady window "
+        "leaves out the ramp, by MSER-5, and the drain.",
+    )
+
+
+def slip_tables(report: RunReport) -> list[Table]:
+    """How late the client was, by worker where there are several, and over time."""
+    note = "How late the client sent; what waited at a ceiling on requests in flight is not counted."
+    by_worker = tuple((name, *cells) for name, cells in slip_by_worker_rows(report.metrics))
+    over_time = tuple((name, *cells) for name, cells in slip_over_time_rows(report.metrics))
+    tables = [
+        Table("slip_by_worker", "Slip by worker", ("worker", *SLIP_COLUMNS), by_worker, note),
+        Table("slip_over_time", "Slip over time", ("due", *SLIP_COLUMNS), over_time, note),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def upstream_table(report: RunReport) -> Table:
+    return Table(
+        "upstream",
+        "As upstream's benchmark_core_model.py prints it",
+        ("Stat", "Value"),
+        tuple(upstream_rows(report.metrics.upstream)),
+        "By upstream's definitions: latency counts from the send to the end of the response.",
+    )
+
+
+def slowest_table(report: RunReport) -> Table:
+    """The successful requests with the longest E2E latency from the schedule."""
+    requests = report.requests
+    e2e_ms = (requests.last_token_ns - requests.scheduled_ns) / 1e6
+    known = np.flatnonzero(requests.done & ~np.isnan(e2e_ms))
+    slowest = known[np.argsort(-e2e_ms[known], kind="stable")][:_SLOWEST]
+    slip_ms = slip_of_each_ms(requests)
+    ttft_ms = (requests.first_token_ns - requests.scheduled_ns) / 1e6
+    rows = tuple(
+        (
+            int(requests.index[k]),
+            float(requests.scheduled_ns[k]) / 1e9,
+            _known(slip_ms, k),
+            _known(ttft_ms, k) if report.metrics.ttft_ms is not None else None,
+            float(e2e_ms[k]),
+            _count(requests.input_tokens, k),
+            _count(requests.output_tokens, k),
+        )
+        for k in slowest
+    )
+    columns = ("request", "scheduled s", "slip ms", "TTFT ms", "E2E ms", "input tokens", "output tokens")
+    return Table(
+        "slowest",
+        "Slowest requests",
+        columns,
+        rows,
+        f"The {len(rows)} successes with the longest E2E latency; latencies count from the schedule. A request's number is "
+        "its index in requests.parquet.",
+    )
+
+
+def failure_tables(report: RunReport) -> list[Table]:
+    """How many failed in which way, and what they said."""
+    kinds = report.metrics.failed_by_kind
+    if not kinds:
+        return []
+    tables = [Table("failures", "Failures by kind", ("kind", "requests"), tuple(kinds.items()))]
+    messages = _messages(report.requests)
+    if messages:
+        shown = f" The {_MOST_MESSAGES} most frequent of {len(messages):,}." if len(messages) > _MOST_MESSAGES else ""
+        tables.append(
+            Table(
+                "messages",
+                "What failed requests said",
+                ("message", "kind", "requests", "first request"),
+                tuple((_cut(message), kind, count, first) for (message, kind), (count, first) in messages[:_MOST_MESSAGES]),
+                f"Messages as they came, shortened to {_MOST_CHARACTERS} characters.{shown}",
+            )
+        )
+    return tables
+
+
+def manifest_table(report: RunReport) -> Table:
+    rows = tuple(
+        (printable(key), value if isinstance(value, int | float) else printable(value))
+        for key, value in flatten(report.manifest)
+    )
+    return Table("manifest", "Manifest", ("key", "value"), rows, "run.json: all that is needed to repeat the run.", long=True)
+
+
+def flatten(value: Any, prefix: str = "") -> list[tuple[str, str | int | float]]:
+    """A nested manifest as (dotted key, text or number) rows."""
+    if isinstance(value, dict):
+        return [row for key, child in value.items() for row in flatten(child, f"{prefix}.{key}" if prefix else str(key))]
+    if isinstance(value, list) and any(isinstance(child, dict | list) for child in value):
+        return [row for number, child in enumerate(value) for row in flatten(child, f"{prefix}[{number}]")]
+    if isinstance(value, list):
+        return [(prefix, ", ".join(map(str, value)))]
+    return [(prefix, "–" if value is None else str(value))]
+
+
+def _percentiles(d: Distribution | None) -> tuple[Cell, ...]:
+    if d is None:
+        return (None,) * 7
+    tail = ("failed" if value is None else value for value in (d.p50, d.p90, d.p95, d.p99, d.max))
+    return (d.mean, *tail, d.n)
+
+
+def _known(values: FloatArray, k: int) -> float | None:
+    return None if np.isnan(values[k]) else float(values[k])
+
+
+def _count(values: FloatArray, k: int) -> int | None:
+    return None if np.isnan(values[k]) else int(values[k])
+
+
+def _messages(requests: Requests) -> list[tuple[tuple[str, str], tuple[int, int]]]:
+    """((message, kind), (how many, the first request)), the most frequent first."""
+    failed = np.flatnonzero(requests.outcome != Outcome.DONE.value).tolist()
+    counts: Counter[tuple[str, str]] = Counter()
+    first: dict[tuple[str, str], int] = {}
+    for k in failed:
+        message = requests.errors[k]
+        if message is None:
+            continue
+        key = (message, str(requests.outcome[k]))
+        counts[key] += 1
+        first.setdefault(key, int(requests.index[k]))
+    return [(key, (count, first[key])) for key, count in counts.most_common()]
+
+
+def _cut(message: str) -> str:
+    text = printable(message)
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"

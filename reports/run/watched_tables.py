@@ -1,0 +1,83 @@
+"""The tables of what was seen of the client and the server beside the requests, the same in every format."""
+
+from __future__ import annotations
+
+from reports.metrics.server_series import Level
+from reports.render.tables import Table
+from reports.run_report import RunReport
+
+_MORE = "docs/telemetry.md says how it is measured."
+
+
+def client_tables(report: RunReport) -> tuple[Table, ...]:
+    """How the client fared; nothing where that is not known."""
+    client = report.client
+    if client is None:
+        return ()
+    lag, busiest = client.lag, client.busiest
+    rows = (
+        ("CPU of the busiest worker (% of a core)", None if busiest is None else busiest.cpu_share * 100),
+        ("CPU of the whole client (% of a core)", _percent(client.cpu_cores)),
+        ("Event loop woke late, mean (ms)", None if lag is None else lag.mean_ms),
+        ("Event loop woke late, p99 (ms)", None if lag is None else lag.p99_ms),
+        ("Event loop woke late, max (ms)", None if lag is None else lag.max_ms),
+        ("Waited for a core (% of the time)", _percent(client.run_queue_wait_share)),
+        ("Longest garbage collection (ms)", client.gc_longest_ms),
+        ("Machine: busy (% of a core)", _percent(client.busy_cores)),
+        ("Machine: steal (% of a core)", _percent(client.steal_cores)),
+    )
+    known = tuple((name, value) for name, value in rows if value is not None)
+    note = f"Requests leave as late as the event loop wakes; times of arrival are the kernel's. {_MORE}"
+    return (Table("client", "The client", ("Client", "value"), known, note),) if known else ()
+
+
+def server_tables(report: RunReport) -> tuple[Table, ...]:
+    """What the server told: its gauges, Triton's statistics of its models, and where a request's time went."""
+    tables = (_levels(report), _models(report), _phases(report))
+    return tuple(table for table in tables if table.rows)
+
+
+def _levels(report: RunReport) -> Table:
+    server = report.server
+    levels = (
+        ("Active requests", None if server is None else server.active_requests, 1),
+        ("Requests in the batch", None if server is None else server.scheduled_requests, 1),
+        ("Requests waiting", None if server is None else server.waiting_requests, 1),
+        ("KV cache used (%)", None if server is None else server.kv_cache_used_fraction, 100),
+        ("GPU busy (%)", None if server is None else server.gpu_utilization, 100),
+        ("CPU busy (%)", None if server is None else server.cpu_utilization, 100),
+    )
+    rows = tuple((name, *_scaled(level, scale)) for name, level, scale in levels if level is not None)
+    return Table("levels", "The server's gauges", ("Server", "mean", "max"), rows, f"Over the readings of the run. {_MORE}")
+
+
+def _models(report: RunReport) -> Table:
+    rows = tuple(
+        (model.name, model.succeeded, model.failed, model.queue_ms, model.compute_ms, model.request_ms)
+        for model in (() if report.server is None else report.server.models)
+    )
+    return Table(
+        "models",
+        "Triton's statistics",
+        ("Model, by Triton (means)", "requests", "failed", "queue ms", "compute ms", "request ms"),
+        rows,
+        "What each model counted during the run. The times of a decoupled model end when it has taken a request.",
+    )
+
+
+def _phases(report: RunReport) -> Table:
+    return Table(
+        "phases",
+        "Where a request's time went",
+        ("Mean of a request, ms", "server", "client", "between"),
+        tuple((phase.name, phase.server_ms, phase.client_ms, phase.unexplained_ms) for phase in report.phases),
+        "What the server counts, what the client saw from the send of what contains it, and what lies between.",
+    )
+
+
+def _scaled(level: Level, scale: float) -> tuple[float, float]:
+    return level.mean * scale, level.max * scale
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else share * 100

@@ -1,0 +1,174 @@
+"""How far a mean may lie from the truth where neighbours are alike: what intervals of means, rates and percentiles rest on.
+
+Requests that come one after the other wait in the same queue, so n of them tell less than n independent ones. What counts
+is the long-run variance: the variance that the series' sum has over runs, its spectrum at frequency 0. It is the average of
+the squared cosine coefficients of the lowest frequencies (equal-weighted cosine: Müller 2007; Lazarus, Lewis, Stock and
+Watson 2018), and the error of the mean over its root follows Student's t with as many degrees of freedom as there are
+cosines. The more alike neighbours are the fewer cosines may be used, since the spectrum must be flat below the last.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reports.statistics.probability import f_quantile, normal_quantile, student_quantile
+
+FloatArray = NDArray[np.float64]
+Interval = tuple[float, float]
+
+BINS = 1_000  # longer series are summed to so many bins, which changes no coefficient of a low frequency
+FEWEST_VALUES = 100  # below, nothing can be told of how alike neighbours are
+FEWEST_INDEPENDENT = 30  # with values as good as fewer, what is correlated may be longer than the run
+
+TOO_FEW = "n too small"
+DRIFTS = "drifts, or run too short"
+TOO_UNEVEN = "rests on few values"
+
+_FEWEST_COSINES, _MOST_COSINES = 4, 16  # beyond 16, Student's t is hardly narrower
+_PILOT_COSINES = 8
+_VALUES_A_COSINE = 50  # independent ones, or as good
+_DRIFT_COSINES = 2
+_DRIFT_SIGNIFICANCE = 0.01
+_CHUNK = 1 << 18
+_LARGEST_CORRELATION = 0.999_999
+_ROUNDING = 1e-24  # of the mean's square: less is no variance
+
+
+@dataclass(frozen=True, slots=True)
+class LongRun:
+    """``variance`` of a series' sum over runs like this one, known with so many ``degrees`` of freedom.
+
+    ``effect`` is by how much it exceeds that of independent values (Kish's design effect): so many values tell as much as
+    one independent value. ``drifts`` where the lowest frequencies stand out, as where the run was not steady.
+    """
+
+    variance: float
+    degrees: int
+    effect: float
+    drifts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean, or ratio of sums, of ``n`` values that tell as much as ``independent`` independent ones.
+
+    ``independent`` goes by the correlation of next neighbours, as if the series were a first-order autoregression. That is
+    too many for most queues, but it hardly varies between runs, so it can decide which runs get an interval without
+    preferring those that look calmer than they are. The width of the interval goes by ``long_run``.
+    """
+
+    value: float
+    standard_error: float
+    n: int
+    independent: float
+    long_run: LongRun
+
+    def interval(self, confidence: float) -> Interval | None:
+        """The means that this one does not contradict, if the error grows with the square of the mean; None where no limit
+        above can be told.
+
+        That of a queue does so (Whitt 1989: with load ρ, M/M/1 has a mean of order 1/(1 − ρ) and an error of order 1/(1 − ρ)²),
+        and a rate is the inverse of a mean gap. So the lower limit is the one that is symmetric in 1/mean, and the upper one is
+        as far away as the error is that goes with it.
+        """
+        half = _student(confidence, self.long_run.degrees) * self.standard_error
+        if self.value <= 0:
+            return self.value - half, self.value + half
+        share = half / self.value
+        return (self.value / (1.0 + share), self.value + half * (1.0 + share) ** 2) if share < 1.0 else None
+
+    @property
+    def why_not(self) -> str | None:
+        """Why nothing that rests on this series can have an interval; None where it can."""
+        if self.n < FEWEST_VALUES:
+            return TOO_FEW
+        if self.long_run.drifts:
+            return DRIFTS
+        return as_good_as(self.independent) if self.independent < FEWEST_INDEPENDENT else None
+
+
+def mean_of(values: NDArray[Any], counted: NDArray[np.bool_] | None = None) -> Mean:
+    """The mean of ``values``, shape [n], in the order in which they came; of those ``counted`` where given. n ≥ 1."""
+    n = values.size if counted is None else int(np.count_nonzero(counted))
+    starts = _starts(values.size)
+    sums = np.add.reduceat(values if counted is None else np.where(counted, values, 0.0), starts, dtype=np.float64)
+    counts = np.diff(starts, append=values.size) if counted is None else np.add.reduceat(counted, starts, dtype=np.float64)
+    value = float(sums.sum() / n)
+    squares, products = _moments(values, counted, value)
+    long_run = _long_run(sums - value * counts, squares, n)
+    correlation = min(products / squares, _LARGEST_CORRELATION) if squares > 0 else 0.0
+    independent = n * min(1.0, (1.0 - correlation) / (1.0 + correlation))
+    return Mean(value, math.sqrt(long_run.variance) / n, n, independent, long_run)
+
+
+def share_of(chosen: NDArray[np.bool_]) -> LongRun:
+    """The long-run variance of how many values are ``chosen``, shape [n], n ≥ 1, in the order in which they came."""
+    starts = _starts(chosen.size)
+    sums = np.add.reduceat(chosen, starts, dtype=np.float64)
+    share = float(sums.sum()) / chosen.size
+    counts = np.diff(starts, append=chosen.size)
+    return _long_run(sums - share * counts, chosen.size * share * (1.0 - share), chosen.size)
+
+
+def student_to_normal(confidence: float, degrees: int) -> float:
+    """How much wider Student's t is than the normal distribution."""
+    return _student(confidence, degrees) / normal_quantile((1.0 + confidence) / 2.0)
+
+
+def as_good_as(independent: float) -> str:
+    return f"n as good as {math.floor(independent):,}"
+
+
+def _starts(size: int) -> NDArray[np.int64]:
+    bins = min(BINS, size)
+    return np.arange(bins) * size // bins
+
+
+def _moments(values: NDArray[Any], counted: NDArray[np.bool_] | None, mean: float) -> tuple[float, float]:
+    """Σ of the deviations' squares, and of their products with the next one; piece by piece, for series of many millions."""
+    squares, products, last = 0.0, 0.0, 0.0
+    for start in range(0, values.size, _CHUNK):
+        piece = slice(start, start + _CHUNK)
+        deviations = values[piece] - mean
+        if counted is not None:
+            deviations = np.where(counted[piece], deviations, 0.0)
+        squares += float(deviations @ deviations)
+        products += last * float(deviations[0]) + float(deviations[1:] @ deviations[:-1])
+        last = float(deviations[-1])
+    return (squares, products) if squares > _ROUNDING * values.size * mean**2 else (0.0, 0.0)
+
+
+def _long_run(deviations: FloatArray, independent: float, n: int) -> LongRun:
+    """Of the deviations of ``n`` values, summed to bins; were they independent, their sum had the variance ``independent``."""
+    from scipy.fft import dct
+
+    if independent <= 0 or deviations.size < FEWEST_VALUES:
+        return LongRun(0.0 if independent <= 0 else independent, _FEWEST_COSINES, 1.0, False)
+    squares = dct(deviations, type=2, norm="ortho")[1 : _MOST_COSINES + 1] ** 2 * deviations.size
+    pilot = max(float(squares[:_PILOT_COSINES].mean()) / independent, 1.0 / n)
+    degrees = min(max(int(n / pilot / _VALUES_A_COSINE), _FEWEST_COSINES), _MOST_COSINES)
+    variance = float(squares[:degrees].mean())
+    return LongRun(variance, degrees, variance / independent, _stands_out(squares, independent))
+
+
+def _stands_out(squares: FloatArray, independent: float) -> bool:
+    """Whether the lowest frequencies hold more than the next ones, beyond chance: Fisher's F of cosines."""
+    lowest, others = squares[:_DRIFT_COSINES], squares[_DRIFT_COSINES:_PILOT_COSINES]
+    rounding = 1e-12 * independent
+    return float(lowest.mean()) > _largest_ratio() * float(others.mean()) + rounding
+
+
+@lru_cache
+def _largest_ratio() -> float:
+    return f_quantile(1.0 - _DRIFT_SIGNIFICANCE, _DRIFT_COSINES, _PILOT_COSINES - _DRIFT_COSINES)
+
+
+@lru_cache
+def _student(confidence: float, degrees: int) -> float:
+    return student_quantile((1.0 + confidence) / 2.0, degrees)

@@ -1,0 +1,68 @@
+"""A sweep as one self-contained page that opens without a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reports.metrics.estimates import Estimate
+from reports.page.page import Card, Page, Section, Tone, write_page
+from reports.render.plain_text import printable
+from reports.render.tables import cell_text
+from reports.sweep.pictures import sweep_pictures
+from reports.sweep.points import Sweep, SweepPoint
+from reports.sweep.tables import counted, front_sentence, points_table, runs_table
+
+
+def write_html(sweep: Sweep, path: Path) -> None:
+    """Write the page, whose links lead to the runs beside it. Raises OSError."""
+    write_page(sweep_page(sweep), path)
+
+
+def sweep_page(sweep: Sweep) -> Page:
+    """What the page of a sweep says, and in which order."""
+    sections = (
+        Section("curves", "Throughput and latency", sweep_pictures(sweep), pairs=True),
+        Section("points", "Points", (points_table(sweep),)),
+        Section("runs", "Runs", (runs_table(sweep),)),
+    )
+    return Page(
+        title=printable(f"Sweep over {' and '.join(sweep.axes)}"),
+        lead=printable(f"bench {sweep.measured}"),
+        facts=_facts(sweep),
+        verdict=front_sentence(sweep),
+        tone=Tone.GOOD if sweep.front else Tone.BAD,
+        aside=counted(sweep),
+        cards=_cards(sweep),
+        sections=tuple(section for section in sections if section.blocks),
+        footer="Drag in a picture to zoom, double click to go back. Arrow keys walk through a picture that has the focus. A "
+        "click on a series hides it, on a column's head sorts. What is measured: docs/compare.md of inflight-bench.",
+    )
+
+
+def _facts(sweep: Sweep) -> tuple[tuple[str, str], ...]:
+    varied = {name: dict.fromkeys(dict(point.settings).get(name, "") for point in sweep.points) for name in sweep.axes}
+    return (
+        *((printable(name), printable(", ".join(values))) for name, values in varied.items()),
+        ("Points", str(len(sweep.points))),
+        ("Runs", f"{sweep.recorded} of {sweep.planned}"),
+    )
+
+
+def _cards(sweep: Sweep) -> tuple[Card, ...]:
+    """The ends of what was measured: the most that came out, and the lowest tail. Of valid points."""
+    valid = [point for point in sweep.points if point.valid]
+    tokens = {k: p.output_token_throughput for k, p in enumerate(valid) if p.output_token_throughput.value is not None}
+    latency = {k: p.latency_p99_ms for k, p in enumerate(valid) if p.latency_p99_ms.value is not None}
+    cards: list[Card] = []
+    if tokens:
+        best = max(tokens, key=lambda k: tokens[k].value or 0.0)
+        cards.append(_card("Most output tokens", "tokens/s", tokens[best], valid[best]))
+    if latency:
+        best = min(latency, key=lambda k: latency[k].value or 0.0)
+        cards.append(_card(f"Lowest p99 {sweep.latency}", "ms", latency[best], valid[best]))
+    return tuple(cards)
+
+
+def _card(title: str, unit: str, estimate: Estimate, point: SweepPoint) -> Card:
+    interval = f"95 %: {estimate.interval_text}" if estimate.interval else f"no interval: {estimate.interval_text}"
+    return Card(title, cell_text(estimate.value), unit, printable(f"at {point.name}; {interval}"))

@@ -1,0 +1,105 @@
+"""The tables and sentences of a sweep, the same in every format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reports.render.plain_text import printable
+from reports.render.tables import Cell, Table, link_to
+from reports.sweep.curves import setting_number
+from reports.sweep.points import Sweep, SweepPoint, SweepRun
+
+_MOST_NAMED = 3
+_UNFOLDED = 12  # rows of a table of less interest
+FRONT_NOTE = "Pareto front: no other valid point has both more tokens/s and a lower p99"
+
+
+def points_table(sweep: Sweep) -> Table:
+    """A row a point: its settings, its numbers with intervals, whether it is on the front, and what was found."""
+    varied = sweep.axes if len(sweep.axes) > 1 else ()
+    return Table(
+        "points",
+        "Points",
+        (
+            *("point", *map(printable, varied), "Pareto front", "validity"),
+            *("offered/s", "requests/s", "tokens/s", "95 % of tokens/s"),
+            *(f"{sweep.latency} p50 ms", f"{sweep.latency} p99 ms", f"95 % of {sweep.latency} p99", "E2E p99 ms"),
+            *("failed", "findings"),
+        ),
+        tuple(
+            (
+                _named(point, number, varied),
+                *(_setting(point, name) for name in varied),
+                *_numbers(point, number in sweep.front),
+            )
+            for number, point in enumerate(sweep.points)
+        ),
+        "Latencies count from the schedule. A point leads to the report of its first run, with all settings of it.",
+    )
+
+
+def runs_table(sweep: Sweep) -> Table:
+    """A row a run: where it lies, and the command that repeats it."""
+    rows = tuple(
+        (printable(point.name), _folder(run), "valid" if run.valid else "INVALID", printable(run.command))
+        for point in sweep.points
+        for run in point.runs
+    )
+    return Table(
+        "runs", "Runs and how to repeat them", ("point", "run", "validity", "command"), rows, long=len(rows) > _UNFOLDED
+    )
+
+
+def front_sentence(sweep: Sweep) -> str:
+    """Which points no other one beats."""
+    if not sweep.front:
+        return "No point is on the Pareto front: none is valid with both tokens/s and a p99."
+    names = "; ".join(sweep.points[position].name for position in sweep.front)
+    told = f": {names}" if len(sweep.front) <= _MOST_NAMED else ""
+    return printable(f"On the Pareto front: {len(sweep.front)} of {len(sweep.points)} points{told}.")
+
+
+def counted(sweep: Sweep) -> str:
+    """What softens it: invalid points, and runs that are not made yet."""
+    invalid = sum(not point.valid for point in sweep.points)
+    missing = sweep.planned - sweep.recorded
+    parts = [f"{invalid} of them not valid"] if invalid else []
+    return ", ".join([*parts, f"{missing} of {sweep.planned} runs not made yet"] if missing else parts)
+
+
+def _named(point: SweepPoint, number: int, varied: tuple[str, ...]) -> Cell:
+    """Its name, or its number where columns of their own tell its settings."""
+    first = point.runs[0]
+    name = str(number + 1) if varied else printable(point.name)
+    return link_to(name, Path(first.folder, "report.html")) if first.has_page else name
+
+
+def _folder(run: SweepRun) -> Cell:
+    name = printable(run.folder)
+    return link_to(name, Path(run.folder, "report.html")) if run.has_page else name
+
+
+def _setting(point: SweepPoint, axis: str) -> Cell:
+    """A number where it is one, so that a table sorts by it."""
+    number = setting_number(point, axis)
+    if number is None:
+        value = dict(point.settings).get(axis)
+        return None if value is None else printable(value)
+    return int(number) if number.is_integer() and abs(number) < 1e15 else number
+
+
+def _numbers(point: SweepPoint, on_front: bool) -> tuple[Cell, ...]:
+    return (
+        "yes" if on_front else "",
+        "valid" if point.valid else "INVALID",
+        point.offered_rate,
+        point.request_throughput.value,
+        point.output_token_throughput.value,
+        point.output_token_throughput.interval_text,
+        point.latency_p50_ms.value,
+        point.latency_p99_ms.value,
+        point.latency_p99_ms.interval_text,
+        point.e2e_p99_ms.value,
+        point.failed,
+        ", ".join(point.findings),
+    )

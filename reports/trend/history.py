@@ -1,0 +1,178 @@
+"""Runs in the order of time, each held against one baseline: the one object that every format of a trend is written from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+
+from harness.records.errors import RunFolderError
+from reports.compare.comparable import Disagreement, disagreements, refused
+from reports.compare.comparison import Arm, differences_between, overall, read_arm
+from reports.compare.difference import Difference
+from reports.compare.measures import MEASURES, Measure
+from reports.errors import NotComparableError
+from reports.findings.finding import Severity
+from reports.metrics.estimates import Estimate, of_distribution, of_rate
+from reports.metrics.goodput import share_interval
+from reports.metrics.latency import latencies_by_request_ms
+from reports.run_report import RunReport, read_run
+from reports.trend.folders import FoundRun, LeftOut, find_runs
+
+
+class Standing(StrEnum):
+    """How a run stands to the baseline."""
+
+    BASELINE = "baseline"
+    COMPARED = "compared"
+    DIFFERENT = "not comparable"  # it measured other work
+    INVALID = "not valid"
+
+
+@dataclass(frozen=True)
+class TrendRun:
+    """One run. ``findings`` are the codes of its warnings and faults, ``faults`` those that make it invalid; ``estimates``
+    are its measures by name, each in its unit.
+
+    ``differences`` are of a run that is compared alone; ``disagreements`` are what differs from the baseline's runs, whose
+    values come first.
+    """
+
+    name: str
+    folder: Path
+    has_page: bool
+    started_at: datetime
+    standing: Standing
+    findings: tuple[str, ...]
+    faults: tuple[str, ...]
+    estimates: dict[str, Estimate]
+    differences: tuple[Difference, ...]
+    disagreements: tuple[Disagreement, ...]
+
+    @property
+    def verdict(self) -> str:
+        """What the evidence says of all measures together, or why it is not asked."""
+        return overall(self.differences) if self.standing is Standing.COMPARED else self.standing.value
+
+
+@dataclass(frozen=True)
+class Trend:
+    """``runs`` in the order of time. ``baseline`` is None where no run is valid."""
+
+    baseline: str | None
+    baseline_runs: tuple[Path, ...]
+    runs: tuple[TrendRun, ...]
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """Those that some run has; and failures only where some request failed."""
+        return tuple(m for m in MEASURES if any(self._has(run, m) for run in self.runs))
+
+    @property
+    def newest_compared(self) -> TrendRun | None:
+        return next((run for run in reversed(self.runs) if run.standing is Standing.COMPARED), None)
+
+    def _has(self, run: TrendRun, measure: Measure) -> bool:
+        value = run.estimates[measure.name].value if measure.name in run.estimates else None
+        return value is not None and (measure.relative or value > 0)
+
+
+def read_trend(paths: Sequence[Path], baseline: Path | None = None) -> Trend:
+    """Read the runs in and below ``paths``. The baseline is a run's folder or a folder of repeated runs; None is the first
+    valid run.
+
+    Raises RunFolderError, and NotComparableError for a baseline that is not valid, or whose runs measured different work.
+    """
+    found, left_out = find_runs(paths)
+    arm = _first_valid(found) if baseline is None else _checked(read_arm(baseline))
+    its_runs = () if arm is None else tuple(run.folder.path.resolve() for run in arm.runs)
+    runs, unreadable = [], []
+    for one in found:  # one after the other, so that the records of one run at a time are held
+        try:
+            report = read_run(one.folder)
+        except RunFolderError as error:
+            unreadable.append(LeftOut(one.name, str(error)))
+            continue
+        runs.append(_trend_run(one, report, arm, is_baseline=one.folder.path.resolve() in its_runs))
+    return Trend(None if arm is None else arm.name, its_runs, tuple(runs), (*left_out, *unreadable))
+
+
+def estimates_of(report: RunReport) -> dict[str, Estimate]:
+    """Every measure that a run has, with its interval; by name, in the measure's unit."""
+    metrics, whole = report.metrics, report.metrics.windows.whole
+    e2e_ms = latencies_by_request_ms(report.requests, report.requests.last_token_ns, report.requests.scheduled_ns)
+    found = {
+        "p50_e2e": of_distribution(metrics.e2e_ms.scheduled, "p50"),
+        "p99_e2e": of_distribution(metrics.e2e_ms.scheduled, "p99"),
+        "request_throughput": of_rate(None if whole is None else whole.request_throughput),
+        "output_token_throughput": of_rate(None if whole is None else whole.output_token_throughput),
+        "failed_share": _share(np.isinf(e2e_ms[~np.isnan(e2e_ms)])),
+    }
+    if metrics.ttft_ms is not None:
+        found["p50_ttft"] = of_distribution(metrics.ttft_ms.scheduled, "p50")
+        found["p99_ttft"] = of_distribution(metrics.ttft_ms.scheduled, "p99")
+        found["mean_tpot"] = of_distribution(metrics.tpot_ms, "mean")
+    return {measure.name: found[measure.name] for measure in MEASURES if measure.name in found}
+
+
+def _share(failed: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Estimate:
+    if not failed.size:
+        return Estimate(None, None, "no request ended")
+    interval = share_interval(failed)
+    return Estimate(float(failed.mean()), interval, None if interval else "it cannot be told")
+
+
+def _first_valid(found: Sequence[FoundRun]) -> Arm | None:
+    for one in found:
+        try:
+            report = read_run(one.folder)
+        except RunFolderError:
+            continue  # it is left out, and told so, when all are read
+        if report.valid:
+            return Arm(one.name, (report,))
+    return None
+
+
+def _checked(arm: Arm) -> Arm:
+    """A baseline that others can be held against. Raises NotComparableError."""
+    bad = [one for one in disagreements(arm.runs) if refused([one])]
+    if bad:
+        told = " ".join(f"{one.what}: {' against '.join(one.values)}." for one in bad)
+        raise NotComparableError(f"{arm.name} cannot be a baseline. {told} Name a valid run, or a folder of equal ones.")
+    return arm
+
+
+def _trend_run(one: FoundRun, report: RunReport, baseline: Arm | None, *, is_baseline: bool) -> TrendRun:
+    found = () if baseline is None or is_baseline else tuple(_against([*baseline.runs, report]))
+    standing = _standing(report, baseline, found, is_baseline=is_baseline)
+    compared = baseline is not None and standing is Standing.COMPARED
+    return TrendRun(
+        name=one.name,
+        folder=one.folder.path,
+        has_page=one.folder.html.exists(),
+        started_at=one.started_at,
+        standing=standing,
+        findings=tuple(finding.code for finding in report.findings if finding.severity is not Severity.NOTE),
+        faults=tuple(finding.code for finding in report.findings if finding.severity is Severity.INVALID),
+        estimates=estimates_of(report),
+        differences=differences_between(baseline, Arm(one.name, (report,))) if baseline is not None and compared else (),
+        disagreements=found,
+    )
+
+
+def _against(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
+    """What sets the last run apart: in what the runs before it disagree among each other says nothing of it."""
+    return (one for one in disagreements(runs) if one.values[-1] not in one.values[:-1])
+
+
+def _standing(report: RunReport, baseline: Arm | None, found: Sequence[Disagreement], *, is_baseline: bool) -> Standing:
+    if is_baseline:
+        return Standing.BASELINE
+    if not report.valid or baseline is None:
+        return Standing.INVALID
+    return Standing.DIFFERENT if refused(found) else Standing.COMPARED

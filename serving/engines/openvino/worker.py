@@ -1,0 +1,374 @@
+"""The half of the OpenVINO engine that computes: OpenVINO GenAI's continuous batching, in a process of its own.
+
+    python3 -m serving.engines.openvino.worker PIPE_FD ENGINE_DIR OPTIONS_JSON
+
+``step()`` runs one iteration of in-flight batching: prefill chunks, and one token for each running sequence. It holds
+the GIL all the while, which is why it lives apart from the process that answers clients. Ends when the pipe closes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+import numpy as np
+import openvino as ov
+import openvino_genai as genai
+
+from serving.engines.openvino.exact_request import ExactRunning, needs_exact
+from serving.engines.openvino.folder import read_geometry, read_limits
+from serving.engines.openvino.guide_probe import structured_output
+from serving.engines.openvino.guides import Guides, load_tokenizer_ir
+from serving.engines.openvino.logits import EXACT, LogitsModel
+from serving.engines.openvino.lora import LoraCache
+from serving.engines.openvino.messages import Cancel, Failed, Ready, RegisterLora, Step, Submit, decode_to_engine, encode
+from serving.engines.openvino.prefix_cache import PrefixCacheAccount
+from serving.engines.openvino.running_request import Running
+from serving.engines.openvino.scheduling import (
+    TOKENS_PER_BLOCK,
+    Admission,
+    available_bytes,
+    cache_blocks,
+    worst_case_blocks,
+)
+from serving.engines.openvino.telemetry import Telemetry, resident_bytes
+from serving.engines.protocol import EngineOptions, EngineStats, FinishReason, Increment, Sampling
+from serving.errors import EngineError, RequestError
+
+_LOG = logging.getLogger(__name__)
+_NICENESS = 10
+_PROBE_POLL_S = 0.01
+_NO_TOKEN = 2**31 - 1
+_STATS_PERIOD_NS = 50_000_000
+
+
+class _Worker:
+    def __init__(self, pipe: Connection, engine_dir: Path, options: EngineOptions) -> None:
+        self._pipe = pipe
+        limits = read_limits(engine_dir)
+        self._blocks = cache_blocks(options, read_geometry(engine_dir), available_bytes())
+        self._pipeline, self._guides = load_pipeline(engine_dir, limits.context_tokens, options, self._blocks)
+        self._logits = LogitsModel.read(engine_dir)
+        self._lora = LoraCache(engine_dir, options.lora_cache_host_memory_bytes)
+        self._max_queue_size = options.max_queue_size
+        self._admission = Admission(options.batch_scheduler_policy, options.max_num_sequences, self._blocks)
+        self._account = PrefixCacheAccount(enabled=options.enable_kv_cache_reuse)
+        self._telemetry = Telemetry()
+        self._waiting: dict[int, Submit] = {}  # OpenVINO's own scheduler heeds max_num_seqs only without chunked prefill
+        self._unproven: dict[int, Submit] = {}  # guided requests whose guide is being tried
+        self._running: dict[int, Running] = {}
+        self._exact: dict[int, ExactRunning] = {}
+        self._scheduled = 0
+        self._stats_due_ns = 0
+        self._stats = EngineStats(0, 0, options.max_num_sequences, 0, 0, 0, 0.0, self._blocks, TOKENS_PER_BLOCK)
+        pipe.send_bytes(encode(Ready(limits, self._now())))
+
+    def run(self) -> NoReturn:
+        """Serve until the pipe closes."""
+        while True:
+            while self._pipe.poll(self._patience_s()):
+                self._receive()
+            if self._unproven and self._guides.listen():
+                self._queue_proven()
+            self._start_waiting()
+            if self._running:
+                self._step()
+            if self._exact:
+                self._step_exact()
+
+    def _patience_s(self) -> float | None:
+        """How long to wait for a message: not at all while there is work."""
+        if self._running or self._exact or self._waiting:
+            return 0.0
+        return _PROBE_POLL_S if self._unproven else None
+
+    def _receive(self) -> None:
+        message = decode_to_engine(self._pipe.recv_bytes())
+        if isinstance(message, Submit) and message.sampling.guide is not None:
+            self._unproven[message.request_id] = message
+            self._queue_proven()
+        elif isinstance(message, Submit):
+            self._queue(message)
+        elif isinstance(message, RegisterLora):
+            self._lora.register(message.task_id, message.weights, message.config)
+        else:
+            self._cancel(message)
+
+    def _queue_proven(self) -> None:
+        """Guided requests join the queue when their guide is known to be sound."""
+        for request_id, waiting in list(self._unproven.items()):
+            flaw = self._guides.flaw(waiting.sampling.guide) if waiting.sampling.guide is not None else ""
+            if flaw is None:
+                continue
+            del self._unproven[request_id]
+            if flaw:
+                self._refuse(request_id, flaw)
+            else:
+                self._queue(waiting)
+
+    def _queue(self, new: Submit) -> None:
+        needed = _worst_case(new)
+        if not self._admission.can_ever(needed, evictable=not needs_exact(new.sampling)):
+            self._refuse(
+                new.request_id,
+                f"the request may need {needed} blocks of the KV cache, which has {self._blocks}; "
+                "raise max_tokens_in_paged_kv_cache, or ask for fewer tokens",
+            )
+            return
+        self._waiting[new.request_id] = new
+        if self._max_queue_size and len(self._waiting) > self._max_queue_size:
+            self._start_waiting()
+            if len(self._waiting) > self._max_queue_size:
+                del self._waiting[new.request_id]
+                full = f"Maximum queue size of {self._max_queue_size} has been reached, please try again later"
+                self._refuse(new.request_id, full)
+
+    def _start_waiting(self) -> None:
+        while self._waiting:
+            new = next(iter(self._waiting.values()))
+            if not self._admission.admit(new.request_id, _worst_case(new), evictable=not needs_exact(new.sampling)):
+                return
+            del self._waiting[new.request_id]
+            self._start(new)
+
+    def _start(self, new: Submit) -> None:
+        now_ns = time.monotonic_ns()
+        try:
+            if needs_exact(new.sampling):
+                task_id = new.sampling.lora_task_id
+                model = self._logits if task_id is None else self._lora.model(task_id)
+                self._exact[new.request_id] = ExactRunning(new, model.session(), now_ns)
+            else:
+                self._add_to_pipeline(new, now_ns)
+        except Exception as error:
+            self._admission.release(new.request_id)
+            known = isinstance(error, RequestError)
+            self._refuse(new.request_id, str(error) if known else f"OpenVINO refused the request: {error}")
+            return
+        self._telemetry.queue_time.add(now_ns - new.submitted_ns)
+        self._telemetry.prompt_tokens += len(new.input_ids)
+
+    def _add_to_pipeline(self, new: Submit, now_ns: int) -> None:
+        config = generation_config(new.sampling, self._guides)
+        if new.returns.log_probs:
+            config.logprobs = 1
+        prompt = ov.Tensor(np.array(new.input_ids, dtype=np.int64)[np.newaxis, :])
+        handle = self._pipeline.add_request(new.request_id, prompt, config)
+        allocation = self._account.start(new.input_ids)
+        self._telemetry.prompt_blocks += allocation.new_blocks + allocation.reused_blocks
+        self._telemetry.reused_blocks += allocation.reused_blocks
+        self._running[new.request_id] = Running(new, handle, allocation, now_ns, self._logits)
+
+    def _cancel(self, message: Cancel) -> None:
+        running = self._running.get(message.request_id)
+        if running is not None:
+            running.handle.cancel()
+            self._end(message.request_id)
+        elif message.request_id in self._exact:
+            self._end(message.request_id)
+        elif (self._waiting.pop(message.request_id, None) or self._unproven.pop(message.request_id, None)) is None:
+            return
+        self._send([(message.request_id, Increment((), finish=FinishReason.CANCELLED))])
+
+    def _end(self, request_id: int) -> None:
+        """Forget a request, and free what it holds. The pipeline drops a cancelled sequence in its next step."""
+        self._admission.release(request_id)
+        if request_id in self._exact:
+            self._exact.pop(request_id).close()
+            return
+        running = self._running.pop(request_id)
+        running.close()
+        self._account.finish(running.allocation, running.submit.input_ids, running.output)
+        if not self._running and self._pipeline.has_non_finished_requests():
+            self._pipeline.step()
+
+    def _step(self) -> None:
+        self._pipeline.step()
+        now_ns = time.monotonic_ns()
+        telemetry = self._telemetry
+        increments = []
+        for request_id, running in list(self._running.items()):
+            try:
+                increment = running.read(now_ns, telemetry)
+            except Exception as error:  # its logits do not fit into memory, say; the others go on
+                running.handle.cancel()
+                increment = _failed(error)
+            if increment is not None:
+                increments.append((request_id, increment))
+                telemetry.generated_tokens += _tokens_of(increment)
+                if increment.is_last:
+                    self._end(request_id)
+        self._scheduled = int(self._pipeline.get_metrics().scheduled_requests)
+        telemetry.iterations += 1
+        telemetry.scheduled_requests += self._scheduled
+        self._send_what_is_due(increments, now_ns)
+
+    def _step_exact(self) -> None:
+        """One token, or one chunk of the prompt, of the request that waits longest; then the next one's turn."""
+        request_id, exact = next(iter(self._exact.items()))
+        try:
+            increment = exact.step(self._telemetry)
+        except Exception as error:
+            increment = _failed(error)
+        if increment is None or not increment.is_last:
+            self._exact[request_id] = self._exact.pop(request_id)
+        else:
+            self._end(request_id)
+        if increment is not None:
+            self._telemetry.generated_tokens += _tokens_of(increment)
+        self._send_what_is_due([] if increment is None else [(request_id, increment)], time.monotonic_ns())
+
+    def _refuse(self, request_id: int, reason: str) -> None:
+        self._send([(request_id, Increment((), error=reason))])
+
+    def _send_what_is_due(self, increments: list[tuple[int, Increment]], now_ns: int) -> None:
+        """After a step: what it delivered, and the state; a request that is not streamed delivers nothing for a long time."""
+        if increments or now_ns >= self._stats_due_ns:
+            self._send(increments, now_ns)
+
+    def _send(self, increments: list[tuple[int, Increment]], now_ns: int | None = None) -> None:
+        """State goes along from time to time, and always when the engine has nothing more to do."""
+        now_ns = time.monotonic_ns() if now_ns is None else now_ns
+        idle = not (self._running or self._exact or self._waiting or self._unproven)
+        stats = self._now() if idle or now_ns >= self._stats_due_ns else None
+        if stats is not None:
+            self._stats_due_ns = now_ns + _STATS_PERIOD_NS
+        self._pipe.send_bytes(encode(Step(increments, stats)))
+
+    def _now(self) -> EngineStats:
+        """What is true now; an idle engine uses none of its cache (blocks kept for reuse count as free)."""
+        telemetry = self._telemetry
+        running = [*self._running.values(), *self._exact.values()]
+        scheduled = (self._scheduled if self._running else 0) + bool(self._exact)
+        in_context = [one for one in running if one.in_context]
+        unscheduled = len(self._running) - self._scheduled - sum(one.in_context for one in self._running.values())
+        return replace(
+            self._stats,
+            active_requests=len(running) + len(self._waiting) + len(self._unproven),
+            scheduled_requests=scheduled,
+            iterations_total=telemetry.iterations,
+            scheduled_requests_total=telemetry.scheduled_requests,
+            generated_tokens_total=telemetry.generated_tokens,
+            kv_cache_used_fraction=self._used_blocks() / self._blocks,
+            waiting_requests=len(self._waiting) + len(self._unproven),
+            context_requests=len(in_context),
+            generation_requests=len(running) - len(in_context),
+            paused_requests=max(0, unscheduled) if self._running else 0,
+            context_tokens=sum(len(one.submit.input_ids) for one in in_context),
+            prompt_tokens_total=telemetry.prompt_tokens,
+            kv_prompt_blocks_total=telemetry.prompt_blocks,
+            kv_reused_blocks_total=telemetry.reused_blocks,
+            memory_bytes=resident_bytes(),
+            time_to_first_token=telemetry.time_to_first_token.histogram(),
+            inter_token_latency=telemetry.inter_token_latency.histogram(),
+            queue_time=telemetry.queue_time.histogram(),
+        )
+
+    def _used_blocks(self) -> int:
+        used = round(float(self._pipeline.get_metrics().cache_usage) / 100.0 * self._blocks) if self._running else 0
+        used += sum(exact.allocation.new_blocks for exact in self._exact.values())
+        self._account.trim(self._blocks - used)
+        return min(used, self._blocks)
+
+
+def _worst_case(new: Submit) -> int:
+    return worst_case_blocks(len(new.input_ids), new.sampling.max_tokens, new.sampling.beam_width)
+
+
+def load_pipeline(engine_dir: Path, context_tokens: int, options: EngineOptions, blocks: int) -> tuple[Any, Guides]:
+    """The ``ContinuousBatchingPipeline`` of an engine folder, and its guides where they are wanted. Raises EngineError."""
+    scheduler = genai.SchedulerConfig()
+    scheduler.num_kv_blocks = blocks
+    scheduler.max_num_seqs = options.max_num_sequences
+    scheduler.max_num_batched_tokens = options.max_num_tokens
+    scheduler.dynamic_split_fuse = options.enable_chunked_context
+    scheduler.enable_prefix_caching = options.enable_kv_cache_reuse
+    if not options.enable_chunked_context:  # a whole prompt must then fit one step
+        scheduler.max_num_batched_tokens = max(options.max_num_tokens, context_tokens)
+    properties: Mapping[str, Any] = EXACT
+    tokenizer, missing = None, "this model is deployed without guided_decoding_backend"
+    if options.guided_decoding_backend:
+        try:
+            tokenizer, missing = load_tokenizer_ir(engine_dir), ""
+        except EngineError as error:  # token ids can be served all the same
+            missing = str(error)
+    try:
+        if tokenizer is None:
+            pipeline = genai.ContinuousBatchingPipeline(str(engine_dir), scheduler, "CPU", properties)
+        else:
+            pipeline = genai.ContinuousBatchingPipeline(str(engine_dir), tokenizer, scheduler, "CPU", **properties)
+    except Exception as error:
+        raise EngineError(f"OpenVINO cannot load the engine in {engine_dir}: {error}") from error
+    return pipeline, Guides(tokenizer, missing)
+
+
+def generation_config(sampling: Sampling, guides: Guides) -> Any:
+    """``sampling`` as OpenVINO's GenerationConfig; its guide must be known to be sound."""
+    config = genai.GenerationConfig()
+    config.max_new_tokens = sampling.max_tokens
+    config.min_new_tokens = sampling.min_tokens
+    config.ignore_eos = sampling.end_id is None
+    if sampling.end_id is not None:
+        config.eos_token_id = sampling.end_id
+        config.stop_token_ids = {sampling.end_id}
+    config.repetition_penalty = sampling.repetition_penalty
+    config.presence_penalty = sampling.presence_penalty
+    config.frequency_penalty = sampling.frequency_penalty
+    if sampling.beam_width > 1:
+        config.num_beams = config.num_return_sequences = sampling.beam_width
+        if sampling.end_id is None:  # a beam search heeds no ignore_eos, so its end must be a token that there is not
+            config.eos_token_id = _NO_TOKEN
+            config.stop_token_ids = {_NO_TOKEN}
+            config.min_new_tokens = 0  # nothing can end it before, and there is no such logit to hold down
+        config.length_penalty = sampling.length_penalty
+        config.stop_criteria = genai.StopCriteria.EARLY if sampling.early_stopping else genai.StopCriteria.HEURISTIC
+        config.logprobs = 1
+    elif not sampling.greedy:
+        config.do_sample = True
+        config.temperature = sampling.temperature
+        config.top_p = sampling.top_p
+        config.rng_seed = sampling.seed
+        if sampling.top_k > 0:
+            config.top_k = sampling.top_k
+    if sampling.guide is not None:  # a guided sequence ends where its guide does: then only the tokenizer's end token fits
+        config.structured_output_config = structured_output(sampling.guide)
+        config.ignore_eos = False
+        config.eos_token_id = guides.end_id
+        config.stop_token_ids = {guides.end_id} if sampling.end_id is None else {guides.end_id, sampling.end_id}
+    return config
+
+
+def _failed(error: Exception) -> Increment:
+    return Increment((), error=f"OpenVINO could not compute the request: {error or type(error).__name__}")
+
+
+def _tokens_of(increment: Increment) -> int:
+    beams = () if increment.details is None else increment.details.beams
+    return len(increment.token_ids) + sum(len(beam.token_ids) for beam in beams)
+
+
+def main(pipe_fd: int, engine_dir: Path, options: EngineOptions) -> int:
+    # The network would take every core there is. What answers requests, and a client on the same machine, come first:
+    # they need little, but at once.
+    os.nice(_NICENESS)
+    pipe = Connection(pipe_fd)
+    try:
+        _Worker(pipe, engine_dir, options).run()
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return 0  # the other half is gone, or wants us gone
+    except Exception as error:
+        _LOG.exception("the OpenVINO engine failed")
+        pipe.send_bytes(encode(Failed(str(error))))
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), Path(sys.argv[2]), msgspec.json.decode(sys.argv[3], type=EngineOptions)))

@@ -1,0 +1,183 @@
+"""What this machine has and lacks for serving; ``bench doctor`` prints it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.launch.triton_wheel import shared_libpython_dir, wheel_dir
+
+PINNED_PYTRITON = "0.6.0"
+_MIN_SHM_BYTES = 64 << 20
+_MIN_MEMORY_BYTES = 2 << 30
+_MIN_FILES = 4096
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked for. ``mend`` is the command or step that supplies it; ``needed_for`` groups checks."""
+
+    needed_for: str
+    name: str
+    ok: bool
+    found: str
+    mend: str = ""
+
+
+EMBEDDED = "embedded pipeline"
+BUILD = "building engines"
+TENSORRT_LLM = "TensorRT-LLM engine"
+VLLM = "vLLM engine"
+LAUNCH = "multi-GPU and cluster launch"
+
+
+def check_machine() -> Iterator[Check]:
+    """Every check, the embedded pipeline's first. Nothing is imported, started or written for it."""
+    yield from (check() for check in _EMBEDDED_CHECKS)
+    yield _package(BUILD, "torch", "pip install 'inflight-bench[export]'")
+    yield _package(BUILD, "optimum-intel", "pip install 'inflight-bench[export]'")
+    gpus = _gpus()
+    mend_gpu = "install NVIDIA's driver, and run on a machine with an NVIDIA GPU"
+    yield Check(TENSORRT_LLM, "NVIDIA GPU", bool(gpus), gpus or "none found (nvidia-smi)", mend_gpu)
+    yield _package(TENSORRT_LLM, "tensorrt-llm", "pip install 'inflight-bench[tensorrt-llm]'")
+    yield _ngc_server()
+    yield Check(VLLM, "NVIDIA GPU", bool(gpus), gpus or "none found (nvidia-smi)", mend_gpu)
+    yield _package(VLLM, "vllm", "pip install 'inflight-bench[vllm]'")
+    for program, mend in _PROGRAMS:
+        path = shutil.which(program)
+        yield Check(LAUNCH, program, path is not None, path or "not on PATH", mend)
+
+
+_PROGRAMS = (
+    ("mpirun", "apt-get install openmpi-bin"),
+    ("srun", "run on a node of a Slurm cluster"),
+    ("docker", "install Docker Engine, and NVIDIA Container Toolkit for GPUs"),
+)
+
+
+def _platform() -> Check:
+    found = f"{platform.system()} {platform.machine()}"
+    return Check(EMBEDDED, "platform", found == "Linux x86_64", found, "use Linux on x86-64; Triton's wheel has no other build")
+
+
+def _python_stub() -> Check:
+    package = wheel_dir()
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    stubs = sorted(p.name for p in (package / "tritonserver" / "python_backend_stubs").iterdir()) if package else []
+    mend = f"use one of Python {', '.join(stubs)}" if stubs else f"pip install nvidia-pytriton=={PINNED_PYTRITON}"
+    return Check(EMBEDDED, "Triton stub for this Python", running in stubs, f"Python {running}", mend)
+
+
+def _triton() -> Check:
+    found = _version("nvidia-pytriton")
+    return Check(
+        EMBEDDED,
+        "Triton server",
+        found == PINNED_PYTRITON,
+        "not installed" if found is None else f"nvidia-pytriton {found}",
+        f"pip install nvidia-pytriton=={PINNED_PYTRITON}",
+    )
+
+
+def _libpython() -> Check:
+    folder = shared_libpython_dir()
+    mend = "apt-get install libpython3-dev, or use a Python built with --enable-shared"
+    return Check(EMBEDDED, "shared libpython", folder is not None, str(folder or "this Python is linked statically"), mend)
+
+
+def _openvino() -> Check:
+    found = _version("openvino-genai")
+    return Check(EMBEDDED, "OpenVINO GenAI", found is not None, found or "not installed", "pip install openvino-genai")
+
+
+def _demo_engine() -> Check:
+    model = DEMO_ENGINE_DIR / "openvino_model.xml"
+    return Check(
+        EMBEDDED, "demo engine", model.is_file(), str(DEMO_ENGINE_DIR), "install inflight-bench again: files are missing"
+    )
+
+
+def _cache() -> Check:
+    folder = user_cache_path("inflight-bench")
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    writable = os.access(existing, os.W_OK)
+    return Check(EMBEDDED, "cache folder", writable, str(folder), f"make {existing} writable, or set XDG_CACHE_HOME")
+
+
+def _shared_memory() -> Check:
+    shm = Path("/dev/shm")  # noqa: S108
+    free = shutil.disk_usage(shm).free if shm.is_dir() else 0
+    mend = "give it more room (in a container: --shm-size=1g)"
+    return Check(EMBEDDED, "shared memory", free >= _MIN_SHM_BYTES, f"{free >> 20} MiB free in {shm}", mend)
+
+
+def _memory() -> Check:
+    with open("/proc/meminfo", encoding="ascii") as meminfo:
+        available = next((int(line.split()[1]) << 10 for line in meminfo if line.startswith("MemAvailable")), 0)
+    return Check(
+        EMBEDDED, "memory", available >= _MIN_MEMORY_BYTES, f"{available / 2**30:.1f} GiB available", "free 2 GiB of memory"
+    )
+
+
+def _open_files() -> Check:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = hard == resource.RLIM_INFINITY or hard >= _MIN_FILES
+    found = f"limit {soft}, may be raised to {hard}"
+    return Check(EMBEDDED, "open files", enough, found, f"raise the hard limit to {_MIN_FILES}")
+
+
+_EMBEDDED_CHECKS: tuple[Callable[[], Check], ...] = (
+    _platform,
+    _python_stub,
+    _libpython,
+    _triton,
+    _openvino,
+    _demo_engine,
+    _cache,
+    _shared_memory,
+    _memory,
+    _open_files,
+)
+
+
+def _package(needed_for: str, name: str, mend: str) -> Check:
+    found = _version(name)
+    return Check(needed_for, name, found is not None, found or "not installed", mend)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _gpus() -> str:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    try:
+        listing = subprocess.run(
+            [program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"],
+            capture_output=True, text=True, timeout=20, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return "; ".join(listing.stdout.strip().splitlines())
+
+
+def _ngc_server() -> Check:
+    server = Path("/opt/tritonserver/backends/tensorrtllm")
+    mend = "run in NVIDIA's container tritonserver:<yy.mm>-trtllm-python-py3"
+    return Check(TENSORRT_LLM, "tensorrtllm backend", server.is_dir(), str(server) if server.is_dir() else "not found", mend)

@@ -1,0 +1,115 @@
+"""Starting a server's command, waiting until it is ready, and stopping it with all its children."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from serving.errors import LaunchError
+from serving.launch.addresses import EVERY_ADDRESS, LOOPBACK, ServerAddresses
+from serving.launch.tritonserver import DEFAULT_EXIT_TIMEOUT_S
+
+_LOG_TAIL_LINES = 12
+_LOG_ERRORS = 5
+_LOGGED_ERROR = re.compile(r"E\d{4} ")  # Triton's severity letter and the date
+_POLL_S = 0.1
+
+
+class Server:
+    """A running server process; ``stop`` or leaving the ``with`` block ends it and everything it started.
+
+    It also ends when this process dies, of whatever cause: see ``serving/launch/supervisor.py``.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: dict[str, str],
+        addresses: ServerAddresses,
+        log: Path,
+        exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S,
+    ) -> None:
+        """Start ``command``. Told to stop, it has ``exit_timeout_s`` and two seconds more before it is killed."""
+        self.addresses = addresses
+        self.log = log
+        with log.open("ab") as output:
+            self._log_start = output.tell()  # what stands before is an earlier server's
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-m", "serving.launch.supervisor", str(exit_timeout_s + 2), *command],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                # A process group of its own keeps a terminal's Ctrl-C away. Not a session of its own: Linux schedules sessions
+                # as groups (autogroup), and a client could then wait 100 ms and more for its turn beside a busy server.
+                process_group=0,
+            )
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def supervisor_pid(self) -> int:
+        return self._supervisor.pid
+
+    def is_running(self) -> bool:
+        return self._supervisor.poll() is None
+
+    def wait_until_ready(
+        self, models: Sequence[str], timeout_s: float, on_wait: Callable[[float], None] = lambda waited_s: None
+    ) -> None:
+        """Return when the server and each of ``models`` answer READY; ``on_wait`` is called with the seconds waited.
+
+        Raises LaunchError, with the log's tail, when the server ends or ``timeout_s`` passes first.
+        """
+        started = time.monotonic()
+        missing = ["/v2/health/ready", *(f"/v2/models/{model}/ready" for model in models)]
+        while missing:
+            waited_s = time.monotonic() - started
+            if not self.is_running():
+                raise LaunchError(f"the server ended while starting. {self.log_tail()}")
+            if waited_s > timeout_s:
+                raise LaunchError(f"the server was not ready after {timeout_s:g} s ({missing[0]}). {self.log_tail()}")
+            if answers_ok(self.addresses, missing[0]):
+                missing.pop(0)
+            else:
+                on_wait(waited_s)
+                time.sleep(_POLL_S)
+
+    def log_tail(self) -> str:
+        """The log's path, its first errors and its last lines, for an error message."""
+        with self.log.open(encoding="utf-8", errors="replace") as log:
+            log.seek(self._log_start)
+            lines = log.read().splitlines()
+        earlier, tail = lines[:-_LOG_TAIL_LINES], lines[-_LOG_TAIL_LINES:]
+        errors = [line for line in earlier if _LOGGED_ERROR.match(line)][:_LOG_ERRORS]
+        said = ["Its first errors:", *errors, "…"] if errors else []
+        return "\n".join([f"Its log is {self.log}.", *said, "It ends:", *tail])
+
+    def stop(self) -> None:
+        """End the server, letting requests in flight finish for a few seconds; returns when all its processes are gone."""
+        if self._supervisor.stdin is not None:
+            self._supervisor.stdin.close()
+        self._supervisor.wait()
+
+
+def answers_ok(addresses: ServerAddresses, path: str) -> bool:
+    """Whether the server answers a GET of ``path`` with 200."""
+    host = LOOPBACK if addresses.host == EVERY_ADDRESS else addresses.host
+    connection = http.client.HTTPConnection(host, addresses.http_port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,78 @@
+"""Runs one server and makes sure that nothing of it outlives its owner.
+
+    python -m serving.launch.supervisor GRACE_S COMMAND [ARG …]
+
+The owner holds the other end of this process's standard input. When that closes, because the owner asked for the end or
+died of anything, kill -9 included, the server gets SIGINT (Triton then finishes what is in flight), after GRACE_S
+seconds SIGKILL, and every process that descends from it is reaped or killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def main(grace_s: float, command: list[str]) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # a server's orphans become our children, so that we can end them
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # a terminal's Ctrl-C reaches the whole group; only the owner decides
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=lambda: _in_server(libc))
+    _wait_for_either(server)
+    if server.poll() is None:
+        server.send_signal(signal.SIGINT)
+        try:
+            server.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+    _end_orphans()
+    return server.returncode if server.returncode >= 0 else 128 - server.returncode
+
+
+def _in_server(libc: ctypes.CDLL) -> None:
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # should this process itself be killed
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _wait_for_either(server: subprocess.Popen[bytes]) -> None:
+    """Return when the owner's end of standard input closes or the server ends."""
+    while server.poll() is None:
+        readable, _, _ = select.select([sys.stdin.fileno()], [], [], 0.2)
+        if readable and not os.read(sys.stdin.fileno(), 1024):
+            return
+
+
+def _end_orphans() -> None:
+    deadline = time.monotonic() + 2.0
+    while True:
+        try:
+            ended, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if ended:
+            continue
+        if time.monotonic() > deadline:
+            for child in _children():
+                os.kill(child, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def _children() -> list[int]:
+    pid = os.getpid()
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as listing:
+        return [int(child) for child in listing.read().split()]
+
+
+if __name__ == "__main__":
+    sys.exit(main(float(sys.argv[1]), sys.argv[2:]))

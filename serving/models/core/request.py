@@ -1,0 +1,241 @@
+"""Reads and checks one request of the core model. What the embedded engine cannot do is refused, never ignored."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.engines.protocol import TOKENS_ONLY, EngineLimits, Returns, Sampling
+from serving.errors import RequestError
+from serving.models.core.row import Row, check_tokens
+from serving.models.core.sampling import read_sampling
+
+_UNSUPPORTED_IF_NOT_EMPTY = frozenset(
+    {
+        "encoder_input_features",
+        "encoder_output_lengths",
+        "prompt_embedding_table",
+        "prompt_vocab_size",
+        "prompt_table_extra_ids",
+        "cross_attention_mask",
+        "mrope_rotary_cos_sin",
+        "mrope_position_deltas",
+        "context_phase_params",
+        "skip_cross_attn_blocks",
+        "retention_token_range_starts",
+        "retention_token_range_ends",
+        "retention_token_range_priorities",
+        "retention_token_range_durations_ms",
+        "retention_decode_priority",
+        "retention_decode_duration_ms",
+        "lookahead_window_size",
+        "lookahead_ngram_size",
+        "lookahead_verification_set_size",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What a deployment decides for all requests; ``exclude_input`` is its default for ``exclude_input_in_output``.
+
+    ``special_ids`` are tokens that leave no text where special tokens are skipped.
+    """
+
+    limits: EngineLimits
+    decoupled: bool
+    exclude_input: bool = False
+    max_beam_width: int = 1
+    max_num_sequences: int = 256
+    special_ids: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class LoraWeights:
+    """An adapter sent along: ``weights`` [modules, values], ``config`` [modules, 3]."""
+
+    weights: NDArray[np.float16]
+    config: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class CoreRequest:
+    """A checked request of the core model: one row, one sequence (or one beam search).
+
+    ``batch_index`` and ``sequence_index`` say which it is, where the client sent several rows or wants several sequences.
+    """
+
+    input_ids: list[int]
+    sampling: Sampling
+    streaming: bool
+    exclude_input: bool  # streamed responses never repeat the prompt, as upstream's
+    return_num_input_tokens: bool
+    return_num_output_tokens: bool
+    wanted_outputs: frozenset[str]
+    returns: Returns = TOKENS_ONLY
+    pad_id: int = 0
+    batch_index: int | None = None
+    sequence_index: int | None = None
+    lora: LoraWeights | None = None
+    special_ids: frozenset[int] = frozenset()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its responses hold nothing but tokens and their numbers."""
+        indexed = self.batch_index is not None or self.sequence_index is not None
+        return not (indexed or self.returns.anything or self.sampling.beam_width > 1)
+
+
+def parse_request(request: Any, deployment: Deployment) -> list[CoreRequest] | None:
+    """Read one Triton request into what the engine runs, a row and a sequence at a time; None when it is a ``stop`` request.
+
+    Raises RequestError with the tensor's name and what is wrong with it.
+    """
+    tensors: dict[str, NDArray[Any]] = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+    if "stop" in tensors and tensors["stop"].any():
+        return None
+    for name in _UNSUPPORTED_IF_NOT_EMPTY & tensors.keys():
+        if tensors[name].size > 0:
+            raise RequestError(f"{name}: the embedded engine does not support it")
+    ids = tensors.get("input_ids")
+    if ids is None:
+        raise RequestError("input_ids is missing")
+    if ids.ndim != 2 or ids.shape[0] < 1:
+        raise RequestError(f"input_ids must have shape [batch, length], but its shape is {list(ids.shape)}")
+    rows = ids.shape[0]
+    if rows > 1 and not deployment.decoupled:
+        raise RequestError(
+            f"input_ids holds {rows} rows: a batch in one request is only supported if model is deployed using decoupled mode"
+        )
+    wanted = frozenset(request.requested_output_names())
+    return [one for index in range(rows) for one in _read_row(tensors, index, rows, wanted, deployment)]
+
+
+def _read_row(
+    tensors: Mapping[str, NDArray[Any]], index: int, rows: int, wanted: frozenset[str], deployment: Deployment
+) -> Iterator[CoreRequest]:
+    row = Row(tensors, index, rows)
+    limits = deployment.limits
+    streaming = bool(row.scalar("streaming", False))
+    if streaming and not deployment.decoupled:
+        raise RequestError("Streaming is only supported if model is deployed using decoupled mode.")
+    input_ids = _input_ids(row, limits)
+    sampling = read_sampling(row, limits, deployment.max_beam_width)
+    if len(input_ids) + sampling.max_tokens > limits.context_tokens:
+        raise RequestError(
+            f"the prompt has {len(input_ids)} tokens and request_output_len is {sampling.max_tokens}: "
+            f"together more than the context length of {limits.context_tokens} tokens"
+        )
+    excluded = row.scalar("exclude_input_in_output")
+    one = CoreRequest(
+        input_ids=input_ids,
+        sampling=sampling,
+        streaming=streaming,
+        exclude_input=streaming or (deployment.exclude_input if excluded is None else bool(excluded)),
+        return_num_input_tokens=bool(row.scalar("return_num_input_tokens", False)),
+        return_num_output_tokens=bool(row.scalar("return_num_output_tokens", False)),
+        wanted_outputs=wanted,
+        returns=Returns(
+            log_probs=bool(row.scalar("return_log_probs", False)),
+            context_logits=bool(row.scalar("return_context_logits", False)),
+            generation_logits=bool(row.scalar("return_generation_logits", False)),
+            perf_metrics=bool(row.scalar("return_perf_metrics", False)),
+        ),
+        pad_id=row.scalar("pad_id", 0),
+        batch_index=index if rows > 1 else None,
+        lora=_lora(row, sampling),
+        special_ids=deployment.special_ids,
+    )
+    if sampling.beam_width > 1:
+        yield _beam_search(row, one)
+    else:
+        yield from _sequences(row, one, deployment)
+
+
+def _beam_search(row: Row, one: CoreRequest) -> CoreRequest:
+    """Checks what a beam search cannot be joined with; ``num_return_sequences`` is how many of its beams are returned."""
+    sampling = one.sampling
+    if one.streaming:
+        raise RequestError("streaming: a beam search knows its beams when it ends; leave streaming out or set beam_width to 1")
+    if sampling.beam_search_diversity_rate:
+        raise RequestError("beam_search_diversity_rate: the embedded engine's beam search has no such penalty")
+    unjoined: dict[str, object] = {
+        "bad_words_list": sampling.bad_words,
+        "stop_words_list": sampling.stop_words,
+        "embedding_bias": sampling.embedding_bias,
+        "draft_input_ids": sampling.draft_ids,
+        "lora_task_id": sampling.lora_task_id,
+        "guided_decoding_guide_type": sampling.guide,
+        "runtime_top_p_decay": sampling.top_p_decay != 1.0,
+    }
+    for name, value in unjoined.items():
+        if value:
+            raise RequestError(f"{name}: the embedded engine cannot join it with beam_width {sampling.beam_width}")
+    beams = row.number("num_return_sequences", sampling.beam_width, 1, sampling.beam_width)
+    return replace(one, sampling=replace(sampling, return_beams=beams))
+
+
+def _sequences(row: Row, one: CoreRequest, deployment: Deployment) -> Iterator[CoreRequest]:
+    """``num_return_sequences`` requests that differ in their seed; the first has the client's own."""
+    sampling = one.sampling
+    exact: dict[str, object] = {"bad_words_list": sampling.bad_words, "embedding_bias": sampling.embedding_bias}
+    exact |= {"draft_input_ids": sampling.draft_ids, "lora_task_id": sampling.lora_task_id}
+    exact |= {"runtime_top_p_decay": sampling.top_p_decay != 1.0}
+    if sampling.guide is not None:
+        for name, value in exact.items():
+            if value:
+                raise RequestError(f"{name}: the embedded engine cannot join it with guided decoding")
+    count = row.number("num_return_sequences", 1, 1, deployment.max_num_sequences)
+    if count == 1:
+        yield one
+        return
+    if not deployment.decoupled:
+        raise RequestError(
+            f"num_return_sequences is {count}: more than 1 is only supported if model is deployed using decoupled mode"
+        )
+    for index in range(count):
+        yield replace(one, sampling=replace(sampling, seed=_seed(sampling.seed, index)), sequence_index=index)
+
+
+def _seed(seed: int, index: int) -> int:
+    """Seeds that are as unlike as can be, the same in every run."""
+    if index == 0:
+        return seed
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{index}".encode(), digest_size=8).digest())
+
+
+def _input_ids(row: Row, limits: EngineLimits) -> list[int]:
+    ids = row.array("input_ids")
+    held = 0 if ids is None else len(ids)
+    length = row.scalar("input_lengths")
+    if length is None:
+        raise RequestError("input_lengths is missing")
+    if ids is None or not 1 <= length <= held:
+        raise RequestError(f"input_lengths is {length}, but input_ids holds {held} tokens; a prompt needs at least one")
+    ids = ids[:length]  # what stands behind it is padding
+    check_tokens("input_ids", ids, limits.vocabulary_size)
+    prompt: list[int] = ids.tolist()
+    return prompt
+
+
+def _lora(row: Row, sampling: Sampling) -> LoraWeights | None:
+    weights, config = row.array("lora_weights"), row.array("lora_config")
+    if weights is None and config is None:
+        return None
+    if weights is None or config is None:
+        raise RequestError("lora_weights and lora_config go together; one of them is missing")
+    if sampling.lora_task_id is None:
+        raise RequestError("lora_weights needs a lora_task_id above 0 to be known by")
+    if weights.ndim != 2 or config.ndim != 2 or config.shape[1] != 3 or len(weights) != len(config):
+        raise RequestError(
+            "lora_weights must have shape [batch, modules, values] and lora_config [batch, modules, 3], but a row has "
+            f"{list(weights.shape)} and {list(config.shape)}"
+        )
+    if not np.isfinite(weights).all():
+        raise RequestError("lora_weights must be finite")
+    return LoraWeights(np.ascontiguousarray(weights, dtype=np.float16), np.ascontiguousarray(config, dtype=np.int32))

@@ -1,1 +1,0 @@
-"""Repositories for servers that are not the embedded one: one file a target."""

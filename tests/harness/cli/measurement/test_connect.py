@@ -1,0 +1,181 @@
+"""Each protocol from the command line: what it needs, what goes with it, what is written down of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from harness.calibration.null_server.server import NullServerAddresses, NullServerOptions, null_server
+from harness.cli import run
+from harness.cli.exit_status import ExitStatus
+from harness.cli.measurement.urls import grpc_address, http_origin
+from harness.records.run_folder import RunFolder
+
+_NORMAL = ["--input_mean", "4", "--input_stdev", "0", "--output_mean", "5", "--output_stdev", "0"]
+_TOKENIZER = ["--tokenizer_dir", str(Path(__file__).parents[4] / "serving" / "demo_engine")]
+
+
+@pytest.fixture(scope="module")
+def null() -> Iterator[NullServerAddresses]:
+    with null_server(NullServerOptions()) as addresses:
+        yield addresses
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+# ---- --url
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("localhost", "http://localhost:8000"),
+        ("localhost:9", "http://localhost:9"),
+        ("http://localhost:9/", "http://localhost:9"),
+        ("http://host", "http://host:8000"),
+        ("https://host", "https://host:443"),
+        ("https://host:8443", "https://host:8443"),
+        ("[::1]:9", "http://[::1]:9"),
+        ("http://[::1]", "http://[::1]:8000"),
+    ],
+)
+def test_http_addresses(url: str, origin: str) -> None:
+    assert str(http_origin(url)) == origin
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "grpc://host:8001",
+        "ftp://host",
+        "host:port",
+        "host:0",
+        "host:99999",
+        "",
+        "http://",
+        "http://host/v1",
+        "host:",
+        "http://u:p@h",
+    ],
+)
+def test_what_is_no_http_address(url: str) -> None:
+    with pytest.raises(click.BadParameter, match="no HTTP address"):
+        http_origin(url)
+
+
+def test_grpc_addresses() -> None:
+    assert [grpc_address(url) for url in ("h", "h:9", "grpc://h:9", "[::1]")] == ["h:8001", "h:9", "h:9", "[::1]:8001"]
+
+
+# ---- what goes together
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-i", "openai"], "-i openai needs --url"),
+        (["--endpoint", "/v1/chat"], "--endpoint goes with -i openai"),
+        (["-i", "http", "--extra_body", '{"temperature": 0}'], "--extra_body goes with -i openai"),
+        (["--header", "X: y"], "--header goes with -i http and -i openai"),
+        (["-i", "openai", "--url", "h", "--endpoint", "v1"], "'v1' is no path"),
+        (["-i", "openai", "--url", "h", "--extra_body", "{"], "it is not JSON"),
+        (["-i", "openai", "--url", "h", "--extra_body", "[]"], "give a JSON object"),
+        (["-i", "openai", "--url", "h", "--extra_body", '{"stream": false, "model": "x"}'], "model, stream: bench sets that"),
+        (["-i", "http", "--url", "h", "--header", "nonsense"], "is no header; give 'Name: value'"),
+        (["-i", "http", "--url", "h", "--header", "X: a\r\nY: b"], "is no header"),
+        (["-i", "http", "--url", "h", "--header", "X: ä"], "is no header"),
+        (["-i", "http", "--url", "h", "--header", "Content-Length: 3"], "Content-Length is between bench and the server"),
+        (["-i", "http", "--url", "http://h/v2"], "no HTTP address"),
+    ],
+)
+def test_what_does_not_go_together(capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
+    assert run(["dataset", *options]) == ExitStatus.USAGE
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert "a\r\nY" not in captured.err
+
+
+# ---- whole runs
+
+
+def _run(folder: Path, *options: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The manifest and the rows of a run in which every request succeeds."""
+    status = run(["token_norm_dist", *_NORMAL, "--num_requests", "12", "--run_dir", str(folder), *_TOKENIZER, *options])
+    assert status in (ExitStatus.VALID, ExitStatus.INVALID)  # a busy machine may send late
+    rows = RunFolder(folder).read_requests().to_pylist()
+    assert [row["outcome"] for row in rows] == ["done"] * 12
+    return RunFolder(folder).read_manifest(), rows
+
+
+@pytest.mark.parametrize("model", ["tensorrt_llm", "ensemble", "ensemble_unary"])
+def test_http_and_grpc_record_the_same(null: NullServerAddresses, tmp_path: Path, model: str) -> None:
+    found = [
+        _run(tmp_path / protocol, "-i", protocol, "--url", url, "--model", model)
+        for protocol, url in (("grpc", null.grpc), ("http", null.http))
+    ]
+    (of_grpc, grpc_rows), (of_http, http_rows) = found
+    for same in ("output_tokens", "output_tokens_source", "token_counts", "prompt_echoed", "ignore_eos"):
+        assert [row[same] for row in grpc_rows] == [row[same] for row in http_rows]
+    assert of_grpc["schedule"] == of_http["schedule"]
+    assert of_grpc["target"] == of_http["target"] | {"address": null.grpc, "protocol": "grpc"}
+    assert of_http["target"]["address"] == f"http://{null.http}"
+
+
+def test_openais_protocol_finds_the_only_model_and_counts_by_usage(null: NullServerAddresses, tmp_path: Path) -> None:
+    manifest, rows = _run(tmp_path / "run", "-i", "openai", "--url", f"http://{null.http}")
+    assert (manifest["target"]["model"], manifest["target"]["streaming"]) == ("null", True)
+    assert (manifest["target"]["decoupled"], manifest["target"]["model_parameters"]) == (None, {})
+    assert [(row["output_tokens"], row["output_tokens_source"], row["token_counts"]) for row in rows] == [
+        (5, "server", [1] * 5)
+    ] * 12
+    assert [len(row["token_times_ns"]) for row in rows] == [5] * 12
+    assert not any(row["ignore_eos"] for row in rows)  # not every server knows it, so it is only sent when asked for
+
+
+def test_openais_protocol_without_streaming(null: NullServerAddresses, tmp_path: Path) -> None:
+    manifest, rows = _run(tmp_path / "run", "-i", "openai", "--url", null.http, "--no_streaming", "--ignore_eos")
+    assert manifest["target"]["streaming"] is False
+    assert [(row["token_counts"], len(row["token_times_ns"])) for row in rows] == [([5], 1)] * 12
+    assert all(row["ignore_eos"] for row in rows)
+
+
+def test_no_secret_is_written_down(null: NullServerAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-q7Zp")
+    headers = ["--header", "X-Api-Key: hush-q7Zp", "--header", "X-Route:  blue ", "--header", "Cookie: hush-q7Zp"]
+    extra = ["--extra_body", json.dumps({"temperature": 0})]
+    manifest, _ = _run(tmp_path / "run", "-i", "openai", "--url", null.http, *headers, *extra)
+    hidden = "(not written down)"
+    assert manifest["options"]["header"] == [f"X-Api-Key: {hidden}", "X-Route: blue", f"Cookie: {hidden}"]
+    assert manifest["options"]["extra_body"] == {"temperature": 0}
+    for file in (tmp_path / "run").iterdir():
+        assert b"q7Zp" not in file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "model", "message"),
+    [
+        ("http", "nosuch", "--model nosuch: the server at http://{http} has no such model"),
+        ("openai", "nosuch", "--model nosuch: the server has no such model; it has null"),
+        ("http", "ensemble_unary --streaming", "--streaming: the model ensemble_unary is not decoupled"),
+    ],
+)
+def test_model_that_cannot_be_driven_as_asked(
+    null: NullServerAddresses, capsys: pytest.CaptureFixture[str], protocol: str, model: str, message: str
+) -> None:
+    assert run(["dataset", "-i", protocol, "--url", null.http, "--model", *model.split()]) == ExitStatus.FAILED
+    assert f"Error: {message.format(http=null.http)}" in capsys.readouterr().err
+
+
+def test_http_spoken_to_a_grpc_port(null: NullServerAddresses, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["dataset", "-i", "http", "--url", null.grpc]) == ExitStatus.FAILED
+    assert "is this the server's HTTP port?" in capsys.readouterr().err

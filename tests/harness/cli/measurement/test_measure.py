@@ -1,0 +1,331 @@
+"""Whole measurements from the command line against a server that follows a script."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli import run
+from harness.cli.exit_status import ExitStatus
+from harness.cli.measurement.measure import measure  # noqa: F401  loads what a measurement needs before any is timed
+from harness.clients.transport.http2_pool import DEFAULT_LIMITS
+from harness.journal.worker_journal import JournalReader
+from harness.records.run_folder import RunFolder
+from tests.harness.scripted_server import ScriptedServer, scripted_server
+
+_NORMAL = ["--input_mean", "4", "--input_stdev", "1", "--output_mean", "5", "--output_stdev", "0", "--vocab_size", "100"]
+
+
+def _measure(server: ScriptedServer, folder: Path, *options: str, verb: str = "token_norm_dist") -> int:
+    own = _NORMAL if verb == "token_norm_dist" else []
+    return run([verb, "--url", server.address, "--run_dir", str(folder), "--warmup_requests", "1", *own, *options])
+
+
+def _summary(folder: Path) -> Any:
+    return json.loads((folder / "summary.json").read_text())
+
+
+def test_run_that_succeeds_writes_its_files_and_exits_by_its_validity(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = _measure(server, tmp_path, "--model", "scripted", "--num_requests", "20", "--request_rate", "200")
+    summary = _summary(tmp_path)
+    assert status == (ExitStatus.VALID if summary["validity"] == "valid" else ExitStatus.INVALID)
+    assert summary["requests"] == {"scheduled": 20, "done": 20, "failed": 0, "by_kind": {}} | {
+        key: summary["requests"][key] for key in summary["requests"] if key not in ("scheduled", "done", "failed")
+    }
+    manifest = RunFolder(tmp_path).read_manifest()
+    assert manifest["schedule"]["digest"] == summary["schedule"]["digest"]
+    assert (manifest["target"]["model"], manifest["target"]["streaming"], manifest["interrupted"]) == ("scripted", True, False)
+    assert RunFolder(tmp_path).read_requests().column("output_tokens").to_pylist() == [5] * 20
+    assert RunFolder(tmp_path).journals() == []  # only once the table is safe are they given up
+    assert str(tmp_path) in capsys.readouterr().out
+
+
+def test_report_renders_the_same_numbers_again(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = _measure(server, tmp_path, "--model", "scripted", "--num_requests", "10")
+    shown, summary = capsys.readouterr().out, _summary(tmp_path)
+    (tmp_path / "summary.json").unlink()
+    assert run(["report", str(tmp_path)]) == status
+    assert capsys.readouterr().out == shown
+    assert _summary(tmp_path) == summary
+
+
+def test_objectives_give_goodput_and_other_ones_can_be_asked_of_the_same_run(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _measure(
+        server, tmp_path, "--model", "scripted", "--num_requests", "10", "--slo", "ttft_ms<=6e4", "--slo", "tpot_ms<=60000"
+    )
+    assert RunFolder(tmp_path).read_manifest()["options"]["slo"] == ["ttft_ms<=60000", "tpot_ms<=60000"]
+    metrics = _summary(tmp_path)["metrics"]
+    assert metrics["attainment"]["value"] == 1.0
+    assert metrics["goodput"]["value"] == metrics["request_throughput"]["value"]
+    assert "Goodput: ttft_ms<=60000 and tpot_ms<=60000 (requests/s)" in capsys.readouterr().out
+    run(["report", str(tmp_path), "--slo", "e2e_ms<=0.000001"])
+    assert _summary(tmp_path)["metrics"]["goodput"]["value"] == 0.0
+    run(["report", str(tmp_path)])
+    assert _summary(tmp_path)["metrics"] == metrics
+
+
+def test_objective_of_tokens_is_refused_where_they_come_together(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _measure(server, tmp_path / "a", "--model", "unary", "--slo", "ttft_ms<=200") == ExitStatus.USAGE
+    assert "--slo ttft_ms<=200 needs streamed answers" in capsys.readouterr().err
+    _measure(server, tmp_path / "b", "--model", "unary", "--num_requests", "2", "--slo", "e2e_ms<=60000")
+    assert _summary(tmp_path / "b")["metrics"]["attainment"]["value"] == 1.0
+    assert run(["report", str(tmp_path / "b"), "--slo", "tpot_ms<=1"]) == ExitStatus.USAGE
+
+
+def test_text_model_is_driven_with_a_datasets_prompts(server: ScriptedServer, tmp_path: Path) -> None:
+    dataset = tmp_path / "prompts.json"
+    dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three four five six"}] * 3))
+    folder = tmp_path / "run"
+    _measure(server, folder, "--model", "text", "--dataset", str(dataset), verb="dataset")
+    rows = RunFolder(folder).read_requests().to_pylist()
+    assert [row["requested_output_tokens"] for row in rows] == [5, 5, 5]  # 4 words · 1.3
+    assert [(row["outcome"], row["output_tokens"], row["output_tokens_source"]) for row in rows] == [("done", 5, "server")] * 3
+
+
+def test_a_dataset_with_fewer_prompts_than_were_asked_for_says_so(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = tmp_path / "prompts.json"
+    dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three"}] * 3))
+    _measure(server, tmp_path / "run", "--model", "text", "--dataset", str(dataset), "--num_requests", "5", verb="dataset")
+    assert "--num_requests 5: there are only 3 prompts, so 3 are sent." in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_waits_for_the_servers_limit_of_streams_are_in_the_manifest(tmp_path: Path) -> None:
+    traffic = ("--model", "paced", "--num_requests", "30", "--workers", "1", "--request_rate", "1000")  # 100 ms each
+    with scripted_server(tmp_path / "log", 1) as limited:
+        _measure(limited, tmp_path / "fixed", *traffic, "--connections", "2")
+        _measure(limited, tmp_path / "grown", *traffic)
+    fixed, grown = (RunFolder(tmp_path / name).read_manifest()["connections"] for name in ("fixed", "grown"))
+    assert (fixed["per_worker"], fixed["opened"], fixed["workers_told"]) == (2, 2, 1)
+    assert 0 < fixed["limit_reached"] <= 30 - 2
+    assert 0 < fixed["longest_wait_ms"] <= fixed["total_wait_ms"] <= fixed["limit_reached"] * fixed["longest_wait_ms"]
+    assert grown["opened"] > grown["per_worker"] == DEFAULT_LIMITS.at_start
+    assert all(_summary(tmp_path / name)["requests"]["done"] == 30 for name in ("fixed", "grown"))
+    (finding,) = [found for found in _summary(tmp_path / "fixed")["findings"] if found["code"] == "connection_limit_reached"]
+    assert finding["evidence"]["requests"] == fixed["limit_reached"]
+
+
+def test_failing_requests_make_the_run_fail_and_are_kept(server: ScriptedServer, tmp_path: Path) -> None:
+    status = _measure(server, tmp_path, "--model", "failing", "--num_requests", "6", "--warmup_requests", "0")
+    assert status == ExitStatus.FAILED
+    requests = _summary(tmp_path)["requests"]
+    assert (requests["scheduled"], requests["done"], requests["failed"]) == (6, 0, 6)
+    assert requests["by_kind"]["server_error"] == 6
+
+
+def test_warm_up_that_fails_altogether_fails_the_run(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _measure(server, tmp_path, "--model", "failing", "--num_requests", "6") == ExitStatus.FAILED
+    assert "Error: every warm-up request failed; the first said: the script says so" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--model", "nosuch"], "--model nosuch"),
+        (["--model", "unary", "--streaming"], "--streaming: the model unary is not decoupled"),
+        (["--model", "scripted", "--tokenizer_dir", "/nosuch"], "--tokenizer_dir: /nosuch is not a folder"),
+    ],
+)
+def test_target_that_cannot_be_used_as_asked(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert _measure(server, tmp_path, *options) == ExitStatus.FAILED
+    assert f"Error: {message}" in capsys.readouterr().err
+
+
+def test_core_model_with_text_prompts_and_no_tokenizer_says_what_to_give(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _measure(server, tmp_path, "--model", "scripted", verb="dataset") == ExitStatus.USAGE
+    assert "--tokenizer_dir" in capsys.readouterr().err
+
+
+def test_text_model_with_random_tokens_and_no_tokenizer_says_what_to_give(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _measure(server, tmp_path, "--model", "text") == ExitStatus.USAGE
+    assert "--tokenizer_dir" in capsys.readouterr().err
+
+
+def test_vocabulary_beyond_int32_is_a_usage_error(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = _measure(server, tmp_path, "--model", "scripted", "--vocab_size", str(2**40), "--num_requests", "5")
+    assert status == ExitStatus.USAGE
+    assert "--vocab_size" in capsys.readouterr().err
+
+
+def test_same_seed_gives_the_same_digest_whatever_the_workers(server: ScriptedServer, tmp_path: Path) -> None:
+    options = ["--model", "scripted", "--num_requests", "8", "--seed", "5", "--request_rate", "500"]
+    for workers in ("1", "2"):
+        _measure(server, tmp_path / workers, *options, "--workers", workers)
+    assert _summary(tmp_path / "1")["schedule"] == _summary(tmp_path / "2")["schedule"]
+
+
+# ---- load modes
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    return RunFolder(folder).read_manifest()
+
+
+def test_the_manifest_says_what_load_was_asked_for_and_who_sent_it(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--request_rate", "400", "--max_concurrency", "50", "--ramp_up", "0.2", "--num_requests", "30"]
+    _measure(server, tmp_path, "--model", "scripted", *options)
+    manifest = _manifest(tmp_path)
+    assert manifest["load"] == {
+        "mode": "open",
+        "max_concurrency": 50,
+        "concurrency": None,
+        "duration_s": None,
+        "ramp_up_s": 0.2,
+        "prepared": 30,
+        "ran_out": False,
+    }
+    assert manifest["workers"]["count"] >= 1
+    assert manifest["workers"]["pinned_cores"] == []  # the target is on this machine
+    assert "of a core busy" in manifest["workers"]["why"]
+    opening = (
+        "Sending 30 requests, exponential arrivals at 400 requests/s, the rate rising over 0.2 s, at most 50 in flight, by "
+    )
+    assert opening in capsys.readouterr().err
+
+
+def test_a_duration_ends_a_closed_loop_without_any_failure(server: ScriptedServer, tmp_path: Path) -> None:
+    options = ["--concurrency", "4", "--duration", "1.5", "--workers", "2"]
+    status = _measure(server, tmp_path, "--model", "scripted", *options)
+    summary, manifest = _summary(tmp_path), _manifest(tmp_path)
+    assert status in (ExitStatus.VALID, ExitStatus.INVALID)
+    requests = summary["requests"]
+    assert (
+        requests["prepared"] == manifest["load"]["prepared"] == manifest["workload"]["requests"] == 1200
+    )  # 4 · 1.5 · 1000 / 5
+    assert 0 < requests["done"] == requests["scheduled"]
+    assert (requests["failed"], requests["by_kind"]) == (0, {})
+    assert summary["metrics"]["offered_rate"] is None
+    assert summary["arrivals"]["law"] is None
+    assert {"interrupted", "achieved_below_offered", "queue_growing"}.isdisjoint(f["code"] for f in summary["findings"])
+    assert manifest["workers"] == {"count": 2, "why": "as asked", "pinned_cores": []}
+    assert manifest["workload"]["description"].startswith("up to 1,200 random prompts")
+
+
+def test_a_closed_loop_that_runs_out_says_so_unless_a_number_was_asked_for(server: ScriptedServer, tmp_path: Path) -> None:
+    dataset = tmp_path / "prompts.json"
+    dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three four"}] * 8))
+    options = ["--model", "text", "--dataset", str(dataset), "--concurrency", "2", "--duration", "20"]
+    found = {}
+    for name, more in (("short", []), ("asked", ["--num_requests", "8"]), ("more", ["--num_requests", "9"])):
+        _measure(server, tmp_path / name, *options, *more, verb="dataset")
+        assert _summary(tmp_path / name)["requests"]["done"] == 8
+        found[name] = "requests_ran_out" in {finding["code"] for finding in _summary(tmp_path / name)["findings"]}
+    assert found == {"short": True, "asked": False, "more": True}
+
+
+def test_a_dataset_too_short_for_the_duration_is_not_repeated(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = tmp_path / "prompts.json"
+    dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three four"}] * 8))
+    options = ["--model", "text", "--dataset", str(dataset), "--request_rate", "50", "--duration", "9"]
+    _measure(server, tmp_path / "run", *options, verb="dataset")
+    assert "There are 8 requests, too few for --duration 9: the run will end early." in capsys.readouterr().err
+    assert _summary(tmp_path / "run")["requests"]["done"] == 8
+    assert "requests_ran_out" in {finding["code"] for finding in _summary(tmp_path / "run")["findings"]}
+
+
+def test_as_many_random_requests_as_arrive_within_the_duration(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--model", "scripted", "--request_rate", "100", "--duration", "1", "--time_delay_dist", "constant"]
+    _measure(server, tmp_path / "all", *options)
+    assert _summary(tmp_path / "all")["requests"]["scheduled"] == 100
+    # a third of the prompts have more than 4 tokens; others are drawn in their place
+    _measure(server, tmp_path / "short", *options, "--input_stdev", "2", "--max_input_len", "4")
+    assert _summary(tmp_path / "short")["requests"]["scheduled"] == 100
+    assert _manifest(tmp_path / "short")["workload"]["dropped_too_long"] > 0
+    assert "too few" not in capsys.readouterr().err
+
+
+def test_everything_at_once_below_a_ceiling(server: ScriptedServer, tmp_path: Path) -> None:
+    _measure(server, tmp_path, "--model", "scripted", "--num_requests", "60", "--max_concurrency", "3")
+    rows = RunFolder(tmp_path).read_requests().to_pylist()
+    assert [row["scheduled_ns"] for row in rows] == [0] * 60
+    assert rows[-1]["released_ns"] > 0
+    assert "achieved_below_offered" not in {finding["code"] for finding in _summary(tmp_path)["findings"]}
+
+
+def _interrupted(server: ScriptedServer, folder: Path, *options: str, end_within_s: float) -> str:
+    """Run the program, send it SIGINT when 10 requests have ended; returns what it printed. It ends in order, with 130."""
+    target = ["--url", server.address, "--model", "scripted", "--run_dir", str(folder)]
+    program = subprocess.Popen(
+        [Path(sys.executable).parent / "bench", "token_norm_dist", *target, *_NORMAL, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    reader = JournalReader(folder / "journal-0.bin")
+    done = 0
+    try:
+        while done < 10 and program.poll() is None:
+            done += sum(1 for _ in reader.read_new())
+            time.sleep(0.01)
+        os.killpg(program.pid, signal.SIGINT)
+        out, err = program.communicate(timeout=end_within_s)
+    finally:
+        if program.poll() is None:
+            os.killpg(program.pid, signal.SIGKILL)
+    assert program.returncode == ExitStatus.INTERRUPTED
+    assert "Traceback" not in err
+    return out
+
+
+def test_interrupted_closed_loop_says_130_and_has_no_failures(server: ScriptedServer, tmp_path: Path) -> None:
+    _interrupted(server, tmp_path, "--concurrency", "4", "--duration", "120", "--num_requests", "20000", end_within_s=60)
+    summary = _summary(tmp_path)
+    assert summary["requests"]["failed"] == 0
+    (finding,) = [finding for finding in summary["findings"] if finding["code"] == "interrupted"]
+    assert finding["evidence"] == {"not_sent": None, "scheduled": None}
+
+
+def test_reference_that_is_not_reached_fails_the_run(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reference = tmp_path / "reference.json"
+    reference.write_text(json.dumps({"key": {"Requests/Sec": 1e9}}))
+    options = ["--check_perf_json", str(reference), "--check_perf_key", "key"]
+    status = _measure(server, tmp_path / "run", "--model", "scripted", "--num_requests", "5", *options)
+    assert status == ExitStatus.FAILED
+    assert "FAIL  Requests/Sec" in capsys.readouterr().out
+
+
+def test_interrupted_program_keeps_what_it_has_and_says_130(server: ScriptedServer, tmp_path: Path) -> None:
+    out = _interrupted(server, tmp_path, "--request_rate", "100", "--num_requests", "5000", end_within_s=30)
+    assert RunFolder(tmp_path).read_manifest()["interrupted"] is True
+    requests = _summary(tmp_path)["requests"]
+    assert requests["scheduled"] == 5000
+    assert requests["done"] >= 10
+    assert requests["done"] + requests["by_kind"]["not_sent"] == 5000
+    assert str(tmp_path) in out

@@ -1,0 +1,234 @@
+"""What ``bench serve`` prints for a dry run, refuses, and says of servers in the background."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from harness.cli import run
+from harness.cli.exit_status import ExitStatus
+from harness.cli.serve.options import LAUNCHERS
+from harness.cli.serve.serve import command as serve
+from serving.engines.protocol import EngineOptions, SchedulerPolicy
+from serving.errors import LaunchError
+from serving.launch.addresses import choose_addresses
+from serving.repository.pipeline import RepositorySpec
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "repo" / "tensorrt_llm").mkdir(parents=True)
+    (tmp_path / "repo" / "tensorrt_llm" / "config.pbtxt").touch()
+
+
+def _printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert run(["serve", *argv, "--dry_run"]) == ExitStatus.VALID
+    return capsys.readouterr().out
+
+
+def _error(capsys: pytest.CaptureFixture[str], *argv: str, status: ExitStatus = ExitStatus.USAGE) -> str:
+    assert run(["serve", *argv]) == status
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (sentence,) = [line for line in captured.err.splitlines() if line.startswith("Error: ")]
+    return sentence
+
+
+def _files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+_TRITON = ["--tritonserver", "/opt/tritonserver/bin/tritonserver", "--model_repo", "repo"]
+
+
+# ---- dry runs
+
+
+def test_dry_run_of_the_embedded_server_names_the_repository_and_writes_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    before = _files(tmp_path)
+    out = _printed(capsys, "--model_repo", "mine", "--http_port", "18000")
+    assert f"--model-repository={tmp_path}/mine" in shlex.split(out, comments=True)
+    assert "--http-port=18000" in out
+    assert _files(tmp_path) == before
+
+
+def test_options_of_the_engine_reach_its_parameters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    written: list[RepositorySpec] = []
+
+    def keep(spec: RepositorySpec, folder: Path) -> None:
+        written.append(spec)
+        raise LaunchError("enough")
+
+    monkeypatch.setattr("serving.repository.pipeline.write_repository", keep)
+    words = ["--batch_scheduler_policy", "max_utilization", "--no_enable_kv_cache_reuse", "--max_queue_size", "3"]
+    assert run(["serve", *words, "--kv_cache_free_gpu_mem_fraction", "0.25", "--draft_engine_dir", "."]) == ExitStatus.FAILED
+    options = EngineOptions(
+        batch_scheduler_policy=SchedulerPolicy.MAX_UTILIZATION,
+        enable_kv_cache_reuse=False,
+        max_queue_size=3,
+        kv_cache_free_gpu_mem_fraction=0.25,
+    )
+    assert [(spec.engine_options, spec.draft_engine_dir) for spec in written] == [(options, tmp_path.resolve())]
+
+
+def test_upstreams_launch_command_gives_upstreams_mpirun(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = shlex.split(_printed(capsys, "--world_size", "2", *_TRITON, "--tensorrt_llm_model_name", "a,b", "--oversubscribe"))
+    shared = [
+        *("-n", "1", "/opt/tritonserver/bin/tritonserver", f"--model-repository={tmp_path}/repo", "--exit-timeout-secs=10"),
+        *("--http-address=127.0.0.1", "--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1"),
+        *("--grpc-port=8001", "--http-port=8000", "--metrics-port=8002"),
+    ]
+    prefix = "--backend-config=python,shm-region-prefix-name=inflight_bench_8001_prefix"
+    assert words == [
+        *("mpirun", "--allow-run-as-root", "--oversubscribe"),
+        *(*shared, "--disable-auto-complete-config", f"{prefix}0_"),
+        ":",
+        *(*shared, "--model-control-mode=explicit", "--load-model=a", "--load-model=b"),
+        *("--disable-auto-complete-config", f"{prefix}1_"),
+    ]
+
+
+def test_multi_model_gives_the_orchestrator(capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(_printed(capsys, "--multi_model", "--gpu_count", "2", *_TRITON))
+    assert words[:3] == ["TRTLLM_ORCHESTRATOR=1", "TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES=1", "mpirun"]
+    assert "--cuda-memory-pool-byte-size=1:0" in words
+
+
+def test_no_mpi_gives_the_server_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(_printed(capsys, "--no_mpi", "--trtllm_llmapi_launch", *_TRITON, "--log"))
+    assert words[:2] == ["trtllm-llmapi-launch", "/opt/tritonserver/bin/tritonserver"]
+    assert "--log-verbose=3" in words
+    assert f"--log-file={Path.cwd()}/triton_log.txt" in words
+
+
+def test_slurm_gives_the_script(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    before = _files(tmp_path)
+    out = _printed(
+        capsys,
+        *("--slurm", "--model_repo", "repo", "--slurm_nodes", "2", "--slurm_tasks_per_node", "8", "--slurm_time", "1:00:00"),
+        *("--slurm_account", "team", "--slurm_partition", "gpu", "--container_image", "image", "--container_mount", "/e:/e"),
+    )
+    headers = ["--nodes=2", "--ntasks=16", "--ntasks-per-node=8", "--time=1:00:00", "--account=team", "--partition=gpu"]
+    assert [f"#SBATCH {header}" in out.splitlines() for header in headers] == [True] * len(headers)
+    assert f"--container-image=image --container-mounts={tmp_path}/repo:{tmp_path}/repo,/e:/e" in out
+    assert _files(tmp_path) == before
+
+
+def test_slurm_writes_the_script_and_submits_it_when_asked(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text('#!/bin/sh\ngrep -c SBATCH "$1"\n')
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    arguments = ["serve", "--slurm", "--model_repo", "repo", "--world_size", "4", "--slurm_script", "job"]
+    assert run(arguments) == ExitStatus.VALID
+    assert capsys.readouterr().out == "Script: job\n"
+    assert run([*arguments, "--submit"]) == ExitStatus.VALID
+    assert capsys.readouterr().out == "4\n"  # name, nodes, ntasks, tasks a node
+    assert "--ntasks=4" in Path("job").read_text()
+
+
+def test_docker_gives_the_containers_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = shlex.split(_printed(capsys, "--docker", "--model_repo", "repo", "--container_image", "image", "--shm_size", "4g"))
+    assert words[:3] == ["docker", "run", "--rm"]
+    assert words[words.index("-v") + 1] == f"{tmp_path}/repo:{tmp_path}/repo"
+    assert words[words.index("image") + 1] == "/opt/tritonserver/bin/tritonserver"
+    assert words[words.index("--shm-size") + 1] == "4g"
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (["--slurm", "--docker"], "--launcher is named twice: docker and slurm"),
+        (["--launcher", "embedded", "--world_size", "2"], "--world_size: not with --launcher embedded"),
+        (["--no_mpi", "--multi_model"], "--multi_model: not with --launcher tritonserver"),
+        (["--launcher", "mpirun", "--engine_dir", "x"], "--engine_dir: not with --launcher mpirun; it belongs to embedded"),
+        (["--launcher", "mpirun", "--slurm_time", "1"], "--slurm_time: not with --launcher mpirun; it belongs to slurm"),
+        (["--slurm", "--model_repo", "repo", "--background"], "--background: not with --launcher slurm"),
+        (["--world_size", "2"], "--model_repo: --launcher mpirun serves a repository"),
+        (["--name", "mine"], "--name: only a server in the --background"),
+        (
+            ["--slurm", "--model_repo", "repo", "--world_size", "3", "--slurm_nodes", "2"],
+            "--world_size 3: 2 nodes of 2 tasks are 4",
+        ),
+        (["--http_port", "18000", "status"], "--http_port belongs to a bare 'bench serve'"),
+        (["stop", "a", "--all"], "--all"),
+        (["--engine", "tensorrt_llm"], "--engine_dir: the demo engine is OpenVINO's"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str], argv: list[str], named: str) -> None:
+    assert named in _error(capsys, *argv)
+
+
+def test_every_option_that_belongs_to_a_launcher_is_one_of_serves() -> None:
+    from harness.cli.serve.options import _BELONGS_TO
+
+    assert set(_BELONGS_TO) <= {parameter.name for parameter in serve.params}
+    assert {launcher for launchers in _BELONGS_TO.values() for launcher in launchers} <= set(LAUNCHERS)
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (["--launcher", "tritonserver", "--model_repo", "none"], "--model_repo"),
+        (["--launcher", "tritonserver", "--model_repo", ".", "--tritonserver", "none"], "holds no model"),
+        (["--launcher", "tritonserver", "--model_repo", "repo", "--tritonserver", "none"], "--tritonserver none"),
+        (["--no_mpi", "--model_repo", "repo", "--world_size", "2"], "--world_size 2"),
+        (["--host", "192.0.2.1"], "--host 192.0.2.1"),
+        (["--engine", "tensorrt_llm", "--engine_dir", "repo"], "pip install 'inflight-bench[tensorrt-llm]'"),
+        (["--docker", "--model_repo", "repo", "--host", "192.0.2.1"], "--host 192.0.2.1"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_launched(capsys: pytest.CaptureFixture[str], argv: list[str], named: str) -> None:
+    assert named in _error(capsys, *argv, status=ExitStatus.FAILED)
+
+
+def test_host_beyond_loopback_is_warned_of(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = tmp_path / "tritonserver"
+    failing.write_text("#!/bin/sh\nexit 1\n")
+    failing.chmod(0o755)
+    free = choose_addresses()
+    ports = [f"--http_port={free.http_port}", f"--grpc_port={free.grpc_port}", f"--metrics_port={free.metrics_port}"]
+    arguments = ["serve", "--no_mpi", "--model_repo", "repo", "--tritonserver", str(failing), *ports]
+    assert run([*arguments, "--host", "0.0.0.0"]) == ExitStatus.FAILED
+    warned = capsys.readouterr().err
+    assert "Warning: --host 0.0.0.0 is not loopback, and Triton has no login" in warned
+    assert run(arguments) == ExitStatus.FAILED
+    assert "Warning" not in capsys.readouterr().err
+
+
+# ---- the background
+
+
+def test_with_nothing_in_the_background_status_and_stop_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["serve", "status"]) == ExitStatus.VALID
+    assert "No server runs in the background." in capsys.readouterr().err
+    assert run(["serve", "stop"]) == ExitStatus.FAILED
+    assert run(["serve", "stop", "--all"]) == ExitStatus.VALID
+    assert run(["serve", "status", "mine"]) == ExitStatus.FAILED
+    assert "No server mine runs in the background." in capsys.readouterr().err
+
+
+def test_name_that_cannot_be_leaves_no_temporary_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = _files(tmp_path)
+    assert "--name !!: use letters" in _error(capsys, "--background", "--name", "!!", status=ExitStatus.FAILED)
+    assert _files(tmp_path) == before

@@ -1,0 +1,584 @@
+"""Exchanges with a raw server on a loopback port: connections kept and replaced, and every way in which an exchange fails."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from harness.clients.protocol import ExchangeFailedError
+from harness.clients.transport import http1_pool
+from harness.clients.transport.http1_pool import HttpCaller, Origin, post_request, server_message
+from harness.records.record import Outcome
+from tests.harness.clients.scripted_http import EVENTS_HEAD, Answered, Peer, Script, chunked, exchange, plain, serving
+
+_MARK = b"[DONE]"
+
+
+@pytest.fixture(autouse=True, params=[True, False], ids=["compiled", "interpreted"])
+def _reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams of events are read in one of two ways, of which nobody may see more than the speed."""
+    monkeypatch.setattr(http1_pool, "is_compiled", request.param)
+
+
+def _ask(origin: Origin, body: bytes = b'{"ask": 1}') -> bytes:
+    return post_request(origin, "/ask", body, "text/event-stream", {})
+
+
+async def _once(script: Script, timeout_s: float = 10.0, marker: bytes | None = None) -> Answered:
+    async with serving(script) as origin:
+        caller = HttpCaller(origin, marker)
+        await caller.connect(5.0)
+        try:
+            return await exchange(caller, _ask(origin), timeout_s)
+        finally:
+            await caller.close()
+
+
+def _answered(*parts: bytes, marker: bytes | None = None) -> Answered:
+    """What an exchange makes of an answer of exactly these bytes, behind which the server closes."""
+
+    async def script(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(*parts)
+
+    return uvloop.run(_once(script, marker=marker))
+
+
+# ---- requests
+
+
+def test_request_is_what_http_asks_for() -> None:
+    raw = post_request(Origin("http", "::1", 8000), "/v1/chat completions", b"{}", "text/event-stream", {"X-Route": "a"})
+    head, _, body = raw.partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    assert lines[0] == "POST /v1/chat%20completions HTTP/1.1"
+    assert set(lines[1:]) == {
+        "host: [::1]:8000",
+        "user-agent: inflight-bench",
+        "accept: text/event-stream",
+        "accept-encoding: identity",
+        "content-type: application/json",
+        "x-route: a",
+        "content-length: 2",
+    }
+    assert body == b"{}"
+
+
+def test_users_header_wins_over_ours_and_the_default_port_is_not_named() -> None:
+    raw = post_request(Origin("https", "api.example", 443), "/", b"", "a/b", {"Accept": "c/d"})
+    assert b"host: api.example\r\n" in raw
+    assert raw.count(b"accept: ") == 1
+    assert b"accept: c/d\r\n" in raw
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"error": "of Triton"}', "of Triton"),
+        (b'{"error": {"message": "of OpenAI", "type": "x", "code": 400}}', "of OpenAI"),
+        (b'{"object": "error", "message": "of SGLang", "code": 400}', "of SGLang"),
+        (b'{"detail": "of FastAPI"}', "of FastAPI"),
+        (b'{"detail": [{"loc": 1}]}', '{"detail": [{"loc": 1}]}'),
+        (b"<html>of a proxy</html>\n", "<html>of a proxy</html>"),
+        (b"\xff", "�"),
+        (b'{"error": "\xe4"}', '{"error": "�"}'),
+        (b"[" * 1_200, "[" * 1_200),
+        (b"", ""),
+        (b"x" * 10_000, "x" * 2_000),
+    ],
+)
+def test_message_of_an_error_in_each_servers_way(body: bytes, message: str) -> None:
+    assert server_message(body) == message
+
+
+# ---- answers
+
+
+def test_events_are_handed_on_one_by_one_and_other_bodies_whole() -> None:
+    stream = chunked(b"data: one\n\n", b"data: two\n\ndata: th", b"ree\n\n")
+    assert _answered(EVENTS_HEAD + stream) == ([b"one", b"two", b"three"], None, "")
+    assert _answered(plain(b'{"whole": 1}')) == ([b'{"whole": 1}'], None, "")
+
+
+def test_an_event_that_comes_with_the_head_is_handed_on_at_once() -> None:
+    seen: list[bytes] = []
+
+    async def script(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(EVENTS_HEAD + b"b\r\ndata: one\n\n\r\n")
+        while not seen:
+            await asyncio.sleep(0.001)
+        await peer.send(chunked(b"data: two\n\n"))
+
+    async def run() -> None:
+        async with serving(script) as origin:
+            caller = HttpCaller(origin)
+            await caller.exchange(_ask(origin), lambda _, arrived: seen.extend(arrived), 10.0)
+            await caller.close()
+
+    uvloop.run(run())
+    assert seen == [b"one", b"two"]
+
+
+def test_end_marker_is_not_handed_on_and_nothing_behind_it() -> None:
+    assert _answered(EVENTS_HEAD + chunked(b"data: one\n\ndata: [DONE]\n\ndata: two\n\n"), marker=_MARK) == ([b"one"], None, "")
+
+
+def test_connection_that_is_lost_behind_the_end_marker_has_lost_nothing() -> None:
+    cut = EVENTS_HEAD + chunked(b"data: one\n\ndata: [DONE]\n\n")[:-5]
+    assert _answered(cut, marker=_MARK) == ([b"one"], None, "")
+
+
+def test_stream_without_its_promised_end_is_cut() -> None:
+    answered = _answered(EVENTS_HEAD + chunked(b"data: one\n\n"), marker=_MARK)
+    assert answered == ([b"one"], Outcome.STREAM_CUT, "the stream ended without [DONE]")
+
+
+def test_whole_body_needs_no_end_marker() -> None:
+    assert _answered(plain(b"{}"), marker=_MARK) == ([b"{}"], None, "")
+
+
+@pytest.mark.parametrize(
+    ("parts", "outcome", "words"),
+    [
+        ((b"",), Outcome.STREAM_CUT, "the server closed the connection"),
+        ((b"HTTP/1.1 20",), Outcome.STREAM_CUT, "the server closed the connection"),
+        ((EVENTS_HEAD, b"b\r\ndata: one\n\n\r\n"), Outcome.STREAM_CUT, "the server closed the connection"),
+        ((b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",), Outcome.STREAM_CUT, "the server closed the connection"),
+        ((b"SMTP ready\r\n",), Outcome.MALFORMED, "not HTTP"),
+        ((plain(b"x", headers=b"Content-Encoding: gzip\r\n"),), Outcome.MALFORMED, "compressed"),
+        ((plain(b'{"error": "no such model"}', b"404 Not Found"),), Outcome.SERVER_ERROR, "HTTP status 404: no such model"),
+        ((plain(b"", b"500 Internal Server Error"),), Outcome.SERVER_ERROR, "HTTP status 500: "),
+        ((plain(b"slow down", b"429 Too Many Requests"),), Outcome.REFUSED, "HTTP status 429: slow down"),
+        ((plain(b'{"error": "Exceeds maximum queue size"}', b"503 Unavailable"),), Outcome.REFUSED, "maximum queue size"),
+        ((plain(b'{"message": "The request queue is full."}', b"503 Unavailable"),), Outcome.REFUSED, "queue is full"),
+        ((plain(b"", b"503 Unavailable", b"Retry-After: 1\r\n"),), Outcome.REFUSED, "HTTP status 503"),
+        ((plain(b"no healthy upstream", b"503 Unavailable"),), Outcome.SERVER_ERROR, "no healthy upstream"),
+        ((plain(b"", b"301 Moved", b"Location: http://there/\r\n"),), Outcome.SERVER_ERROR, "redirects to http://there/"),
+        (
+            (EVENTS_HEAD.replace(b"200 OK", b"400 Bad Request") + chunked(b'data: {"error": "in an event"}\n\n'),),
+            Outcome.SERVER_ERROR,
+            "HTTP status 400: in an event",
+        ),
+    ],
+)
+def test_each_failure_has_its_kind(parts: tuple[bytes, ...], outcome: Outcome, words: str) -> None:
+    _, found, problem = _answered(*parts)
+    assert found is outcome
+    assert words in problem
+
+
+@pytest.mark.parametrize("body", [b'{"error": "\xe4"}', b"[" * 1_200, b"\xff"])
+def test_an_error_that_cannot_be_read_is_one_of_the_server_at_once(body: bytes) -> None:
+    answer = b"HTTP/1.1 500 Broken\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    bodies, outcome, problem = _answered(answer)
+    assert (bodies, outcome) == ([], Outcome.SERVER_ERROR)
+    assert "HTTP status 500" in problem
+
+
+def test_a_fault_of_ours_at_the_end_of_an_answer_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(body: bytes) -> str:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(http1_pool, "server_message", broken)
+    with pytest.raises(ZeroDivisionError, match="ours"):
+        _answered(b"HTTP/1.1 500 Broken\r\ncontent-length: 0\r\n\r\n")
+
+
+def test_error_event_ends_the_exchange_and_keeps_what_came() -> None:
+    stream = chunked(b"data: one\n\n", b'event: error\ndata: {"error": "the engine failed"}\n\n', b"data: two\n\n")
+    bodies, outcome, problem = _answered(EVENTS_HEAD + stream)
+    assert bodies[0] == b"one"
+    assert (outcome, problem) == (Outcome.SERVER_ERROR, "the engine failed")
+
+
+def test_connection_reset_in_the_middle_is_a_cut_stream() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(EVENTS_HEAD + b"b\r\ndata: one\n\n\r\n")
+        peer.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        await asyncio.sleep(0.1)
+        peer.reset()
+
+    bodies, outcome, problem = uvloop.run(_once(script))
+    assert (bodies, outcome) == ([b"one"], Outcome.STREAM_CUT)
+    assert "connection" in problem
+
+
+def test_one_deadline_is_over_the_whole_exchange() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(EVENTS_HEAD)
+        for _ in range(200):
+            await peer.send(b"b\r\ndata: one\n\n\r\n")
+            await asyncio.sleep(0.05)
+
+    bodies, outcome, problem = uvloop.run(_once(script, timeout_s=1.5))
+    assert len(bodies) >= 1
+    assert (outcome, problem) == (Outcome.TIMEOUT, "no end within 1.5 s")
+
+
+@pytest.mark.parametrize("how", ["time out", "cancel"])
+def test_server_is_told_of_an_exchange_that_is_given_up(how: str) -> None:
+    async def run() -> tuple[bool, bool]:
+        told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        reached = asyncio.Event()
+
+        async def script(peer: Peer) -> None:
+            await peer.read_request()
+            await peer.send(EVENTS_HEAD)
+            reached.set()
+            told.set_result(await peer.closed_by_client())
+
+        async with serving(script) as origin:
+            caller = HttpCaller(origin)
+            task = asyncio.create_task(exchange(caller, _ask(origin), 2.0 if how == "time out" else 30.0))
+            await reached.wait()
+            if how == "cancel":
+                task.cancel()
+            await asyncio.wait([task])
+            assert caller.open_connections <= 1
+            result = await told, task.cancelled()
+            await caller.close()
+            return result
+
+    assert uvloop.run(run()) == (True, how == "cancel")
+
+
+# ---- connecting
+
+
+def _nowhere() -> Origin:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        return Origin("http", "127.0.0.1", holder.getsockname()[1])
+
+
+def test_connecting_in_vain_leaves_nothing_behind() -> None:
+    async def run() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as nobody:
+            port = nobody.getsockname()[1]
+        for number in range(6):
+            if number == 1:  # the first opens what stays for good
+                gc.collect()
+                before = len(os.listdir("/proc/self/fd"))
+            with pytest.raises(ExchangeFailedError):
+                await HttpCaller(Origin("http", "127.0.0.1", port)).connect(5.0)
+        assert len(os.listdir("/proc/self/fd")) <= before
+
+    uvloop.run(run())
+
+
+def test_nobody_there() -> None:
+    async def run() -> tuple[str, Answered]:
+        caller = HttpCaller(_nowhere())
+        with pytest.raises(ExchangeFailedError) as caught:
+            await caller.connect(5.0)
+        assert caught.value.outcome is Outcome.CONNECT
+        return str(caught.value), await exchange(caller, b"x")
+
+    told, answered = uvloop.run(run())
+    assert told == "cannot connect: Connection refused"
+    assert answered == ([], Outcome.CONNECT, "cannot connect: Connection refused")
+
+
+def test_name_that_nobody_has() -> None:
+    async def run() -> None:
+        await HttpCaller(Origin("http", "nosuch.invalid", 80)).connect(20.0)
+
+    with pytest.raises(ExchangeFailedError, match="cannot connect") as caught:
+        uvloop.run(run())
+    assert caught.value.outcome is Outcome.CONNECT
+
+
+def test_time_that_connecting_takes_is_within_the_deadline() -> None:
+    """A server that takes the connection and never answers TLS's greeting."""
+
+    async def script(peer: Peer) -> None:
+        await peer.reader.read()
+
+    async def run() -> Answered:
+        async with serving(script) as origin:
+            caller = HttpCaller(Origin("https", origin.host, origin.port))
+            with pytest.raises(ExchangeFailedError, match=r"no connection within 0\.2 s"):
+                await caller.connect(0.2)
+            return await exchange(caller, b"x", 0.2)
+
+    assert uvloop.run(run()) == ([], Outcome.CONNECT, "no connection within 0.2 s")
+
+
+@pytest.mark.parametrize("host", ["localhost", "::1"])
+def test_names_and_ipv6(host: str) -> None:
+    if host == "::1":
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+
+    async def script(peer: Peer) -> None:
+        head, _ = await peer.read_request()
+        await peer.send(plain(head.split(b"\r\n")[1]))
+
+    async def run() -> tuple[Answered, str]:
+        async with serving(script, host="127.0.0.1" if host == "localhost" else host) as served:
+            origin = Origin("http", host, served.port)
+            caller = HttpCaller(origin)
+            await caller.connect(5.0)
+            answered = await exchange(caller, _ask(origin))
+            await caller.close()
+            return answered, origin.authority
+
+    answered, authority = uvloop.run(run())
+    assert answered == ([f"host: {authority}".encode()], None, "")
+
+
+def _certificate(folder: Path) -> Path:
+    """A certificate for 127.0.0.1 with its key, in one file."""
+    made = folder / "both.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test"]
+    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(folder / "key"), "-out", str(folder / "certificate")]
+    subprocess.run([*command, *files], check=True, capture_output=True)
+    made.write_text((folder / "key").read_text() + (folder / "certificate").read_text())
+    return made
+
+
+def test_tls_is_spoken_with_servers_that_are_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate = _certificate(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+
+    async def script(peer: Peer) -> None:
+        for _ in range(2):
+            await peer.read_request()
+            await peer.send(EVENTS_HEAD + chunked(b"data: %d\n\n" % peer.number))
+
+    async def run() -> list[Answered]:
+        async with serving(script, context) as origin:
+            caller = HttpCaller(origin)
+            answers = [await exchange(caller, _ask(origin)) for _ in range(2)]
+            await caller.close()
+            return answers
+
+    [(_, outcome, problem), _] = uvloop.run(run())
+    assert outcome is Outcome.CONNECT
+    assert "certificate verify failed" in problem
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert uvloop.run(run()) == [([b"0"], None, "")] * 2  # both on one connection
+
+
+# ---- connections, kept and replaced
+
+
+async def _keep_answering(peer: Peer) -> None:
+    """Answer every request with the connection's number and the request's."""
+    while True:
+        await peer.read_request()
+        await peer.send(plain(b"%d.%d" % (peer.number, len(peer.received))))
+
+
+def test_connection_is_used_again_and_as_many_are_open_as_were_in_flight() -> None:
+    async def run() -> None:
+        async with serving(_keep_answering) as origin:
+            caller = HttpCaller(origin)
+            await caller.connect(5.0)
+            assert [(await exchange(caller, _ask(origin)))[0] for _ in range(3)] == [[b"0.1"], [b"0.2"], [b"0.3"]]
+            assert caller.open_connections == 1
+            at_once = await asyncio.gather(*(exchange(caller, _ask(origin)) for _ in range(20)))
+            assert len({bodies[0] for bodies, _, _ in at_once}) == 20
+            assert caller.open_connections == 20
+            at_once = await asyncio.gather(*(exchange(caller, _ask(origin)) for _ in range(20)))
+            assert caller.open_connections == 20
+            await caller.close()
+            assert caller.open_connections == 0
+
+    uvloop.run(run())
+
+
+def test_connections_are_there_before_the_requests_that_need_them() -> None:
+    async def run() -> None:
+        async with serving(_keep_answering) as origin:
+            caller = HttpCaller(origin)
+            await caller.connect(5.0)
+            await caller.prepare(120, 5.0)
+            assert caller.open_connections == 120
+            at_once = await asyncio.gather(*(exchange(caller, _ask(origin)) for _ in range(120)))
+            assert len({bodies[0] for bodies, _, _ in at_once}) == 120
+            await caller.prepare(7, 5.0)
+            assert caller.open_connections == 120
+            await caller.close()
+
+    uvloop.run(run())
+
+
+def test_connection_that_the_server_closed_while_idle_is_replaced_unnoticed() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(plain(b"%d" % peer.number))  # and closes, though it did not say so
+
+    async def run() -> list[Answered]:
+        async with serving(script) as origin:
+            caller = HttpCaller(origin)
+            answers = []
+            for _ in range(4):
+                answers.append(await exchange(caller, _ask(origin)))
+                await asyncio.sleep(0.05)
+            await caller.close()
+            return answers
+
+    assert uvloop.run(run()) == [([b"%d" % number], None, "") for number in range(4)]
+
+
+def test_connection_that_was_idle_too_long_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http1_pool, "_LONGEST_IDLE_NS", 0)
+
+    async def run() -> list[Answered]:
+        async with serving(_keep_answering) as origin:
+            caller = HttpCaller(origin)
+            answers = [await exchange(caller, _ask(origin)) for _ in range(3)]
+            await asyncio.sleep(0.05)
+            assert caller.open_connections == 1
+            await caller.close()
+            return answers
+
+    assert uvloop.run(run()) == [([b"%d.1" % number], None, "") for number in range(3)]
+
+
+def test_request_that_the_server_may_have_begun_is_never_sent_again() -> None:
+    received: list[int] = []
+
+    async def script(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(plain(b"{}"))
+        await peer.read_request()
+        received.append(peer.number)  # and closes the connection: it read the request, and nobody knows what it did with it
+
+    async def run() -> list[Answered]:
+        async with serving(script) as origin:
+            caller = HttpCaller(origin)
+            answers = [await exchange(caller, _ask(origin)) for _ in range(2)]
+            await asyncio.sleep(0.1)
+            await caller.close()
+            return answers
+
+    first, second = uvloop.run(run())
+    assert first[1] is None
+    assert second == ([], Outcome.STREAM_CUT, "the server closed the connection")
+    assert received == [0]
+
+
+@contextmanager
+def _in_thread(serve: Callable[[socket.socket], None]) -> Iterator[Origin]:
+    """A server of bare sockets: what the kernel does with bytes is what these tests are about."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        listener.settimeout(20)
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        try:
+            yield Origin("http", "127.0.0.1", listener.getsockname()[1])
+        finally:
+            thread.join()
+
+
+def _accept(listener: socket.socket) -> socket.socket:
+    accepted, _ = listener.accept()
+    accepted.settimeout(20)
+    return accepted
+
+
+def _read_request(connection: socket.socket) -> int:
+    """Read one request; returns the length of its body."""
+    raw = b""
+    while b"\r\n\r\n" not in raw:
+        raw += connection.recv(1 << 20)
+    head, _, body = raw.partition(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    seen = len(body)
+    while seen < length:
+        seen += len(connection.recv(1 << 20))
+    return length
+
+
+_LARGE = b"x" * 30_000_000  # more than the kernel's buffers on both sides hold
+
+
+def _half_close(connection: socket.socket) -> None:
+    """Say that nothing more will come, without having read what was sent."""
+    time.sleep(0.3)
+    connection.shutdown(socket.SHUT_WR)
+
+
+def test_request_that_the_server_never_had_is_sent_once_more() -> None:
+    read: list[int] = []
+
+    def serve(listener: socket.socket) -> None:
+        with _accept(listener) as first:
+            read.append(_read_request(first))
+            first.sendall(plain(b"first"))
+            _half_close(first)
+            with _accept(listener) as second:
+                read.append(_read_request(second))
+                second.sendall(plain(b"second"))
+                second.recv(1)
+
+    async def run(origin: Origin) -> list[Answered]:
+        caller = HttpCaller(origin)
+        answers = [await exchange(caller, _ask(origin)), await exchange(caller, _ask(origin, _LARGE))]
+        await caller.close()
+        return answers
+
+    with _in_thread(serve) as origin:
+        assert uvloop.run(run(origin)) == [([b"first"], None, ""), ([b"second"], None, "")]
+    assert read == [10, len(_LARGE)]
+
+
+def test_new_connection_that_the_server_ends_before_it_had_the_request_is_a_failure() -> None:
+    accepted: list[int] = []
+
+    def serve(listener: socket.socket) -> None:
+        with _accept(listener) as only:
+            accepted.append(1)
+            _half_close(only)
+            time.sleep(0.5)
+            listener.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+
+    async def run(origin: Origin) -> Answered:
+        caller = HttpCaller(origin)
+        answered = await exchange(caller, _ask(origin, _LARGE))
+        await caller.close()
+        return answered
+
+    with _in_thread(serve) as origin:
+        assert uvloop.run(run(origin)) == ([], Outcome.STREAM_CUT, "the server closed the connection")
+    assert accepted == [1]
+
+
+def test_two_hundred_exchanges_at_once_all_end() -> None:
+    async def script(peer: Peer) -> None:
+        while True:
+            _, body = await peer.read_request()
+            await peer.send(EVENTS_HEAD + chunked(*(b"data: " + body + b"\n\n" for _ in range(5))))
+
+    async def run() -> list[Answered]:
+        async with serving(script) as origin:
+            caller = HttpCaller(origin)
+            asked: list[Awaitable[Answered]] = [exchange(caller, _ask(origin, b"%d" % k), 60.0) for k in range(200)]
+            answers = list(await asyncio.gather(*asked))
+            await caller.close()
+            return answers
+
+    assert uvloop.run(run()) == [([b"%d" % k] * 5, None, "") for k in range(200)]

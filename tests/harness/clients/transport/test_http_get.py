@@ -1,0 +1,97 @@
+"""GETs over a connection that is kept open."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.clients.transport import http_get
+from harness.clients.transport.http_get import GetError, Getter, HttpUrl, parse_url
+from tests.harness.metrics_server import MetricsServer, metrics_server
+
+
+def _getter(server: MetricsServer) -> Getter:
+    return Getter(HttpUrl("http", "127.0.0.1", server.port, "/metrics"))
+
+
+def test_every_get_goes_over_one_connection() -> None:
+    with metrics_server(lambda number: (200, b"x" * 200_000 + str(number).encode())) as server:
+        getter = _getter(server)
+        assert [getter.get()[200_000:] for _ in range(3)] == [b"0", b"1", b"2"]
+        getter.close()
+    assert server.gets == ["/metrics"] * 3
+    assert len(server.clients) == 1
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_no_failure() -> None:
+    with metrics_server(lambda number: (200, b"one"), keep_alive=False) as server:
+        getter = _getter(server)
+        assert [getter.get(), getter.get()] == [b"one", b"one"]
+        getter.close()
+    assert len(server.clients) == 2
+
+
+def test_failures_are_told_and_the_next_get_may_succeed() -> None:
+    answers = [(404, b"no such page"), None, (200, b"well")]
+    with metrics_server(answers.__getitem__) as server:
+        getter = _getter(server)
+        with pytest.raises(GetError, match="404"):
+            getter.get()
+        with pytest.raises(GetError):
+            getter.get()
+        assert getter.get() == b"well"
+        getter.close()
+
+
+def test_nobody_there() -> None:
+    with metrics_server(lambda number: (200, b"")) as server:
+        pass
+    with pytest.raises(GetError, match="refused"):
+        _getter(server).get()
+
+
+def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_get, "_LARGEST_BYTES", 1000)
+    with metrics_server(lambda number: (200, b"x" * 300_000)) as server:
+        getter = _getter(server)
+        with pytest.raises(GetError, match="longer"):
+            getter.get()
+
+
+def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with metrics_server(lambda number: (200, b"direct")) as server:
+        getter = _getter(server)
+        assert getter.get() == b"direct"
+        getter.close()
+
+
+def test_headers_are_sent_with_every_get() -> None:
+    with metrics_server(lambda number: (200, b"")) as server:
+        getter = Getter(HttpUrl("http", "127.0.0.1", server.port, "/metrics"), (("X-Key", "a"),))
+        getter.get()
+        getter.get()
+        getter.close()
+    assert [headers["X-Key"] for headers in server.headers] == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("host", "http://host:80/metrics"),
+        ("host:8002", "http://host:8002/metrics"),
+        ("http://host:1/prometheus/metrics", "http://host:1/prometheus/metrics"),
+        ("http://host:1/", "http://host:1/metrics"),
+        ("https://host", "https://host:443/metrics"),
+        ("http://[::1]:5/m?a=b", "http://[::1]:5/m?a=b"),
+    ],
+)
+def test_urls(written: str, read: str) -> None:
+    assert str(parse_url(written, "/metrics")) == read
+
+
+@pytest.mark.parametrize(
+    "url", ["", "ftp://host/x", "grpc://host:1", "http://", "http://host:70000", "http://u:p@host", "host:x"]
+)
+def test_what_is_no_url(url: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        parse_url(url, "/metrics")

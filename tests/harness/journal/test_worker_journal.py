@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import resource
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import JournalError
+from harness.journal.worker_journal import Began, Ended, Exchange, JournalReader, JournalWriter
+from harness.records.record import Outcome
+
+_TIMES = st.integers(-(2**63), 2**63 - 1)
+_EXCHANGES = st.builds(
+    Exchange,
+    index=st.integers(0, 2**63 - 1),
+    due_ns=_TIMES,
+    released_ns=_TIMES,
+    sent_ns=_TIMES,
+    done_ns=_TIMES,
+    response_ns=st.lists(_TIMES, max_size=4),
+    bodies=st.lists(st.binary(max_size=60), max_size=4),
+    failure=st.none() | st.sampled_from(Outcome),
+    error=st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+)
+
+_THREE = (
+    Exchange(0, 9, 9, 10, 90, [20, 30], [b"first", b"second"], None, None),
+    Exchange(7, 12, 14, 15, 95, [], [], Outcome.TIMEOUT, "DEADLINE_EXCEEDED: 5 s"),
+    Exchange(3, 16, 16, 16, 99, [80], [b"\x00\xff" * 20], None, None),
+)
+
+
+def _write(path: Path, exchanges: tuple[Exchange, ...] | list[Exchange]) -> list[int]:
+    """Write a journal; returns where each frame ends."""
+    ends = []
+    with JournalWriter(path) as journal:
+        for exchange in exchanges:
+            journal.append(exchange)
+            ends.append(path.stat().st_size)
+    return ends
+
+
+@settings(max_examples=100)
+@given(st.lists(_EXCHANGES, max_size=6))
+def test_what_is_written_is_read(exchanges: list[Exchange]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal"
+        _write(path, exchanges)
+        assert list(JournalReader(path).read_new()) == exchanges
+
+
+def test_append_is_on_disk_before_it_returns(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = JournalWriter(path)
+    journal.append(_THREE[0])  # not closed, not flushed: a SIGKILL here must lose nothing
+    assert list(JournalReader(path).read_new()) == [_THREE[0]]
+    journal.close()
+
+
+def test_torn_at_every_byte_the_whole_frames_are_read(tmp_path: Path) -> None:
+    whole, torn = tmp_path / "whole", tmp_path / "torn"
+    ends = _write(whole, _THREE)
+    data = whole.read_bytes()
+    for cut in range(len(data) + 1):
+        torn.write_bytes(data[:cut])
+        expected = [exchange for exchange, end in zip(_THREE, ends, strict=True) if end <= cut]
+        assert list(JournalReader(torn).read_new()) == expected, f"cut after {cut} bytes"
+
+
+def test_damage_at_any_byte_of_a_frame_ends_the_reading_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    ends = _write(path, _THREE)
+    data = path.read_bytes()
+    for position in range(ends[0], ends[1]):
+        for damage in (0x01, 0x80, 0xFF):
+            path.write_bytes(data[:position] + bytes([data[position] ^ damage]) + data[position + 1 :])
+            assert list(JournalReader(path).read_new()) == [_THREE[0]], f"byte {position} ^ {damage:#x}"
+
+
+def test_growing_file_gives_each_exchange_once_and_when_it_is_whole(tmp_path: Path) -> None:
+    whole, growing = tmp_path / "whole", tmp_path / "growing"
+    ends = _write(whole, _THREE)
+    data = whole.read_bytes()
+    growing.write_bytes(b"")
+    reader = JournalReader(growing)
+    for length in range(1, len(data) + 1):
+        with growing.open("ab") as file:
+            file.write(data[length - 1 : length])
+        expected = [exchange for exchange, end in zip(_THREE, ends, strict=True) if end == length]
+        assert list(reader.read_new()) == expected, f"after {length} bytes"
+
+
+def test_journal_that_does_not_exist_yet_reads_as_empty_and_is_found_later(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    reader = JournalReader(path)
+    assert list(reader.read_new()) == []
+    _write(path, _THREE)
+    assert list(reader.read_new()) == list(_THREE)
+
+
+def test_reading_that_stops_half_way_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    _write(path, _THREE)
+    reader = JournalReader(path)
+    assert next(reader.read_new()) == _THREE[0]
+    assert list(reader.read_new()) == list(_THREE[1:])
+
+
+def test_tail_of_zeros_as_a_crash_of_the_machine_leaves_it_is_a_torn_tail(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    _write(path, _THREE)
+    path.write_bytes(path.read_bytes() + bytes(64))
+    assert list(JournalReader(path).read_new()) == list(_THREE)
+
+
+def test_first_and_last_entry_are_read_beside_the_exchanges(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    began, ended = Began("digest", 3, 1_700_000_000_000_000_000, ("no answer",)), Ended(5, "stopped", (4, 8))
+    with JournalWriter(path) as journal:
+        for entry in (began, *_THREE, ended):
+            journal.append(entry)
+    reader = JournalReader(path)
+    assert (reader.began, reader.ended) == (None, None)
+    assert list(reader.read_new()) == list(_THREE)
+    assert (reader.began, reader.ended, reader.unread_bytes) == (began, ended, 0)
+
+
+def test_what_lies_behind_the_last_whole_frame_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    reader = JournalReader(path)
+    assert reader.unread_bytes == 0
+    ends = _write(path, _THREE)
+    path.write_bytes(path.read_bytes()[: ends[1] + 5])
+    assert list(reader.read_new()) == list(_THREE[:2])
+    assert reader.unread_bytes == 5
+
+
+def test_file_of_another_kind_is_refused_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(b"inflight-bench journal 2\n" + bytes(40))
+    with pytest.raises(JournalError, match="journal is not a journal of this version"):
+        list(JournalReader(path).read_new())
+
+
+def test_append_that_the_disk_takes_only_in_part_raises_and_leaves_whole_frames(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    large = Exchange(0, 1, 1, 1, 2, [1], [bytes(10_000)], None, None)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with JournalWriter(path) as journal:
+        journal.append(_THREE[0])
+        size = path.stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
+        try:
+            for _ in range(2):
+                with pytest.raises(OSError, match="File too large"):
+                    journal.append(large)
+                assert path.stat().st_size == size
+            journal.append(_THREE[1])  # it finds room where the large one did not
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        journal.append(_THREE[2])
+    reader = JournalReader(path)
+    assert list(reader.read_new()) == list(_THREE)
+    assert reader.unread_bytes == 0

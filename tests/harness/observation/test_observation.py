@@ -1,0 +1,97 @@
+"""All that is watched beside the exchanges of a run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.clients.transport.http_get import HttpUrl
+from harness.host.clock import now_ns
+from harness.observation.model_statistics import StatisticsError
+from harness.observation.observation import MetricsSource, Observation, tabulate_observations
+from harness.records.run_folder import RunFolder
+from tests.harness.metrics_server import MetricsServer, metrics_server
+
+
+def _source(server: MetricsServer, model: str | None = None) -> MetricsSource:
+    return MetricsSource(HttpUrl("http", "127.0.0.1", server.port, "/metrics"), 0.05, model)
+
+
+def _observe(folder: Path, read_statistics: Any, source: MetricsSource | None, for_s: float = 0.3) -> tuple[Any, list[str]]:
+    notes: list[str] = []
+    observation = Observation(RunFolder(folder), read_statistics, source, notes.append)
+    with observation as begin:
+        begin(now_ns())
+        time.sleep(for_s)
+    tabulate_observations(RunFolder(folder))
+    return observation.facts, notes
+
+
+def test_facts_and_tables_of_a_run(tmp_path: Path) -> None:
+    counts = iter([3, 3, 9, 9])
+    with metrics_server(lambda number: (200, b'nv_requests{model="core"} 5\n')) as server:
+        facts, notes = _observe(tmp_path, lambda: {"core": next(counts)}, _source(server, "core"))
+    assert notes == []
+    assert facts["server_statistics"] == {"before": {"core": 3}, "after": {"core": 9}}
+    assert set(facts["clock"]) == {"before", "after"}
+    telemetry = facts["telemetry"]
+    assert (telemetry["url"], telemetry["period_s"]) == (f"http://127.0.0.1:{server.port}/metrics", 0.05)
+    assert (telemetry["failed"], telemetry["first_failure"]) == (0, None)
+    table = RunFolder(tmp_path).read_server()
+    assert table is not None
+    assert len(table) == telemetry["scrapes"]
+    client = RunFolder(tmp_path).read_client()
+    assert client is not None
+    assert client["worker"].null_count == len(client) >= 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["client.parquet", "server.parquet"]  # the spools are given up
+
+
+def test_nothing_to_watch_but_the_machine(tmp_path: Path) -> None:
+    facts, notes = _observe(tmp_path, None, None, for_s=0)
+    assert (facts["server_statistics"], facts["telemetry"], notes) == (None, None, [])
+    assert [path.name for path in tmp_path.iterdir()] == ["client.parquet"]
+
+
+def test_what_cannot_be_had_is_noted_and_fails_nothing(tmp_path: Path) -> None:
+    def refuse() -> Any:
+        raise StatisticsError("none here")
+
+    with metrics_server(lambda number: (404, b"")) as server:
+        facts, notes = _observe(tmp_path, refuse, _source(server))
+    assert (facts["server_statistics"], facts["telemetry"]) == (None, None)
+    assert "none here" in notes[0]
+    assert "404" in notes[1]
+    assert "--metrics_url" in notes[1]
+
+
+def test_statistics_that_are_lost_during_the_run_are_known_to_be_lost(tmp_path: Path) -> None:
+    answers = iter([{"core": 3}, {"core": 3}])
+
+    def read() -> Any:
+        try:
+            return next(answers)
+        except StopIteration:
+            raise StatisticsError("the server is gone") from None
+
+    facts, notes = _observe(tmp_path, read, None)
+    assert facts["server_statistics"] == {"before": {"core": 3}, "after": None}
+    assert len(notes) == 1
+
+
+def test_metrics_of_another_server_are_not_taken_for_the_targets(tmp_path: Path) -> None:
+    with metrics_server(lambda number: (200, b'nv_requests{model="other"} 5\n')) as server:
+        facts, notes = _observe(tmp_path, None, _source(server, "core"))
+    assert facts["telemetry"] is None
+    assert "knows no model core" in notes[0]
+
+
+def test_a_run_that_never_began_leaves_what_was_seen(tmp_path: Path) -> None:
+    observation = Observation(RunFolder(tmp_path), None, None, lambda note: None)
+    with pytest.raises(KeyboardInterrupt), observation:
+        raise KeyboardInterrupt
+    assert observation.facts["clock"]["after"] is not None
+    tabulate_observations(RunFolder(tmp_path))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,80 @@
+"""Prometheus's text format."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from harness.observation.prometheus_text import ExpositionReader
+
+_TRITON = """\
+# HELP nv_inference_request_success Number of successful inference requests, all batch sizes
+# TYPE nv_inference_request_success counter
+nv_inference_request_success{model="ensemble",version="1"} 50
+nv_inference_request_success{model="tensorrt_llm",version="1"} 100
+# TYPE nv_cpu_utilization gauge
+nv_cpu_utilization 0.925
+nv_trt_llm_request_metrics{request_type="active",model="tensorrt_llm",version="1"} 4 1395066363000
+
+python_gc_objects_collected_total{generation="0"} 7
+vllm:time_to_first_token_seconds_bucket{le="0.5"} 3
+vllm:time_to_first_token_seconds_sum 1.5e-3
+vllm:time_to_first_token_seconds_created 1.7e9
+trtllm_kv_cache_utilization NaN
+"""
+_ESCAPED = st.text(max_size=8)
+_LABELS = st.dictionaries(st.sampled_from(["model", "a", "b_c"]), _ESCAPED, max_size=3)
+
+
+def test_values_by_name_and_labels_as_they_were_served() -> None:
+    read = list(ExpositionReader().read(_TRITON))
+    assert [(name, json.loads(labels)) for (name, labels), _ in read] == [
+        ("nv_inference_request_success", {"model": "ensemble", "version": "1"}),
+        ("nv_inference_request_success", {"model": "tensorrt_llm", "version": "1"}),
+        ("nv_cpu_utilization", {}),
+        ("nv_trt_llm_request_metrics", {"request_type": "active", "model": "tensorrt_llm", "version": "1"}),
+        ("vllm:time_to_first_token_seconds_sum", {}),
+        ("trtllm_kv_cache_utilization", {}),
+    ]
+    assert [value for _, value in read][:-1] == [50, 100, 0.925, 4, 1.5e-3]
+    assert math.isnan(read[-1][1])
+
+
+def test_labels_in_another_order_are_the_same_series() -> None:
+    text = 'nv_x{a="1",b="2"} 1\nnv_x{b="2",a="1"} 2\n'
+    assert len({series for series, _ in ExpositionReader().read(text)}) == 1
+
+
+@given(st.lists(st.tuples(_LABELS, st.floats()), max_size=6))
+def test_any_labels_are_read_as_the_library_reads_the_whole_text(written: list[tuple[dict[str, str], float]]) -> None:
+    def escaped(text: str) -> str:
+        return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+    def line(labels: dict[str, str], value: float) -> str:
+        inside = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
+        return f"nv_x{{{inside}}} {value!r}\n" if inside else f"nv_x {value!r}\n"
+
+    text = "".join(line(labels, value) for labels, value in written)
+    reader = ExpositionReader()
+    for _ in range(2):  # anew, and known
+        ours = [(name, labels, repr(value)) for (name, labels), value in reader.read(text)]
+        theirs = [
+            (sample.name, json.dumps(sample.labels, sort_keys=True, ensure_ascii=False), repr(float(sample.value)))
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        ]
+        assert sorted(ours) == sorted(theirs)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<html>\n", "nv_x\n", "nv_x one\n", 'nv_x{a="1" 3\n', "nv_x{a=1} 3\n", 'nv_x{a="1"}\n', "nv_x 1 2 3\n", " \x00 1\n"],
+)
+def test_what_is_no_such_text_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        list(ExpositionReader().read(text))

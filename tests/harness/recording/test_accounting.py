@@ -1,0 +1,140 @@
+"""What becomes of requests that left no exchange behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
+from harness.journal.worker_journal import Ended
+from harness.recording.accounting import WorkerEnd, account_for_all, ran_out, unanswered_due_ns
+from harness.recording.recorder import Recorder
+from harness.recording.schedule_summary import asked_schedule, free_again_ns
+from harness.records.record import Outcome, Record
+from workloads.request import Request
+from workloads.schedule import AnySchedule, ClosedPart, ClosedSchedule, Schedule
+
+_REQUEST = Request(output_tokens=4, session="s")
+
+
+def _recorder(schedule: AnySchedule) -> Recorder:
+    model = TritonModel("model", decoupled=True, inputs=frozenset(), outputs=frozenset(), parameters=())
+    return Recorder(asked_schedule(schedule), TritonGrpcClient("127.0.0.1:1", model, streaming=True))
+
+
+def _record(index: int, due: int, done: int, outcome: Outcome = Outcome.DONE) -> Record:
+    return Record(index, outcome, due, requested_output_tokens=4, sent_ns=due, done_ns=done, session="s")
+
+
+def _kinds(records: tuple[Record, ...]) -> list[tuple[int, int, str]]:
+    return [(record.index, record.scheduled_ns, record.outcome.value) for record in records]
+
+
+# ---- open loops
+
+
+_STOPPED = Ended(1, "the run was stopped before its time")
+_KILLED = "its worker ended with status -9"
+
+
+@pytest.mark.parametrize(
+    ("ended", "outcome", "error"),
+    [
+        (_STOPPED, "not_sent", "the run was stopped before its time"),
+        (None, "lost", _KILLED),
+        (Ended(1), "lost", "its worker ended without having sent it"),
+        (Ended(3, "the disk is full", (1, 3)), "lost", "it was sent, but the disk did not take what came of it"),
+    ],
+)
+def test_every_request_of_an_open_loop_has_a_record(ended: Ended | None, outcome: str, error: str) -> None:
+    schedule = Schedule((_REQUEST,) * 4, (0, 10, 20, 30), 0)
+    records = {0: _record(0, 0, 5), 2: _record(2, 20, 25)}
+    ends = [WorkerEnd(_STOPPED, 2, ""), WorkerEnd(ended, 1, _KILLED)]
+    found = account_for_all(_recorder(schedule), records, ends)
+    assert _kinds(found) == [
+        (0, 0, "done"), (1, 10, outcome), (2, 20, "done"), (3, 30, outcome),
+    ]  # fmt: skip
+    assert [record.error for record in found] == [None, error, None, error]
+
+
+# ---- closed loops
+
+
+def test_what_no_user_took_has_no_record_and_the_rest_stand_in_the_order_of_their_times() -> None:
+    schedule = ClosedSchedule((_REQUEST,) * 9, (0, 0), 0)
+    records = {0: _record(0, 0, 50), 1: _record(1, 0, 20), 3: _record(3, 20, 60), 2: _record(2, 50, 70)}
+    ends = [WorkerEnd(Ended(2, "it was stopped"), 2, "")] * 2
+    assert [index for index, _, _ in _kinds(account_for_all(_recorder(schedule), records, ends))] == [0, 1, 3, 2]
+
+
+@pytest.mark.parametrize("sent", [4, None])
+def test_what_a_killed_worker_had_in_flight_is_lost_and_was_due_when_its_users_were_free(sent: int | None) -> None:
+    schedule = ClosedSchedule((_REQUEST,) * 20, (0, 0, 0, 0), 0)
+    # Worker 1 has users 1 and 3 and requests 1, 3, 5, 7, …; it had taken 1, 3, 5 and 7 when it died.
+    records = {0: _record(0, 0, 40), 2: _record(2, 0, 45), 1: _record(1, 0, 30), 3: _record(3, 0, 35)}
+    found = account_for_all(_recorder(schedule), records, [WorkerEnd(Ended(2), 2, ""), WorkerEnd(None, sent, _KILLED)])
+    assert _kinds(found) == [
+        (0, 0, "done"), (1, 0, "done"), (2, 0, "done"), (3, 0, "done"), (5, 30, "lost"), (7, 35, "lost"),
+    ]  # fmt: skip
+    lost = found[-1]
+    assert (lost.sent_ns, lost.done_ns, lost.session, lost.error) == (None, None, "s", "its worker ended with status -9")
+
+
+@dataclass
+class _User:
+    free_ns: int
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.integers(0, 50), min_size=1, max_size=6).map(sorted),
+    st.lists(st.tuples(st.integers(1, 40), st.sampled_from([Outcome.DONE, Outcome.STREAM_CUT, Outcome.CONNECT])), max_size=40),
+    st.integers(0, 250),
+)
+def test_lost_requests_get_the_times_at_which_they_were_due(
+    starts: list[int], answers: list[tuple[int, Outcome]], death: int
+) -> None:
+    """Users send one request after the other until the worker dies; what has not ended by then leaves no record."""
+    users = [_User(start) for start in starts]
+    taken: list[tuple[int, int, int, Outcome]] = []
+    for index, (latency, outcome) in enumerate(answers):
+        user = min(users, key=lambda user: user.free_ns)
+        if user.free_ns > death:
+            break
+        taken.append((index, user.free_ns, user.free_ns + latency, outcome))
+        user.free_ns = free_again_ns(user.free_ns + latency, outcome)
+    part = ClosedPart(tuple(range(len(answers))), tuple(starts), None)
+    recorded = [_record(*one) for one in taken if one[2] <= death]
+    lost = [due for _, due, done, _ in taken if done > death]
+    assert unanswered_due_ns(part, recorded)[: len(lost)] == sorted(lost)
+
+
+@pytest.mark.parametrize(
+    ("end_ns", "done", "outcome", "expected"),
+    [
+        (100, (40, 90), Outcome.DONE, True),  # two came, two ended in time: four could have been sent
+        (100, (100, 120), Outcome.DONE, False),  # both ended when it was over
+        (100, (40, 120), Outcome.DONE, True),
+        (None, (40, 90), Outcome.DONE, False),  # there was no duration to fill
+        (100, (40, 90), Outcome.LOST, False),  # its users died with their worker
+    ],
+)
+def test_a_closed_loop_runs_out_when_a_user_finds_nothing_to_send(
+    end_ns: int | None, done: tuple[int, int], outcome: Outcome, expected: bool
+) -> None:
+    schedule = ClosedSchedule((_REQUEST,) * 2, (0, 0), 0, end_ns)
+    records = [_record(0, 0, done[0]), _record(1, 0, done[1], outcome)]
+    assert ran_out(asked_schedule(schedule), records) is expected
+
+
+def test_users_who_had_enough_did_not_run_out() -> None:
+    schedule = ClosedSchedule((_REQUEST,) * 9, (0, 50), 0, 100)
+    records = [_record(0, 0, 60), _record(1, 50, 130), _record(2, 60, 140)]
+    assert not ran_out(asked_schedule(schedule), records)
+
+
+def test_an_open_loop_has_no_users() -> None:
+    assert not ran_out(asked_schedule(Schedule((_REQUEST,), (0,), 0)), [_record(0, 0, 5)])

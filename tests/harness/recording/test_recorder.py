@@ -1,0 +1,352 @@
+"""Exchanges are made of Triton's own messages and read by the real client; expected records are worked out by hand."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from tritonclient.grpc import service_pb2
+
+from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
+from harness.journal.worker_journal import Exchange
+from harness.recording.recorder import CountTokens, Recorder
+from harness.recording.schedule_summary import asked_schedule
+from harness.records.record import Outcome, Record, TokenSource
+from workloads.request import Request
+from workloads.schedule import Schedule
+
+_CORE = frozenset({"input_ids", "input_lengths", "request_output_len", "streaming"})
+_TEXT = frozenset({"text_input", "max_tokens", "stream"})
+_EXCLUDE = frozenset({"exclude_input_in_output"})
+_OFFSET_NS = 5_000
+_DUE_NS = 5_040  # not the offset: in a closed loop an answer says when a request is due
+_RELEASED_NS = 5_090
+_SENT_NS = 5_100
+_DONE_NS = 9_000
+
+
+def _recorder(request: Request, inputs: frozenset[str], count_tokens: CountTokens | None = None) -> Recorder:
+    model = TritonModel("model", decoupled=True, inputs=inputs, outputs=frozenset(), parameters=())
+    client = TritonGrpcClient("127.0.0.1:1", model, streaming=True)
+    return Recorder(asked_schedule(Schedule((request,), (_OFFSET_NS,), seed=0)), client, count_tokens)
+
+
+def _exchange(
+    *bodies: tuple[int, bytes], failure: Outcome | None = None, error: str | None = None, done_ns: int = _DONE_NS
+) -> Exchange:
+    return Exchange(
+        0, _DUE_NS, _RELEASED_NS, _SENT_NS, done_ns, [ns for ns, _ in bodies], [body for _, body in bodies], failure, error
+    )
+
+
+def _body(outputs: dict[str, bytes], error: str = "") -> bytes:
+    message = service_pb2.ModelStreamInferResponse(error_message=error)
+    for name, raw in outputs.items():
+        message.infer_response.outputs.add(name=name)
+        message.infer_response.raw_output_contents.append(raw)
+    body: bytes = message.SerializeToString()
+    return body
+
+
+def _ints(values: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(values)}i", *values)
+
+
+def _ids(*ids: int, length: int | None = None) -> bytes:
+    outputs = {"output_ids": _ints(ids)}
+    if length is not None:
+        outputs["sequence_length"] = _ints([length])
+    return _body(outputs)
+
+
+def _text(text: str, **counts: int) -> bytes:
+    raw = text.encode()
+    return _body({"text_output": struct.pack("<I", len(raw)) + raw} | {name: _ints([count]) for name, count in counts.items()})
+
+
+def _error(message: str) -> bytes:
+    body: bytes = service_pb2.ModelStreamInferResponse(error_message=message).SerializeToString()
+    return body
+
+
+_PROMPT_OF_3 = Request(output_tokens=4, input_ids=(11, 12, 13), input_tokens=3, ignore_eos=True, session="s")
+
+
+def test_streamed_core_answer() -> None:
+    exchange = _exchange((6_000, _ids(7)), (6_400, _ids(8)), (7_000, _ids(9, 10)), (7_100, _ids()))
+    assert _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(exchange, worker=2) == Record(
+        index=0,
+        outcome=Outcome.DONE,
+        scheduled_ns=_DUE_NS,
+        requested_output_tokens=4,
+        released_ns=_RELEASED_NS,
+        sent_ns=_SENT_NS,
+        done_ns=_DONE_NS,
+        token_times_ns=(6_000, 6_400, 7_000),  # the marker without a token at 7_100 is no token
+        token_counts=(1, 1, 2),
+        input_tokens=3,
+        output_tokens=4,
+        output_tokens_source=TokenSource.IDS,
+        prompt_echoed=False,
+        ignore_eos=True,
+        error=None,
+        worker=2,
+        session="s",
+    )
+
+
+def test_marker_without_any_output_beside_responses_with_tokens_is_no_token() -> None:
+    exchange = _exchange((6_000, _ids(7)), (6_400, _ids(8)), (6_500, _body({})))
+    record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE, count_tokens=lambda text: 99).record(exchange, 0)
+    assert (record.outcome, record.output_tokens, record.token_times_ns) == (Outcome.DONE, 2, (6_000, 6_400))
+    assert record.output_tokens_source is TokenSource.IDS
+
+
+def _counted(count: int, *ids: int) -> bytes:
+    return _body({"output_ids": _ints(ids), "num_output_tokens": _ints([count])})
+
+
+def test_ids_and_the_servers_count_of_them_are_kept_apart() -> None:
+    exchange = _exchange((6_000, _counted(1, 7)), (6_400, _counted(2, 8)), (7_000, _counted(1, 9, 10)))
+    record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(exchange, 0)
+    assert (record.token_counts, record.token_times_ns) == ((1, 1, 2), (6_000, 6_400, 7_000))
+    assert (record.output_tokens, record.output_tokens_source) == (4, TokenSource.SERVER)
+    lost = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(_exchange((6_000, _counted(3, 7))), 0)
+    assert (lost.token_counts, lost.output_tokens) == ((1,), 3)  # what the finding token_counts_disagree tells
+
+
+def test_a_server_that_counts_some_of_its_responses_is_not_taken_at_its_word() -> None:
+    exchange = _exchange((6_000, _counted(5, 7)), (6_400, _ids(8)))
+    record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(exchange, 0)
+    assert (record.token_counts, record.output_tokens, record.output_tokens_source) == ((1, 1), 2, TokenSource.IDS)
+
+
+def test_a_last_response_without_ids_takes_nothing_from_those_before() -> None:
+    exchange = _exchange((6_000, _ids(7, 8)), (6_400, _text("", num_output_tokens=0)))
+    record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(exchange, 0)
+    assert (record.token_counts, record.token_times_ns, record.output_tokens) == ((2,), (6_000,), 2)
+
+
+def test_first_token_that_ends_the_sequence_is_an_answer_of_no_tokens() -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(_exchange((6_000, _ids())), 0)
+    assert (record.outcome, record.output_tokens, record.token_times_ns, record.token_counts) == (Outcome.DONE, 0, (), ())
+
+
+def test_unstreamed_core_answer_without_the_prompt() -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((8_000, _ids(7, 8, 9, 10))), 0)
+    assert (record.output_tokens, record.token_counts, record.token_times_ns) == (4, (4,), (8_000,))
+    assert record.prompt_echoed is False
+
+
+def test_echoed_prompt_is_not_counted() -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((8_000, _ids(11, 12, 13, 7, 8))), 0)
+    assert (record.output_tokens, record.token_counts, record.token_times_ns) == (2, (2,), (8_000,))
+    assert (record.prompt_echoed, record.output_tokens_source) == (True, TokenSource.IDS)
+
+
+def test_prompt_echoed_although_it_was_to_be_left_out_is_seen_by_the_number_of_tokens() -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(_exchange((8_000, _ids(11, 12, 13, 7, 8, 9, 10))), 0)
+    assert (record.output_tokens, record.prompt_echoed) == (4, True)
+
+
+def test_answer_that_happens_to_begin_like_a_prompt_that_was_left_out_is_counted_whole() -> None:
+    request = Request(output_tokens=4, input_ids=(7,), input_tokens=1)
+    record = _recorder(request, _CORE | _EXCLUDE).record(_exchange((6_000, _ids(7)), (6_500, _ids(8))), 0)
+    assert (record.output_tokens, record.token_times_ns, record.prompt_echoed) == (2, (6_000, 6_500), False)
+
+
+def test_prompt_echoed_in_a_response_of_its_own_carries_no_token() -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((6_000, _ids(11, 12, 13)), (6_500, _ids(7))), 0)
+    assert (record.output_tokens, record.token_times_ns, record.token_counts) == (1, (6_500,), (1,))
+
+
+def test_padding_behind_the_sequence_length_is_not_counted() -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(_exchange((8_000, _ids(7, 8, 0, 0, length=2))), 0)
+    assert (record.output_tokens, record.token_counts) == (2, (2,))
+
+
+_TEXT_PROMPT = "Tell me of the sea and of ships"
+_OF_TEXT = Request(output_tokens=8, prompt=_TEXT_PROMPT, input_tokens=9)
+
+
+def _words(text: str) -> int:
+    return len(text.split())
+
+
+def test_text_with_server_counts() -> None:
+    exchange = _exchange(
+        (6_000, _text("The", num_output_tokens=1, num_input_tokens=11)),
+        (6_500, _text("", num_output_tokens=1, num_input_tokens=11)),  # a character that is not finished yet
+        (7_000, _text(" sea is", num_output_tokens=3, num_input_tokens=11)),
+        (7_100, _text("", num_output_tokens=0, num_input_tokens=11)),
+    )
+    record = _recorder(_OF_TEXT, _TEXT | _EXCLUDE, _words).record(exchange, 0)
+    assert (record.output_tokens, record.output_tokens_source) == (5, TokenSource.SERVER)
+    assert (record.token_times_ns, record.token_counts) == ((6_000, 6_500, 7_000), (1, 1, 3))
+    assert record.input_tokens == 11  # the server's count is trusted more than ours
+
+
+def test_text_with_an_echoed_prompt_and_server_counts_is_not_reduced() -> None:
+    exchange = _exchange((8_000, _text(_TEXT_PROMPT + " it is wide", num_output_tokens=3)))
+    with_ids = replace(_OF_TEXT, input_ids=tuple(range(9)))  # known here, though the server was sent the text
+    record = _recorder(with_ids, _TEXT, _words).record(exchange, 0)
+    assert (record.output_tokens, record.prompt_echoed, record.output_tokens_source) == (3, True, TokenSource.SERVER)
+
+
+def test_text_without_server_counts_is_tokenised_again_as_a_whole() -> None:
+    exchange = _exchange((6_000, _text("The se")), (6_500, _text("")), (7_000, _text("a is wide")))
+    record = _recorder(_OF_TEXT, _TEXT | _EXCLUDE, _words).record(exchange, 0)
+    assert (record.output_tokens, record.output_tokens_source) == (4, TokenSource.TEXT)  # "The sea is wide", not 2 + 3
+    assert (record.token_times_ns, record.token_counts) == ((6_000, 7_000), None)
+    assert record.input_tokens == 9
+
+
+def test_text_without_server_counts_and_without_a_tokenizer_has_no_count() -> None:
+    record = _recorder(_OF_TEXT, _TEXT | _EXCLUDE).record(_exchange((6_000, _text("The sea"))), 0)
+    assert (record.outcome, record.token_times_ns) == (Outcome.DONE, (6_000,))
+    assert (record.output_tokens, record.output_tokens_source, record.token_counts) == (None, None, None)
+
+
+def test_echoed_text_is_taken_off_before_counting() -> None:
+    record = _recorder(_OF_TEXT, _TEXT, _words).record(_exchange((8_000, _text(_TEXT_PROMPT + " it is wide"))), 0)
+    assert (record.output_tokens, record.prompt_echoed) == (3, True)
+
+
+def test_short_prompt_that_was_left_out_is_not_taken_for_an_echo() -> None:
+    request = Request(output_tokens=8, prompt="The")
+    record = _recorder(request, _TEXT | _EXCLUDE, _words).record(_exchange((8_000, _text("The sea is wide"))), 0)
+    assert (record.output_tokens, record.prompt_echoed) == (4, False)
+
+
+def test_long_prompt_at_the_beginning_is_an_echo_even_where_it_was_to_be_left_out() -> None:
+    record = _recorder(_OF_TEXT, _TEXT | _EXCLUDE, _words).record(_exchange((8_000, _text(_TEXT_PROMPT + " wide"))), 0)
+    assert (record.output_tokens, record.prompt_echoed) == (1, True)
+
+
+def test_text_of_the_echoed_prompt_alone_is_not_the_first_token() -> None:
+    exchange = _exchange((6_000, _text(_TEXT_PROMPT)), (6_500, _text(" it is")), (7_000, _text(" wide")))
+    record = _recorder(_OF_TEXT, _TEXT, _words).record(exchange, 0)
+    assert (record.output_tokens, record.prompt_echoed) == (3, True)
+    assert record.token_times_ns == (6_500, 7_000)
+
+
+def test_error_instead_of_an_answer() -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(_exchange((6_000, _error("input_ids is too long"))), 0)
+    assert (record.outcome, record.error) == (Outcome.SERVER_ERROR, "input_ids is too long")
+    assert (record.token_times_ns, record.done_ns, record.sent_ns) == ((), _DONE_NS, _SENT_NS)
+
+
+def test_error_after_some_tokens_keeps_them() -> None:
+    exchange = _exchange((6_000, _ids(7)), (6_500, _ids(8)), (6_600, _error("the engine failed")))
+    record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(exchange, 0)
+    assert (record.outcome, record.error) == (Outcome.SERVER_ERROR, "the engine failed")
+    assert (record.token_times_ns, record.output_tokens) == ((6_000, 6_500), 2)
+
+
+@pytest.mark.parametrize(
+    "words", ["Exceeds maximum queue size", "Maximum queue size of 8 reached", "exceeds maximum queue size"]
+)
+def test_full_server_is_told_apart_from_a_failing_one(words: str) -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((6_000, _error(f"[UNAVAILABLE] {words}"))), 0)
+    assert record.outcome is Outcome.REFUSED
+    assert words in (record.error or "")
+
+
+def test_error_that_the_server_named_is_told_rather_than_how_the_transport_ended() -> None:
+    exchange = _exchange((6_000, _error("bad request")), failure=Outcome.STREAM_CUT, error="UNAVAILABLE: Socket closed")
+    record = _recorder(_PROMPT_OF_3, _CORE).record(exchange, 0)
+    assert (record.outcome, record.error) == (Outcome.SERVER_ERROR, "bad request")
+
+
+@pytest.mark.parametrize("failure", [Outcome.TIMEOUT, Outcome.STREAM_CUT, Outcome.CANCELLED, Outcome.CONNECT, Outcome.REFUSED])
+def test_transport_failure_keeps_the_partial_answer(failure: Outcome) -> None:
+    exchange = _exchange((6_000, _ids(7)), (6_500, _ids(8, 9)), failure=failure, error="what gRPC said")
+    record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(exchange, 0)
+    assert (record.outcome, record.error) == (failure, "what gRPC said")
+    assert (record.token_times_ns, record.token_counts, record.output_tokens) == ((6_000, 6_500), (1, 2), 3)
+
+
+def test_transport_failure_before_any_response_has_no_token_and_no_source() -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange(failure=Outcome.CONNECT, error="refused"), 0)
+    assert (record.outcome, record.token_times_ns, record.output_tokens_source) == (Outcome.CONNECT, (), None)
+    assert record.prompt_echoed is None
+    assert not record.output_tokens
+
+
+def test_bytes_that_are_no_message_are_malformed() -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((6_000, _ids(7)), (6_500, b"\xff\xff\xff")), 3)
+    assert record.outcome is Outcome.MALFORMED
+    assert record.error
+    assert (record.sent_ns, record.done_ns, record.worker) == (_SENT_NS, _DONE_NS, 3)
+
+
+def test_a_fault_of_ours_in_reading_an_answer_is_recorded_and_costs_no_other_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(client: TritonGrpcClient, body: bytes) -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(TritonGrpcClient, "decode", broken)
+    record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((6_000, _ids(7))), 3)
+    assert record.outcome is Outcome.LOST
+    assert "ZeroDivisionError('ours')" in str(record.error)
+    assert (record.sent_ns, record.done_ns, record.worker) == (_SENT_NS, _DONE_NS, 3)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {"output_ids": b"\x01\x02\x03"},  # INT32 in 3 bytes
+        {"text_output": b"\x01\x00"},  # a length in 2 bytes
+        {"text_output": struct.pack("<I", 1) + b"\xff"},  # not UTF-8
+    ],
+)
+def test_message_with_a_broken_tensor_is_malformed(outputs: dict[str, bytes]) -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((6_000, _body(outputs))), 0)
+    assert record.outcome is Outcome.MALFORMED
+
+
+def _marked(*ids: int, request_id: str = "0", final: bool = False) -> bytes:
+    message = service_pb2.ModelStreamInferResponse.FromString(_ids(*ids))
+    message.infer_response.id = request_id
+    message.infer_response.parameters["triton_final_response"].bool_param = final
+    body: bytes = message.SerializeToString()
+    return body
+
+
+def test_response_to_another_request_is_malformed_and_its_tokens_count_for_nobody() -> None:
+    exchange = _exchange((6_000, _marked(7)), (6_500, _marked(8, request_id="4")), (7_000, _marked(9, final=True)))
+    record = _recorder(_PROMPT_OF_3, _CORE).record(exchange, 0)
+    assert (record.outcome, record.output_tokens, record.token_times_ns) == (Outcome.MALFORMED, None, ())
+    assert record.error == "a response to request '4' came in the answer to request 0"
+
+
+def test_response_behind_the_last_one_is_malformed() -> None:
+    exchange = _exchange((6_000, _marked(7)), (6_500, _marked(8, final=True)), (7_000, _marked(8, final=True)))
+    record = _recorder(_PROMPT_OF_3, _CORE).record(exchange, 0)
+    assert (record.outcome, record.output_tokens) == (Outcome.MALFORMED, None)
+    assert record.error == "1 responses came behind the one that the server called its last"
+
+
+def test_answer_that_ends_with_its_last_response_is_done() -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((6_000, _marked(7)), (6_500, _marked(8, final=True))), 0)
+    assert (record.outcome, record.output_tokens) == (Outcome.DONE, 2)
+
+
+def test_end_without_any_response_is_malformed() -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange(), 0)
+    assert record.outcome is Outcome.MALFORMED
+    assert "without a response" in (record.error or "")
+
+
+def test_request_that_was_never_sent_is_known_by_its_schedule_alone() -> None:
+    assert _recorder(_PROMPT_OF_3, _CORE).unsent(0, _OFFSET_NS, Outcome.LOST, "its worker died") == Record(
+        index=0,
+        outcome=Outcome.LOST,
+        scheduled_ns=_OFFSET_NS,
+        requested_output_tokens=4,
+        input_tokens=3,
+        ignore_eos=True,
+        error="its worker died",
+        session="s",
+    )

@@ -1,0 +1,76 @@
+"""Carries out a run in a process of its own, so that a test can send it signals and limit it.
+
+    python execute_script.py ADDRESS FOLDER WORKERS COUNT GAP_MS ACT [FILE_LIMIT]
+
+COUNT requests, GAP_MS apart, all of one Act. Prints ``ready`` when the workers are about to be started, ``sent N`` as the run
+goes on, ``stopping`` when it has heard a signal, and at the end the result as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import asdict
+
+from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
+from harness.errors import RunError
+from harness.recording.recorder import Recorder
+from harness.recording.schedule_summary import asked_schedule
+from harness.records.run_folder import RunFolder
+from harness.run.coordinator import RunPlan, execute
+from harness.run.live_statistics import Snapshot
+from tests.harness.scripted_server import Act, scripted
+from workloads.request import Request
+from workloads.schedule import Schedule
+
+SEND_TOKENS = 6
+TOKEN_GAP_MS = 20
+
+
+def make_plan(
+    address: str,
+    folder: Path,
+    requests: Sequence[Request],
+    offsets_ms: Sequence[float],
+    workers: int,
+    warm_up: Sequence[Request] = (),
+    timeout_s: float = 20.0,
+    streaming: bool = True,
+    model: str = "scripted",
+) -> RunPlan:
+    """A plan that sends ``requests`` at ``offsets_ms`` to the scripted server at ``address``."""
+    client = TritonGrpcClient(address, inspect_model(address, model), streaming)
+    schedule = Schedule(tuple(requests), tuple(round(ms * 1e6) for ms in offsets_ms), seed=0)
+    return RunPlan(
+        schedule, client, Recorder(asked_schedule(schedule), client), RunFolder(folder), workers, tuple(warm_up), timeout_s
+    )
+
+
+def main(address: str, folder: Path, workers: int, count: int, gap_ms: int, act: Act) -> None:
+    def on_progress(snapshot: Snapshot) -> None:
+        print(f"sent {snapshot.sent}", flush=True)
+        if snapshot.stopping:
+            print("stopping", flush=True)
+
+    requests = [scripted(act, SEND_TOKENS, TOKEN_GAP_MS)] * count
+    plan = make_plan(address, folder, requests, [k * gap_ms for k in range(count)], workers)
+    print("ready", flush=True)
+    try:
+        result = execute(plan, on_progress)
+    except KeyboardInterrupt:
+        print(json.dumps({"raised": "KeyboardInterrupt"}))
+    except RunError as error:
+        print(json.dumps({"raised": f"RunError: {error}"}))
+    else:
+        records = [asdict(record) for record in result.records]
+        print(json.dumps({"interrupted": result.interrupted, "problem": result.problem, "records": records}))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 7:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[7]), resource.RLIM_INFINITY))
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]), Act[sys.argv[6]])

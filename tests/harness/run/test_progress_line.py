@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from harness.run.live_statistics import Snapshot
+from harness.run.progress_line import ProgressLine, format_snapshot
+
+
+def _at(elapsed_s: float, done: int = 0, ttft_ms: float | None = None) -> Snapshot:
+    return Snapshot(
+        elapsed_s=elapsed_s,
+        scheduled=300,
+        sent=done + 5,
+        done=done,
+        failed=2,
+        requests_per_s=9.96,
+        tokens_per_s=204.4,
+        ttft_p50_ms=ttft_ms,
+        ttft_p99_ms=None if ttft_ms is None else ttft_ms * 2,
+    )
+
+
+def _shown(*snapshots: Snapshot) -> list[str]:
+    output = io.StringIO()
+    with ProgressLine(output) as progress:
+        for snapshot in snapshots:
+            progress(snapshot)
+    return output.getvalue().splitlines()
+
+
+def test_line_says_what_the_run_does() -> None:
+    assert format_snapshot(_at(61.9, done=40, ttft_ms=12.34)) == (
+        "01:01  sent 45/300  in flight 3  done 40  failed 2  10.0 req/s  204 tok/s  TTFT p50/p99 12.3/24.7 ms"
+    )
+
+
+def test_number_that_does_not_exist_is_a_dash() -> None:
+    assert format_snapshot(_at(0.0)).endswith("TTFT p50/p99 –")
+
+
+def test_outside_a_terminal_a_line_comes_every_ten_seconds_and_at_the_end() -> None:
+    lines = _shown(*(_at(tenth / 10, done=tenth) for tenth in range(255)))
+    assert [line[:5] for line in lines] == ["00:00", "00:10", "00:20", "00:25"]
+    assert "done 254" in lines[-1]
+
+
+def test_outside_a_terminal_there_are_no_control_characters() -> None:
+    text = "\n".join(_shown(_at(0.0), _at(12.0), _at(13.0)))
+    assert "\x1b" not in text
+    assert "\r" not in text
+
+
+def test_nothing_is_shown_of_a_run_that_did_not_begin() -> None:
+    assert _shown() == []
+
+
+def test_last_snapshot_is_shown_when_the_run_fails() -> None:
+    output = io.StringIO()
+
+    def fail() -> None:
+        with ProgressLine(output) as progress:
+            progress(_at(0.0))
+            progress(_at(3.0, done=17))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert "done 17" in output.getvalue().splitlines()[-1]
+
+
+def test_no_snapshot_is_shown_twice() -> None:
+    assert len(_shown(_at(0.0), _at(10.0))) == 2

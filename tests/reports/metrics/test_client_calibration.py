@@ -1,0 +1,199 @@
+"""The client's calibration in a report: what is read from the manifest, what the run is held against, and what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.records.record import Record
+from reports.metrics.client_calibration import client_calibration, peak_rates
+from reports.metrics.requests import Requests
+from reports.render.markdown_table import escaped
+from reports.run.console import render
+from reports.run.headline import describe, describe_calibration
+from reports.run.markdown import render_markdown
+from reports.run.page import write_html
+from reports.run.pictures.of_run import pictures_of
+from reports.run.summary_json import summary
+from reports.run_report import RunReport
+
+Make = Callable[..., Record]
+MakeReport = Callable[..., RunReport]
+MakeRequests = Callable[[list[Record]], Requests]
+SteadyRun = Callable[..., list[Record]]
+
+
+def _limit(held_per_s: float | None, failed_per_s: float | None = None) -> dict[str, Any]:
+    return {"held_per_s": held_per_s, "failed_per_s": failed_per_s, "why": "some reason"}
+
+
+def _calibration(requests: Any, responses: Any, **more: Any) -> dict[str, Any]:
+    """As a run's manifest holds it; ``requests`` and ``responses`` are the limits of one worker."""
+    spread = {"n": 100, "mean_ms": 0.1, "stdev_ms": 0.05, "size_mean_ms": 0.1, "size_p50_ms": 0.1, "size_p99_ms": 0.3}
+    return {
+        "made_at": "2026-11-22T01:23:51+00:00",
+        "quick": False,
+        "transport": "grpc",
+        "ttft": spread,
+        "icl": spread | {"mean_ms": -0.0001, "stdev_ms": 0.04},
+        "e2e": spread,
+        "limits": [{"workers": 1, "requests": requests, "responses": responses}],
+    } | more
+
+
+# ---- the finding; the runs send 60 requests in a second, and 180 responses come
+
+
+def _finding(report: RunReport, code: str) -> Any:
+    return next((finding for finding in report.findings if finding.code == code), None)
+
+
+@pytest.mark.parametrize(
+    ("requests", "responses", "provoked"),
+    [
+        (_limit(60), _limit(180), False),
+        (_limit(1000, 1200), _limit(20_000), False),
+        (_limit(59), _limit(180), True),
+        (_limit(60), _limit(179), True),
+        (_limit(50), _limit(60), True),
+        (_limit(None), _limit(None), False),  # there was no time to try
+        (_limit(None, 10), _limit(180), True),  # not even 10 were held
+    ],
+)
+def test_a_run_beyond_what_was_calibrated_is_told(
+    make_report: MakeReport, steady_run: SteadyRun, requests: Any, responses: Any, provoked: bool
+) -> None:
+    report = make_report(steady_run(60), calibration=_calibration(requests, responses))
+    finding = _finding(report, "beyond_calibration")
+    assert (finding is not None) == provoked
+    if finding is not None:
+        assert finding.severity.value == "warning"
+        assert (finding.evidence["requests_per_s"], finding.evidence["responses_per_s"]) == (60, 180)
+        assert report.valid
+
+
+def test_the_finding_says_which_rate_was_too_high(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    only_requests = _finding(
+        make_report(steady_run(60), calibration=_calibration(_limit(50), _limit(20_000))), "beyond_calibration"
+    )
+    assert describe(only_requests) == (
+        "In its busiest seconds the client handled 60 requests/s where 50 are calibrated (with 1 worker)."
+    )
+    both = _finding(make_report(steady_run(60), calibration=_calibration(_limit(50), _limit(None, 125))), "beyond_calibration")
+    assert "60 requests/s where 50 are calibrated and 180 responses/s where 0 are calibrated" in describe(both)
+
+
+def test_the_limits_are_those_of_as_many_workers_as_the_run_had(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    limits = [
+        {"workers": 1, "requests": _limit(50), "responses": _limit(1000)},
+        {"workers": 2, "requests": _limit(120), "responses": _limit(2000)},
+        {"workers": 8, "requests": _limit(1), "responses": _limit(1)},
+    ]
+    calibration = _calibration(None, None, limits=limits)
+    for workers, calibrated, provoked in ((1, 1, True), (2, 2, False), (5, 2, False), (8, 8, True)):
+        report = make_report(steady_run(60), calibration=calibration, workers={"count": workers})
+        found = client_calibration(report.manifest)
+        assert found is not None
+        assert found.workers == calibrated
+        assert (_finding(report, "beyond_calibration") is not None) == provoked
+    assert _finding(make_report(steady_run(60), calibration=calibration, options={"workers": 2}), "beyond_calibration") is None
+
+
+def test_a_run_without_a_calibration_has_no_such_finding(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    assert _finding(make_report(steady_run(60), calibration=None), "beyond_calibration") is None
+    assert _finding(make_report(steady_run(60)), "beyond_calibration") is None
+
+
+# ---- peaks
+
+
+def test_peaks_are_of_the_busiest_second(make_requests: MakeRequests, answered: Make) -> None:
+    at = [100, 200, 300, 1100, 1200, 5000]
+    requests = make_requests([answered(k, ms, ms, [(ms + 10, 1), (ms + 20, 1)]) for k, ms in enumerate(at)])
+    peak = peak_rates(requests)
+    assert (peak.requests_per_s, peak.responses_per_s) == (3, 6)
+
+
+def test_one_second_in_a_hundred_may_be_busier(make_requests: MakeRequests, answered: Make) -> None:
+    at = [1000 * second + k for second in range(200) for k in range(50 if second == 7 else 2)]
+    assert peak_rates(make_requests([answered(k, ms, ms, []) for k, ms in enumerate(at)])).requests_per_s == 2
+
+
+def test_nothing_sent_has_no_peak(make_requests: MakeRequests, failed: Make) -> None:
+    from harness.records.record import Outcome
+
+    peak = peak_rates(make_requests([failed(0, 0, Outcome.NOT_SENT)]))
+    assert (peak.requests_per_s, peak.responses_per_s) == (0, 0)
+
+
+# ---- what is said
+
+
+_SAID = (
+    "The client adds 0.10 ± 0.05 ms to TTFT and 0.00 ± 0.04 ms to inter-chunk latency "
+    "(calibrated 2026-11-22, up to 800 requests/s and 16,000 streamed responses/s with 1 worker)."
+)
+
+
+def test_every_format_says_what_the_client_adds(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    report = make_report(steady_run(60), calibration=_calibration(_limit(800), _limit(16_000)))
+    assert describe_calibration(report) == _SAID
+    assert _SAID in render(report)
+    write_html(report, pictures_of(report), report.folder.html)
+    assert _SAID in report.folder.html.read_text()
+    assert escaped(_SAID) in render_markdown(report)
+    assert summary(report)["calibration"] == {
+        "made_on": "2026-11-22",
+        "client_adds_ttft_ms": {"mean": 0.1, "stdev": 0.05},
+        "client_adds_icl_ms": {"mean": -0.0001, "stdev": 0.04},
+        "workers": 1,
+        "requests_per_s": {"peak": 60, "calibrated": 800},
+        "responses_per_s": {"peak": 180, "calibrated": 16_000},
+    }
+
+
+def test_every_format_says_that_nothing_is_known(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    report = make_report(steady_run(60), calibration=None)
+    assert "Run `bench calibrate`" in render(report)
+    write_html(report, pictures_of(report), report.folder.html)
+    assert "Run `bench calibrate`" in report.folder.html.read_text()
+    assert escaped("Run `bench calibrate`") in render_markdown(report)
+    assert summary(report)["calibration"] is None
+
+
+@pytest.mark.parametrize(
+    ("requests", "responses", "reach"),
+    [
+        (_limit(800), _limit(None), "up to 800 requests/s with 1 worker"),
+        (_limit(None), _limit(None, 5), "at a quiet rate only"),
+    ],
+)
+def test_a_limit_that_is_not_known_is_not_said(
+    make_report: MakeReport, steady_run: SteadyRun, requests: Any, responses: Any, reach: str
+) -> None:
+    report = make_report(steady_run(10), calibration=_calibration(requests, responses))
+    assert f"(calibrated 2026-11-22, {reach})." in describe_calibration(report)
+
+
+def test_a_calibration_of_a_busy_machine_says_so(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    for cores, said in ((0.1, "(calibrated 2026-11-22, up to"), (1.44, "2026-11-22, while others kept 1.4 cores busy, up to")):
+        report = make_report(steady_run(10), calibration=_calibration(_limit(800), _limit(9000), busy_cores=cores))
+        assert said in describe_calibration(report)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["made_at", "limits", "ttft", "icl", "workers", "requests", "mean_ms"]), inner)
+    ),
+)
+
+
+@given(_JSON)
+def test_a_calibration_of_another_form_is_none(found: Any) -> None:
+    client_calibration({"calibration": found})

@@ -1,0 +1,83 @@
+"""Columns of a run's records: what is unknown stays unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from harness.records.record import Outcome, Record, TokenSource
+from reports.metrics.requests import Requests
+
+Make = Callable[..., Record]
+MakeRequests = Callable[[Sequence[Record]], Requests]
+
+
+def test_unknown_numbers_are_nan_and_never_zero(make_requests: MakeRequests, failed: Make) -> None:
+    requests = make_requests([failed(0, 5, Outcome.NOT_SENT, error=None)])
+    assert requests.scheduled_ns.tolist() == [5_000_000.0]
+    for column in (
+        requests.sent_ns,
+        requests.done_ns,
+        requests.input_tokens,
+        requests.output_tokens,
+        requests.first_token_ns,
+        requests.last_token_ns,
+    ):
+        assert np.isnan(column).tolist() == [True]
+    assert requests.errors == (None,)
+    assert requests.has_tokens.tolist() == [False]
+    assert requests.done.tolist() == [False]
+
+
+def test_a_count_of_zero_is_zero(make_requests: MakeRequests, answered: Make) -> None:
+    requests = make_requests([answered(0, 0, 0, [], input_tokens=0)])
+    assert (requests.output_tokens.tolist(), requests.input_tokens.tolist()) == ([0.0], [0.0])
+    assert requests.done.tolist() == [True]
+    assert requests.has_tokens.tolist() == [False]
+
+
+def test_token_times_stay_with_their_request(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    requests = make_requests(
+        [
+            answered(0, 0, 0, [(10, 1), (20, 2)]),
+            failed(1, 1, Outcome.REFUSED, 1, 2),
+            answered(2, 2, 2, [(15, 1), (25, 1), (35, 1)], token_counts=None),
+            answered(3, 3, 3, []),
+            answered(4, 4, 4, [(50, 4)]),
+        ]
+    )
+    assert requests.token_starts.tolist() == [0, 2, 2, 5, 5, 6]
+    assert (requests.token_times_ns / 1e6).tolist() == [10, 20, 15, 25, 35, 50]
+    np.testing.assert_equal(requests.token_counts, [1, 2, np.nan, np.nan, np.nan, 4])
+    np.testing.assert_equal(requests.first_token_ns / 1e6, [10, np.nan, 15, np.nan, 50])
+    np.testing.assert_equal(requests.last_token_ns / 1e6, [20, np.nan, 35, np.nan, 50])
+
+
+def test_flags_and_sources(make_requests: MakeRequests, answered: Make) -> None:
+    requests = make_requests(
+        [
+            answered(0, 0, 0, [(1, 1)], prompt_echoed=True, ignore_eos=True, output_tokens_source=TokenSource.SERVER),
+            answered(1, 0, 0, [(1, 1)], prompt_echoed=False, output_tokens_source=TokenSource.IDS),
+            answered(2, 0, 0, [(1, 1)], prompt_echoed=None, output_tokens_source=TokenSource.IDS),
+            answered(3, 0, 0, [(1, 1)]),
+        ]
+    )
+    assert requests.prompt_echoed.tolist() == [True, False, False, False]
+    assert requests.ignore_eos.tolist() == [True, False, False, False]
+    assert requests.output_tokens_sources == ("ids", "server")
+
+
+def test_nanoseconds_survive_exactly(make_requests: MakeRequests, answered: Make) -> None:
+    late_ns = 90 * 24 * 3600 * 10**9 + 1  # 90 days: float64 still tells it from its neighbours
+    requests = make_requests([answered(0, 0, 0, [(1, 1)], sent_ns=late_ns, done_ns=late_ns + 1, token_times_ns=(late_ns,))])
+    assert int(requests.sent_ns[0]) == late_ns
+    assert int(requests.done_ns[0]) == late_ns + 1
+    assert int(requests.token_times_ns[0]) == late_ns
+
+
+def test_a_run_of_no_requests_has_empty_columns(make_requests: MakeRequests) -> None:
+    requests = make_requests([])
+    assert requests.done.shape == (0,)
+    assert requests.first_token_ns.shape == (0,)
+    assert requests.errors == ()

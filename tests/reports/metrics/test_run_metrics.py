@@ -1,0 +1,346 @@
+"""The numbers of a run: by hand for a few records, by a naive loop over records for any."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.records.record import FAILURES, Outcome, Record
+from reports.metrics.latency import inter_chunk_latencies_ms, inter_token_latencies_ms
+from reports.metrics.requests import Requests
+from reports.metrics.run_metrics import Anchored, Metrics, compute_metrics
+from reports.statistics.autocorrelation import mean_of
+from reports.statistics.percentiles import Distribution
+
+Make = Callable[..., Record]
+MakeRequests = Callable[[Sequence[Record]], Requests]
+
+
+def _close(actual: Distribution | None, **expected: float | None) -> None:
+    assert actual is not None
+    assert {name: getattr(actual, name) for name in expected} == pytest.approx(expected)
+
+
+@pytest.fixture
+def mixed(answered: Make, failed: Make) -> list[Record]:
+    """Six requests 10 ms apart: on time, coalesced, timed out, one token, refused, not sent."""
+    return [
+        answered(0, 0, 1, [(11, 1), (21, 1), (31, 1)], input_tokens=5),
+        answered(1, 10, 10, [(40, 1), (52, 3), (56, 2)], input_tokens=7),
+        failed(2, 20, Outcome.TIMEOUT, 22, 600, token_times_ns=(30_000_000, 500_000_000), token_counts=(1, 1), output_tokens=2),
+        answered(3, 30, 34, [(44, 1)], input_tokens=9),
+        failed(4, 40, Outcome.REFUSED, 40, 41),
+        failed(5, 50, Outcome.NOT_SENT),
+    ]
+
+
+def test_golden_counts(make_requests: MakeRequests, mixed: list[Record]) -> None:
+    metrics = compute_metrics(make_requests(mixed), streaming=True)
+    assert (metrics.scheduled, metrics.done, metrics.failed) == (6, 3, 3)
+    assert metrics.failed_by_kind == {"refused": 1, "timeout": 1, "not_sent": 1}
+
+
+def test_golden_latencies_from_both_anchors(make_requests: MakeRequests, mixed: list[Record]) -> None:
+    metrics = compute_metrics(make_requests(mixed), streaming=True)
+    assert metrics.ttft_ms is not None
+    # 11, 30, 14 from the schedule; 10, 30, 10 from the send; two failures of the target are slower than these
+    beside = {"p90": None, "p95": None, "p99": None, "max": None, "n": 3, "failed": 2}
+    _close(metrics.ttft_ms.scheduled, mean=55 / 3, p50=30, **beside)
+    _close(metrics.ttft_ms.sent, mean=50 / 3, p50=30, **beside)
+    # 31, 46, 14 and 30, 46, 10: the end is the last token, 1 ms before the request is done
+    _close(metrics.e2e_ms.scheduled, mean=91 / 3, p50=46, **beside)
+    _close(metrics.e2e_ms.sent, mean=86 / 3, p50=46, **beside)
+
+
+def test_golden_token_latencies(make_requests: MakeRequests, mixed: list[Record]) -> None:
+    metrics = compute_metrics(make_requests(mixed), streaming=True)
+    # (31 − 11) / 2 and (56 − 40) / 5; one token has none
+    _close(metrics.tpot_ms, mean=6.6, p50=3.2, p90=10, max=10, n=2)
+    # gaps 10, 10 and 12, 4; the timed-out request's gap of 470 ms is not among them
+    _close(metrics.icl_ms, mean=9, p50=10, p90=12, max=12, n=4)
+    # 10, 10, then 12 ms for 3 tokens, 4 ms for 2: 10, 10, 4, 4, 4, 2, 2
+    _close(metrics.itl_ms, mean=36 / 7, p50=4, p90=10, max=10, n=7)
+
+
+def test_golden_slip_and_rates(make_requests: MakeRequests, mixed: list[Record]) -> None:
+    metrics = compute_metrics(make_requests(mixed), streaming=True)
+    # 1, 0, 2, 4, 0 ms: failures were sent late or not, too
+    _close(metrics.slip_ms, mean=1.4, p50=1, p90=4, max=4, n=5)
+    assert metrics.offered_rate == pytest.approx(5 / 0.050)
+    assert metrics.achieved_rate == pytest.approx(4 / 0.039)  # sends at 1, 10, 22, 34, 40 ms
+    assert metrics.window_s == pytest.approx(0.057)  # from 0 to the end of request 1
+    assert metrics.request_throughput == pytest.approx(3 / 0.057)
+    assert metrics.output_token_throughput == pytest.approx(10 / 0.057)  # 3 + 6 + 1
+    assert metrics.mean_input_tokens == pytest.approx(7)
+    assert metrics.mean_output_tokens == pytest.approx(10 / 3)
+
+
+def test_golden_upstream_table(make_requests: MakeRequests, mixed: list[Record]) -> None:
+    table = compute_metrics(make_requests(mixed), streaming=True).upstream
+    # upstream's latency is from the send to the end of the request: 31, 47, 11; its window begins with the first send, at 1 ms
+    assert table.mean_latency_ms == pytest.approx(89 / 3)
+    assert table.p99_latency_ms == pytest.approx(47)
+    assert table.p90_latency_ms == pytest.approx(47)
+    assert table.total_latency_ms == pytest.approx(56)
+    assert table.requests_per_s == pytest.approx(3 / 0.056)
+    assert table.output_tokens_per_s == pytest.approx(10 / 0.056)
+    assert table.mean_input_tokens == pytest.approx(7)
+    assert table.mean_output_tokens == pytest.approx(10 / 3)
+    assert table.total_requests == 3
+
+
+def test_an_unstreamed_run_has_no_token_latencies_and_all_else(make_requests: MakeRequests, mixed: list[Record]) -> None:
+    streamed = compute_metrics(make_requests(mixed), streaming=True)
+    unstreamed = compute_metrics(make_requests(mixed), streaming=False)
+    assert streamed.windows.whole is not None
+    windows = replace(streamed.windows, whole=replace(streamed.windows.whole, ttft_ms=None))
+    assert unstreamed == replace(streamed, ttft_ms=None, tpot_ms=None, itl_ms=None, icl_ms=None, windows=windows)
+
+
+def test_an_unknown_output_count_leaves_rates_of_tokens_unknown(make_requests: MakeRequests, answered: Make) -> None:
+    records = [
+        answered(0, 0, 0, [(10, 1), (20, 1)]),
+        answered(1, 0, 0, [(30, 1), (45, 1)], token_counts=None, output_tokens=None, input_tokens=None),
+    ]
+    metrics = compute_metrics(make_requests(records), streaming=True)
+    assert metrics.output_token_throughput is None
+    assert metrics.upstream.output_tokens_per_s is None
+    assert metrics.mean_output_tokens == 2  # of the request that is known
+    assert metrics.mean_input_tokens is None
+    _close(metrics.tpot_ms, mean=10, n=1)
+    _close(metrics.itl_ms, mean=10, n=1)
+    _close(metrics.icl_ms, mean=12.5, n=2)  # gaps between responses need no counts
+    assert metrics.ttft_ms is not None
+    _close(metrics.ttft_ms.scheduled, mean=20, n=2)
+
+
+def test_an_unknown_count_of_a_failure_does_not_matter(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    records = [answered(0, 0, 0, [(10, 1), (20, 1)], done=20), failed(1, 0, Outcome.STREAM_CUT, 0, 5)]
+    assert compute_metrics(make_requests(records), streaming=True).output_token_throughput == pytest.approx(2 / 0.020)
+
+
+def test_everything_at_once_has_no_rate_offered(make_requests: MakeRequests, answered: Make) -> None:
+    records = [answered(k, 0, k, [(10 + k, 1)]) for k in range(5)]
+    metrics = compute_metrics(make_requests(records), streaming=True)
+    assert metrics.offered_rate is None
+    assert metrics.achieved_rate == pytest.approx(4 / 0.004)
+    assert metrics.ttft_ms is not None
+    _close(metrics.ttft_ms.scheduled, mean=12, max=14)
+    _close(metrics.ttft_ms.sent, mean=10, max=10)
+
+
+def test_one_request_has_no_rates_but_a_throughput(make_requests: MakeRequests, answered: Make) -> None:
+    metrics = compute_metrics(make_requests([answered(0, 0, 0, [(10, 4)], done=20)]), streaming=True)
+    assert (metrics.offered_rate, metrics.achieved_rate) == (None, None)
+    assert metrics.request_throughput == pytest.approx(50)
+    assert metrics.output_token_throughput == pytest.approx(200)
+
+
+def test_an_answer_without_tokens_counts_as_done_and_has_no_latency(make_requests: MakeRequests, answered: Make) -> None:
+    metrics = compute_metrics(make_requests([answered(0, 0, 0, [])]), streaming=True)
+    assert metrics.done == 1
+    assert metrics.e2e_ms == Anchored(None, None)
+    assert metrics.ttft_ms == Anchored(None, None)
+    assert metrics.output_token_throughput == 0
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+def test_a_run_of_failures_alone_has_counts_and_nothing_else(make_requests: MakeRequests, failed: Make, kind: Outcome) -> None:
+    sent = None if kind in (Outcome.NOT_SENT, Outcome.LOST) else 1.0
+    metrics = compute_metrics(make_requests([failed(0, 0, kind, sent, None if sent is None else 9.0)]), streaming=True)
+    assert metrics.failed_by_kind == {kind.value: 1}
+    assert (metrics.done, metrics.failed) == (0, 1)
+    assert metrics.ttft_ms == metrics.e2e_ms == Anchored(None, None)
+    assert (metrics.tpot_ms, metrics.itl_ms, metrics.icl_ms) == (None, None, None)
+    assert (metrics.window_s, metrics.request_throughput, metrics.output_token_throughput) == (None, None, None)
+    assert metrics.upstream.total_requests == 0
+    assert metrics.upstream.requests_per_s is None
+
+
+def test_answers_in_no_time_have_no_rate(make_requests: MakeRequests, answered: Make) -> None:
+    metrics = compute_metrics(make_requests([answered(0, 0, 0, [(0, 1)], done=0)]), streaming=True)
+    assert metrics.request_throughput is None
+    assert metrics.upstream.requests_per_s is None
+
+
+# ---- any records, against a loop over them
+
+
+@st.composite
+def _records(draw: Any) -> list[Record]:
+    records = []
+    for index in range(draw(st.integers(1, 12))):
+        outcome = draw(st.sampled_from([Outcome.DONE, Outcome.DONE, Outcome.DONE, *FAILURES]))
+        scheduled = draw(st.integers(0, 10**8))
+        if outcome in (Outcome.NOT_SENT, Outcome.LOST):
+            records.append(Record(index, outcome, scheduled, 4, error="gone"))
+            continue
+        sent = scheduled + draw(st.integers(0, 10**7))
+        times = []
+        for gap in draw(st.lists(st.integers(1, 10**8), max_size=5)):
+            times.append((times[-1] if times else sent) + gap)
+        counts = draw(st.none() | st.tuples(*[st.integers(1, 4)] * len(times)))
+        output = draw(st.just(None if counts is None else sum(counts)) | st.integers(0, 20))
+        records.append(
+            Record(
+                index=index,
+                outcome=outcome,
+                scheduled_ns=scheduled,
+                requested_output_tokens=4,
+                sent_ns=sent,
+                done_ns=(times[-1] if times else sent) + draw(st.integers(1, 10**6)),
+                token_times_ns=tuple(times),
+                token_counts=counts,
+                input_tokens=draw(st.none() | st.integers(0, 100)),
+                output_tokens=output,
+                error=None if outcome is Outcome.DONE else "no",
+            )
+        )
+    return records
+
+
+def _check(actual: Distribution | None, values: Sequence[float], failed: int = 0) -> None:
+    if not values:
+        assert actual is None
+        return
+    ordered = [*sorted(values), *[None] * failed]
+
+    def at(percent: int) -> float | None:
+        return ordered[math.ceil(Fraction(percent * len(ordered), 100)) - 1]
+
+    _close(
+        actual,
+        mean=sum(values) / len(values),
+        p50=at(50),
+        p90=at(90),
+        p95=at(95),
+        p99=at(99),
+        max=ordered[-1],
+        n=len(values),
+        failed=failed,
+    )
+
+
+def _rate(times: Sequence[int]) -> float | None:
+    return (len(times) - 1) / ((max(times) - min(times)) / 1e9) if len(times) > 1 and max(times) > min(times) else None
+
+
+@settings(max_examples=60)
+@given(_records())
+def test_metrics_are_what_a_loop_over_the_records_gives(make_requests: MakeRequests, records: list[Record]) -> None:
+    metrics = compute_metrics(make_requests(records), streaming=True)
+    done = [r for r in records if r.outcome is Outcome.DONE]
+    with_tokens = [r for r in done if r.token_times_ns]
+    assert (metrics.scheduled, metrics.done, metrics.failed) == (len(records), len(done), len(records) - len(done))
+    assert metrics.ttft_ms is not None
+    ours = (Outcome.DONE, Outcome.CANCELLED, Outcome.NOT_SENT, Outcome.LOST)
+    failed = sum(r.outcome not in ours for r in records)
+    _check(metrics.ttft_ms.scheduled, [(r.token_times_ns[0] - r.scheduled_ns) / 1e6 for r in with_tokens], failed)
+    _check(metrics.ttft_ms.sent, [(r.token_times_ns[0] - (r.sent_ns or 0)) / 1e6 for r in with_tokens], failed)
+    _check(metrics.e2e_ms.scheduled, [(r.token_times_ns[-1] - r.scheduled_ns) / 1e6 for r in with_tokens], failed)
+    _check(metrics.e2e_ms.sent, [(r.token_times_ns[-1] - (r.sent_ns or 0)) / 1e6 for r in with_tokens], failed)
+    _check(metrics.slip_ms, [(r.sent_ns - r.scheduled_ns) / 1e6 for r in records if r.sent_ns is not None])
+    _check(
+        metrics.tpot_ms,
+        [
+            (r.token_times_ns[-1] - r.token_times_ns[0]) / 1e6 / (r.output_tokens - 1)
+            for r in with_tokens
+            if r.output_tokens is not None and r.output_tokens >= 2 and len(r.token_times_ns) >= 2
+        ],
+    )
+    gaps = [
+        (later - earlier, None if r.token_counts is None else r.token_counts[k + 1])
+        for r in done
+        for k, (earlier, later) in enumerate(zip(r.token_times_ns, r.token_times_ns[1:], strict=False))
+    ]
+    _check(metrics.icl_ms, [gap / 1e6 for gap, _ in gaps])
+    _check(metrics.itl_ms, [gap / 1e6 / count for gap, count in gaps if count is not None for _ in range(count)])
+    _check_rates(metrics, records, done)
+
+
+def _check_rates(metrics: Metrics, records: Sequence[Record], done: Sequence[Record]) -> None:
+    assert metrics.offered_rate == pytest.approx(_rate([r.scheduled_ns for r in records]))
+    assert metrics.achieved_rate == pytest.approx(_rate([r.sent_ns for r in records if r.sent_ns is not None]))
+    if not done:
+        assert (metrics.window_s, metrics.request_throughput, metrics.output_token_throughput) == (None, None, None)
+        return
+    window_s = (max(r.done_ns or 0 for r in done) - min(r.scheduled_ns for r in records)) / 1e9
+    assert metrics.window_s == pytest.approx(window_s)
+    assert metrics.request_throughput == pytest.approx(len(done) / window_s)
+    outputs = [r.output_tokens for r in done]
+    known = [count for count in outputs if count is not None]
+    expected = sum(known) / window_s if len(known) == len(outputs) else None
+    assert metrics.output_token_throughput == pytest.approx(expected)
+    assert metrics.mean_output_tokens == pytest.approx(sum(known) / len(known) if known else None)
+
+
+# ---- failures never improve a tail
+
+_PERCENTILES = ("p50", "p90", "p95", "p99", "max")
+
+
+def _e2e(metrics: Metrics) -> dict[str, Any]:
+    d = metrics.e2e_ms.scheduled
+    assert d is not None
+    return {name: getattr(d, name) for name in _PERCENTILES}
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.integers(1, 1000), min_size=1, max_size=40),
+    st.lists(st.tuples(st.integers(0, 1000), st.sampled_from(FAILURES)), max_size=10),
+)
+def test_failures_beside_the_successes_lower_no_percentile(
+    make_requests: MakeRequests, answered: Make, failed: Make, latencies: list[int], failures: list[tuple[int, Outcome]]
+) -> None:
+    # a refusal comes back in no time: counted as a latency it would make the run look fast
+    successes = [answered(k, 0, 0, [(latency, 1)]) for k, latency in enumerate(latencies)]
+    added = [failed(len(successes) + k, 0, kind, 0, at) for k, (at, kind) in enumerate(failures)]
+    alone = _e2e(compute_metrics(make_requests(successes), streaming=True))
+    beside = _e2e(compute_metrics(make_requests(successes + added), streaming=True))
+    assert all(beside[name] is None or beside[name] >= alone[name] for name in _PERCENTILES)
+
+
+@pytest.mark.parametrize("percentile", ["p99", "max"])
+def test_slow_requests_that_fail_instead_do_not_improve_the_tail(
+    make_requests: MakeRequests, answered: Make, failed: Make, percentile: str
+) -> None:
+    successes = [answered(k, 0, 0, [(k + 1, 1)]) for k in range(200)]  # 1 to 200 ms
+    cut = [*successes[:198], *(failed(k, 0, Outcome.TIMEOUT, 0, k + 1) for k in (198, 199))]  # 1 %: the run stays valid
+    slow = compute_metrics(make_requests(successes), streaming=True).e2e_ms.scheduled
+    lost = compute_metrics(make_requests(cut), streaming=True).e2e_ms.scheduled
+    assert slow is not None
+    assert lost is not None
+    tail = getattr(lost, percentile)
+    assert tail is None or tail >= getattr(slow, percentile)  # 198 and 200 ms; None would say that there is no such number
+
+
+def test_gaps_stand_in_the_order_in_which_they_ended(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    """Two requests in flight together: step by step of the target, not one request after the other."""
+    records = [
+        answered(0, 0, 0, [(100, 1), (110, 2), (130, 1), (1_000, 1)]),
+        answered(1, 10, 10, [(101, 1), (111.5, 1), (133, 3)]),
+        failed(2, 20, Outcome.STREAM_CUT, 20, 140, token_times_ns=(105_000_000, 120_000_000), token_counts=(1, 1)),
+    ]
+    requests = make_requests(records)
+    assert inter_chunk_latencies_ms(requests).tolist() == [10, 10.5, 20, 21.5, 870]
+    assert inter_token_latencies_ms(requests).tolist() == [5, 5, 10.5, 20, *[pytest.approx(21.5 / 3)] * 3, 870]
+
+
+def test_requests_that_share_the_target_s_steps_tell_no_more_than_the_steps(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """20 requests in flight see each of 400 independent steps: 8,000 gaps."""
+    ends_ms = np.cumsum(np.random.default_rng(0).lognormal(2.0, 0.5, 421))
+    records = [answered(k, k, k, [(float(at), 1) for at in ends_ms[20 * (k // 20) : 20 * (k // 20) + 21]]) for k in range(400)]
+    mean = mean_of(inter_chunk_latencies_ms(make_requests(records)))
+    assert mean.n == 8_000
+    assert 200 < mean.independent < 800

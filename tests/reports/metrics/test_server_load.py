@@ -1,0 +1,201 @@
+"""How the server fared, by its own numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness.records.record import Outcome, Record
+from harness.records.server_table import MetricSample
+from reports.metrics.model_statistics import ModelWork, counted_requests, model_work
+from reports.metrics.phases import Phase
+from reports.metrics.server_load import CacheReuse, ServerLoad
+from reports.metrics.server_series import Level
+from reports.run_report import RunReport
+from tests.reports.watched import metric, statistics
+
+MakeReport = Callable[..., RunReport]
+SteadyRun = Callable[..., list[Record]]
+
+_BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
+_REQUESTS = "nv_trt_llm_request_metrics"
+
+
+def _load(make_report: MakeReport, records: list[Record], server: list[MetricSample], **manifest: Any) -> ServerLoad:
+    load = make_report(records, server=server, **manifest).server
+    assert load is not None
+    return load
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    return {"server_statistics": {"before": before, "after": after}}
+
+
+# ---- Triton's statistics
+
+
+def test_each_models_work_is_the_difference_of_its_statistics() -> None:
+    found = model_work(
+        _changed(statistics(core=(10, 2.0), idle=(5, 1.0)), statistics(core=(40, 5.0), idle=(5, 1.0), new=(4, 1.0)))
+    )
+    grown_ms = (40 * 5.0 - 10 * 2.0) / 30
+    assert found == (
+        ModelWork("core", 30, 0, 30, pytest.approx(grown_ms), pytest.approx(3 * grown_ms), pytest.approx(4 * grown_ms)),
+        ModelWork("new", 4, 0, 4, pytest.approx(1.0), pytest.approx(3.0), pytest.approx(4.0)),
+    )
+
+
+def test_failed_requests_are_counted_and_have_no_times() -> None:
+    after = statistics(core=(0, 0.0))
+    after["core"]["fail"]["count"] = 3
+    assert model_work(_changed(statistics(core=(0, 0.0)), after)) == (ModelWork("core", 0, 3, 0, None, None, None),)
+    assert counted_requests(_changed(statistics(core=(0, 0.0)), after), "core") == 3
+
+
+@pytest.mark.parametrize("known", [None, {}, {"before": statistics(core=(1, 1.0)), "after": None}])
+def test_statistics_that_are_not_known_tell_of_no_work(known: Any) -> None:
+    assert model_work({"server_statistics": known}) == ()
+    assert counted_requests({"server_statistics": known}, "core") is None
+
+
+def test_a_server_that_began_anew_has_counted_less_than_nothing() -> None:
+    manifest = _changed(statistics(core=(10, 1.0)), statistics(core=(4, 1.0)))
+    assert model_work(manifest) == ()
+    assert counted_requests(manifest, "core") == -6
+
+
+# ---- the metrics of different servers
+
+
+def test_nothing_told_is_no_server(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    assert make_report(steady_run(5)).server is None
+
+
+def test_triton_with_tensorrt_llm(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    core = {"model": "tensorrt_llm", "version": "1"}
+    samples = (
+        metric(_REQUESTS, {0.1: 4, 0.6: 8}, request_type="active", **core)
+        + metric(_REQUESTS, {0.1: 3, 0.6: 5}, request_type="scheduled", **core)
+        + metric(_REQUESTS, {0.1: 1, 0.6: 3}, request_type="waiting", **core)
+        + metric(_REQUESTS, {0.1: 90, 0.6: 90}, request_type="active", model="tensorrt_llm_draft", version="1")
+        + metric(_BLOCKS, {0.1: 10, 0.6: 30}, kv_cache_block_type="used", **core)
+        + metric(_BLOCKS, {0.1: 100, 0.6: 100}, kv_cache_block_type="max", **core)
+        + metric(_BLOCKS, {0.1: 64, 0.6: 64}, kv_cache_block_type="tokens_per", **core)
+        + metric(_BLOCKS, {-0.1: 5, 0.6: 10}, kv_cache_block_type="reused", **core)
+        + metric("nv_llm_input_token_len_sum", {-0.1: 100, 0.6: 1700}, response_metric_type="total_input_tokens", **core)
+        + metric("nv_llm_output_token_len_sum", {-0.1: 10, 0.6: 310}, response_metric_type="total_output_tokens", **core)
+        + metric("nv_gpu_utilization", {0.1: 0.5, 0.6: 0.7}, gpu_uuid="a")
+        + metric("nv_gpu_utilization", {0.1: 0.9, 0.6: 0.9}, gpu_uuid="b")
+        + metric("nv_inference_request_success", {-0.1: 7, 0.6: 107}, model="ensemble", version="1")
+        + metric("nv_inference_request_failure", {-0.1: 0, 0.6: 2}, model="ensemble", reason="OTHER", version="1")
+        + metric("nv_inference_request_failure", {-0.1: 0, 0.6: 1}, model="ensemble", reason="REJECTED", version="1")
+    )
+    load = _load(make_report, steady_run(100), samples, target={"model": "ensemble", "streaming": True})
+    assert load.active_requests == Level(6.0, 8.0, 2)
+    assert load.scheduled_requests == Level(4.0, 5.0, 2)
+    assert load.waiting_requests == Level(2.0, 3.0, 2)
+    assert load.kv_cache_used_fraction == Level(0.2, 0.3, 2)
+    assert load.gpu_utilization == Level(pytest.approx(0.75), pytest.approx(0.8), 2)  # type: ignore[arg-type]
+    assert (load.prompt_tokens, load.generated_tokens) == (1600.0, 300.0)
+    assert load.cache_reuse == CacheReuse(5 * 64, 1600.0, "tokens")
+    assert load.metrics_requests == 103.0
+    assert load.cpu_utilization is None
+    assert load.models == ()
+
+
+def test_our_engine_tells_its_times_and_the_blocks_that_prompts_needed(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    core = {"model": "tensorrt_llm", "version": "1"}
+    samples = (
+        metric(_REQUESTS, {0.1: 4}, request_type="active", **core)
+        + metric("inflight_bench_engine_kv_reused_blocks", {-0.1: 2, 1: 12}, **core)
+        + metric("inflight_bench_engine_kv_prompt_blocks", {-0.1: 10, 1: 50}, **core)
+        + metric("inflight_bench_time_to_first_token_seconds_sum", {-0.1: 1, 1: 3}, **core)
+        + metric("inflight_bench_time_to_first_token_seconds_count", {-0.1: 10, 1: 110}, **core)
+        + metric("inflight_bench_inter_token_latency_seconds_sum", {-0.1: 1, 1: 9}, **core)
+        + metric("inflight_bench_queue_time_seconds_sum", {-0.1: 0, 1: 0.5}, **core)
+        + metric("inflight_bench_queue_time_seconds_count", {-0.1: 0, 1: 100}, **core)
+    )
+    load = _load(make_report, steady_run(100), samples)
+    assert load.cache_reuse is not None
+    assert (load.cache_reuse.share, load.cache_reuse.unit) == (0.25, "blocks")
+    assert (load.times.requests, load.times.queue_ms, load.times.ttft_ms) == (100.0, 5.0, 20.0)
+    assert load.times.e2e_ms == pytest.approx(100.0)
+    unstreamed = _load(make_report, steady_run(100), samples, target={"model": "tensorrt_llm", "streaming": False})
+    assert unstreamed.times.e2e_ms is None  # there the gaps are not told
+
+
+def test_vllm(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    samples = (
+        metric("vllm:num_requests_running", {0.1: 4, 0.6: 6}, engine="0", model_name="llama")
+        + metric("vllm:num_requests_running", {0.1: 1, 0.6: 1}, engine="1", model_name="llama")
+        + metric("vllm:num_requests_waiting", {0.1: 2, 0.6: 0}, engine="0", model_name="llama")
+        + metric("vllm:kv_cache_usage_perc", {0.1: 0.2, 0.6: 0.4}, engine="0", model_name="llama")
+        + metric("vllm:kv_cache_usage_perc", {0.1: 0.2, 0.6: 0.2}, engine="1", model_name="llama")
+        + metric("vllm:generation_tokens_total", {-1: 0, 1: 300}, engine="0", model_name="llama")
+        + metric("vllm:prompt_tokens_total", {-1: 0, 1: 800}, engine="0", model_name="llama")
+        + metric("vllm:prefix_cache_hits_total", {-1: 0, 1: 80}, engine="0", model_name="llama")
+        + metric("vllm:prefix_cache_queries_total", {-1: 0, 1: 800}, engine="0", model_name="llama")
+        + metric("vllm:request_success_total", {-1: 0, 1: 90}, finished_reason="stop", model_name="llama")
+        + metric("vllm:request_success_total", {-1: 0, 1: 10}, finished_reason="length", model_name="llama")
+        + metric("vllm:time_to_first_token_seconds_sum", {-1: 0, 1: 5}, model_name="llama")
+        + metric("vllm:time_to_first_token_seconds_count", {-1: 0, 1: 100}, model_name="llama")
+        + metric("vllm:e2e_request_latency_seconds_sum", {-1: 0, 1: 10}, model_name="llama")
+        + metric("vllm:e2e_request_latency_seconds_count", {-1: 0, 1: 100}, model_name="llama")
+    )
+    load = _load(make_report, steady_run(100), samples, target={"model": "llama", "streaming": True})
+    assert load.scheduled_requests == Level(6.0, 7.0, 2)
+    assert load.waiting_requests == Level(1.0, 2.0, 2)
+    assert load.kv_cache_used_fraction == Level(pytest.approx(0.25), pytest.approx(0.3), 2)  # type: ignore[arg-type]
+    assert (load.prompt_tokens, load.generated_tokens, load.finished_requests) == (800.0, 300.0, 100.0)
+    assert load.cache_reuse == CacheReuse(80.0, 800.0, "tokens")
+    assert (load.times.ttft_ms, load.times.e2e_ms, load.times.queue_ms) == (50.0, 100.0, None)
+
+
+# ---- phases
+
+
+def _phases(make_report: MakeReport, records: list[Record], **manifest: Any) -> dict[str, Phase]:
+    return {phase.name: phase for phase in make_report(records, **manifest).phases}
+
+
+def test_what_triton_counts_stands_beside_the_whole_exchange(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    work = _changed(statistics(tensorrt_llm=(0, 0.0)), statistics(tensorrt_llm=(100, 20.0)))
+    found = _phases(make_report, steady_run(100), **work)
+    assert found["Queue and compute, by Triton"].server_ms == pytest.approx(80.0)
+    assert found["Whole, by Triton"].server_ms == pytest.approx(80.0)
+    assert found["Whole, by Triton"].client_ms == pytest.approx(121.0)  # to the end of the exchange
+    assert found["Whole, by Triton"].unexplained_ms == pytest.approx(41.0)
+
+
+def test_the_engines_times_stand_beside_those_of_the_tokens(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    samples = (
+        metric("vllm:time_to_first_token_seconds_sum", {-1: 0, 1: 9}, model_name="llama")
+        + metric("vllm:time_to_first_token_seconds_count", {-1: 0, 1: 100}, model_name="llama")
+        + metric("vllm:e2e_request_latency_seconds_sum", {-1: 0, 1: 11}, model_name="llama")
+        + metric("vllm:e2e_request_latency_seconds_count", {-1: 0, 1: 100}, model_name="llama")
+    )
+    found = _phases(make_report, steady_run(100), server=samples)
+    assert set(found) == {"TTFT, by the engine", "E2E, by the engine"}
+    assert found["TTFT, by the engine"].unexplained_ms == pytest.approx(10.0)
+    assert found["E2E, by the engine"].unexplained_ms == pytest.approx(10.0)
+
+
+def test_a_decoupled_model_is_counted_until_it_took_the_request(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    samples = metric("vllm:time_to_first_token_seconds_sum", {-1: 0, 1: 9}) + metric(
+        "vllm:time_to_first_token_seconds_count", {-1: 0, 1: 100}
+    )
+    work = _changed(statistics(tensorrt_llm=(0, 0.0)), statistics(tensorrt_llm=(100, 0.5)))
+    found = _phases(make_report, steady_run(100), server=samples, **work)
+    assert found["Taking it in, by Triton"].server_ms == pytest.approx(2.0)
+    assert "Whole, by Triton" not in found
+
+
+def test_means_over_other_requests_than_ours_are_not_compared(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Callable[..., Record]
+) -> None:
+    work = _changed(statistics(tensorrt_llm=(0, 0.0)), statistics(tensorrt_llm=(101, 20.0)))
+    assert _phases(make_report, steady_run(100), **work) == {}
+    records = [*steady_run(100), failed(100, 1000, Outcome.TIMEOUT, 1000, 1100)]
+    assert _phases(make_report, records, **work) == {}

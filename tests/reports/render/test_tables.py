@@ -1,0 +1,39 @@
+"""Cells as people read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reports.render.tables import Cell, Link, Table, cell_text, link_to
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (None, "–"), ("failed", "failed"), (0, "0"), (1_234_567, "1,234,567"), (0.0, "0.00"), (1234.567, "1,234.57"),
+        (0.001234, "0.00123"), (-0.5, "-0.50"), (0.01, "0.01"),
+    ],
+)  # fmt: skip
+def test_a_cell_in_words(cell: Cell, text: str) -> None:
+    assert cell_text(cell) == text
+
+
+def test_a_column_with_a_number_is_no_text() -> None:
+    table = Table("t", "T", ("name", "value", "note"), (("a", "failed", None), ("b", 1.5, "x")))
+    assert [table.is_text(column) for column in range(3)] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("folder", "address"),
+    [
+        ("a run", "./a%20run/report.html"),
+        ("javascript:alert(1)", "./javascript%3Aalert%281%29/report.html"),
+        ("../b?#%", "./../b%3F%23%25/report.html"),
+    ],
+)
+def test_a_link_leads_to_a_file_whatever_the_folder_is_called(folder: str, address: str) -> None:
+    link = link_to("name", Path(folder, "report.html"))
+    assert link == Link("name", address)
+    assert cell_text(link) == "name"

@@ -1,0 +1,87 @@
+"""What was seen of client and server, in every format."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+
+from harness.records.record import Record
+from reports.render.markdown_table import escaped
+from reports.render.tables import Table
+from reports.run.console import render
+from reports.run.markdown import render_markdown
+from reports.run.page import run_page
+from reports.run.pictures.of_run import pictures_of
+from reports.run.summary_json import summary, write_summary
+from reports.run.watched_tables import client_tables, server_tables
+from reports.run_report import RunReport
+from tests.reports.watched import machine_samples, metric, statistics, worker_samples
+
+MakeReport = Callable[..., RunReport]
+SteadyRun = Callable[..., list[Record]]
+
+
+@pytest.fixture(scope="module")
+def watched(make_report: MakeReport, steady_run: SteadyRun) -> RunReport:
+    core = {"model": "tensorrt_llm", "version": "1"}
+    return make_report(
+        steady_run(100),
+        client=[*worker_samples([0.5] * 39 + [1.5], cpu_share=0.25, wait_share=0.04), *machine_samples(1, busy_cores=1.25)],
+        server=[
+            *metric("nv_trt_llm_request_metrics", {0.1: 4, 0.6: 8}, request_type="active", **core),
+            *metric("nv_trt_llm_kv_cache_block_metrics", {0.1: 0.125, 0.6: 0.375}, kv_cache_block_type="fraction", **core),
+            *metric("nv_cpu_utilization", {0.1: float("nan"), 0.6: 0.5}),
+        ],
+        server_statistics={
+            "before": statistics(tensorrt_llm=(0, 0.0), ensemble=(5, 1.0)),
+            "after": statistics(tensorrt_llm=(100, 20.0), ensemble=(5, 1.0)),
+        },
+    )
+
+
+def _tables(report: RunReport) -> tuple[Table, ...]:
+    return (*client_tables(report), *server_tables(report))
+
+
+def test_tables(watched: RunReport) -> None:
+    client, levels, models, phases = _tables(watched)
+    shown = {row[0]: row[1] for row in client.rows}
+    assert shown["CPU of the busiest worker (% of a core)"] == pytest.approx(25.0)
+    assert shown["Event loop woke late, p99 (ms)"] == 1.5
+    assert shown["Machine: busy (% of a core)"] == pytest.approx(125.0)
+    assert levels.rows == (("Active requests", 6.0, 8.0), ("KV cache used (%)", 25.0, 37.5), ("CPU busy (%)", 50.0, 50.0))
+    assert models.rows == (("tensorrt_llm", 100, 0, pytest.approx(20.0), pytest.approx(60.0), pytest.approx(80.0)),)
+    assert ("Whole, by Triton", pytest.approx(80.0), pytest.approx(121.0), pytest.approx(41.0)) in phases.rows
+    for table in _tables(watched):
+        assert all(len(row) == len(table.columns) for row in table.rows)
+
+
+def test_a_run_that_nobody_watched_has_no_such_tables(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    report = make_report(steady_run(5))
+    assert _tables(report) == ()
+    found = summary(report)
+    assert (found["client"], found["server"], found["phases"]) == (None, None, [])
+
+
+def test_every_format_shows_every_row(watched: RunReport) -> None:
+    page = run_page(watched, pictures_of(watched))
+    in_page = [block for section in page.sections for block in section.blocks]
+    text, markdown = render(watched), render_markdown(watched)
+    for table in _tables(watched):
+        assert table in in_page
+        for row in table.rows:
+            assert re.search(rf"^{re.escape(str(row[0]))}  ", text, re.MULTILINE), row
+            assert escaped(str(row[0])) in markdown
+
+
+def test_summary_has_the_numbers_and_stays_json(watched: RunReport) -> None:
+    write_summary(watched, watched.folder.summary)
+    found = json.loads(watched.folder.summary.read_text())
+    assert found["client"]["lag"]["max_ms"] == 1.5
+    assert found["client"]["workers"][0]["cpu_share"] == pytest.approx(0.25)
+    assert found["server"]["active_requests"] == {"mean": 6.0, "max": 8.0, "readings": 2}
+    assert found["server"]["models"][0]["name"] == "tensorrt_llm"
+    assert found["phases"][0].keys() == {"name", "server_ms", "client_ms", "unexplained_ms"}

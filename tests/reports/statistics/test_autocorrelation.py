@@ -1,0 +1,290 @@
+"""Means of correlated series: the laws that every interval keeps, what correlation does to it, and an oracle.
+
+How often intervals hold the truth is measured by benchmarks/interval_coverage.py; here a smaller version of it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from arch.bootstrap import CircularBlockBootstrap
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.signal import lfilter
+
+from reports.statistics.autocorrelation import BINS, mean_of, share_of, student_to_normal
+from reports.statistics.percentiles import summarise
+
+_SEEDS = st.integers(0, 2**32 - 1)
+Series = NDArray[np.float64]
+Intervals = dict[str, tuple[float, float] | None]
+
+
+def _autoregressive(n: int, correlation: float, seed: int) -> Series:
+    noise = np.random.default_rng(seed).normal(size=n + 500) * np.sqrt(1 - correlation**2)
+    values: Series = lfilter([1.0], [1.0, -correlation], noise)[500:]
+    return values
+
+
+def _correlated(n: int, correlation: float, seed: int) -> Series:
+    return np.exp(_autoregressive(n, correlation, seed))
+
+
+def _intervals(series: Series, confidence: float = 0.95) -> Intervals:
+    d = summarise(series, confidence)
+    assert d is not None
+    return {"mean": d.mean_interval, "p50": d.p50_interval, "p99": d.p99_interval}
+
+
+def _width(interval: tuple[float, float] | None) -> float:
+    assert interval is not None
+    return interval[1] - interval[0]
+
+
+# ---- laws of every interval
+
+
+@settings(max_examples=40)
+@given(_SEEDS, st.integers(100, 3_000), st.floats(0.0, 0.95))
+def test_an_interval_holds_its_estimate_and_percentiles_lie_within_the_values(seed: int, n: int, correlation: float) -> None:
+    series = _correlated(n, correlation, seed)
+    d = summarise(series)
+    assert d is not None
+    for name, estimate in (("mean", d.mean), ("p50", d.p50), ("p99", d.p99)):
+        interval = _intervals(series)[name]
+        assert (interval is None) == (name in d.reasons)
+        assert name not in d.at_least or name in d.reasons
+        assert estimate is not None
+        if interval is not None:
+            assert interval[0] <= estimate <= interval[1]
+        if name in d.at_least:
+            assert series.min() <= d.at_least[name] <= estimate
+        if interval is not None and name != "mean":
+            assert series.min() <= interval[0]
+            assert interval[1] <= series.max()
+
+
+@settings(max_examples=15)
+@given(_SEEDS, st.floats(0.0, 0.9))
+def test_more_confidence_is_never_narrower(seed: int, correlation: float) -> None:
+    series = _correlated(2_000, correlation, seed)
+    less, more = _intervals(series, 0.8), _intervals(series, 0.95)
+    for name, narrow in less.items():
+        wide = more[name]
+        if narrow is not None and wide is not None:
+            assert wide[0] <= narrow[0]
+            assert narrow[1] <= wide[1]
+
+
+@settings(max_examples=15)
+@given(_SEEDS, st.floats(0.0, 0.9), st.integers(100, 5_000))
+def test_the_order_read_backwards_tells_the_same(seed: int, correlation: float, n: int) -> None:
+    series = _correlated(n // 100 * 100, correlation, seed)
+    if n > BINS:
+        series = series[: n // BINS * BINS]  # equal bins, or the first would not be the last
+    forwards, backwards = mean_of(series), mean_of(series[::-1])
+    assert backwards.standard_error == pytest.approx(forwards.standard_error, rel=1e-6)
+    assert backwards.independent == pytest.approx(forwards.independent, rel=1e-6)
+
+
+@settings(max_examples=10)
+@given(_SEEDS, st.floats(0.1, 1_000.0))
+def test_another_unit_is_the_same_interval_in_that_unit(seed: int, factor: float) -> None:
+    series = _correlated(1_500, 0.5, seed)
+    for name, interval in _intervals(series).items():
+        scaled = _intervals(series * factor)[name]
+        assert (scaled is None) == (interval is None)
+        if interval is not None:
+            assert scaled == pytest.approx([bound * factor for bound in interval])
+
+
+def test_the_same_series_has_the_same_intervals_every_time() -> None:
+    series = _correlated(1_000, 0.7, 3)
+    assert _intervals(series) == _intervals(series.copy())
+
+
+# ---- the standard error
+
+
+def test_the_error_of_a_mean_is_that_of_independent_values_where_they_are_independent() -> None:
+    means = [mean_of(np.random.default_rng(seed).normal(10.0, 2.0, 50_000)) for seed in range(40)]
+    errors = [mean.standard_error for mean in means]
+    assert np.mean(errors) == pytest.approx(2.0 / math.sqrt(50_000), rel=0.05)  # of 40 · 16 degrees of freedom
+    assert {mean.long_run.degrees for mean in means} == {16}
+
+
+@pytest.mark.parametrize("correlation", [0.5, 0.9, 0.98])
+def test_the_error_of_a_mean_grows_with_the_correlation_as_theory_says(correlation: float) -> None:
+    """The long-run variance of a first-order autoregression of variance 1 is (1 + φ) / (1 − φ)."""
+    n, design_effect = 40_000, (1 + correlation) / (1 - correlation)
+    means = [mean_of(_autoregressive(n, correlation, seed)) for seed in range(40)]
+    squared_error = np.mean([mean.standard_error**2 for mean in means])
+    assert squared_error == pytest.approx(design_effect / n, rel=0.2)
+    assert np.mean([mean.long_run.effect for mean in means]) == pytest.approx(design_effect, rel=0.2)
+    assert np.mean([mean.independent for mean in means]) == pytest.approx(n / design_effect, rel=0.1)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.9])
+def test_the_error_of_a_mean_agrees_with_a_block_bootstrap(correlation: float) -> None:
+    ours, bootstrapped = [], []
+    for seed in range(8):
+        series = _correlated(20_000, correlation, seed)
+        ours.append(mean_of(series).standard_error)
+        bootstrapped.append(math.sqrt(CircularBlockBootstrap(400, series, seed=seed).var(np.mean, 300).item()))
+    assert np.mean(ours) == pytest.approx(np.mean(bootstrapped), rel=0.15)
+
+
+@settings(max_examples=20)
+@given(_SEEDS, st.integers(200, 5_000))
+def test_a_share_is_the_mean_of_noughts_and_ones(seed: int, n: int) -> None:
+    chosen = np.random.default_rng(seed).random(n) < 0.3
+    share, mean = share_of(chosen), mean_of(chosen.astype(np.float64))
+    assert share.degrees == mean.long_run.degrees
+    assert share.variance == pytest.approx((mean.standard_error * n) ** 2)
+    assert share.effect == pytest.approx(mean.long_run.effect)
+
+
+@settings(max_examples=20)
+@given(_SEEDS, st.integers(100, 2_000))
+def test_what_is_not_counted_is_as_if_it_were_not_there(seed: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    values, counted = rng.exponential(1.0, n), rng.random(n) < 0.8
+    marked = np.where(counted, values, np.inf)
+    mean = mean_of(marked, counted)
+    assert mean.value == pytest.approx(values[counted].mean())
+    assert mean.n == counted.sum()
+    assert 0 < mean.standard_error < math.inf
+
+
+def test_long_series_are_walked_in_pieces_that_change_nothing() -> None:
+    series = _autoregressive(600_001, 0.6, seed=1) + 5.0
+    centred = series - series.mean()
+    correlation = float(centred[1:] @ centred[:-1]) / float(centred @ centred)
+    assert mean_of(series).independent == pytest.approx(series.size * (1 - correlation) / (1 + correlation), rel=1e-6)
+
+
+def test_even_values_are_worth_no_more_than_independent_ones() -> None:
+    assert mean_of(np.tile([1.0, 2.0], 500)).independent == 1_000
+
+
+@pytest.mark.parametrize("value", [7.0, 0.1, 1e9 + 0.1])
+def test_constant_values_are_known_exactly(value: float) -> None:
+    for interval in _intervals(np.full(512, value)).values():
+        assert interval == (pytest.approx(value, rel=1e-12), pytest.approx(value, rel=1e-12))
+
+
+# ---- the interval of a mean
+
+
+def test_the_limits_of_a_mean_grow_with_its_square() -> None:
+    mean = mean_of(_correlated(2_000, 0.9, 1))
+    low, high = mean.interval(0.95) or (0.0, 0.0)
+    half = student_to_normal(0.95, mean.long_run.degrees) * 1.959964 * mean.standard_error
+    assert 1 / low - 1 / mean.value == pytest.approx(half / mean.value**2, rel=1e-5)
+    assert high - mean.value == pytest.approx(half * ((mean.value + half) / mean.value) ** 2, rel=1e-5)
+    assert high - mean.value > half > mean.value - low
+
+
+def test_a_mean_that_may_be_negative_has_a_symmetric_interval() -> None:
+    series = np.random.default_rng(0).normal(-3.0, 1.0, 500)
+    mean = mean_of(series)
+    low, high = mean.interval(0.95) or (0.0, 0.0)
+    assert high - mean.value == pytest.approx(mean.value - low)
+    assert low < -3.0 < high
+
+
+def test_alike_neighbours_widen_every_interval() -> None:
+    alike = _correlated(20_000, 0.95, seed=1)
+    shuffled = np.random.default_rng(0).permutation(alike)
+    for name in ("mean", "p50", "p99"):
+        assert _width(_intervals(alike)[name]) > (1.5 if name == "p99" else 3) * _width(_intervals(shuffled)[name])
+
+
+def test_less_is_known_with_fewer_degrees_of_freedom() -> None:
+    factors = [student_to_normal(0.95, degrees) for degrees in (4, 8, 16)]
+    assert factors == sorted(factors, reverse=True)
+    assert student_to_normal(0.95, 10**6) == pytest.approx(1.0, abs=1e-4)
+
+
+def _queue(load: float, n: int, seed: int) -> Series:
+    """M/M/1: the time in the system, with services of 1 on average."""
+    rng = np.random.default_rng(seed)
+    gaps, services = rng.exponential(1 / load, n + 2_000), rng.exponential(1.0, n + 2_000)
+    steps = np.concatenate([[0.0], np.cumsum(services[:-1] - gaps[1:])])
+    return (steps - np.minimum.accumulate(steps) + services)[2_000:]
+
+
+@pytest.mark.parametrize(
+    ("runs", "truth"),
+    [
+        ([_correlated(5_000, 0.0, seed) for seed in range(100)], (math.exp(0.5), 1.0, math.exp(2.3263))),
+        ([_correlated(10_000, 0.9, seed) for seed in range(100)], (math.exp(0.5), 1.0, math.exp(2.3263))),
+        ([_queue(0.5, 5_000, seed) for seed in range(100)], (2.0, 2 * math.log(2), 2 * math.log(100))),
+        ([_queue(0.7, 2_000, seed) for seed in range(100)], (1 / 0.3, math.log(2) / 0.3, None)),
+    ],
+    ids=["independent", "autoregressive", "queue at 50 %", "short queue at 70 %"],
+)
+def test_intervals_hold_the_truth_about_as_often_as_they_say(
+    runs: list[Series], truth: tuple[float, float, float | None]
+) -> None:
+    found = [_intervals(run) for run in runs]
+    for name, true in zip(("mean", "p50", "p99"), truth, strict=True):
+        intervals = [interval for run in found if (interval := run[name]) is not None]
+        if true is None:
+            assert len(intervals) < 0.1 * len(runs)  # too short for p99, whatever the run looks like
+            continue
+        assert len(intervals) > 0.8 * len(runs)
+        assert np.mean([low <= true <= high for low, high in intervals]) >= 0.88  # 95 % less three standard errors of 100 runs
+
+
+# ---- what has no interval
+
+
+@pytest.mark.parametrize(
+    ("series", "reason"),
+    [
+        (np.arange(99.0), "n too small"),
+        (np.arange(1_000.0), "drifts, or run too short"),
+        (np.repeat([1.0, 3.0], 500), "drifts, or run too short"),
+        (np.repeat(np.random.default_rng(0).exponential(size=20), 50), "n as good as"),
+    ],
+    ids=["few", "drifting", "a step", "alike"],
+)
+def test_a_series_that_tells_too_little_says_why(series: Series, reason: str) -> None:
+    d = summarise(series)
+    assert d is not None
+    assert (d.mean_interval, d.p50_interval, d.p99_interval, d.at_least) == (None, None, None, {})
+    assert d.reasons["mean"].startswith(reason)
+    assert d.interval_text("mean") == d.reasons["mean"]
+
+
+def test_a_mean_that_rests_on_few_values_has_no_limit_above() -> None:
+    series = np.full(1_000, 0.01)
+    series[[90, 700]] = 5_000.0
+    d = summarise(series)
+    assert d is not None
+    assert (d.mean_interval, d.reasons["mean"]) == (None, "rests on few values")
+    assert d.p50_interval == (0.01, 0.01)
+
+
+def test_a_percentile_without_an_upper_limit_still_has_a_lower_one() -> None:
+    d = summarise(_queue(0.7, 2_000, seed=1))
+    assert d is not None
+    assert d.p99_interval is None
+    assert d.reasons["p99"].startswith("n as good as")
+    assert d.p50 is not None
+    assert d.p99 is not None
+    assert d.p50 < d.at_least["p99"] < d.p99
+    assert d.interval_text("p99") == f"≥ {d.at_least['p99']:.2f}; {d.reasons['p99']}"
+
+
+def test_failures_thin_out_the_mean_s_denominator() -> None:
+    series = np.random.default_rng(0).exponential(1.0, 2_000)
+    series[::4] = np.inf
+    d = summarise(series)
+    assert d is not None
+    assert d.mean_interval is not None
+    assert d.mean_interval[0] < 1.0 < d.mean_interval[1]

@@ -1,0 +1,232 @@
+"""Percentiles, their intervals and the sample-size guard, against their definitions."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reports.statistics.percentiles import (
+    Distribution,
+    fewest_for_limits,
+    nearest_rank,
+    percentile_limits,
+    required_samples,
+    summarise,
+)
+
+_TOO_FEW = dict.fromkeys(("mean", "p50", "p99"), "n too small")
+_VALUES = st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), min_size=1, max_size=300)
+
+
+@given(_VALUES, st.integers(min_value=1, max_value=10_000))
+def test_nearest_rank_is_its_definition(values: list[float], ten_thousandths: int) -> None:
+    """The least value with at least a share q of all values at or below it, q an exact fraction."""
+    q = Fraction(ten_thousandths, 10_000)
+    definition = min(x for x in values if Fraction(sum(y <= x for y in values), len(values)) >= q)
+    assert nearest_rank(np.sort(values), float(q)) == definition
+
+
+@given(st.integers(min_value=1, max_value=20_000), st.integers(min_value=1, max_value=9_999))
+def test_the_rank_is_the_exact_ceiling(n: int, ten_thousandths: int) -> None:
+    rank = math.ceil(Fraction(ten_thousandths * n, 10_000))
+    assert nearest_rank(np.arange(1.0, n + 1), ten_thousandths / 10_000) == rank
+
+
+@pytest.mark.parametrize(
+    ("q", "n", "rank"),
+    [
+        (0.99, 100, 99),
+        (0.99, 101, 100),
+        (0.99, 99, 99),
+        (0.50, 2, 1),
+        (0.50, 3, 2),
+        (0.90, 10, 9),
+        (0.07, 100, 7),  # 0.07·100 is 7.000000000000001
+        (0.29, 100, 29),  # 0.29·100 is 28.999999999999996
+        (0.99, 1, 1),
+        (0.999, 1000, 999),
+    ],
+)
+def test_nearest_rank_golden(q: float, n: int, rank: int) -> None:
+    assert nearest_rank(np.arange(1.0, n + 1), q) == rank
+
+
+def test_summary_golden() -> None:
+    values = np.arange(1.0, 101.0)
+    np.random.default_rng(0).shuffle(values)
+    before = values.copy()
+    summary = summarise(values)
+    assert summary is not None
+    assert summary == Distribution(
+        mean=50.5,
+        p50=50.0,
+        p90=90.0,
+        p95=95.0,
+        p99=99.0,
+        max=100.0,
+        n=100,
+        failed=0,
+        mean_interval=summary.mean_interval,
+        p50_interval=summary.p50_interval,
+        p99_interval=None,
+        reasons={"p99": "n too small"},
+        at_least=summary.at_least,
+    )
+    assert summary.mean_interval is not None
+    assert summary.p50_interval is not None
+    assert (values == before).all()  # the caller's array stays in its order
+
+
+def test_no_values_have_no_summary() -> None:
+    assert summarise(np.array([])) is None
+
+
+def test_one_value_is_every_percentile_and_supports_none() -> None:
+    assert summarise(np.array([3.0])) == Distribution(3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1, 0, reasons=_TOO_FEW)
+
+
+@given(_VALUES)
+def test_percentiles_are_ordered_and_are_values_that_occurred(values: list[float]) -> None:
+    d = summarise(np.array(values))
+    assert d is not None
+    percentiles = [value for value in (d.p50, d.p90, d.p95, d.p99) if value is not None]
+    assert [min(values), *percentiles, max(values)] == sorted([min(values), *percentiles, max(values)])
+    assert len(percentiles) == 4
+    assert set(percentiles) <= set(values)
+    assert d.max == max(values)
+
+
+def test_failures_count_as_slower_than_every_value() -> None:
+    d = summarise(np.concatenate([np.arange(1.0, 91.0), np.full(10, np.inf)]))
+    assert d == Distribution(mean=45.5, p50=50.0, p90=90.0, p95=None, p99=None, max=None, n=90, failed=10, reasons=_TOO_FEW)
+
+
+def test_an_interval_that_reaches_into_the_failures_does_not_exist() -> None:
+    for failed, reason in ((0, None), (5, "failed")):
+        series = np.arange(1000.0)
+        series[1000 - failed :] = np.inf
+        np.random.default_rng(0).shuffle(series)
+        d = summarise(series)
+        assert d is not None
+        assert (d.p99_interval is not None) == (reason is None)
+        assert d.reasons.get("p99") == reason
+        assert d.mean_interval is not None
+        assert (960 < d.at_least["p99"] < 990) if failed else not d.at_least
+
+
+def test_required_samples_golden() -> None:
+    assert required_samples(0.99) == 662
+    assert required_samples(0.999) == 6636
+
+
+@settings(max_examples=40)
+@given(st.floats(min_value=0.5, max_value=0.999), st.floats(min_value=0.8, max_value=0.999))
+def test_required_samples_is_the_least_n_that_satisfies_its_rule(q: float, confidence: float) -> None:
+    def at_most_one_above(n: int) -> float:
+        return q**n + n * (1 - q) * q ** (n - 1)
+
+    n = required_samples(q, confidence)
+    assert at_most_one_above(n) <= (1 - confidence) * (1 + 1e-9)
+    assert n == 1 or at_most_one_above(n - 1) > (1 - confidence) * (1 - 1e-9)
+
+
+def _ranks(n: int, q: float, effect: float = 1.0, confidence: float = 0.95) -> tuple[float, float]:
+    """Limits as ranks: values so far from 0 that none is another's multiple."""
+    low, high = percentile_limits(1e9 + np.arange(1.0, n + 1), q, effect, confidence)
+    return low - 1e9, high - 1e9
+
+
+@pytest.mark.parametrize(
+    ("q", "n"), [(0.5, 20), (0.5, 500), (0.9, 500), (0.99, 368), (0.99, 700), (0.99, 5_000), (0.999, 6_636)]
+)
+def test_limits_hold_the_true_percentile_as_often_as_they_say(q: float, n: int) -> None:
+    trials, truth = 2_000, -math.log(1 - q)
+    rng = np.random.default_rng(20_240_601)
+    limits = [percentile_limits(1e6 + np.sort(rng.exponential(1.0, n)), q, 1.0) for _ in range(trials)]
+    covered = np.mean([low <= 1e6 + truth <= high for low, high in limits])
+    assert covered >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / trials)
+    assert covered <= 0.98  # and not by being far too wide
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(min_value=1, max_value=3_000),
+    st.sampled_from([0.5, 0.9, 0.95, 0.99]),
+    st.floats(min_value=0.8, max_value=0.98),
+    st.floats(min_value=0.5, max_value=50.0),
+)
+def test_limits_hold_the_percentile_and_widen_with_confidence_and_correlation(
+    n: int, q: float, confidence: float, effect: float
+) -> None:
+    low, high = _ranks(n, q, effect, confidence)
+    assert 1 <= low <= nearest_rank(np.arange(1.0, n + 1), q) <= high <= n
+    for wider in (_ranks(n, q, effect, confidence + 0.015), _ranks(n, q, 1.5 * effect, confidence)):
+        assert wider[0] <= low + 1e-6
+        assert high <= wider[1] + 1e-6
+
+
+@pytest.mark.parametrize(("q", "fewest"), [(0.5, 6), (0.99, 368), (0.999, 3_688)])
+def test_the_fewest_values_of_which_the_largest_is_a_limit(q: float, fewest: int) -> None:
+    assert fewest_for_limits(q) == fewest  # 1 − 0.99^367 is 0.97499, 1 − 0.99^368 is 0.97524
+    assert 1 - q**fewest >= 0.975 > 1 - q ** (fewest - 1)
+
+
+@pytest.mark.parametrize(("n", "interval"), [(367, False), (1_500, True)])
+def test_p99_has_no_interval_of_too_few_values(n: int, interval: bool) -> None:
+    d = summarise(np.random.default_rng(5).permutation(np.arange(1_000.0, 1_000.0 + n)))
+    assert d is not None
+    assert (d.p99_interval is not None) is interval
+    assert d.at_least.keys() == (set() if interval else {"p99"})
+
+
+def test_the_limits_of_the_median_golden() -> None:
+    # Clopper-Pearson for 10 of 20: 0.27196 and 0.72804, times 20, plus a half; order statistics alone would be 6 and 15
+    assert _ranks(20, 0.5) == pytest.approx((5.939, 15.061), abs=1e-3)
+
+
+def test_limits_of_correlated_values_are_those_of_fewer_independent_ones() -> None:
+    assert _ranks(4_000, 0.99, effect=4.0) == pytest.approx([4 * rank - 1.5 for rank in _ranks(1_000, 0.99)], abs=1e-2)
+
+
+def test_a_limit_that_is_a_multiple_of_the_percentile_is_wider_above_and_narrower_below() -> None:
+    values = np.sort(np.random.default_rng(3).exponential(1.0, 1_000))
+    (low, high), (near_low, near_high) = percentile_limits(values, 0.9, 4.0), percentile_limits(1e6 + values, 0.9, 4.0)
+    assert high > near_high - 1e6
+    assert low > near_low - 1e6
+
+
+@pytest.mark.parametrize(
+    ("n", "supported"), [(661, (False, False)), (662, (True, False)), (6_635, (True, False)), (6_636, (True, True))]
+)
+def test_the_guard_of_p99_and_of_p99_9(n: int, supported: tuple[bool, bool]) -> None:
+    d = summarise(np.random.default_rng(1).exponential(1.0, n))
+    assert d is not None
+    assert (d.supports(0.99), d.supports(0.999)) == supported
+    assert (d.p99_9 is not None) == supported[1]
+    assert (d.p99_9_interval is not None) == supported[1]
+    assert d.p99 is not None
+
+
+def test_p99_9_golden() -> None:
+    values = np.random.default_rng(0).permutation(np.arange(1.0, 10_001.0))
+    d = summarise(values)
+    assert d is not None
+    assert (d.p99, d.p99_9, d.max) == (9_900.0, 9_990.0, 10_000.0)
+    assert d.p99_9_interval is not None
+    assert d.p99_9_interval[0] < 9_990.0 < d.p99_9_interval[1]
+    assert d.interval_text("p99_9") == f"{d.p99_9_interval[0]:,.2f} – {d.p99_9_interval[1]:,.2f}"
+
+
+def test_failures_are_no_samples_of_p99_9_and_take_it_away() -> None:
+    series = np.random.default_rng(0).exponential(1.0, 7_000)
+    series[::300] = np.inf
+    d = summarise(series)
+    assert d is not None
+    assert d.supports(0.999)
+    assert (d.p99_9, d.p99_9_interval, d.reasons["p99_9"]) == (None, None, "failed")
+    assert not summarise(series[:6_640]).supports(0.999)  # type: ignore[union-attr]

@@ -1,0 +1,209 @@
+"""Whole trends of run folders: the baseline, verdicts, runs that stay apart, and every format."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.cli import run as bench
+from harness.records.record import Outcome, Record
+from harness.records.run_folder import RunFolder
+from reports.compare.comparison import compare, read_arm
+from reports.errors import NotComparableError
+from reports.page.page import render_page
+from reports.render.picture import Dots, Line, Shape, Trail, Whiskers
+from reports.run_report import RunReport, read_run
+from reports.trend.console import render
+from reports.trend.csv_file import write_csv
+from reports.trend.history import Standing, Trend, estimates_of, read_trend
+from reports.trend.json_file import document
+from reports.trend.markdown import render_markdown
+from reports.trend.page import trend_page
+from reports.trend.pictures import trend_pictures
+
+Nights = Callable[..., list[Path]]
+HOSTILE = "<script>window.broken = 1<|script>\u202e|`"  # a folder's name holds no slash and no NUL
+OTHER = {"workload": {"description": "</script><script>window.broken = 1</script>\u202e\x00|`", "dropped_too_long": 0}}
+
+
+@pytest.fixture(scope="module")
+def nights(
+    make_nights: Nights, make_report: Callable[..., RunReport], failed: Callable[..., Record], tmp_path_factory: Any
+) -> Path:
+    """Six nights: equal, equal, other work, slower, one of failures alone, and one that was cut."""
+    folder: Path = tmp_path_factory.mktemp("nights")
+    seed = {"schedule": {"digest": "1e" * 32, "seed": 7}}
+    equal = [("n1", 20.0, {}), ("n2", 20.0, seed), (HOSTILE, 20.0, OTHER), ("n4", 30.0, seed), ("n6", 20.0, {})]
+    *_, cut = map(RunFolder, make_nights(folder, equal))
+    cut.write_manifest(cut.read_manifest() | {"state": "running"})
+    broken = [failed(k, 50 * k, Outcome.SERVER_ERROR, 50 * k, 50 * k + 9) for k in range(50)]
+    make_report(broken, started_at="2026-11-05T02:00:00+00:00").folder.path.rename(folder / "n5")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trend(nights: Path) -> Trend:
+    return read_trend([nights])
+
+
+def test_runs_stand_in_the_order_of_time_with_what_the_evidence_says(trend: Trend) -> None:
+    assert [(run.name, run.verdict) for run in trend.runs] == [
+        ("n1", "baseline"),
+        ("n2", "no difference shown"),
+        (HOSTILE, "not comparable"),
+        ("n4", "worse"),
+        ("n5", "not valid"),
+    ]
+    assert trend.baseline == "n1"
+    assert [(one.name, "was cut" in one.why) for one in trend.left_out] == [("n6", True)]
+    assert trend.newest_compared is trend.runs[3]
+
+
+def test_the_verdict_is_that_of_a_comparison(nights: Path, trend: Trend) -> None:
+    (one,) = compare([read_arm(nights / "n1"), read_arm(nights / "n4")]).comparisons
+    assert trend.runs[3].differences == one.differences
+    assert trend.runs[3].verdict == one.verdict
+
+
+def test_a_value_of_a_run_is_the_one_that_is_compared(nights: Path, trend: Trend) -> None:
+    for run in trend.runs:
+        measured = read_arm(run.folder).measured[0]
+        for name, estimate in run.estimates.items():
+            assert estimate.value == pytest.approx(measured[name].value), name
+    estimates = estimates_of(read_run(RunFolder(nights / "n1")))
+    for name in ("p50_ttft", "request_throughput", "failed_share"):
+        interval, value = estimates[name].interval, estimates[name].value
+        assert interval is not None
+        assert value is not None
+        assert interval[0] <= value <= interval[1]
+
+
+def test_runs_of_other_work_say_in_what_they_differ(trend: Trend) -> None:
+    other = trend.runs[2]
+    assert other.standing is Standing.DIFFERENT
+    assert [(d.what, d.weight.value) for d in other.disagreements] == [("workload.description", "refuse")]
+    assert other.differences == ()
+    assert [(d.what, d.weight.value) for d in trend.runs[1].disagreements] == [
+        ("schedule.digest", "warn"),
+        ("schedule.seed", "warn"),
+    ]
+
+
+def test_a_baseline_may_lie_elsewhere_and_be_of_several_runs(nights: Path, make_nights: Nights, tmp_path: Path) -> None:
+    make_nights(tmp_path / "release", [(f"r{k}", 29.0 + 0.1 * k, {}) for k in range(4)])
+    trend = read_trend([nights / "n2", nights / "n4"], tmp_path / "release")
+    assert trend.baseline == "release"
+    assert len(trend.baseline_runs) == 4
+    assert [run.verdict for run in trend.runs] == ["better", "no difference shown"]
+    assert {d.evidence.value for d in trend.runs[0].differences if d.evidence} == {"repeated runs"}
+    inside = read_trend([tmp_path / "release"], tmp_path / "release")
+    assert {run.standing for run in inside.runs} == {Standing.BASELINE}
+
+
+def test_an_invalid_baseline_is_refused(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(NotComparableError, match="n5 cannot be a baseline"):
+        read_trend([nights], nights / "n5")
+    assert bench(["trend", str(nights), "--baseline", str(nights / "n5")]) == 3
+    assert "n5 cannot be a baseline" in capsys.readouterr().err
+
+
+def test_invalid_runs_alone_are_shown_without_a_baseline(nights: Path) -> None:
+    trend = read_trend([nights / "n5"])
+    assert trend.baseline is None
+    assert "nothing is compared" in render(trend)
+    assert "nothing is compared" in render_page(trend_page(trend, lambda path: path))
+    assert json.loads(json.dumps(document(trend), allow_nan=False))["baseline"] is None
+
+
+def test_a_picture_tells_runs_apart_by_what_they_are(trend: Trend) -> None:
+    picture = next(p for p in trend_pictures(trend) if p.name == "trend-p50_ttft")
+    dots = {mark.name: mark for mark in picture.marks if isinstance(mark, Dots)}
+    assert {name: mark.x.tolist() for name, mark in dots.items()} == {
+        "baseline": [1.0],
+        "cannot be told": [2.0],
+        "not comparable": [3.0],
+        "worse": [4.0],
+    }
+    assert dots["not comparable"].shape is Shape.RING
+    assert "differs in workload.description" in dots["not comparable"].notes[0]
+    assert dots["worse"].notes[0].startswith("n4, 2026-11-04 02:00:00: +")
+    (line,) = [mark for mark in picture.marks if isinstance(mark, Line)]
+    assert line.x[~np.isnan(line.y)].tolist() == [1.0, 2.0, 4.0]  # the third is told by its own dot
+    joined, baseline = (mark for mark in picture.marks if isinstance(mark, Trail))
+    assert joined.x.tolist() == [1.0, 2.0, 4.0]
+    assert baseline.y.tolist() == pytest.approx([trend.runs[0].estimates["p50_ttft"].value] * 2)
+    whiskers = [mark for mark in picture.marks if isinstance(mark, Whiskers)]
+    assert [mark.x.tolist() for mark in whiskers] == [[1.0, 2.0, 4.0], [3.0]]
+
+
+def test_failures_are_drawn_in_per_cent_where_there_are_any(trend: Trend, nights: Path) -> None:
+    picture = next(p for p in trend_pictures(trend) if p.name == "trend-failed_share")
+    assert picture.y.unit == "%"
+    (cross,) = [mark for mark in picture.marks if isinstance(mark, Dots) and mark.shape is Shape.CROSS]
+    assert (cross.x.tolist(), cross.y.tolist()) == ([5.0], [100.0])
+    assert "errors" in cross.notes[0]
+    sound = read_trend([nights / "n1", nights / "n2"])
+    assert "failed_share" not in {measure.name for measure in sound.measures}
+
+
+def test_every_format_says_the_same(nights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (nights / "n2" / "report.html").write_text("a report")
+    outputs = [tmp_path / "out" / f"t.{suffix}" for suffix in ("json", "md", "csv", "html")]
+    outputs[0].parent.mkdir()
+    assert bench(["trend", str(nights), *(f"--output={path}" for path in outputs)]) == 0
+    said = capsys.readouterr().out
+    assert "The newest: n4 is worse than n1: TTFT p50 +" in said
+    assert f"Written: {outputs[3]}" in said
+    told = json.loads(outputs[0].read_text(encoding="utf-8"))
+    assert [run["verdict"] for run in told["runs"]] == [
+        "baseline",
+        "no difference shown",
+        "not comparable",
+        "worse",
+        "not valid",
+    ]
+    assert "n4 is worse than n1" in outputs[1].read_text(encoding="utf-8")
+    html = outputs[3].read_text(encoding="utf-8")
+    assert "n4 is worse than n1" in html
+    (address,) = [part.split('"')[0] for part in html.split('href="./')[1:]]
+    assert (outputs[3].parent / address).read_text() == "a report"
+    rows = list(csv.DictReader(outputs[2].open(newline="", encoding="utf-8")))
+    of_n4 = {d["measure"]: d for d in told["runs"][3]["differences"]}
+    assert {row["measure"]: row["verdict"] for row in rows if row["run"] == "n4"} == {
+        name: d["verdict"] for name, d in of_n4.items()
+    }
+
+
+def test_text_from_outside_is_shown_as_text(trend: Trend, tmp_path: Path) -> None:
+    write_csv(trend, tmp_path / "t.csv")
+    html = render_page(trend_page(trend, lambda path: path))
+    markdown = render_markdown(trend)
+    assert "<script>window" not in html
+    assert "<script>" not in markdown
+    for text in (html, markdown, render(trend), (tmp_path / "t.csv").read_text(encoding="utf-8")):
+        assert not {"\u202e", "\x00"} & {*text}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["trend"], 2, "Missing argument"),
+        (["trend", "x", "--output", "t.pdf"], 2, ".html"),
+        (["trend", "x", "--baseline", "absent"], 2, "absent"),
+        (["trend", "absent"], 1, "absent is no folder"),
+    ],
+)
+def test_mistakes_are_told(arguments: list[str], status: int, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(arguments) == status
+    assert says in capsys.readouterr().err
+
+
+def test_compare_takes_a_baseline(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(["compare", str(nights / "n4"), "--baseline", str(nights / "n1")]) == 0
+    assert "n4 is worse than n1" in capsys.readouterr().out

@@ -1,0 +1,259 @@
+"""The one-shot client against a server in this process that says what a test tells it to say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from serving.client.request import Ask, ServedModel
+from serving.client.triton import Early, Generation, TritonClient, add_input, encode
+from serving.errors import ClientError
+
+Script = Callable[[Iterator[Any], Any], Iterator[Any]]
+CORE = ServedModel(
+    "tensorrt_llm",
+    True,
+    frozenset({"input_ids", "input_lengths", "request_output_len", "stop", "streaming", "beam_width"}),
+    frozenset({"output_ids", "sequence_length"}),
+    {},
+)
+TEXT = ServedModel("ensemble", True, frozenset({"text_input", "max_tokens", "stream"}), frozenset({"text_output"}), {})
+ASK = Ask(input_ids=((5, 6),), request_id="7")
+
+
+class _Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    def ModelStreamInfer(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:  # noqa: N802
+        yield from self._script(requests, context)
+
+    def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if request.name != "tensorrt_llm":
+            context.abort(grpc.StatusCode.NOT_FOUND, f"no {request.name}")
+        response = service_pb2.ModelConfigResponse()
+        response.config.model_transaction_policy.decoupled = True
+        response.config.input.add(name="input_ids")
+        response.config.output.add(name="output_ids")
+        response.config.parameters["tokenizer_dir"].string_value = "/models"
+        return response
+
+
+@contextmanager
+def served(script: Script) -> Iterator[TritonClient]:
+    server = grpc.server(ThreadPoolExecutor(4))
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(_Service(script), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        with TritonClient(f"127.0.0.1:{port}") as client:
+            yield client
+    finally:
+        server.stop(None)
+
+
+def says(final: bool = True, **outputs: np.ndarray) -> Any:
+    """A response of the stream; ``text_output`` is given as an array of bytes."""
+    message = service_pb2.ModelStreamInferResponse()
+    request = service_pb2.ModelInferRequest()
+    for name, array in outputs.items():
+        if array.dtype == np.int64 or array.dtype == np.float64:
+            array = array.astype(np.int32 if array.dtype == np.int64 else np.float32)
+        add_input(request, name, array)
+    for tensor, raw in zip(request.inputs, request.raw_input_contents, strict=True):
+        message.infer_response.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        message.infer_response.raw_output_contents.append(raw)
+    message.infer_response.parameters["triton_final_response"].bool_param = final
+    return message
+
+
+def ids(*tokens: int) -> np.ndarray:
+    return np.array([[tokens]], dtype=np.int32)
+
+
+def text(*values: str) -> np.ndarray:
+    return np.array([[value.encode() for value in values]], dtype=object)
+
+
+def plays(*messages: Any) -> Script:
+    def script(requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        next(requests)
+        yield from messages
+
+    return script
+
+
+def generate(client: TritonClient, model: ServedModel = CORE, ask: Ask = ASK, **more: Any) -> Generation:
+    return client.generate(model, ask, encode(model, ask), **more)
+
+
+def test_streamed_tokens_are_joined_and_padding_is_cut() -> None:
+    first = says(False, output_ids=ids(1, 2, 0), sequence_length=np.array([[2]]))
+    with served(plays(first, says(False, output_ids=ids(3), sequence_length=np.array([[1]])), says())) as client:
+        answer = generate(client)
+    assert answer.sequences[0, 0].tokens == [[1, 2, 3]]
+    assert (answer.error, answer.stopped, answer.responses) == (None, False, 2)
+
+
+def test_streamed_beams_replace_each_other() -> None:
+    beams = [np.array([[[1, 0], [2, 0]]]), np.array([[[1, 5], [3, 4]]])]
+    lengths = [np.array([[1, 1]]), np.array([[2, 2]])]
+    messages = [says(k == 1, output_ids=beams[k], sequence_length=lengths[k]) for k in (0, 1)]
+    with served(plays(*messages)) as client:
+        answer = generate(client, ask=Ask(input_ids=((5,),), scalars={"beam_width": 2}))
+    assert answer.sequences[0, 0].tokens == [[1, 5], [3, 4]]
+
+
+def test_rows_and_sequences_are_told_apart_however_they_interleave() -> None:
+    def part(row: int, number: int, piece: str, final: bool = False) -> Any:
+        return says(final, text_output=text(piece), batch_index=np.array([[row]]), sequence_index=np.array([[number]]))
+
+    messages = [part(1, 0, "b"), part(0, 1, "x"), part(0, 0, "a"), part(1, 0, "B"), part(0, 1, "X", final=True)]
+    with served(plays(*messages)) as client:
+        answer = generate(client, TEXT, Ask(prompts=("p", "q")))
+    assert {place: sequence.texts for place, sequence in answer.sequences.items()} == {
+        (1, 0): ["bB"],
+        (0, 1): ["xX"],
+        (0, 0): ["a"],
+    }
+
+
+@pytest.mark.parametrize(("overwrite", "whole"), [(False, "aab"), (True, "ab")])
+def test_accumulated_text_replaces_what_came_before(overwrite: bool, whole: str) -> None:
+    with served(plays(says(False, text_output=text("a")), says(text_output=text("ab")))) as client:
+        assert generate(client, TEXT, Ask(prompts=("p",)), overwrite_text=overwrite).sequences[0, 0].texts == [whole]
+
+
+def test_parts_of_log_probs_and_logits_are_joined_and_counts_added() -> None:
+    def part(k: int, final: bool) -> Any:
+        return says(
+            final,
+            output_ids=ids(k),
+            output_log_probs=np.full((1, 1, 1), float(k), np.float32),
+            generation_logits=np.full((1, 1, 1, 3), float(k), np.float32),
+            cum_log_probs=np.full((1, 1), float(k), np.float32),
+            num_output_tokens=np.array([[1]]),
+        )
+
+    with served(plays(part(1, False), part(2, True))) as client:
+        extras = generate(client).sequences[0, 0].extras
+    assert extras["output_log_probs"].tolist() == [[[1.0, 2.0]]]
+    assert extras["generation_logits"].shape == (1, 1, 2, 3)
+    assert extras["cum_log_probs"].tolist() == [[2.0]]
+    assert extras["num_output_tokens"].tolist() == [[2]]
+
+
+def test_the_servers_error_is_in_the_answer() -> None:
+    with served(plays(service_pb2.ModelStreamInferResponse(error_message="no room"))) as client:
+        assert generate(client).error == "no room"
+
+
+def test_a_stream_that_breaks_is_an_error() -> None:
+    def breaks(requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        yield says(False, output_ids=ids(1))
+        context.abort(grpc.StatusCode.INTERNAL, "it broke")
+
+    with served(breaks) as client:
+        answer = generate(client)
+    assert answer.error == "INTERNAL: it broke"
+    assert answer.sequences[0, 0].tokens == [[1]]
+
+
+def test_a_silent_server_meets_the_deadline() -> None:
+    over = threading.Event()
+
+    def hangs(requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        context.add_callback(over.set)
+        over.wait(30)
+        yield from ()
+
+    with served(hangs) as client:
+        answer = generate(client, timeout_s=0.3)
+    assert answer.error is not None
+    assert answer.error.startswith("DEADLINE_EXCEEDED")
+
+
+def test_stop_sends_upstreams_request_on_the_same_stream_and_awaits_both_ends() -> None:
+    received = []
+
+    def stoppable(requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        received.append(next(requests))
+        yield says(False, output_ids=ids(1))
+        received.append(next(requests))
+        yield says()  # the stop request's own
+        yield says(True, output_ids=ids(2))
+
+    with served(stoppable) as client:
+        answer = generate(client, early=Early(50, by_cancelling=False))
+    assert answer.stopped
+    assert answer.sequences[0, 0].tokens == [[1, 2]]
+    assert received[1].id == received[0].id == "7"
+    assert [(t.name, t.datatype, list(t.shape)) for t in received[1].inputs] == [
+        ("input_ids", "INT32", [1, 1]),
+        ("input_lengths", "INT32", [1, 1]),
+        ("request_output_len", "INT32", [1, 1]),
+        ("stop", "BOOL", [1, 1]),
+    ]
+    assert list(received[1].raw_input_contents[1:]) == [bytes(4), bytes(4), b"\x01"]
+
+
+def test_cancelling_reaches_the_server_and_is_no_error() -> None:
+    cancelled = threading.Event()
+
+    def endless(requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        context.add_callback(cancelled.set)
+        yield says(False, output_ids=ids(1))
+        cancelled.wait(30)
+
+    with served(endless) as client:
+        answer = generate(client, early=Early(1000, by_cancelling=True))
+        assert cancelled.wait(10)
+    assert (answer.error, answer.stopped, answer.sequences[0, 0].tokens) == (None, True, [[1]])
+
+
+def test_an_answer_that_came_in_time_is_not_stopped() -> None:
+    with served(plays(says(output_ids=ids(1)))) as client:
+        assert not generate(client, early=Early(60_000, by_cancelling=False)).stopped
+
+
+def test_stop_is_refused_where_the_model_has_no_such_input() -> None:
+    with served(plays(says())) as client, pytest.raises(ClientError, match="the model ensemble has no input stop"):
+        generate(client, TEXT, Ask(prompts=("p",)), early=Early(1, by_cancelling=False))
+
+
+def test_an_interrupted_request_is_cancelled() -> None:
+    cancelled = threading.Event()
+
+    def endless(requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        context.add_callback(cancelled.set)
+        yield says(False, output_ids=ids(1))
+        cancelled.wait(30)
+
+    def interrupt(sequence: Any, values: Any) -> None:
+        raise KeyboardInterrupt
+
+    with served(endless) as client:
+        with pytest.raises(KeyboardInterrupt):
+            generate(client, on_response=interrupt)
+        assert cancelled.wait(10)
+
+
+def test_a_model_is_described_and_a_missing_one_named() -> None:
+    with served(plays()) as client:
+        model = client.describe("tensorrt_llm")
+        assert (model.decoupled, model.takes_token_ids, model.parameters) == (True, True, {"tokenizer_dir": "/models"})
+        with pytest.raises(ClientError, match=r"--model gpt: the server at .* has no such model"):
+            client.describe("gpt")
+
+
+def test_nobody_there_is_one_sentence() -> None:
+    with TritonClient("127.0.0.1:1") as client, pytest.raises(ClientError, match="nobody answers there"):
+        client.describe("tensorrt_llm")

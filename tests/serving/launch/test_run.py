@@ -1,0 +1,151 @@
+"""Plans that run, with scripts in the place of ``mpirun``, ``docker`` and ``sbatch``."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from serving.errors import LaunchError
+from serving.launch.addresses import choose_addresses
+from serving.launch.find_tritonserver import FoundTriton
+from serving.launch.options import Launcher, LaunchOptions
+from serving.launch.plan import LaunchPlan, plan_launch
+from serving.launch.run import running, submit
+from tests.serving.launch.conftest import make_program
+
+_NOTE_PY = """
+import json, os, sys
+with open(os.environ["NOTES"], "a") as notes:
+    notes.write(json.dumps([os.environ.get("TRTLLM_ORCHESTRATOR"), *sys.argv[1:]]) + chr(10))
+"""
+_NOTE = f"#!/bin/sh\npython3 -c '{_NOTE_PY}' NAME \"$@\"\n"
+# runs what stands behind the first server's name, up to the next rank
+_MPIRUN = _NOTE.replace("NAME", "mpirun") + 'while [ "$1" != "-n" ]; do shift; done; shift 2; exec "$@"\n'
+_DOCKER = _NOTE.replace("NAME", "docker") + (
+    '[ "$1" = run ] || exit 0\n[ "$2" != --cidfile ] || id_file=$3\n'
+    'while [ "$1" != "$IMAGE" ]; do [ "$1 $2" != "--name taken" ] || exit 125; shift; done; shift\n'
+    'echo 0123abcd > "$id_file"; exec "$@"\n'
+)
+
+
+@pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the programs that stand on PATH were called with: a line a call."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    make_program(programs, "mpirun", _MPIRUN)
+    make_program(programs, "docker", _DOCKER)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
+    monkeypatch.setenv("IMAGE", "image:1")
+    return tmp_path / "notes"
+
+
+def _plan(launcher: Launcher, triton: Path, repository: Path, **changes: object) -> LaunchPlan:
+    addresses = choose_addresses()
+    options = LaunchOptions(
+        launcher,
+        str(repository),
+        http_port=addresses.http_port,
+        grpc_port=addresses.grpc_port,
+        metrics_port=addresses.metrics_port,
+        tritonserver=str(triton),
+        ready_timeout=30.0,
+        log_file=str(repository.parent / "log"),
+    )
+    return plan_launch(replace(options, **changes), FoundTriton(str(triton)), ("tensorrt_llm",))  # type: ignore[arg-type]
+
+
+def _family(folder: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if str(folder) in " ".join(process.cmdline()) or process.name() == "sleep":
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def _calls(notes: Path) -> list[list[str]]:
+    return [json.loads(line) for line in notes.read_text().splitlines()]
+
+
+def test_tritonserver_is_ready_in_the_block_and_gone_with_its_children_after_it(
+    tmp_path: Path, fake_triton: Path, repository: Path
+) -> None:
+    with running(_plan(Launcher.TRITONSERVER, fake_triton, repository)) as server:
+        assert server.is_running()
+        family = _family(tmp_path)
+        assert len(family) == 3  # supervisor, server, the server's child
+    assert [process for process in family if process.is_running()] == []
+
+
+def test_mpirun_is_run_with_the_plans_arguments_and_environment(notes: Path, fake_triton: Path, repository: Path) -> None:
+    plan = _plan(Launcher.MPIRUN, fake_triton, repository, multi_model=True, gpu_count=1)
+    with running(plan) as server:
+        assert server.is_running()
+    assert _calls(notes) == [["1", "mpirun", *plan.command[1:]]]
+
+
+def test_container_is_removed_when_its_command_has_ended(notes: Path, fake_triton: Path, repository: Path) -> None:
+    plan = _plan(Launcher.DOCKER, fake_triton, repository, container_image="image:1", container_name="mine")
+    with running(plan) as server:
+        assert server.is_running()
+    run, remove = _calls(notes)
+    assert [*run[:3], *run[5:]] == [None, *plan.command]
+    assert run[3] == "--cidfile"
+    assert remove == [None, "docker", "rm", "--force", "0123abcd"]
+    assert not Path(str(run[4])).parent.exists()
+
+
+def test_container_that_has_the_name_already_is_left_alone(notes: Path, fake_triton: Path, repository: Path) -> None:
+    plan = _plan(Launcher.DOCKER, fake_triton, repository, container_image="image:1", container_name="taken")
+    with pytest.raises(LaunchError, match="ended while starting"), running(plan):
+        pass
+    assert [call[1:3] for call in _calls(notes)] == [["docker", "run"]]
+
+
+@pytest.mark.parametrize(("launcher", "program"), [(Launcher.MPIRUN, "mpirun"), (Launcher.DOCKER, "docker")])
+def test_program_that_is_not_there_is_said_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_triton: Path, repository: Path, launcher: Launcher, program: str
+) -> None:
+    plan = replace(_plan(launcher, fake_triton, repository), temporary_dir=str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LaunchError, match=f"{program} is not on PATH of this machine; --dry_run"), running(plan):
+        pass
+    assert not (tmp_path / "temporary").exists()
+
+
+def test_server_that_fails_shows_its_log_and_leaves_nothing(tmp_path: Path, repository: Path) -> None:
+    broken = make_program(tmp_path, "broken", "#!/bin/sh\necho 'E1121 no GPU'\nexit 1\n")
+    plan = _plan(Launcher.TRITONSERVER, broken, repository)
+    with pytest.raises(LaunchError, match="ended while starting") as caught, running(plan):
+        pass
+    assert "no GPU" in str(caught.value)
+    assert _family(tmp_path) == []
+
+
+def test_script_is_handed_to_sbatch_and_its_answer_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_program(tmp_path, "sbatch", '#!/bin/sh\necho "Submitted batch job 7 from $1"\n')
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert submit(Path("job.sbatch")) == "Submitted batch job 7 from job.sbatch"
+
+
+def test_refusal_of_sbatch_is_said_in_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_program(tmp_path, "sbatch", "#!/bin/sh\necho 'sbatch: error: invalid account' >&2\nexit 1\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(LaunchError, match=r"sbatch refused job\.sbatch: sbatch: error: invalid account"):
+        submit(Path("job.sbatch"))
+
+
+def test_machine_without_sbatch_says_where_to_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LaunchError, match=r"sbatch is not on PATH of this machine; submit job\.sbatch"):
+        submit(Path("job.sbatch"))

@@ -1,0 +1,113 @@
+"""How an instance of the llmapi model starts: its GPUs, its settings, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from serving.errors import ServingError
+
+Start = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def start(tmp_path: Path, backend: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Start an instance over a library that only notes what it was given; returns that."""
+    seen: dict[str, Any] = {}
+
+    class Llm:
+        def __init__(self, **arguments: Any) -> None:
+            gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+            seen.update(arguments=arguments, gpus=gpus, launcher=[name for name in os.environ if name.startswith("OMPI_")])
+
+        def shutdown(self) -> None:
+            seen["shut_down"] = True
+
+    library: Any = ModuleType("tensorrt_llm")
+    library.LLM = Llm
+    monkeypatch.setitem(sys.modules, "tensorrt_llm", library)
+    monkeypatch.setattr(
+        backend, "using_decoupled_model_transaction_policy", lambda config: bool(config["decoupled"]), raising=False
+    )
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    from serving.models.llmapi.model import TritonPythonModel
+
+    def run(yaml: str | None = "model: m\n", instance: str = "tensorrt_llm_0_0", **parameters: str) -> dict[str, Any]:
+        (tmp_path / "1").mkdir(exist_ok=True)
+        if yaml is not None:
+            (tmp_path / "1" / "model.yaml").write_text(yaml)
+        block = {key: {"string_value": value} for key, value in parameters.items()}
+        config = {"max_batch_size": 0, "decoupled": True, "parameters": block}
+        model = TritonPythonModel()
+        model.initialize(
+            {
+                "model_config": json.dumps(config),
+                "model_repository": str(tmp_path),
+                "model_version": "1",
+                "model_instance_name": instance,
+            }
+        )
+        model.finalize()
+        return seen
+
+    environment = dict(os.environ)
+    yield run
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+@pytest.mark.parametrize(("instance", "gpus"), [("tensorrt_llm_0_0", "0,1"), ("tensorrt_llm_0_1", "2,3")])
+def test_instance_sees_its_own_gpus_and_no_launcher(start: Start, instance: str, gpus: str) -> None:
+    seen = start(instance=instance, gpu_device_ids="0,1;2,3")
+    assert (seen["gpus"], seen["launcher"], seen["shut_down"]) == (gpus, [], True)
+
+
+def test_without_named_gpus_the_environment_stays(start: Start) -> None:
+    seen = start()
+    assert (seen["gpus"], seen["launcher"]) == (None, ["OMPI_COMM_WORLD_SIZE"])
+
+
+def test_more_instances_than_groups_of_gpus_are_refused(start: Start) -> None:
+    with pytest.raises(ServingError, match="no GPUs for instance 2"):
+        start(instance="tensorrt_llm_0_2", gpu_device_ids="0;1")
+
+
+def test_every_key_but_tritons_goes_to_the_llm(start: Start) -> None:
+    yaml = "model: m\nkv_cache_config: {dtype: fp8}\ntriton_config: {max_batch_size: 0, decoupled: true}\n"
+    assert start(yaml)["arguments"] == {"model": "m", "kv_cache_config": {"dtype": "fp8"}}
+
+
+def test_environment_names_another_file(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other.yaml").write_text("model: other\n")
+    monkeypatch.setenv("LLM_CONFIG_PATH", str(tmp_path / "other.yaml"))
+    assert start(None)["arguments"] == {"model": "other"}
+
+
+@pytest.mark.parametrize(
+    ("yaml", "message"),
+    [
+        (None, "cannot be read"),
+        ("model: [", "cannot be read"),
+        ("- model", "must name the model"),
+        ("tokenizer: t", "must name the model"),
+        ("model: m\ntriton_config: {decoupled: false}", "model.yaml says decoupled: False, config.pbtxt says True"),
+        ("model: m\ntriton_config: {max_batch_size: 8}", "model.yaml says max_batch_size: 8, config.pbtxt says 0"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(start: Start, yaml: str | None, message: str) -> None:
+    with pytest.raises(ServingError, match=message):
+        start(yaml)
+
+
+def test_missing_library_says_how_to_install_it(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt_llm", None)
+    with pytest.raises(ServingError, match=r"pip install 'tensorrt-llm>=1\.0'"):
+        start()

@@ -1,0 +1,137 @@
+"""The law of streaming: whatever the split, the pieces join to the text of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.text.detokenization import (
+    CONTEXT_TOKENS,
+    TextStream,
+    decode,
+    decode_piece,
+    load_tokenizer,
+    next_context,
+    special_token_ids,
+)
+
+_TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
+_SPECIAL = special_token_ids(DEMO_ENGINE_DIR)
+_BYTES = [token for token in range(len(_TOKENIZER)) if "\ufffd" in _TOKENIZER.decode([token])]  # parts of characters
+_ANY = st.integers(0, len(_TOKENIZER) - 1)
+_SEQUENCES = st.lists(_ANY, max_size=100) | st.lists(st.sampled_from(_BYTES), max_size=40) | st.lists(
+    st.sampled_from([*_BYTES, *_SPECIAL]) | _ANY, max_size=40
+)  # fmt: skip
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=25)
+_CUTS = st.lists(st.integers(0, 100), max_size=60).map(sorted)
+_SKIP = pytest.mark.parametrize("skip", [True, False], ids=["skip_special", "keep_special"])
+
+
+def _encode(text: str) -> list[int]:
+    ids: list[int] = _TOKENIZER.encode(text, add_special_tokens=False)
+    return ids
+
+
+def _split(ids: Sequence[int], cuts: Sequence[int]) -> list[Sequence[int]]:
+    inner = [min(cut, len(ids)) for cut in cuts]
+    return [ids[start:end] for start, end in zip([0, *inner], [*inner, len(ids)], strict=True)]
+
+
+def _stream(parts: Sequence[Sequence[int]], skip: bool) -> list[str]:
+    """By pieces that know only the few tokens before them, as ``postprocessing`` does."""
+    context: list[int] = []
+    pieces = []
+    for number, part in enumerate(parts, start=1):
+        pieces.append(decode_piece(_TOKENIZER, context, part, number == len(parts), skip))
+        context = next_context(context, part, _SPECIAL)
+    return pieces
+
+
+def _stream_with_memory(parts: Sequence[Sequence[int]], skip: bool) -> list[str]:
+    """By one object that sees every token, as BLS does."""
+    text_stream = TextStream(_TOKENIZER, skip, _SPECIAL)
+    return [text_stream.add(part, number == len(parts)) for number, part in enumerate(parts, start=1)]
+
+
+@_SKIP
+@settings(max_examples=150)
+@given(ids=_SEQUENCES, cuts=_CUTS)
+@example(ids=[], cuts=[])
+@example(ids=[], cuts=[0, 0])
+@example(ids=_encode("€") * 14, cuts=list(range(42)))
+@example(ids=_encode("😀") * 10, cuts=list(range(40)))
+def test_pieces_of_any_tokens_join_to_the_whole(skip: bool, ids: list[int], cuts: list[int]) -> None:
+    whole = decode(_TOKENIZER, ids, skip)
+    assert "".join(_stream(_split(ids, cuts), skip)) == whole
+    assert "".join(_stream_with_memory(_split(ids, cuts), skip)) == whole
+
+
+@_SKIP
+@settings(max_examples=100)
+@given(text=_TEXTS)
+def test_any_text_streamed_token_by_token_comes_out_as_it_went_in(skip: bool, text: str) -> None:
+    ids = _encode(text)
+    pieces = _stream([[token] for token in ids] or [[]], skip)
+    assert "".join(pieces) == text
+
+
+@settings(max_examples=50)
+@given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), max_size=25))
+def test_no_piece_of_a_text_shows_half_a_character(text: str) -> None:
+    assert not any("\ufffd" in piece for piece in _stream([[token] for token in _encode(text)] or [[]], True))
+
+
+def test_spaces_stand_where_they_stood() -> None:
+    ids = _encode("The king and the queen went to the sea")
+    pieces = _stream([[token] for token in ids], True)
+    assert len(pieces) > 4
+    assert any(piece.startswith(" ") for piece in pieces[1:])
+    assert "".join(pieces) == "The king and the queen went to the sea"
+
+
+def test_end_of_the_sequence_lets_go_of_what_was_held_back() -> None:
+    (first, *_rest) = _encode("€")
+    assert first in _BYTES
+    assert _stream([[first], []], True) == ["", "\ufffd"]
+
+
+@pytest.mark.parametrize("stream", [_stream, _stream_with_memory])
+def test_half_a_character_before_many_special_tokens_is_not_lost(stream: Any) -> None:
+    first, *rest = _encode("€")
+    ids = [first, *[_TOKENIZER.eos_token_id] * 5 * CONTEXT_TOKENS, *rest, *_encode("a")]
+    assert "".join(stream([[token] for token in ids], True)) == decode(_TOKENIZER, ids, True) == "€a"
+
+
+@given(ids=st.lists(st.sampled_from([*_SPECIAL, 700, 701]), max_size=200))
+def test_a_context_stays_small(ids: list[int]) -> None:
+    context: list[int] = []
+    for token in ids:
+        context = next_context(context, [token], _SPECIAL)
+        assert len(context) <= 2 * CONTEXT_TOKENS
+    text_tokens = [token for token in ids if token not in _SPECIAL]
+    assert [token for token in context if token not in _SPECIAL][-CONTEXT_TOKENS:] == text_tokens[-CONTEXT_TOKENS:]
+    assert context[-CONTEXT_TOKENS:] == ids[-CONTEXT_TOKENS:]
+
+
+def test_special_tokens_are_those_that_the_tokenizer_skips(tmp_path: Path) -> None:
+    assert special_token_ids(DEMO_ENGINE_DIR) == frozenset(_TOKENIZER.all_special_ids)
+    assert special_token_ids(tmp_path) == frozenset()
+
+
+def test_special_tokens_are_shown_only_where_asked() -> None:
+    ids = [*_encode("sea"), _TOKENIZER.eos_token_id]
+    assert decode(_TOKENIZER, ids, True) == "sea"
+    assert decode(_TOKENIZER, ids, False) == "sea</s>"
+
+
+def test_folder_without_a_tokenizer_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"{tmp_path} holds no usable Hugging Face tokenizer"):
+        load_tokenizer(tmp_path)
+    with pytest.raises(ValueError, match="nosuch is not a folder"):
+        load_tokenizer(tmp_path / "nosuch")
