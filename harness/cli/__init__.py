@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from harness.cli.exit_status import ExitStatus
+from bench_errors import BenchError, ExitStatus
 from harness.cli.signals import interrupt, interrupt_again
 
 
@@ -54,26 +54,8 @@ def _run(argv: list[str]) -> int:
     except BrokenPipeError:  # the reader of our output went away
         sys.stderr.close()
         return ExitStatus.FAILED
-    except Exception as error:
+    except (BenchError, OSError) as error:
         from reports.render.plain_text import printable_lines
 
-        known = _known_status(error)
-        if known is None:
-            raise
         click.echo(f"Error: {printable_lines(str(error))}", err=True)
-        return known
-
-
-def _known_status(error: Exception) -> ExitStatus | None:
-    """The exit status for an error whose text is meant for users, or None."""
-    from harness.errors import HarnessError
-    from harness.records.errors import RunFolderError
-    from reports.errors import CheckPerfError, OpStatsError
-    from serving.errors import ServingError
-    from workloads.errors import WorkloadError
-
-    if isinstance(error, WorkloadError | CheckPerfError):
-        return ExitStatus.USAGE
-    if isinstance(error, HarnessError | ServingError | RunFolderError | OpStatsError | OSError):
-        return ExitStatus.FAILED
-    return None
+        return error.exit_status if isinstance(error, BenchError) else ExitStatus.FAILED
