@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from workloads.errors import DatasetError
-from workloads.rows import PromptRow
+from workloads.request import PromptRow
 from workloads.upstream_json import FIELDS, read_rows, recognises
 
 _FILE = Path("data.json")
