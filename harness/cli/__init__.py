@@ -1,4 +1,4 @@
-"""The command ``bench``, from its arguments to its exit status; ``bench.py`` has what it can do."""
+"""The command ``bench``, from its arguments to its exit status; ``bench.py`` lists its verbs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.unraisablehook = interrupt_again
     status = run(list(sys.argv[1:] if argv is None else argv))
     if handled:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is said; what hangs now can still be ended
+        signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        )  # the output is complete: a process that hangs at its exit can still be ended
     sys.exit(status)
 
 
 def run(argv: list[str]) -> int:
-    """Run a verb and return its exit status. What a user can get wrong becomes one sentence on stderr.
+    """Run a verb and return its exit status; an error whose text is for users becomes one sentence on stderr.
 
-    A SIGINT may come at any time, so all that takes long is imported in here.
+    Imports that take long are inside: a SIGINT during them is handled too.
     """
     try:
         return _run(argv)
     except KeyboardInterrupt:
-        if sys.stderr is not None:  # as it is after `2>&-`
+        if sys.stderr is not None:  # None after `2>&-`
             sys.stderr.write("interrupted\n")
         return ExitStatus.INTERRUPTED
 
@@ -51,7 +53,7 @@ def _run(argv: list[str]) -> int:
         return error.exit_code
     except click.Abort as error:
         raise KeyboardInterrupt from error
-    except BrokenPipeError:  # the reader of our output went away
+    except BrokenPipeError:  # the reader of stdout has closed it
         sys.stderr.close()
         return ExitStatus.FAILED
     except (BenchError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The schedule: its digest says everything that is sent and when, and shards part it whatever the number of workers."""
+"""The schedule: its digest covers the content and time of every request, and shards divide it for any number of workers."""
 
 from __future__ import annotations
 
