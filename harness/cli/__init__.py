@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if handled:
         signal.signal(
             signal.SIGINT, signal.SIG_DFL
-        )  # the output is complete: a process that hangs at its exit can still be ended
+        )  # the output is complete: a hang at the exit can be ended
     sys.exit(status)
 
 
