@@ -20,7 +20,7 @@ from harness.recording.schedule_summary import asked_schedule
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
 from harness.records.table import write_table
-from harness.run.coordinator import RunPlan, execute
+from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
 from reports.metrics.requests import Requests, from_columns
 from workloads.arrivals import Arrivals
@@ -88,7 +88,7 @@ def measure_open_loop(
         plan = RunPlan(schedule, client, Recorder(asked_schedule(schedule), client), run_folder, workers, warm_up, _TIMEOUT_S)
         server_s, parent_s = _cpu_s(server.pid), time.process_time()
         with stolen_share() as stolen:
-            result = execute(plan, cpu)
+            result = Run(plan).execute(cpu)
         server_s, parent_s = _cpu_s(server.pid) - server_s, time.process_time() - parent_s
         write_table(result.records, run_folder.requests)
         requests = from_columns(run_folder.read_requests)

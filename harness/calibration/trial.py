@@ -20,7 +20,7 @@ from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import asked_schedule
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
-from harness.run.coordinator import RunPlan, execute
+from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
 from workloads.schedule import Schedule
 
@@ -75,7 +75,7 @@ def run_trial(subject: Subject, schedule: Schedule, workers: int) -> TrialResult
             warm_up=(replace(schedule.requests[0], output_tokens=1),) * _WARM_UP,
             timeout_s=_TIMEOUT_S,
         )
-        result = execute(plan, meter)
+        result = Run(plan).execute(meter)
         exchanges = [exchange for journal in folder.journals() for exchange in JournalReader(journal).read_new()]
     truths = stamped_truths(exchanges, subject.read_stamps)
     sent = [(record.scheduled_ns, record.sent_ns) for record in result.records if record.sent_ns is not None]

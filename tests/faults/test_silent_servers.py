@@ -20,7 +20,7 @@ from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import asked_schedule
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolder
-from harness.run.coordinator import RunPlan, execute
+from harness.run.coordinator import Run, RunPlan
 from tests.faults.bench_program import bench, check_whole, run_bench, token_norm_dist
 from tests.faults.peer_server import peer_server
 from tests.faults.unruly_proxy import Breakage, unruly_proxy
@@ -40,7 +40,7 @@ def _records(address: str, folder: Path, requests: int, gap_ms: int, timeout_s: 
     client = TritonGrpcClient(address, _MODEL, streaming=True, connections=ConnectionLimits(1, 1))
     schedule = Schedule((Request(4, input_ids=(1, 2)),) * requests, tuple(k * gap_ms * 1_000_000 for k in range(requests)), 0)
     recorder = Recorder(asked_schedule(schedule), client)
-    records = execute(RunPlan(schedule, client, recorder, RunFolder(folder), 1, (), timeout_s), quiet).records
+    records = Run(RunPlan(schedule, client, recorder, RunFolder(folder), 1, (), timeout_s)).execute(quiet).records
     assert [record.index for record in records] == list(range(requests))
     return records
 

@@ -35,7 +35,7 @@ from harness.calibration.null_server.http_service import HttpService
 from harness.calibration.null_server.pacing import UNPACED, DueResponses, Pace, each_alone, joined
 from harness.clients.transport.tcp import Arrival, accept_from
 from harness.errors import RunError
-from harness.host.cpu_priority import ask_for_short_slices
+from harness.host.cpu_priority import request_short_slices
 
 _HOST = "127.0.0.1"
 _BACKLOG = 4096
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str]) -> None:
         parser.error("--first_token_ms and --gap_ms are times from now on: 0 or more")
     pace = Pace(round(values.first_token_ms * 1e6), round(values.gap_ms * 1e6))
     _allow_many_connections()
-    ask_for_short_slices()  # a request that waits for a core waits to be stamped, and may be joined with the next
+    request_short_slices()  # a request that waits for a core waits to be stamped, and may be joined with the next
     uvloop.run(serve(NullServerOptions(pace, values.packets, values.grpc_port, values.http_port), values.until_stdin_closes))
 
 

@@ -29,7 +29,7 @@ from harness.recording.schedule_summary import asked_schedule
 from harness.records.folder_lock import held_with_others
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
-from harness.run.coordinator import RunPlan, execute
+from harness.run.coordinator import Run, RunPlan
 from harness.run.progress_line import ProgressLine
 from harness.run.warm_up import warm_up_requests
 from harness.run.worker_count import Workers
@@ -105,7 +105,7 @@ def _run(verb: str, options: MeasureOptions, load: Load, folder: RunFolder, targ
             )
         observation = observe(options, target, folder)
         with ProgressLine() as progress, signals_blocked():  # but for those that execute takes: Ctrl-C waits for the records
-            result = execute(replace(plan, watch=observation), progress)
+            result = Run(replace(plan, watch=observation)).execute(progress)
             manifest["workload"]["repeated_prefix"] = repeated_prefix(schedule, result)
             connections = described_connections(result.connections)
             finish(folder, manifest | observation.facts | {"connections": connections}, result)

@@ -21,7 +21,7 @@ from harness.errors import RunError
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import asked_schedule
 from harness.records.run_folder import RunFolder
-from harness.run.coordinator import RunPlan, execute
+from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
 from tests.harness.scripted_server import Act, scripted
 from workloads.request import Request
@@ -60,7 +60,7 @@ def main(address: str, folder: Path, workers: int, count: int, gap_ms: int, act:
     plan = make_plan(address, folder, requests, [k * gap_ms for k in range(count)], workers)
     print("ready", flush=True)
     try:
-        result = execute(plan, on_progress)
+        result = Run(plan).execute(on_progress)
     except KeyboardInterrupt:
         print(json.dumps({"raised": "KeyboardInterrupt"}))
     except RunError as error:

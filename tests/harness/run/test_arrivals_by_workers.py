@@ -13,7 +13,7 @@ from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import asked_schedule
 from harness.records.run_folder import RunFolder
 from harness.records.table import write_table
-from harness.run.coordinator import RunPlan, execute
+from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
 from reports.metrics.arrival_law import Law, check_arrivals, index_of_dispersion
 from reports.metrics.requests import Requests, from_columns
@@ -37,8 +37,8 @@ def _send(schedule: Schedule, folder: RunFolder, workers: int) -> Requests:
     folder.path.mkdir()
     with null_server(NullServerOptions()) as server:
         client = TritonGrpcClient(server.grpc, inspect_model(server.grpc, "tensorrt_llm"), streaming=True)
-        result = execute(
-            RunPlan(schedule, client, Recorder(asked_schedule(schedule), client), folder, workers, (), 20.0), quiet
+        result = Run(RunPlan(schedule, client, Recorder(asked_schedule(schedule), client), folder, workers, (), 20.0)).execute(
+            quiet
         )
     assert [record.worker for record in result.records] == [k % workers for k in range(_COUNT)]
     write_table(result.records, folder.requests)
