@@ -40,14 +40,14 @@ def command(run: Path, tokenizer_dir: Path | None) -> int:
     from harness.cli.measurement.report_run import show_run
     from harness.cli.signals import signals_as_interrupt
     from harness.records.errors import RunFolderError
-    from harness.records.folder_lock import held_alone
+    from harness.records.folder_lock import exclusive_lock
     from harness.records.run_folder import RunFolder
 
     folder = RunFolder(run)
     with signals_as_interrupt():
         folder.read_manifest()  # says what a folder that is no run is
         try:
-            with held_alone(run):
+            with exclusive_lock(run):
                 _make_records(folder, tokenizer_dir)
         except BlockingIOError as error:
             raise RunFolderError(f"{run}: a process of this run is still at work; wait until it has ended") from error

@@ -15,7 +15,7 @@ import msgspec
 
 from harness.errors import JournalError
 from harness.journal.frames import HEADER_BYTES, framed, read_frame
-from harness.records.folder_lock import held_with_others
+from harness.records.folder_lock import shared_lock
 from harness.records.record import Outcome
 
 _READ_BYTES = 1 << 18  # at once: an exchange of 100 tokens is 16 kB
@@ -71,7 +71,7 @@ class JournalWriter:
 
     def __init__(self, path: Path) -> None:
         self._held = ExitStack()
-        self._held.enter_context(held_with_others(path.parent))
+        self._held.enter_context(shared_lock(path.parent))
         self._file = path.open("wb", buffering=0)
         self._encode = msgspec.msgpack.Encoder().encode
         self._whole_bytes = 0

@@ -26,7 +26,7 @@ from harness.recording.run_lifecycle import begun, finish
 from harness.recording.run_result import RunResult
 from harness.recording.schedule_file import RecordingBasis
 from harness.recording.schedule_summary import asked_schedule
-from harness.records.folder_lock import held_with_others
+from harness.records.folder_lock import shared_lock
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
 from harness.run.coordinator import Run, RunPlan
@@ -96,7 +96,7 @@ def _run(verb: str, options: MeasureOptions, load: Load, folder: RunFolder, targ
     manifest = make_manifest(verb, options, target, workload, load, schedule)
     manifest["load"] = described_load(options, load, schedule)
     manifest["workers"] = {"count": workers.count, "why": workers.why, "pinned_cores": list(workers.pinned_cores)}
-    with held_with_others(folder.path), begun(folder, manifest, basis):
+    with shared_lock(folder.path), begun(folder, manifest, basis):
         click.echo(opening_line(load, schedule, workers), err=True)
         if manifest["load"]["ran_out"]:
             click.echo(

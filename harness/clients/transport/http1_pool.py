@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from harness.clients.protocol import NOT_JSON, ConnectionUsage, ExchangeFailedError, OnResponses, says_full
+from harness.clients.protocol import NOT_JSON, ConnectionUsage, ExchangeFailedError, OnResponses, is_full_message
 from harness.clients.transport import tcp
 from harness.clients.transport.event_streams import EventStreams, is_compiled
 from harness.clients.transport.http1 import Body, HttpConnection, OnEvents, TlsConnection
@@ -185,7 +185,7 @@ class _Answer:
 
     def on_error_event(self, data: bytes) -> None:
         message = server_message(data)
-        self._fail(Outcome.REFUSED if says_full(message) else Outcome.SERVER_ERROR, message)
+        self._fail(Outcome.REFUSED if is_full_message(message) else Outcome.SERVER_ERROR, message)
 
     def _fail_by_status(self, body: bytes) -> None:
         message = f"HTTP status {self._status}: {server_message(body)}"
@@ -193,7 +193,7 @@ class _Answer:
             location = self._headers.get(b"location", b"nowhere").decode("latin-1")
             message = f"HTTP status {self._status}: it redirects to {location}; give that address"
         says_later = self._status == 429 or (self._status == 503 and b"retry-after" in self._headers)
-        self._fail(Outcome.REFUSED if says_later or says_full(message) else Outcome.SERVER_ERROR, message)
+        self._fail(Outcome.REFUSED if says_later or is_full_message(message) else Outcome.SERVER_ERROR, message)
 
     def _fail(self, outcome: Outcome, message: str) -> None:
         if not self.ended.done():

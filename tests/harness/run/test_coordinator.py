@@ -177,7 +177,7 @@ def test_warm_up_that_fails_in_part_is_told(tmp_path: Path, server: ScriptedServ
     assert stream_error == "the script says so"
     assert "maximum queue size" in full
     assert status == "server_error: INTERNAL: the script says so"
-    assert garbage.startswith("not a response of Triton's")
+    assert garbage.startswith("not a Triton response")
     assert _outcomes(result) == {Outcome.DONE: 1}
 
 

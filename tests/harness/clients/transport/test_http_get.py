@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from harness.clients.transport import http_get
-from harness.clients.transport.http_get import GetError, Getter, HttpUrl, parse_url
+from harness.clients.transport.http_get import GetError, HttpGetter, HttpUrl, parse_url
 from tests.harness.metrics_server import MetricsServer, metrics_server
 
 
-def _getter(server: MetricsServer) -> Getter:
-    return Getter(HttpUrl("http", "127.0.0.1", server.port, "/metrics"))
+def _getter(server: MetricsServer) -> HttpGetter:
+    return HttpGetter(HttpUrl("http", "127.0.0.1", server.port, "/metrics"))
 
 
 def test_every_get_goes_over_one_connection() -> None:
@@ -50,7 +50,7 @@ def test_nobody_there() -> None:
 
 
 def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_get, "_LARGEST_BYTES", 1000)
+    monkeypatch.setattr(http_get, "_MAX_BODY_BYTES", 1000)
     with metrics_server(lambda number: (200, b"x" * 300_000)) as server:
         getter = _getter(server)
         with pytest.raises(GetError, match="longer"):
@@ -67,7 +67,7 @@ def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatc
 
 def test_headers_are_sent_with_every_get() -> None:
     with metrics_server(lambda number: (200, b"")) as server:
-        getter = Getter(HttpUrl("http", "127.0.0.1", server.port, "/metrics"), (("X-Key", "a"),))
+        getter = HttpGetter(HttpUrl("http", "127.0.0.1", server.port, "/metrics"), (("X-Key", "a"),))
         getter.get()
         getter.get()
         getter.close()

@@ -279,5 +279,5 @@ def test_server_that_does_not_answer() -> None:
 
 
 def test_nobody_there() -> None:
-    with pytest.raises(TargetError, match=r"--url http://127\.0\.0\.1:1: nobody answers there \(Connection refused\)"):
+    with pytest.raises(TargetError, match=r"--url http://127\.0\.0\.1:1: no server answers there \(Connection refused\)"):
         inspect_model(Origin("http", "127.0.0.1", 1), "gpt", {})
