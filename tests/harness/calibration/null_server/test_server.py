@@ -174,7 +174,7 @@ def test_what_cannot_be_answered_ends_with_a_status(
 
 @pytest.mark.parametrize("tokens", [0, -3, 2_000_000])
 def test_an_impossible_number_of_tokens_is_refused(unpaced: NullServerAddresses, tokens: int) -> None:
-    with pytest.raises(Exception, match="tokens can be asked for"):
+    with pytest.raises(Exception, match="tokens can be requested"):
         _ask(unpaced, "tensorrt_llm", [Request(tokens, input_ids=(1,))])
 
 
