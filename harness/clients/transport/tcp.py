@@ -247,7 +247,7 @@ class TcpTransport(asyncio.Transport):
     # ---- lending the socket to another reader
 
     def lend(self) -> tuple[int, int]:
-        """Stop reading until ``take_back``; returns the descriptor, and a time after which unread bytes arrived (``now_ns``)."""
+        """Stop reading until ``take_back``; returns the descriptor, and a time (ns) after which unread bytes arrived."""
         self._is_lent = True
         self._arrival.lend(self._fd)
         return self._fd, self._emptied_ns
