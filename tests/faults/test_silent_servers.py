@@ -93,7 +93,9 @@ def test_server_that_ends_answers_without_a_status_gave_malformed_ones(tmp_path:
     assert {record.outcome for record in records} == {Outcome.MALFORMED}
 
 
-def test_requests_that_a_leaving_server_turned_away_are_told_and_later_ones_go_to_its_successor(tmp_path: Path) -> None:
+def test_requests_that_a_stopping_server_refused_are_reported_and_later_ones_go_to_its_successor(
+    tmp_path: Path,
+) -> None:
     connections = 0
 
     async def leaves_after_five(peer: Peer) -> None:

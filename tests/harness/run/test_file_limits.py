@@ -118,7 +118,7 @@ def test_need_that_is_not_certain_is_met_as_far_as_the_hard_limit_goes() -> None
     assert 400 < found["opened"] < 512
 
 
-def test_hard_limit_below_what_surely_is_needed_is_an_error_that_says_how_to_raise_it() -> None:
+def test_hard_limit_below_the_certain_need_is_an_error_with_the_remedy() -> None:
     problem = _limited(3_064, 3_064, soft=128, hard=512)["problem"]
     for words in ("3,064 files", "its limit is 512", "ulimit -n 3064", "LimitNOFILE=3064", "use more --workers"):
         assert words in problem

@@ -30,7 +30,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_no_failure() -> None:
     assert len(server.clients) == 2
 
 
-def test_failures_are_told_and_the_next_get_may_succeed() -> None:
+def test_failures_are_raised_and_the_next_get_may_succeed() -> None:
     answers = [(404, b"no such page"), None, (200, b"well")]
     with metrics_server(answers.__getitem__) as server:
         getter = _getter(server)
@@ -42,7 +42,7 @@ def test_failures_are_told_and_the_next_get_may_succeed() -> None:
         getter.close()
 
 
-def test_nobody_there() -> None:
+def test_no_server() -> None:
     with metrics_server(lambda number: (200, b"")) as server:
         pass
     with pytest.raises(GetError, match="refused"):
@@ -57,7 +57,7 @@ def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
             getter.get()
 
 
-def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with metrics_server(lambda number: (200, b"direct")) as server:
         getter = _getter(server)
