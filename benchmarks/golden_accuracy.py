@@ -126,7 +126,7 @@ def against_triton(streams: int, rounds: int, tokens: int) -> list[Golden]:
 
 def answer_s(tokens: int) -> float:
     """How long the null server takes for an answer: users that come spread over it stay spread."""
-    return PACE.in_one(tokens).first_token_ns / 1e9
+    return PACE.unstreamed(tokens).first_token_ns / 1e9
 
 
 def started_ns(folder: RunFolder) -> int:

@@ -133,10 +133,10 @@ async def _drive(client: Client, asked: Asked, path: Path) -> tuple[int, float]:
     ]
     connection = await client.connect(10.0)
     sleeper = PreciseSleeper()
-    control = Control(multiprocessing.get_context("spawn"), workers=1)
+    control = Control(multiprocessing.get_context("spawn"), workers=1).of_worker(0)
     with JournalWriter(path) as journal:
         start_ns, cpu_s = now_ns() + 100_000_000, time.process_time()
-        exchanges = Exchanges(0, connection, journal, control, start_ns, _TIMEOUT_S, _raise)
+        exchanges = Exchanges(connection, journal, control, start_ns, _TIMEOUT_S, _raise)
         await send(OpenPart(tuple(range(asked.requests)), tuple(offsets_ns), None), payloads, exchanges, sleeper)
         await exchanges.finish()
         cpu_s = time.process_time() - cpu_s

@@ -1,1 +1,1 @@
-"""What this client adds to what it measures: a null server that stamps what it sends, and the client measured against it."""
+"""Calibration of the client: its measurement errors and limits, against a null server that stamps what it sends."""

@@ -1,9 +1,10 @@
-"""How far the client's times are from the truth: what its records say, held against what the server stamped.
+"""The errors of the client's times: its records, compared with the server's stamps.
 
-The two are durations on the same clock, so no clock needs to be set. An error is ours minus the truth, in ms:
+Both are durations on the same clock, so no clocks need to be synchronised. An error is the client's value minus the true
+one, in ms:
 
-- TTFT: (first response read − request sent) − (first response sent − request received): what the way there and back adds,
-  both sides' system calls, loopback and the waiting in queues included;
+- TTFT: (first response read − request sent) − (first response sent − request received): the time that the way there and
+  back adds, system calls on both sides, loopback and queues included;
 - ICL: each gap between responses as read − the same gap as sent;
 - E2E latency: as TTFT, of the last response.
 """
@@ -27,7 +28,7 @@ ReadStamps = Callable[[bytes], Stamps | None]
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """One request as the server saw it: when it was received, and when each response with tokens was sent; shape [responses].
+    """The server's times of one request: when it was received, and when each response with tokens was sent; shape [responses].
 
     Times are ns of any one clock.
     """
@@ -38,7 +39,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Ours minus the truth: ``ttft_ms`` and ``e2e_ms`` of each request, ``icl_ms`` of each gap, pooled."""
+    """The client's values minus the true ones: ``ttft_ms`` and ``e2e_ms`` of each request, ``icl_ms`` of each gap, pooled."""
 
     ttft_ms: FloatArray
     icl_ms: FloatArray
@@ -47,7 +48,7 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Errors in few numbers: their mean and standard deviation, and of their sizes (without the sign) mean and percentiles."""
+    """A summary of errors: mean and standard deviation, and the mean and percentiles of their absolute values."""
 
     n: int
     mean_ms: float
@@ -78,10 +79,10 @@ def nearest_rank(values: FloatArray, share: float) -> float:
 
 
 def stamped_truths(exchanges: Iterable[Exchange], read_stamps: ReadStamps) -> dict[int, Truth]:
-    """What a null server's responses say of themselves, by the index of the request."""
+    """The times in a null server's stamps, by the index of the request."""
     truths: dict[int, Truth] = {}
     for exchange in exchanges:
-        stamps = [found for body in exchange.bodies if (found := read_stamps(body)) is not None]
+        stamps = [stamp for body in exchange.bodies if (stamp := read_stamps(body)) is not None]
         if stamps:
             truths[exchange.index] = Truth(stamps[0].received_ns, np.array([stamp.sent_ns for stamp in stamps], np.int64))
     return truths
@@ -90,7 +91,7 @@ def stamped_truths(exchanges: Iterable[Exchange], read_stamps: ReadStamps) -> di
 def errors_of(records: Iterable[Record], truths: Mapping[int, Truth]) -> Errors:
     """The errors of every request that succeeded.
 
-    Raises ValueError where a record and its truth are not of the same responses: then neither could be believed.
+    Raises ValueError where a record and its truth have different numbers of responses.
     """
     ttft, e2e, icl = [], [], [np.empty(0)]
     for record in records:

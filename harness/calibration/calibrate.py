@@ -1,7 +1,7 @@
-"""Calibrating the client on this machine: what it adds at a quiet rate, and the highest rates at which it adds no more.
+"""Calibration of the client on this machine: its errors at a quiet rate, and the highest rates that it holds.
 
-A null server runs beside it, and shares the machine with it as a local target would. So a limit is of both together; where
-the server itself fell behind its pace, the result says so.
+A null server shares the machine with the client, as a local target would. So a limit is that of both together; where the
+server itself fell behind its pace, the result contains that.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ HELD_ERROR_MS = 2.0  # p99 of the size of the errors of TTFT and ICL
 _INPUT_TOKENS = 64
 _SEED = 20_260_101
 _TOP_PER_S = 1_000_000.0
-_MOST_WORKERS = 8
+_MAX_WORKERS = 8
 _PROC_STAT = Path("/proc/stat")
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is tried. ``budget_s`` bounds the whole, but for the trial in progress; rates are where the ladders begin."""
+    """The extent of a calibration. ``budget_s`` bounds the total, except the trial in progress; rates are the first tried."""
 
     budget_s: float
     quiet_s: float
@@ -56,7 +56,7 @@ class Effort:
 FULL = Effort(budget_s=90.0, quiet_s=4.0, rung_s=1.0)
 QUICK = Effort(budget_s=15.0, quiet_s=1.5, rung_s=0.5)
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 def subjects_of(addresses: NullServerAddresses) -> dict[str, Subject]:
@@ -67,12 +67,12 @@ def subjects_of(addresses: NullServerAddresses) -> dict[str, Subject]:
     return {"grpc": Subject(grpc_client, stamps_of_message, PACE), "sse": Subject(chat_client, stamps_of_event, PACE)}
 
 
-def busy_cores(look_s: float) -> float | None:
-    """How many of the cores that we may use others keep busy, a hypervisor's guests included; None where that is not told."""
+def busy_cores(interval_s: float) -> float | None:
+    """The number of available cores that other processes and guests of the hypervisor keep busy; None where unknown."""
     cores = os.sched_getaffinity(0)
     began_ns = time.monotonic_ns()
     before = core_times(_PROC_STAT.read_text(encoding="ascii"), cores)
-    time.sleep(look_s)
+    time.sleep(interval_s)
     after = core_times(_PROC_STAT.read_text(encoding="ascii"), cores)
     if before is None or after is None:
         return None
@@ -81,72 +81,72 @@ def busy_cores(look_s: float) -> float | None:
 
 
 def worker_counts(cores: float) -> tuple[int, ...]:
-    """One worker, and as many as the machine has cores for."""
-    return (1,) if cores < 2 else (1, min(int(cores), _MOST_WORKERS))
+    """The worker counts to calibrate: one, and one a core."""
+    return (1,) if cores < 2 else (1, min(int(cores), _MAX_WORKERS))
 
 
 def calibrate(
-    subjects: Mapping[str, Subject], worker_counts: Sequence[int], effort: Effort, say: Say
+    subjects: Mapping[str, Subject], worker_counts: Sequence[int], effort: Effort, report: Report
 ) -> tuple[TransportCalibration, ...]:
-    """Calibrate each of ``subjects`` (by transport) with each count of workers, the first of which is tried the most.
+    """Calibrate each of ``subjects`` (by transport) with each count of workers; the quiet rate is tried with the first.
 
-    Raises RunError when requests fail at the quiet rate, KeyboardInterrupt when a trial was interrupted.
+    Raises RunError where requests fail at the quiet rate, KeyboardInterrupt where a trial was interrupted.
     """
-    clock = _Allotment(effort.budget_s, parts=len(subjects) * 2 * len(worker_counts))
-    begun = {name: _Calibrating(name, subject, effort, say) for name, subject in subjects.items()}
-    for calibrating in begun.values():
-        calibrating.listen_quietly(worker_counts[0])
+    time_slices = _TimeSlices(effort.budget_s, parts=len(subjects) * 2 * len(worker_counts))
+    calibrators = [_Calibrator(name, subject, effort, report) for name, subject in subjects.items()]
+    for calibrator in calibrators:
+        calibrator.measure_quiet(worker_counts[0])
     for workers in worker_counts:
-        for calibrating in begun.values():
-            calibrating.climb_both(workers, clock)
-    return tuple(calibrating.result() for calibrating in begun.values())
+        for calibrator in calibrators:
+            calibrator.find_limits(workers, time_slices)
+    return tuple(calibrator.result() for calibrator in calibrators)
 
 
-class _Allotment:
-    """Shares what is left of a budget of time evenly among the parts that are left."""
+class _TimeSlices:
+    """Divides the rest of a time budget evenly among the remaining parts."""
 
     def __init__(self, budget_s: float, parts: int) -> None:
         self._end = time.monotonic() + budget_s
         self._parts = parts
 
-    def next_part(self) -> Callable[[], bool]:
-        """Whether the part that now begins still has time."""
+    def next(self) -> Callable[[], bool]:
+        """Begin the next part; returns a function that returns whether it still has time."""
         now = time.monotonic()
         until = now + max(0.0, self._end - now) / self._parts
         self._parts -= 1
         return lambda: time.monotonic() < until
 
 
-class _Calibrating:
-    """One transport's calibration on its way."""
+class _Calibrator:
+    """The calibration of one transport."""
 
-    def __init__(self, transport: str, subject: Subject, effort: Effort, say: Say) -> None:
+    def __init__(self, transport: str, subject: Subject, effort: Effort, report: Report) -> None:
         self._transport = transport
         self._subject = subject
         self._effort = effort
-        self._say = say
+        self._report = report
         self._quiet: TrialResult | None = None
         self._limits: list[WorkersLimits] = []
-        self._best: dict[int, TrialResult] = {}  # by tokens of an answer: the highest rate that was held
+        self._best: dict[int, TrialResult] = {}  # the trial of the highest rate held, by tokens of an answer
 
-    def listen_quietly(self, workers: int) -> None:
-        """What the client adds where nothing keeps it busy."""
+    def measure_quiet(self, workers: int) -> None:
+        """Measure the client's errors at a rate far below its limits."""
         effort = self._effort
         result = self._try(effort.quiet_requests_per_s, effort.quiet_tokens, effort.quiet_s, workers)
         if result.failed:
             raise RunError(f"{self._transport}: {result.failed} of {result.requests} requests to the null server failed")
         self._quiet = result
-        self._say(f"{self._transport}, quiet: {_told(result)}")
+        self._report(f"{self._transport}, quiet: {_summary(result)}")
 
-    def climb_both(self, workers: int, clock: _Allotment) -> None:
-        """How many requests/s, and how many responses/s, ``workers`` hold; where fewer workers held more, begins there."""
+    def find_limits(self, workers: int, time_slices: _TimeSlices) -> None:
+        """Find the requests/s and the responses/s that ``workers`` hold, beginning at the rates that fewer workers held."""
         effort = self._effort
         before = self._limits[-1] if self._limits else None
         requests_from = (before and before.requests.held_per_s) or effort.first_requests_per_s
         responses_from = (before and before.responses.held_per_s) or effort.first_responses_per_s
-        requests = climb(lambda rate: self._attempt(rate, 1, workers), requests_from, _TOP_PER_S, clock.next_part())
+        requests = climb(lambda rate: self._attempt(rate, 1, workers), requests_from, _TOP_PER_S, time_slices.next())
         responses = climb(
-            lambda rate: self._attempt(rate, effort.long_answer_tokens, workers), responses_from, _TOP_PER_S, clock.next_part()
+            lambda rate: self._attempt(rate, effort.long_answer_tokens, workers), responses_from, _TOP_PER_S, time_slices.next()
         )
         self._limits.append(WorkersLimits(workers, requests, responses))
 
@@ -167,17 +167,17 @@ class _Calibrating:
         )
 
     def _attempt(self, responses_per_s: float, tokens: int, workers: int) -> str | None:
-        """Why the client does not hold so many responses/s, in answers of ``tokens`` each; None where it does."""
-        what = f"{responses_per_s:,.0f} {'requests' if tokens == 1 else 'responses'}/s, {workers} worker{'s'[: workers > 1]}"
+        """Try a rate of responses in answers of ``tokens`` each; returns the reason why it was not held, or None."""
+        load = f"{responses_per_s:,.0f} {'requests' if tokens == 1 else 'responses'}/s, {workers} worker{'s'[: workers > 1]}"
         try:
             result = self._try(responses_per_s / tokens, tokens, self._effort.rung_s, workers)
         except (OverrunError, RunError) as error:
-            self._say(f"{self._transport}, {what}: not held, {error}")
+            self._report(f"{self._transport}, {load}: not held, {error}")
             return str(error)
-        problem = why_not_held(result)
-        self._say(f"{self._transport}, {what}: {'held' if problem is None else 'not held'}, {_told(result)}")
+        problem = reason_not_held(result)
+        self._report(f"{self._transport}, {load}: {'held' if problem is None else 'not held'}, {_summary(result)}")
         if problem is None and workers == 1:
-            self._best[tokens] = result  # rates only rise while they are held
+            self._best[tokens] = result  # held rates only rise
         return problem
 
     def _try(self, requests_per_s: float, tokens: int, duration_s: float, workers: int) -> TrialResult:
@@ -200,8 +200,8 @@ class _Calibrating:
         return _us(per_request), _us(max(0.0, long.cpu_s - long.requests * per_request) / (long.responses - long.requests))
 
 
-def why_not_held(result: TrialResult) -> str | None:
-    """What a load broke, with the numbers; None where the client held it."""
+def reason_not_held(result: TrialResult) -> str | None:
+    """The limit that a load exceeded, with the numbers; None where the client held it."""
     slip_ms = nearest_rank(result.slip_ms, 0.99) if result.slip_ms.size else 0.0
     problem = None
     if result.failed:
@@ -209,28 +209,28 @@ def why_not_held(result: TrialResult) -> str | None:
     elif slip_ms > HELD_SLIP_MS:
         problem = f"schedule slip p99 {slip_ms:.2f} ms"
     for name, errors_ms in (("TTFT", result.errors.ttft_ms), ("inter-chunk latency", result.errors.icl_ms)):
-        found = spread(errors_ms)
-        if problem is None and found is not None and found.size_p99_ms > HELD_ERROR_MS:
-            problem = f"{name} error p99 {found.size_p99_ms:.2f} ms"
+        errors = spread(errors_ms)
+        if problem is None and errors is not None and errors.size_p99_ms > HELD_ERROR_MS:
+            problem = f"{name} error p99 {errors.size_p99_ms:.2f} ms"
     late_ms = nearest_rank(result.server_late_ms, 0.99) if result.server_late_ms.size else 0.0
     if problem is not None and late_ms > HELD_SLIP_MS:
         problem += f" (the null server itself was {late_ms:.2f} ms late)"
     return problem
 
 
-def _told(result: TrialResult) -> str:
+def _summary(result: TrialResult) -> str:
     slip_ms = nearest_rank(result.slip_ms, 0.99) if result.slip_ms.size else float("nan")
     parts = [f"slip p99 {slip_ms:.2f} ms"]
     for name, errors_ms in (("TTFT", result.errors.ttft_ms), ("ICL", result.errors.icl_ms)):
-        found = spread(errors_ms)
-        if found is not None:
-            parts.append(f"{name} error mean {found.mean_ms:.2f}, p99 {found.size_p99_ms:.2f} ms")
+        errors = spread(errors_ms)
+        if errors is not None:
+            parts.append(f"{name} error mean {errors.mean_ms:.2f}, p99 {errors.size_p99_ms:.2f} ms")
     return ", ".join(parts)
 
 
-def _known(found: Spread | None) -> Spread:
-    assert found is not None  # no request failed, and each had several tokens
-    return found
+def _known(errors: Spread | None) -> Spread:
+    assert errors is not None  # no request failed, and each had several tokens
+    return errors
 
 
 def _us(seconds: float | None) -> float | None:

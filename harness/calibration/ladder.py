@@ -1,6 +1,6 @@
-"""The highest rate that a client holds: doubled until it does not, then narrowed. Pure; what is tried is handed in.
+"""Search for the highest rate that a client holds: rates double until one fails, then the interval is narrowed.
 
-A machine has hiccups, so a rate is not held when it was not held twice.
+Pure: the attempt is a parameter. Machines have transient disturbances, so a rate has failed only after two attempts.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from math import sqrt
 
 _NARROWINGS = 2  # each halves, on a logarithmic scale, the factor between held and not held
-_LOWEST_SHARE = 1 / 16  # of the first rate; what does not hold that much is not calibrated
+_LOWEST_SHARE = 1 / 16  # of the first rate; the search ends below it
 
 Attempt = Callable[[float], str | None]
-"""Tries a rate; returns why it was not held, or None where it was."""
+"""Tries a rate; returns the reason why it was not held, or None where it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
     """``held_per_s`` is the highest rate that was held, None where none was. ``failed_per_s`` is the lowest above it that was
-    not, and ``why`` says why not; without one, ``why`` says what ended the search."""
+    not, and ``why`` the reason; without one, ``why`` is the reason why the search ended."""
 
     held_per_s: float | None
     failed_per_s: float | None
@@ -27,13 +27,13 @@ class Limit:
 
 
 def climb(attempt: Attempt, first: float, top: float, has_time: Callable[[], bool]) -> Limit:
-    """Search from ``first`` to ``top`` for as long as ``has_time`` says so."""
+    """Search from ``first`` to ``top`` while ``has_time`` returns True."""
     held: float | None = None
     failed: float | None = None
     why = "there was no time for more"
     rate: float | None = first
     while rate is not None and has_time():
-        problem = _tried(attempt, rate, has_time)
+        problem = _attempt_twice(attempt, rate, has_time)
         if problem is None:
             held = rate
         else:
@@ -44,13 +44,13 @@ def climb(attempt: Attempt, first: float, top: float, has_time: Callable[[], boo
     return Limit(held, failed, why)
 
 
-def _tried(attempt: Attempt, rate: float, has_time: Callable[[], bool]) -> str | None:
+def _attempt_twice(attempt: Attempt, rate: float, has_time: Callable[[], bool]) -> str | None:
     problem = attempt(rate)
     return attempt(rate) if problem is not None and has_time() else problem
 
 
 def _next_rate(first: float, top: float, held: float | None, failed: float | None) -> float | None:
-    """What to try when ``held`` is the highest that was held and ``failed`` the lowest that was not; None ends the search."""
+    """The next rate, from the highest ``held`` and the lowest ``failed`` one; None ends the search."""
     if failed is None:
         assert held is not None
         return min(2 * held, top) if held < top else None

@@ -1,4 +1,4 @@
-"""What a calibration found: the values that are kept for each machine, and copied into each run's manifest."""
+"""The result of a calibration, which is stored for each machine and copied into each run's manifest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.calibration.ladder import Limit
 from harness.host.cpus import available_cores
 
 TRANSPORT_OF_PROTOCOL: Mapping[str, str] = {"grpc": "grpc", "http": "sse", "openai": "sse"}
-"""Which transport's calibration a run's ``--protocol`` is measured by: both HTTP protocols are server-sent events."""
+"""The transport whose calibration applies to a run's ``--protocol``: both HTTP protocols use server-sent events."""
 
 
 QUIET_CORES = 0.2
@@ -20,7 +20,7 @@ QUIET_CORES = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a calibration is true of: another processor, kernel, Python or version of ours would be another client."""
+    """The machine and software for which a calibration is valid."""
 
     cpu: str | None
     cores: float
@@ -38,7 +38,7 @@ def this_machine(environment: Mapping[str, Any]) -> Machine:
 
 @dataclass(frozen=True, slots=True)
 class WorkersLimits:
-    """How much ``workers`` client processes hold: requests/s of one token each, and streamed responses/s of long answers."""
+    """The limits of ``workers`` client processes: requests/s of one token each, and streamed responses/s of long answers."""
 
     workers: int
     requests: Limit
@@ -47,9 +47,9 @@ class WorkersLimits:
 
 @dataclass(frozen=True, slots=True)
 class TransportCalibration:
-    """The client over one transport: what it adds at a quiet rate, how much it holds, and what that costs it.
+    """The client over one transport: its errors at a quiet rate, its limits, and its CPU time.
 
-    The CPU time is of all the client's processes, at the highest rates that one worker held; None where it held none.
+    The CPU time is that of all the client's processes, at the highest rates that one worker held; None where it held none.
     """
 
     transport: str
@@ -65,9 +65,9 @@ class TransportCalibration:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """One calibration of one machine. ``made_at`` is ISO 8601, UTC; ``quick`` ones tried less and shorter.
+    """One calibration of one machine. ``made_at`` is ISO 8601, UTC; ``quick`` ones have fewer and shorter trials.
 
-    ``busy_cores`` is what others used of the machine just before: above ``QUIET_CORES`` the calibration is of them, too.
+    ``busy_cores`` is the other processes' use of the machine just before: above ``QUIET_CORES`` it affects the calibration.
     """
 
     machine: Machine
@@ -78,4 +78,4 @@ class Calibration:
     transports: tuple[TransportCalibration, ...]
 
     def transport(self, name: str) -> TransportCalibration | None:
-        return next((found for found in self.transports if found.transport == name), None)
+        return next((one for one in self.transports if one.transport == name), None)

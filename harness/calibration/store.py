@@ -1,4 +1,4 @@
-"""``calibration.json`` in the user's data folder: the latest calibration of each machine that this folder is used from."""
+"""``calibration.json`` in the user's data folder: the latest calibration of each machine that uses the folder."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from harness.calibration.result import TRANSPORT_OF_PROTOCOL, Calibration, Machi
 from harness.clients.protocol import NOT_JSON
 
 SCHEMA = 1
-_MOST_MACHINES = 32
+_MAX_MACHINES = 32
 
 
 class CalibrationFileError(BenchError):
-    """The file cannot be read; the text names it and says what to do."""
+    """The file cannot be read; the text names it and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def default_path() -> Path:
 
 
 def read_calibrations(path: Path) -> tuple[Calibration, ...]:
-    """All that the file holds, none where there is no file. Raises CalibrationFileError."""
+    """All calibrations in the file; none where there is no file. Raises CalibrationFileError."""
     try:
         raw = path.read_bytes()
         schema = msgspec.json.decode(raw, type=dict[str, Any]).get("schema")
@@ -49,13 +49,13 @@ def read_calibrations(path: Path) -> tuple[Calibration, ...]:
 
 
 def keep_calibration(path: Path, calibration: Calibration) -> None:
-    """Put ``calibration`` in the place of its machine's former one. What cannot be read is given up. Raises OSError."""
+    """Replace the machine's former calibration by ``calibration``. An unreadable file is overwritten. Raises OSError."""
     try:
         known = read_calibrations(path)
     except CalibrationFileError:
         known = ()
     others = tuple(other for other in known if other.machine != calibration.machine)
-    write_calibrations(path, (calibration, *others[: _MOST_MACHINES - 1]))
+    write_calibrations(path, (calibration, *others[: _MAX_MACHINES - 1]))
 
 
 def write_calibrations(path: Path, calibrations: tuple[Calibration, ...]) -> None:
@@ -71,11 +71,11 @@ def write_calibrations(path: Path, calibrations: tuple[Calibration, ...]) -> Non
 
 def find_calibration(path: Path, machine: Machine) -> Calibration | None:
     """The calibration of ``machine``, or None. Raises CalibrationFileError."""
-    return next((found for found in read_calibrations(path) if found.machine == machine), None)
+    return next((one for one in read_calibrations(path) if one.machine == machine), None)
 
 
 def for_manifest(calibration: Calibration | None, protocol: str) -> dict[str, Any] | None:
-    """What a run over ``protocol`` copies into its manifest; None where the machine, or this transport, is not calibrated."""
+    """The manifest's copy for a run over ``protocol``; None where the machine, or this transport, is not calibrated."""
     transport = None if calibration is None else calibration.transport(TRANSPORT_OF_PROTOCOL.get(protocol, protocol))
     if calibration is None or transport is None:
         return None

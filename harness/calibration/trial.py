@@ -1,4 +1,4 @@
-"""One load put on a null server by the client that measures, exactly as in a run, and how well the client stood it."""
+"""A trial: a run of one load against a null server, and the client's errors, slip and CPU time in it."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ from harness.calibration.null_server.pacing import Pace
 from harness.clients.protocol import Client
 from harness.journal.worker_journal import JournalReader
 from harness.recording.recorder import Recorder
-from harness.recording.schedule_summary import asked_schedule
+from harness.recording.schedule_summary import summarise_schedule
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
-from harness.run.coordinator import RunPlan, execute
+from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
+from harness.run.worker_process import NAME_PREFIX
 from workloads.schedule import Schedule
 
 _TIMEOUT_S = 20.0
 _WARM_UP = 10
-_OVERRUN_S = 4.0  # a client that is so far behind has not held its load
+_OVERRUN_S = 4.0  # a client that is further behind has not held its load
 _CPUCLOCK_SCHED = 2  # of Linux's clock ids for processes: on-CPU time in ns, all threads
 
 
 class OverrunError(Exception):
-    """The run did not end near the end of its schedule, and was broken off."""
+    """The run was far behind its schedule, and was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is calibrated: ``client``, asking a null server of ``pace`` whose responses ``read_stamps`` reads."""
+    """A client to calibrate, against a null server of ``pace`` whose stamps ``read_stamps`` reads."""
 
     client: Client
     read_stamps: ReadStamps
@@ -45,9 +46,9 @@ class Subject:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What came of one load. ``slip_ms`` [requests sent]; ``server_late_ms`` [responses], against the server's own pace.
+    """The measurements of a trial. ``slip_ms`` [requests sent]; ``server_late_ms`` [responses], against the server's own pace.
 
-    ``cpu_s`` is of all the client's processes from the start of the clock on.
+    ``cpu_s`` is that of all the client's processes from the start of the clock on.
     """
 
     errors: Errors
@@ -61,21 +62,21 @@ class TrialResult:
 
 
 def run_trial(subject: Subject, schedule: Schedule, workers: int) -> TrialResult:
-    """Carry out a run of ``schedule``. Raises RunError when the client cannot start, OverrunError when it falls far behind."""
-    answer_ns = subject.pace.in_one(max(request.output_tokens for request in schedule.requests)).first_token_ns
+    """Run ``schedule``. Raises RunError where the client cannot start, OverrunError where it falls far behind."""
+    answer_ns = subject.pace.unstreamed(max(request.output_tokens for request in schedule.requests)).first_token_ns
     meter = _CpuMeter((schedule.offsets_ns[-1] + answer_ns) / 1e9 + _OVERRUN_S)
     with tempfile.TemporaryDirectory(prefix="inflight-bench-") as temporary:
         folder = RunFolder(Path(temporary))
         plan = RunPlan(
             schedule=schedule,
             client=subject.client,
-            recorder=Recorder(asked_schedule(schedule), subject.client),
+            recorder=Recorder(summarise_schedule(schedule), subject.client),
             folder=folder,
             workers=workers,
             warm_up=(replace(schedule.requests[0], output_tokens=1),) * _WARM_UP,
             timeout_s=_TIMEOUT_S,
         )
-        result = execute(plan, meter)
+        result = Run(plan).execute(meter)
         exchanges = [exchange for journal in folder.journals() for exchange in JournalReader(journal).read_new()]
     truths = stamped_truths(exchanges, subject.read_stamps)
     sent = [(record.scheduled_ns, record.sent_ns) for record in result.records if record.sent_ns is not None]
@@ -101,7 +102,7 @@ def _server_late_ms(truths: Mapping[int, Truth], pace: Pace) -> FloatArray:
 
 
 class _CpuMeter:
-    """Follows a run, and adds up what its processes, this one included, have used since the clock started."""
+    """Progress callback that sums the CPU time of a run's processes, this one included, since the start of the clock."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
@@ -117,8 +118,8 @@ class _CpuMeter:
             raise OverrunError("the client fell seconds behind")
         self._note(0, time.process_time_ns())
         for process in multiprocessing.active_children():
-            if process.pid is not None and process.name.startswith("bench-worker-"):
-                with suppress(OSError):  # it has ended since; what it used last is lost, at most a tenth of a second
+            if process.pid is not None and process.name.startswith(NAME_PREFIX):
+                with suppress(OSError):  # it has ended since; its last use, of at most 0.1 s, is lost
                     self._note(process.pid, time.clock_gettime_ns((~process.pid << 3) | _CPUCLOCK_SCHED))
 
     def _note(self, process: int, cpu_ns: int) -> None:

@@ -2,11 +2,11 @@
 
 https://platform.openai.com/docs/api-reference/chat. Those servers refuse or misread different fields, so only what each of
 them takes is sent: ``model``, ``messages``, ``stream``, ``max_tokens`` (trtllm-serve refuses it beside its newer name
-``max_completion_tokens``, which older servers do not know), ``stream_options.include_usage`` where streamed, ``ignore_eos``
-where asked for. Sampling is left as the server has it; ``extra`` adds whatever else the user wants.
+``max_completion_tokens``, which older servers refuse), ``stream_options.include_usage`` where streamed, ``ignore_eos``
+where requested. Sampling keeps the server's defaults; ``extra`` adds the user's own fields.
 
-What carries a token is a chunk with text, of the answer or of its reasoning. The first chunk often names the role alone, the
-last has only the usage: neither counts. A chunk may hold several tokens and does not say how many.
+A chunk carries tokens where it has text, of the answer or of its reasoning. The first chunk often names the role alone, the
+last has only the usage: neither counts. A chunk may hold several tokens, and their number is not given.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from harness.clients.protocol import NOT_JSON, Connection, MalformedResponseError, Response, TokenCount, says_full
+from harness.clients.protocol import NOT_JSON, Connection, MalformedResponseError, Response, TokenCount, is_full_message
 from harness.clients.transport.http1_pool import HttpCaller, Origin, post_request, server_message
 from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.errors import TargetError
@@ -31,37 +31,37 @@ _SHOWN_MODELS = 20
 
 
 def served_models(origin: Origin, path: str, headers: Mapping[str, str], timeout_s: float = 10.0) -> tuple[str, ...] | None:
-    """The names of the models that the server has; None where it does not tell. ``path`` is that of the chat completions.
+    """The names of the models that the server lists; None where it lists none. ``path`` is that of the chat completions.
 
-    Raises TargetError: nobody there, or the key is refused.
+    Raises TargetError where no server answers, or the key is refused.
     """
     models_path = path.removesuffix("/chat/completions") + "/models" if path.endswith("/chat/completions") else "/v1/models"
     try:
-        said = get_json(origin, models_path, {**authorization(), **headers}, timeout_s)
+        listed = get_json(origin, models_path, {**authorization(), **headers}, timeout_s)
     except HttpStatusError as error:
         if error.status in (401, 403):
-            problem = f"the server refuses us ({error}); is its key in the environment variable {API_KEY_VARIABLE}?"
+            problem = f"the server refused access ({error.message}); is its key in the environment variable {API_KEY_VARIABLE}?"
             raise TargetError(f"--url {origin}: {problem}") from error
         return None
     try:
-        return tuple(model.id for model in msgspec.convert(said, _Models).data)
+        return tuple(model.id for model in msgspec.convert(listed, _Models).data)
     except msgspec.ValidationError:
         return None
 
 
-def choose_model(asked: str | None, served: tuple[str, ...] | None) -> str:
-    """The model to drive: the one asked for, or the server's only one. Raises TargetError, which names those there are."""
-    if asked is None:
+def choose_model(requested: str | None, served: tuple[str, ...] | None) -> str:
+    """The model to drive: the requested one, or the server's only one. Raises TargetError, which lists the served models."""
+    if requested is None:
         if served is not None and len(served) == 1:
             return served[0]
         raise TargetError("--model: name the model" + ("" if not served else f"; the server has {_listed(served)}"))
-    if served is not None and asked not in served:
-        raise TargetError(f"--model {asked}: the server has no such model; it has {_listed(served) or 'none'}")
-    return asked
+    if served is not None and requested not in served:
+        raise TargetError(f"--model {requested}: the server has no such model; it has {_listed(served) or 'none'}")
+    return requested
 
 
 def authorization() -> dict[str, str]:
-    """The header with the user's key, which lives in the environment alone: nothing that is written down ever holds it."""
+    """The header with the user's key, which is read from the environment alone and never written to a file."""
     key = os.environ.get(API_KEY_VARIABLE, "").strip()
     return {"authorization": f"Bearer {key}"} if key else {}
 
@@ -78,7 +78,7 @@ class _Models(msgspec.Struct):
     data: list[_Model]
 
 
-class _Words(msgspec.Struct, gc=False):
+class _Content(msgspec.Struct, gc=False):
     """A ``delta`` or a ``message``. Servers name the reasoning in one of two ways, some in both."""
 
     content: str | None = None
@@ -87,8 +87,8 @@ class _Words(msgspec.Struct, gc=False):
 
 
 class _Choice(msgspec.Struct, gc=False):
-    delta: _Words | None = None
-    message: _Words | None = None
+    delta: _Content | None = None
+    message: _Content | None = None
 
 
 class _Usage(msgspec.Struct, gc=False):
@@ -97,7 +97,7 @@ class _Usage(msgspec.Struct, gc=False):
 
 
 class _Chunk(msgspec.Struct, gc=False):
-    """What we read of one event, or of an answer that is not streamed."""
+    """The fields read from one event, or from an answer that is not streamed."""
 
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
@@ -152,7 +152,7 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
         choices, usage = chunk.choices, chunk.usage
         if chunk.error is not None or chunk.object == "error":
             message = server_message(body)
-            return Response(error=message, refused=says_full(message))
+            return Response(error=message, refused=is_full_message(message))
         if choices is None and usage is None:
             raise MalformedResponseError(f"not a chat completion, it has neither choices nor usage: {body[:200]!r}")
         text = _text(choices[0]) if choices is not None and len(choices) == 1 else "".join(map(_text, choices or ()))
@@ -167,8 +167,8 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
 
 
 def _text(choice: _Choice) -> str:
-    words = choice.delta or choice.message
-    if words is None:
+    content = choice.delta or choice.message
+    if content is None:
         return ""
-    reasoning = words.reasoning_content or words.reasoning
-    return reasoning + (words.content or "") if reasoning else words.content or ""
+    reasoning = content.reasoning_content or content.reasoning
+    return reasoning + (content.content or "") if reasoning else content.content or ""

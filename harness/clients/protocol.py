@@ -1,7 +1,7 @@
-"""The seam between a run and a serving protocol.
+"""The interface between a run and a serving protocol.
 
 A Client is a small picklable value: it encodes requests before the run, opens the connection that the hot loop uses, and
-decodes what came back after the run. Between the two only time stamps and raw bytes are handled.
+decodes responses after the run. During the run only time stamps and raw bytes are handled.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from harness.records.record import Outcome
 from workloads.request import Request
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises of bytes that are no JSON, no UTF-8, or nested more deeply than Python's calls may be."""
+"""The errors of msgspec for bytes that are not JSON, not UTF-8, or nested more deeply than Python's call stack allows."""
 
 TokenCount = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-"""How many tokens a server says there are, in JSON; more is no count, and sums of such counts fit 64 bits."""
+"""A token count in JSON. Larger numbers are refused, so that sums of counts fit 64 bits."""
 
 TokenId = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-"""A token's id in JSON, as large as Triton's ``output_ids`` (INT32) have it."""
+"""A token id in JSON, of the range of Triton's ``output_ids`` (INT32)."""
 
 OnResponses = Callable[[Sequence[int], Sequence[bytes]], None]
-"""Takes responses as they are read, with when each arrived (ns of ``now_ns``)."""
+"""Called with the arrival times (ns of ``now_ns``) and the bytes of responses as they are read."""
 
 
 class MalformedResponseError(Exception):
-    """A response's bytes are not what the protocol promises."""
+    """The bytes of a response do not conform to the protocol."""
 
 
 class ExchangeFailedError(Exception):
-    """An exchange broke; ``outcome`` is the kind of failure."""
+    """An exchange failed; ``outcome`` is the kind of failure."""
 
     def __init__(self, outcome: Outcome, message: str) -> None:
         super().__init__(message)
@@ -42,13 +42,13 @@ class ExchangeFailedError(Exception):
 
 
 class Response(msgspec.Struct, frozen=True, gc=False):
-    """What one response says. Unknown is None.
+    """The content of one response. Unknown is None.
 
-    ``token_ids`` are what the server returned, an echoed prompt included; ``server_tokens`` is its own count of the
-    generated tokens in this response, ``server_tokens_so_far`` that of all up to its end (in protocols that count so, and
-    perhaps in the last response alone). ``error`` set means that the server refused the request, ``refused`` that it did
-    so because it is full. ``request_id`` is the id that our request had, where the server repeats it; ``final`` is its own
-    word on whether this response is the last.
+    ``token_ids`` are those that the server returned, an echoed prompt included; ``server_tokens`` is the server's count of
+    the generated tokens in this response, ``server_tokens_so_far`` its count of all up to the end of this response (in
+    protocols with such a count, and perhaps in the last response alone). ``error`` is set where the request failed;
+    ``refused`` is True where it failed because the server is full. ``request_id`` is the id of the request, where the server
+    repeats it; ``final`` is the server's mark of the last response.
     """
 
     token_ids: tuple[int, ...] | None = None
@@ -65,8 +65,8 @@ class Response(msgspec.Struct, frozen=True, gc=False):
 @dataclass(frozen=True, slots=True)
 class ConnectionUsage:
     """The sockets behind one worker's Connection: how many it began with, how many were ever opened, and the exchanges that
-    waited because the server takes no more at once on any of them. ``longest_wait_ns`` is None where none did.
-    ``unstamped_reads`` are those of which the kernel did not say when their bytes had come: their time is that of the read.
+    waited because every socket had as many in flight as the server allows. ``longest_wait_ns`` is None where none waited.
+    ``unstamped_reads`` are reads without an arrival time from the kernel: their time is that of the read.
     """
 
     per_worker: int
@@ -81,7 +81,7 @@ class Connection(Protocol):
     """An open connection that carries many exchanges at once, over one socket or several."""
 
     async def prepare(self, in_flight: int, timeout_s: float) -> None:
-        """Open beforehand what so many exchanges at once will need; ``timeout_s`` is for each connection.
+        """Open the sockets that ``in_flight`` exchanges will need; ``timeout_s`` is for each connection.
 
         Raises ExchangeFailedError.
         """
@@ -95,11 +95,11 @@ class Connection(Protocol):
         ...
 
     def reset_usage(self) -> None:
-        """Count reads from now on: those of the warm-up, when the kernel may not stamp yet, are not the run's."""
+        """Restart the count of reads: those of the warm-up, when the kernel may not stamp yet, are not part of the run."""
         ...
 
     def usage(self, since_ns: int) -> ConnectionUsage:
-        """What the connection's sockets were put to; waits that ended before ``since_ns`` (of ``now_ns``) do not count."""
+        """The use of the sockets since ``reset_usage``; waits that ended before ``since_ns`` (of ``now_ns``) do not count."""
         ...
 
     async def close(self) -> None: ...
@@ -110,16 +110,16 @@ class Client(Protocol):
 
     @property
     def streaming(self) -> bool:
-        """Whether answers are asked for token by token."""
+        """Whether answers are requested token by token."""
         ...
 
     @property
     def excludes_prompt(self) -> bool:
-        """Whether requests ask the server to leave the prompt out of its answer."""
+        """Whether requests exclude the prompt from the answer."""
         ...
 
     def sockets(self, in_flight: int) -> int:
-        """The most sockets that a connection opens for so many requests in flight."""
+        """The largest number of sockets that a connection opens for ``in_flight`` requests in flight."""
         ...
 
     def encode(self, index: int, request: Request) -> bytes:
@@ -127,7 +127,7 @@ class Client(Protocol):
         ...
 
     def decode(self, body: bytes) -> Response:
-        """Read one response. Raises MalformedResponseError."""
+        """Parse one response. Raises MalformedResponseError."""
         ...
 
     async def connect(self, timeout_s: float) -> Connection:
@@ -143,6 +143,6 @@ _FULL = re.compile(
 )
 
 
-def says_full(message: str) -> bool:
-    """Whether an error means that the server takes no more for now."""
+def is_full_message(message: str) -> bool:
+    """Whether an error message means that the server is full."""
     return _FULL.search(message) is not None

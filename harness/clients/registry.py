@@ -1,7 +1,7 @@
-"""The clients that a run can be made with, as one type: what is written down of a run names its client by the tag.
+"""All clients as one tagged union, by which a file of a run encodes its client.
 
-A client is a frozen ``msgspec.Struct`` with a tag of its own, made of plain values, so that it can be made again from a file
-without running anything that the file holds. A new client is one more member here.
+A client is a frozen ``msgspec.Struct`` with a unique tag and plain values, so that decoding a file executes nothing that the
+file contains. A new client is one more member here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ KnownClient = TritonGrpcClient | TritonHttpClient | OpenAIChatClient
 
 
 def for_decoding(client: KnownClient) -> KnownClient:
-    """The client without what only sending needs: headers and bodies of a user's own may hold secrets."""
+    """The client without the fields that only sending needs: a user's own headers and body fields may contain secrets."""
     match client:
         case TritonGrpcClient():
             return client

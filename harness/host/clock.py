@@ -1,7 +1,7 @@
-"""The run's clock, and sleeping on it precisely.
+"""The run's clock, precise sleeping on it, and its offsets to the system's other clocks.
 
-Event loops round their timers to milliseconds. A Linux timerfd fires to within tens of microseconds and is just one
-more readable file to the loop; no core is burnt by spinning.
+Event loops round their timers to milliseconds. A Linux timerfd fires to within tens of microseconds, and is one more readable
+file to the loop; no core is used for spinning.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import asyncio
 import ctypes
 import os
 import time
+from dataclasses import asdict, dataclass
 
 now_ns = time.monotonic_ns  # CLOCK_MONOTONIC, shared by all processes of a host
 
 _CLOCK_MONOTONIC = 1
 _TFD_NONBLOCK = os.O_NONBLOCK
 _TFD_TIMER_ABSTIME = 1
+_OFFSET_READINGS = 7
 
 
 class _Timespec(ctypes.Structure):
@@ -39,7 +41,7 @@ class PreciseSleeper:
         self._loop.add_reader(self._fd, self._on_fire)
 
     async def until(self, time_ns: int) -> None:
-        """Return at ``time_ns``, or at once (after letting other tasks run) when that is past."""
+        """Return at ``time_ns``, or, where that is past, after one iteration of the loop."""
         if time_ns <= now_ns():
             await asyncio.sleep(0)
             return
@@ -48,7 +50,7 @@ class PreciseSleeper:
         await self._fired
 
     def wake(self) -> None:
-        """End the sleep in progress now."""
+        """End the current sleep."""
         if self._fired is not None and not self._fired.done():
             self._fired.set_result(None)
 
@@ -68,3 +70,33 @@ class PreciseSleeper:
         except BlockingIOError:
             return
         self.wake()
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffsets:
+    """Differences of clocks, in ns. They show whether a clock was set, or the machine slept, between two readings.
+
+    Time servers slew the wall clock and the monotonic clock alike, so their difference changes only when the wall clock is
+    set. The boot-time clock runs while the machine sleeps, the monotonic clock does not (clock_gettime(2)).
+    """
+
+    realtime_minus_monotonic_ns: int
+    boottime_minus_monotonic_ns: int
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+def read_clock_offsets() -> ClockOffsets:
+    """Read both offsets; of several readings each is the one with the shortest interruption."""
+    return ClockOffsets(_offset(time.CLOCK_REALTIME), _offset(time.CLOCK_BOOTTIME))
+
+
+def _offset(clock: int) -> int:
+    readings: list[tuple[int, int]] = []
+    for _ in range(_OFFSET_READINGS):
+        before_ns = time.monotonic_ns()
+        other_ns = time.clock_gettime_ns(clock)
+        after_ns = time.monotonic_ns()
+        readings.append((after_ns - before_ns, other_ns - (before_ns + after_ns) // 2))
+    return min(readings)[1]

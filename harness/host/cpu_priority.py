@@ -1,4 +1,4 @@
-"""Who gets a core first: the workers, which must send on time, before what goes on beside them."""
+"""CPU priority of workers and parent: niceness, and the length of the time slice (EEVDF)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-_LESS_URGENT_BY = 10  # of nice's 19: a tenth of a busy core at the least, so that it does not stand still
+_NICENESS_INCREMENT = 10  # of 19: leaves the thread a tenth of a busy core, so that it does not stall
 _SHORT_SLICE_NS = 100_000  # the shortest that Linux grants
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}  # the system call's number: most C libraries have no function for it
 _SCHED_ATTR = struct.Struct("=IIQiIQQQII")  # sched_setattr(2): size, policy, flags, nice, priority, runtime, then unused
@@ -20,30 +20,33 @@ _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 
-def giving_way(work: Callable[_Parameters, _Result], *arguments: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
-    """What ``work`` returns or raises, done in a thread that gives way to whatever else wants its core.
+def run_at_low_priority(
+    work: Callable[_Parameters, _Result], *arguments: _Parameters.args, **keywords: _Parameters.kwargs
+) -> _Result:
+    """Call ``work`` in a thread of raised niceness; returns or raises what ``work`` does.
 
-    On Linux niceness is each thread's own (sched(7)), and who has raised it may not lower it again: hence a thread that ends.
-    A worker that woke while its parent was busy on the same core waited up to 4 ms for it, and so did the request to be sent.
+    On Linux niceness belongs to a thread (sched(7)), and a thread that has raised its own may not lower it again: hence a
+    thread that ends with the call. Without it, a worker that woke while its parent was busy on the same core waited for it
+    up to 4 ms, and so did the request to be sent.
     """
-    with ThreadPoolExecutor(1, initializer=_become_less_urgent) as thread:
-        return thread.submit(work, *arguments, **named).result()
+    with ThreadPoolExecutor(1, initializer=_raise_niceness) as thread:
+        return thread.submit(work, *arguments, **keywords).result()
 
 
-def _become_less_urgent() -> None:
+def _raise_niceness() -> None:
     thread = threading.get_native_id()
-    os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + _LESS_URGENT_BY))
+    os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS_INCREMENT))
 
 
-def ask_for_short_slices() -> bool:
-    """Let this thread run soon after it wakes, for as little at a time: False where this system knows no such thing.
+def request_short_slices() -> bool:
+    """Request the shortest time slice for this thread, so that it runs soon after it wakes; False where not supported.
 
-    It takes no larger share of the CPU, and no privilege. Linux (since 6.12, EEVDF) lets a thread whose time slice is shorter
-    than that of the one that is running go first; older ones ignore the wish.
+    The share of the CPU stays the same, and no privilege is needed. Since 6.12 Linux (EEVDF) lets a thread preempt one with
+    a longer slice; older versions ignore the request.
     """
     number = _SCHED_SETATTR.get(platform.machine())
     if number is None:
         return False
     niceness = os.getpriority(os.PRIO_PROCESS, 0)
-    wish = _SCHED_ATTR.pack(_SCHED_ATTR.size, os.SCHED_OTHER, 0, niceness, 0, _SHORT_SLICE_NS, 0, 0, 0, 0)
-    return bool(ctypes.CDLL(None).syscall(number, 0, wish, 0) == 0)
+    attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, os.SCHED_OTHER, 0, niceness, 0, _SHORT_SLICE_NS, 0, 0, 0, 0)
+    return bool(ctypes.CDLL(None).syscall(number, 0, attributes, 0) == 0)

@@ -1,4 +1,4 @@
-"""The probe in the parent: how busy the client's cores are, what the hypervisor took of them, and what the parent needs."""
+"""The probe in the parent: use and steal time of the client's cores, and the parent's own use of the CPU."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _STEAL = 7
 
 @dataclass(frozen=True, slots=True)
 class CoreTimes:
-    """Sums over some cores."""
+    """Times summed over some cores."""
 
     busy_ns: int
     steal_ns: int
 
     def since(self, before: CoreTimes) -> CoreTimes:
-        """A core's counters may step back a little when it wakes from idling; time does not."""
+        """The difference to ``before``, at least 0: a core's counters may step back a little when it wakes from idling."""
         return CoreTimes(max(0, self.busy_ns - before.busy_ns), max(0, self.steal_ns - before.steal_ns))
 
 
 def core_times(proc_stat: str, cores: Set[int]) -> CoreTimes | None:
-    """Sums since the machine began, from the text of ``/proc/stat``; None where it tells nothing about ``cores``."""
+    """Sums since boot, from the text of ``/proc/stat``; None where ``cores`` are not in it."""
     lines = (line.split() for line in proc_stat.splitlines())
     ticks = [list(map(int, words[1:])) for words in lines if words and words[0] in {f"cpu{core}" for core in cores}]
     if not ticks or any(len(times) <= _STEAL for times in ticks):
@@ -44,7 +44,7 @@ def core_times(proc_stat: str, cores: Set[int]) -> CoreTimes | None:
 
 
 class MachineProbe:
-    """Samples ``cores`` and itself into ``path`` until ``close``; times count from ``start_ns`` of ``now_ns``."""
+    """Samples ``cores`` and this process into ``path`` until ``close``; times count from ``start_ns`` (of ``now_ns``)."""
 
     def __init__(self, path: Path, start_ns: int, cores: Set[int]) -> None:
         self._start_ns = start_ns

@@ -1,7 +1,7 @@
-"""The server's metrics on disk while a run goes on, as they came: read and made into a table after the run.
+"""``scrapes.bin``: the server's metrics during a run, as received; they are parsed into a table after the run.
 
-A frame is when the server was asked, when it had answered (ns since the run's start, signed 64-bit, little-endian), and the
-answer's text, compressed.
+A frame contains when the request was sent, when the answer was received (ns since the run's start, signed 64-bit,
+little-endian), and the answer's text, compressed.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _FASTEST = 1
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """One answer of the server; times in ns of whatever clock the context names."""
+    """One scrape; the times are ns of the clock that the context names."""
 
-    asked_ns: int
-    answered_ns: int
+    sent_ns: int
+    received_ns: int
     text: bytes
 
 
 class ScrapeWriter:
-    """Appends scrapes. Raises OSError when the disk takes no more."""
+    """Appends scrapes. Raises OSError when the disk is full."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
 
     def append(self, scrape: Scrape) -> None:
-        self._file.write(framed(_TIMES.pack(scrape.asked_ns, scrape.answered_ns) + zlib.compress(scrape.text, _FASTEST)))
+        self._file.write(framed(_TIMES.pack(scrape.sent_ns, scrape.received_ns) + zlib.compress(scrape.text, _FASTEST)))
         self._file.flush()
 
     def close(self) -> None:
@@ -44,17 +44,17 @@ class ScrapeWriter:
 
 
 def read_scrapes(path: Path) -> Iterator[Scrape]:
-    """The scrapes that were written whole."""
+    """The completely written scrapes."""
     with path.open("rb") as file:
         while (payload := read_frame(file)) is not None:
-            asked_ns, answered_ns = _TIMES.unpack_from(payload)
-            yield Scrape(asked_ns, answered_ns, zlib.decompress(payload[_TIMES.size :]))
+            sent_ns, received_ns = _TIMES.unpack_from(payload)
+            yield Scrape(sent_ns, received_ns, zlib.decompress(payload[_TIMES.size :]))
 
 
 def read_metrics(path: Path) -> Iterator[MetricSample]:
-    """Every kept value of every scrape, in their order. ``ScrapeWriter`` was given only what can be read."""
+    """Every kept value of every scrape, in order. The sampler has written only scrapes that can be parsed."""
     reader = ExpositionReader()
     for scrape in read_scrapes(path):
-        time_ns = (scrape.asked_ns + scrape.answered_ns) // 2
+        time_ns = (scrape.sent_ns + scrape.received_ns) // 2
         for (name, labels), value in reader.read(scrape.text.decode()):
-            yield MetricSample(time_ns, scrape.answered_ns - scrape.asked_ns, name, labels, value)
+            yield MetricSample(time_ns, scrape.received_ns - scrape.sent_ns, name, labels, value)

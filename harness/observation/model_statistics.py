@@ -1,4 +1,4 @@
-"""Triton's statistics of its models: how many requests each had, and how long they waited and were computed.
+"""Triton's model statistics: the requests of each model, and how long they were queued and computed.
 
 ``ModelStatistics`` over gRPC and ``/v2/models/stats`` over HTTP; Triton's docs/protocol/extension_statistics.md defines them.
 """
@@ -14,7 +14,7 @@ import grpc
 from google.protobuf.json_format import MessageToDict
 from tritonclient.grpc import service_pb2
 
-from harness.clients.transport.http_get import GetError, Getter, Headers, HttpUrl
+from harness.clients.transport.http_get import GetError, Headers, HttpGetter, HttpUrl
 
 _METHOD = "/inference.GRPCInferenceService/ModelStatistics"
 _TIMEOUT_S = 5.0
@@ -28,11 +28,11 @@ ReadStatistics = Callable[[], ModelStatistics]
 
 
 class StatisticsError(Exception):
-    """A server gives no statistics of its models; the text says why."""
+    """A server returned no model statistics; the text is the reason."""
 
 
 def grpc_statistics(address: str) -> ModelStatistics:
-    """Ask over gRPC at host:port. By model: counts, and {"count", "ns"} of each phase. Raises StatisticsError."""
+    """Fetch over gRPC from host:port. By model: counts, and {"count", "ns"} of each phase. Raises StatisticsError."""
     options = (("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1))
     with grpc.insecure_channel(address, options=options) as channel:
         call = channel.unary_unary(
@@ -49,17 +49,15 @@ def grpc_statistics(address: str) -> ModelStatistics:
 
 def http_statistics(url: HttpUrl, headers: Headers = ()) -> ModelStatistics:
     """The same over HTTP; ``url`` is that of ``/v2/models/stats``. Raises StatisticsError."""
-    getter = Getter(url, headers)
     try:
-        return _by_model(json.loads(getter.get()))
+        with HttpGetter(url, headers) as getter:
+            return _by_model(json.loads(getter.get()))
     except (GetError, RecursionError, ValueError) as error:
         raise StatisticsError(str(error)) from error
-    finally:
-        getter.close()
 
 
 def settled(read: ReadStatistics) -> ModelStatistics:
-    """Read until nothing changes: a server counts a request a little after it has answered it. Raises StatisticsError."""
+    """Read until nothing changes: a server counts a request shortly after answering it. Raises StatisticsError."""
     statistics = read()
     for _ in range(_SETTLING_READS):
         time.sleep(_SETTLING_S)
@@ -70,21 +68,21 @@ def settled(read: ReadStatistics) -> ModelStatistics:
 
 
 def _by_model(answer: Any) -> ModelStatistics:
-    """Sums over the versions of each model."""
-    found: ModelStatistics = {}
+    """The sums over the versions of each model."""
+    by_model: ModelStatistics = {}
     try:
         for model in answer["model_stats"]:
-            sums = found.setdefault(model["name"], _nothing())
+            sums = by_model.setdefault(model["name"], _zeros())
             for name in _COUNTS:
                 sums[name] += int(model.get(name, 0))
             for name in _DURATIONS:
                 phase = model["inference_stats"].get(name, {})
                 sums[name]["count"] += int(phase.get("count", 0))
                 sums[name]["ns"] += int(phase.get("ns", 0))
-        return dict(sorted(found.items()))
+        return dict(sorted(by_model.items()))
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise StatisticsError(f"the answer cannot be read: {error!r}") from error
 
 
-def _nothing() -> dict[str, Any]:
+def _zeros() -> dict[str, Any]:
     return dict.fromkeys(_COUNTS, 0) | {name: {"count": 0, "ns": 0} for name in _DURATIONS}

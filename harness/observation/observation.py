@@ -1,4 +1,4 @@
-"""All that is watched beside the exchanges of a run: the clocks, the client's machine, and the server's own numbers."""
+"""Observation of a run beside its exchanges: clocks, the client's machine, the server's statistics and metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from harness.clients.transport.http_get import GetError, Headers, HttpUrl
-from harness.observation.clock_offsets import read_clock_offsets
+from harness.host.clock import read_clock_offsets
 from harness.observation.machine_probe import MachineProbe
 from harness.observation.metrics_file import read_metrics
 from harness.observation.metrics_sampler import MetricsSampler
@@ -24,9 +24,9 @@ from harness.records.server_table import write_server_table
 
 @dataclass(frozen=True, slots=True)
 class MetricsSource:
-    """Where a server tells its metrics. ``model`` is one that they must name, where the URL is only guessed.
+    """Where a server exposes its metrics. ``model`` is a model that they must name, where the URL is only guessed.
 
-    ``headers`` are for the server that the run measures, and go to no other.
+    ``headers`` are for the server that the run measures, and are sent to no other.
     """
 
     url: HttpUrl
@@ -36,9 +36,9 @@ class MetricsSource:
 
 
 class Observation:
-    """Entered when the warm-up is over, told the run's start, left when every request has ended.
+    """A context that is entered after the warm-up, receives the run's start, and is left when every request has ended.
 
-    Nothing that is watched can fail a run: what cannot be had is None in ``facts``, and ``note`` is told why.
+    An observation that fails does not fail the run: its entry of ``facts`` is None, and ``note`` is called with the reason.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Observation:
         self._facts: dict[str, Any] = {"clock": None, "server_statistics": None, "telemetry": None}
 
     def __enter__(self) -> Callable[[int], None]:
-        """What is returned must be called with the run's start, in ns of ``now_ns``."""
+        """Returns a function to call with the run's start, in ns of ``now_ns``."""
         statistics = self._statistics()
         if statistics is not None:
             self._facts["server_statistics"] = {"before": statistics, "after": None}
@@ -93,7 +93,7 @@ class Observation:
                 self._sampler.begin(start_ns)
         except OSError as error:
             self._sampler = None
-            self._note(f"The server's metrics cannot be kept, so it is not watched: {error}")
+            self._note(f"The server's metrics cannot be written to disk, so they are not recorded: {error}")
 
     def _statistics(self) -> dict[str, Any] | None:
         if self._read_statistics is None:
@@ -101,7 +101,7 @@ class Observation:
         try:
             return settled(self._read_statistics)
         except StatisticsError as error:
-            self._note(f"The server gives no statistics of its models, so its counts are not compared: {error}")
+            self._note(f"The server returned no model statistics, so its counts are not compared: {error}")
             return None
 
     def _open(self, metrics: MetricsSource) -> MetricsSampler | None:
@@ -110,17 +110,19 @@ class Observation:
             values = sampler.settle()
         except (GetError, ValueError) as error:
             self._note(
-                f"No metrics at {metrics.url} ({error}), so the server is not watched; --metrics_url names another place."
+                f"No metrics at {metrics.url} ({error}), so they are not recorded; name another place with --metrics_url."
             )
             return None
         if metrics.model is not None and not any(f'"{metrics.model}"' in labels for _, labels in values):
-            self._note(f"{metrics.url} knows no model {metrics.model}: it is not watched; --metrics_url names another place.")
+            self._note(
+                f"{metrics.url} has no model {metrics.model}, so it is not recorded; name another place with --metrics_url."
+            )
             return None
         return sampler
 
 
 def tabulate_observations(folder: RunFolder) -> None:
-    """Make the tables of what the probes and the sampler left in ``folder``, and give up their files. Raises OSError."""
+    """Convert the files of the probes and the sampler in ``folder`` to tables, and delete them. Raises OSError."""
     probes = folder.probes()
     if probes:
         write_client_table(chain.from_iterable(map(read_samples, probes)), folder.client)

@@ -1,7 +1,7 @@
-"""Reading Prometheus's text format: values by name and labels.
+"""Parser of Prometheus's text format: values by name and labels.
 
-Within one run the same series come again and again. ``prometheus-client`` reads a series' name and labels once, and after that
-its text alone tells which it is: reading all of a server's text each time takes a hundred times as long.
+The same series repeat in every scrape of a run. ``prometheus-client`` parses a series' name and labels once; after that the
+series is looked up by its text. Parsing all of a server's text each time takes a hundred times as long.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Iterator
 
 from prometheus_client.parser import text_string_to_metric_families
 
-# Triton with its backends, and our engine; servers of the OpenAI protocol. The rest is about the server's own runtime.
+# Triton with its backends, this project's engine, servers of the OpenAI protocol. Others describe the server's own runtime.
 _KEPT = ("nv_", "inflight_bench_", "vllm:", "sglang:", "trtllm_")
-_LEFT_OUT = ("_bucket", "_created")  # _sum and _count tell what is wanted of a histogram in a hundredth of the rows
+_LEFT_OUT = ("_bucket", "_created")  # of a histogram _sum and _count are enough, in a hundredth of the rows
 
 Series = tuple[str, str]
 
 
 class ExpositionReader:
-    """Reads texts of one server."""
+    """Parses the texts of one server, with a cache of its series."""
 
     def __init__(self) -> None:
         self._known: dict[str, Series | None] = {}
@@ -50,7 +50,7 @@ def _series(written: str) -> Series | None:
 
 
 def _value(written: str) -> float:
-    """The value, behind which a time stamp may stand."""
+    """The value, which a time stamp may follow."""
     words = written.split()
     if not 1 <= len(words) <= 2:
         raise ValueError(f"no value: {written[:80]!r}")

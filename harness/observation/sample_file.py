@@ -1,6 +1,7 @@
-"""The probes' samples on disk while a run goes on: frames of ClientSample as MessagePack, one file a process.
+"""``probe-*.bin``: the probes' samples during a run, as frames of ClientSample in MessagePack, one file a process.
 
-Whatever kills a process, what it wrote can be read.
+The samples that a process wrote before it was killed can be read. Apart from ``metrics_file.py``, which loads Arrow: a worker
+writes samples, and must not load it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from harness.records.client_sample import ClientSample
 
 
 class SampleWriter:
-    """Appends samples. A disk that takes no more ends the writing, not the run: the exchanges are worth more."""
+    """Appends samples. On a full disk the writing ends, not the run: the exchanges matter more."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb", buffering=0)
@@ -36,7 +37,7 @@ class SampleWriter:
 
 
 def read_samples(path: Path) -> Iterator[ClientSample]:
-    """The samples that were written whole."""
+    """The completely written samples."""
     decode = msgspec.msgpack.Decoder(ClientSample).decode
     with path.open("rb") as file:
         while (payload := read_frame(file)) is not None:

@@ -1,5 +1,5 @@
-"""What happened: the record of one request, the table of a run's records, and the run's folder.
+"""Data of a run: the record of one request, the tables, and the run's folder.
 
-This is all that ``reports`` may know of the harness. Import from the modules: the hot loop needs ``record`` alone,
-without the weight of the table's library.
+This is all of the harness that ``reports`` may import. Import from the modules: the hot loop needs ``record`` alone, without
+loading Arrow.
 """

@@ -1,4 +1,4 @@
-"""One look of the client at itself."""
+"""A sample of the client's own state. Apart from its table, so that a worker, which makes samples, does not load Arrow."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import msgspec
 
 
 class ClientSample(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """``worker`` is None for the parent. Times are ns; what this system does not tell is None.
+    """``worker`` is None for the parent. Times are ns; what this system does not provide is None.
 
-    ``time_ns`` counts from the run's start (before it: negative). The event loop should have woken ``lag_ns`` earlier than it
-    did. All other numbers are increments since the sample before of the same process that has them, which not every one has.
-    ``cpu_ns`` is the whole process's; a worker's others are those of the one thread that sends. A stall leaves one sample for
-    every wake-up that it swallowed.
+    ``time_ns`` counts from the run's start (before it: negative). The event loop woke ``lag_ns`` late. All other
+    numbers are increments since the previous sample of the same process that has them; not every sample does. ``cpu_ns`` is
+    that of the whole process; a worker's other numbers are those of its sending thread. A stall leaves one sample for every
+    wake-up that it swallowed.
 
-    The parent's sample: ``cpu_ns``, and ``busy_ns`` and ``steal_ns`` (what the hypervisor gave to others) summed
+    The parent's sample: ``cpu_ns``, and ``busy_ns`` and ``steal_ns`` (given to others by the hypervisor) summed
     over the cores that the client may use.
     """
 

@@ -1,4 +1,4 @@
-"""``client.parquet``: how the client fared through a run, one row a ClientSample, by time. Writer and reader of one format."""
+"""``client.parquet``: the client's own state through a run, one row a ClientSample, by time. Writer and reader."""
 
 from __future__ import annotations
 

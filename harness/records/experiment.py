@@ -1,6 +1,6 @@
-"""``experiment.json``: what an experiment or a sweep set out to run, and where its runs lie. Writer and reader in one place.
+"""``experiment.json``: the planned runs of an experiment or a sweep, and their folders. Writer and reader.
 
-Written before the first run; so it says what was planned also when it was cut short, and a second call can go on.
+It is written before the first run, so that an interrupted experiment can be continued by a second call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EXPERIMENT_SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class PlannedArm:
-    """One configuration: its name, and the options that it adds to those all arms share."""
+    """One configuration: its name, and its options beside those that all arms share."""
 
     name: str
     options: tuple[str, ...]
@@ -26,7 +26,7 @@ class PlannedArm:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """One run: of which arm (its index), in which block, and the name of its folder within the experiment's."""
+    """One run: the index of its arm, its block, and the name of its folder within the experiment's."""
 
     arm: int
     block: int
@@ -37,7 +37,7 @@ class PlannedRun:
 class Experiment:
     """``kind`` is "experiment" or "sweep"; ``arguments`` are the measuring verb and the options of every run.
 
-    ``runs`` stand in the order in which they are made. A block holds one run of every arm, with one seed.
+    ``runs`` are in the order of their execution. A block holds one run of every arm, with one seed.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentFolder:
-    """Where an experiment lies."""
+    """The folder of an experiment."""
 
     path: Path
 

@@ -1,6 +1,6 @@
-"""Who works in a run's folder: those who write hold it together, whoever makes its records again must have it alone.
+"""The lock on a run's folder: shared by the processes of a run, exclusive for the recovery of its records.
 
-The lock is the kernel's (``flock`` on the folder), so it is gone with the process that held it, however that ended.
+The lock is the kernel's (``flock`` on the folder), so it ends with the process that holds it, however that ends.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pathlib import Path
 
 
 @contextmanager
-def held_with_others(folder: Path) -> Iterator[None]:
-    """Hold ``folder`` as one of those who write. Raises BlockingIOError where somebody has it alone."""
+def shared_lock(folder: Path) -> Iterator[None]:
+    """Hold ``folder`` as one of its writers. Raises BlockingIOError where another process holds it exclusively."""
     with _locked(folder, fcntl.LOCK_SH):
         yield
 
 
 @contextmanager
-def held_alone(folder: Path) -> Iterator[None]:
-    """Hold ``folder`` alone. Raises BlockingIOError where anybody else holds it."""
+def exclusive_lock(folder: Path) -> Iterator[None]:
+    """Hold ``folder`` exclusively. Raises BlockingIOError where another process holds it."""
     with _locked(folder, fcntl.LOCK_EX):
         yield
 
@@ -34,7 +34,7 @@ def _locked(folder: Path, kind: int) -> Iterator[None]:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             raise
-        except OSError:  # a file system without locks: then nobody can be kept out
+        except OSError:  # a file system without locks: no process can be excluded
             pass
         yield
     finally:

@@ -1,7 +1,7 @@
-"""Parquet files of columns that this version knows.
+"""Parquet files of a fixed schema.
 
-``pyarrow.array`` and ``pyarrow.parquet.read_table`` import pandas wherever it is installed, half a second of CPU: so columns
-are made of Arrow's buffers (https://arrow.apache.org/docs/format/Columnar.html), and files are read one by one.
+``pyarrow.array`` and ``pyarrow.parquet.read_table`` import pandas wherever it is installed, half a second of CPU. So columns
+are built from Arrow's buffers (https://arrow.apache.org/docs/format/Columnar.html), and files are read one by one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _bits(values: NDArray[np.bool_]) -> pa.Buffer:
 
 
 def _offsets(lengths: Sequence[int]) -> NDArray[np.int32]:
-    """Where each value begins, and where the last one ends. Raises OverflowError where an offset is no 32-bit number."""
+    """The start of each value, and the end of the last. Raises OverflowError where an offset exceeds 32 bits."""
     ends = np.cumsum(np.asarray([0, *lengths], np.int64))
     if ends[-1] > np.iinfo(np.int32).max:
         raise OverflowError(f"a column of {ends[-1]:,} values or bytes is too long")
@@ -65,7 +65,7 @@ def _offsets(lengths: Sequence[int]) -> NDArray[np.int32]:
 def read_columns(path: Path, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
     """The fields of ``schema`` in its order, or those named in ``columns`` in theirs, each of the schema's type.
 
-    What an older version did not write is null; what a newer one wrote beside is left out. Raises OSError, or
+    A column that an older version did not write is null; one that only a newer version writes is ignored. Raises OSError, or
     pyarrow.ArrowException, also where a field that is never null is missing or has a null.
 
     ``pyarrow.parquet.read_table`` would, in a folder whose name is like "worker=3", take that column from the name.

@@ -11,36 +11,36 @@ class Outcome(StrEnum):
     """How a request ended: done, or the kind of its failure."""
 
     DONE = "done"
-    CONNECT = "connect"  # no connection to the server could be made, or it closed one without having taken the request
-    REFUSED = "refused"  # the server was full and said so
+    CONNECT = "connect"  # no connection to the server could be made, or the server closed one before the request
+    REFUSED = "refused"  # the server answered that it is full
     TIMEOUT = "timeout"  # no end within the request's time limit
     SERVER_ERROR = "server_error"  # the server answered with an error
     STREAM_CUT = "stream_cut"  # the connection broke before the answer was complete
-    MALFORMED = "malformed"  # the answer could not be understood
-    CANCELLED = "cancelled"  # we broke it off, because the run was stopped
+    MALFORMED = "malformed"  # the answer could not be parsed
+    CANCELLED = "cancelled"  # the client cancelled it, because the run was stopped
     NOT_SENT = "not_sent"  # the run ended before it was sent
-    LOST = "lost"  # the client failed: its worker died, and whether it was sent is unknown, or its exchange broke
+    LOST = "lost"  # the client failed: its worker died, and whether it was sent is unknown, or its exchange failed
 
 
 FAILURES = tuple(outcome for outcome in Outcome if outcome is not Outcome.DONE)
 
 
 class TokenSource(StrEnum):
-    """Where a count of output tokens comes from, the most trusted first."""
+    """The source of a count of output tokens, the most trusted first."""
 
     SERVER = "server"  # the server counted them
     IDS = "ids"  # the length of the returned token ids
-    TEXT = "text"  # the returned text, tokenised again by us
+    TEXT = "text"  # the returned text, tokenised again by the client
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """What happened to one request. Times are ns of one monotonic clock since the run's start; unknown is None.
+    """The outcome and times of one request. Times are ns of one monotonic clock since the run's start; unknown is None.
 
     ``scheduled_ns`` is when it should have been sent, in a closed loop when its user was free. ``released_ns`` is when it
-    might be: later only where as many as --max_concurrency allows were in flight, so what passes between is no delay of ours.
-    ``token_times_ns`` are the arrivals of the responses that carried generated tokens, ``token_counts`` how many each
-    carried (None where only the whole text could be counted). ``output_tokens`` never counts an echoed prompt.
-    ``text_tokens`` is our own count of the returned text where the server counted, too, made for some requests to check it.
+    could be sent: later only where as many as --max_concurrency allows were in flight, so the difference is not a delay of
+    the client. ``token_times_ns`` are the arrivals of the responses with generated tokens, ``token_counts`` the tokens of
+    each (None where only the whole text could be counted). ``output_tokens`` excludes an echoed prompt. ``text_tokens`` is
+    the client's own count of the returned text where the server counted, too, made for some requests to check it.
     """
 
     index: int

@@ -25,16 +25,16 @@ class RunFolderError(BenchError):
 
 
 class RunState(StrEnum):
-    """How far a run has come, by its manifest."""
+    """The state of a run, by its manifest."""
 
     NOT_STARTED = "not_started"  # it ended before its first request
-    RUNNING = "running"  # its records are not made yet: it goes on, or was cut
+    RUNNING = "running"  # its records are not made yet: it is running, or was cut
     DONE = "done"
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Where the files of one run lie."""
+    """The paths of one run's files."""
 
     path: Path
 
@@ -107,7 +107,7 @@ class RunFolder:
         write_json(manifest, self.manifest)
 
     def read_manifest(self) -> dict[str, Any]:
-        """Read ``run.json``. Raises RunFolderError when the folder is no run or the file is damaged."""
+        """Read ``run.json``. Raises RunFolderError where the folder is not a run's, or the file is damaged."""
         try:
             manifest = json.loads(self.manifest.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
@@ -119,14 +119,14 @@ class RunFolder:
         return manifest
 
     def state(self, manifest: Mapping[str, Any]) -> RunState:
-        """How far the run has come. Manifests of before this key are of runs that ended. Raises RunFolderError."""
+        """The run's state. Manifests without this key, from older versions, are of runs that ended. Raises RunFolderError."""
         try:
             return RunState(manifest.get("state", RunState.DONE))
         except ValueError as error:
             raise RunFolderError(f"{self.manifest}: {error}") from error
 
     def check_finished(self, manifest: Mapping[str, Any]) -> None:
-        """Raise RunFolderError, with what to do, where there are no records yet."""
+        """Raise RunFolderError, with the remedy, where there are no records yet."""
         match self.state(manifest):
             case RunState.NOT_STARTED:
                 raise RunFolderError(f"{self.path} holds a run that ended before its first request was sent; measure again")
@@ -144,7 +144,7 @@ class RunFolder:
             return read_table(self.requests, columns)
         except FileNotFoundError as error:
             raise RunFolderError(f"{self.path} holds no requests.parquet: the run did not come to its end") from error
-        except (OSError, pa.ArrowException, UnicodeError) as error:  # a path of other bytes than UTF-8's is none to Arrow
+        except (OSError, pa.ArrowException, UnicodeError) as error:  # Arrow refuses a path that is not UTF-8
             raise RunFolderError(f"{self.requests} cannot be read: {error}") from error
 
     def read_client(self) -> pa.Table | None:

@@ -1,4 +1,4 @@
-"""``server.parquet``: the server's metrics through a run, one row for each value that was read. Writer and reader."""
+"""``server.parquet``: the server's metrics through a run, one row a value. Writer and reader."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _SCHEMA = pa.schema(
 class MetricSample:
     """One value of one series.
 
-    ``time_ns`` is the middle between asking and the answer's end, since the run's start (before it: negative);
-    ``scrape_ns`` is the time between. ``labels`` is a JSON object of texts with sorted keys. ``value`` may be NaN, as
-    Prometheus allows.
+    ``time_ns`` is the middle of the scrape, from the request to the answer's end, since the run's start (before it:
+    negative); ``scrape_ns`` is the scrape's duration. ``labels`` is a JSON object of texts with sorted keys. ``value`` may be
+    NaN, as Prometheus allows.
     """
 
     time_ns: int
@@ -40,7 +40,7 @@ class MetricSample:
 
 
 class _Texts:
-    """A column of few distinct texts."""
+    """A dictionary-encoded column of few distinct texts."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}

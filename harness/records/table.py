@@ -1,4 +1,7 @@
-"""``requests.parquet``: one row a record, in the order of the schedule. Writer and reader of one file format."""
+"""``requests.parquet``: one row a record, in the order of the schedule. Writer and reader.
+
+A module of its own beside ``record.py``, which workers import, and which must not load Arrow.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, whatever interrupts their writing."""
+"""Atomic writing of files: a file appears whole or not at all, whatever interrupts its writing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Give a name to write to; when the block is left it becomes ``path``, after an error it is gone.
+    """Yield a temporary path to write to. When the block is left it is renamed to ``path``; after an error it is deleted.
 
-    The content is on the disk before the name is: what is given up afterwards (a journal) is not needed any more.
+    The content is synced to the disk before the rename, so a journal with the same content may be deleted afterwards.
     Raises OSError.
     """
     temporary = path.with_suffix(".tmp")
@@ -24,14 +24,14 @@ def written_whole(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)  # half a file would keep a full disk full
+        temporary.unlink(missing_ok=True)  # half a file would fill a disk that is full already
         raise
 
 
 def write_json(document: Mapping[str, Any], path: Path) -> None:
-    """Write ``document`` to ``path``, for people and programs, whole or not at all. Raises OSError.
+    """Write ``document`` to ``path`` as indented JSON, whole or not at all. Raises OSError.
 
-    A command line may hold bytes that are no text: Python has a lone surrogate for each, JSON writes that as an escape.
+    A command line may contain bytes that are not text: Python holds a lone surrogate for each, and JSON gets an escape.
     """
     text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     with written_whole(path) as temporary:

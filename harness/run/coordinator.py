@@ -1,4 +1,4 @@
-"""One run: starts the workers, gives them one start time, follows their journals, and accounts for every request."""
+"""A run: starts the workers, sends them one start time, follows their journals, and accounts for every request."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from itertools import islice
-from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait as wait_for_any
-from multiprocessing.context import SpawnProcess
 from types import FrameType
 
 from harness.clients.protocol import Client
 from harness.errors import RunError
 from harness.host.clock import now_ns
-from harness.host.cpu_priority import giving_way
-from harness.host.signals import signals_blocked
-from harness.journal.worker_journal import Ended, JournalReader
+from harness.host.cpu_priority import run_at_low_priority
+from harness.journal.worker_journal import Ended
 from harness.recording.accounting import WorkerEnd, account_for_all, ran_out
 from harness.recording.recorder import Recorder
 from harness.recording.run_result import RunResult
@@ -29,17 +27,19 @@ from harness.records.record import Record
 from harness.records.run_folder import RunFolder
 from harness.run.file_limits import allow_files, files_needed
 from harness.run.live_statistics import LiveStatistics, Snapshot
-from harness.run.shared_state import Control, Phase
-from harness.run.worker import JournalFailed, Ready, WorkerPlan, run_worker
+from harness.run.shared_state import Command, Control
+from harness.run.worker import JournalFailed, WorkerPlan
+from harness.run.worker_process import WorkerProcess, start_worker
 from workloads.request import Request
 from workloads.schedule import AnySchedule, ClosedSchedule
 
 _START_DELAY_NS = 200_000_000  # enough for every worker to be asleep before the first arrival
 _FOLLOW_PERIOD_S = 0.1
-_MOST_A_TURN = 1_000  # exchanges of one worker, before the others' and the live line have their turn
+_BATCH_EXCHANGES = 1_000  # read of one journal before the other journals and the progress are served
 
 OnProgress = Callable[[Snapshot], None]
-# Entered when the warm-up is over; what it gives is told the start time; left when every worker has ended. It raises nothing.
+# A context that is entered after the warm-up and left when every worker has ended. It yields a function that takes the
+# start time. Neither raises.
 Watch = AbstractContextManager[Callable[[int], object]]
 
 
@@ -65,61 +65,210 @@ class RunPlan:
     watch: Watch = field(default_factory=_watch_nothing)
 
 
-def execute(plan: RunPlan, on_progress: OnProgress) -> RunResult:
-    """Carry out the run. The first SIGINT or SIGTERM stops sending and drains, the second breaks off what is in flight.
+class Phase(StrEnum):
+    """Phases of a run, in their order."""
 
-    Raises RunError when a worker cannot start, every warm-up request fails, or too few files may be open.
-    """
-    allow_files(files_needed(plan.schedule, plan.workers, plan.client, plan.timeout_s))
-    context = multiprocessing.get_context("spawn")
-    control = Control(context, plan.workers)
-    with _stopping_on_signals(control), _kept_off(plan.worker_cores), ExitStack() as watching:
-        processes: list[SpawnProcess] = []
-        try:
-            pipes = _start_workers(plan, context, control, processes)
-            failures = _await_ready(plan, processes, pipes, control)
-            tell_start = watching.enter_context(plan.watch)
-            start_ns = now_ns() + _START_DELAY_NS
-            started_at = datetime.now(UTC) + timedelta(microseconds=_START_DELAY_NS / 1e3)
-            for pipe in pipes:
-                with suppress(BrokenPipeError):  # that worker has died since; its requests will be recorded as lost
-                    pipe.send(start_ns)
-            tell_start(start_ns)
-            journals = [JournalReader(plan.folder.journal(worker)) for worker in range(plan.workers)]
-            records, failed = giving_way(_follow, plan, journals, processes, pipes, control, start_ns, on_progress)
-            duration_s, phase = (now_ns() - start_ns) / 1e9, control.phase
-        finally:
-            _end_workers(processes)
-    ends = [
-        WorkerEnd(journal.ended or _told(failed, worker), control.sent_by(worker), f"its worker ended with status {code}")
-        for worker, (journal, code) in enumerate(zip(journals, (process.exitcode for process in processes), strict=True))
-    ]
-    accounted = account_for_all(plan.recorder, records, ends)
-    interrupted = phase is not Phase.RUN
-    return RunResult(
-        records=accounted,
-        started_at=started_at,
-        duration_s=duration_s,
-        interrupted=interrupted and not failed,
-        warm_up_failures=failures,
-        ran_out=not interrupted and ran_out(plan.recorder.schedule, accounted),
-        connections=tuple(control.usage_of(worker) for worker in range(plan.workers)),
-        problem=failed[0][1].problem if failed else None,
-    )
+    PREPARING = "preparing"  # workers start, connect and warm up
+    RUNNING = "running"
+    DRAINING = "draining"  # nothing more is sent; requests in flight are awaited
+    ABORTING = "aborting"  # requests in flight are cancelled
+    ENDED = "ended"  # no worker is left
 
 
-def _told(failed: Sequence[tuple[int, JournalFailed]], worker: int) -> Ended | None:
-    """The last entry that the worker's journal did not take, but the worker told."""
-    return next((said.ended for number, said in failed if number == worker and said.ended is not None), None)
+_PHASE_OF_COMMAND = {Command.RUN: Phase.RUNNING, Command.DRAIN: Phase.DRAINING, Command.ABORT: Phase.ABORTING}
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The start of a run's clock: ``monotonic_ns`` of ``now_ns``, and the same moment as a date."""
+
+    monotonic_ns: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The moment at which every worker had ended: the time since the start, and the command that was last in force."""
+
+    duration_s: float
+    command: Command
+
+
+class Run:
+    """One run of a plan. ``execute`` is called once; the properties can be read meanwhile, from any thread."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        self._plan = plan
+        self._context = multiprocessing.get_context("spawn")
+        self._control = Control(self._context, plan.workers)
+        self._statistics = LiveStatistics(_expected_requests(plan.schedule))
+        self._workers: list[WorkerProcess] = []
+        self._warm_up_failures: tuple[str, ...] = ()
+        self._start: Start | None = None
+        self._records: dict[int, Record] = {}
+        self._journal_failures: list[tuple[int, JournalFailed]] = []
+        self._snapshot: Snapshot | None = None
+        self._is_over = False
+
+    @property
+    def phase(self) -> Phase:
+        if self._is_over:
+            return Phase.ENDED
+        return Phase.PREPARING if self._start is None else _PHASE_OF_COMMAND[self._control.command]
+
+    @property
+    def workers(self) -> Sequence[WorkerProcess]:
+        """The workers that have been started, with their journals."""
+        return tuple(self._workers)
+
+    @property
+    def start(self) -> Start | None:
+        """The start of the clock; None while the run prepares."""
+        return self._start
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The statistics that were reported last; None before the first report."""
+        return self._snapshot
+
+    def execute(self, on_progress: OnProgress) -> RunResult:
+        """Carry out the run. The first SIGINT or SIGTERM stops sending and drains, the second cancels what is in flight.
+
+        Raises RunError when a worker cannot start, every warm-up request fails, or too few files may be open, and
+        KeyboardInterrupt when a signal comes before the start.
+        """
+        plan = self._plan
+        allow_files(files_needed(plan.schedule, plan.workers, plan.client, plan.timeout_s))
+        with _stopping_on_signals(self._control), _affinity_without(plan.worker_cores), ExitStack() as watching:
+            try:
+                self._start_workers()
+                self._await_ready()
+                self._start_clock(watching.enter_context(plan.watch))
+                run_at_low_priority(self._follow, on_progress)
+                end = self._end()
+            finally:
+                self._end_workers()
+        return self._result(end)
+
+    def _start_workers(self) -> None:
+        for number in range(self._plan.workers):
+            self._workers.append(start_worker(self._worker_plan(number), self._context, self._control))
+
+    def _worker_plan(self, number: int) -> WorkerPlan:
+        plan = self._plan
+        part = plan.schedule.part(number, plan.workers)
+        return WorkerPlan(
+            worker=number,
+            client=plan.client,
+            part=part,
+            requests=[plan.schedule.requests[index] for index in part.indices],
+            warm_up=plan.warm_up[number :: plan.workers],
+            timeout_s=plan.timeout_s,
+            journal=plan.folder.journal(number),
+            schedule_digest=plan.schedule.digest,
+            core=plan.worker_cores[number] if plan.worker_cores else None,
+            probe=plan.folder.worker_probe(number),
+        )
+
+    def _await_ready(self) -> None:
+        failures: list[str] = []
+        waiting = {worker.pipe: worker for worker in self._workers}
+        while waiting:
+            for pipe in wait_for_any(list(waiting), timeout=_FOLLOW_PERIOD_S):
+                failures.extend(waiting.pop(pipe).await_ready().warm_up_failures)  # type: ignore[call-overload]
+            if self._control.command is not Command.RUN:
+                raise KeyboardInterrupt
+        if self._plan.warm_up and len(failures) == len(self._plan.warm_up):
+            raise RunError(f"every warm-up request failed; the first error: {failures[0]}")
+        self._warm_up_failures = tuple(failures)
+
+    def _start_clock(self, set_start: Callable[[int], object]) -> None:
+        """Send the start time to every worker and to ``set_start``."""
+        self._start = Start(now_ns() + _START_DELAY_NS, datetime.now(UTC) + timedelta(microseconds=_START_DELAY_NS / 1e3))
+        for worker in self._workers:
+            worker.send_start(self._start.monotonic_ns)
+        set_start(self._start.monotonic_ns)
+
+    def _follow(self, on_progress: OnProgress) -> None:
+        """Make records of exchanges while they are written, until every worker has ended.
+
+        Where one worker cannot write its journal, all stop sending.
+        """
+        running = True
+        while running:
+            running = any(worker.is_alive for worker in self._workers)
+            behind = self._record_new(_BATCH_EXCHANGES if running else None)
+            self._journal_failures += [
+                (worker.number, failed) for worker in self._workers for failed in worker.journal_failures()
+            ]
+            if self._journal_failures:
+                self._control.advance(Command.DRAIN)
+            self._snapshot = self._statistics.snapshot(
+                max(0.0, self._elapsed_s()), self._control.sent, self._control.command is not Command.RUN
+            )
+            on_progress(self._snapshot)
+            if running and not behind:
+                time.sleep(_FOLLOW_PERIOD_S)
+
+    def _record_new(self, limit: int | None) -> bool:
+        """Record up to ``limit`` new exchanges of each journal; returns whether a journal may have more."""
+        behind = False
+        for worker in self._workers:
+            for count, exchange in enumerate(islice(worker.journal.read_new(), limit), start=1):
+                record = self._plan.recorder.record(exchange, worker.number)
+                self._records[record.index] = record
+                self._statistics.add(record)
+                behind = behind or count == limit
+        return behind
+
+    def _elapsed_s(self) -> float:
+        assert self._start is not None
+        return (now_ns() - self._start.monotonic_ns) / 1e9
+
+    def _end(self) -> _End:
+        return _End(self._elapsed_s(), self._control.command)
+
+    def _end_workers(self) -> None:
+        for worker in self._workers:
+            if worker.is_alive:
+                worker.process.kill()
+        for worker in self._workers:
+            worker.process.join()
+        self._is_over = True
+
+    def _result(self, end: _End) -> RunResult:
+        assert self._start is not None
+        recorder, failed = self._plan.recorder, self._journal_failures
+        records = account_for_all(recorder, self._records, [self._worker_end(worker) for worker in self._workers])
+        interrupted = end.command is not Command.RUN
+        return RunResult(
+            records=records,
+            started_at=self._start.at,
+            duration_s=end.duration_s,
+            interrupted=interrupted and not failed,
+            warm_up_failures=self._warm_up_failures,
+            ran_out=not interrupted and ran_out(recorder.schedule, records),
+            connections=tuple(self._control.usage_of(worker.number) for worker in self._workers),
+            problem=failed[0][1].problem if failed else None,
+        )
+
+    def _worker_end(self, worker: WorkerProcess) -> WorkerEnd:
+        ended = worker.journal.ended or self._reported_end(worker.number)
+        return WorkerEnd(ended, self._control.sent_by(worker.number), f"its worker ended with status {worker.process.exitcode}")
+
+    def _reported_end(self, number: int) -> Ended | None:
+        """The last journal entry of a worker that could not write it and reported it instead."""
+        return next((f.ended for worker, f in self._journal_failures if worker == number and f.ended is not None), None)
 
 
 @contextmanager
 def _stopping_on_signals(control: Control) -> Iterator[None]:
     def on_signal(number: int, frame: FrameType | None) -> None:
-        control.advance(Phase.DRAIN if control.phase is Phase.RUN else Phase.ABORT)
+        control.advance(Command.DRAIN if control.command is Command.RUN else Command.ABORT)
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, before)  # who blocked them wants no gap before and after, not deafness
+    # A caller blocks the signals so that none is lost before and after the run; during the run they must arrive.
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, before)
     try:
         yield
     finally:
@@ -129,8 +278,8 @@ def _stopping_on_signals(control: Control) -> Iterator[None]:
 
 
 @contextmanager
-def _kept_off(cores: tuple[int, ...]) -> Iterator[None]:
-    """This process, which follows the run, leaves the workers' cores to them."""
+def _affinity_without(cores: tuple[int, ...]) -> Iterator[None]:
+    """Keep this process, which follows the run, off the workers' ``cores``, where others are left."""
     before = os.sched_getaffinity(0)
     if cores and before - set(cores):
         os.sched_setaffinity(0, before - set(cores))
@@ -140,110 +289,6 @@ def _kept_off(cores: tuple[int, ...]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _start_workers(
-    plan: RunPlan, context: multiprocessing.context.SpawnContext, control: Control, processes: list[SpawnProcess]
-) -> list[Pipe]:
-    """Start every worker, adding it to ``processes`` as soon as it runs; returns the pipes to them."""
-    pipes: list[Pipe] = []
-    for worker in range(plan.workers):
-        ours, theirs = context.Pipe()
-        part = plan.schedule.part(worker, plan.workers)
-        worker_plan = WorkerPlan(
-            worker=worker,
-            client=plan.client,
-            part=part,
-            requests=[plan.schedule.requests[index] for index in part.indices],
-            warm_up=plan.warm_up[worker :: plan.workers],
-            timeout_s=plan.timeout_s,
-            journal=plan.folder.journal(worker),
-            schedule_digest=plan.schedule.digest,
-            core=plan.worker_cores[worker] if plan.worker_cores else None,
-            probe=plan.folder.worker_probe(worker),
-        )
-        process = context.Process(
-            target=run_worker, args=(worker_plan, theirs, control), name=f"bench-worker-{worker}", daemon=True
-        )
-        with signals_blocked():
-            process.start()
-        theirs.close()
-        processes.append(process)
-        pipes.append(ours)
-    return pipes
-
-
-def _await_ready(plan: RunPlan, processes: list[SpawnProcess], pipes: list[Pipe], control: Control) -> tuple[str, ...]:
-    failures: list[str] = []
-    waiting = dict(zip(pipes, processes, strict=True))
-    while waiting:
-        for pipe in wait_for_any(list(waiting), timeout=_FOLLOW_PERIOD_S):
-            assert isinstance(pipe, Pipe)
-            process = waiting.pop(pipe)
-            try:
-                ready: Ready = pipe.recv()
-            except EOFError:
-                process.join()
-                raise RunError(f"{process.name} ended with status {process.exitcode} before the run began") from None
-            if ready.problem is not None:
-                raise RunError(f"{process.name} cannot reach the server: {ready.problem}")
-            failures.extend(ready.warm_up_failures)
-        if control.phase is not Phase.RUN:
-            raise KeyboardInterrupt
-    if plan.warm_up and len(failures) == len(plan.warm_up):
-        raise RunError(f"every warm-up request failed; the first said: {failures[0]}")
-    return tuple(failures)
-
-
-def _follow(
-    plan: RunPlan,
-    journals: list[JournalReader],
-    processes: list[SpawnProcess],
-    pipes: list[Pipe],
-    control: Control,
-    start_ns: int,
-    on_progress: OnProgress,
-) -> tuple[dict[int, Record], list[tuple[int, JournalFailed]]]:
-    """Turn exchanges into records while they are written, until every worker has ended; stop all when one cannot write."""
-    statistics = LiveStatistics(_requests_to_come(plan.schedule))
-    records: dict[int, Record] = {}
-    failed: list[tuple[int, JournalFailed]] = []
-    running = True
-    while running:
-        running = any(process.is_alive() for process in processes)
-        limit = _MOST_A_TURN if running else None
-        behind = False
-        for worker, journal in enumerate(journals):
-            for number, exchange in enumerate(islice(journal.read_new(), limit), start=1):
-                record = plan.recorder.record(exchange, worker)
-                records[record.index] = record
-                statistics.add(record)
-                behind = behind or number == limit
-        failed += _failed_journals(pipes)
-        if failed:
-            control.advance(Phase.DRAIN)
-        on_progress(statistics.snapshot(max(0.0, (now_ns() - start_ns) / 1e9), control.sent, control.phase is not Phase.RUN))
-        if running and not behind:
-            time.sleep(_FOLLOW_PERIOD_S)
-    return records, failed
-
-
-def _failed_journals(pipes: Sequence[Pipe]) -> Iterator[tuple[int, JournalFailed]]:
-    """What workers said that could not write their journals."""
-    for worker, pipe in enumerate(pipes):
-        with suppress(EOFError, OSError):  # that worker has ended
-            while pipe.poll():
-                said = pipe.recv()
-                assert isinstance(said, JournalFailed)
-                yield worker, said
-
-
-def _requests_to_come(schedule: AnySchedule) -> int | None:
+def _expected_requests(schedule: AnySchedule) -> int | None:
     """How many requests there will be; None where the clock ends what users send."""
     return None if isinstance(schedule, ClosedSchedule) and schedule.end_ns is not None else len(schedule)
-
-
-def _end_workers(processes: list[SpawnProcess]) -> None:
-    for process in processes:
-        if process.is_alive():
-            process.kill()
-    for process in processes:
-        process.join()

@@ -1,4 +1,4 @@
-"""One exchange after the other into the journal: what the hot loop does with a request, whoever decides when.
+"""The exchanges of a worker: sends a request, collects the responses, writes the journal. The load loops decide when.
 
 Here a request is its index, its times and its bytes; a response is a time stamp and its bytes. Nothing is parsed.
 """
@@ -14,78 +14,76 @@ from harness.clients.protocol import Connection, ExchangeFailedError
 from harness.host.clock import now_ns
 from harness.journal.worker_journal import Ended, Exchange, JournalWriter
 from harness.records.record import Outcome
-from harness.run.shared_state import Control, Phase
+from harness.run.shared_state import Command, WorkerControl
 
 
-class Turns:
-    """Lets one go on in each turn of the event loop, in the order in which they came."""
+class LoopSlots:
+    """One slot in each iteration of the event loop, granted first come, first served."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_taken = False  # in this turn of the loop
+        self._is_taken = False  # the slot of this iteration
 
-    async def take(self) -> None:
-        """Wait for a turn that nobody else has; at once where this one is free."""
+    async def acquire(self) -> None:
+        """Wait for a free slot; return at once where that of this iteration is free."""
         loop = asyncio.get_running_loop()
         if self._is_taken:
-            turn = loop.create_future()
-            self._waiting.append(turn)
-            await turn
+            granted = loop.create_future()
+            self._waiting.append(granted)
+            await granted
         else:
             self._is_taken = True
-            loop.call_soon(self._pass_on)
+            loop.call_soon(self._grant_next)
 
-    def _pass_on(self) -> None:
+    def _grant_next(self) -> None:
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():  # else whoever waited was cancelled
-                turn.set_result(None)
-                asyncio.get_running_loop().call_soon(self._pass_on)
+            granted = self._waiting.popleft()
+            if not granted.done():  # a waiting task that was cancelled needs no slot
+                granted.set_result(None)
+                asyncio.get_running_loop().call_soon(self._grant_next)
                 return
         self._is_taken = False
 
 
 class Exchanges:
-    """Carries out a worker's exchanges and writes them down. ``start_ns`` is the run's start on ``now_ns``.
+    """Carries out a worker's exchanges and writes them to the journal. ``start_ns`` is the run's start on ``now_ns``.
 
-    ``on_unwritten`` is called once, with what the disk said when it did not take an exchange.
+    ``on_unwritten`` is called once, with the error of the first exchange that could not be written.
     """
 
     def __init__(
         self,
-        worker: int,
         connection: Connection,
         journal: JournalWriter,
-        control: Control,
+        control: WorkerControl,
         start_ns: int,
         timeout_s: float,
         on_unwritten: Callable[[OSError], None],
     ) -> None:
         self.start_ns = start_ns
-        self._worker = worker
         self._connection = connection
         self._journal = journal
         self._control = control
         self._timeout_s = timeout_s
         self._tasks: set[asyncio.Task[None]] = set()
-        self._turns = Turns()
+        self._write_slots = LoopSlots()
         self._on_unwritten = on_unwritten
         self._unwritten: list[int] = []
-        self._reason: str | None = None  # why nothing more is sent, where the run's phase does not say it
+        self._reason: str | None = None  # for sending nothing more, where it is not the command
 
     @property
     def stopped(self) -> bool:
         """Whether nothing more is to be sent."""
-        return self._control.phase is not Phase.RUN or self._reason is not None
+        return self._control.command is not Command.RUN or self._reason is not None
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
-        """Run ``work``, which carries out exchanges, beside everything else."""
+        """Run ``work``, which carries out exchanges, as a task that ``finish`` awaits."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def carry_out(self, index: int, due_ns: int, released_ns: int, payload: bytes) -> Exchange:
-        """Send one request now, wait for its end, write it down; returns what was written."""
+        """Send one request now, wait for its end, write the exchange to the journal; returns it."""
         response_ns: list[int] = []
         bodies: list[bytes] = []
         start_ns = self.start_ns
@@ -100,7 +98,7 @@ class Exchanges:
 
         failure: Outcome | None = None
         problem: str | None = None
-        self._control.count_sent(self._worker)
+        self._control.count_sent()
         sent_ns = now_ns() - self.start_ns
         try:
             await self._connection.exchange(payload, on_responses, self._timeout_s)
@@ -112,30 +110,32 @@ class Exchanges:
             failure, problem = Outcome.LOST, f"the client failed: {error!r}"
         done_ns = now_ns() - self.start_ns
         exchange = Exchange(index, due_ns, released_ns, sent_ns, done_ns, response_ns, bodies, failure, problem)
-        # Writing one takes 0.1 ms, and a user's next request as long. Where many end together, others must not wait for all.
-        # Who is cancelled here writes at once: this exchange has ended, and ``stopped`` says that there is none to come.
+        # Writing an exchange takes 0.1 ms, and a user's next request as long. Where many end together, one is written in each
+        # iteration of the loop, so that other work does not wait for all of them. An exchange that is cancelled here is
+        # written at once: it has ended, and since ``stopped`` is true by then, no further one is sent.
         with suppress(asyncio.CancelledError):
-            await self._turns.take()
+            await self._write_slots.acquire()
         self._write(exchange)
         if failure is not None:
-            await asyncio.sleep(0)  # it may have failed without a wait: a user who tries again must not hold the loop
+            await asyncio.sleep(0)  # it may have failed without a wait, and a user's retries must not block the loop
         return exchange
 
     async def finish(self) -> Ended:
-        """Wait until all that was begun has ended; returns what there is to say at the end."""
+        """Wait until every spawned exchange has ended; returns the journal's last entry."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
-        reason = "the run was stopped before its time" if self._control.phase is not Phase.RUN else None
-        return Ended(self._control.sent_by(self._worker), self._reason or reason, tuple(self._unwritten))
+        reason = "the run was stopped before its time" if self._control.command is not Command.RUN else None
+        return Ended(self._control.sent, self._reason or reason, tuple(self._unwritten))
 
     def abandon(self, reason: str | None) -> None:
-        """Break off what is in flight, and let nothing begin; ``reason`` says why, None that the run's phase does."""
+        """Cancel what is in flight and send nothing more; ``reason`` is None where the command is the reason."""
         self._reason = self._reason or reason
         for task in self._tasks:
             task.cancel()
 
     def _write(self, exchange: Exchange) -> None:
-        """What cannot be recorded must not be sent: on a full disk, no more is. A smaller exchange may still find room."""
+        """Append to the journal. After an error nothing more is sent, since it could not be recorded; ended exchanges are still
+        appended, for a smaller one may find room on a full disk."""
         try:
             self._journal.append(exchange)
         except OSError as error:

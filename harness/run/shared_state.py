@@ -1,4 +1,4 @@
-"""Memory that a run's parent and its workers share: how far to go on, how much was sent, what connections were put to."""
+"""Memory shared by a run's parent and its workers: the parent's command, requests sent, use of the connections."""
 
 from __future__ import annotations
 
@@ -8,56 +8,80 @@ from typing import Any
 
 from harness.clients.protocol import ConnectionUsage
 
-_USAGE_CELLS = 7  # of each worker: whether it has told, then ConnectionUsage
+_USAGE_CELLS = 7  # a worker: whether the others are set, then the fields of ConnectionUsage
 
 
-class Phase(IntEnum):
-    """What the workers are to do; it only ever grows."""
+class Command(IntEnum):
+    """The parent's command to its workers. It only ever grows."""
 
     RUN = 0
     DRAIN = 1  # send nothing more, wait for what is in flight
-    ABORT = 2  # break off what is in flight
+    ABORT = 2  # cancel what is in flight
+
+
+class WorkerControl:
+    """One worker's share of a Control: reads the command, writes the worker's own cells."""
+
+    def __init__(self, number: int, command: Any, sent: Any, usage: Any) -> None:
+        self._number = number
+        self._command = command
+        self._sent = sent
+        self._usage = usage
+
+    @property
+    def command(self) -> Command:
+        return Command(self._command.value)
+
+    @property
+    def sent(self) -> int:
+        return int(self._sent[self._number])
+
+    def count_sent(self) -> None:
+        self._sent[self._number] += 1
+
+    def set_usage(self, usage: ConnectionUsage) -> None:
+        """Publish the use of the worker's connections, once, when the last exchange has ended."""
+        longest_ns = -1 if usage.longest_wait_ns is None else usage.longest_wait_ns
+        cells = (usage.per_worker, usage.opened, usage.limit_reached, usage.total_wait_ns, longest_ns, usage.unstamped_reads)
+        start = self._number * _USAGE_CELLS
+        self._usage[start + 1 : start + _USAGE_CELLS] = cells
+        self._usage[start] = 1
 
 
 class Control:
-    """One writer for each cell: the parent writes the phase, each worker its own count. Reads may lag, never tear."""
+    """One writer for each cell: the parent writes the command, each worker its own cells. Reads may lag, never tear."""
 
     def __init__(self, context: SpawnContext, workers: int) -> None:
-        self._phase: Any = context.RawValue("i", Phase.RUN)
+        self._command: Any = context.RawValue("i", Command.RUN)
         self._sent: Any = context.RawArray("q", workers)
         self._usage: Any = context.RawArray("q", workers * _USAGE_CELLS)
 
+    def of_worker(self, number: int) -> WorkerControl:
+        return WorkerControl(number, self._command, self._sent, self._usage)
+
     @property
-    def phase(self) -> Phase:
-        return Phase(self._phase.value)
+    def command(self) -> Command:
+        return Command(self._command.value)
 
-    def advance(self, phase: Phase) -> None:
-        self._phase.value = max(phase, self._phase.value)
+    def advance(self, command: Command) -> None:
+        """Set the command, unless a later one is set."""
+        self._command.value = max(command, self._command.value)
 
-    def count_sent(self, worker: int) -> None:
-        self._sent[worker] += 1
+    @property
+    def sent(self) -> int:
+        """Requests sent by all workers."""
+        return sum(self._sent)
 
     def sent_by(self, worker: int) -> int:
         return int(self._sent[worker])
 
-    @property
-    def sent(self) -> int:
-        return sum(self._sent)
-
-    def tell_usage(self, worker: int, usage: ConnectionUsage) -> None:
-        """Leave word of a worker's connections; its last word."""
-        longest_ns = -1 if usage.longest_wait_ns is None else usage.longest_wait_ns
-        cells = (usage.per_worker, usage.opened, usage.limit_reached, usage.total_wait_ns, longest_ns, usage.unstamped_reads)
-        start = worker * _USAGE_CELLS
-        self._usage[start + 1 : start + _USAGE_CELLS] = cells
-        self._usage[start] = 1
-
     def usage_of(self, worker: int) -> ConnectionUsage | None:
-        """What a worker has told; None where it ended before it could."""
+        """The use of a worker's connections; None where the worker ended without publishing it."""
         start = worker * _USAGE_CELLS
-        cells = self._usage[start : start + _USAGE_CELLS]
-        told, per_worker, opened, limit_reached, total_wait_ns, longest_ns, unstamped = cells
-        if not told:
+        is_set, per_worker, opened, limit_reached, total_wait_ns, longest_ns, unstamped = self._usage[
+            start : start + _USAGE_CELLS
+        ]
+        if not is_set:
             return None
         longest_wait_ns = None if longest_ns < 0 else longest_ns
         return ConnectionUsage(per_worker, opened, limit_reached, total_wait_ns, longest_wait_ns, unstamped)

@@ -1,4 +1,4 @@
-"""Messages of an answer come cut, doubled, swapped or changed: nothing is counted twice, and what can be told is told."""
+"""Messages of an answer are cut, doubled, swapped or changed: nothing is counted twice, and what is detectable is reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
 from harness.records.table import write_table
-from harness.run.coordinator import execute
+from harness.run.coordinator import Run
 from harness.run.live_statistics import Snapshot
 from reports.findings.checks import Finding
 from reports.run_report import read_run
@@ -36,10 +36,10 @@ def _quiet(snapshot: Snapshot) -> None:
     pass
 
 
-def test_each_disturbance_is_recorded_as_what_can_be_told_of_it(tmp_path: Path, server: ScriptedServer) -> None:
+def test_each_disturbance_is_recorded_as_far_as_it_is_detectable(tmp_path: Path, server: ScriptedServer) -> None:
     acts = list(_EXPECTED) * 5
     plan = make_plan(server.address, tmp_path, [scripted(act, _TOKENS, 5) for act in acts], range(len(acts)), workers=2)
-    records = execute(plan, _quiet).records
+    records = Run(plan).execute(_quiet).records
     assert [record.index for record in records] == list(range(len(acts)))
     for act, record in zip(acts, records, strict=True):
         assert (act, record.outcome, record.output_tokens) == (act, *_EXPECTED[act]), record.error
@@ -50,7 +50,7 @@ def test_each_disturbance_is_recorded_as_what_can_be_told_of_it(tmp_path: Path, 
 
 def _finding(folder: Path, server: ScriptedServer, act: Act) -> Finding | None:
     plan = make_plan(server.address, folder, [scripted(act, _TOKENS)] * 20, range(20), workers=1)
-    write_table(execute(plan, _quiet).records, plan.folder.requests)
+    write_table(Run(plan).execute(_quiet).records, plan.folder.requests)
     plan.folder.write_manifest({"schema": 1})
     found = [finding for finding in read_run(RunFolder(folder)).findings if finding.code == "output_longer_than_asked"]
     return found[0] if found else None

@@ -1,4 +1,4 @@
-"""A disk that is full at any moment of a run: sending stops, what was written down is kept, and the message says what to do."""
+"""A disk that is full at any moment of a run: sending stops, recorded exchanges are kept, the message has the remedy."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ from harness.clients.triton.grpc import TritonGrpcClient
 from harness.clients.triton.model import TritonModel
 from harness.errors import RunError
 from harness.recording.recorder import Recorder
-from harness.recording.schedule_summary import asked_schedule
+from harness.recording.schedule_summary import summarise_schedule
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolder
-from harness.run.coordinator import RunPlan, execute
+from harness.run.coordinator import Run, RunPlan
 from tests.faults.bench_program import bench, check_whole, run_bench, token_norm_dist
 from tests.faults.peer_server import peer_server
 from tests.faults.unruly_proxy import Breakage, unruly_proxy
@@ -39,8 +39,8 @@ def _records(address: str, folder: Path, requests: int, gap_ms: int, timeout_s: 
     """What becomes of a run against a server that is asked nothing but its requests."""
     client = TritonGrpcClient(address, _MODEL, streaming=True, connections=ConnectionLimits(1, 1))
     schedule = Schedule((Request(4, input_ids=(1, 2)),) * requests, tuple(k * gap_ms * 1_000_000 for k in range(requests)), 0)
-    recorder = Recorder(asked_schedule(schedule), client)
-    records = execute(RunPlan(schedule, client, recorder, RunFolder(folder), 1, (), timeout_s), quiet).records
+    recorder = Recorder(summarise_schedule(schedule), client)
+    records = Run(RunPlan(schedule, client, recorder, RunFolder(folder), 1, (), timeout_s)).execute(quiet).records
     assert [record.index for record in records] == list(range(requests))
     return records
 
@@ -93,7 +93,9 @@ def test_server_that_ends_answers_without_a_status_gave_malformed_ones(tmp_path:
     assert {record.outcome for record in records} == {Outcome.MALFORMED}
 
 
-def test_requests_that_a_leaving_server_turned_away_are_told_and_later_ones_go_to_its_successor(tmp_path: Path) -> None:
+def test_requests_that_a_stopping_server_refused_are_reported_and_later_ones_go_to_its_successor(
+    tmp_path: Path,
+) -> None:
     connections = 0
 
     async def leaves_after_five(peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""A server's end of one connection. Its writes reach the kernel before they return: a stamp taken before one is the truth."""
+"""The null server's end of a connection. A write reaches the kernel before it returns, so a stamp taken before it is exact."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from harness.clients.transport.tcp import Arrival, PiecesProtocol, TcpTransport
 
 
 class Inbox:
-    """What every channel has received and is yet to work on: one piece in each turn of the event loop, the oldest first. The
-    end of what a client sends is a piece, too, without bytes.
+    """A queue of the received pieces of all channels, of which each iteration of the event loop handles one, first in, first
+    out. The end of a client's stream is a piece without bytes.
 
-    Before each turn the loop reads every socket. A request takes 0.1 ms to answer; were others left unread meanwhile, the
-    kernel would join those of one connection, and then it knows only when the last of them came.
+    The loop reads every socket before each iteration. Handling a request takes 0.1 ms; were sockets not read meanwhile, the
+    kernel would join the pieces of a connection, and stamp only the last of them.
     """
 
     def __init__(self, arrival: Arrival) -> None:
         self._arrival = arrival
-        self._waiting: deque[tuple[DirectChannel, bytes, int]] = deque()
+        self._queue: deque[tuple[DirectChannel, bytes, int]] = deque()
 
     def put(self, channel: DirectChannel, data: bytes) -> None:
-        """Let ``channel`` work on ``data``, which was read just now."""
-        self._waiting.append((channel, data, self._arrival.ns))
-        if len(self._waiting) == 1:
-            asyncio.get_running_loop().call_soon(self._work_on_one)
+        """Queue ``data``, which was read just now, for ``channel``."""
+        self._queue.append((channel, data, self._arrival.ns))
+        if len(self._queue) == 1:
+            asyncio.get_running_loop().call_soon(self._handle_one)
 
-    def _work_on_one(self) -> None:
-        channel, data, received_ns = self._waiting[0]
+    def _handle_one(self) -> None:
+        channel, data, received_ns = self._queue[0]
         try:
             if channel.is_open:
-                channel.work_on(data, received_ns)
+                channel.handle(data, received_ns)
         finally:
-            del self._waiting[0]
-            if self._waiting:
-                asyncio.get_running_loop().call_soon(self._work_on_one)
+            del self._queue[0]
+            if self._queue:
+                asyncio.get_running_loop().call_soon(self._handle_one)
 
 
 class DirectChannel(PiecesProtocol):
-    """Base of both protocols' connections. What the socket does not take at once, the transport keeps, and answers are held."""
+    """Base of both protocols' connections. While the transport buffers what the socket does not take, answers are held."""
 
     def __init__(self, due: DueResponses, inbox: Inbox) -> None:
         self.due = due
@@ -60,35 +60,35 @@ class DirectChannel(PiecesProtocol):
 
     def eof_received(self) -> bool:
         self._inbox.put(self, b"")
-        return True  # what was sent before it is worked on first
+        return True  # earlier pieces are handled first
 
-    def work_on(self, data: bytes, received_ns: int) -> None:
-        """Read what the kernel received at ``received_ns``; close where the client has ended."""
+    def handle(self, data: bytes, received_ns: int) -> None:
+        """Handle a piece that the kernel received at ``received_ns``; an empty one closes the connection."""
         if data:
             self.read(data, received_ns)
         else:
             self._transport.close()
 
     def read(self, data: bytes, received_ns: int) -> None:
-        """Work on what the kernel received at ``received_ns``."""
+        """Parse bytes that the kernel received at ``received_ns``, and answer the requests in them."""
         raise NotImplementedError
 
     def write(self, data: bytes | bytearray) -> None:
-        """Hand ``data`` to the socket; nothing where the connection is gone."""
+        """Hand ``data`` to the socket; no effect where the connection is lost."""
         self._transport.write(data)
 
-    def takes(self, answer: Answer) -> bool:
+    def accepts(self, answer: Answer) -> bool:
         if self._full:
             self.hold(answer)
         return not answer.held
 
     def hold(self, answer: Answer) -> None:
-        """Keep an answer back until ``release``."""
+        """Hold an answer until ``release``."""
         answer.held = True
         self._held.append(answer)
 
     def release(self) -> None:
-        """Let every held answer try again."""
+        """Queue every held answer again."""
         held, self._held = self._held, []
         for answer in held:
             self.due.add(answer)

@@ -1,6 +1,6 @@
-"""The server's half of gRPC over HTTP/2 (RFC 9113; ``PROTOCOL-HTTP2.md`` of grpc/grpc), for the null server.
+"""gRPC over HTTP/2 (RFC 9113; ``PROTOCOL-HTTP2.md`` of grpc/grpc) for the null server.
 
-Honoured are flow control in both directions, frame sizes, padding, and several requests on one stream; header tables are off.
+Supported are flow control in both directions, frame sizes, padding, and several requests on one stream; header tables are off.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import quote
 import grpc
 
 from harness.calibration.null_server.channel import DirectChannel, Inbox
-from harness.calibration.null_server.pacing import Answer, DueResponses, Pace
+from harness.calibration.null_server.pacing import Answer, DueResponses, Pace, Responses
 from harness.clients.transport.http2_frames import (
     DEFAULT_FRAME_BYTES,
     DEFAULT_WINDOW,
@@ -39,7 +39,7 @@ _STAMP = struct.Struct("<q")
 
 
 class Call:
-    """One stream: what has come of its requests, and how many answers are still on their way."""
+    """One stream: the received bytes of its requests, and its unfinished answers."""
 
     __slots__ = ("answers", "half_closed", "headers_sent", "method", "received", "stream_id", "window")
 
@@ -63,8 +63,8 @@ class GrpcChannel(DirectChannel):
     def __init__(self, due: DueResponses, inbox: Inbox, on_message: OnMessage) -> None:
         super().__init__(due, inbox)
         self._on_message = on_message
-        self._begun = False
-        self._left = b""
+        self._preface_read = False
+        self._unread = b""
         self._received_ns = 0  # of what is being read
         self._calls: dict[int, Call] = {}
         self._block: tuple[int, int, bytes] | None = None  # headers that a CONTINUATION completes: stream, flags, so far
@@ -83,16 +83,16 @@ class GrpcChannel(DirectChannel):
     # ---- answering
 
     def answer(self, call: Call, message: bytearray, stamp_at: int, count: int, pace: Pace, received_ns: int) -> None:
-        """Send ``message`` (its prefix included) ``count`` times, as ``pace`` says, each with its time in ns at ``stamp_at``.
+        """Send ``message`` (its prefix included) ``count`` times at ``pace``, each with its time in ns at ``stamp_at``.
 
-        A message must fit the window that every client begins with: it goes whole or not yet.
+        A message must fit the initial window of a stream, since it is never split.
         """
         starts = range(0, len(message), DEFAULT_FRAME_BYTES)
         parts = [bytes(message[start : start + DEFAULT_FRAME_BYTES]) for start in starts]
         frames = bytearray(b"".join(frame(FrameType.DATA, 0, call.stream_id, part) for part in parts))
         stamp = partial(_stamp, FRAME_HEADER_BYTES + stamp_at)
-        opening = self._opening(call)
-        answer = Answer(self, frames, stamp, opening, count, pace, received_ns, call.stream_id, len(message))
+        responses = Responses(frames, stamp, self._opening(call), count)
+        answer = Answer(self, responses, pace, received_ns, call.stream_id, len(message))
         call.answers.add(answer)
         self.due.add(answer)
 
@@ -105,7 +105,7 @@ class GrpcChannel(DirectChannel):
         self._forget(call)
 
     def end(self, call: Call, code: grpc.StatusCode = grpc.StatusCode.OK, details: str = "") -> None:
-        """End a call with a status; what is left of its answers is not sent."""
+        """End a call with a status; unsent responses are dropped."""
         self.write(self._opening(call) + self._trailers(call, code, details))
         self._forget(call)
 
@@ -117,8 +117,8 @@ class GrpcChannel(DirectChannel):
         del self._calls[answer.stream_id]
         return self._trailers(call, grpc.StatusCode.OK, "")
 
-    def takes(self, answer: Answer) -> bool:
-        """Take what the response needs off the windows, where they and the socket have room."""
+    def accepts(self, answer: Answer) -> bool:
+        """Take the size of the response off the windows, where they and the socket have room."""
         size = answer.window_bytes
         call = self._calls[answer.stream_id]
         if self._full or size > self._window or size > call.window:
@@ -159,16 +159,16 @@ class GrpcChannel(DirectChannel):
 
     def read(self, data: bytes, received_ns: int) -> None:
         self._received_ns = received_ns
-        data = self._left + data if self._left else data
+        data = self._unread + data if self._unread else data
         position, end = 0, len(data)
-        if not self._begun:
+        if not self._preface_read:
             if not data.startswith(PREFACE[:end]):
                 self._transport.abort()
                 return
             if end < len(PREFACE):
-                self._left = data
+                self._unread = data
                 return
-            self._begun, position = True, len(PREFACE)
+            self._preface_read, position = True, len(PREFACE)
         while end - position >= FRAME_HEADER_BYTES and self.is_open:
             start = position + FRAME_HEADER_BYTES
             high, low, kind, flags, stream_id = struct.unpack_from(">HBBBI", data, position)
@@ -186,7 +186,7 @@ class GrpcChannel(DirectChannel):
                 except ProtocolViolationError:
                     self._transport.abort()
                     return
-        self._left = data[position:]
+        self._unread = data[position:]
 
     def _open_window(self, size: int) -> None:
         self.write(frame(FrameType.WINDOW_UPDATE, 0, 0, struct.pack(">I", size)))
@@ -207,14 +207,14 @@ class GrpcChannel(DirectChannel):
                 break
             message, data = data[_PREFIX_BYTES : _PREFIX_BYTES + size], data[_PREFIX_BYTES + size :]
             if compressed:
-                self.end(call, grpc.StatusCode.UNIMPLEMENTED, "compressed messages are not read here")
+                self.end(call, grpc.StatusCode.UNIMPLEMENTED, "compressed messages are not supported")
                 return
             self._on_message(self, call, message, self._received_ns)
         call.received = data
         self._end_if_over(call)
 
     def _end_if_over(self, call: Call) -> None:
-        """A client that has half-closed and has every answer is told that the call is over."""
+        """End the call where the client has half-closed it and every answer is sent."""
         if call.half_closed and not call.answers and call.stream_id in self._calls:
             cut = bool(call.received)
             self.end(call, grpc.StatusCode.INTERNAL, "the request ended within a message") if cut else self.end(call)

@@ -1,4 +1,4 @@
-"""Triton's gRPC service as the null server offers it: inference, and what clients ask before it."""
+"""The null server's version of Triton's gRPC service: inference, and the metadata that clients fetch before it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from tritonclient.grpc import model_config_pb2, service_pb2
 
 from harness.calibration.null_server.grpc_channel import Call, GrpcChannel
 from harness.calibration.null_server.grpc_messages import read_request, response_template
-from harness.calibration.null_server.models import NULL_MODELS, NullModel
+from harness.calibration.null_server.models import NULL_MODELS, BadRequestError, NullModel
 from harness.calibration.null_server.pacing import Pace
-from harness.calibration.null_server.request import BadRequestError
 
 _SERVICE = "/inference.GRPCInferenceService/"
 _NAME, _VERSION = "null", "1"
 
 
 class GrpcService:
-    """Answers the messages of every channel. ``inferences`` counts the requests that were accepted, by model."""
+    """Answers the messages of every channel. ``inferences`` counts the accepted requests, by model."""
 
     def __init__(self, pace: Pace, inferences: Counter[str]) -> None:
         self._pace = pace
         self._inferences = inferences
-        self._questions: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+        self._metadata_methods: dict[str, tuple[Any, Callable[[Any], Any]]] = {
             "ServerLive": (service_pb2.ServerLiveRequest, lambda _: service_pb2.ServerLiveResponse(live=True)),
             "ServerReady": (service_pb2.ServerReadyRequest, lambda _: service_pb2.ServerReadyResponse(ready=True)),
             "ServerMetadata": (
@@ -35,24 +34,24 @@ class GrpcService:
             ),
             "ModelReady": (
                 service_pb2.ModelReadyRequest,
-                lambda asked: service_pb2.ModelReadyResponse(ready=asked.name in NULL_MODELS),
+                lambda query: service_pb2.ModelReadyResponse(ready=query.name in NULL_MODELS),
             ),
             "ModelMetadata": (service_pb2.ModelMetadataRequest, _metadata),
             "ModelConfig": (
                 service_pb2.ModelConfigRequest,
-                lambda asked: service_pb2.ModelConfigResponse(config=_model(asked.name).config()),
+                lambda query: service_pb2.ModelConfigResponse(config=_model(query.name).config()),
             ),
             "ModelStatistics": (service_pb2.ModelStatisticsRequest, self._statistics),
         }
 
     def on_message(self, channel: GrpcChannel, call: Call, message: bytes, received_ns: int) -> None:
-        """Answer one message, or end its call with a status that says why not."""
+        """Answer one message, or end its call with a status that contains the reason."""
         method = call.method.removeprefix(_SERVICE)
         try:
             if method in ("ModelInfer", "ModelStreamInfer"):
                 self._infer(channel, call, service_pb2.ModelInferRequest.FromString(message), received_ns)
-            elif method in self._questions:
-                kind, reply = self._questions[method]
+            elif method in self._metadata_methods:
+                kind, reply = self._metadata_methods[method]
                 channel.reply(call, reply(kind.FromString(message)).SerializeToString())
             else:
                 channel.end(call, grpc.StatusCode.UNIMPLEMENTED, f"the null server has no {call.method}")
@@ -65,19 +64,19 @@ class GrpcService:
         model = _model(request.model_name)
         if model.decoupled != call.method.endswith("ModelStreamInfer"):
             wanted = "ModelStreamInfer" if model.decoupled else "ModelInfer"
-            raise BadRequestError(f"the model {model.name} is asked with {wanted}")
-        asked = read_request(request, model)
-        if asked.streaming:
-            count, tokens, pace = asked.tokens, 1, self._pace
+            raise BadRequestError(f"the model {model.name} is called by {wanted}")
+        inference = read_request(request, model)
+        if inference.streaming:
+            count, tokens, pace = inference.tokens, 1, self._pace
         else:
-            count, tokens, pace = 1, asked.tokens, self._pace.in_one(asked.tokens)
-        message, stamp_at = response_template(model, asked, tokens, received_ns)
+            count, tokens, pace = 1, inference.tokens, self._pace.unstreamed(inference.tokens)
+        message, stamp_at = response_template(model, inference.id, tokens, received_ns)
         self._inferences[model.name] += 1
         channel.answer(call, message, stamp_at, count, pace, received_ns)
 
-    def _statistics(self, asked: Any) -> Any:
-        """How many requests each model, or the one asked for, has accepted."""
-        models = [_model(asked.name)] if asked.name else list(NULL_MODELS.values())
+    def _statistics(self, query: Any) -> Any:
+        """The accepted requests of the named model, or of each where none is named."""
+        models = [_model(query.name)] if query.name else list(NULL_MODELS.values())
         response = service_pb2.ModelStatisticsResponse()
         for model in models:
             count = self._inferences[model.name]
@@ -99,8 +98,8 @@ def _model(name: str) -> NullModel:
     return model
 
 
-def _metadata(asked: Any) -> Any:
-    config = _model(asked.name).config()
+def _metadata(query: Any) -> Any:
+    config = _model(query.name).config()
     response = service_pb2.ModelMetadataResponse(name=config.name, versions=[_VERSION], platform=config.platform)
     for tensors, described in ((config.input, response.inputs), (config.output, response.outputs)):
         for tensor in tensors:

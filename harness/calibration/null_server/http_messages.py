@@ -1,6 +1,6 @@
-"""The null server's HTTP answers, in the two shapes that are streamed as server-sent events: Triton's generate and OpenAI's.
+"""The null server's HTTP answers, in both protocols that stream server-sent events: Triton's generate and OpenAI's.
 
-An event is encoded once for each kind and answer; only its stamp changes, 19 characters wide so that no length does.
+An event is encoded once an answer; only its stamp changes, which is 19 characters wide, so that the length does not.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from harness.calibration.null_server.models import TEXT, TOKEN_ID, NullModel
-from harness.calibration.null_server.request import Asked, BadRequestError, check_tokens
+from harness.calibration.null_server.models import TEXT, TOKEN_ID, BadRequestError, InferenceRequest, NullModel
+from harness.calibration.null_server.pacing import Responses
 from harness.clients.protocol import NOT_JSON
 
 OPENAI_MODEL = "null"
@@ -26,38 +26,34 @@ _encode = msgspec.json.encode
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What a request is answered with: ``count`` times ``response``, with a time in ns at ``stamp_at``, then ``ending``."""
+    """The responses of an answer, and the bytes after them."""
 
-    response: bytearray
-    stamp: Callable[[bytearray, int], None]
-    opening: bytes
+    responses: Responses
     ending: bytes
-    count: int
 
 
 def read_json(body: bytes) -> dict[str, Any]:
-    """The object that a request's body holds. Raises BadRequestError."""
+    """The JSON object in a request's body. Raises BadRequestError."""
     try:
-        found = msgspec.json.decode(body)
+        document = msgspec.json.decode(body)
     except NOT_JSON as error:
         raise BadRequestError(f"the request's body is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise BadRequestError("the request's body is not a JSON object")
-    return found
+    return document
 
 
-def read_asked(request: dict[str, Any], tokens_names: tuple[str, ...], stream_name: str) -> Asked:
-    """How many tokens are asked for, under the first of ``tokens_names`` that is there, and whether as a stream."""
-    tokens = next((request[name] for name in tokens_names if request.get(name) is not None), _DEFAULT_TOKENS)
+def read_request(document: dict[str, Any], tokens_names: tuple[str, ...], stream_name: str) -> InferenceRequest:
+    """The requested inference; the tokens are the first of the fields ``tokens_names`` that is set. Raises BadRequestError."""
+    tokens = next((document[name] for name in tokens_names if document.get(name) is not None), _DEFAULT_TOKENS)
     if not isinstance(tokens, int):
         raise BadRequestError(f"{tokens_names[0]} must be a whole number")
-    check_tokens(tokens)
-    return Asked(tokens, bool(request.get(stream_name)))
+    return InferenceRequest(tokens, bool(document.get(stream_name)))
 
 
-def generate_answer(model: NullModel, asked: Asked, streamed: bool, received_ns: int) -> HttpAnswer:
-    """Of Triton's ``generate`` (one JSON object) and ``generate_stream`` (``streamed``: an event a response)."""
-    count, tokens = (asked.tokens, 1) if asked.streaming else (1, asked.tokens)
+def generate_answer(model: NullModel, request: InferenceRequest, streamed: bool, received_ns: int) -> HttpAnswer:
+    """The answer of Triton's ``generate`` (one JSON object) or ``generate_stream`` (``streamed``: an event a response)."""
+    count, tokens = (request.tokens, 1) if request.streaming else (1, request.tokens)
     fields: dict[str, Any] = {"model_name": model.name, "model_version": "1"}
     if model.takes_text:
         fields |= {"num_output_tokens": tokens, "text_output": TEXT * tokens}
@@ -67,28 +63,28 @@ def generate_answer(model: NullModel, asked: Asked, streamed: bool, received_ns:
     return _events(document, count, b"") if streamed else _document(document)
 
 
-def chat_answer(request: dict[str, Any], asked: Asked, received_ns: int) -> HttpAnswer:
-    """Of OpenAI's chat completions: a chunk a token, the reason of the end, the usage where asked for; or one object."""
-    head = {"id": f"chatcmpl-{received_ns}", "created": int(time.time()), "model": request.get("model") or OPENAI_MODEL}
-    usage = _usage(request, asked.tokens)
-    if not asked.streaming:
-        message = {"role": "assistant", "content": TEXT * asked.tokens}
+def chat_answer(document: dict[str, Any], request: InferenceRequest, received_ns: int) -> HttpAnswer:
+    """The answer of OpenAI's chat completions: a chunk a token, the finish reason, the requested usage; or one object."""
+    head = {"id": f"chatcmpl-{received_ns}", "created": int(time.time()), "model": document.get("model") or OPENAI_MODEL}
+    usage = _usage(document, request.tokens)
+    if not request.streaming:
+        message = {"role": "assistant", "content": TEXT * request.tokens}
         choice = {"index": 0, "message": message, "finish_reason": "length"}
         whole = head | {"object": "chat.completion", "choices": [choice], "usage": usage}
         return _document(_stamped(_encode(whole), received_ns))
     head["object"] = "chat.completion.chunk"
-    wants_usage = bool((request.get("stream_options") or {}).get("include_usage"))
-    nothing_yet = {"usage": None} if wants_usage else {}
+    wants_usage = bool((document.get("stream_options") or {}).get("include_usage"))
+    no_usage = {"usage": None} if wants_usage else {}
     token = {"index": 0, "delta": {"content": TEXT}, "finish_reason": None}
     end = {"index": 0, "delta": {}, "finish_reason": "length"}
-    trailing = [head | {"choices": [end]} | nothing_yet] + ([head | {"choices": [], "usage": usage}] if wants_usage else [])
+    trailing = [head | {"choices": [end]} | no_usage] + ([head | {"choices": [], "usage": usage}] if wants_usage else [])
     ending = b"".join(_chunk(b"data: %b\n\n" % _encode(event)) for event in trailing) + _chunk(b"data: [DONE]\n\n")
-    return _events(_stamped(_encode(head | {"choices": [token]} | nothing_yet), received_ns), asked.tokens, ending)
+    return _events(_stamped(_encode(head | {"choices": [token]} | no_usage), received_ns), request.tokens, ending)
 
 
-def _usage(request: dict[str, Any], completion_tokens: int) -> dict[str, int]:
-    """Prompt tokens are words: there is no tokenizer here."""
-    messages = request.get("messages")
+def _usage(document: dict[str, Any], completion_tokens: int) -> dict[str, int]:
+    """Token counts; a prompt's tokens are its words, since there is no tokenizer."""
+    messages = document.get("messages")
     contents = [m.get("content") for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
     prompt_tokens = sum(len(content.split()) for content in contents if isinstance(content, str))
     return {
@@ -99,23 +95,23 @@ def _usage(request: dict[str, Any], completion_tokens: int) -> dict[str, int]:
 
 
 def _stamped(document: bytes, received_ns: int) -> bytes:
-    """A JSON object with both stamps behind its other fields; spaces before a number are JSON's, too."""
+    """A JSON object with both stamps after its other fields; spaces before a number are valid JSON."""
     return b'%b,"received_ns":%d,%b%*d}' % (document[:-1], received_ns, _SENT, _WIDTH, 0)
 
 
 def _events(document: bytes, count: int, ending: bytes) -> HttpAnswer:
     response = _chunk(b"data: %b\n\n" % document)
     head = http_head("200 OK", "text/event-stream; charset=utf-8", None)
-    return HttpAnswer(bytearray(response), _stamper(response), head, ending + b"0\r\n\r\n", count)
+    return HttpAnswer(Responses(bytearray(response), _stamper(response), head, count), ending + b"0\r\n\r\n")
 
 
 def _document(document: bytes) -> HttpAnswer:
     head = http_head("200 OK", "application/json", len(document))
-    return HttpAnswer(bytearray(document), _stamper(document), head, b"", 1)
+    return HttpAnswer(Responses(bytearray(document), _stamper(document), head, 1), b"")
 
 
 def http_head(status: str, content_type: str, length: int | None) -> bytes:
-    """Status line and header fields; without a ``length`` the body comes in chunks."""
+    """Status line and header fields; without a ``length`` the body is chunked."""
     framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
     return f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{framing}\r\n\r\n".encode("ascii")
 

@@ -1,4 +1,4 @@
-"""Triton's and OpenAI's HTTP addresses as the null server offers them."""
+"""The null server's HTTP endpoints: Triton's and OpenAI's."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from harness.calibration.null_server.http_messages import (
     HttpAnswer,
     chat_answer,
     generate_answer,
-    read_asked,
     read_json,
+    read_request,
 )
-from harness.calibration.null_server.models import NULL_MODELS, NullModel
+from harness.calibration.null_server.models import NULL_MODELS, BadRequestError, NullModel
 from harness.calibration.null_server.pacing import Pace
-from harness.calibration.null_server.request import BadRequestError
 
 _MODEL_PATH = re.compile(r"/v2/models/([^/]+)(?:/versions/1)?(?:/(\w+))?")
 _HEALTH_PATHS = ("/health", "/v2/health/live", "/v2/health/ready")
@@ -26,25 +25,25 @@ _JSON = "application/json"
 
 
 class HttpService:
-    """Answers the requests of every channel. ``inferences`` counts those that were accepted, by model."""
+    """Answers the requests of every channel. ``inferences`` counts the accepted ones, by model."""
 
     def __init__(self, pace: Pace, inferences: Counter[str]) -> None:
         self._pace = pace
         self._inferences = inferences
 
     def on_request(self, channel: HttpChannel, request: HttpRequest) -> None:
-        """Answer one request, or say why not."""
+        """Answer one request, with status 400 where it is invalid."""
         try:
             if request.method == "GET":
-                self._tell(channel, request.path)
+                self._get(channel, request.path)
             elif request.method == "POST":
                 self._infer(channel, request)
             else:
-                raise BadRequestError(f"{request.method} is not known here")
+                raise BadRequestError(f"the method {request.method} is not supported")
         except BadRequestError as error:
             channel.reply("400 Bad Request", _JSON, msgspec.json.encode({"error": str(error)}))
 
-    def _tell(self, channel: HttpChannel, path: str) -> None:
+    def _get(self, channel: HttpChannel, path: str) -> None:
         model_path = _MODEL_PATH.fullmatch(path)
         model = NULL_MODELS.get(model_path[1]) if model_path else None
         if path in _HEALTH_PATHS or (model is not None and model_path is not None and model_path[2] == "ready"):
@@ -72,20 +71,20 @@ class HttpService:
 
     def _chat(self, channel: HttpChannel, request: HttpRequest) -> None:
         document = read_json(request.body)
-        asked = read_asked(document, ("max_completion_tokens", "max_tokens"), "stream")
+        inference = read_request(document, ("max_completion_tokens", "max_tokens"), "stream")
         self._inferences[OPENAI_MODEL] += 1
-        self._answer(channel, chat_answer(document, asked, request.received_ns), asked.tokens, request.received_ns)
+        self._answer(channel, chat_answer(document, inference, request.received_ns), inference.tokens, request.received_ns)
 
     def _generate(self, channel: HttpChannel, request: HttpRequest, model: NullModel, streamed: bool) -> None:
-        asked = read_asked(read_json(request.body), (model.asked_tokens_input,), model.streaming_input)
-        if asked.streaming and not (streamed and model.decoupled):
+        inference = read_request(read_json(request.body), (model.token_count_input,), model.streaming_input)
+        if inference.streaming and not (streamed and model.decoupled):
             raise BadRequestError("a stream needs generate_stream and a decoupled model")
         self._inferences[model.name] += 1
-        answer = generate_answer(model, asked, streamed, request.received_ns)
-        self._answer(channel, answer, asked.tokens, request.received_ns)
+        answer = generate_answer(model, inference, streamed, request.received_ns)
+        self._answer(channel, answer, inference.tokens, request.received_ns)
 
     def _answer(self, channel: HttpChannel, answer: HttpAnswer, tokens: int, received_ns: int) -> None:
-        pace = self._pace if answer.count == tokens else self._pace.in_one(tokens)
+        pace = self._pace if answer.responses.count == tokens else self._pace.unstreamed(tokens)
         channel.answer(answer, pace, received_ns)
 
     def _not_found(self, channel: HttpChannel, path: str) -> None:

@@ -1,4 +1,4 @@
-"""The null server's models: named and shaped as the deployed ones, so that every client knows them."""
+"""The null server's models, with the names and shapes of deployed ones, and the inference requests to them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from harness.calibration.null_server.stamps import TENSOR
 
 TOKEN_ID = 1000
 TEXT = " token"
+_MAX_TOKENS = 1_000_000
 
 _CORE_INPUTS = (
     ("input_ids", "TYPE_INT32"),
@@ -35,14 +36,14 @@ _TEXT_INPUTS = (
 
 @dataclass(frozen=True, slots=True)
 class NullModel:
-    """A model that answers with as many tokens as it is asked for. ``takes_text``: text in and out, else token ids."""
+    """A model that answers with as many tokens as requested. ``takes_text``: text in and out, else token ids."""
 
     name: str
     takes_text: bool
     decoupled: bool
 
     @property
-    def asked_tokens_input(self) -> str:
+    def token_count_input(self) -> str:
         return "max_tokens" if self.takes_text else "request_output_len"
 
     @property
@@ -65,7 +66,7 @@ class NullModel:
         return config
 
     def config_json(self) -> dict[str, Any]:
-        """The same as Triton's HTTP endpoint shows it: numbers as numbers, what is off as false."""
+        """The same as Triton's HTTP endpoint renders it: numbers as numbers, defaults as false."""
         document: dict[str, Any] = MessageToDict(self.config(), preserving_proto_field_name=True)
         for tensor in [*document["input"], *document["output"]]:
             tensor["dims"] = [int(size) for size in tensor["dims"]]
@@ -81,3 +82,23 @@ NULL_MODELS = {
         NullModel("ensemble_unary", takes_text=True, decoupled=False),
     )
 }
+
+
+class BadRequestError(Exception):
+    """A request cannot be answered; the text is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceRequest:
+    """A request for ``tokens`` tokens, each in its own response (``streaming``) or all in one; the same over every protocol.
+
+    Raises BadRequestError where ``tokens`` is out of range.
+    """
+
+    tokens: int
+    streaming: bool
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.tokens <= _MAX_TOKENS:
+            raise BadRequestError(f"from 1 to {_MAX_TOKENS} tokens can be requested, not {self.tokens}")

@@ -1,4 +1,4 @@
-"""When the null server sends: one heap of answers by the time of their next response, and one precise timer for them all."""
+"""Pacing of the null server: a heap of answers, ordered by the time of the next response, and one precise timer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Protocol
 
 from harness.host.clock import PreciseSleeper, now_ns
 
-_ANSWERS_A_TURN = 16  # between two turns the event loop reads requests
-_BURST = 64  # responses of one answer in a turn, where it is behind or unpaced
+_MAX_ANSWERS = 16  # sent from before the event loop reads requests again
+_MAX_RESPONSES = 64  # of one answer in a turn, where it is behind or unpaced
 _IDLE_NS = 3600 * 1_000_000_000
 
 
@@ -22,8 +22,8 @@ class Pace:
     first_token_ns: int = 0
     gap_ns: int = 0
 
-    def in_one(self, responses: int) -> Pace:
-        """The pace of an answer that comes whole, when the last of ``responses`` would have come."""
+    def unstreamed(self, responses: int) -> Pace:
+        """The pace of an answer in one piece, due when the last of ``responses`` would have been."""
         return Pace(self.first_token_ns + (responses - 1) * self.gap_ns)
 
 
@@ -31,11 +31,11 @@ UNPACED = Pace()
 
 
 class Channel(Protocol):
-    """The connection that an answer goes out on."""
+    """The connection on which an answer is sent."""
 
-    def takes(self, answer: Answer) -> bool:
-        """Whether the answer's next response may be handed to the socket now. If not, the answer is ``held``, until the
-        channel adds it again."""
+    def accepts(self, answer: Answer) -> bool:
+        """Whether the answer's next response may be written now. If not, the answer is ``held`` until the channel adds it
+        again."""
         ...
 
     def write(self, data: bytes | bytearray) -> None:
@@ -43,16 +43,25 @@ class Channel(Protocol):
         ...
 
     def ending(self, answer: Answer) -> bytes:
-        """What follows the answer's last response; called once, and the answer is over."""
+        """The bytes after the answer's last response. Called once; the answer is then finished."""
         ...
 
 
-class Answer:
-    """One request's answer on its way: ``count`` responses of equal bytes, but for the stamp in each.
+@dataclass(frozen=True, slots=True)
+class Responses:
+    """The ``count`` responses of an answer, of equal bytes except for the stamp.
 
-    ``buffer`` is a whole response as it goes to the socket; ``stamp`` writes a time into it. ``opening`` goes before the first.
-    ``stream_id`` and ``window_bytes``, what flow control counts of a response, mean something over HTTP/2 only.
+    ``buffer`` is a whole response as written to the socket; ``stamp`` writes a time into it. ``opening`` precedes the first.
     """
+
+    buffer: bytearray
+    stamp: Callable[[bytearray, int], None]
+    opening: bytes
+    count: int
+
+
+class Answer:
+    """An answer in progress. ``stream_id`` and ``window_bytes``, a response's size in flow control, are for HTTP/2 only."""
 
     __slots__ = (
         "_buffer", "_left", "_opening", "_stamp", "channel", "due_ns", "gap_ns", "goes_on", "held", "stream_id", "window_bytes",
@@ -61,10 +70,7 @@ class Answer:
     def __init__(
         self,
         channel: Channel,
-        buffer: bytearray,
-        stamp: Callable[[bytearray, int], None],
-        opening: bytes,
-        count: int,
+        responses: Responses,
         pace: Pace,
         received_ns: int,
         stream_id: int = 0,
@@ -77,16 +83,16 @@ class Answer:
         self.gap_ns = pace.gap_ns
         self.goes_on = True
         self.held = False
-        self._buffer = buffer
-        self._stamp = stamp
-        self._opening = opening
-        self._left = count
+        self._buffer = responses.buffer
+        self._stamp = responses.stamp
+        self._opening = responses.opening
+        self._left = responses.count
 
     def cancel(self) -> None:
         self.goes_on = False
 
     def next_response(self, sent_ns: int) -> bytes | bytearray:
-        """The next response, stamped; valid until the next call."""
+        """The next response, stamped; the buffer is valid until the next call."""
         self._stamp(self._buffer, sent_ns)
         self.due_ns += self.gap_ns
         self._left -= 1
@@ -101,19 +107,19 @@ class Answer:
 
 
 Deliver = Callable[[Sequence[Answer], int], None]
-"""Sends what is due of each answer by a time."""
+"""Sends the responses of each answer that are due by a time."""
 
 
-def each_alone(answers: Sequence[Answer], due_by_ns: int) -> None:
-    """Every response goes to the socket by itself, stamped just before."""
+def send_separately(answers: Sequence[Answer], due_by_ns: int) -> None:
+    """Write every response by itself, stamped just before."""
     for answer in answers:
         write = answer.channel.write
         for _ in _due(answer, due_by_ns):
             write(answer.next_response(now_ns()))
 
 
-def joined(answers: Sequence[Answer], due_by_ns: int) -> None:
-    """What is due on one connection goes to the socket in one piece, with one stamp."""
+def send_joined(answers: Sequence[Answer], due_by_ns: int) -> None:
+    """Write the due responses of a connection in one piece, with one stamp."""
     by_channel: dict[Channel, list[Answer]] = {}
     for answer in answers:
         by_channel.setdefault(answer.channel, []).append(answer)
@@ -125,15 +131,15 @@ def joined(answers: Sequence[Answer], due_by_ns: int) -> None:
 
 
 def _due(answer: Answer, due_by_ns: int) -> Iterator[None]:
-    """Yields once for each response that is due and may go."""
-    for _ in range(_BURST):
-        if not answer.goes_on or answer.due_ns > due_by_ns or not answer.channel.takes(answer):
+    """Yields once for each response that is due and accepted by the channel."""
+    for _ in range(_MAX_RESPONSES):
+        if not answer.goes_on or answer.due_ns > due_by_ns or not answer.channel.accepts(answer):
             return
         yield
 
 
 class DueResponses:
-    """Sends the responses of every answer that was added, each when it is due, the earliest first."""
+    """Sends the responses of all added answers, each when it is due, the earliest first."""
 
     def __init__(self, deliver: Deliver) -> None:
         self._deliver = deliver
@@ -142,7 +148,7 @@ class DueResponses:
         self._sleeper = PreciseSleeper()
 
     def add(self, answer: Answer) -> None:
-        """Take charge of an answer; also of one that was held."""
+        """Add an answer, or one that was held."""
         answer.held = False
         earliest = not self._heap or answer.due_ns < self._heap[0][0]
         heappush(self._heap, (answer.due_ns, next(self._order), answer))
@@ -150,7 +156,7 @@ class DueResponses:
             self._sleeper.wake()
 
     async def run(self) -> None:
-        """Send for ever. Even when it is behind, the loop reads between two turns."""
+        """Send until cancelled. The event loop reads between two turns, even when sending is behind."""
         try:
             while True:
                 await self._sleeper.until(self._heap[0][0] if self._heap else now_ns() + _IDLE_NS)
@@ -160,7 +166,7 @@ class DueResponses:
 
     def _turn(self, due_by_ns: int) -> None:
         due: list[Answer] = []
-        while self._heap and self._heap[0][0] <= due_by_ns and len(due) < _ANSWERS_A_TURN:
+        while self._heap and self._heap[0][0] <= due_by_ns and len(due) < _MAX_ANSWERS:
             due.append(heappop(self._heap)[2])
         self._deliver(due, due_by_ns)
         for answer in due:

@@ -1,11 +1,11 @@
-"""A server that computes nothing, and stamps what it sends: the truth that a client's times can be held against.
+"""A server that computes nothing, and stamps what it sends: the reference for a client's times.
 
     python -m harness.calibration.null_server.server [--grpc_port 0] [--http_port 0] [--first_token_ms 20] [--gap_ms 5]
 
 It answers Triton's gRPC service, Triton's ``generate_stream`` and OpenAI's ``chat/completions`` on loopback, each with as many
-tokens as a request asks for. Response k of an answer goes out ``first_token_ms + k · gap_ms`` after its request was read, or,
-with zeros, as soon as it can. Each response says when its request was received and when it itself was handed to the socket
-(``harness/calibration/null_server/stamps.py``).
+tokens as requested. Response k of an answer goes out ``first_token_ms + k · gap_ms`` after its request was read, or,
+with zeros, as soon as it can. Each response contains when its request was received and when it was itself handed to the
+socket (``harness/calibration/null_server/stamps.py``).
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from harness.calibration.null_server.grpc_channel import GrpcChannel
 from harness.calibration.null_server.grpc_service import GrpcService
 from harness.calibration.null_server.http_channel import HttpChannel
 from harness.calibration.null_server.http_service import HttpService
-from harness.calibration.null_server.pacing import UNPACED, DueResponses, Pace, each_alone, joined
+from harness.calibration.null_server.pacing import UNPACED, DueResponses, Pace, send_joined, send_separately
 from harness.clients.transport.tcp import Arrival, accept_from
 from harness.errors import RunError
-from harness.host.cpu_priority import ask_for_short_slices
+from harness.host.cpu_priority import request_short_slices
 
 _HOST = "127.0.0.1"
 _BACKLOG = 4096
-_PACKETS = {"each": each_alone, "joined": joined}
+_PACKETS = {"each": send_separately, "joined": send_joined}
 
 
 @dataclass(frozen=True, slots=True)
 class NullServerOptions:
-    """``packets``: "each" response goes to the socket by itself, or "joined" with what else is due on its connection."""
+    """``packets``: "each" response is written by itself, or "joined" with the others that are due on its connection."""
 
     pace: Pace = UNPACED
     packets: str = "each"
@@ -53,7 +53,7 @@ class NullServerOptions:
 
     @property
     def arguments(self) -> list[str]:
-        """The same as a command line."""
+        """The options as command line arguments."""
         named = {
             "grpc_port": self.grpc_port,
             "http_port": self.http_port,
@@ -66,7 +66,7 @@ class NullServerOptions:
 
 @dataclass(frozen=True, slots=True)
 class NullServerAddresses:
-    """Where a null server listens, as host:port, and its process."""
+    """The addresses of a null server, as host:port, and its process id."""
 
     grpc: str
     http: str
@@ -75,9 +75,9 @@ class NullServerAddresses:
 
 @contextmanager
 def null_server(options: NullServerOptions = NullServerOptions()) -> Iterator[NullServerAddresses]:
-    """A null server in a process of its own. It ends with the block, and with this process, however that ends.
+    """A null server in its own process. It ends with the block, and with this process, however that ends.
 
-    Raises RunError when it does not start.
+    Raises RunError where it does not start.
     """
     command = [sys.executable, "-m", "harness.calibration.null_server.server", "--until_stdin_closes", *options.arguments]
     # A process group of its own keeps a terminal's Ctrl-C away.
@@ -85,10 +85,10 @@ def null_server(options: NullServerOptions = NullServerOptions()) -> Iterator[Nu
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        said = process.stdout.readline()
-        if not said:
+        addresses = process.stdout.readline()
+        if not addresses:
             raise RunError(f"the null server did not start: it ended with status {process.wait()}")
-        yield NullServerAddresses(**json.loads(said))
+        yield NullServerAddresses(**json.loads(addresses))
     finally:
         process.stdin.close()
         process.wait()
@@ -96,7 +96,7 @@ def null_server(options: NullServerOptions = NullServerOptions()) -> Iterator[Nu
 
 
 async def serve(options: NullServerOptions, until_stdin_closes: bool) -> None:
-    """Print the addresses as one JSON line, then serve until told to stop."""
+    """Print the addresses as one JSON line, then serve until a signal, or until stdin closes."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -128,20 +128,20 @@ def _listening(port: int) -> socket.socket:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve as the command line says."""
+    """Process entry point."""
     parser = argparse.ArgumentParser(description="A server that computes nothing, and stamps what it sends.")
     parser.add_argument("--grpc_port", type=int, default=0, help="0: any that is free")
     parser.add_argument("--http_port", type=int, default=0, help="0: any that is free")
     parser.add_argument("--first_token_ms", type=float, default=0.0, help="from a request to its first response")
     parser.add_argument("--gap_ms", type=float, default=0.0, help="from each response to the next")
     parser.add_argument("--packets", choices=list(_PACKETS), default="each", help="whether due responses share a packet")
-    parser.add_argument("--until_stdin_closes", action="store_true", help="end with whoever holds the other end of stdin")
+    parser.add_argument("--until_stdin_closes", action="store_true", help="end when stdin closes")
     values = parser.parse_args(arguments)
     if min(values.first_token_ms, values.gap_ms) < 0:
-        parser.error("--first_token_ms and --gap_ms are times from now on: 0 or more")
+        parser.error("--first_token_ms and --gap_ms must be at least 0")
     pace = Pace(round(values.first_token_ms * 1e6), round(values.gap_ms * 1e6))
     _allow_many_connections()
-    ask_for_short_slices()  # a request that waits for a core waits to be stamped, and may be joined with the next
+    request_short_slices()  # a request that waits for a core waits to be stamped, and may be joined with the next
     uvloop.run(serve(NullServerOptions(pace, values.packets, values.grpc_port, values.http_port), values.until_stdin_closes))
 
 

@@ -1,4 +1,4 @@
-"""The null server's stamps: how a response says when its request was received, and when it itself was handed to the socket.
+"""The null server's stamps in a response: when its request was received, and when it was itself handed to the socket.
 
 Both are ns of ``harness.host.clock.now_ns``, the clock of the client on the same machine. Over gRPC they are the output tensor
 ``received_and_sent_ns`` (INT64, shape [1, 2]); in a server-sent event they are two fields of its JSON object.
@@ -20,7 +20,7 @@ _JSON = re.compile(rb'"received_ns": *(\d+), *"sent_ns": *(\d+)')
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """What one response says of itself."""
+    """The stamps of one response."""
 
     received_ns: int
     sent_ns: int
@@ -28,8 +28,8 @@ class Stamps:
 
 def stamps_of_event(body: bytes) -> Stamps | None:
     """The stamps in the JSON of one server-sent event, or None where there are none."""
-    found = _JSON.search(body)
-    return None if found is None else Stamps(int(found[1]), int(found[2]))
+    match = _JSON.search(body)
+    return None if match is None else Stamps(int(match[1]), int(match[2]))
 
 
 def stamps_of_message(body: bytes) -> Stamps | None:

@@ -1,8 +1,9 @@
-"""Asking a server about itself over HTTP, before a run; blocking, and with no proxy between."""
+"""Blocking GETs over HTTP/1.1, without a proxy: model inspection before a run, telemetry during it."""
 
 from __future__ import annotations
 
 import http.client
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,54 +16,23 @@ from harness.clients.protocol import NOT_JSON
 from harness.clients.transport.http1_pool import Origin, server_message
 from harness.errors import TargetError
 
-
-class HttpStatusError(Exception):
-    """The server answered with a status that is no success; the text is what it said."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-def get_json(origin: Origin, path: str, headers: Mapping[str, str], timeout_s: float) -> Any:
-    """What the server has at ``path``. Raises HttpStatusError; TargetError when nobody answers, or not in HTTP and JSON."""
-    tls = origin.tls()
-    if tls is None:
-        connection = http.client.HTTPConnection(origin.host, origin.port, timeout=timeout_s)
-    else:
-        connection = http.client.HTTPSConnection(origin.host, origin.port, timeout=timeout_s, context=tls)
-    try:
-        connection.request("GET", path, headers={"Host": origin.authority, "Accept": "application/json", **headers})
-        response = connection.getresponse()
-        body = response.read()
-    except TimeoutError as error:
-        raise TargetError(f"--url {origin}: no answer in time; is this the server's HTTP port?") from error
-    except http.client.HTTPException as error:
-        raise TargetError(f"--url {origin}: what answers there does not speak HTTP; is this the server's HTTP port?") from error
-    except OSError as error:
-        problem = f"nobody answers there ({error.strerror or error}); is the server up, and is this its HTTP port?"
-        raise TargetError(f"--url {origin}: {problem}") from error
-    finally:
-        connection.close()
-    if response.status >= 300:
-        raise HttpStatusError(response.status, server_message(body))
-    try:
-        return msgspec.json.decode(body)
-    except NOT_JSON as error:
-        raise TargetError(f"--url {origin}: what it says at {path} is not JSON; is this the server's HTTP port?") from error
-
-
 _TIMEOUT_S = 5.0
-
-
-_LARGEST_BYTES = 32 * 2**20
-
+_MAX_BODY_BYTES = 32 * 2**20
 
 Headers = tuple[tuple[str, str], ...]
 
 
 class GetError(Exception):
-    """A GET failed; the text says how."""
+    """A GET failed; the text is the reason, ``__cause__`` the error of socket or protocol, if any."""
+
+
+class HttpStatusError(GetError):
+    """The server answered with a status other than success. ``message`` is the error that the body contains."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"status {status} {reason}")
+        self.status = status
+        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,24 +61,33 @@ def parse_url(url: str, default_path: str) -> HttpUrl:
     return HttpUrl(parts.scheme, parts.hostname, port, (parts.path if parts.path.strip("/") else default_path) + query)
 
 
-class Getter:
-    """GETs one URL again and again, with ``headers``. Not for several threads at once."""
+class HttpGetter:
+    """GETs one URL, any number of times over one connection, with ``headers``. Not thread-safe.
 
-    def __init__(self, url: HttpUrl, headers: Headers = ()) -> None:
-        self._url = url
-        self._headers = headers
-        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(url.host, url.port, timeout=_TIMEOUT_S)
+    ``timeout_s`` limits each GET.
+    """
+
+    def __init__(self, url: HttpUrl, headers: Headers = (), timeout_s: float = _TIMEOUT_S) -> None:
+        self._path = url.path
+        self._headers = dict(headers)
+        self._timeout_s = timeout_s
+        if url.scheme == "https":
+            context = ssl.create_default_context()
+            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                url.host, url.port, timeout=timeout_s, context=context
+            )
+        else:
+            self._connection = http.client.HTTPConnection(url.host, url.port, timeout=timeout_s)
 
     def get(self) -> bytes:
-        """The body of a 200. Raises GetError; the next call connects anew."""
+        """The body of a successful answer. Raises GetError; the next call connects anew."""
         try:
             if self._connection.sock is not None:
                 try:
-                    return self._ask()
-                except (http.client.RemoteDisconnected, ConnectionError):  # the server closed it meanwhile, as it may
+                    return self._get_once()
+                except (http.client.RemoteDisconnected, ConnectionError):  # a server may close an idle connection
                     self._connection.close()
-            return self._ask()
+            return self._get_once()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             raise GetError(str(error) or type(error).__name__) from error
@@ -119,17 +98,51 @@ class Getter:
     def close(self) -> None:
         self._connection.close()
 
-    def _ask(self) -> bytes:
-        deadline_s = time.monotonic() + _TIMEOUT_S
-        self._connection.request("GET", self._url.path, headers=dict(self._headers))
+    def __enter__(self) -> HttpGetter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _get_once(self) -> bytes:
+        deadline_s = time.monotonic() + self._timeout_s
+        self._connection.request("GET", self._path, headers=self._headers)
         response = self._connection.getresponse()
         body = bytearray()
         while chunk := response.read(65536):
             body += chunk
-            if len(body) > _LARGEST_BYTES:
-                raise GetError(f"the answer is longer than {_LARGEST_BYTES >> 20} MiB")
+            if len(body) > _MAX_BODY_BYTES:
+                raise GetError(f"the answer is longer than {_MAX_BODY_BYTES >> 20} MiB")
             if time.monotonic() > deadline_s:
-                raise TimeoutError("the answer takes too long")
-        if response.status != 200:
-            raise GetError(f"status {response.status} {response.reason}")
+                raise TimeoutError(f"the answer took longer than {self._timeout_s:g} s")
+        if not 200 <= response.status < 300:
+            raise HttpStatusError(response.status, response.reason, server_message(bytes(body)))
         return bytes(body)
+
+
+def get_json(origin: Origin, path: str, headers: Mapping[str, str], timeout_s: float) -> Any:
+    """The JSON document at ``path``. Raises HttpStatusError, and TargetError where the answer is not HTTP, JSON or in time."""
+    url = HttpUrl(origin.scheme, origin.host, origin.port, path)
+    try:
+        with HttpGetter(url, (("Accept", "application/json"), *headers.items()), timeout_s) as getter:
+            body = getter.get()
+    except HttpStatusError:
+        raise
+    except GetError as error:
+        raise TargetError(f"--url {origin}: {_problem(error)}") from error
+    try:
+        return msgspec.json.decode(body)
+    except NOT_JSON as error:
+        raise TargetError(f"--url {origin}: the answer at {path} is not JSON; is this the server's HTTP port?") from error
+
+
+def _problem(error: GetError) -> str:
+    match error.__cause__:
+        case TimeoutError():
+            return "no answer in time; is this the server's HTTP port?"
+        case http.client.HTTPException():
+            return "the server there does not speak HTTP; is this the server's HTTP port?"
+        case OSError() as cause:
+            return f"no server answers there ({cause.strerror or cause}); is the server up, and is this its HTTP port?"
+        case _:
+            return str(error)

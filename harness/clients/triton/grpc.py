@@ -1,7 +1,7 @@
 """Triton over gRPC: ``ModelInfer`` for one answer, ``ModelStreamInfer`` with one stream a request where the model is decoupled.
 
-Bytes move here; protocol buffers are made before the run, and read after it by ``triton_messages.py``. Message definitions
-are those that ``tritonclient`` ships (KServe v2 with Triton's extensions).
+During the run only bytes are handled: protocol buffers are built before it, and parsed after it by ``messages.py``. Message
+definitions are those that ``tritonclient`` ships (KServe v2 with Triton's extensions).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.clients.protocol import (
     ExchangeFailedError,
     OnResponses,
     Response,
-    says_full,
+    is_full_message,
 )
 from harness.clients.transport.grpc import BadAnswerError, CallFailedError, GrpcCaller, NoConnectionMadeError
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
@@ -36,12 +36,12 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),
-    ("grpc.use_local_subchannel_pool", 1),  # a connection of its own for every channel
+    ("grpc.use_local_subchannel_pool", 1),  # a separate connection for every channel
 )
 
 
 def inspect_model(address: str, name: str, timeout_s: float = 10.0) -> TritonModel:
-    """Ask a server for a model's configuration. Raises TargetError: nobody there, or no such model."""
+    """Fetch a model's configuration. Raises TargetError where no server answers, or there is no such model."""
     request = service_pb2.ModelConfigRequest(name=name)
     with grpc.insecure_channel(address, options=_OPTIONS) as channel:
         call = channel.unary_unary(
@@ -65,13 +65,14 @@ def inspect_model(address: str, name: str, timeout_s: float = 10.0) -> TritonMod
 def _inspection_problem(address: str, name: str, error: Any) -> str:
     match error.code():
         case grpc.StatusCode.UNAVAILABLE:
-            return f"--url {address}: nobody answers there ({error.details()}); is the server up, and is this its gRPC port?"
+            return f"--url {address}: no server answers there ({error.details()}); is the server up, and is this its gRPC port?"
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"--url {address}: no answer in time; is this the server's gRPC port?"
         case grpc.StatusCode.NOT_FOUND:
             return f"--model {name}: the server at {address} has no such model ({error.details()})"
         case code:
-            return f"--url {address}: asking for model {name} failed with {code.name}: {error.details()}"
+            problem = f"the request for the configuration of model {name} failed with {code.name}: {error.details()}"
+            return f"--url {address}: {problem}"
 
 
 class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
@@ -169,14 +170,14 @@ def _failure(error: CallFailedError) -> ExchangeFailedError:
         return ExchangeFailedError(Outcome.CONNECT, message)
     if isinstance(error, BadAnswerError):
         return ExchangeFailedError(Outcome.MALFORMED, message)
-    if says_full(message) or error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+    if is_full_message(message) or error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return ExchangeFailedError(Outcome.REFUSED, message)
     match error.code:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return ExchangeFailedError(Outcome.TIMEOUT, message)
         case grpc.StatusCode.UNAVAILABLE:
             return ExchangeFailedError(Outcome.STREAM_CUT, message)
-        case grpc.StatusCode.CANCELLED:  # the server's doing: our own cancelling surfaces as asyncio's CancelledError
+        case grpc.StatusCode.CANCELLED:  # by the server: cancelling by this client surfaces as asyncio's CancelledError
             return ExchangeFailedError(Outcome.STREAM_CUT, message)
         case _:
             return ExchangeFailedError(Outcome.SERVER_ERROR, message)

@@ -1,12 +1,12 @@
 """Triton over HTTP, by its generate extension: ``generate_stream`` (server-sent events) for streamed answers, or ``generate``.
 
-docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/protocol/extension_generate.html. Found out about 2.51:
+docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/protocol/extension_generate.html. Observed with 2.51:
 
 - A field whose name is an input becomes that tensor: a number of shape [1, 1], a list of shape [1, n]. So the core model can be
-  driven, too. A field that names no input is passed over.
-- Every output of the model is in the answer, asked for or not; a list of one comes as a bare number.
+  driven, too. A field that names no input is ignored.
+- The answer contains every output of the model, requested or not; a list of one element is a bare number.
 - A stream ends with the HTTP message, without a marker of its own.
-- Before the first response an error has a status of its own; behind it, and always in ``generate``, it comes with status 200.
+- An error before the first response has its own status; a later one, and any one of ``generate``, has status 200.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from urllib.parse import quote
 
 import msgspec
 
-from harness.clients.protocol import NOT_JSON, Connection, MalformedResponseError, Response, TokenCount, TokenId, says_full
+from harness.clients.protocol import (
+    NOT_JSON,
+    Connection,
+    MalformedResponseError,
+    Response,
+    TokenCount,
+    TokenId,
+    is_full_message,
+)
 from harness.clients.transport.http1_pool import HttpCaller, Origin, post_request
 from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.triton.model import TritonModel
@@ -26,18 +34,18 @@ from workloads.request import Request
 
 
 def inspect_model(origin: Origin, name: str, headers: Mapping[str, str], timeout_s: float = 10.0) -> TritonModel:
-    """Ask a server for a model's configuration. Raises TargetError: nobody there, or no such model."""
+    """Fetch a model's configuration. Raises TargetError where no server answers, or there is no such model."""
     try:
-        said = get_json(origin, f"/v2/models/{quote(name, safe='')}/config", headers, timeout_s)
+        answer = get_json(origin, f"/v2/models/{quote(name, safe='')}/config", headers, timeout_s)
     except HttpStatusError as error:
-        if "unknown model" in str(error):
-            raise TargetError(f"--model {name}: the server at {origin} has no such model ({error})") from error
-        problem = f"asking for model {name} failed with HTTP status {error.status}: {error}"
+        if "unknown model" in error.message:
+            raise TargetError(f"--model {name}: the server at {origin} has no such model ({error.message})") from error
+        problem = f"the request for the configuration of model {name} failed with HTTP status {error.status}: {error.message}"
         raise TargetError(f"--url {origin}: {problem}; is it a Triton server?") from error
     try:
-        config = msgspec.convert(said, _Config)
+        config = msgspec.convert(answer, _Config)
     except msgspec.ValidationError as error:
-        raise TargetError(f"--url {origin}: what it says of model {name} is no configuration of Triton's: {error}") from error
+        raise TargetError(f"--url {origin}: the answer about model {name} is not a Triton configuration: {error}") from error
     return TritonModel(
         name=name,
         decoupled=config.model_transaction_policy.decoupled,
@@ -67,7 +75,7 @@ class _Config(msgspec.Struct):
 
 
 class _Body(msgspec.Struct, gc=False):
-    """What we read of one response."""
+    """The fields read from one response."""
 
     id: str | None = None
     output_ids: TokenId | list[TokenId] | None = None
@@ -127,23 +135,21 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
 
     def decode(self, body: bytes) -> Response:
         try:
-            said = _decode(body)
+            fields = _decode(body)
         except NOT_JSON as error:
-            raise MalformedResponseError(f"not a response of Triton's: {error}") from error
-        if said.error is not None:
-            return Response(error=said.error, refused=says_full(said.error))
-        if said.output_ids is None and said.text_output is None:
-            raise MalformedResponseError(
-                f"not a response of Triton's, it has neither output_ids nor text_output: {body[:200]!r}"
-            )
-        length = _first(said.sequence_length)
-        ids = (said.output_ids,) if isinstance(said.output_ids, int) else said.output_ids
+            raise MalformedResponseError(f"not a Triton response: {error}") from error
+        if fields.error is not None:
+            return Response(error=fields.error, refused=is_full_message(fields.error))
+        if fields.output_ids is None and fields.text_output is None:
+            raise MalformedResponseError(f"not a Triton response, it has neither output_ids nor text_output: {body[:200]!r}")
+        length = _first(fields.sequence_length)
+        ids = (fields.output_ids,) if isinstance(fields.output_ids, int) else fields.output_ids
         return Response(
             token_ids=None if ids is None else tuple(ids if length is None else ids[:length]),
-            text=_first(said.text_output),
-            server_tokens=_first(said.num_output_tokens),
-            server_input_tokens=_first(said.num_input_tokens),
-            request_id=said.id or None,
+            text=_first(fields.text_output),
+            server_tokens=_first(fields.num_output_tokens),
+            server_input_tokens=_first(fields.num_input_tokens),
+            request_id=fields.id or None,
         )
 
     async def connect(self, timeout_s: float) -> Connection:

@@ -1,8 +1,8 @@
-"""Triton's responses over gRPC, read as deep as they differ from one another.
+"""Parser of Triton's gRPC responses that parses repeated metadata once.
 
-What an answer's responses say of their outputs (names, types, shapes) repeats from one to the next, as a rule, and reading it
-took more than half of the time that a response took. So a response is parsed with its outputs and parameters as plain bytes,
-which is what they are on the wire. Outputs that were not seen before are read with Triton's own definitions, and kept.
+The metadata of an answer's outputs (names, types, shapes) usually repeats from response to response, and parsing it took more
+than half of the time of a response. So a response is parsed with its outputs and parameters as plain bytes, which is what
+they are on the wire. Outputs that were not seen before are parsed with Triton's own definitions, and cached.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
-from harness.clients.protocol import MalformedResponseError, Response, says_full
+from harness.clients.protocol import MalformedResponseError, Response, is_full_message
 from harness.clients.triton.model import TritonModel
 
 _ANSWERS = frozenset({"output_ids", "text_output"})
@@ -32,11 +32,12 @@ _OUTPUT_TYPES = {
     "num_output_tokens": "INT32",
 }
 _INT32, _LENGTH = struct.Struct("<i"), struct.Struct("<I")
-_KINDS_KEPT, _LARGEST_KEPT_BYTES = 1024, 4096  # an answer that comes whole has a shape of its own, perhaps contents, too
+# An unstreamed answer has a shape of its own, and may have its contents in its outputs: such outputs are not cached.
+_CACHED_KINDS, _MAX_CACHED_BYTES = 1024, 4096
 
 
 def _shallow_messages() -> tuple[Any, Any]:
-    """``ModelInferResponse`` and ``ModelStreamInferResponse``, in whose parts messages are bytes."""
+    """``ModelInferResponse`` and ``ModelStreamInferResponse`` with nested messages left as bytes."""
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="responses.proto", package="shallow", syntax="proto3")
     response, streamed = file.message_type.add(), file.message_type.add()
@@ -62,24 +63,24 @@ _ShallowResponse, _ShallowStreamedResponse = _shallow_messages()
 
 
 def read_response(body: bytes, model: TritonModel) -> Response:
-    """What a response of ``model`` says: a ModelStreamInferResponse where it is decoupled, else a ModelInferResponse.
+    """Parse a response of ``model``: a ModelStreamInferResponse where it is decoupled, else a ModelInferResponse.
 
-    Raises MalformedResponseError where it is none, or where its parts contradict each other.
+    Raises MalformedResponseError where it is not one, or its parts contradict each other.
     """
     try:
         if not model.decoupled:
             return _response(_ShallowResponse.FromString(body), model)
         streamed = _ShallowStreamedResponse.FromString(body)
         if streamed.error_message:
-            return Response(error=streamed.error_message, refused=says_full(streamed.error_message))
+            return Response(error=streamed.error_message, refused=is_full_message(streamed.error_message))
         return _response(streamed.infer_response, model)
     except (DecodeError, struct.error, UnicodeDecodeError) as error:
-        raise MalformedResponseError(f"not a response of Triton's: {error}") from error
+        raise MalformedResponseError(f"not a Triton response: {error}") from error
 
 
 def _response(message: Any, model: TritonModel) -> Response:
-    outputs = tuple(message.outputs[:])  # a slice is read faster than one by one
-    kind = _kept_kind(outputs) if sum(map(len, outputs)) <= _LARGEST_KEPT_BYTES else _kind(outputs)
+    outputs = tuple(message.outputs[:])  # one slice is faster than item by item
+    kind = _cached_kind(outputs) if sum(map(len, outputs)) <= _MAX_CACHED_BYTES else _kind(outputs)
     if not kind.has_answer and kind.names and not _ANSWERS.isdisjoint(model.outputs):
         raise MalformedResponseError(f"a response without an answer: {', '.join(kind.names)}")
     values = _tensors(kind, message.raw_output_contents[:])
@@ -97,7 +98,7 @@ def _response(message: Any, model: TritonModel) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What responses have in common. ``read`` are the outputs that we read: position, name and, if fixed, size in bytes."""
+    """The metadata shared by responses. ``read`` are the outputs in use: position, name and, if fixed, size in bytes."""
 
     names: tuple[str, ...]
     read: tuple[tuple[int, str, int | None], ...]
@@ -105,7 +106,7 @@ class _Kind:
 
 
 def _kind(outputs: tuple[bytes, ...]) -> _Kind:
-    """The outputs of a response, read. Raises DecodeError; MalformedResponseError: an output is not of its type."""
+    """Parse the metadata of outputs. Raises DecodeError, and MalformedResponseError where an output is not of its type."""
     deep = service_pb2.ModelInferResponse.FromString(_ShallowResponse(outputs=outputs).SerializeToString())
     read = []
     for position, output in enumerate(deep.outputs):
@@ -119,33 +120,33 @@ def _kind(outputs: tuple[bytes, ...]) -> _Kind:
     return _Kind(names, tuple(read), not _ANSWERS.isdisjoint(names))
 
 
-_kept_kind = lru_cache(_KINDS_KEPT)(_kind)
+_cached_kind = lru_cache(_CACHED_KINDS)(_kind)
 
 
 def _final(parameters: Sequence[bytes]) -> bool | None:
-    """The server's word on whether a response is the last: the parameter ``triton_final_response``, the last of that name."""
-    said = None
+    """Whether the server marks a response as final: ``triton_final_response``, the last parameter of that name."""
+    final = None
     for parameter in parameters:
-        if _FINAL_BYTES in parameter and (final := _says_final(parameter)) is not None:
-            said = final
-    return said
+        if _FINAL_BYTES in parameter and (value := _final_parameter(parameter)) is not None:
+            final = value
+    return final
 
 
 @lru_cache(8)  # there are two
-def _says_final(parameter: bytes) -> bool | None:
+def _final_parameter(parameter: bytes) -> bool | None:
     deep = service_pb2.ModelInferResponse.FromString(_ShallowResponse(parameters=[parameter]).SerializeToString())
     return deep.parameters[_FINAL].bool_param if _FINAL in deep.parameters else None
 
 
 def _tensors(kind: _Kind, contents: Sequence[bytes]) -> dict[str, bytes]:
-    """The contents of the outputs that we read, by name: a wrong size would make wrong numbers of tokens."""
+    """The contents of the outputs in use, by name. Sizes are checked: a wrong one would make wrong numbers of tokens."""
     if len(contents) != len(kind.names):
-        raise MalformedResponseError(f"not a response of Triton's: {len(kind.names)} outputs with {len(contents)} contents")
+        raise MalformedResponseError(f"not a Triton response: {len(kind.names)} outputs with {len(contents)} contents")
     values: dict[str, bytes] = {}
     for position, name, size in kind.read:
         raw = contents[position]
         if size is not None and len(raw) != size:
-            raise MalformedResponseError(f"{name} came in {len(raw)} bytes, and its shape has not as many")
+            raise MalformedResponseError(f"{name} has {len(raw)} bytes, which is not the size of its shape")
         values[name] = raw
     return values
 
@@ -159,7 +160,7 @@ def _one_count(values: dict[str, bytes], name: str) -> int | None:
     if not raw:
         return None
     if len(raw) % _INT32.size:
-        raise MalformedResponseError(f"{name} came in {len(raw)} bytes")
+        raise MalformedResponseError(f"{name} has {len(raw)} bytes")
     (count,) = _INT32.unpack_from(raw)
     if count < 0:
         raise MalformedResponseError(f"{name} is {count}")
@@ -174,5 +175,5 @@ def _text(raw: bytes | None) -> str | None:
     (length,) = _LENGTH.unpack_from(raw)
     end = _LENGTH.size + length
     if end > len(raw):
-        raise MalformedResponseError(f"a text of {length} bytes came in {len(raw) - _LENGTH.size}")
+        raise MalformedResponseError(f"a text of {length} bytes has only {len(raw) - _LENGTH.size}")
     return str(raw[_LENGTH.size : end], "utf-8")

@@ -1,4 +1,4 @@
-"""What a Triton server says of a model, and what we ask of one, whichever protocol carries it."""
+"""A Triton model's configuration, and which inputs and outputs requests use; the same over gRPC and HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TEXT_OUTPUTS = ("text_output", "num_input_tokens", "num_output_tokens")
 
 @dataclass(frozen=True, slots=True)
 class TritonModel:
-    """What a deployed model's configuration says."""
+    """The configuration of a deployed model."""
 
     name: str
     decoupled: bool
@@ -28,22 +28,22 @@ class TritonModel:
 
     @property
     def excludes_prompt(self) -> bool:
-        """Whether the model can be asked to leave the prompt out of its answer."""
+        """Whether the model has an input that leaves the prompt out of its answer."""
         return "exclude_input_in_output" in self.inputs
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The inputs that we switch on."""
+        """The boolean inputs that every request sets."""
         flags = _CORE_FLAGS if self.takes_token_ids else _TEXT_FLAGS
         return tuple(name for name in flags if name in self.inputs)
 
     @property
     def outputs_read(self) -> tuple[str, ...]:
-        """The outputs that we read; where they can be named, every other costs nothing."""
+        """The outputs that every request names where the protocol can: others are then not sent."""
         outputs = _CORE_OUTPUTS if self.takes_token_ids else _TEXT_OUTPUTS
         return tuple(name for name in outputs if name in self.outputs)
 
     def end_and_pad(self, ignore_eos: bool, end_id: int | None, pad_id: int | None) -> dict[str, int]:
-        """Where the answer ends and what fills it up, as far as known and taken."""
+        """The inputs for the end token and the padding token, as far as they are known and the model has them."""
         wanted = {"end_id": NO_END_ID if ignore_eos else end_id, "pad_id": pad_id}
         return {name: value for name, value in wanted.items() if value is not None and name in self.inputs}

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.calibration.calibrate import subjects_of, why_not_held
+from harness.calibration.calibrate import reason_not_held, subjects_of
 from harness.calibration.null_server.pacing import UNPACED
 from harness.calibration.null_server.server import NullServerAddresses
 from harness.calibration.trial import OverrunError, Subject, run_trial
@@ -64,7 +64,7 @@ def test_a_run_that_falls_seconds_behind_is_broken_off(paced: NullServerAddresse
     assert not multiprocessing.active_children()
 
 
-def test_what_is_not_held_says_why(paced: NullServerAddresses) -> None:
+def test_what_is_not_held_has_a_reason(paced: NullServerAddresses) -> None:
     result = run_trial(_subject(paced, "grpc"), make_schedule([_REQUEST] * 5, Constant(20.0), seed=0), 1)
 
     def changed(**arrays: list[float]) -> str | None:
@@ -72,7 +72,7 @@ def test_what_is_not_held_says_why(paced: NullServerAddresses) -> None:
         calm = replace(result, errors=errors, slip_ms=np.array([0.1]), server_late_ms=np.array([0.1]))
         of_errors = {name: np.array(values) for name, values in arrays.items() if name in ("ttft_ms", "icl_ms")}
         others = {name: np.array(values) for name, values in arrays.items() if name not in of_errors}
-        return why_not_held(replace(calm, errors=replace(errors, **of_errors), **others))
+        return reason_not_held(replace(calm, errors=replace(errors, **of_errors), **others))
 
     assert changed() is None
     assert changed(slip_ms=[0.1, 1.0]) is None

@@ -1,4 +1,4 @@
-"""A raw HTTP server that does to each request what a test says, byte for byte."""
+"""A raw HTTP server whose answer to each request a test scripts, byte for byte."""
 
 from __future__ import annotations
 

@@ -8,27 +8,27 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness.host.cpu_priority import ask_for_short_slices, giving_way
+from harness.host.cpu_priority import request_short_slices, run_at_low_priority
 
 
 def _niceness() -> int:
     return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
-def test_work_is_less_urgent_and_nothing_else_is() -> None:
+def test_work_has_a_higher_niceness_and_nothing_else_has() -> None:
     before = _niceness()
-    assert giving_way(_niceness) == min(19, before + 10)
+    assert run_at_low_priority(_niceness) == min(19, before + 10)
     assert _niceness() == before
-    assert giving_way(_niceness) == min(19, before + 10)  # not less and less
+    assert run_at_low_priority(_niceness) == min(19, before + 10)  # not less and less
 
 
 def test_arguments_go_in_and_the_result_comes_out() -> None:
-    assert giving_way(divmod, 17, 5) == (3, 2)
+    assert run_at_low_priority(divmod, 17, 5) == (3, 2)
 
 
 def test_what_the_work_raises_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
-        giving_way(divmod, 1, 0)
+        run_at_low_priority(divmod, 1, 0)
 
 
 def test_signals_are_taken_while_it_works() -> None:
@@ -36,17 +36,17 @@ def test_signals_are_taken_while_it_works() -> None:
     before = signal.signal(signal.SIGUSR1, lambda number, frame: taken.set())
     try:
         threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
-        assert giving_way(taken.wait, 30.0)
+        assert run_at_low_priority(taken.wait, 30.0)
     finally:
         signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_thread_with_short_slices_keeps_its_niceness_and_policy() -> None:
-    def wish() -> tuple[bool, int, int]:
+    def request() -> tuple[bool, int, int]:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 3)
-        return ask_for_short_slices(), os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)
+        return request_short_slices(), os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)
 
     with ThreadPoolExecutor(1) as thread:
-        done, niceness, policy = thread.submit(wish).result()
+        done, niceness, policy = thread.submit(request).result()
     assert done == (platform.machine() in ("x86_64", "aarch64"))
     assert (niceness, policy) == (3, os.SCHED_OTHER)

@@ -59,7 +59,7 @@ def test_a_server_without_statistics(server: ScriptedServer) -> None:
         grpc_statistics(server.address)
 
 
-def test_nobody_there() -> None:
+def test_no_server() -> None:
     with metrics_server(lambda number: (200, b"")) as server:
         pass
     with pytest.raises(StatisticsError):

@@ -85,7 +85,7 @@ def test_metrics_of_another_server_are_not_taken_for_the_targets(tmp_path: Path)
     with metrics_server(lambda number: (200, b'nv_requests{model="other"} 5\n')) as server:
         facts, notes = _observe(tmp_path, None, _source(server, "core"))
     assert facts["telemetry"] is None
-    assert "knows no model core" in notes[0]
+    assert "has no model core" in notes[0]
 
 
 def test_a_run_that_never_began_leaves_what_was_seen(tmp_path: Path) -> None:

@@ -6,28 +6,28 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.folder_lock import held_alone, held_with_others
+from harness.records.folder_lock import exclusive_lock, shared_lock
 
 _HOLD = """
 import sys
 from pathlib import Path
-from harness.records.folder_lock import held_with_others
-with held_with_others(Path(sys.argv[1])):
+from harness.records.folder_lock import shared_lock
+with shared_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
 
 
-def test_those_who_write_hold_a_folder_together_and_keep_out_who_wants_it_alone(tmp_path: Path) -> None:
-    with held_with_others(tmp_path), held_with_others(tmp_path), pytest.raises(BlockingIOError), held_alone(tmp_path):
+def test_shared_locks_coexist_and_exclude_an_exclusive_one(tmp_path: Path) -> None:
+    with shared_lock(tmp_path), shared_lock(tmp_path), pytest.raises(BlockingIOError), exclusive_lock(tmp_path):
         raise AssertionError("it was had alone")
-    with held_alone(tmp_path):
+    with exclusive_lock(tmp_path):
         pass
 
 
 def test_only_one_has_a_folder_alone(tmp_path: Path) -> None:
-    with held_alone(tmp_path):
-        for other in (held_alone, held_with_others):
+    with exclusive_lock(tmp_path):
+        for other in (exclusive_lock, shared_lock):
             with pytest.raises(BlockingIOError), other(tmp_path):
                 raise AssertionError("it was had twice")
 
@@ -39,8 +39,8 @@ def test_kill_of_the_holder_gives_the_folder_free(tmp_path: Path) -> None:
     with holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(BlockingIOError), held_alone(tmp_path):
+        with pytest.raises(BlockingIOError), exclusive_lock(tmp_path):
             raise AssertionError("it was had alone")
         holder.kill()
-    with held_alone(tmp_path):
+    with exclusive_lock(tmp_path):
         pass

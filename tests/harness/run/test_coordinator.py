@@ -12,19 +12,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.errors import RunError
 from harness.journal.worker_journal import JournalReader
 from harness.observation.sample_file import read_samples
 from harness.recording.run_result import RunResult
 from harness.records.record import Outcome, Record, TokenSource
-from harness.run.coordinator import RunPlan, execute
+from harness.run.coordinator import Phase, Run, RunPlan
 from harness.run.live_statistics import Snapshot
 from tests.harness.journal.following import once, quiet
 from tests.harness.run import execute_script
@@ -52,7 +53,7 @@ def test_every_scheduled_request_is_sent_once_and_has_one_record(tmp_path: Path,
     with scripted_server(tmp_path / "received") as server:
         offsets_ms = [k * 2.5 for k in range(120)]
         plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 120, offsets_ms, workers)
-        result = execute(plan, quiet)
+        result = Run(plan).execute(quiet)
         assert sorted(server.received(), key=int) == [str(index) for index in range(120)]
     _check_accounted_for(plan, result)
     assert _outcomes(result) == {Outcome.DONE: 120}
@@ -81,8 +82,9 @@ def test_each_kind_of_ending_is_recorded_as_what_it_is(tmp_path: Path, server: S
         Act.GARBAGE: (Outcome.MALFORMED, 0),
     }
     acts = list(expected) * 3
-    plan = make_plan(server.address, tmp_path, [scripted(act) for act in acts], range(len(acts)), workers, timeout_s=4.0)
-    result = execute(plan, quiet)
+    plan = make_plan(server.address, tmp_path, [scripted(act) for act in acts], range(len(acts)), workers)
+    plan = replace(plan, timeout_s=4.0)
+    result = Run(plan).execute(quiet)
     _check_accounted_for(plan, result)
     for act, record in zip(acts, result.records, strict=True):
         assert (act, record.outcome, record.output_tokens or 0) == (act, *expected[act])
@@ -93,15 +95,17 @@ def test_each_kind_of_ending_is_recorded_as_what_it_is(tmp_path: Path, server: S
 @pytest.mark.parametrize(("model", "streaming"), [("scripted", False), ("unary", False)])
 def test_unstreamed_answers(tmp_path: Path, server: ScriptedServer, model: str, streaming: bool) -> None:
     requests = [scripted(Act.ANSWER, 5), scripted(Act.FULL)]
-    plan = make_plan(server.address, tmp_path, requests, [0, 0], 1, streaming=streaming, model=model)
-    done, full = execute(plan, quiet).records
+    plan = make_plan(server.address, tmp_path, requests, [0, 0], 1)
+    client = TritonGrpcClient(server.address, inspect_model(server.address, model), streaming)
+    plan = replace(plan, client=client, recorder=replace(plan.recorder, client=client))
+    done, full = Run(plan).execute(quiet).records
     assert (done.outcome, done.token_counts, len(done.token_times_ns)) == (Outcome.DONE, (5,), 1)
     assert full.outcome is Outcome.REFUSED
 
 
 def test_late_requests_go_at_once_and_keep_their_scheduled_time(tmp_path: Path, server: ScriptedServer) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 50, [0] * 50, workers=1)
-    result = execute(plan, quiet)
+    result = Run(plan).execute(quiet)
     _check_accounted_for(plan, result)
     assert _outcomes(result) == {Outcome.DONE: 50}
     sent = [record.sent_ns or 0 for record in result.records]
@@ -111,13 +115,13 @@ def test_late_requests_go_at_once_and_keep_their_scheduled_time(tmp_path: Path, 
 
 def test_more_workers_than_requests(tmp_path: Path, server: ScriptedServer) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 2, [0, 1], workers=3)
-    assert _outcomes(execute(plan, quiet)) == {Outcome.DONE: 2}
+    assert _outcomes(Run(plan).execute(quiet)) == {Outcome.DONE: 2}
 
 
 @BOTH
 def test_journals_alone_hold_every_exchange(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 9, range(9), workers)
-    result = execute(plan, quiet)
+    result = Run(plan).execute(quiet)
     again: list[Record] = []
     for worker in range(workers):
         exchanges = JournalReader(plan.folder.journal(worker)).read_new()
@@ -128,10 +132,33 @@ def test_journals_alone_hold_every_exchange(tmp_path: Path, server: ScriptedServ
 def test_progress_ends_with_all_that_happened(tmp_path: Path, server: ScriptedServer) -> None:
     snapshots: list[Snapshot] = []
     requests = [scripted(Act.ANSWER, 3, 40)] * 8 + [scripted(Act.FULL)] * 2
-    execute(make_plan(server.address, tmp_path, requests, [k * 200 for k in range(10)], 2), snapshots.append)
+    Run(make_plan(server.address, tmp_path, requests, [k * 200 for k in range(10)], 2)).execute(snapshots.append)
     assert (snapshots[-1].sent, snapshots[-1].done, snapshots[-1].failed, snapshots[-1].in_flight) == (10, 8, 2, 0)
     assert any(0 < snapshot.sent < 10 for snapshot in snapshots)
     assert [s.sent for s in snapshots] == sorted(s.sent for s in snapshots)
+
+
+def test_the_state_of_a_run_can_be_read_while_it_goes_on(tmp_path: Path, server: ScriptedServer) -> None:
+    phases: list[Phase] = []
+    run = Run(make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 40)] * 8, [k * 400 for k in range(8)], 2))
+    assert (run.phase, run.start, run.snapshot, run.workers) == (Phase.PREPARING, None, None, ())
+
+    def on_progress(snapshot: Snapshot) -> None:
+        assert run.snapshot is snapshot
+        assert [worker.number for worker in run.workers] == [0, 1]
+        phases.append(run.phase)
+        if snapshot.done >= 2 and run.phase is Phase.RUNNING:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)
+
+    result = run.execute(on_progress)
+    assert phases[0] is Phase.RUNNING
+    assert phases[-1] is Phase.DRAINING
+    assert run.phase is Phase.ENDED
+    assert run.start is not None
+    assert run.start.at == result.started_at
+    assert all(worker.journal.ended is not None and not worker.is_alive for worker in run.workers)
+    assert result.interrupted
 
 
 # ---- warm-up
@@ -141,34 +168,35 @@ def test_warm_up_comes_before_the_clock_and_is_in_no_record(tmp_path: Path) -> N
     with scripted_server(tmp_path / "received") as server:
         warm_up = [scripted(Act.ANSWER)] * 3
         plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 4, range(4), 2, warm_up)
-        result = execute(plan, quiet)
+        result = Run(plan).execute(quiet)
         assert len(server.received()) == 7
     assert _outcomes(result) == {Outcome.DONE: 4}
     assert result.warm_up_failures == ()
 
 
-def test_warm_up_that_fails_in_part_is_told(tmp_path: Path, server: ScriptedServer) -> None:
+def test_warm_up_that_fails_in_part_is_reported(tmp_path: Path, server: ScriptedServer) -> None:
     warm_up = [scripted(act) for act in (Act.ANSWER, Act.ERROR, Act.FULL, Act.STATUS, Act.GARBAGE)]
-    result = execute(make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1, warm_up), quiet)
+    result = Run(make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1, warm_up)).execute(quiet)
     stream_error, full, status, garbage = result.warm_up_failures
-    assert stream_error == "the script says so"
+    assert stream_error == "scripted error"
     assert "maximum queue size" in full
-    assert status == "server_error: INTERNAL: the script says so"
-    assert garbage.startswith("not a response of Triton's")
+    assert status == "server_error: INTERNAL: scripted error"
+    assert garbage.startswith("not a Triton response")
     assert _outcomes(result) == {Outcome.DONE: 1}
 
 
-def test_warm_up_that_fails_altogether_ends_the_run_and_says_why(tmp_path: Path, server: ScriptedServer) -> None:
+def test_warm_up_that_fails_altogether_ends_the_run_with_the_reason(tmp_path: Path, server: ScriptedServer) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1, [scripted(Act.ERROR)] * 2)
-    with pytest.raises(RunError, match="every warm-up request failed; the first said: the script says so"):
-        execute(plan, quiet)
+    with pytest.raises(RunError, match="every warm-up request failed; the first error: scripted error"):
+        Run(plan).execute(quiet)
     assert not multiprocessing.active_children()
 
 
 def test_warm_up_that_hangs_ends_with_the_requests_time_limit(tmp_path: Path, server: ScriptedServer) -> None:
-    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1, [scripted(Act.HANG)], timeout_s=0.3)
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1, [scripted(Act.HANG)])
+    plan = replace(plan, timeout_s=0.3)
     with pytest.raises(RunError, match="timeout: DEADLINE_EXCEEDED"):
-        execute(plan, quiet)
+        Run(plan).execute(quiet)
 
 
 # ---- faults
@@ -183,7 +211,7 @@ def _kill_worker(number: int) -> None:
 @BOTH
 def test_killed_worker_loses_its_own_requests_and_no_others(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 4, 10)] * 400, [k * 12 for k in range(400)], workers)
-    result = execute(plan, once(lambda snapshot: snapshot.done >= 40, lambda: _kill_worker(workers - 1)))
+    result = Run(plan).execute(once(lambda snapshot: snapshot.done >= 40, lambda: _kill_worker(workers - 1)))
     _check_accounted_for(plan, result)
     mine = [record for record in result.records if record.index % workers == workers - 1]
     others = [record for record in result.records if record.index % workers != workers - 1]
@@ -205,7 +233,7 @@ def test_killed_server_gives_failures_by_their_kind(tmp_path: Path, workers: int
     with scripted_server(tmp_path / "received") as server:
         requests = [scripted(Act.ANSWER, 4, 50)] * 400  # 200 ms each, so about 20 are in flight at any time
         plan = make_plan(server.address, tmp_path, requests, [k * 10 for k in range(400)], workers)
-        result = execute(plan, once(lambda snapshot: snapshot.done >= 5, server.kill))
+        result = Run(plan).execute(once(lambda snapshot: snapshot.done >= 5, server.kill))
     _check_accounted_for(plan, result)
     counts = _outcomes(result)
     assert set(counts) == {Outcome.DONE, Outcome.STREAM_CUT, Outcome.CONNECT}
@@ -219,7 +247,7 @@ def test_killed_server_gives_failures_by_their_kind(tmp_path: Path, workers: int
 def test_journal_that_cannot_be_written_stops_the_sending_and_what_was_recorded_stands(
     tmp_path: Path, server: ScriptedServer
 ) -> None:
-    with _executing(server, tmp_path, workers=2, count=400, gap_ms=5, act=Act.ANSWER, file_limit=16_384) as run:
+    with _executing(server, tmp_path, 2, _Load(count=400, gap_ms=5, act=Act.ANSWER), file_limit=16_384) as run:
         result = _result(run)
     records = result["records"]
     kinds = Counter(record["outcome"] for record in records)
@@ -229,7 +257,7 @@ def test_journal_that_cannot_be_written_stops_the_sending_and_what_was_recorded_
     assert records[0]["outcome"] == "done"
     for record in records:
         if record["outcome"] == "lost":
-            assert record["error"] == "it was sent, but the disk did not take what came of it"
+            assert record["error"] == "it was sent, but its exchange could not be written to disk"
     assert "File too large" in result["problem"]
     assert result["interrupted"] is False
     assert "File too large" in records[-1]["error"] or "File too large" in records[-2]["error"]
@@ -237,32 +265,41 @@ def test_journal_that_cannot_be_written_stops_the_sending_and_what_was_recorded_
 
 
 def test_worker_killed_before_the_start_ends_the_run(tmp_path: Path, server: ScriptedServer) -> None:
-    with _executing(server, tmp_path, workers=2, count=5, gap_ms=5, act=Act.ANSWER) as run:
+    with _executing(server, tmp_path, 2, _Load(count=5, gap_ms=5, act=Act.ANSWER)) as run:
         os.kill(_worker_processes(run)[0].pid, signal.SIGKILL)
         assert _result(run)["raised"] == "RunError: bench-worker-0 ended with status -9 before the run began"
 
 
 @pytest.mark.slow
-def test_nobody_listening_ends_the_run(tmp_path: Path) -> None:
+def test_a_target_that_does_not_listen_ends_the_run(tmp_path: Path) -> None:
     with scripted_server(tmp_path / "received") as server:
         plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1)
     with pytest.raises(
         RunError, match="bench-worker-0 cannot reach the server: UNAVAILABLE: cannot connect: Connection refused"
     ):
-        execute(plan, quiet)
+        Run(plan).execute(quiet)
 
 
 # ---- signals
 
 
+@dataclass(frozen=True)
+class _Load:
+    """``count`` requests of one Act, ``gap_ms`` apart."""
+
+    count: int
+    gap_ms: int
+    act: Act
+
+
 @contextmanager
 def _executing(
-    server: ScriptedServer, folder: Path, workers: int, count: int, gap_ms: int, act: Act, file_limit: int | None = None
+    server: ScriptedServer, folder: Path, workers: int, load: _Load, file_limit: int | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    numbers = [str(number) for number in (workers, count, gap_ms)]
+    numbers = [str(number) for number in (workers, load.count, load.gap_ms)]
     limit = [] if file_limit is None else [str(file_limit)]
     process = subprocess.Popen(
-        [sys.executable, execute_script.__file__, server.address, str(folder), *numbers, act.name, *limit],
+        [sys.executable, execute_script.__file__, server.address, str(folder), *numbers, load.act.name, *limit],
         stdout=subprocess.PIPE,
         stderr=(folder / "stderr").open("w"),
         text=True,
@@ -287,9 +324,9 @@ def _wait_for_sent(run: subprocess.Popen[str], count: int) -> None:
     raise AssertionError(f"the run ended before it had sent {count}")
 
 
-def _wait_for(run: subprocess.Popen[str], said: str) -> None:
+def _wait_for(run: subprocess.Popen[str], awaited: str) -> None:
     assert run.stdout is not None
-    assert any(line.strip() == said for line in run.stdout), f"the run ended before it said {said!r}"
+    assert any(line.strip() == awaited for line in run.stdout), f"the run ended before it printed {awaited!r}"
 
 
 def _worker_processes(run: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -323,7 +360,7 @@ def _result(run: subprocess.Popen[str]) -> Any:
 def test_first_signal_stops_sending_drains_and_keeps(
     tmp_path: Path, server: ScriptedServer, workers: int, send: Callable[[int, int], None], number: signal.Signals
 ) -> None:
-    with _executing(server, tmp_path, workers, count=2_000, gap_ms=5, act=Act.ANSWER) as run:
+    with _executing(server, tmp_path, workers, _Load(count=2_000, gap_ms=5, act=Act.ANSWER)) as run:
         _wait_for_sent(run, 20)
         send(run.pid, number)
         result = _result(run)
@@ -339,7 +376,7 @@ def test_first_signal_stops_sending_drains_and_keeps(
 
 @BOTH
 def test_first_signal_ends_a_long_pause_between_arrivals(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
-    with _executing(server, tmp_path, workers, count=4, gap_ms=600_000, act=Act.ANSWER) as run:
+    with _executing(server, tmp_path, workers, _Load(count=4, gap_ms=600_000, act=Act.ANSWER)) as run:
         _wait_for_sent(run, 1)
         os.kill(run.pid, signal.SIGINT)
         result = _result(run)
@@ -350,7 +387,7 @@ def test_first_signal_ends_a_long_pause_between_arrivals(tmp_path: Path, server:
 def test_second_signal_breaks_off_what_is_in_flight_and_keeps_its_part(
     tmp_path: Path, server: ScriptedServer, workers: int
 ) -> None:
-    with _executing(server, tmp_path, workers, count=2_000, gap_ms=5, act=Act.HANG) as run:
+    with _executing(server, tmp_path, workers, _Load(count=2_000, gap_ms=5, act=Act.HANG)) as run:
         _wait_for_sent(run, 30)
         os.kill(run.pid, signal.SIGINT)
         _wait_for(run, "stopping")
@@ -367,7 +404,7 @@ def test_second_signal_breaks_off_what_is_in_flight_and_keeps_its_part(
 
 @BOTH
 def test_signal_while_the_workers_start_ends_the_run(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
-    with _executing(server, tmp_path, workers, count=5, gap_ms=5, act=Act.ANSWER) as run:
+    with _executing(server, tmp_path, workers, _Load(count=5, gap_ms=5, act=Act.ANSWER)) as run:
         _worker_processes(run)
         os.kill(run.pid, signal.SIGINT)
         assert _result(run) == {"raised": "KeyboardInterrupt"}
@@ -386,7 +423,7 @@ def _wait_until_it_imports(worker: psutil.Process) -> None:
 def test_ctrl_c_while_the_workers_start_ends_the_run_without_a_traceback(
     tmp_path: Path, server: ScriptedServer, workers: int
 ) -> None:
-    with _executing(server, tmp_path, workers, count=5, gap_ms=5, act=Act.ANSWER) as run:
+    with _executing(server, tmp_path, workers, _Load(count=5, gap_ms=5, act=Act.ANSWER)) as run:
         _wait_until_it_imports(_worker_processes(run)[0])
         os.killpg(run.pid, signal.SIGINT)
         assert _result(run) == {"raised": "KeyboardInterrupt"}
@@ -395,12 +432,12 @@ def test_ctrl_c_while_the_workers_start_ends_the_run_without_a_traceback(
 
 def test_handlers_are_restored_after_the_run(tmp_path: Path, server: ScriptedServer) -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    execute(make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1), quiet)
+    Run(make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1)).execute(quiet)
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
 def test_parent_that_is_killed_leaves_no_worker_behind(tmp_path: Path, server: ScriptedServer) -> None:
-    with _executing(server, tmp_path, workers=2, count=2_000, gap_ms=20, act=Act.ANSWER) as run:
+    with _executing(server, tmp_path, 2, _Load(count=2_000, gap_ms=20, act=Act.ANSWER)) as run:
         _wait_for_sent(run, 3)
         workers = _worker_processes(run)
         run.kill()
@@ -436,7 +473,7 @@ def test_watching_begins_after_the_warm_up_and_ends_when_every_worker_has(tmp_pa
     before_ns = time.monotonic_ns()
     with scripted_server(tmp_path / "received") as server:
         plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 5, range(5), 2, warm_up=[scripted(Act.ANSWER)] * 3)
-        result = execute(replace(plan, watch=watch(server)), quiet)
+        result = Run(replace(plan, watch=watch(server))).execute(quiet)
     assert _outcomes(result) == {Outcome.DONE: 5}
     assert [name for name, _ in seen] == ["entered", "start", "left"]
     assert seen[0] == ("entered", 3)
@@ -452,13 +489,13 @@ def test_time_spent_watching_is_not_the_runs(tmp_path: Path, server: ScriptedSer
         time.sleep(3)
 
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1)
-    assert execute(replace(plan, watch=slow()), quiet).duration_s < 3
+    assert Run(replace(plan, watch=slow())).execute(quiet).duration_s < 3
 
 
 @BOTH
 def test_every_worker_leaves_samples_of_itself_over_the_run(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 20, [25 * k for k in range(20)], workers)
-    result = execute(plan, quiet)
+    result = Run(plan).execute(quiet)
     end_ns = max(record.done_ns or 0 for record in result.records)
     assert len(plan.folder.probes()) == workers
     for worker in range(workers):
@@ -482,5 +519,5 @@ def test_a_killed_worker_leaves_its_samples(tmp_path: Path, server: ScriptedServ
                 if process.name == "bench-worker-0" and process.pid is not None:
                     os.kill(process.pid, signal.SIGKILL)
 
-    execute(plan, kill)
+    Run(plan).execute(kill)
     assert len(list(read_samples(plan.folder.worker_probe(0)))) >= 5

@@ -1,4 +1,4 @@
-"""What the hot loop does with many exchanges that end together."""
+"""Many exchanges that end together."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ import uvloop
 from harness.clients.protocol import OnResponses
 from harness.clients.transport.tcp import Arrival
 from harness.journal.worker_journal import JournalReader, JournalWriter
-from harness.run.exchanges import Exchanges, Turns
+from harness.run.exchanges import Exchanges, LoopSlots
 from harness.run.shared_state import Control
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_each_turn_of_the_loop_is_given_once_in_the_order_of_the_wish(run: Callable[[Any], None]) -> None:
+def test_each_iteration_of_the_loop_grants_one_slot_in_order_of_request(run: Callable[[Any], None]) -> None:
     async def scene() -> None:
-        turns, given, passed = Turns(), [], 0
+        slots, granted, iterations = LoopSlots(), [], 0
 
-        async def wish(number: int) -> None:
-            await turns.take()
-            given.append((number, passed))
+        async def acquire(number: int) -> None:
+            await slots.acquire()
+            granted.append((number, iterations))
 
-        tasks = [asyncio.create_task(wish(number)) for number in range(5)]
+        tasks = [asyncio.create_task(acquire(number)) for number in range(5)]
         tasks[2].cancel()
         await asyncio.sleep(0)
         tasks[3].cancel()
-        while len(given) < 3:
-            passed += 1
-            assert passed < 100
+        while len(granted) < 3:
+            iterations += 1
+            assert iterations < 100
             await asyncio.sleep(0)
-        assert [number for number, _ in given] == [0, 1, 4]
-        assert len({when for _, when in given}) == 3
+        assert [number for number, _ in granted] == [0, 1, 4]
+        assert len({iteration for _, iteration in granted}) == 3
         await asyncio.sleep(0.01)
-        await asyncio.wait_for(turns.take(), 1)  # nobody waits: at once
+        await asyncio.wait_for(slots.acquire(), 1)  # none waits: at once
 
     run(scene())
 
@@ -55,14 +55,14 @@ class _EndingTogether:
         on_responses((self.arrival.ns,), (payload,))
 
 
-def test_exchanges_that_ended_are_written_as_they_ended_though_they_are_broken_off_before_their_turn(tmp_path: Path) -> None:
+def test_exchanges_that_ended_are_written_as_they_ended_though_they_are_cancelled_before_their_slot(tmp_path: Path) -> None:
     path = tmp_path / "journal"
 
     async def scene() -> None:
         connection = _EndingTogether()
-        control = Control(multiprocessing.get_context("spawn"), 1)
+        control = Control(multiprocessing.get_context("spawn"), 1).of_worker(0)
         with JournalWriter(path) as journal:
-            exchanges = Exchanges(0, connection, journal, control, 0, 10.0, lambda problem: None)  # type: ignore[arg-type]
+            exchanges = Exchanges(connection, journal, control, 0, 10.0, lambda problem: None)  # type: ignore[arg-type]
 
             async def one(index: int) -> None:
                 await exchanges.carry_out(index, 0, 0, b"%d" % index)

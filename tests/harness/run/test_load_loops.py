@@ -16,9 +16,9 @@ import pytest
 
 from harness.recording.recorder import Recorder
 from harness.recording.run_result import RunResult
-from harness.recording.schedule_summary import asked_schedule
+from harness.recording.schedule_summary import summarise_schedule
 from harness.records.record import Outcome, Record
-from harness.run.coordinator import RunPlan, execute
+from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
 from tests.harness.journal.following import once, quiet
 from tests.harness.run.execute_script import make_plan
@@ -32,7 +32,7 @@ _MS = 1_000_000
 
 def _plan(server: ScriptedServer, folder: Path, schedule: AnySchedule, workers: int) -> RunPlan:
     plan = make_plan(server.address, folder, [], [], workers)
-    return replace(plan, schedule=schedule, recorder=Recorder(asked_schedule(schedule), plan.client))
+    return replace(plan, schedule=schedule, recorder=Recorder(summarise_schedule(schedule), plan.client))
 
 
 def _closed(requests: Sequence[Request], users: int, ramp_up_ms: int = 0, duration_ms: int | None = None) -> ClosedSchedule:
@@ -74,7 +74,7 @@ def _of_worker(result: RunResult, worker: int) -> list[Record]:
 @BOTH
 def test_users_send_their_next_request_when_the_last_has_ended(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     schedule = _closed([scripted(Act.ANSWER, 2, 5 + k % 7) for k in range(60)], users=6)
-    result = execute(_plan(server, tmp_path, schedule, workers), quiet)
+    result = Run(_plan(server, tmp_path, schedule, workers)).execute(quiet)
     assert _outcomes(result) == {Outcome.DONE: 60}
     assert sorted(record.index for record in result.records) == list(range(60))
     assert [record.scheduled_ns for record in result.records] == sorted(record.scheduled_ns for record in result.records)
@@ -94,7 +94,7 @@ def test_the_clock_ends_a_closed_loop_and_what_was_never_due_is_no_failure(
 ) -> None:
     schedule = _closed([scripted(Act.ANSWER, 2, 20)] * 5_000, users=4, duration_ms=800)
     snapshots: list[Snapshot] = []
-    result = execute(_plan(server, tmp_path, schedule, workers), snapshots.append)
+    result = Run(_plan(server, tmp_path, schedule, workers)).execute(snapshots.append)
     assert set(_outcomes(result)) == {Outcome.DONE}
     assert 4 <= len(result.records) < 300
     assert max(record.scheduled_ns for record in result.records) < 800 * _MS
@@ -104,9 +104,9 @@ def test_the_clock_ends_a_closed_loop_and_what_was_never_due_is_no_failure(
     assert snapshots[-1].scheduled is None
 
 
-def test_users_who_find_nothing_to_send_are_told_of(tmp_path: Path, server: ScriptedServer) -> None:
+def test_users_without_a_request_left_are_reported(tmp_path: Path, server: ScriptedServer) -> None:
     schedule = _closed([scripted(Act.ANSWER)] * 10, users=3, duration_ms=20_000)
-    result = execute(_plan(server, tmp_path, schedule, 1), quiet)
+    result = Run(_plan(server, tmp_path, schedule, 1)).execute(quiet)
     assert _outcomes(result) == {Outcome.DONE: 10}
     assert result.ran_out
     assert result.duration_s < 15
@@ -114,7 +114,7 @@ def test_users_who_find_nothing_to_send_are_told_of(tmp_path: Path, server: Scri
 
 def test_users_come_one_after_the_other(tmp_path: Path, server: ScriptedServer) -> None:
     schedule = _closed([scripted(Act.ANSWER, 2, 30)] * 100, users=4, ramp_up_ms=600)
-    result = execute(_plan(server, tmp_path, schedule, 2), quiet)
+    result = Run(_plan(server, tmp_path, schedule, 2)).execute(quiet)
     due = {record.scheduled_ns for record in result.records}
     assert {0, 150 * _MS, 300 * _MS, 450 * _MS} <= due
     for user in range(4):
@@ -123,13 +123,13 @@ def test_users_come_one_after_the_other(tmp_path: Path, server: ScriptedServer) 
 
 
 def test_more_users_than_requests(tmp_path: Path, server: ScriptedServer) -> None:
-    result = execute(_plan(server, tmp_path, _closed([scripted(Act.ANSWER)] * 2, users=5), 3), quiet)
+    result = Run(_plan(server, tmp_path, _closed([scripted(Act.ANSWER)] * 2, users=5), 3)).execute(quiet)
     assert _outcomes(result) == {Outcome.DONE: 2}
 
 
 def test_failures_do_not_stop_a_closed_loop(tmp_path: Path, server: ScriptedServer) -> None:
     acts = [Act.ANSWER, Act.ERROR, Act.FULL, Act.STATUS] * 5
-    result = execute(_plan(server, tmp_path, _closed([scripted(act) for act in acts], users=3), 1), quiet)
+    result = Run(_plan(server, tmp_path, _closed([scripted(act) for act in acts], users=3), 1)).execute(quiet)
     assert _outcomes(result) == {Outcome.DONE: 5, Outcome.SERVER_ERROR: 10, Outcome.REFUSED: 5}
 
 
@@ -144,7 +144,7 @@ def test_users_of_a_dead_server_try_again_in_a_while_and_can_be_stopped(tmp_path
             kill(snapshot)
             stop(snapshot)
 
-        result = execute(plan, on_progress)
+        result = Run(plan).execute(on_progress)
     assert result.interrupted
     assert set(_outcomes(result)) <= {Outcome.DONE, Outcome.STREAM_CUT, Outcome.CONNECT}
     refused = [record for record in result.records if record.outcome is Outcome.CONNECT]
@@ -158,7 +158,7 @@ def test_users_of_a_dead_server_try_again_in_a_while_and_can_be_stopped(tmp_path
 def test_first_signal_lets_users_end_what_they_began(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     schedule = _closed([scripted(Act.ANSWER, 3, 20)] * 5_000, users=6, duration_ms=60_000)
     interrupt = once(lambda snapshot: snapshot.done >= 20, lambda: os.kill(os.getpid(), signal.SIGINT))
-    result = execute(_plan(server, tmp_path, schedule, workers), interrupt)
+    result = Run(_plan(server, tmp_path, schedule, workers)).execute(interrupt)
     assert set(_outcomes(result)) == {Outcome.DONE}
     assert len(result.records) >= 20
     assert (result.interrupted, result.ran_out) == (True, False)
@@ -173,7 +173,7 @@ def test_second_signal_breaks_users_off(tmp_path: Path, server: ScriptedServer) 
         again(snapshot)
         interrupt(snapshot)
 
-    result = execute(_plan(server, tmp_path, schedule, 1), on_progress)
+    result = Run(_plan(server, tmp_path, schedule, 1)).execute(on_progress)
     assert _outcomes(result) == {Outcome.CANCELLED: 5}
 
 
@@ -187,7 +187,7 @@ def test_killed_worker_loses_what_its_users_had_in_flight_and_no_more(
         os.kill(worker.pid, signal.SIGKILL)
 
     schedule = _closed([scripted(Act.ANSWER, 4, 20)] * 400, users=6)
-    result = execute(_plan(server, tmp_path, schedule, workers), once(lambda snapshot: snapshot.done >= 30, kill))
+    result = Run(_plan(server, tmp_path, schedule, workers)).execute(once(lambda snapshot: snapshot.done >= 30, kill))
     lost = [record for record in result.records if record.outcome is Outcome.LOST]
     assert 1 <= len(lost) <= 6 // workers
     assert {record.outcome for record in result.records} == {Outcome.DONE, Outcome.LOST}
@@ -211,7 +211,7 @@ def test_arrivals_beyond_the_ceiling_wait_their_turn_and_keep_their_time(
 ) -> None:
     offsets_ms = [k * 5.0 for k in range(80)]  # 200 a second, of which a ceiling of 4 takes about 80 of 50 ms
     schedule = _below_ceiling([scripted(Act.ANSWER, 1, 50)] * 80, offsets_ms, 4)
-    result = execute(_plan(server, tmp_path, schedule, workers), quiet)
+    result = Run(_plan(server, tmp_path, schedule, workers)).execute(quiet)
     assert _outcomes(result) == {Outcome.DONE: 80}
     assert [record.scheduled_ns for record in result.records] == list(schedule.offsets_ns)
     for worker in range(workers):
@@ -229,21 +229,21 @@ def test_arrivals_beyond_the_ceiling_wait_their_turn_and_keep_their_time(
 
 def test_a_ceiling_that_is_never_reached_changes_nothing(tmp_path: Path, server: ScriptedServer) -> None:
     schedule = _below_ceiling([scripted(Act.ANSWER)] * 30, [k * 5.0 for k in range(30)], 1_000)
-    result = execute(_plan(server, tmp_path, schedule, 1), quiet)
+    result = Run(_plan(server, tmp_path, schedule, 1)).execute(quiet)
     assert all(record.released_ns == record.scheduled_ns for record in result.records)
 
 
 def test_failures_leave_their_room_to_others(tmp_path: Path, server: ScriptedServer) -> None:
     acts = [Act.FULL, Act.ERROR, Act.STATUS, Act.ANSWER] * 6
     schedule = _below_ceiling([scripted(act) for act in acts], [0] * 24, 1)
-    assert len(execute(_plan(server, tmp_path, schedule, 1), quiet).records) == 24
+    assert len(Run(_plan(server, tmp_path, schedule, 1)).execute(quiet).records) == 24
 
 
 @BOTH
-def test_first_signal_reaches_those_who_wait_at_the_ceiling(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
+def test_first_signal_reaches_requests_that_wait_at_the_ceiling(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     schedule = _below_ceiling([scripted(Act.ANSWER, 1, 1_000)] * 50, [0] * 50, 2)
     interrupt = once(lambda snapshot: snapshot.sent >= 2, lambda: os.kill(os.getpid(), signal.SIGINT))
-    result = execute(_plan(server, tmp_path, schedule, workers), interrupt)
+    result = Run(_plan(server, tmp_path, schedule, workers)).execute(interrupt)
     assert result.interrupted
     assert _outcomes(result) == {Outcome.DONE: 2, Outcome.NOT_SENT: 48}
     assert result.records[-1].error == "the run was stopped before its time"
@@ -265,6 +265,6 @@ def test_workers_have_their_cores_to_themselves_while_they_run(tmp_path: Path, s
                 seen.add((process.name, tuple(psutil.Process(process.pid).cpu_affinity())))
 
     schedule = _closed([scripted(Act.ANSWER, 2, 10)] * 40, users=2)
-    execute(replace(_plan(server, tmp_path, schedule, 1), worker_cores=(cores[-1],)), look)
+    Run(replace(_plan(server, tmp_path, schedule, 1), worker_cores=(cores[-1],))).execute(look)
     assert seen == {("parent", tuple(cores[:-1])), ("bench-worker-0", (cores[-1],))}
     assert sorted(os.sched_getaffinity(0)) == cores

@@ -1,4 +1,4 @@
-"""What goes out when, without a socket and, but for the timer's test, without a clock."""
+"""The order and times of responses, without a socket and, except in the timer's test, without a clock."""
 
 from __future__ import annotations
 
@@ -8,18 +8,27 @@ from contextlib import suppress
 
 import pytest
 
-from harness.calibration.null_server.pacing import UNPACED, Answer, Deliver, DueResponses, Pace, each_alone, joined
+from harness.calibration.null_server.pacing import (
+    UNPACED,
+    Answer,
+    Deliver,
+    DueResponses,
+    Pace,
+    Responses,
+    send_joined,
+    send_separately,
+)
 from harness.host.clock import now_ns
 
 
 class _Wire:
-    """A channel that keeps what is written; ``room`` is how many more responses it takes."""
+    """A channel that collects the writes; ``room`` is how many more responses it accepts."""
 
     def __init__(self, room: int = 1_000_000) -> None:
         self.writes: list[bytes] = []
         self.room = room
 
-    def takes(self, answer: Answer) -> bool:
+    def accepts(self, answer: Answer) -> bool:
         if self.room == 0:
             answer.held = True
             return False
@@ -34,9 +43,8 @@ class _Wire:
 
 
 def _answer(wire: _Wire, count: int, pace: Pace = UNPACED, received_ns: int = 0) -> Answer:
-    return Answer(
-        wire, bytearray(8), lambda buffer, ns: struct.pack_into("<q", buffer, 0, ns), b"OPEN", count, pace, received_ns
-    )
+    responses = Responses(bytearray(8), lambda buffer, ns: struct.pack_into("<q", buffer, 0, ns), b"OPEN", count)
+    return Answer(wire, responses, pace, received_ns)
 
 
 def _stamp(write: bytes) -> int:
@@ -44,7 +52,7 @@ def _stamp(write: bytes) -> int:
     return int(stamp)
 
 
-@pytest.mark.parametrize("deliver", [each_alone, joined])
+@pytest.mark.parametrize("deliver", [send_separately, send_joined])
 def test_nothing_goes_before_it_is_due(deliver: Deliver) -> None:
     wire = _Wire()
     answer = _answer(wire, 3, Pace(100, 10), received_ns=1000)
@@ -58,7 +66,7 @@ def test_nothing_goes_before_it_is_due(deliver: Deliver) -> None:
 
 def test_an_answer_opens_once_and_ends_once() -> None:
     wire = _Wire()
-    each_alone([_answer(wire, 3)], 0)
+    send_separately([_answer(wire, 3)], 0)
     assert [len(write) for write in wire.writes] == [12, 8, 11]
     assert wire.writes[0].startswith(b"OPEN")
     assert wire.writes[2].endswith(b"END")
@@ -67,7 +75,7 @@ def test_an_answer_opens_once_and_ends_once() -> None:
 def test_each_response_alone_is_stamped_by_itself() -> None:
     wire = _Wire()
     before = now_ns()
-    each_alone([_answer(wire, 50)], 0)
+    send_separately([_answer(wire, 50)], 0)
     stamps = [_stamp(write) for write in wire.writes]
     assert before <= stamps[0]
     assert stamps == sorted(stamps)
@@ -77,13 +85,13 @@ def test_each_response_alone_is_stamped_by_itself() -> None:
 
 def test_joined_responses_of_one_connection_are_one_write_with_one_stamp() -> None:
     wire, other = _Wire(), _Wire()
-    joined([_answer(wire, 2), _answer(other, 1), _answer(wire, 1)], 0)
+    send_joined([_answer(wire, 2), _answer(other, 1), _answer(wire, 1)], 0)
     assert [len(write) for write in (*wire.writes, *other.writes)] == [12 + 11 + 15, 15]
     first, second, third = (wire.writes[0][start : start + 8] for start in (4, 12, 27))
     assert first == second == third
 
 
-@pytest.mark.parametrize("deliver", [each_alone, joined])
+@pytest.mark.parametrize("deliver", [send_separately, send_joined])
 def test_what_the_channel_has_no_room_for_waits_for_it(deliver: Deliver) -> None:
     wire = _Wire(room=2)
     answer = _answer(wire, 3)
@@ -97,15 +105,15 @@ def test_what_the_channel_has_no_room_for_waits_for_it(deliver: Deliver) -> None
 
 
 def test_an_answer_that_comes_whole_comes_when_its_last_token_would_have() -> None:
-    assert Pace(100, 10).in_one(5) == Pace(140, 0)
+    assert Pace(100, 10).unstreamed(5) == Pace(140, 0)
 
 
 def test_a_cancelled_answer_sends_nothing_more() -> None:
     wire = _Wire()
     answer = _answer(wire, 3, Pace(0, 10))
-    each_alone([answer], 0)
+    send_separately([answer], 0)
     answer.cancel()
-    each_alone([answer], 100)
+    send_separately([answer], 100)
     assert len(wire.writes) == 1
 
 
@@ -113,7 +121,7 @@ def test_many_answers_share_one_timer_and_none_is_early() -> None:
     wires = [_Wire() for _ in range(40)]
 
     async def serve() -> list[int]:
-        due = DueResponses(each_alone)
+        due = DueResponses(send_separately)
         running = asyncio.create_task(due.run())
         received = []
         for number, wire in enumerate(wires):
@@ -139,7 +147,7 @@ def test_an_endless_backlog_still_lets_the_loop_read() -> None:
     wire = _Wire()
 
     async def serve() -> int:
-        due = DueResponses(each_alone)
+        due = DueResponses(send_separately)
         running = asyncio.create_task(due.run())
         for _ in range(100):
             due.add(_answer(wire, 10_000))

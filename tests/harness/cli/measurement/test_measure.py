@@ -135,7 +135,7 @@ def test_warm_up_that_fails_altogether_fails_the_run(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _measure(server, tmp_path, "--model", "failing", "--num_requests", "6") == ExitStatus.FAILED
-    assert "Error: every warm-up request failed; the first said: the script says so" in capsys.readouterr().err
+    assert "Error: every warm-up request failed; the first error: scripted error" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

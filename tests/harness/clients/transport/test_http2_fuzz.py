@@ -66,7 +66,7 @@ class _Seen:
 def _seen(reads: Sequence[bytes], yields: Sequence[bool] = (), settle: bool = True) -> _Seen:
     """What three calls come to when the server sends ``reads`` behind its settings and then closes the connection.
 
-    Where ``yields`` says so the calls run between two reads.
+    Where ``yields`` is set the calls run between two reads.
     """
 
     async def run() -> _Seen:
@@ -206,29 +206,29 @@ def test_flipped_bits_end_every_call(frames: list[bytes], flips: list[tuple[int,
 
 
 _VIOLATIONS = {
-    "longer than was allowed": b"\xff\xff\xff" + bytes(6),
+    "longer than allowed": b"\xff\xff\xff" + bytes(6),
     "more padding than bytes": frame(FrameType.DATA, Flag.PADDED, 1, bytes([9]) + b"short"),
     "never opened": frame(FrameType.DATA, 0, 7, b""),
     "stream 2, which was never opened": frame(FrameType.HEADERS, 0, 2, b""),
-    "a DATA frame came on stream 0": frame(FrameType.DATA, 0, 0, b""),
-    "a PING frame came on stream 1": frame(FrameType.PING, 0, 1, bytes(8)),
+    "a DATA frame is on stream 0": frame(FrameType.DATA, 0, 0, b""),
+    "a PING frame is on stream 1": frame(FrameType.PING, 0, 1, bytes(8)),
     "a PING frame has 7 bytes": frame(FrameType.PING, 0, 0, bytes(7)),
     "a RST_STREAM frame has 5 bytes": frame(FrameType.RST_STREAM, 0, 1, bytes(5)),
     "a GOAWAY frame has 7 bytes": frame(FrameType.GOAWAY, 0, 0, bytes(7)),
     "settings have 5 bytes": frame(FrameType.SETTINGS, 0, 0, bytes(5)),
     "settings have 6 bytes": frame(FrameType.SETTINGS, Flag.ACK, 0, bytes(6)),
-    "its largest frame is 0 bytes": frame(FrameType.SETTINGS, 0, 0, struct.pack(">HI", 5, 0)),
-    "its initial window is": frame(FrameType.SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31)),
-    "opened by nothing": frame(FrameType.WINDOW_UPDATE, 0, 0, bytes(4)),
-    "opened too far": frame(FrameType.WINDOW_UPDATE, 0, 0, struct.pack(">I", 2**31 - 1)),
-    "it pushes": frame(FrameType.PUSH_PROMISE, 0, 1, bytes(4)),
+    "the server sets a maximum frame size of 0 bytes": frame(FrameType.SETTINGS, 0, 0, struct.pack(">HI", 5, 0)),
+    "the server sets an initial window of": frame(FrameType.SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31)),
+    "extended by 0": frame(FrameType.WINDOW_UPDATE, 0, 0, bytes(4)),
+    "extended too far": frame(FrameType.WINDOW_UPDATE, 0, 0, struct.pack(">I", 2**31 - 1)),
+    "the server pushes": frame(FrameType.PUSH_PROMISE, 0, 1, bytes(4)),
     "not continued": frame(FrameType.HEADERS, 0, 1, b"") + frame(FrameType.PING, 0, 0, bytes(8)),
-    "not continued where": frame(FrameType.HEADERS, 0, 1, b"") + frame(FrameType.CONTINUATION, 0, 3, b""),
-    "were not continued": frame(FrameType.HEADERS, 0, 1, b"") + frame(FrameType.DATA, 0, 1, prefixed(b"body")),
-    "not begun": frame(FrameType.CONTINUATION, 0, 1, b""),
+    "not continued by the next": frame(FrameType.HEADERS, 0, 1, b"") + frame(FrameType.CONTINUATION, 0, 3, b""),
+    "block was not continued": frame(FrameType.HEADERS, 0, 1, b"") + frame(FrameType.DATA, 0, 1, prefixed(b"body")),
+    "follows no header block": frame(FrameType.CONTINUATION, 0, 1, b""),
     "shorter than their priority": frame(FrameType.HEADERS, Flag.PRIORITY | _END_HEADERS, 1, b"1234"),
-    "headers cannot be read": frame(FrameType.HEADERS, _END_HEADERS, 1, b"\xff\xff\xff\xff\xff\xff"),
-    "its headers are longer": frame(FrameType.HEADERS, 0, 1, b"") + frame(FrameType.CONTINUATION, 0, 1, bytes(16_384)) * 65,
+    "header block cannot be decoded": frame(FrameType.HEADERS, _END_HEADERS, 1, b"\xff\xff\xff\xff\xff\xff"),
+    "a header block is longer": frame(FrameType.HEADERS, 0, 1, b"") + frame(FrameType.CONTINUATION, 0, 1, bytes(16_384)) * 65,
 }
 
 

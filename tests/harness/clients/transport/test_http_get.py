@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from harness.clients.transport import http_get
-from harness.clients.transport.http_get import GetError, Getter, HttpUrl, parse_url
+from harness.clients.transport.http_get import GetError, HttpGetter, HttpUrl, parse_url
 from tests.harness.metrics_server import MetricsServer, metrics_server
 
 
-def _getter(server: MetricsServer) -> Getter:
-    return Getter(HttpUrl("http", "127.0.0.1", server.port, "/metrics"))
+def _getter(server: MetricsServer) -> HttpGetter:
+    return HttpGetter(HttpUrl("http", "127.0.0.1", server.port, "/metrics"))
 
 
 def test_every_get_goes_over_one_connection() -> None:
@@ -30,7 +30,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_no_failure() -> None:
     assert len(server.clients) == 2
 
 
-def test_failures_are_told_and_the_next_get_may_succeed() -> None:
+def test_failures_are_raised_and_the_next_get_may_succeed() -> None:
     answers = [(404, b"no such page"), None, (200, b"well")]
     with metrics_server(answers.__getitem__) as server:
         getter = _getter(server)
@@ -42,7 +42,7 @@ def test_failures_are_told_and_the_next_get_may_succeed() -> None:
         getter.close()
 
 
-def test_nobody_there() -> None:
+def test_no_server() -> None:
     with metrics_server(lambda number: (200, b"")) as server:
         pass
     with pytest.raises(GetError, match="refused"):
@@ -50,14 +50,14 @@ def test_nobody_there() -> None:
 
 
 def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_get, "_LARGEST_BYTES", 1000)
+    monkeypatch.setattr(http_get, "_MAX_BODY_BYTES", 1000)
     with metrics_server(lambda number: (200, b"x" * 300_000)) as server:
         getter = _getter(server)
         with pytest.raises(GetError, match="longer"):
             getter.get()
 
 
-def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with metrics_server(lambda number: (200, b"direct")) as server:
         getter = _getter(server)
@@ -67,7 +67,7 @@ def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatc
 
 def test_headers_are_sent_with_every_get() -> None:
     with metrics_server(lambda number: (200, b"")) as server:
-        getter = Getter(HttpUrl("http", "127.0.0.1", server.port, "/metrics"), (("X-Key", "a"),))
+        getter = HttpGetter(HttpUrl("http", "127.0.0.1", server.port, "/metrics"), (("X-Key", "a"),))
         getter.get()
         getter.get()
         getter.close()

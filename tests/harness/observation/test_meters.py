@@ -1,4 +1,4 @@
-"""What the operating system tells about a thread."""
+"""Meters of a worker. The garbage collector's: test_event_loop_probe.py."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from harness.observation.thread_meter import ThreadMeter, ThreadUsage
+from harness.observation.meters import ThreadMeter, ThreadUsage
 
 
-def test_usage_is_of_the_asking_thread_alone() -> None:
+def test_usage_is_that_of_the_reading_thread_alone() -> None:
     used: list[ThreadUsage] = []
 
     def idle() -> None:
@@ -57,7 +57,7 @@ _open = os.open
 
 
 @pytest.mark.parametrize(("text", "wait_ns"), [("5000 70 3\n", 70), ("5000 0 3\n", 0), ("0 0 0\n", None)])
-def test_a_kernel_without_the_account_is_told_from_one_without_a_wait(
+def test_a_kernel_without_accounting_is_distinguished_from_one_without_a_wait(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, wait_ns: int | None
 ) -> None:
     monkeypatch.setattr(os, "open", _written(tmp_path / "schedstat", text))

@@ -1,0 +1,65 @@
+"""A worker from the parent's side: its process, the pipe to it, and the journal that it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.context import SpawnContext, SpawnProcess
+
+from harness.errors import RunError
+from harness.host.signals import signals_blocked
+from harness.journal.worker_journal import JournalReader
+from harness.run.shared_state import Control
+from harness.run.worker import JournalFailed, Ready, WorkerPlan, run_worker
+
+NAME_PREFIX = "bench-worker-"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerProcess:
+    """A worker that has been started. ``journal`` is read while the worker writes it."""
+
+    number: int
+    process: SpawnProcess
+    pipe: Pipe
+    journal: JournalReader
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.is_alive()
+
+    def await_ready(self) -> Ready:
+        """Return the worker's Ready message, waiting for it. Raises RunError where the worker ends without one or failed."""
+        try:
+            ready: Ready = self.pipe.recv()
+        except EOFError:
+            self.process.join()
+            raise RunError(f"{self.process.name} ended with status {self.process.exitcode} before the run began") from None
+        if ready.problem is not None:
+            raise RunError(f"{self.process.name} cannot reach the server: {ready.problem}")
+        return ready
+
+    def send_start(self, start_ns: int) -> None:
+        """Send the run's start time. Where the worker has died since it was ready, its requests will be recorded as lost."""
+        with suppress(BrokenPipeError):
+            self.pipe.send(start_ns)
+
+    def journal_failures(self) -> Iterator[JournalFailed]:
+        """The new reports of a journal that could not be written."""
+        with suppress(EOFError, OSError):  # the worker has ended
+            while self.pipe.poll():
+                message = self.pipe.recv()
+                assert isinstance(message, JournalFailed)
+                yield message
+
+
+def start_worker(plan: WorkerPlan, context: SpawnContext, control: Control) -> WorkerProcess:
+    """Start a worker process, with SIGINT and SIGTERM blocked in it."""
+    ours, theirs = context.Pipe()
+    process = context.Process(target=run_worker, args=(plan, theirs, control), name=f"{NAME_PREFIX}{plan.worker}", daemon=True)
+    with signals_blocked():
+        process.start()
+    theirs.close()
+    return WorkerProcess(plan.worker, process, ours, JournalReader(plan.journal))
