@@ -43,7 +43,7 @@ class TritonPythonModel:
     def _preprocess(self, request: Any) -> dict[str, NDArray[Any]]:
         for name in _UNSUPPORTED:
             if pb_utils.get_input_tensor_by_name(request, name) is not None:
-                raise RequestError(f"{name}: the embedded pipeline serves decoder-only models of text, without prompt tables")
+                raise RequestError(f"{name}: the embedded pipeline serves decoder-only text models, without prompt tables")
         prompts = [self._encode(row) for row in _texts(request, "QUERY")]
         rows = len(prompts)
         pad_ids = _one_a_row(request, "PAD_ID", rows, self._pad_id)

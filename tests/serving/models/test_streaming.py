@@ -35,13 +35,14 @@ class _Sender:
 
 def _replies(increments: Sequence[Sequence[int]], streaming: bool, prompt: list[int] | None = None) -> _Sender:
     """What the core model sends when the engine delivers ``increments``, each of them read apart."""
-    from serving.models.core.model import Reply
+    from serving.models.core.reply import Reply
     from serving.models.core.request import CoreRequest
+    from serving.models.core.responses import TokenResponses
 
     outputs = frozenset({"output_ids", "sequence_length", "detokenization_context", "num_output_tokens"})
     request = CoreRequest(prompt or [5], Sampling(99), streaming, prompt is None or streaming, False, True, outputs)
     sender, outbox = _Sender(), queue.SimpleQueue[Any]()
-    reply = Reply(1, "client", sender, request, outbox, StreamPace(1))
+    reply = Reply(1, "client", sender, TokenResponses(request), outbox, StreamPace(1))
     for number, tokens in enumerate(increments, start=1):
         reply.add(Increment(list(tokens), FinishReason.LENGTH if number == len(increments) else None))
         assert outbox.get_nowait().send() == (number == len(increments))
@@ -110,14 +111,15 @@ def test_first_piece_that_is_half_a_character_is_held_back(backend: ModuleType) 
 
 
 def test_a_busy_sender_gathers_tokens_but_never_holds_the_first_or_the_last(backend: ModuleType) -> None:
-    from serving.models.core.model import Reply
+    from serving.models.core.reply import Reply
     from serving.models.core.request import CoreRequest
+    from serving.models.core.responses import TokenResponses
 
     pace = StreamPace(3)
     pace.interval_tokens = 3
     request = CoreRequest([5], Sampling(99), True, True, False, True, frozenset({"output_ids"}))
     sender, outbox = _Sender(), queue.SimpleQueue[Any]()
-    reply = Reply(1, "client", sender, request, outbox, pace)
+    reply = Reply(1, "client", sender, TokenResponses(request), outbox, pace)
     for token in range(9):
         reply.add(Increment([token], FinishReason.LENGTH if token == 8 else None))
         if not outbox.empty():

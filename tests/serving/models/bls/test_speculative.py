@@ -190,7 +190,7 @@ def test_a_client_that_left_ends_the_rounds(backend: ModuleType) -> None:
 )
 def test_what_does_not_go_with_it_is_refused(bls: Bls, inputs: dict[str, Any], message: str) -> None:
     error = bls.ask(num_draft_tokens=3, **inputs).error
-    assert error.message == f"num_draft_tokens: speculative decoding does not go with {message}" + (
+    assert error.message == f"num_draft_tokens: speculative decoding cannot be combined with {message}" + (
         " (top_k, top_p)" if message == "sampling" else ""
     )
 
