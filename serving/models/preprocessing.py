@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from serving.errors import RequestError
 from serving.models.parameters import Parameters, refusal, required
 from serving.text.detokenization import load_tokenizer
-from serving.text.word_lists import to_word_list
+from serving.text.stop_words import to_word_list
 
 _UNSUPPORTED = ("IMAGE_BYTES", "IMAGE_URL", "IMAGE_SIZES", "VIDEO_BYTES", "DECODER_QUERY", "PROMPT_TABLE_EXTRA_ID")
 

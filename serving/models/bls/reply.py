@@ -54,7 +54,7 @@ class Reply:
         self.send(error_response_of(error), final=True)
 
     def is_gone(self) -> bool:
-        """Whether the client cancelled or the reply ended. Queries Triton only before the end: later, 24.10 reads freed memory."""
+        """Whether the client cancelled or the reply ended. Triton 24.10 reads freed memory when queried after the end."""
         with self._sending:
             return self._finished or bool(self._sender.is_cancelled())
 

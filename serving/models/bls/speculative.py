@@ -16,8 +16,7 @@ from serving.models.bls.core_calls import CoreCalls
 from serving.models.bls.reply import Running, int32, response_of, texts
 from serving.models.bls.request import Array, BlsRequest, core_tensors
 from serving.text.generated_text import GeneratedText
-from serving.text.stop_words import first_stop_sequence
-from serving.text.word_lists import from_word_list
+from serving.text.stop_words import first_stop_sequence, from_word_list
 
 _SUMMED = frozenset({"kv_cache_alloc_new_blocks", "kv_cache_reused_blocks", "kv_cache_alloc_total_blocks", "cum_log_probs"})
 _FIRST = frozenset({"arrival_time_ns", "first_scheduled_time_ns", "first_token_time_ns"})

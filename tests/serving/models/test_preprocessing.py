@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.text.detokenization import load_tokenizer
-from serving.text.word_lists import from_word_list
+from serving.text.stop_words import from_word_list
 
 _TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
 _OUTPUTS = [
