@@ -38,7 +38,7 @@ _SHORT_WAIT_S = 0.1
 
 
 class TritonPythonModel:
-    """One instance; ``execute`` hands each request to a thread and returns."""
+    """One model instance; ``execute`` submits each request to a thread pool and returns."""
 
     def initialize(self, args: dict[str, str]) -> None:
         parameters = Parameters(args["model_config"])

@@ -24,7 +24,7 @@ from serving.models.core.reply import Reply, SharedSender
 from serving.models.core.request import CoreRequest, Deployment, parse_request
 from serving.models.core.responses import DetailedResponses, ResponseBuilder, TokenResponses
 from serving.models.core.stream_pace import StreamPace
-from serving.models.parameters import Parameters, error_response, refusal
+from serving.models.parameters import Parameters, error_response, response_to_error
 from serving.text.detokenization import special_token_ids
 
 _CANCELLATION_CHECKS = 8  # per period: with 128 requests in flight and 100 ms, each is checked every 1.6 s
@@ -32,7 +32,7 @@ _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
 class TritonPythonModel:
-    """One instance; Triton calls ``initialize`` once and ``execute`` as requests arrive."""
+    """One model instance; Triton calls ``initialize`` once and ``execute`` as requests arrive."""
 
     def initialize(self, args: dict[str, str]) -> None:
         parameters = Parameters(args["model_config"])
@@ -73,7 +73,7 @@ class TritonPythonModel:
             try:
                 parsed = parse_request(request, self._deployment)
             except Exception as error:
-                sender.send(refusal(error, "the request could not be read"), flags=_FINAL)
+                sender.send(response_to_error(error, "the request could not be read"), flags=_FINAL)
                 continue
             if parsed is None:
                 self._stop(sender, request.request_id())

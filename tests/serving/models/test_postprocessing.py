@@ -81,7 +81,7 @@ def test_special_tokens_are_kept_if_configured(decode: Any) -> None:
         ([[[5]]], [1], None, "SEQUENCE_LENGTH [batch, beam]"),
         ([[[5]]], [[2]], None, "SEQUENCE_LENGTH holds 2, but TOKENS_BATCH has room for 1"),
         ([[[5]]], [[-1]], None, "SEQUENCE_LENGTH holds -1"),
-        ([[[-5]]], [[1]], None, "TOKENS_BATCH holds -5, which is no token id"),
+        ([[[-5]]], [[1]], None, "TOKENS_BATCH holds -5, which is not a token id"),
         ([[[5]]], [[1]], [[7, 5]], "DETOKENIZATION_CONTEXT must be a mark"),
         ([[[5]]], [[1]], [[MORE_FOLLOWS, -9]], "DETOKENIZATION_CONTEXT must be a mark"),
         ([[[5], [6]]], [[1, 1]], [[MORE_FOLLOWS, 5]], "belongs to one beam"),

@@ -161,7 +161,7 @@ def test_only_requested_outputs_are_sent(ask: Any) -> None:
         ({"EMBEDDING_BIAS_WEIGHTS": np.float32([[1]])}, "embedding_bias_words and embedding_bias_weights"),
         (
             {"EMBEDDING_BIAS_WORDS": _bytes(["a"]), "EMBEDDING_BIAS_WEIGHTS": np.float32([[1, 2]])},
-            "one weight a word",
+            "one weight per word",
         ),
         (
             {"EMBEDDING_BIAS_WORDS": _bytes(["a"]), "EMBEDDING_BIAS_WEIGHTS": np.float32([[np.nan]])},
@@ -171,9 +171,9 @@ def test_only_requested_outputs_are_sent(ask: Any) -> None:
             {"EMBEDDING_BIAS_WORDS": _bytes([b"\xff"]), "EMBEDDING_BIAS_WEIGHTS": np.float32([[1]])},
             "EMBEDDING_BIAS_WORDS is not valid UTF-8",
         ),
-        ({"END_ID": np.int32([[1], [2]])}, "END_ID must hold one value a prompt"),
-        ({"PAD_ID": np.zeros((1, 0), np.int32)}, "PAD_ID must hold one value a prompt"),
-        ({"REQUEST_OUTPUT_LEN": np.int32([[1, 2]])}, "REQUEST_OUTPUT_LEN must hold one value a prompt"),
+        ({"END_ID": np.int32([[1], [2]])}, "END_ID must hold one value per prompt"),
+        ({"PAD_ID": np.zeros((1, 0), np.int32)}, "PAD_ID must hold one value per prompt"),
+        ({"REQUEST_OUTPUT_LEN": np.int32([[1, 2]])}, "REQUEST_OUTPUT_LEN must hold one value per prompt"),
         ({"QUERY": None}, "QUERY is missing"),
         ({"REQUEST_OUTPUT_LEN": None}, "REQUEST_OUTPUT_LEN is missing"),
         ({"IMAGE_BYTES": np.zeros((1, 1, 1, 1, 1), np.uint8)}, "IMAGE_BYTES: the embedded pipeline serves"),

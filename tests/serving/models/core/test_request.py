@@ -120,7 +120,7 @@ def test_context_may_be_filled_but_not_exceeded(parse: Any) -> None:
         ({"frequency_penalty": [-2.5]}, "frequency_penalty"),
         ({"beam_width": [5]}, "beam_width must be between 1 and 4, not 5"),
         ({"beam_width": [0]}, "beam_width"),
-        ({"beam_width": [2], "streaming": [True]}, "streaming: a beam search"),
+        ({"beam_width": [2], "streaming": [True]}, "streaming: the beams of a beam search are known at its end"),
         ({"beam_width": [2], "stop_words_list": [[[5], [1]]]}, "stop_words_list: .* beam_width 2"),
         ({"beam_width": [2], "beam_search_diversity_rate": [0.5]}, "beam_search_diversity_rate"),
         ({"beam_width": [2], "num_return_sequences": [3]}, "num_return_sequences must be between 1 and 2"),

@@ -96,10 +96,10 @@ def test_environment_variable_selects_another_file(start: Start, tmp_path: Path,
     [
         (None, "cannot be read"),
         ("model: [", "cannot be read"),
-        ("- model", "must name the model"),
-        ("tokenizer: t", "must name the model"),
-        ("model: m\ntriton_config: {decoupled: false}", "model.yaml says decoupled: False, config.pbtxt says True"),
-        ("model: m\ntriton_config: {max_batch_size: 8}", "model.yaml says max_batch_size: 8, config.pbtxt says 0"),
+        ("- model", "must define the model"),
+        ("tokenizer: t", "must define the model"),
+        ("model: m\ntriton_config: {decoupled: false}", "decoupled is False in model.yaml but True in config.pbtxt"),
+        ("model: m\ntriton_config: {max_batch_size: 8}", "max_batch_size is 8 in model.yaml but 0 in config.pbtxt"),
     ],
 )
 def test_invalid_settings_are_rejected(start: Start, yaml: str | None, message: str) -> None:
