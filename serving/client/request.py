@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from serving.errors import RequestError
 from serving.repository.tensors import OUTPUTS_BY_SWITCH
-from serving.text.word_lists import to_word_list
+from serving.text.stop_words import to_word_list
 
 Array = NDArray[Any]
 Scalar = int | float | bool | str

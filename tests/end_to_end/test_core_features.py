@@ -331,7 +331,7 @@ def test_guided_text_has_the_shape_of_its_guide(server: Server, decode: Callable
 )
 def test_a_broken_guide_fails_its_own_request_alone(decoupled_server: Server, kind: str, shape: str) -> None:
     expected = ids_of([one(decoupled_server)])
-    with pytest.raises(InferenceServerException, match=f"guided_decoding_guide is no {kind} that can be followed"):
+    with pytest.raises(InferenceServerException, match=f"guided_decoding_guide is not a usable {kind}"):
         one(decoupled_server, **guide(kind, shape))
     assert ids_of([one(decoupled_server)]) == expected
 

@@ -140,7 +140,7 @@ def test_adapter_is_passed_on(server: Server) -> None:
     ("request_tensors", "message"),
     [
         (_request(text_input=_text("a", "b")), "text_input must hold one prompt"),
-        (_request(""), "text_input must hold one prompt that is not empty"),
+        (_request(""), "text_input must hold one non-empty prompt"),
         (_request(tokens=0), "sampling_param_max_tokens must be at least 1"),
         (_request(sampling_param_top_p=np.array([2], np.float32)), "require 0 <= top_p <= 1"),
         (_request(lora_name=_text("a")), "lora_name, lora_id and lora_path belong together"),
@@ -216,4 +216,4 @@ def test_model_yaml_that_contradicts_the_configuration_is_refused(tmp_path: Path
     yaml.write_text('model: "m"\ntriton_config: {"decoupled": false}\n')
     with pytest.raises(LaunchError), running(_plan(repository, tmp_path / "server.log")):
         pass
-    assert "model.yaml says decoupled: False, config.pbtxt says True" in (tmp_path / "server.log").read_text()
+    assert "decoupled is False in model.yaml but True in config.pbtxt" in (tmp_path / "server.log").read_text()

@@ -128,7 +128,7 @@ def test_docs_list_every_parameter() -> None:
 
 
 @pytest.mark.parametrize(("key", "option", "text", "written"), _ROWS)
-def test_parameter_is_written_under_upstreams_key_and_nothing_that_was_not_set(
+def test_only_set_parameters_are_written_under_upstreams_keys(
     tmp_path: Path, make_engine: MakeEngine, key: str, option: str, text: str, written: str
 ) -> None:
     places = _places(tmp_path, make_engine)
@@ -144,7 +144,7 @@ def test_parameter_is_written_under_upstreams_key_and_nothing_that_was_not_set(
     assert set(parameters) == {*_ALWAYS, "gpt_model_path", *(keys[name] for name in options), *guided}
 
 
-def test_nothing_but_what_must_be_is_written_when_nothing_is_set(tmp_path: Path, make_engine: MakeEngine) -> None:
+def test_minimal_repository_has_only_mandatory_parameters(tmp_path: Path, make_engine: MakeEngine) -> None:
     engine = make_engine()
     write_ngc_repository(_spec(engine), tmp_path / "repository")
     configs = _read(tmp_path / "repository")
@@ -185,7 +185,7 @@ def test_settings_outside_the_parameters_block_are_written(make_engine: MakeEngi
 
 
 @pytest.mark.parametrize("excluded", ["true", "false"])
-def test_bls_knows_whether_the_prompt_is_left_out(make_engine: MakeEngine, excluded: str) -> None:
+def test_exclusion_of_the_prompt_is_configured_in_bls(make_engine: MakeEngine, excluded: str) -> None:
     spec = _spec(make_engine(), {"exclude_input_in_output": excluded})
     configs = {config.name: config for config in ngc_model_configs(spec)}
     assert _parameters(configs["tensorrt_llm_bls"])["exclude_input_in_output"] == excluded
@@ -229,7 +229,7 @@ def test_ensemble_maps_only_what_both_sides_declare(make_engine: MakeEngine, ten
 
 
 @pytest.mark.parametrize("model", ["preprocessing", "postprocessing", "tensorrt_llm_bls"])
-def test_python_model_runs_where_our_package_is_not_installed(tmp_path: Path, make_engine: MakeEngine, model: str) -> None:
+def test_python_model_runs_without_the_package_installed(tmp_path: Path, make_engine: MakeEngine, model: str) -> None:
     write_ngc_repository(_spec(make_engine()), tmp_path / "repository")
     version = tmp_path / "repository" / model / "1"
     (tmp_path / "triton_python_backend_utils.py").write_text("TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1\n")

@@ -61,7 +61,7 @@ def _refusal(spec: NgcSpec, tmp_path: Path) -> str:
         ({"lora_prefetch_dir": "/nosuch"}, {}, "--lora_prefetch_dir: /nosuch is not a folder"),
     ],
 )  # fmt: skip
-def test_what_cannot_work_is_refused(
+def test_invalid_spec_is_rejected(
     tmp_path: Path, make_engine: MakeEngine, options: dict[str, str], changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(RepositoryError, match=message):
@@ -80,7 +80,7 @@ def test_what_cannot_work_is_refused(
         ({"medusa_choices": "{0,0},{1}", "decoding_mode": "medusa"}, {}),
     ],
 )
-def test_what_can_work_is_accepted(make_engine: MakeEngine, options: dict[str, str], changes: dict[str, Any]) -> None:
+def test_valid_spec_is_accepted(make_engine: MakeEngine, options: dict[str, str], changes: dict[str, Any]) -> None:
     assert len(ngc_model_configs(_spec(make_engine(), options, **changes))) == 5
 
 
@@ -95,19 +95,19 @@ def test_what_can_work_is_accepted(make_engine: MakeEngine, options: dict[str, s
         ({"plugins": {"lora_plugin": None}}, {"lora_cache_max_adapter_size": "8"}, "--lora_plugin"),
     ],
 )
-def test_what_the_engine_was_not_built_for_is_refused(
+def test_options_unsupported_by_the_engine_are_rejected(
     tmp_path: Path, make_engine: MakeEngine, engine: dict[str, Any], options: dict[str, str], message: str
 ) -> None:
     options = options | ({"lora_cache_optimal_adapter_size": "8"} if "lora" in message else {})
     assert message in _refusal(_spec(make_engine(**engine), options), tmp_path)
 
 
-def test_static_batching_does_without_what_in_flight_batching_needs(make_engine: MakeEngine) -> None:
+def test_static_batching_lifts_the_requirements_of_in_flight_batching(make_engine: MakeEngine) -> None:
     engine = make_engine(kv_cache_type="CONTINUOUS", plugins={"remove_input_padding": False})
     assert ngc_model_configs(_spec(engine, {"batching_strategy": "V1"}, decoupled_mode=False))
 
 
-def test_engine_of_two_ranks_wants_two_gpus_and_both_files(tmp_path: Path, make_engine: MakeEngine) -> None:
+def test_engine_of_two_ranks_needs_two_gpus_and_both_files(tmp_path: Path, make_engine: MakeEngine) -> None:
     engine = make_engine(world_size=2)
     assert ngc_model_configs(_spec(engine, {"gpu_device_ids": "0,1;2,3"}, world_size=2))
     (engine / "rank1.engine").unlink()
@@ -118,7 +118,7 @@ def test_engine_of_two_ranks_wants_two_gpus_and_both_files(tmp_path: Path, make_
     ("content", "message"),
     [(None, "config.json does not exist"), ("{", "cannot be read"), ("{}", "no build_config"), ("[]", "no build_config")],
 )
-def test_folder_that_is_no_engine_is_refused(tmp_path: Path, content: str | None, message: str) -> None:
+def test_folder_without_engine_is_rejected(tmp_path: Path, content: str | None, message: str) -> None:
     (tmp_path / "engine").mkdir()
     if content is not None:
         (tmp_path / "engine" / "config.json").write_text(content)
@@ -127,7 +127,7 @@ def test_folder_that_is_no_engine_is_refused(tmp_path: Path, content: str | None
     assert message in refusal
 
 
-def test_adapters_and_grammar_description_are_looked_into(tmp_path: Path, make_engine: MakeEngine) -> None:
+def test_adapters_and_grammar_description_are_validated(tmp_path: Path, make_engine: MakeEngine) -> None:
     engine = make_engine()
     (tmp_path / "lora" / "seven").mkdir(parents=True)
     options = {"lora_prefetch_dir": str(tmp_path / "lora")}
@@ -142,7 +142,7 @@ def test_adapters_and_grammar_description_are_looked_into(tmp_path: Path, make_e
     assert "has no tokenizer_str" in _refusal(_spec(engine, options), tmp_path)
 
 
-def test_paths_of_the_container_are_taken_as_they_are_when_not_checked(tmp_path: Path) -> None:
+def test_unchecked_container_paths_are_written_unchanged(tmp_path: Path) -> None:
     spec = _spec(Path("/engines/gpt"), {}, tokenizer_dir=Path("/models/gpt"), check_paths=False)
     assert "--triton_max_batch_size must be given" in _refusal(spec, tmp_path)
     spec = _spec(Path("/engines/gpt"), {}, tokenizer_dir=Path("/models/gpt"), check_paths=False, triton_max_batch_size=4)
@@ -152,11 +152,11 @@ def test_paths_of_the_container_are_taken_as_they_are_when_not_checked(tmp_path:
     assert "--engine_dir: engines/gpt must be absolute" in _refusal(spec, tmp_path)
 
 
-def test_engine_must_be_named(tmp_path: Path) -> None:
+def test_engine_dir_is_mandatory(tmp_path: Path) -> None:
     assert "--engine_dir must be given" in _refusal(NgcSpec(DEMO_ENGINE_DIR, {}), tmp_path)
 
 
-def test_folder_that_is_not_empty_is_left_alone(tmp_path: Path, make_engine: MakeEngine) -> None:
+def test_non_empty_folder_is_unchanged(tmp_path: Path, make_engine: MakeEngine) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("precious")
     with pytest.raises(RepositoryError, match="is not empty"):

@@ -32,12 +32,12 @@ _BLS_ALONE = {"image_input", "num_draft_tokens", "use_draft_logits"}
 
 
 @pytest.mark.parametrize(("table", "kept"), [(tensors.ENSEMBLE_INPUTS, set()), (tensors.BLS_INPUTS, _BLS_ALONE)])
-def test_every_input_of_a_text_model_has_exactly_one_way(table: str, kept: set[str]) -> None:
+def test_every_input_of_a_text_model_has_exactly_one_route(table: str, kept: set[str]) -> None:
     to_core = set(routing.client_to_core(table))
     assert not to_core & set(routing.CLIENT_TO_PREPROCESSING)
     assert set(_by_name(table)) - to_core - set(routing.CLIENT_TO_PREPROCESSING) == kept
 
 
-def test_what_preprocessing_makes_does_not_come_from_the_client_too() -> None:
+def test_preprocessing_outputs_are_not_routed_from_the_client() -> None:
     from_client = set(routing.client_to_core(tensors.BLS_INPUTS).values())
     assert not from_client & set(routing.PREPROCESSING_TO_CORE.values())

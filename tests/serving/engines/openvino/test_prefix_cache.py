@@ -29,7 +29,7 @@ def _used(pipeline: Any) -> int:
     return round(pipeline.get_metrics().cache_usage / 100 * _BLOCKS)
 
 
-def test_new_blocks_are_those_by_which_the_library_grows(pipeline: Any) -> None:
+def test_new_blocks_match_the_growth_in_the_library(pipeline: Any) -> None:
     """Requests start one by one and stay, so what a prompt shares with them needs no block of its own."""
     chance = random.Random(1)
     account = PrefixCacheAccount(enabled=True)
@@ -58,7 +58,7 @@ def test_new_blocks_are_those_by_which_the_library_grows(pipeline: Any) -> None:
     pipeline.step()
 
 
-def test_an_ended_requests_blocks_serve_the_next() -> None:
+def test_blocks_of_an_ended_request_are_reused() -> None:
     account = PrefixCacheAccount(enabled=True)
     prompt, output = list(range(100)), list(range(500, 540))
     first = account.start(prompt)
@@ -71,7 +71,7 @@ def test_an_ended_requests_blocks_serve_the_next() -> None:
     assert (longer.new_blocks, longer.reused_blocks) == (0, 5)  # 139 tokens are kept, in four full blocks and one begun
 
 
-def test_what_needs_the_place_drives_out_the_longest_unused() -> None:
+def test_least_recently_used_blocks_are_evicted() -> None:
     account = PrefixCacheAccount(enabled=True)
     prompts = [[k] * 32 for k in range(1, 4)]
     for prompt in prompts:
@@ -80,7 +80,7 @@ def test_what_needs_the_place_drives_out_the_longest_unused() -> None:
     assert [account.start(prompt).reused_blocks for prompt in reversed(prompts)] == [1, 1, 0]
 
 
-def test_blocks_of_running_requests_are_not_driven_out() -> None:
+def test_blocks_of_running_requests_are_not_evicted() -> None:
     account = PrefixCacheAccount(enabled=True)
     account.start([1] * 32)
     account.trim(0)

@@ -57,7 +57,7 @@ def shared(backend: ModuleType) -> Iterator[Bls]:
     stop_words=st.lists(st.sampled_from(["king", " sea", "d m", "e", "nowhere"]), max_size=2),
     min_tokens=st.integers(0, 1),
 )
-def test_text_is_the_targets_own(
+def test_text_is_that_of_the_target(
     shared: Bls, prompt: str, max_tokens: int, num_draft_tokens: int, wrong_every: int, stop_words: list[str], min_tokens: int
 ) -> None:
     shared.cores["tensorrt_llm_draft"]._next = _often_wrong(wrong_every)
@@ -68,7 +68,7 @@ def test_text_is_the_targets_own(
     assert text == expected
 
 
-def test_a_good_draft_saves_rounds_and_a_bad_one_costs_nothing_but_time(backend: ModuleType) -> None:
+def test_good_draft_saves_rounds_and_bad_draft_costs_only_time(backend: ModuleType) -> None:
     outputs = ["total_draft_tokens", "total_accepted_draft_tokens", "acceptance_rate", "num_output_tokens"]
     request: dict[str, Any] = {"max_tokens": 30, "num_draft_tokens": 5, "return_perf_metrics": True}
     seen = []
@@ -82,7 +82,7 @@ def test_a_good_draft_saves_rounds_and_a_bad_one_costs_nothing_but_time(backend:
     assert seen[1][2:4] == [0, 0.0]
 
 
-def test_end_token_ends_the_sequence_wherever_it_lies_in_a_round(backend: ModuleType) -> None:
+def test_end_token_ends_the_sequence_anywhere_in_a_round(backend: ModuleType) -> None:
     for ends_at in range(1, 9):
         length = len(TOKENIZER.encode("the sea")) + ends_at
         bls = _deployed(backend, _next, lambda sequence, length=length: _EOS if len(sequence) >= length else _next(sequence))
@@ -104,13 +104,13 @@ def test_stop_word_that_is_a_special_token_ends_the_sequence(backend: ModuleType
     assert sender.responses[0].tensors["num_output_tokens"].item() == 10 - len(TOKENIZER.encode("the sea"))
 
 
-def test_prompt_stands_before_the_text_unless_excluded(bls: Bls) -> None:
+def test_prompt_precedes_the_text_unless_excluded(bls: Bls) -> None:
     [whole] = bls.ask(num_draft_tokens=3, exclude_input_in_output=False).texts
     [text] = bls.ask(num_draft_tokens=3).texts
     assert whole == "the sea" + text
 
 
-def test_what_the_target_passes_on_is_joined_over_the_rounds(bls: Bls) -> None:
+def test_target_outputs_are_joined_over_the_rounds(bls: Bls) -> None:
     def more(tokens: list[int]) -> dict[str, Any]:
         return {
             "output_log_probs": np.full((1, 1, len(tokens)), -0.5, np.float32),
@@ -132,7 +132,7 @@ def test_what_the_target_passes_on_is_joined_over_the_rounds(bls: Bls) -> None:
     assert (tensors["arrival_time_ns"].item(), tensors["last_token_time_ns"].item()) == (1001, 1000 + rounds)
 
 
-def test_draft_logits_go_to_the_target(bls: Bls) -> None:
+def test_draft_logits_are_sent_to_the_target(bls: Bls) -> None:
     bls.cores["tensorrt_llm_draft"].more = lambda tokens: {"generation_logits": np.ones((1, 1, len(tokens), 7), np.float32)}
     bls.ask(max_tokens=9, num_draft_tokens=4, use_draft_logits=True)
     first = bls.cores["tensorrt_llm"].requests[0]
@@ -142,7 +142,7 @@ def test_draft_logits_go_to_the_target(bls: Bls) -> None:
 
 
 @pytest.mark.parametrize("name", ["min_tokens", "min_length"])
-def test_each_round_owes_what_is_left_of_the_least_tokens(bls: Bls, name: str) -> None:
+def test_each_round_has_the_rest_of_min_tokens(bls: Bls, name: str) -> None:
     bls.cores["tensorrt_llm_draft"]._next = _next
     bls.ask(max_tokens=12, num_draft_tokens=3, **{name: 6})
     rounds = bls.cores["tensorrt_llm"].requests
@@ -150,13 +150,13 @@ def test_each_round_owes_what_is_left_of_the_least_tokens(bls: Bls, name: str) -
     assert {"min_tokens", "min_length"} & set(rounds[0]) == {name}  # an older core model knows the older name alone
 
 
-def test_adapters_belong_to_the_target(bls: Bls) -> None:
+def test_adapters_are_sent_to_the_target_only(bls: Bls) -> None:
     bls.ask(max_tokens=9, num_draft_tokens=4, lora_task_id=np.uint64([[5]]))
     assert "lora_task_id" in bls.cores["tensorrt_llm"].requests[0]
     assert "lora_task_id" not in bls.cores["tensorrt_llm_draft"].requests[0]
 
 
-def test_a_client_that_left_ends_the_rounds(backend: ModuleType) -> None:
+def test_cancellation_by_the_client_ends_the_rounds(backend: ModuleType) -> None:
     import time
 
     from tests.serving.models.fake_pipeline import request_of
@@ -188,13 +188,13 @@ def test_a_client_that_left_ends_the_rounds(backend: ModuleType) -> None:
         ({"guided_decoding_guide_type": ["json"], "guided_decoding_guide": [""]}, "guided_decoding_guide_type"),
     ],
 )
-def test_what_does_not_go_with_it_is_refused(bls: Bls, inputs: dict[str, Any], message: str) -> None:
+def test_unsupported_combination_is_rejected(bls: Bls, inputs: dict[str, Any], message: str) -> None:
     error = bls.ask(num_draft_tokens=3, **inputs).error
-    assert error.message == f"num_draft_tokens: speculative decoding does not go with {message}" + (
+    assert error.message == f"num_draft_tokens: speculative decoding cannot be combined with {message}" + (
         " (top_k, top_p)" if message == "sampling" else ""
     )
 
 
 @pytest.mark.parametrize("more", [{"top_k": 1}, {"top_k": 5, "temperature": 0.0}, {"presence_penalty": 0.0}])
-def test_greedy_decoding_may_be_spelled_out(bls: Bls, more: dict[str, Any]) -> None:
+def test_explicit_greedy_decoding_is_accepted(bls: Bls, more: dict[str, Any]) -> None:
     assert bls.ask(num_draft_tokens=3, **more).texts == bls.ask(**more).texts

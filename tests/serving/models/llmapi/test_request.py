@@ -135,14 +135,14 @@ def _error(sender: Sender) -> str:
 
 
 @pytest.mark.parametrize("name", ["lora_name", "lora_path"])
-def test_adapter_that_is_not_utf8_is_refused_by_the_tensors_name(model: Model, name: str) -> None:
+def test_adapter_that_is_not_utf8_error_names_the_tensor(model: Model, name: str) -> None:
     lora = {"lora_name": b"a", "lora_id": 1, "lora_path": b"/a"} | {name: b"\xff"}
     sender = Sender()
     model.ask(SentRequest(sender, text_input=b"Hello", **lora))
     assert _error(sender).startswith(f"{name} is not valid UTF-8")
 
 
-def test_request_that_cannot_be_read_is_answered_and_the_next_is_read(model: Model) -> None:
+def test_unreadable_request_gets_an_error_and_the_next_is_read(model: Model) -> None:
     odd, good = Sender(), Sender()
     model.ask(SentRequest(odd, text_input=7), SentRequest(good, text_input=b"Hello"))
     assert _error(odd).startswith("the request could not be read: ")
@@ -151,7 +151,7 @@ def test_request_that_cannot_be_read_is_answered_and_the_next_is_read(model: Mod
     assert _error(good) == "the model is being unloaded"  # it ran until then
 
 
-def test_stopped_request_that_the_library_does_not_end_is_ended_after_the_grace(model: Model) -> None:
+def test_stopped_request_ends_after_the_grace_period_if_the_library_does_not_end_it(model: Model) -> None:
     stuck, stop = Sender(), Sender()
     model.ask(SentRequest(stuck, "7", text_input=b"Hello"), SentRequest(stop, "7", stop=True))
     assert _error(stop) == "request 7 is stopped"
@@ -160,7 +160,7 @@ def test_stopped_request_that_the_library_does_not_end_is_ended_after_the_grace(
     assert model.answers[0].aborts == 1
 
 
-def test_abandoned_request_is_ended_also_when_asking_about_it_failed_before(model: Model) -> None:
+def test_abandoned_request_is_ended_after_a_failed_cancellation_check(model: Model) -> None:
     abandoned = Sender(RuntimeError("no answer"), True)
     model.ask(SentRequest(abandoned, text_input=b"Hello"))
     assert "did not end it" in _error(abandoned)
