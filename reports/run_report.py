@@ -9,8 +9,8 @@ from typing import Any
 from harness.records.errors import RunFolderError
 from harness.records.run_folder import RunFolder
 from reports.findings.checks import Finding, RunFacts, find, is_valid
-from reports.metrics.asked_load import load_of
 from reports.metrics.client_health import ClientHealth, client_health
+from reports.metrics.configured_load import configured_load
 from reports.metrics.goodput import Objective, parse_objective
 from reports.metrics.phases import Phase, phases
 from reports.metrics.requests import Requests, from_columns
@@ -48,7 +48,7 @@ def read_run(folder: RunFolder, objectives: Sequence[Objective] | None = None) -
     asked = _objectives_of(folder, manifest) if objectives is None else objectives
     requests = from_columns(folder.read_requests)
     streaming = bool(manifest.get("target", {}).get("streaming"))
-    metrics = compute_metrics(requests, streaming, load_of(manifest), asked)
+    metrics = compute_metrics(requests, streaming, configured_load(manifest), asked)
     client = client_health(folder.read_client(), requests)
     telemetry = telemetry_of(folder.read_server())
     server = server_load(telemetry, requests, manifest)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.records.record import FAILURES, Outcome
+from reports.metrics.catalogue import E2E, TPOT, TTFT, Metric
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 
@@ -29,6 +33,16 @@ def latencies_by_request_ms(requests: Requests, ends_ns: FloatArray, anchor_ns: 
     latency = np.where(requests.done, (ends_ns - anchor_ns) / _NS_PER_MS, np.nan)
     latency[np.isin(requests.outcome, _FAILED_BY_TARGET)] = np.inf
     return latency
+
+
+def ttft_by_request_ms(requests: Requests) -> FloatArray:
+    """TTFT from the schedule, shape [requests], as ``latencies_by_request_ms``."""
+    return latencies_by_request_ms(requests, requests.first_token_ns, requests.scheduled_ns)
+
+
+def e2e_by_request_ms(requests: Requests) -> FloatArray:
+    """E2E latency from the schedule, shape [requests], as ``latencies_by_request_ms``."""
+    return latencies_by_request_ms(requests, requests.last_token_ns, requests.scheduled_ns)
 
 
 def schedule_slip_ms(requests: Requests) -> FloatArray:
@@ -67,6 +81,12 @@ def time_per_output_token_by_request_ms(requests: Requests) -> FloatArray:
     values = np.full(len(requests.outcome), np.nan)
     values[usable] = span_ms[usable] / (requests.output_tokens[usable] - 1)
     return values
+
+
+BY_REQUEST: Mapping[Metric, Callable[[Requests], FloatArray]] = MappingProxyType(
+    {TTFT: ttft_by_request_ms, E2E: e2e_by_request_ms, TPOT: time_per_output_token_by_request_ms}
+)
+"""Each request's value of a metric, in ms from the schedule: shape [requests], NaN where there is none."""
 
 
 def inter_chunk_latencies_ms(requests: Requests) -> FloatArray:

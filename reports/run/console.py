@@ -10,7 +10,7 @@ from reports.metrics.run_metrics import Metrics
 from reports.render.plain_text import printable
 from reports.render.tables import Table, cell_text
 from reports.run.headline import describe, describe_calibration, describe_run, verdict
-from reports.run.rows import WINDOW_COLUMNS, guard_note, latency_rows, slip_over_time_rows, window_rows
+from reports.run.rows import WINDOW_COLUMNS, guard_note, slip_over_time_rows, unsupported_p99, window_rows
 from reports.run.tables import interval_table, latency_table, rate_table, slip_tables, tail_table, upstream_table
 from reports.run.watched_tables import client_tables, server_tables
 from reports.run_report import RunReport
@@ -48,7 +48,7 @@ def _upstream(report: RunReport) -> str:
 
 def _latencies(report: RunReport) -> str:
     """The percentiles; a p99 of too few values is marked, and the mark explained."""
-    marked = {name for name, d in latency_rows(report.metrics) if d is not None and not d.supports(0.99)}
+    marked = unsupported_p99(report.metrics)
     table = latency_table(report)
     p99 = table.columns.index("p99")
     rows = tuple(

@@ -6,8 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from reports.metrics.catalogue import E2E, GOODPUT, THROUGHPUTS, TTFT, WINDOW, Metric
 from reports.metrics.output_events import Rate
-from reports.metrics.run_metrics import Anchored
+from reports.metrics.run_metrics import FROM_SCHEDULE, Anchored
 from reports.page.page import Block, Card, Note, Page, Remark, Section, Tone, write_page
 from reports.render.plain_text import printable
 from reports.render.tables import Table, cell_text
@@ -27,6 +28,7 @@ from reports.run.tables import (
 )
 from reports.run.watched_tables import client_tables, server_tables
 from reports.run_report import RunReport
+from reports.statistics.distribution import percentile_key
 
 
 def write_html(report: RunReport, pictures: RunPictures, path: Path) -> None:
@@ -35,7 +37,7 @@ def write_html(report: RunReport, pictures: RunPictures, path: Path) -> None:
 
 
 def run_page(report: RunReport, pictures: RunPictures) -> Page:
-    """What the page of a run says, and in which order."""
+    """The contents of a run's page, in their order."""
     target, workload = report.manifest.get("target", {}), report.manifest.get("workload", {})
     return Page(
         title=printable(f"{target.get('model', 'unknown model')} over {target.get('protocol', '?')}, {_streamed(target)}"),
@@ -80,13 +82,13 @@ def _streamed(target: dict[str, Any]) -> str:
 
 
 def _facts(report: RunReport) -> tuple[tuple[str, str], ...]:
-    """What was run, for a reader who compares two pages."""
+    """Size and identity of the run in a few lines."""
     manifest, metrics = report.manifest, report.metrics
     target, schedule = manifest.get("target", {}), manifest.get("schedule", {})
     window = metrics.window_s
     facts: list[tuple[str, Any]] = [
         ("Requests", f"{metrics.done:,} of {metrics.scheduled:,} succeeded"),
-        ("Window", None if window is None else f"{cell_text(window)} s"),
+        (WINDOW.label, None if window is None else f"{cell_text(window)} {WINDOW.unit}"),
         ("Mean tokens in, out", _means(metrics.mean_input_tokens, metrics.mean_output_tokens)),
         ("Target", "embedded pipeline" if target.get("embedded") else target.get("address")),
         ("Seed", schedule.get("seed")),
@@ -106,41 +108,33 @@ def _started(text: Any) -> str | None:
 
 
 def _counted(report: RunReport) -> str:
-    """How many findings there are, the gravest first."""
+    """The number of findings by severity, most severe first."""
     counts = Counter(finding.severity.value for finding in report.findings)
     return ", ".join(f"{n} {severity}{'s' if n > 1 and severity != 'invalid' else ''}" for severity, n in counts.items())
 
 
 def _cards(report: RunReport) -> tuple[Card, ...]:
-    """Four numbers: what a user feels in the tail, and what the target gave; and goodput where there are objectives."""
-    metrics, whole = report.metrics, report.metrics.windows.whole
-    latencies = (
-        [_latency_card("E2E latency", "p50", metrics.e2e_ms), _latency_card("E2E latency", "p99", metrics.e2e_ms)]
-        if metrics.ttft_ms is None
-        else [_latency_card("TTFT", "p99", metrics.ttft_ms), _latency_card("E2E latency", "p99", metrics.e2e_ms)]
-    )
-    goodput = () if metrics.goodput is None else (_rate_card("Goodput", "requests/s", metrics.goodput.rate),)
-    return (
-        *latencies,
-        _rate_card("Request throughput", "requests/s", None if whole is None else whole.request_throughput),
-        _rate_card("Output token throughput", "tokens/s", None if whole is None else whole.output_token_throughput),
-        *goodput,
-    )
+    """Two latencies, two throughputs, and goodput where there are objectives."""
+    metrics = report.metrics
+    first = _latency_card(E2E, 0.50, metrics.e2e_ms) if metrics.ttft_ms is None else _latency_card(TTFT, 0.99, metrics.ttft_ms)
+    goodput = () if metrics.goodput is None else (_rate_card(GOODPUT, metrics.goodput.rate),)
+    throughputs = (_rate_card(metric, metrics.rates[metric]) for metric in THROUGHPUTS)
+    return (first, _latency_card(E2E, 0.99, metrics.e2e_ms), *throughputs, *goodput)
 
 
-def _latency_card(name: str, percentile: str, anchored: Anchored) -> Card:
-    d = anchored.scheduled
+def _latency_card(metric: Metric, q: float, anchored: Anchored) -> Card:
+    title, d = f"{percentile_key(q)} {metric.label}", anchored.scheduled
     if d is None:
-        return Card(f"{percentile} {name}", cell_text(None), "", "unknown")
-    value = d.p50 if percentile == "p50" else d.p99
-    shown, unit = ("failed", "") if value is None else (cell_text(value), "ms")
-    return Card(f"{percentile} {name}, from schedule", shown, unit, _interval(d.interval_text(percentile)))
+        return Card(title, cell_text(None), "", "unknown")
+    percentile = d.percentile(q)
+    shown, unit = ("failed", "") if percentile.value is None else (cell_text(percentile.value), metric.unit)
+    return Card(f"{title}, {FROM_SCHEDULE}", shown, unit, _interval(percentile.interval_text))
 
 
-def _rate_card(name: str, unit: str, rate: Rate | None) -> Card:
+def _rate_card(metric: Metric, rate: Rate | None) -> Card:
     if rate is None:
-        return Card(name, cell_text(None), "", "unknown")
-    return Card(name, cell_text(rate.value), unit, _interval(rate.interval_text))
+        return Card(metric.label, cell_text(None), "", "unknown")
+    return Card(metric.label, cell_text(rate.value), metric.table_unit, _interval(rate.interval_text))
 
 
 def _interval(text: str) -> str:

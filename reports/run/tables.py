@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from harness.records.record import Outcome
+from reports.metrics.catalogue import E2E, INPUT_TOKENS, OUTPUT_TOKENS, TTFT
 from reports.metrics.requests import Requests
 from reports.metrics.slip import slip_of_each_ms
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Table
 from reports.run.rows import (
+    INTERVAL_COLUMNS,
+    LATENCY_COLUMNS,
     SLIP_COLUMNS,
     WINDOW_COLUMNS,
     guard_note,
@@ -22,12 +25,14 @@ from reports.run.rows import (
     slip_by_worker_rows,
     slip_over_time_rows,
     tail_rows,
+    unsupported_p99,
     upstream_rows,
     window_rows,
 )
 from reports.run_report import RunReport
 from reports.statistics.arrays import FloatArray
-from reports.statistics.percentiles import Distribution
+from reports.statistics.distribution import Distribution
+from reports.statistics.percentiles import required_samples
 
 _SLOWEST = 20
 _MOST_MESSAGES = 30
@@ -40,30 +45,27 @@ def latency_table(report: RunReport) -> Table:
     return Table(
         "latency",
         "Percentiles",
-        ("ms", "mean", "p50", "p90", "p95", "p99", "max", "n"),
+        ("ms", *LATENCY_COLUMNS),
         tuple((name, *_percentiles(d)) for name, d in latency_rows(metrics)),
         f"{metrics.failed:,} of {metrics.scheduled:,} requests failed; percentiles count those that the target failed as "
         'slower than every success. "From schedule" is what a user who arrived on time felt; "from send" leaves out what the '
         "client was late. Percentiles are nearest-rank."
-        + ("" if guard is None else f" Of some there are {guard}: {', '.join(_too_few(report))}."),
+        + ("" if guard is None else f" Of some there are {guard}: {', '.join(unsupported_p99(metrics))}."),
     )
-
-
-def _too_few(report: RunReport) -> list[str]:
-    return [name for name, d in latency_rows(report.metrics) if d is not None and not d.supports(0.99)]
 
 
 def tail_table(report: RunReport) -> Table:
     """p99.9, of what has values enough for it; no rows where nothing has."""
     rows = tuple((name, "failed" if value is None else value, interval) for name, value, interval in tail_rows(report.metrics))
-    return Table("tails", "p99.9", ("ms", "p99.9", "95 % interval"), rows, "Of what has at least 6,636 values.")
+    note = f"Of what has at least {required_samples(0.999):,} values."
+    return Table("tails", "p99.9", ("ms", "p99.9", "95 % interval"), rows, note)
 
 
 def interval_table(report: RunReport) -> Table:
     return Table(
         "intervals",
         "95 % intervals",
-        ("ms", "mean", "p50", "p99"),
+        ("ms", *INTERVAL_COLUMNS),
         tuple(interval_rows(report.metrics)),
         "Where the number would be in other runs like this one, at 95 % confidence, allowing for neighbours that wait in the "
         'same queue. "n as good as 200" means that so many independent requests would tell as much: too few for this '
@@ -126,14 +128,14 @@ def slowest_table(report: RunReport) -> Table:
             int(requests.index[k]),
             float(requests.scheduled_ns[k]) / 1e9,
             _known(slip_ms, k),
-            _known(ttft_ms, k) if report.metrics.ttft_ms is not None else None,
+            _known(ttft_ms, k) if report.metrics.streamed else None,
             float(e2e_ms[k]),
             _count(requests.input_tokens, k),
             _count(requests.output_tokens, k),
         )
         for k in slowest
     )
-    columns = ("request", "scheduled s", "slip ms", "TTFT ms", "E2E ms", "input tokens", "output tokens")
+    columns = ("request", "scheduled s", "slip ms", TTFT.column, E2E.column, INPUT_TOKENS.label, OUTPUT_TOKENS.label)
     return Table(
         "slowest",
         "Slowest requests",
@@ -186,9 +188,9 @@ def flatten(value: Any, prefix: str = "") -> list[tuple[str, str | int | float]]
 
 def _percentiles(d: Distribution | None) -> tuple[Cell, ...]:
     if d is None:
-        return (None,) * 7
+        return (None,) * len(LATENCY_COLUMNS)
     tail = ("failed" if value is None else value for value in (d.p50, d.p90, d.p95, d.p99, d.max))
-    return (d.mean, *tail, d.n)
+    return (d.mean.value, *tail, d.n)
 
 
 def _known(values: FloatArray, k: int) -> float | None:

@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.records.record import Outcome
+from reports.metrics.catalogue import E2E, ICL, ITL, TPOT, TTFT
 from reports.metrics.requests import Requests
+from reports.metrics.run_metrics import FROM_SCHEDULE, FROM_SEND
 from reports.render.picture import Axis, Colour, Dots, HeatMap, Line, Mark, Picture, Shape, Stroke, Whiskers
 from reports.run.pictures.over_time import TIME, edges_of, log_edges, percentile_per_part, seconds, telling
 from reports.run_report import RunReport
 from reports.statistics.arrays import FloatArray
-from reports.statistics.percentiles import Distribution
+from reports.statistics.distribution import Distribution
 from reports.statistics.quantile_curve import Curve
 
 _MOST_DOTS = 2_000
@@ -125,26 +127,26 @@ def latency_axis(curves: list[Curve]) -> Axis:
 
 def _series(report: RunReport) -> Iterator[Series]:
     ttft, e2e = report.metrics.ttft_ms, report.metrics.e2e_ms
-    yield Series("E2E latency, from schedule", e2e.scheduled, Colour.BLUE, intervals=True)
-    yield Series("E2E latency, from send", e2e.sent, Colour.SKY, Stroke.DASHED)
+    yield Series(f"{E2E.label}, {FROM_SCHEDULE}", e2e.scheduled, Colour.BLUE, intervals=True)
+    yield Series(f"{E2E.label}, {FROM_SEND}", e2e.sent, Colour.SKY, Stroke.DASHED)
     if ttft is not None:
-        yield Series("TTFT, from schedule", ttft.scheduled, Colour.ORANGE, intervals=True)
-        yield Series("TTFT, from send", ttft.sent, Colour.PURPLE, Stroke.DASHED)
+        yield Series(f"{TTFT.label}, {FROM_SCHEDULE}", ttft.scheduled, Colour.ORANGE, intervals=True)
+        yield Series(f"{TTFT.label}, {FROM_SEND}", ttft.sent, Colour.PURPLE, Stroke.DASHED)
 
 
 def _token_series(report: RunReport) -> list[Series]:
     metrics = report.metrics
-    found = [Series("TPOT", metrics.tpot_ms, Colour.GREEN), Series("ITL", metrics.itl_ms, Colour.BLUE)]
+    every = [Series(TPOT.label, metrics.tpot_ms, Colour.GREEN), Series(ITL.label, metrics.itl_ms, Colour.BLUE)]
     if metrics.icl_ms is not metrics.itl_ms:
-        found.append(Series("Inter-chunk latency", metrics.icl_ms, Colour.ORANGE, Stroke.DASHED))
-    return [series for series in found if series.distribution is not None]
+        every.append(Series(ICL.label, metrics.icl_ms, Colour.ORANGE, Stroke.DASHED))
+    return [series for series in every if series.distribution is not None]
 
 
 def _whiskers(series: Series) -> Iterator[Whiskers]:
     d = series.distribution
     assert d is not None
-    known = [(0.50, d.p50_interval), (0.99, d.p99_interval)]
-    at = [(-np.log10(1.0 - q), *interval) for q, interval in known if interval is not None]
+    known = [d.percentile(0.50), d.percentile(0.99)]
+    at = [(-np.log10(1.0 - one.q), *one.interval) for one in known if one.interval is not None]
     if at:
         x, low, high = (np.array(column) for column in zip(*at, strict=True))
         yield Whiskers(series.name, x, low, high, series.colour)
@@ -234,7 +236,7 @@ def _counts(y: FloatArray, x: FloatArray, y_edges: FloatArray, x_edges: FloatArr
 
 
 def _ends(report: RunReport) -> list[tuple[str, FloatArray, Colour]]:
-    ends = [("E2E latency", report.requests.last_token_ns, Colour.BLUE)]
-    if report.metrics.ttft_ms is not None:
-        ends.append(("TTFT", report.requests.first_token_ns, Colour.ORANGE))
+    ends = [(E2E.label, report.requests.last_token_ns, Colour.BLUE)]
+    if report.metrics.streamed:
+        ends.append((TTFT.label, report.requests.first_token_ns, Colour.ORANGE))
     return ends

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from reports.metrics.asked_load import load_of
+from reports.metrics.configured_load import configured_load
 from reports.metrics.in_flight import mean_in_system
 from reports.metrics.output_events import output_tokens
 from reports.metrics.requests import Requests
@@ -30,7 +30,7 @@ def arrival_pictures(report: RunReport) -> list[Picture]:
     """Rates, slip and requests in flight over time; none where the whole run took no time."""
     if end_ns(report.requests) <= 0:
         return []
-    closed = load_of(report.manifest).closed
+    closed = configured_load(report.manifest).closed
     return [_rates(report.requests, closed), *_slip(report.requests), *_in_flight(report.requests)]
 
 

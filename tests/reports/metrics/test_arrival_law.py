@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from reports.metrics.arrival_law import Law, check_arrivals, index_of_dispersion, law_of
+from reports.metrics.arrival_law import check_arrivals, index_of_dispersion
+from reports.metrics.configured_load import Law, configured_law
 from workloads.arrivals import Arrivals, Constant, Exponential, Gamma, RampedUp
 
 _LAWS: list[tuple[Arrivals, Law]] = [
@@ -96,14 +97,14 @@ def test_few_gaps_prove_nothing() -> None:
     ],
 )
 def test_the_law_is_the_one_that_the_options_ask_for(options: Any, law: Law | None) -> None:
-    assert law_of({"options": options}) == law
+    assert configured_law({"options": options}) == law
 
 
 def test_the_load_says_whether_there_is_a_law_and_how_long_its_rate_rises() -> None:
     options = {"request_rate": 10.0, "time_delay_dist": "exponential_dist"}
-    assert law_of({"options": options, "load": {"mode": "closed", "concurrency": 8}}) is None
+    assert configured_law({"options": options, "load": {"mode": "closed", "concurrency": 8}}) is None
     rising = {"options": options, "load": {"mode": "open", "ramp_up_s": 5.0}}
-    assert law_of(rising) == Law("exponential", 10.0, ramp_up_s=5.0)
+    assert configured_law(rising) == Law("exponential", 10.0, ramp_up_s=5.0)
 
 
 @pytest.mark.parametrize(

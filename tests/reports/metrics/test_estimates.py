@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.metrics.estimates import UNKNOWN, Estimate, of_distribution, of_rate, over_runs
+from reports.metrics.estimates import UNKNOWN, Estimate, of_mean, of_percentile, of_rate, over_runs
 from reports.metrics.output_events import Rate
 
 
@@ -24,7 +24,7 @@ def test_several_runs_have_student_s_interval() -> None:
 
 def test_a_run_without_the_number_takes_it_from_all_and_says_why() -> None:
     assert over_runs([Estimate(1.0, None, None), Estimate(None, None, "failed")]) == Estimate(None, None, "failed")
-    assert of_distribution(None, "p99") == of_rate(None) == UNKNOWN
+    assert of_percentile(None, 0.99) == of_mean(None) == of_rate(None) == UNKNOWN
 
 
 def test_equal_runs_have_no_spread() -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from harness.records.errors import RunFolderError
 from harness.records.record import Outcome, Record
-from reports.metrics.goodput import METRICS, Goodput, Objective, goodput, parse_objective
+from reports.metrics.catalogue import E2E, OBJECTIVE_METRICS, TTFT, Metric
+from reports.metrics.goodput import Goodput, Objective, goodput, parse_objective
 from reports.metrics.requests import Requests
 from reports.run.console import render
 from reports.run.summary_json import summary
@@ -30,8 +31,8 @@ def _found(requests: Requests, *texts: str) -> Goodput:
 # ---- reading objectives
 
 
-@given(st.sampled_from(METRICS), st.floats(min_value=1e-6, max_value=1e9))
-def test_an_objective_reads_what_it_writes(metric: str, limit_ms: float) -> None:
+@given(st.sampled_from(OBJECTIVE_METRICS), st.floats(min_value=1e-6, max_value=1e9))
+def test_an_objective_reads_what_it_writes(metric: Metric, limit_ms: float) -> None:
     written = str(Objective(metric, limit_ms))
     assert parse_objective(written) == Objective(metric, pytest.approx(limit_ms, rel=1e-14))
     assert str(parse_objective(written)) == written
@@ -39,7 +40,7 @@ def test_an_objective_reads_what_it_writes(metric: str, limit_ms: float) -> None
 
 @pytest.mark.parametrize("text", ["ttft_ms<=200", " ttft_ms  <= 200.0 ", "ttft_ms<=2e2"])
 def test_spaces_and_exponents_are_allowed(text: str) -> None:
-    assert parse_objective(text) == Objective("ttft_ms", 200.0)
+    assert parse_objective(text) == Objective(TTFT, 200.0)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_time_per_output_token_of_unknown_tokens_was_not_met(make_requests: Make
 
 def test_without_objectives_or_sends_there_is_none(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
     assert goodput(make_requests([answered(0, 0, 0, [(5, 1)])]), []) is None
-    assert goodput(make_requests([failed(0, 0, Outcome.NOT_SENT)]), [Objective("e2e_ms", 1.0)]) is None
+    assert goodput(make_requests([failed(0, 0, Outcome.NOT_SENT)]), [Objective(E2E, 1.0)]) is None
 
 
 def test_nothing_good_is_a_goodput_of_0_and_nothing_done_has_no_window(

@@ -18,7 +18,7 @@ from reports.metrics.latency import inter_chunk_latencies_ms, inter_token_latenc
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import Anchored, Metrics, compute_metrics
 from reports.statistics.autocorrelation import mean_of
-from reports.statistics.percentiles import Distribution
+from reports.statistics.distribution import Distribution
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -26,7 +26,9 @@ MakeRequests = Callable[[Sequence[Record]], Requests]
 
 def _close(actual: Distribution | None, **expected: float | None) -> None:
     assert actual is not None
-    assert {name: getattr(actual, name) for name in expected} == pytest.approx(expected)
+    values = {"mean": actual.mean.value, "max": actual.max, "n": actual.n, "failed": actual.failed}
+    values |= {percentile.key: percentile.value for percentile in actual.percentiles}
+    assert {name: values[name] for name in expected} == pytest.approx(expected)
 
 
 @pytest.fixture

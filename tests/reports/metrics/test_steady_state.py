@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.records.record import Outcome, Record
-from reports.metrics.asked_load import AskedLoad
+from reports.metrics.configured_load import ConfiguredLoad
 from reports.metrics.in_flight import first_user_gone_ns, mean_in_system, queue_growth
 from reports.metrics.output_events import completions
 from reports.metrics.requests import Requests
@@ -86,7 +86,7 @@ def test_the_steady_part_of_a_closed_loop_ends_when_its_first_user_has_nothing_t
     window = find_steady(requests, completions(requests), closed_loop=True).window_ns
     assert window is not None
     assert window[1] / 1e9 == pytest.approx(6.004)
-    metrics = compute_metrics(requests, streaming=True, load=AskedLoad(closed=True, concurrency=8))
+    metrics = compute_metrics(requests, streaming=True, load=ConfiguredLoad(closed=True, concurrency=8))
     assert metrics.windows.steady is not None
     assert metrics.windows.steady.request_throughput is not None
     assert metrics.windows.steady.request_throughput.value == pytest.approx(80.0, rel=0.02)

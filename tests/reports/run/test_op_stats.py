@@ -14,7 +14,8 @@ import pytest
 from harness.records.record import Outcome, Record
 from reports.errors import CheckPerfError, OpStatsError
 from reports.metrics.requests import Requests
-from reports.metrics.run_metrics import Metrics, UpstreamTable, compute_metrics
+from reports.metrics.run_metrics import Metrics, compute_metrics
+from reports.metrics.upstream import UpstreamTable
 from reports.run.op_stats import append_op_stats, check_perf, op_stats, read_reference
 
 Make = Callable[..., Record]
