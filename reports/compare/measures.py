@@ -109,10 +109,10 @@ def measure_run(requests: Requests, streaming: bool) -> dict[str, Measured]:
     def measured(measure: Measure) -> Measured:
         if measure.metric in values:
             of_requests = values[measure.metric]
-            return _mean(of_requests) if measure.q is None else percentile(of_requests, measure.q)
+            return mean(of_requests) if measure.q is None else percentile(of_requests, measure.q)
         if measure.metric is FAILED_SHARE:
-            return _failed_share(values[E2E])
-        return _throughput(requests, tokens=measure.metric is OUTPUT_TOKEN_THROUGHPUT)
+            return failed_share(values[E2E])
+        return throughput(requests, tokens=measure.metric is OUTPUT_TOKEN_THROUGHPUT)
 
     return {measure.name: measured(measure) for measure in MEASURES if streaming or not measure.metric.streamed_only}
 
@@ -149,16 +149,18 @@ def _percentile(values: FloatArray, known: NDArray[np.bool_], ordered: FloatArra
     return Measured(quantile, contributions, fewest_effective=fewest_for_limits(q) if q > 0.5 else FEWEST_INDEPENDENT)
 
 
-def _mean(values: FloatArray) -> Measured:
+def mean(values: FloatArray) -> Measured:
+    """The mean of ``values``, shape [requests]: NaN has no value."""
     known = np.isfinite(values)
     n = int(known.sum())
     if n < FEWEST_VALUES:
         return _unknown(values, "n too small", float(values[known].mean()) if n else None)
-    mean = float(values[known].mean())
-    return Measured(mean, np.where(known, (values - mean) / mean * (values.size / n), 0.0))
+    value = float(values[known].mean())
+    return Measured(value, np.where(known, (values - value) / value * (values.size / n), 0.0))
 
 
-def _throughput(requests: Requests, *, tokens: bool) -> Measured:
+def throughput(requests: Requests, *, tokens: bool) -> Measured:
+    """Successful requests, or their output tokens, per second of the whole window."""
     nothing = np.zeros(BINS)
     events = (output_tokens(requests) if tokens else completions(requests)) if requests.done.any() else None
     if events is None:
@@ -171,7 +173,8 @@ def _throughput(requests: Requests, *, tokens: bool) -> Measured:
     return Measured(value, per_bin / per_bin.mean() - 1.0)
 
 
-def _failed_share(e2e_ms: FloatArray) -> Measured:
+def failed_share(e2e_ms: FloatArray) -> Measured:
+    """The share of failed requests, of those that ended; ``e2e_ms``, shape [requests], as of ``e2e_by_request_ms``."""
     failed = np.isinf(e2e_ms).astype(np.float64)
     known = ~np.isnan(e2e_ms)
     if not known.any():

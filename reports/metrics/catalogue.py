@@ -1,7 +1,7 @@
 """Every metric, once: its key in JSON, its label, unit and definition, and in which direction it is better.
 
 Tables, pictures, JSON, CSV, objectives, comparison, sweep, trend and docs/metrics.md read their names from here.
-``reports/run/numbers.py`` names the function that computes each.
+``reports/numbers.py`` names the functions that compute each.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ class Metric:
     def name(self) -> str:
         """The key without "_ms", as ``--fail_if`` and the documents of comparisons spell it: "ttft" for "ttft_ms"."""
         return self.key.removesuffix("_ms")
+
+    @property
+    def full_name(self) -> str:
+        """The name in the documentation."""
+        return self.title or self.label
 
     @property
     def table_unit(self) -> str:
@@ -88,23 +93,23 @@ ICL = Metric(
     "ms",
     "each gap between consecutive responses with tokens, pooled over requests",
     Better.LOWER,
-    title="inter-chunk latency (ICL)",
+    title="Inter-chunk latency (ICL)",
     streamed_only=True,
 )
 SCHEDULE_SLIP = Metric(
     "slip_ms",
     "Schedule slip",
     "ms",
-    "sent − scheduled, of every request sent; of it, the wait below `--max_concurrency` is no delay of the client "
-    "([load.md](load.md))",
+    "sent − scheduled, of every request sent",
     Better.LOWER,
 )
 CEILING_WAIT = Metric(
     "ceiling_wait_ms",
     "of it, waited at the ceiling",
     "ms",
-    "the part of the schedule slip that a request waited because `--max_concurrency` requests were in flight",
-    title="wait at the ceiling",
+    "the part of the schedule slip in which a request waited because `--max_concurrency` requests were in flight; it is no "
+    "delay of the client",
+    title="Wait at the ceiling",
 )
 REQUEST_THROUGHPUT = Metric(
     "request_throughput", "Request throughput", "1/s", "successful requests / window", Better.HIGHER, counted="requests"
@@ -126,7 +131,7 @@ OFFERED_RATE = Metric(
 ACHIEVED_RATE = Metric(
     "achieved_rate", "Achieved rate", "1/s", "(n − 1) / (last − first) of the actual sends", counted="requests"
 )
-WINDOW = Metric("window_s", "Window", "s", "first scheduled arrival → end of the last success", title="whole window")
+WINDOW = Metric("window_s", "Window", "s", "first scheduled arrival → end of the last success", title="Whole window")
 GOODPUT = Metric(
     "goodput",
     "Goodput",
@@ -145,12 +150,16 @@ FAILED_SHARE = Metric(
     "requests that the target failed / those and the successes; in comparisons and trends",
     Better.LOWER,
 )
-INPUT_TOKENS = Metric("input_tokens", "input tokens", "tokens", "tokens of the prompt; the report shows their mean")
+INPUT_TOKENS = Metric(
+    "input_tokens", "input tokens", "tokens", "tokens of the prompt; the report shows their mean", title="Input tokens"
+)
 OUTPUT_TOKENS = Metric(
     "output_tokens",
     "output tokens",
     "tokens",
-    "the server's count, else the length of `output_ids`, else the text tokenised again; an echoed prompt is never counted",
+    "the server's count, else the length of `output_ids`, else the text tokenised again; an echoed prompt is never counted; "
+    "the report shows their mean",
+    title="Output tokens",
 )
 DISPERSION = Metric(
     "sent_index_of_dispersion",
@@ -158,7 +167,7 @@ DISPERSION = Metric(
     "–",
     "variance / mean of the number of sends in windows of 10 on average: 1 for a Poisson process, 0 for even gaps; a ramp is "
     "taken off",
-    title="index of dispersion",
+    title="Index of dispersion",
 )
 
 LATENCIES = (TTFT, E2E, TPOT, ITL, ICL, SCHEDULE_SLIP, CEILING_WAIT)

@@ -40,9 +40,9 @@ from reports.metrics.latency import (
 from reports.metrics.output_events import Rate
 from reports.metrics.requests import Requests
 from reports.metrics.slip import PartOfRun, Slip, slip_by_worker, slip_over_time
-from reports.metrics.upstream import UpstreamTable, mean_of_known, upstream_statistics
+from reports.metrics.upstream import UpstreamTable, upstream_statistics
 from reports.metrics.windows import Windows, compute_windows
-from reports.statistics.arrays import FloatArray
+from reports.statistics.arrays import FloatArray, known, mean_of_known
 from reports.statistics.distribution import Distribution, summarise
 
 _NS_PER_S = 1e9
@@ -103,7 +103,7 @@ class Metrics:
     @property
     def latencies(self) -> Mapping[Metric, Anchored | Distribution | None]:
         """The latencies of such a run, in the order of the tables; None where no request has one."""
-        known: dict[Metric, Anchored | Distribution | None] = {
+        values: dict[Metric, Anchored | Distribution | None] = {
             TTFT: self.ttft_ms,
             E2E: self.e2e_ms,
             TPOT: self.tpot_ms,
@@ -112,8 +112,8 @@ class Metrics:
             SCHEDULE_SLIP: self.slip_ms,
         }
         if self.ceiling_wait_ms is not None:
-            known[CEILING_WAIT] = self.ceiling_wait_ms
-        return {metric: value for metric, value in known.items() if self.streamed or not metric.streamed_only}
+            values[CEILING_WAIT] = self.ceiling_wait_ms
+        return {metric: value for metric, value in values.items() if self.streamed or not metric.streamed_only}
 
     @property
     def rates(self) -> Mapping[Metric, Rate | None]:
@@ -156,7 +156,7 @@ def compute_metrics(
     return Metrics(
         scheduled=len(requests.outcome),
         done=int(requests.done.sum()),
-        failed_by_kind=_failed_by_kind(requests),
+        failed_by_kind=failures_by_kind(requests),
         ttft_ms=ttft_ms,
         e2e_ms=e2e_ms,
         tpot_ms=summarise(time_per_output_token_ms(requests)) if streaming else None,
@@ -196,12 +196,13 @@ def _token_latencies(requests: Requests) -> tuple[Distribution | None, Distribut
 
 def mean_rate(times_ns: FloatArray) -> float | None:
     """(n − 1) / (last − first) of the known times; None for fewer than 2, or all at once."""
-    known = times_ns[~np.isnan(times_ns)]
-    span_s = (known.max() - known.min()) / _NS_PER_S if known.size > 1 else 0.0
-    return float((known.size - 1) / span_s) if span_s > 0 else None
+    times_ns = known(times_ns)
+    span_s = (times_ns.max() - times_ns.min()) / _NS_PER_S if times_ns.size > 1 else 0.0
+    return float((times_ns.size - 1) / span_s) if span_s > 0 else None
 
 
-def _failed_by_kind(requests: Requests) -> dict[str, int]:
+def failures_by_kind(requests: Requests) -> dict[str, int]:
+    """The number of failed requests of each kind that occurred."""
     kinds, counts = np.unique(requests.outcome, return_counts=True)
     by_kind = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
     return {kind.value: by_kind[kind.value] for kind in FAILURES if kind.value in by_kind}

@@ -13,7 +13,7 @@ import numpy as np
 
 from reports.metrics.catalogue import Better
 from reports.metrics.requests import Requests
-from reports.statistics.arrays import FloatArray
+from reports.statistics.arrays import mean_of_known
 from reports.statistics.percentiles import nearest_rank
 
 _NS_PER_MS = 1e6
@@ -88,9 +88,3 @@ def upstream_statistics(requests: Requests) -> UpstreamTable:
         total_latency_ms=span_s * 1e3,
         total_requests=int(done.sum()),
     )
-
-
-def mean_of_known(values: FloatArray) -> float | None:
-    """The mean of the values that are not NaN; None for none."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else None

@@ -9,8 +9,8 @@ import numpy as np
 
 from harness.records.record import Outcome
 from reports.metrics.catalogue import E2E, INPUT_TOKENS, OUTPUT_TOKENS, TTFT
+from reports.metrics.latency import client_slip_by_request_ms
 from reports.metrics.requests import Requests
-from reports.metrics.slip import slip_of_each_ms
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Table
 from reports.run.rows import (
@@ -121,7 +121,7 @@ def slowest_table(report: RunReport) -> Table:
     e2e_ms = (requests.last_token_ns - requests.scheduled_ns) / 1e6
     known = np.flatnonzero(requests.done & ~np.isnan(e2e_ms))
     slowest = known[np.argsort(-e2e_ms[known], kind="stable")][:_SLOWEST]
-    slip_ms = slip_of_each_ms(requests)
+    slip_ms = client_slip_by_request_ms(requests)
     ttft_ms = (requests.first_token_ns - requests.scheduled_ns) / 1e6
     rows = tuple(
         (

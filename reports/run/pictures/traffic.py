@@ -8,9 +8,9 @@ import numpy as np
 
 from reports.metrics.configured_load import configured_load
 from reports.metrics.in_flight import mean_in_system
+from reports.metrics.latency import client_slip_by_request_ms
 from reports.metrics.output_events import output_tokens
 from reports.metrics.requests import Requests
-from reports.metrics.slip import slip_of_each_ms
 from reports.render.picture import Axis, Colour, Dots, Line, Mark, Picture, Stroke
 from reports.run.pictures.over_time import TIME, edges_of, end_ns, held, per_second, percentile_per_part, seconds
 from reports.run_report import RunReport
@@ -66,7 +66,7 @@ def _slip(requests: Requests) -> Iterator[Picture]:
     edges_ns = edges_of(requests)
     at_s = seconds((edges_ns[:-1] + edges_ns[1:]) / 2)
     arrivals_ns = requests.scheduled_ns[sent]
-    slip_ms = slip_of_each_ms(requests)[sent]
+    slip_ms = client_slip_by_request_ms(requests)[sent]
     yield Picture(
         "slip",
         "Schedule slip over time",
