@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,14 @@ from reports.metrics.catalogue import E2E, GOODPUT, THROUGHPUTS, TTFT, WINDOW, M
 from reports.metrics.output_events import Rate
 from reports.metrics.run_metrics import FROM_SCHEDULE, Anchored
 from reports.page.page import Block, Card, Note, Page, Remark, Section, Tone, write_page
+from reports.render.picture import Picture
 from reports.render.plain_text import printable
 from reports.render.tables import Table, cell_text
 from reports.run.headline import describe, describe_calibration, verdict
-from reports.run.pictures.of_run import RunPictures
+from reports.run.pictures.client import client_pictures
+from reports.run.pictures.latency import latency_pictures
+from reports.run.pictures.server import server_pictures
+from reports.run.pictures.traffic import arrival_pictures, token_pictures
 from reports.run.tables import (
     failure_tables,
     interval_table,
@@ -29,6 +34,32 @@ from reports.run.tables import (
 from reports.run.watched_tables import client_tables, server_tables
 from reports.run_report import RunReport
 from reports.statistics.distribution import percentile_key
+
+
+@dataclass(frozen=True)
+class RunPictures:
+    """The pictures of a run, by the section of the page that they belong to."""
+
+    latency: tuple[Picture, ...]
+    arrivals: tuple[Picture, ...]
+    tokens: tuple[Picture, ...]
+    server: tuple[Picture, ...]
+    client: tuple[Picture, ...]
+
+    @property
+    def all(self) -> tuple[Picture, ...]:
+        return (*self.latency, *self.arrivals, *self.tokens, *self.server, *self.client)
+
+
+def run_pictures(report: RunReport) -> RunPictures:
+    """The pictures for which the run has data. Raises RunFolderError when a table of the folder is damaged."""
+    return RunPictures(
+        tuple(latency_pictures(report)),
+        tuple(arrival_pictures(report)),
+        tuple(token_pictures(report)),
+        tuple(server_pictures(report.telemetry)),
+        tuple(client_pictures(report.folder.read_client())),
+    )
 
 
 def write_html(report: RunReport, pictures: RunPictures, path: Path) -> None:

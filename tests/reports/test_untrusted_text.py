@@ -25,8 +25,7 @@ from reports.render.plain_text import json_text, spreadsheet_text
 from reports.render.plots import write_plots
 from reports.run.console import render
 from reports.run.markdown import render_markdown
-from reports.run.page import run_page
-from reports.run.pictures.of_run import pictures_of
+from reports.run.page import run_page, run_pictures
 from reports.run.writing import write_reports
 from reports.run_report import RunReport
 from tests.reports.untrusted import TEXTS, run_named, shown, unprintable
@@ -86,7 +85,7 @@ def test_markdown_holds_it_as_text(hostile: Callable[..., RunReport], text: str)
 @EACH
 def test_the_page_s_source_has_no_markup_of_it(hostile: Callable[..., RunReport], text: str) -> None:
     report = hostile(text)
-    page = render_page(run_page(report, pictures_of(report)))
+    page = render_page(run_page(report, run_pictures(report)))
     without_scripts = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     assert unprintable(without_scripts) == set()
     assert text not in page or not {*text} & {*"<>&"}
@@ -94,7 +93,7 @@ def test_the_page_s_source_has_no_markup_of_it(hostile: Callable[..., RunReport]
 
 @EACH
 def test_plots_draw_it(hostile: Callable[..., RunReport], text: str, tmp_path: Path) -> None:
-    named = [picture for picture in pictures_of(hostile(text)).server if picture.name.startswith("server-queue")]
+    named = [picture for picture in run_pictures(hostile(text)).server if picture.name.startswith("server-queue")]
     x = np.arange(3.0)
     axes = Axis(text, text), Axis("y", ticks=((0.0, text), (1.0, "one")))
     told = Picture("told", text, text, *axes, (Line(text, x, x, Colour.BLUE), Line("other", x, -x, Colour.RED)))

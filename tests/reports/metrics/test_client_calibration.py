@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from harness.records.record import Record
 from reports.metrics.client_calibration import client_calibration, peak_rates
 from reports.metrics.requests import Requests
-from reports.render.markdown_table import escaped
+from reports.render.plain_text import escaped
 from reports.run.console import render
 from reports.run.headline import describe, describe_calibration
 from reports.run.markdown import render_markdown
-from reports.run.page import write_html
-from reports.run.pictures.of_run import pictures_of
+from reports.run.page import run_pictures, write_html
 from reports.run.summary_json import summary
 from reports.run_report import RunReport
 
@@ -143,7 +142,7 @@ def test_every_format_says_what_the_client_adds(make_report: MakeReport, steady_
     report = make_report(steady_run(60), calibration=_calibration(_limit(800), _limit(16_000)))
     assert describe_calibration(report) == _SAID
     assert _SAID in render(report)
-    write_html(report, pictures_of(report), report.folder.html)
+    write_html(report, run_pictures(report), report.folder.html)
     assert _SAID in report.folder.html.read_text()
     assert escaped(_SAID) in render_markdown(report)
     assert summary(report)["calibration"] == {
@@ -159,7 +158,7 @@ def test_every_format_says_what_the_client_adds(make_report: MakeReport, steady_
 def test_every_format_says_that_nothing_is_known(make_report: MakeReport, steady_run: SteadyRun) -> None:
     report = make_report(steady_run(60), calibration=None)
     assert "Run `bench calibrate`" in render(report)
-    write_html(report, pictures_of(report), report.folder.html)
+    write_html(report, run_pictures(report), report.folder.html)
     assert "Run `bench calibrate`" in report.folder.html.read_text()
     assert escaped("Run `bench calibrate`") in render_markdown(report)
     assert summary(report)["calibration"] is None

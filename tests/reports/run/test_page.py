@@ -14,8 +14,7 @@ import pytest
 
 from harness.records.record import FAILURES, Outcome, Record
 from harness.records.server_table import MetricSample
-from reports.run.page import write_html
-from reports.run.pictures.of_run import pictures_of
+from reports.run.page import run_pictures, write_html
 from reports.run_report import RunReport
 
 Make = Callable[..., Record]
@@ -66,7 +65,7 @@ class _Page(HTMLParser):
 
 
 def _page(report: RunReport) -> tuple[str, _Page]:
-    write_html(report, pictures_of(report), report.folder.html)
+    write_html(report, run_pictures(report), report.folder.html)
     text = report.folder.html.read_text(encoding="utf-8")
     return text, _Page(text)
 

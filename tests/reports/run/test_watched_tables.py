@@ -9,12 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from harness.records.record import Record
-from reports.render.markdown_table import escaped
+from reports.render.plain_text import escaped
 from reports.render.tables import Table
 from reports.run.console import render
 from reports.run.markdown import render_markdown
-from reports.run.page import run_page
-from reports.run.pictures.of_run import pictures_of
+from reports.run.page import run_page, run_pictures
 from reports.run.summary_json import summary, write_summary
 from reports.run.watched_tables import client_tables, server_tables
 from reports.run_report import RunReport
@@ -67,7 +66,7 @@ def test_a_run_that_nobody_watched_has_no_such_tables(make_report: MakeReport, s
 
 
 def test_every_format_shows_every_row(watched: RunReport) -> None:
-    page = run_page(watched, pictures_of(watched))
+    page = run_page(watched, run_pictures(watched))
     in_page = [block for section in page.sections for block in section.blocks]
     text, markdown = render(watched), render_markdown(watched)
     for table in _tables(watched):

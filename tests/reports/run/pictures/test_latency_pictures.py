@@ -11,8 +11,8 @@ import pytest
 
 from harness.records.record import Outcome, Record
 from reports.render.picture import Dots, HeatMap, Line, Picture, Shape, Whiskers
+from reports.run.page import run_pictures
 from reports.run.pictures.latency import latency_pictures, nines
-from reports.run.pictures.of_run import pictures_of
 from reports.run.pictures.over_time import log_edges, percentile_per_part, telling
 from reports.run_report import RunReport
 from reports.statistics.quantile_curve import curve_of
@@ -169,7 +169,7 @@ def test_mixed_records_can_be_drawn(make_report: MakeReport, answered: Make, fai
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        names = {picture.name for picture in pictures_of(make_report(records, streaming=streaming)).all}
+        names = {picture.name for picture in run_pictures(make_report(records, streaming=streaming)).all}
     assert {"latency-by-percentile", "latency-over-time", "rates", "slip", "in-flight"} <= names
     assert ("token-latency-by-percentile" in names) == streaming
 
@@ -177,10 +177,10 @@ def test_mixed_records_can_be_drawn(make_report: MakeReport, answered: Make, fai
 def test_answers_without_tokens_are_drawn_without_a_warning(make_report: MakeReport, answered: Make) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        pictures_of(make_report([answered(0, 0, 1, [], done=5)]))
+        run_pictures(make_report([answered(0, 0, 1, [], done=5)]))
 
 
 def test_a_run_without_successes_has_no_latency(make_report: MakeReport, failed: Make) -> None:
-    pictures = pictures_of(make_report([failed(0, 0, Outcome.CONNECT, 0, 1)]))
+    pictures = run_pictures(make_report([failed(0, 0, Outcome.CONNECT, 0, 1)]))
     assert pictures.latency == ()
     assert {picture.name for picture in pictures.arrivals} == {"rates", "slip", "in-flight"}

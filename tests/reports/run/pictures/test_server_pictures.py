@@ -14,8 +14,8 @@ from harness.records.client_table import read_client_table, write_client_table
 from harness.records.record import Record
 from harness.records.server_table import MetricSample
 from reports.render.picture import Line, Picture
+from reports.run.page import run_pictures
 from reports.run.pictures.client import client_pictures
-from reports.run.pictures.of_run import pictures_of
 from reports.run_report import RunReport
 
 MakeReport = Callable[..., RunReport]
@@ -30,7 +30,7 @@ def _sample(at_s: float, name: str, value: float, **labels: str) -> MetricSample
 @pytest.fixture
 def drawn(make_report: MakeReport, steady_run: SteadyRun) -> Callable[[list[MetricSample]], dict[str, Picture]]:
     def draw(samples: list[MetricSample]) -> dict[str, Picture]:
-        return {picture.name: picture for picture in pictures_of(make_report(steady_run(20), server=samples)).server}
+        return {picture.name: picture for picture in run_pictures(make_report(steady_run(20), server=samples)).server}
 
     return draw
 
