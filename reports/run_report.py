@@ -1,4 +1,4 @@
-"""One run, read and judged: what every renderer works from."""
+"""One run with its numbers and findings: the object that every renderer reads."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ class RunReport:
 
 
 def read_run(folder: RunFolder, objectives: Sequence[Objective] | None = None) -> RunReport:
-    """Read a run folder and compute everything, with these objectives, or with those that the run was asked for (None).
+    """Read a run folder and compute everything, with ``objectives``, or with those of the run's own options (None).
 
-    Raises RunFolderError when it is not a finished run.
+    Raises RunFolderError for a folder that is no finished run.
     """
     manifest = folder.read_manifest()
     folder.check_finished(manifest)
-    asked = _objectives_of(folder, manifest) if objectives is None else objectives
+    chosen = _configured_objectives(folder, manifest) if objectives is None else objectives
     requests = from_columns(folder.read_requests)
     streaming = bool(manifest.get("target", {}).get("streaming"))
-    metrics = compute_metrics(requests, streaming, configured_load(manifest), asked)
+    metrics = compute_metrics(requests, streaming, configured_load(manifest), chosen)
     client = client_health(folder.read_client(), requests)
     telemetry = telemetry_of(folder.read_server())
     server = server_load(telemetry, requests, manifest)
@@ -57,7 +57,7 @@ def read_run(folder: RunFolder, objectives: Sequence[Objective] | None = None) -
     return RunReport(folder, manifest, requests, metrics, findings, client, server, server_phases, telemetry)
 
 
-def _objectives_of(folder: RunFolder, manifest: dict[str, Any]) -> tuple[Objective, ...]:
+def _configured_objectives(folder: RunFolder, manifest: dict[str, Any]) -> tuple[Objective, ...]:
     """The objectives that a manifest's options name."""
     options = manifest.get("options")
     texts = options.get("slo") if isinstance(options, dict) else None

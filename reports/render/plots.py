@@ -67,7 +67,7 @@ _STYLE = {
 
 
 def write_plots(pictures: Sequence[Picture], folder: Path) -> list[Path]:
-    """Write NAME.png and NAME.svg of each picture into ``folder``, which is made where it is not. Raises OSError."""
+    """Write NAME.png and NAME.svg of each picture into ``folder``, which is made if need be. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     limits = _shared_limits(pictures)
     written: list[Path] = []

@@ -37,7 +37,7 @@ def render(report: RunReport) -> str:
 
 
 def _upstream(report: RunReport) -> str:
-    """Upstream's numbers as upstream prints them, without separators, for who reads them by a script."""
+    """Upstream's numbers as upstream prints them, without separators, as scripts parse them."""
     table = upstream_table(report)
     rows = tuple((name, cell_text(value).replace(",", "")) for name, value in table.rows)
     return console_table(replace(table, rows=rows), "Stat (upstream's: latency from the send)")
@@ -59,13 +59,13 @@ def _windows(metrics: Metrics) -> str:
     rows = window_rows(metrics)
     if not rows:
         return ""
-    there = tuple((name, *cells) for name, cells in rows if not isinstance(cells, str))
-    table = console_table(Table("windows", "Windows", ("Window", *WINDOW_COLUMNS), there))
+    present = tuple((name, *cells) for name, cells in rows if not isinstance(cells, str))
+    table = console_table(Table("windows", "Windows", ("Window", *WINDOW_COLUMNS), present))
     return "\n".join([table, *(f"{name}: none, {reason}." for name, reason in rows if isinstance(reason, str))])
 
 
 def _slip(report: RunReport) -> str:
-    """By worker, where there are several; over time the p99 alone, in one line."""
+    """Slip by worker, where there are several; over time p99 alone, in one line."""
     parts = [console_table(table, "Slip by worker") for table in slip_tables(report) if table.name == "slip_by_worker"]
     over_time = [cell_text(cells[2]) for _, cells in slip_over_time_rows(report.metrics)]
     if len(over_time) > 1:
@@ -74,7 +74,7 @@ def _slip(report: RunReport) -> str:
 
 
 def _watched(report: RunReport) -> str:
-    """What was seen of the client and of the server beside the requests."""
+    """Tables of the client's health and the server's load."""
     return "\n\n".join(map(console_table, (*client_tables(report), *server_tables(report))))
 
 

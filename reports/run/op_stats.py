@@ -64,7 +64,7 @@ def check_op_stats_file(path: Path) -> None:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise OpStatsError(f"--op_stats_csv {path}: {error}") from error
     if header is not None and header != OP_STATS_COLUMNS:
-        raise OpStatsError(f"--op_stats_csv {path}: its columns are not ours; name another file")
+        raise OpStatsError(f"--op_stats_csv {path}: its columns differ from those of this version; name another file")
 
 
 def read_reference(path: Path, key: str | None) -> dict[str, float]:

@@ -88,7 +88,7 @@ def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
     latency = [_with_rows(table) for table in (latency_table(report), interval_table(report), tail_table(report))]
     load = [_with_rows(table) for table in (rate_table(report), window_table(report))]
     return [
-        Section("findings", "Findings", (remarks,) if remarks else (Note("Nothing to find fault with."),)),
+        Section("findings", "Findings", (remarks,) if remarks else (Note("No findings."),)),
         Section("latency", "Latency", (*_joined(latency[:1]), *pictures.latency, *_joined(latency[1:])), pairs=True),
         Section("arrivals", "Arrivals", (*_joined(load), *pictures.arrivals, *slip_tables(report)), pairs=True),
         Section("tokens", "Tokens", pictures.tokens, pairs=True),

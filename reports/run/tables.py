@@ -48,16 +48,16 @@ def latency_table(report: RunReport) -> Table:
         ("ms", *LATENCY_COLUMNS),
         tuple((name, *_percentiles(d)) for name, d in latency_rows(metrics)),
         f"{metrics.failed:,} of {metrics.scheduled:,} requests failed; percentiles count those that the target failed as "
-        'slower than every success. "From schedule" is what a user who arrived on time felt; "from send" leaves out what the '
-        "client was late. Percentiles are nearest-rank."
+        'slower than every success. "From schedule" is the latency for a user arriving on time; "from send" leaves out the '
+        "delay of the client. Percentiles are nearest-rank."
         + ("" if guard is None else f" Of some there are {guard}: {', '.join(unsupported_p99(metrics))}."),
     )
 
 
 def tail_table(report: RunReport) -> Table:
-    """p99.9, of what has values enough for it; no rows where nothing has."""
+    """p99.9 of the latencies with enough values for it; no rows where there are none."""
     rows = tuple((name, "failed" if value is None else value, interval) for name, value, interval in tail_rows(report.metrics))
-    note = f"Of what has at least {required_samples(0.999):,} values."
+    note = f"Of latencies with at least {required_samples(0.999):,} values."
     return Table("tails", "p99.9", ("ms", "p99.9", "95 % interval"), rows, note)
 
 
@@ -67,9 +67,9 @@ def interval_table(report: RunReport) -> Table:
         "95 % intervals",
         ("ms", *INTERVAL_COLUMNS),
         tuple(interval_rows(report.metrics)),
-        "Where the number would be in other runs like this one, at 95 % confidence, allowing for neighbours that wait in the "
-        'same queue. "n as good as 200" means that so many independent requests would tell as much: too few for this '
-        'percentile; "≥" is a lower limit where no upper one can be told.',
+        "The range of the number in other runs like this one, at 95 % confidence; requests that wait in the same queue are "
+        'treated as correlated. "n as good as 200" means that the requests hold as much information as 200 independent ones: '
+        'too few for this percentile; "≥" is a lower limit where there is no upper one.',
     )
 
 
@@ -78,7 +78,7 @@ def rate_table(report: RunReport) -> Table:
 
 
 def window_table(report: RunReport) -> Table:
-    """The windows; in place of one that there is not, the reason in the first column."""
+    """The windows; in place of a missing one, the reason in the first column."""
     rows: list[tuple[Cell, ...]] = []
     for name, cells in window_rows(report.metrics):
         missing = isinstance(cells, str)
@@ -94,8 +94,8 @@ def window_table(report: RunReport) -> Table:
 
 
 def slip_tables(report: RunReport) -> list[Table]:
-    """How late the client was, by worker where there are several, and over time."""
-    note = "How late the client sent; what waited at a ceiling on requests in flight is not counted."
+    """The client's delay of the sends, by worker where there are several, and over time."""
+    note = "The client's delay of the sends, without the wait at a ceiling on requests in flight."
     by_worker = tuple((name, *cells) for name, cells in slip_by_worker_rows(report.metrics))
     over_time = tuple((name, *cells) for name, cells in slip_over_time_rows(report.metrics))
     tables = [
@@ -147,7 +147,7 @@ def slowest_table(report: RunReport) -> Table:
 
 
 def failure_tables(report: RunReport) -> list[Table]:
-    """How many failed in which way, and what they said."""
+    """Failures by kind, and their messages."""
     kinds = report.metrics.failed_by_kind
     if not kinds:
         return []
@@ -158,10 +158,10 @@ def failure_tables(report: RunReport) -> list[Table]:
         tables.append(
             Table(
                 "messages",
-                "What failed requests said",
+                "Messages of failed requests",
                 ("message", "kind", "requests", "first request"),
                 tuple((_cut(message), kind, count, first) for (message, kind), (count, first) in messages[:_MOST_MESSAGES]),
-                f"Messages as they came, shortened to {_MOST_CHARACTERS} characters.{shown}",
+                f"Messages as received, shortened to {_MOST_CHARACTERS} characters.{shown}",
             )
         )
     return tables
@@ -172,7 +172,7 @@ def manifest_table(report: RunReport) -> Table:
         (printable(key), value if isinstance(value, int | float) else printable(value))
         for key, value in flatten(report.manifest)
     )
-    return Table("manifest", "Manifest", ("key", "value"), rows, "run.json: all that is needed to repeat the run.", long=True)
+    return Table("manifest", "Manifest", ("key", "value"), rows, "run.json: everything needed to repeat the run.", long=True)
 
 
 def flatten(value: Any, prefix: str = "") -> list[tuple[str, str | int | float]]:
@@ -202,7 +202,7 @@ def _count(values: FloatArray, k: int) -> int | None:
 
 
 def _messages(requests: Requests) -> list[tuple[tuple[str, str], tuple[int, int]]]:
-    """((message, kind), (how many, the first request)), the most frequent first."""
+    """((message, kind), (count, first request)), the most frequent first."""
     failed = np.flatnonzero(requests.outcome != Outcome.DONE.value).tolist()
     counts: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], int] = {}

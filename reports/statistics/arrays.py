@@ -15,5 +15,5 @@ def known(values: FloatArray) -> FloatArray:
 
 def mean_of_known(values: FloatArray) -> float | None:
     """The mean of the values that are not NaN; None for none."""
-    there = known(values)
-    return float(there.mean()) if there.size else None
+    values = known(values)
+    return float(values.mean()) if values.size else None

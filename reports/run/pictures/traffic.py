@@ -1,4 +1,4 @@
-"""What was offered, what was sent and what came back over the run, and how many tokens it was."""
+"""Pictures of traffic: requests offered, sent and answered over the run, and tokens."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from reports.run_report import RunReport
 from reports.statistics.arrays import FloatArray
 
 _OPEN_RATES = (
-    "scheduled, sent, and ended with success. Where sent leaves offered, the client was late; where answered stays below, the "
-    "target did not keep up."
+    "scheduled, sent, and ended with success. Where sent departs from offered, the client was late; where answered stays "
+    "below, the target did not keep up."
 )
-_CLOSED_RATES = "sent, and ended with success. Users who wait for their answers offer no rate of their own."
+_CLOSED_RATES = "sent, and ended with success. A closed loop, whose users wait for their answers, offers no rate."
 _FINE_PARTS = 600
 _MOST_PAIRS = 2_000
 _LENGTH_CELLS = 60
@@ -35,8 +35,8 @@ def arrival_pictures(report: RunReport) -> list[Picture]:
 
 
 def token_pictures(report: RunReport) -> list[Picture]:
-    """Tokens as they came, asked against got, and lengths."""
-    return [*_token_rate(report.requests), *_asked_and_got(report.requests), *_lengths(report.requests)]
+    """Tokens as they arrived, requested against received, and lengths."""
+    return [*_token_rate(report.requests), *_requested_and_received(report.requests), *_lengths(report.requests)]
 
 
 def _rates(requests: Requests, closed: bool) -> Picture:
@@ -70,8 +70,8 @@ def _slip(requests: Requests) -> Iterator[Picture]:
     yield Picture(
         "slip",
         "Schedule slip over time",
-        "How late the client sent, by when it should have: the median and the largest slip of each "
-        f"{(edges_ns[1] - edges_ns[0]) / 1e9:.3g} s. What waited at a ceiling on requests in flight is not counted.",
+        "Delay of the sends against the schedule: the median and the largest slip of each "
+        f"{(edges_ns[1] - edges_ns[0]) / 1e9:.3g} s. The wait at a ceiling on requests in flight is not counted.",
         TIME,
         Axis("schedule slip", "ms", from_zero=True),
         (
@@ -93,7 +93,7 @@ def _in_flight(requests: Requests) -> Iterator[Picture]:
     yield Picture(
         "in-flight",
         "Requests in flight",
-        f"Sent and not yet ended, the mean of each {at_s[1]:.3g} s; dashed, also those that were due and not yet sent.",
+        f"Requests sent and not yet ended, the mean of each {at_s[1]:.3g} s; dashed, with those due and not yet sent.",
         TIME,
         Axis("requests", from_zero=True),
         (
@@ -119,7 +119,7 @@ def _token_rate(requests: Requests) -> Iterator[Picture]:
     )
 
 
-def _asked_and_got(requests: Requests) -> Iterator[Picture]:
+def _requested_and_received(requests: Requests) -> Iterator[Picture]:
     known = requests.done & ~np.isnan(requests.output_tokens) & ~np.isnan(requests.requested_output_tokens)
     if not known.any():
         return
@@ -127,9 +127,9 @@ def _asked_and_got(requests: Requests) -> Iterator[Picture]:
         np.column_stack([requests.requested_output_tokens[known], requests.output_tokens[known]]), axis=0, return_counts=True
     )
     caption = (
-        "Each dot stands for the successful requests that asked for so many output tokens and got so many; on the line lie "
+        "Each dot is the successful requests with one pair of requested and received output tokens; on the line are those that "
     )
-    caption += "those that got what they asked for."
+    caption += "received what they requested."
     if len(pairs) > _MOST_PAIRS:
         off = np.abs(pairs[:, 0] - pairs[:, 1])
         chosen = np.sort(np.argsort(off, kind="stable")[np.round(np.linspace(0, len(pairs) - 1, _MOST_PAIRS)).astype(np.int64)])
@@ -171,7 +171,7 @@ def _lengths(requests: Requests) -> Iterator[Picture]:
     yield Picture(
         "lengths",
         "Lengths in tokens",
-        f"How many successful requests have a prompt and an answer {cells}.",
+        f"The number of successful requests with a prompt and an answer {cells}.",
         Axis("length", "tokens"),
         Axis("requests", from_zero=True),
         marks,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from harness.records.record import Outcome, Record
 from reports.metrics.configured_load import ConfiguredLoad
-from reports.metrics.in_flight import first_user_gone_ns, mean_in_system, queue_growth
+from reports.metrics.in_flight import first_user_end_ns, mean_in_system, queue_growth
 from reports.metrics.output_events import completions
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import compute_metrics
@@ -82,7 +82,7 @@ def test_the_steady_part_of_a_closed_loop_ends_when_its_first_user_has_nothing_t
             due, done = 100 * k + user, 100 * (k + 1) + user
             records.append(answered(len(records), due, due, [(done - 1, 1)], done=done))
     requests = make_requests(sorted(records, key=lambda record: record.scheduled_ns))
-    assert first_user_gone_ns(requests) / 1e9 == pytest.approx(6.004)
+    assert first_user_end_ns(requests) / 1e9 == pytest.approx(6.004)
     window = find_steady(requests, completions(requests), closed_loop=True).window_ns
     assert window is not None
     assert window[1] / 1e9 == pytest.approx(6.004)
@@ -99,7 +99,7 @@ def test_a_user_who_found_nobody_listening_is_not_gone(make_requests: MakeReques
         answered(2, 111, 111, [(119, 1)], done=120),  # a tenth of a second later
         answered(3, 120, 120, [(129, 1)], done=130),
     ]
-    assert first_user_gone_ns(make_requests(records)) / 1e6 == pytest.approx(130)
+    assert first_user_end_ns(make_requests(records)) / 1e6 == pytest.approx(130)
 
 
 def test_output_is_credited_to_the_window_when_it_comes(make_requests: MakeRequests, answered: Make) -> None:

@@ -89,7 +89,7 @@ def test_a_file_with_another_header_is_not_appended_to_blindly(metrics: Metrics,
     names = list(_NAMES)
     path.write_text(",".join([*names[:-2], "Avg. InFlight requests", *names[-2:]]) + "\n", encoding="utf-8")
     before = path.read_bytes()
-    with pytest.raises(OpStatsError, match="columns are not ours"):
+    with pytest.raises(OpStatsError, match="its columns differ from those of this version"):
         append_op_stats(metrics, path)
     assert path.read_bytes() == before
 

@@ -13,7 +13,7 @@ from harness.records.record import Outcome, Record
 from reports.render.picture import Dots, HeatMap, Line, Picture, Shape, Whiskers
 from reports.run.page import run_pictures
 from reports.run.pictures.latency import latency_pictures, nines
-from reports.run.pictures.over_time import log_edges, percentile_per_part, telling
+from reports.run.pictures.over_time import drawn_positions, log_edges, percentile_per_part
 from reports.run_report import RunReport
 from reports.statistics.quantile_curve import curve_of
 
@@ -134,7 +134,7 @@ def test_failures_stand_where_they_ended(make_report: MakeReport, answered: Make
 def test_the_dots_that_are_drawn_are_known_and_not_too_many(count: int) -> None:
     latency_ms = np.arange(float(count))
     latency_ms[::3] = np.nan
-    shown = telling(latency_ms, 2_000)
+    shown = drawn_positions(latency_ms, 2_000)
     assert not np.isnan(latency_ms[shown]).any()
     assert shown.size <= 2_002
     assert (np.diff(shown) > 0).all()
