@@ -92,7 +92,7 @@ def test_the_steady_part_of_a_closed_loop_ends_when_its_first_user_has_nothing_t
     assert metrics.windows.steady.request_throughput.value == pytest.approx(80.0, rel=0.02)
 
 
-def test_a_user_who_found_nobody_listening_is_not_gone(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+def test_a_user_whose_connection_was_refused_has_not_stopped(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
     records = [
         answered(0, 0, 0, [(9, 1)], done=10),
         failed(1, 10, Outcome.CONNECT, 10, 11),
@@ -131,7 +131,7 @@ def test_of_a_burst_the_plateau_is_the_steady_part(make_requests: MakeRequests, 
     assert window[1] / 1e9 == pytest.approx(10.5, abs=0.4)
 
 
-def test_a_few_requests_are_too_few_to_tell(make_requests: MakeRequests, answered: Make) -> None:
+def test_few_requests_are_too_few_for_a_steady_state(make_requests: MakeRequests, answered: Make) -> None:
     steady = find_steady(requests := make_requests([answered(k, k, k, [(k + 5, 1)]) for k in range(99)]), completions(requests))
     assert steady.window_ns is None
     assert steady.too_few

@@ -145,7 +145,7 @@ def test_both_windows_are_shown(make_report: MakeReport, steady_run: SteadyRun) 
     assert [float(cell) for cell in steady[2:]] == pytest.approx([100, 300, 100, 100], rel=0.01)
 
 
-def test_a_run_that_never_settled_says_so_in_place_of_a_window(make_report: MakeReport, answered: Make) -> None:
+def test_a_run_that_never_settled_has_the_reason_in_place_of_a_window(make_report: MakeReport, answered: Make) -> None:
     growing = [answered(k, 10 * k, 10 * k, [(20 * k + 5, 1)]) for k in range(700)]
     assert "Steady (MSER-5; p50, p99: TTFT): none, the load on the server was still changing" in render(make_report(growing))
 
@@ -166,14 +166,14 @@ def test_an_unstreamed_run_has_no_rows_for_tokens(make_report: MakeReport, stead
     assert _cells(text, "E2E latency, from schedule")[0] == "120.00"
 
 
-def test_a_valid_run_says_so(make_report: MakeReport, steady_run: SteadyRun) -> None:
+def test_a_valid_run_is_declared_valid(make_report: MakeReport, steady_run: SteadyRun) -> None:
     text = render(make_report(steady_run(700)))
     assert text.endswith("This run is valid.")
     assert "Failed: 0 of 700 requests." in text
     assert "7 prompts of test.json; constant arrivals at 100 requests/s; tensorrt_llm over grpc, streamed" in text
 
 
-def test_an_invalid_run_says_so_with_what_is_wrong_and_what_to_do(
+def test_an_invalid_run_is_declared_so_with_what_is_wrong_and_what_to_do(
     make_report: MakeReport, steady_run: SteadyRun, failed: Make
 ) -> None:
     records = steady_run(20)

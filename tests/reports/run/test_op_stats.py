@@ -249,6 +249,6 @@ def test_a_missing_entry_is_refused_by_the_option_s_name(tmp_path: Path, documen
         read_reference(path, "a")
 
 
-def test_a_missing_key_is_asked_for(tmp_path: Path) -> None:
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckPerfError, match="needs --check_perf_key"):
         read_reference(_file(tmp_path, "{}"), None)

@@ -183,7 +183,9 @@ def test_intervals_and_windows_are_shown(make_report: MakeReport, steady_run: St
     assert _cells(text, "Steady (MSER-5; p50, p99: TTFT)")
 
 
-def test_the_slowest_requests_and_what_failures_said_are_listed(make_report: MakeReport, answered: Make, failed: Make) -> None:
+def test_the_slowest_requests_and_the_messages_of_failures_are_listed(
+    make_report: MakeReport, answered: Make, failed: Make
+) -> None:
     records = [answered(k, 10 * k, 10 * k + 2, [(10 * k + 50 + k, 1)], input_tokens=7) for k in range(40)]
     records += [failed(40 + k, 400, Outcome.TIMEOUT, 400, 500, error="late" if k else "first") for k in range(3)]
     text, _ = _page(make_report(records))
@@ -193,7 +195,7 @@ def test_the_slowest_requests_and_what_failures_said_are_listed(make_report: Mak
     assert _rows(text[text.index('id="t-messages"') :]) == [["late", "timeout", "2", "41"], ["first", "timeout", "1", "40"]]
 
 
-def test_an_invalid_run_says_so_on_top(make_report: MakeReport, failed: Make) -> None:
+def test_an_invalid_run_is_declared_so_on_top(make_report: MakeReport, failed: Make) -> None:
     text, page = _page(make_report([failed(0, 0, Outcome.CONNECT, 0, 1)]))
     assert '<p class="verdict bad">THIS RUN IS NOT VALID: nothing_done, errors.' in text
     assert _rows(text[text.index('id="t-failures"') :]) == [["connect", "1"]]

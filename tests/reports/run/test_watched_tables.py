@@ -17,7 +17,7 @@ from reports.run.page import run_page, run_pictures
 from reports.run.summary_json import summary, write_summary
 from reports.run.watched_tables import client_tables, server_tables
 from reports.run_report import RunReport
-from tests.reports.watched import machine_samples, metric, statistics, worker_samples
+from tests.reports.watched import WorkerUsage, machine_samples, metric, statistics, worker_samples
 
 MakeReport = Callable[..., RunReport]
 SteadyRun = Callable[..., list[Record]]
@@ -28,7 +28,7 @@ def watched(make_report: MakeReport, steady_run: SteadyRun) -> RunReport:
     core = {"model": "tensorrt_llm", "version": "1"}
     return make_report(
         steady_run(100),
-        client=[*worker_samples([0.5] * 39 + [1.5], cpu_share=0.25, wait_share=0.04), *machine_samples(1, busy_cores=1.25)],
+        client=[*worker_samples([0.5] * 39 + [1.5], WorkerUsage(0.25, wait_share=0.04)), *machine_samples(1, busy_cores=1.25)],
         server=[
             *metric("nv_trt_llm_request_metrics", {0.1: 4, 0.6: 8}, request_type="active", **core),
             *metric("nv_trt_llm_kv_cache_block_metrics", {0.1: 0.125, 0.6: 0.375}, kv_cache_block_type="fraction", **core),
@@ -58,7 +58,7 @@ def test_tables(watched: RunReport) -> None:
         assert all(len(row) == len(table.columns) for row in table.rows)
 
 
-def test_a_run_that_nobody_watched_has_no_such_tables(make_report: MakeReport, steady_run: SteadyRun) -> None:
+def test_a_run_without_samples_has_no_such_tables(make_report: MakeReport, steady_run: SteadyRun) -> None:
     report = make_report(steady_run(5))
     assert _tables(report) == ()
     found = summary(report)

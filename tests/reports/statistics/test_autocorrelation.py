@@ -86,7 +86,7 @@ def test_more_confidence_is_never_narrower(seed: int, correlation: float) -> Non
 
 @settings(max_examples=15)
 @given(_SEEDS, st.floats(0.0, 0.9), st.integers(100, 5_000))
-def test_the_order_read_backwards_tells_the_same(seed: int, correlation: float, n: int) -> None:
+def test_the_reversed_order_gives_the_same(seed: int, correlation: float, n: int) -> None:
     series = _correlated(n // 100 * 100, correlation, seed)
     if n > BINS:
         series = series[: n // BINS * BINS]  # equal bins, or the first would not be the last
@@ -122,7 +122,7 @@ def test_the_error_of_a_mean_is_that_of_independent_values_where_they_are_indepe
 
 
 @pytest.mark.parametrize("correlation", [0.5, 0.9, 0.98])
-def test_the_error_of_a_mean_grows_with_the_correlation_as_theory_says(correlation: float) -> None:
+def test_the_error_of_a_mean_grows_with_the_correlation_as_in_theory(correlation: float) -> None:
     """The long-run variance of a first-order autoregression of variance 1 is (1 + φ) / (1 − φ)."""
     n, design_effect = 40_000, (1 + correlation) / (1 - correlation)
     means = [mean_of(_autoregressive(n, correlation, seed)) for seed in range(40)]
@@ -232,7 +232,7 @@ def _queue(load: float, n: int, seed: int) -> Series:
     ],
     ids=["independent", "autoregressive", "queue at 50 %", "short queue at 70 %"],
 )
-def test_intervals_hold_the_truth_about_as_often_as_they_say(
+def test_intervals_hold_the_truth_at_about_their_confidence(
     runs: list[Series], truth: tuple[float, float, float | None]
 ) -> None:
     found = [_intervals(run) for run in runs]
@@ -258,7 +258,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(
     ],
     ids=["few", "drifting", "a step", "alike"],
 )
-def test_a_series_that_tells_too_little_says_why(series: Series, reason: str) -> None:
+def test_a_series_with_too_little_information_has_a_reason_in_place_of_intervals(series: Series, reason: str) -> None:
     d = summarise(series)
     assert d is not None
     assert [estimate.interval for estimate in _estimates(d).values()] == [None] * 3

@@ -164,7 +164,7 @@ def _ranks(n: int, q: float, effect: float = 1.0, confidence: float = 0.95) -> t
 @pytest.mark.parametrize(
     ("q", "n"), [(0.5, 20), (0.5, 500), (0.9, 500), (0.99, 368), (0.99, 700), (0.99, 5_000), (0.999, 6_636)]
 )
-def test_limits_hold_the_true_percentile_as_often_as_they_say(q: float, n: int) -> None:
+def test_limits_hold_the_true_percentile_at_their_confidence(q: float, n: int) -> None:
     trials, truth = 2_000, -math.log(1 - q)
     rng = np.random.default_rng(20_240_601)
     limits = [percentile_limits(1e6 + np.sort(rng.exponential(1.0, n)), q, 1.0) for _ in range(trials)]

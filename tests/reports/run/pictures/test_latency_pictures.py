@@ -1,4 +1,4 @@
-"""The pictures of latency show what the tables say."""
+"""The pictures of latency show the numbers of the tables."""
 
 from __future__ import annotations
 
