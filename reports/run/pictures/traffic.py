@@ -137,15 +137,15 @@ def _requested_and_received(requests: Requests) -> Iterator[Picture]:
         pairs, counts = pairs[chosen], counts[chosen]
     most = float(pairs.max())
     marks: tuple[Mark, ...] = (
-        Line("got what was asked", np.array([0.0, most]), np.array([0.0, most]), Colour.GREY, Stroke.DASHED),
+        Line("received as requested", np.array([0.0, most]), np.array([0.0, most]), Colour.GREY, Stroke.DASHED),
         Dots("requests", pairs[:, 0], pairs[:, 1], Colour.BLUE, notes=tuple(f"{n:,} requests" for n in counts.tolist())),
     )
     yield Picture(
         "asked-and-got",
-        "Output tokens asked for and got",
+        "Output tokens requested and received",
         caption,
-        Axis("asked for", "tokens", from_zero=True),
-        Axis("got", "tokens", from_zero=True),
+        Axis("requested", "tokens", from_zero=True),
+        Axis("received", "tokens", from_zero=True),
         marks,
     )
 
@@ -153,8 +153,8 @@ def _requested_and_received(requests: Requests) -> Iterator[Picture]:
 def _lengths(requests: Requests) -> Iterator[Picture]:
     columns = [
         ("input", requests.input_tokens[requests.done], Colour.ORANGE, Stroke.SOLID),
-        ("output asked for", requests.requested_output_tokens[requests.done], Colour.GREY, Stroke.DASHED),
-        ("output got", requests.output_tokens[requests.done], Colour.BLUE, Stroke.SOLID),
+        ("output requested", requests.requested_output_tokens[requests.done], Colour.GREY, Stroke.DASHED),
+        ("output received", requests.output_tokens[requests.done], Colour.BLUE, Stroke.SOLID),
     ]
     known = [(name, values[~np.isnan(values)], colour, stroke) for name, values, colour, stroke in columns]
     known = [column for column in known if column[1].size]

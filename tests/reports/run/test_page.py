@@ -183,9 +183,7 @@ def test_intervals_and_windows_are_shown(make_report: MakeReport, steady_run: St
     assert _cells(text, "Steady (MSER-5; p50, p99: TTFT)")
 
 
-def test_the_slowest_requests_and_the_messages_of_failures_are_listed(
-    make_report: MakeReport, answered: Make, failed: Make
-) -> None:
+def test_the_slowest_requests_and_failure_messages_are_listed(make_report: MakeReport, answered: Make, failed: Make) -> None:
     records = [answered(k, 10 * k, 10 * k + 2, [(10 * k + 50 + k, 1)], input_tokens=7) for k in range(40)]
     records += [failed(40 + k, 400, Outcome.TIMEOUT, 400, 500, error="late" if k else "first") for k in range(3)]
     text, _ = _page(make_report(records))

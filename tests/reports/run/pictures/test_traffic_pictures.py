@@ -86,4 +86,4 @@ def test_lengths_count_every_success(make_report: MakeReport, answered: Make) ->
     records = [answered(k, k, k, [(k + 5, 2)], input_tokens=1 + k % 300) for k in range(600)]
     lines = _lines(token_pictures(make_report(records)), "lengths")
     assert {name: line.y[:-1].sum() for name, line in lines.items()} == dict.fromkeys(lines, 600.0)
-    assert set(lines) == {"input", "output asked for", "output got"}
+    assert set(lines) == {"input", "output requested", "output received"}
