@@ -34,7 +34,7 @@ from reports.metrics.catalogue import (
 )
 from reports.metrics.client_calibration import client_calibration, peak_rates
 from reports.metrics.client_health import client_health
-from reports.metrics.configured_load import configured_law, configured_load
+from reports.metrics.configuration import configured_law, configured_load
 from reports.metrics.estimates import over_runs
 from reports.metrics.goodput import goodput, share_interval
 from reports.metrics.in_flight import mean_in_system

@@ -10,8 +10,9 @@ from harness.records.errors import RunFolderError
 from harness.records.run_folder import RunFolder
 from reports.findings.checks import Finding, RunFacts, find, is_valid
 from reports.metrics.client_health import ClientHealth, client_health
-from reports.metrics.configured_load import configured_load
+from reports.metrics.configuration import ConfiguredTarget, configured_load, configured_target
 from reports.metrics.goodput import Objective, parse_objective
+from reports.metrics.model_statistics import model_work
 from reports.metrics.phases import Phase, phases
 from reports.metrics.requests import Requests, from_columns
 from reports.metrics.run_metrics import Metrics, compute_metrics
@@ -34,6 +35,10 @@ class RunReport:
     telemetry: Telemetry | None = None
 
     @property
+    def target(self) -> ConfiguredTarget:
+        return configured_target(self.manifest)
+
+    @property
     def valid(self) -> bool:
         return is_valid(self.findings)
 
@@ -47,12 +52,12 @@ def read_run(folder: RunFolder, objectives: Sequence[Objective] | None = None) -
     folder.check_finished(manifest)
     chosen = _configured_objectives(folder, manifest) if objectives is None else objectives
     requests = from_columns(folder.read_requests)
-    streaming = bool(manifest.get("target", {}).get("streaming"))
-    metrics = compute_metrics(requests, streaming, configured_load(manifest), chosen)
+    target = configured_target(manifest)
+    metrics = compute_metrics(requests, target.streaming, configured_load(manifest), chosen)
     client = client_health(folder.read_client(), requests)
     telemetry = telemetry_of(folder.read_server())
-    server = server_load(telemetry, requests, manifest)
-    server_phases = phases(requests, server, str(manifest.get("target", {}).get("model", "")))
+    server = server_load(telemetry, requests, target, model_work(manifest))
+    server_phases = phases(requests, server, target.model)
     findings = find(RunFacts(requests, metrics, manifest, client, server, server_phases))
     return RunReport(folder, manifest, requests, metrics, findings, client, server, server_phases, telemetry)
 

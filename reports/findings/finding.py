@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from reports.metrics.client_health import ClientHealth
-from reports.metrics.configured_load import ConfiguredLoad, configured_load
+from reports.metrics.configuration import ConfiguredLoad, configured_load
 from reports.metrics.phases import Phase
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import Metrics

@@ -8,7 +8,7 @@ import numpy as np
 
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.arrival_law import check_arrivals
-from reports.metrics.configured_load import configured_law
+from reports.metrics.configuration import configured_law
 from reports.metrics.in_flight import queue_growth
 from reports.metrics.latency import ceiling_waits_ms
 from reports.statistics.percentiles import nearest_rank

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.metrics.configured_load import Law
+from reports.metrics.configuration import Law
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.probability import gamma_share, kolmogorov_smirnov

@@ -27,7 +27,7 @@ from reports.metrics.catalogue import (
     TTFT,
     Metric,
 )  # fmt: skip
-from reports.metrics.configured_load import ConfiguredLoad
+from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.goodput import Goodput, Objective, goodput
 from reports.metrics.latency import (
     ceiling_waits_ms,

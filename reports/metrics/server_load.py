@@ -6,11 +6,11 @@ Names of metrics differ between TensorRT-LLM's backend for Triton, the project's
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from reports.metrics.model_statistics import ModelWork, model_work
+from reports.metrics.configuration import ConfiguredTarget
+from reports.metrics.model_statistics import ModelWork
 from reports.metrics.requests import Requests
 from reports.metrics.server_series import Level, Telemetry
 
@@ -93,20 +93,19 @@ class ServerLoad:
     models: tuple[ModelWork, ...]
 
 
-def server_load(telemetry: Telemetry | None, requests: Requests, manifest: dict[str, Any]) -> ServerLoad | None:
+def server_load(
+    telemetry: Telemetry | None, requests: Requests, target: ConfiguredTarget, models: tuple[ModelWork, ...]
+) -> ServerLoad | None:
     """Summarise a server's metrics and statistics of a run; None where there are none."""
-    models = model_work(manifest)
     if telemetry is None and not models:
         return None
     known = Telemetry({}) if telemetry is None else telemetry
     ends_ns = requests.done_ns[~np.isnan(requests.done_ns)]
     until_ns = float(ends_ns.max()) if ends_ns.size else 0.0
-    target = manifest.get("target") or {}
-    core = _core_labels(known, target.get("model"))
-    return _Reading(known, core, until_ns, bool(target.get("streaming")), str(target.get("model", ""))).load(models)
+    return _Reading(known, _core_labels(known, target.model), until_ns, target).load(models)
 
 
-def _core_labels(telemetry: Telemetry, target: str | None) -> dict[str, str]:
+def _core_labels(telemetry: Telemetry, target: str) -> dict[str, str]:
     """Labels of the model whose engine's metrics count: the target model, or the core model behind it."""
     names = {series.labels.get("model") for series in telemetry.select(_REQUESTS)}
     chosen = next((name for name in (target, _CORE_MODEL) if name in names), None)
@@ -118,8 +117,7 @@ class _Reading:
     telemetry: Telemetry
     core: dict[str, str]
     until_ns: float
-    streamed: bool
-    target: str
+    target: ConfiguredTarget
 
     def load(self, models: tuple[ModelWork, ...]) -> ServerLoad:
         prompt_tokens = self._first_increase(*_PROMPT_TOKENS)
@@ -184,7 +182,7 @@ class _Reading:
 
     def _triton_requests(self) -> float | None:
         counters = ("nv_inference_request_success", "nv_inference_request_failure")
-        parts = [self.telemetry.increase(name, model=self.target) for name in counters]
+        parts = [self.telemetry.increase(name, model=self.target.model) for name in counters]
         known = [part for part in parts if part is not None]
         return sum(known) if len(known) == len(parts) else None
 
@@ -193,7 +191,7 @@ class _Reading:
         count = self._first_increase(f"{_TTFT[0]}_count")
         parts = [self._first_increase(f"{name}_sum") for name in (_TTFT[0], _GAPS)]
         known = [part for part in parts if part is not None]
-        return sum(known) / count * 1e3 if count and len(known) == len(parts) and self.streamed else None
+        return sum(known) / count * 1e3 if count and len(known) == len(parts) and self.target.streaming else None
 
     def _cache_reuse(self, prompt_tokens: float | None) -> CacheReuse | None:
         for reused_name, needed_name, unit in _REUSE:

@@ -69,9 +69,9 @@ def write_html(report: RunReport, pictures: RunPictures, path: Path) -> None:
 
 def run_page(report: RunReport, pictures: RunPictures) -> Page:
     """The contents of a run's page, in their order."""
-    target, workload = report.manifest.get("target", {}), report.manifest.get("workload", {})
+    workload = report.manifest.get("workload", {})
     return Page(
-        title=printable(f"{target.get('model', 'unknown model')} over {target.get('protocol', '?')}, {_streamed(target)}"),
+        title=printable(str(report.target)),
         lead=printable(f"{workload.get('description', 'unknown workload')}; {report.manifest.get('arrivals', '')}"),
         facts=_facts(report),
         verdict=verdict(report),
@@ -108,20 +108,16 @@ def _joined(tables: list[Table | None]) -> tuple[Block, ...]:
     return tuple(table for table in tables if table is not None)
 
 
-def _streamed(target: dict[str, Any]) -> str:
-    return "streamed" if target.get("streaming") else "unstreamed"
-
-
 def _facts(report: RunReport) -> tuple[tuple[str, str], ...]:
     """Size and identity of the run in a few lines."""
     manifest, metrics = report.manifest, report.metrics
-    target, schedule = manifest.get("target", {}), manifest.get("schedule", {})
+    target, schedule = report.target, manifest.get("schedule", {})
     window = metrics.window_s
     facts: list[tuple[str, Any]] = [
         ("Requests", f"{metrics.done:,} of {metrics.scheduled:,} succeeded"),
         (WINDOW.label, None if window is None else f"{cell_text(window)} {WINDOW.unit}"),
         ("Mean tokens in, out", _means(metrics.mean_input_tokens, metrics.mean_output_tokens)),
-        ("Target", "embedded pipeline" if target.get("embedded") else target.get("address")),
+        ("Target", "embedded pipeline" if target.embedded else target.address),
         ("Seed", schedule.get("seed")),
         ("Schedule digest", None if schedule.get("digest") is None else str(schedule["digest"])[:12]),
         ("Started", _started(manifest.get("started_at"))),

@@ -21,7 +21,7 @@ from reports.metrics.catalogue import (
     WINDOW,
 )  # fmt: skip
 from reports.metrics.client_calibration import client_calibration, peak_rates
-from reports.metrics.configured_load import configured_law, configured_load
+from reports.metrics.configuration import configured_law, configured_load
 from reports.metrics.goodput import Goodput
 from reports.metrics.output_events import Rate
 from reports.metrics.run_metrics import Anchored, Metrics

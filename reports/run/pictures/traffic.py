@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from reports.metrics.configured_load import configured_load
+from reports.metrics.configuration import configured_load
 from reports.metrics.in_flight import mean_in_system
 from reports.metrics.latency import client_slip_by_request_ms
 from reports.metrics.output_events import output_tokens

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from reports.metrics.arrival_law import check_arrivals, index_of_dispersion
-from reports.metrics.configured_load import Law, configured_law
+from reports.metrics.configuration import Law, configured_law
 from workloads.arrivals import Arrivals, Constant, Exponential, Gamma, RampedUp
 
 _LAWS: list[tuple[Arrivals, Law]] = [

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.records.record import Outcome, Record
-from reports.metrics.configured_load import ConfiguredLoad
+from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.in_flight import first_user_end_ns, mean_in_system, queue_growth
 from reports.metrics.output_events import completions
 from reports.metrics.requests import Requests

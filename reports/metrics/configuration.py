@@ -1,4 +1,4 @@
-"""The load that a run was configured with, and the law of its arrivals, read from the manifest."""
+"""The configuration of a run, read from its manifest: target, load and arrival law."""
 
 from __future__ import annotations
 
@@ -6,6 +6,33 @@ from dataclasses import dataclass
 from typing import Any
 
 _LAW_NAMES = {"exponential_dist": "exponential", "constant": "constant"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredTarget:
+    """``model`` and ``protocol`` are "" where they are unknown; ``address`` is None for one that is not recorded."""
+
+    model: str
+    protocol: str
+    streaming: bool
+    embedded: bool
+    address: str | None
+
+    def __str__(self) -> str:
+        streamed = "streamed" if self.streaming else "unstreamed"
+        return f"{self.model or 'unknown model'} over {self.protocol or '?'}, {streamed}"
+
+
+def configured_target(manifest: dict[str, Any]) -> ConfiguredTarget:
+    """The target of a run."""
+    target = manifest.get("target") or {}
+    return ConfiguredTarget(
+        model=str(target.get("model") or ""),
+        protocol=str(target.get("protocol") or ""),
+        streaming=bool(target.get("streaming")),
+        embedded=bool(target.get("embedded")),
+        address=target.get("address"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
