@@ -16,7 +16,8 @@ import numpy as np
 
 from benchmarks.open_loop import measure_open_loop
 from harness.calibration.null_server.server import null_server
-from reports.metrics.arrival_law import SIGNIFICANCE, Law, check_arrivals, index_of_dispersion
+from reports.metrics.arrival_law import SIGNIFICANCE, check_arrivals, index_of_dispersion
+from reports.metrics.configuration import Law
 from reports.metrics.latency import schedule_slip_ms
 from reports.metrics.requests import Requests
 from workloads.arrivals import Exponential

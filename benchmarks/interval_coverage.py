@@ -27,7 +27,7 @@ from reports.metrics.latency import latencies_ms
 from reports.metrics.requests import Requests
 from reports.metrics.windows import whole_window
 from reports.statistics.arrays import FloatArray
-from reports.statistics.percentiles import summarise
+from reports.statistics.distribution import summarise
 
 TOKENS = 3
 GAP_S = 0.01  # mean gap between arrivals; the rate in truth is its inverse
@@ -179,12 +179,12 @@ def statements_of_run(job: tuple[int, int, int]) -> tuple[Statement, ...]:
     assert whole.request_throughput is not None
     assert whole.output_token_throughput is not None
     percentiles = (
-        Statement(*interval) if interval is not None else Statement(ttft.at_least.get(name))
-        for name, interval in (("p50", ttft.p50_interval), ("p99", ttft.p99_interval))
+        Statement(*one.interval) if one.interval is not None else Statement(one.at_least)
+        for one in (ttft.percentile(0.50), ttft.percentile(0.99))
     )
     throughputs = (whole.request_throughput.interval, whole.output_token_throughput.interval)
     return (
-        Statement(*(ttft.mean_interval or ())),
+        Statement(*(ttft.mean.interval or ())),
         *percentiles,
         *(Statement(*(interval or ())) for interval in throughputs),
     )

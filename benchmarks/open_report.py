@@ -29,8 +29,7 @@ from selenium.webdriver.chrome.service import Service
 from benchmarks.open_loop import stolen_share
 from benchmarks.report_a_million import make_in_child
 from harness.records.run_folder import RunFolder
-from reports.run.page import write_html
-from reports.run.pictures.of_run import pictures_of
+from reports.run.page import run_pictures, write_html
 from reports.run_report import read_run
 
 _FLAGS = (
@@ -60,7 +59,7 @@ def main() -> None:
         folder = RunFolder(Path(temporary) / "run")
         make_in_child(folder, options.requests)
         report = read_run(folder)
-        write_html(report, pictures_of(report), folder.html)
+        write_html(report, run_pictures(report), folder.html)
         print(f"report.html of {options.requests:,} requests: {folder.html.stat().st_size / 1e6:.2f} MB")
         with stolen_share() as stolen:
             opened = [open_once(folder.html) for _ in range(options.times)]

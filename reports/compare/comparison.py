@@ -16,10 +16,11 @@ from reports.compare.conditions import Condition, ConditionResult, check_conditi
 from reports.compare.difference import Difference, Verdict, compare_measures
 from reports.compare.measures import MEASURES, Measure, Measured, measure_run, percentiles
 from reports.errors import NotComparableError
-from reports.metrics.latency import latencies_by_request_ms
+from reports.metrics.catalogue import E2E
+from reports.metrics.latency import BY_REQUEST
 from reports.run_report import RunReport, read_run
 from reports.statistics.arrays import FloatArray
-from reports.statistics.percentiles import Distribution, summarise
+from reports.statistics.distribution import Distribution, summarise
 
 MIXED = "mixed"  # better in some measures, worse in others
 _QUANTILES = (0.01, 0.02, *(percent / 100 for percent in range(5, 100, 5)), 0.98, 0.99, 0.995, 0.999)
@@ -35,12 +36,13 @@ class Arm:
 
     @property
     def streaming(self) -> bool:
-        return self.runs[0].metrics.ttft_ms is not None
+        return self.runs[0].metrics.streamed
 
     @property
     def latency_title(self) -> str:
-        """What the curves are of: TTFT where answers were streamed, else E2E latency; from the schedule."""
-        return "TTFT" if self.streaming else "E2E latency"
+        """The latency of the curves, from the schedule."""
+        metric, _ = self.runs[0].metrics.latency
+        return metric.label
 
     @cached_property
     def latencies_ms(self) -> tuple[FloatArray, ...]:
@@ -216,9 +218,8 @@ def _compare_arm(
 
 
 def _latencies_ms(run: RunReport) -> FloatArray:
-    requests = run.requests
-    ends_ns = requests.last_token_ns if run.metrics.ttft_ms is None else requests.first_token_ns
-    return latencies_by_request_ms(requests, ends_ns, requests.scheduled_ns)
+    metric, _ = run.metrics.latency
+    return BY_REQUEST[metric](run.requests)
 
 
 def _curve(baseline: Arm, arm: Arm, paired: bool) -> tuple[QuantilePoint, ...]:
@@ -231,7 +232,7 @@ def _curve(baseline: Arm, arm: Arm, paired: bool) -> tuple[QuantilePoint, ...]:
 
 
 def _point(q: float, a: list[Measured], b: list[Measured], *, paired: bool) -> QuantilePoint | None:
-    measure = Measure(f"q{q}", f"quantile {q}", "ms")
+    measure = Measure(E2E, q)
     (difference,) = compare_measures(
         [measure], [{measure.name: run} for run in a], [{measure.name: run} for run in b],
         requests_paired=paired, runs_paired=False,

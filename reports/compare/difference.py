@@ -17,7 +17,7 @@ import numpy as np
 
 from reports.compare.measures import Measure, Measured
 from reports.statistics.arrays import FloatArray
-from reports.statistics.autocorrelation import DRIFTS, Mean, as_good_as, mean_of
+from reports.statistics.autocorrelation import DRIFTS, Mean, effective_size_reason, mean_of
 from reports.statistics.probability import student_quantile, student_tail
 
 CONFIDENCE = 0.95
@@ -250,10 +250,10 @@ def _middle(measure: Measure, runs: Sequence[Measured]) -> float | None:
 
 
 def _why_not(run: Measured, mean: Mean) -> str | None:
-    return mean.why_not or _too_few(run, mean)
+    return mean.no_interval_reason or _too_few(run, mean)
 
 
 def _too_few(run: Measured, mean: Mean) -> str | None:
     """Where so many values tell as little as too few independent ones (Kish's design effect)."""
     effective = mean.n / max(1.0, mean.long_run.effect)
-    return None if effective >= run.fewest_effective else as_good_as(effective)
+    return None if effective >= run.fewest_effective else effective_size_reason(effective)

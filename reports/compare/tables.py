@@ -53,7 +53,7 @@ def notes(comparison: ArmComparison) -> list[str]:
         d = comparison.pairs.difference_ms
         found.append(
             f"Request by request ({d.n:,} pairs of one schedule): B − A in {a.latency_title} is {d.p50:+.2f} ms in the median "
-            f"(95 %: {d.interval_text('p50')}); {comparison.pairs.share_slower:.0%} of the requests were slower in B."
+            f"(95 %: {d.percentile(0.50).interval_text}); {comparison.pairs.share_slower:.0%} of the requests were slower in B."
         )
     if b.blocks_left_out:
         blocks = "1 block is" if b.blocks_left_out == 1 else f"{b.blocks_left_out} blocks are"

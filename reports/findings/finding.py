@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from reports.metrics.asked_load import AskedLoad, load_of
 from reports.metrics.client_health import ClientHealth
+from reports.metrics.configuration import ConfiguredLoad, configured_load
 from reports.metrics.phases import Phase
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import Metrics
@@ -44,5 +44,5 @@ class RunFacts:
     phases: tuple[Phase, ...] = ()
 
     @property
-    def load(self) -> AskedLoad:
-        return load_of(self.manifest)
+    def load(self) -> ConfiguredLoad:
+        return configured_load(self.manifest)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from reports.findings.finding import Finding, RunFacts, Severity
-from reports.metrics.arrival_law import check_arrivals, law_of
+from reports.metrics.arrival_law import check_arrivals
+from reports.metrics.configuration import configured_law
 from reports.metrics.in_flight import queue_growth
 from reports.metrics.latency import ceiling_waits_ms
 from reports.statistics.percentiles import nearest_rank
@@ -49,7 +50,7 @@ def _queue_growing(facts: RunFacts) -> Finding | None:
 
 
 def _arrivals_not_as_asked(facts: RunFacts) -> Finding | None:
-    law = law_of(facts.manifest)
+    law = configured_law(facts.manifest)
     test = None if law is None else check_arrivals(facts.requests, law)
     if test is None or not test.rejected:
         return None

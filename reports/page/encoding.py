@@ -9,8 +9,21 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from reports.render.palette import ON_BLACK, ON_WHITE, RAMP_ON_BLACK, RAMP_ON_WHITE
-from reports.render.picture import Axis, Dots, HeatMap, Line, Mark, Picture, Spans, Trail, Whiskers
+from reports.render.picture import (
+    ON_BLACK,
+    ON_WHITE,
+    RAMP_ON_BLACK,
+    RAMP_ON_WHITE,
+    Axis,
+    Dots,
+    HeatMap,
+    Line,
+    Mark,
+    Picture,
+    Spans,
+    Trail,
+    Whiskers,
+)
 from reports.render.plain_text import printable
 
 _DIGITS = 7  # of a number that a reader may hover over

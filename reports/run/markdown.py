@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports.render.markdown_table import escaped, markdown_table
+from reports.render.plain_text import escaped
+from reports.render.tables import markdown_table
 from reports.run.headline import describe, describe_calibration, describe_run, verdict
 from reports.run.tables import failure_tables, interval_table, latency_table, rate_table
 from reports.run.watched_tables import client_tables, server_tables

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports.render.markdown_table import escaped, markdown_table
+from reports.render.plain_text import escaped
+from reports.render.tables import markdown_table
 from reports.sweep.points import Sweep
 from reports.sweep.tables import FRONT_NOTE, counted, front_sentence, points_table
 

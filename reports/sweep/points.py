@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm, PlannedRun
 from harness.records.run_folder import RunFolderError
-from reports.metrics.estimates import Estimate, of_distribution, of_rate, over_runs
+from reports.metrics.catalogue import E2E, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT, TTFT
+from reports.metrics.estimates import Estimate, of_percentile, of_rate, over_runs
 from reports.metrics.run_metrics import Metrics
 from reports.run_report import RunReport, read_run
-from reports.statistics.percentiles import Distribution
+from reports.statistics.distribution import Distribution
 
 Settings = tuple[tuple[str, str], ...]
 
@@ -49,6 +50,17 @@ class SweepPoint:
     @property
     def valid(self) -> bool:
         return all(run.valid for run in self.runs)
+
+    @property
+    def estimates(self) -> Mapping[str, Estimate]:
+        """The numbers with an interval, by their names in JSON and CSV."""
+        return {
+            REQUEST_THROUGHPUT.key: self.request_throughput,
+            OUTPUT_TOKEN_THROUGHPUT.key: self.output_token_throughput,
+            "latency_p50_ms": self.latency_p50_ms,
+            "latency_p99_ms": self.latency_p99_ms,
+            f"{E2E.name}_p99_ms": self.e2e_p99_ms,
+        }
 
 
 @dataclass(frozen=True)
@@ -105,7 +117,7 @@ def read_sweep(folder: ExperimentFolder) -> Sweep:
     return Sweep(
         measured=shlex.join(experiment.arguments),
         planned=len(experiment.runs),
-        latency="TTFT" if streamed else "E2E latency",
+        latency=(TTFT if streamed else E2E).label,
         points=points,
         front=pareto_front(points),
     )
@@ -136,13 +148,12 @@ def _sweep_run(experiment: Experiment, planned: PlannedRun, report: RunReport) -
 
 def _measured(report: RunReport, run: SweepRun) -> _Measured:
     metrics: Metrics = report.metrics
-    whole = metrics.windows.whole
     return _Measured(
         run=run,
-        streamed=metrics.ttft_ms is not None,
+        streamed=metrics.streamed,
         offered_rate=metrics.offered_rate,
-        request_throughput=of_rate(None if whole is None else whole.request_throughput),
-        output_token_throughput=of_rate(None if whole is None else whole.output_token_throughput),
+        request_throughput=of_rate(metrics.rates[REQUEST_THROUGHPUT]),
+        output_token_throughput=of_rate(metrics.rates[OUTPUT_TOKEN_THROUGHPUT]),
         ttft_ms=None if metrics.ttft_ms is None else metrics.ttft_ms.scheduled,
         e2e_ms=metrics.e2e_ms.scheduled,
         failed=metrics.failed,
@@ -160,9 +171,9 @@ def _point(arm: PlannedArm, runs: Sequence[_Measured], streamed: bool) -> SweepP
         offered_rate=sum(offered) / len(offered) if len(offered) == len(runs) else None,
         request_throughput=over_runs([run.request_throughput for run in runs]),
         output_token_throughput=over_runs([run.output_token_throughput for run in runs]),
-        latency_p50_ms=over_runs([of_distribution(one, "p50") for one in latencies]),
-        latency_p99_ms=over_runs([of_distribution(one, "p99") for one in latencies]),
-        e2e_p99_ms=over_runs([of_distribution(run.e2e_ms, "p99") for run in runs]),
+        latency_p50_ms=over_runs([of_percentile(one, 0.50) for one in latencies]),
+        latency_p99_ms=over_runs([of_percentile(one, 0.99) for one in latencies]),
+        e2e_p99_ms=over_runs([of_percentile(run.e2e_ms, 0.99) for run in runs]),
         failed=sum(run.failed for run in runs),
         findings=tuple(sorted(frozenset().union(*(run.findings for run in runs)))),
     )

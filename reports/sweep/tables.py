@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from reports.metrics.catalogue import E2E, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Table, link_to
 from reports.sweep.curves import setting_number
 from reports.sweep.points import Sweep, SweepPoint, SweepRun
 
 _MOST_NAMED = 3
+_TOKENS = OUTPUT_TOKEN_THROUGHPUT.table_unit
 _UNFOLDED = 12  # rows of a table of less interest
 FRONT_NOTE = "Pareto front: no other valid point has both more tokens/s and a lower p99"
 
@@ -22,9 +24,9 @@ def points_table(sweep: Sweep) -> Table:
         "Points",
         (
             *("point", *map(printable, varied), "Pareto front", "validity"),
-            *("offered/s", "requests/s", "tokens/s", "95 % of tokens/s"),
-            *(f"{sweep.latency} p50 ms", f"{sweep.latency} p99 ms", f"95 % of {sweep.latency} p99", "E2E p99 ms"),
-            *("failed", "findings"),
+            *("offered/s", REQUEST_THROUGHPUT.table_unit, _TOKENS, f"95 % of {_TOKENS}"),
+            *(f"{sweep.latency} p50 ms", f"{sweep.latency} p99 ms", f"95 % of {sweep.latency} p99"),
+            *(f"{E2E.short} p99 {E2E.unit}", "failed", "findings"),
         ),
         tuple(
             (

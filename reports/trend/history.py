@@ -17,9 +17,11 @@ from reports.compare.difference import Difference
 from reports.compare.measures import MEASURES, Measure
 from reports.errors import NotComparableError
 from reports.findings.finding import Severity
-from reports.metrics.estimates import Estimate, of_distribution, of_rate
+from reports.metrics.catalogue import FAILED_SHARE
+from reports.metrics.estimates import Estimate, of_mean, of_percentile, of_rate
 from reports.metrics.goodput import share_interval
-from reports.metrics.latency import latencies_by_request_ms
+from reports.metrics.latency import e2e_by_request_ms
+from reports.metrics.run_metrics import Anchored
 from reports.run_report import RunReport, read_run
 from reports.trend.folders import FoundRun, LeftOut, find_runs
 
@@ -104,20 +106,20 @@ def read_trend(paths: Sequence[Path], baseline: Path | None = None) -> Trend:
 
 def estimates_of(report: RunReport) -> dict[str, Estimate]:
     """Every measure that a run has, with its interval; by name, in the measure's unit."""
-    metrics, whole = report.metrics, report.metrics.windows.whole
-    e2e_ms = latencies_by_request_ms(report.requests, report.requests.last_token_ns, report.requests.scheduled_ns)
-    found = {
-        "p50_e2e": of_distribution(metrics.e2e_ms.scheduled, "p50"),
-        "p99_e2e": of_distribution(metrics.e2e_ms.scheduled, "p99"),
-        "request_throughput": of_rate(None if whole is None else whole.request_throughput),
-        "output_token_throughput": of_rate(None if whole is None else whole.output_token_throughput),
-        "failed_share": _share(np.isinf(e2e_ms[~np.isnan(e2e_ms)])),
-    }
-    if metrics.ttft_ms is not None:
-        found["p50_ttft"] = of_distribution(metrics.ttft_ms.scheduled, "p50")
-        found["p99_ttft"] = of_distribution(metrics.ttft_ms.scheduled, "p99")
-        found["mean_tpot"] = of_distribution(metrics.tpot_ms, "mean")
-    return {measure.name: found[measure.name] for measure in MEASURES if measure.name in found}
+    streamed = report.metrics.streamed
+    return {m.name: _estimate(report, m) for m in MEASURES if streamed or not m.metric.streamed_only}
+
+
+def _estimate(report: RunReport, measure: Measure) -> Estimate:
+    metrics, metric = report.metrics, measure.metric
+    if metric is FAILED_SHARE:
+        e2e_ms = e2e_by_request_ms(report.requests)
+        return _share(np.isinf(e2e_ms[~np.isnan(e2e_ms)]))
+    if metric in metrics.rates:
+        return of_rate(metrics.rates[metric])
+    value = metrics.latencies[metric]
+    distribution = value.scheduled if isinstance(value, Anchored) else value
+    return of_mean(distribution) if measure.q is None else of_percentile(distribution, measure.q)
 
 
 def _share(failed: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Estimate:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports.render.markdown_table import escaped, markdown_table
+from reports.render.plain_text import escaped
+from reports.render.tables import markdown_table
 from reports.trend.history import Trend
 from reports.trend.tables import counted, headline, left_out_table, runs_table, settings_table
 

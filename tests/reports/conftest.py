@@ -124,13 +124,13 @@ def make_sweep(
 
 @pytest.fixture(scope="session")
 def make_nights(make_report: Callable[..., RunReport], queued_run: Callable[..., list[Record]]) -> Callable[..., list[Path]]:
-    """Runs in a folder, one a night, with the service times in ms; beside each, what its manifest says otherwise."""
+    """Runs in a folder, one a night, with the service times in ms; beside each, changes to its manifest."""
 
     def make(path: Path, nights: Sequence[tuple[str, float, dict[str, Any]]]) -> list[Path]:
         path.mkdir(parents=True, exist_ok=True)
         for number, (name, service_ms, manifest) in enumerate(nights):
-            begun = {"started_at": f"2026-11-{number + 1:02d}T02:00:00+00:00"}
-            report = make_report(queued_run(20.0, number, service_ms), **(begun | manifest))
+            started = {"started_at": f"2026-11-{number + 1:02d}T02:00:00+00:00"}
+            report = make_report(queued_run(20.0, number, service_ms), **(started | manifest))
             report.folder.path.rename(path / name)
         return [path / name for name, *_ in nights]
 

@@ -161,11 +161,10 @@ def tab(driver: Any) -> Iterator[Tab]:
 @pytest.fixture(scope="session")
 def page_of() -> Callable[..., Path]:
     """Write a run's page, and return where it is."""
-    from reports.run.page import write_html
-    from reports.run.pictures.of_run import pictures_of
+    from reports.run.page import run_pictures, write_html
 
     def write(report: Any) -> Path:
-        write_html(report, pictures_of(report), report.folder.html)
+        write_html(report, run_pictures(report), report.folder.html)
         path: Path = report.folder.html
         return path
 

@@ -21,10 +21,11 @@ from reports.compare.difference import (
     within_runs,
 )
 from reports.compare.measures import Measure, Measured, percentile
+from reports.metrics.catalogue import REQUEST_THROUGHPUT, TTFT
 from reports.statistics.autocorrelation import DRIFTS
 
-LATENCY = Measure("p50_ttft", "TTFT p50", "ms")
-RATE = Measure("request_throughput", "Request throughput", "1/s", higher_is_better=True)
+LATENCY = Measure(TTFT, 0.50)
+RATE = Measure(REQUEST_THROUGHPUT)
 
 
 def _run(rng: np.random.Generator, size: int = 1_000, scale: float = 1.0) -> Measured:

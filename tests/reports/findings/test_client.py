@@ -12,16 +12,16 @@ from harness.records.record import Outcome, Record
 from reports.run.headline import describe
 from reports.run_report import RunReport
 from tests.reports.found import finding_of as _finding
-from tests.reports.watched import machine_samples, worker_samples
+from tests.reports.watched import WorkerUsage, machine_samples, worker_samples
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
 SteadyRun = Callable[..., list[Record]]
 
 
-def _samples(lags_ms: Sequence[float], **more: Any) -> list[ClientSample]:
+def _samples(lags_ms: Sequence[float], worker: int = 0, **usage: Any) -> list[ClientSample]:
     """A worker's, within the second that ``steady_run(100)`` lasts."""
-    return worker_samples(lags_ms, every_ms=2.5, **more)
+    return worker_samples(lags_ms, WorkerUsage(**usage), worker=worker, every_ms=2.5)
 
 
 def _severity(report: RunReport, code: str) -> str | None:
@@ -69,9 +69,9 @@ def test_a_busy_machine_with_good_stamps_is_not_blamed(make_report: MakeReport, 
 
 
 def test_in_a_short_run_the_wait_for_a_core_tells(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    starved = worker_samples([0.1] * 10, wait_share=0.9, switches=2)
+    starved = worker_samples([0.1] * 10, WorkerUsage(wait_share=0.9, switches=2))
     assert _severity(make_report(steady_run(20), client=starved), "client_saturated") == "invalid"  # 11 ms each time
-    waiting = worker_samples([0.1] * 10, wait_share=0.9, switches=20)
+    waiting = worker_samples([0.1] * 10, WorkerUsage(wait_share=0.9, switches=20))
     assert _severity(make_report(steady_run(20), client=waiting), "client_saturated") is None  # 1.1 ms each time
 
 

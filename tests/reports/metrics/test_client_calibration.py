@@ -1,4 +1,4 @@
-"""The client's calibration in a report: what is read from the manifest, what the run is held against, and what is said."""
+"""The client's calibration in a report: what is read from the manifest, what the run is held against, and the sentences."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from harness.records.record import Record
 from reports.metrics.client_calibration import client_calibration, peak_rates
 from reports.metrics.requests import Requests
-from reports.render.markdown_table import escaped
+from reports.render.plain_text import escaped
 from reports.run.console import render
 from reports.run.headline import describe, describe_calibration
 from reports.run.markdown import render_markdown
-from reports.run.page import write_html
-from reports.run.pictures.of_run import pictures_of
+from reports.run.page import run_pictures, write_html
 from reports.run.summary_json import summary
 from reports.run_report import RunReport
 
@@ -64,7 +63,7 @@ def _finding(report: RunReport, code: str) -> Any:
         (_limit(None, 10), _limit(180), True),  # not even 10 were held
     ],
 )
-def test_a_run_beyond_what_was_calibrated_is_told(
+def test_a_run_beyond_the_calibration_is_a_finding(
     make_report: MakeReport, steady_run: SteadyRun, requests: Any, responses: Any, provoked: bool
 ) -> None:
     report = make_report(steady_run(60), calibration=_calibration(requests, responses))
@@ -76,7 +75,7 @@ def test_a_run_beyond_what_was_calibrated_is_told(
         assert report.valid
 
 
-def test_the_finding_says_which_rate_was_too_high(make_report: MakeReport, steady_run: SteadyRun) -> None:
+def test_the_finding_names_the_rate_that_was_too_high(make_report: MakeReport, steady_run: SteadyRun) -> None:
     only_requests = _finding(
         make_report(steady_run(60), calibration=_calibration(_limit(50), _limit(20_000))), "beyond_calibration"
     )
@@ -130,7 +129,7 @@ def test_nothing_sent_has_no_peak(make_requests: MakeRequests, failed: Make) -> 
     assert (peak.requests_per_s, peak.responses_per_s) == (0, 0)
 
 
-# ---- what is said
+# ---- the sentences
 
 
 _SAID = (
@@ -139,11 +138,11 @@ _SAID = (
 )
 
 
-def test_every_format_says_what_the_client_adds(make_report: MakeReport, steady_run: SteadyRun) -> None:
+def test_every_format_shows_what_the_client_adds(make_report: MakeReport, steady_run: SteadyRun) -> None:
     report = make_report(steady_run(60), calibration=_calibration(_limit(800), _limit(16_000)))
     assert describe_calibration(report) == _SAID
     assert _SAID in render(report)
-    write_html(report, pictures_of(report), report.folder.html)
+    write_html(report, run_pictures(report), report.folder.html)
     assert _SAID in report.folder.html.read_text()
     assert escaped(_SAID) in render_markdown(report)
     assert summary(report)["calibration"] == {
@@ -156,10 +155,10 @@ def test_every_format_says_what_the_client_adds(make_report: MakeReport, steady_
     }
 
 
-def test_every_format_says_that_nothing_is_known(make_report: MakeReport, steady_run: SteadyRun) -> None:
+def test_every_format_shows_that_nothing_is_known(make_report: MakeReport, steady_run: SteadyRun) -> None:
     report = make_report(steady_run(60), calibration=None)
     assert "Run `bench calibrate`" in render(report)
-    write_html(report, pictures_of(report), report.folder.html)
+    write_html(report, run_pictures(report), report.folder.html)
     assert "Run `bench calibrate`" in report.folder.html.read_text()
     assert escaped("Run `bench calibrate`") in render_markdown(report)
     assert summary(report)["calibration"] is None
@@ -179,10 +178,13 @@ def test_a_limit_that_is_not_known_is_not_said(
     assert f"(calibrated 2026-11-22, {reach})." in describe_calibration(report)
 
 
-def test_a_calibration_of_a_busy_machine_says_so(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    for cores, said in ((0.1, "(calibrated 2026-11-22, up to"), (1.44, "2026-11-22, while others kept 1.4 cores busy, up to")):
+def test_a_calibration_of_a_busy_machine_is_marked(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    for cores, expected in (
+        (0.1, "(calibrated 2026-11-22, up to"),
+        (1.44, "2026-11-22, while others kept 1.4 cores busy, up to"),
+    ):
         report = make_report(steady_run(10), calibration=_calibration(_limit(800), _limit(9000), busy_cores=cores))
-        assert said in describe_calibration(report)
+        assert expected in describe_calibration(report)
 
 
 _JSON = st.recursive(

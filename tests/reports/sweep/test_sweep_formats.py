@@ -16,9 +16,8 @@ from harness.cli import run as bench
 from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.table import read_table
 from reports.page.page import render_page
-from reports.render.markdown_table import escaped
 from reports.render.picture import Dots, Shape, Spans, Trail, Whiskers
-from reports.render.plain_text import spreadsheet_text
+from reports.render.plain_text import escaped, spreadsheet_text
 from reports.sweep.console import render
 from reports.sweep.csv_file import write_csv
 from reports.sweep.curves import curve_axis, curves
