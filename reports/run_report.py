@@ -8,7 +8,8 @@ from typing import Any
 
 from harness.records.errors import RunFolderError
 from harness.records.run_folder import RunFolder
-from reports.findings.checks import Finding, RunFacts, find, is_valid
+from reports.findings.checks import find, is_valid
+from reports.findings.finding import Finding, RunFacts
 from reports.metrics.asked_load import load_of
 from reports.metrics.client_health import ClientHealth, client_health
 from reports.metrics.goodput import Objective, parse_objective

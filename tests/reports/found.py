@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports.findings.checks import Finding
+from reports.findings.finding import Finding
 from reports.run_report import RunReport
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from harness.records.record import FAILURES, Outcome, Record, TokenSource
-from reports.findings.checks import Finding, Severity, is_valid
-from reports.run.headline import describe
+from reports.findings.checks import is_valid
+from reports.findings.finding import Finding, Severity
+from reports.findings.outcomes import NothingDone, PromptEchoed, WarmUpFailed
 from reports.run_report import RunReport
 from tests.reports.found import finding_of as _finding
 from workloads.arrivals import Arrivals, Constant, Exponential, Gamma
@@ -380,7 +381,7 @@ def test_texts_that_make_other_counts_than_the_servers(
         finding = _finding(report, "text_tokens_disagree")
         assert finding is not None
         assert finding.evidence == {"requests": 20, "in_text": 1_000, "reported": 600}
-        assert "600 tokens for 20 answers whose text has 1,000" in describe(finding)
+        assert "600 tokens for 20 answers whose text has 1,000" in finding.sentence
 
 
 def test_a_few_words_are_too_few_to_tell_of_the_servers_counts(make_report: MakeReport, steady_run: SteadyRun) -> None:
@@ -433,15 +434,15 @@ def test_a_recovered_run(make_report: MakeReport, steady_run: SteadyRun, torn_by
     finding = _finding(make_report(steady_run(40), recovered=evidence), "recovered")
     assert finding is not None
     assert (finding.severity, finding.evidence) == (Severity.WARNING, evidence)
-    assert "of 40 requests 35 were written down, 4 are lost, 1 were not sent" in describe(finding)
-    assert ("torn" in describe(finding)) == bool(torn_bytes)
+    assert "of 40 requests, 35 were recorded, 4 are lost, 1 were not sent" in finding.sentence
+    assert ("torn" in finding.sentence) == bool(torn_bytes)
 
 
 def test_a_journal_that_could_not_be_written(make_report: MakeReport, steady_run: SteadyRun) -> None:
     finding = _finding(make_report(steady_run(4), problem="[Errno 28] No space left on device"), "recording_failed")
     assert finding is not None
     assert finding.severity is Severity.WARNING
-    assert "No space left on device" in describe(finding)
+    assert "No space left on device" in finding.sentence
 
 
 def test_a_run_that_came_to_its_end_is_neither_recovered_nor_badly_recorded(
@@ -510,7 +511,7 @@ def test_waits_at_the_ceiling_are_told_and_are_no_fault_of_the_client(make_repor
     assert (e["p99_wait_ms"], e["p99_from_schedule_ms"], e["p99_from_send_ms"]) == pytest.approx((2_000, 2_020, 20))
     assert {"schedule_slip", "achieved_below_offered"}.isdisjoint(found.code for found in report.findings)
     assert report.valid
-    assert "waited in the client because 4 were in flight, p99 2,000.0 ms" in describe(finding)
+    assert "waited in the client because 4 were in flight, p99 2,000.0 ms" in finding.sentence
     slip, wait = report.metrics.slip_ms, report.metrics.ceiling_wait_ms
     assert slip is not None
     assert wait is not None
@@ -597,7 +598,7 @@ def test_an_interrupted_closed_loop(
     finding = _finding(report, "interrupted")
     assert finding is not None
     assert finding.evidence["not_sent"] == not_sent
-    assert describe(finding) == sentence
+    assert finding.sentence == sentence
 
 
 # ---- requests_ran_out
@@ -611,7 +612,7 @@ def test_too_few_requests_for_the_duration(make_report: MakeReport, answered: Ma
     assert finding.severity is Severity.WARNING
     assert finding.evidence["prepared"] == 800
     assert finding.evidence["last_sent_s"] == pytest.approx(10, rel=0.05)
-    assert describe(finding).startswith("All 800 requests that were prepared were sent after ")
+    assert finding.sentence.startswith("All 800 prepared requests were sent after ")
 
 
 # ---- all of them
@@ -671,7 +672,7 @@ def test_every_finding_can_be_provoked_and_is_put_in_words(everything: list[Find
         "recording_failed",
     }
     for finding in everything:
-        sentence = describe(finding)
+        sentence = finding.sentence
         assert not sentence.startswith(finding.code)  # that is the fallback for codes that prose does not know
         assert "{" not in sentence
         assert finding.advice.endswith(".")
@@ -686,9 +687,8 @@ def test_the_gravest_finding_comes_first(make_report: MakeReport, answered: Make
 
 
 def test_one_invalid_finding_makes_a_run_invalid_and_nothing_else_does() -> None:
-    def finding(severity: Severity) -> Finding:
-        return Finding("x", severity, {}, "Do it.")
-
+    invalid, warning, note = NothingDone(scheduled=3), WarmUpFailed(failed=1, first_error="x"), PromptEchoed(requests=1)
+    assert [finding.severity for finding in (invalid, warning, note)] == list(Severity)
     assert is_valid(())
-    assert is_valid((finding(Severity.WARNING), finding(Severity.NOTE)))
-    assert not is_valid((finding(Severity.NOTE), finding(Severity.INVALID)))
+    assert is_valid((warning, note))
+    assert not is_valid((note, invalid))

@@ -9,7 +9,6 @@ import pytest
 
 from harness.records.client_sample import ClientSample
 from harness.records.record import Outcome, Record
-from reports.run.headline import describe
 from reports.run_report import RunReport
 from tests.reports.found import finding_of as _finding
 from tests.reports.watched import machine_samples, worker_samples
@@ -116,7 +115,7 @@ def test_evidence_reaches_the_sentence(make_report: MakeReport, steady_run: Stea
     samples = _samples([60.0] * 300, cpu_share=0.1, wait_share=0.8, gc_longest_ms=1.5)
     finding = _finding(make_report(steady_run(100), client=samples), "client_saturated")
     assert finding is not None
-    assert describe(finding) == (
+    assert finding.sentence == (
         "The client was kept from running, and its sends and times of arrival are late: it woke 60.0 ms late on average, "
         "60.0 ms at p99, beside a median latency of 100.0 ms from the send (10% of a core used, 80% of the time spent waiting "
         "for one, longest garbage collection 1.5 ms)."
@@ -129,7 +128,7 @@ def test_a_client_whose_kernel_stamps_what_arrives_is_late_with_its_sends_alone(
     report = make_report(steady_run(100), client=_samples([60.0] * 300), connections={"unstamped_reads": 0})
     finding = _finding(report, "client_saturated")
     assert finding is not None
-    assert "and its sends are late:" in describe(finding)
+    assert "and its sends are late:" in finding.sentence
 
 
 # ---- clock_stepped
@@ -169,8 +168,8 @@ def test_clocks_in_words(make_report: MakeReport, steady_run: SteadyRun) -> None
     slept = _finding(make_report(steady_run(10), **_clock(slept_ms=60_000)), "clock_stepped")
     assert stepped is not None
     assert slept is not None
-    assert describe(stepped) == "The machine's wall clock was set by -1.500 s during the run."
-    assert describe(slept) == "The machine slept for 60.0 s during the run."
+    assert stepped.sentence == "The machine's wall clock was set by -1.500 s during the run."
+    assert slept.sentence == "The machine slept for 60.0 s during the run."
 
 
 # ---- connection_limit_reached
@@ -187,7 +186,7 @@ def test_requests_that_waited_for_a_stream(
     assert (None if finding is None else finding.evidence["requests"]) == requests
     if finding is not None:
         assert finding.severity.value == "warning"
-        assert describe(finding) == "7 requests waited because the server takes no more streams at once."
+        assert finding.sentence == "7 requests waited for a stream, because the server accepts no more of them at once."
 
 
 def test_a_manifest_from_before_there_were_such_facts_says_nothing(make_report: MakeReport, steady_run: SteadyRun) -> None:

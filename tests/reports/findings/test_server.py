@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from harness.records.record import Outcome, Record, TokenSource
-from reports.run.headline import describe
 from reports.run_report import RunReport
 from tests.reports.found import finding_of as _finding
 from tests.reports.watched import metric, statistics
@@ -37,8 +36,8 @@ def test_a_server_that_counts_other_requests_than_ours_is_told(
     if finding is not None:
         assert finding.evidence == {"counter": "requests", "ours_least": 100, "ours_most": 100, "server": counted}
         assert finding.severity.value == "warning"
-        assert describe(finding) == f"The server counted {counted} requests; 100 of ours reached it."
-        assert ("Others" in finding.advice) == (counted > 100)
+        assert finding.sentence == f"The server counted {counted} requests; 100 of this run reached it."
+        assert ("Other clients" in finding.advice) == (counted > 100)
 
 
 def test_of_requests_that_failed_none_knows_whether_they_reached_the_server(
@@ -58,7 +57,7 @@ def test_of_requests_that_failed_none_knows_whether_they_reached_the_server(
         finding = _finding(make_report(records, **_counted(counted)), "counters_disagree")
         assert finding is not None
         assert (finding.evidence["ours_least"], finding.evidence["ours_most"]) == (90, 96)
-        assert "90 to 96 of ours" in describe(finding)
+        assert "90 to 96 of this run" in finding.sentence
 
 
 def test_a_server_without_statistics_may_count_in_its_metrics(make_report: MakeReport, steady_run: SteadyRun) -> None:
@@ -87,7 +86,7 @@ def test_metrics_of_another_server_are_found_out(make_report: MakeReport, steady
     assert (finding is not None) == said
     if finding is not None:
         expected = f"The metrics at http://host:8002/metrics count {told} requests; the server's statistics 100."
-        assert describe(finding) == expected
+        assert finding.sentence == expected
 
 
 # ---- counters_disagree: tokens; steady_run's answers have 3 tokens each
@@ -100,7 +99,7 @@ def test_tokens_that_one_side_alone_has_seen(make_report: MakeReport, steady_run
     assert (finding is not None) == said
     if finding is not None:
         assert finding.evidence == {"counter": "tokens", "ours": 300.0, "server": float(told)}
-        assert describe(finding) == f"The server counted {told} output tokens; 300 arrived."
+        assert finding.sentence == f"The server counted {told} output tokens; 300 arrived."
 
 
 def test_tokens_are_not_compared_where_ours_cannot_be_exact(
@@ -125,7 +124,7 @@ def test_a_part_is_not_longer_than_the_whole(
     if finding is not None:
         assert finding.severity.value == "warning"
         assert finding.evidence["client_ms"] == pytest.approx(121.0)
-        assert f"{whole_ms:.2f} ms on average, where the whole took 121.00 ms as the client saw it." in describe(finding)
+        assert f"{whole_ms:.2f} ms on average, where the client measured 121.00 ms for the whole." in finding.sentence
 
 
 def test_an_engine_that_claims_more_than_the_client_saw_is_told_by_the_worst(
@@ -187,9 +186,9 @@ def test_a_cache_that_was_warm_before_the_run_is_told_apart(make_report: MakeRep
     assert itself is not None
     assert "before this run" in before.advice
     assert "earlier ones of the run" in itself.advice
-    assert describe(before) == (
+    assert before.sentence == (
         "The server found 50% of the prompts' tokens in its prefix cache. 10% of what was sent repeats an earlier prompt."
     )
     unknown = _finding(make_report(steady_run(100), **_repeated(0.4)), "prefix_cache_warmed")
     assert unknown is not None
-    assert describe(unknown) == "A prefix cache may have helped: 40% of what was sent repeats an earlier prompt."
+    assert unknown.sentence == "A prefix cache may have helped: 40% of what was sent repeats an earlier prompt."

@@ -14,7 +14,7 @@ from reports.metrics.client_calibration import client_calibration, peak_rates
 from reports.metrics.requests import Requests
 from reports.render.markdown_table import escaped
 from reports.run.console import render
-from reports.run.headline import describe, describe_calibration
+from reports.run.headline import describe_calibration
 from reports.run.markdown import render_markdown
 from reports.run.page import write_html
 from reports.run.pictures.of_run import pictures_of
@@ -80,11 +80,11 @@ def test_the_finding_says_which_rate_was_too_high(make_report: MakeReport, stead
     only_requests = _finding(
         make_report(steady_run(60), calibration=_calibration(_limit(50), _limit(20_000))), "beyond_calibration"
     )
-    assert describe(only_requests) == (
+    assert only_requests.sentence == (
         "In its busiest seconds the client handled 60 requests/s where 50 are calibrated (with 1 worker)."
     )
     both = _finding(make_report(steady_run(60), calibration=_calibration(_limit(50), _limit(None, 125))), "beyond_calibration")
-    assert "60 requests/s where 50 are calibrated and 180 responses/s where 0 are calibrated" in describe(both)
+    assert "60 requests/s where 50 are calibrated and 180 responses/s where 0 are calibrated" in both.sentence
 
 
 def test_the_limits_are_those_of_as_many_workers_as_the_run_had(make_report: MakeReport, steady_run: SteadyRun) -> None:
@@ -180,7 +180,10 @@ def test_a_limit_that_is_not_known_is_not_said(
 
 
 def test_a_calibration_of_a_busy_machine_says_so(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    for cores, said in ((0.1, "(calibrated 2026-11-22, up to"), (1.44, "2026-11-22, while others kept 1.4 cores busy, up to")):
+    for cores, said in (
+        (0.1, "(calibrated 2026-11-22, up to"),
+        (1.44, "2026-11-22, while other processes kept 1.4 cores busy, up to"),
+    ):
         report = make_report(steady_run(10), calibration=_calibration(_limit(800), _limit(9000), busy_cores=cores))
         assert said in describe_calibration(report)
 
