@@ -21,7 +21,7 @@ class BeyondCalibration(Finding):
     severities = (Severity.WARNING,)
     when = (
         "in its busiest seconds the client sent more requests or received more responses than it sustained when "
-        "`bench calibrate` measured it on this machine ([calibration.md](calibration.md))"
+        "`bench calibrate` measured it on the same machine"
     )
     advices = (
         "The client was not calibrated at this rate on this machine. Use more --workers or a lower rate, or allow for the "

@@ -67,7 +67,7 @@ class ScheduleSlip(Finding):
 
     def _sentence(self) -> str:
         return (
-            f"p99 schedule slip is {self.p99_slip_ms:.1f} ms beside a median latency of "
+            f"The p99 schedule slip is {self.p99_slip_ms:.1f} ms beside a median latency of "
             f"{self.p50_latency_from_sent_ms:.1f} ms from the send."
         )
 

@@ -49,7 +49,7 @@ class Recovered(Finding):
 
     code = "recovered"
     severities = (Severity.WARNING,)
-    when = "the run was cut short, and its records were recovered from its journals ([recovering.md](recovering.md))"
+    when = "the run was cut short, and its records were recovered from its journals"
     advices = (
         "The run was cut short, and its records were recovered from its journals: read it as a shorter run, and measure again "
         "to compare.",
@@ -123,10 +123,7 @@ class SampleTooSmall(Finding):
 
     code = "sample_too_small"
     severities = (Severity.NOTE,)
-    when = (
-        "fewer than 662 latencies, the number that a claim about p99 needs "
-        "([statistics.md](statistics.md#how-many-samples-a-claim-needs))"
-    )
+    when = "fewer than 662 latencies, the number that a claim about p99 needs at 99% confidence"
     advices = ("A claim about p99 needs more successful requests (99 % confidence); raise --num_requests.",)
 
     @classmethod

@@ -34,7 +34,7 @@ class WaitedAtCeiling(Finding):
     code = "waited_at_ceiling"
     severities = (Severity.WARNING, Severity.NOTE)
     when = (
-        f"p99 of the waits at `--max_concurrency` is at least {_WAIT_FLOOR_MS:g} ms and {_WAIT_SHARE:.0%} of the median "
+        f"p99 of the waits at --max_concurrency is at least {_WAIT_FLOOR_MS:g} ms and {_WAIT_SHARE:.0%} of the median "
         "latency from the send; a note where all requests are due at once"
     )
     advices = (
@@ -99,7 +99,7 @@ class RequestsRanOut(Finding):
 
     code = "requests_ran_out"
     severities = (Severity.WARNING,)
-    when = "fewer requests were prepared than `--duration` could have used"
+    when = "fewer requests were prepared than --duration could have used"
     advices = ("No request is sent twice: prepare more with --num_requests or a longer dataset, or use a shorter --duration.",)
 
     @classmethod
@@ -159,7 +159,7 @@ class NotSteady(Finding):
 
     code = "not_steady"
     severities = (Severity.WARNING,)
-    when = "no steady window was found ([metrics.md](metrics.md#steady-state))"
+    when = "no steady window was found"
     advices = ("The numbers depend on the length of the run; make it longer, or the load lower, before you compare.",)
 
     @classmethod

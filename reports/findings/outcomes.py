@@ -96,7 +96,7 @@ class OutputShorterThanAsked(Finding):
 
     code = "output_shorter_than_asked"
     severities = (Severity.NOTE, Severity.WARNING)
-    when = "answers have fewer tokens than requested; a warning where a request set `--ignore_eos`"
+    when = "answers have fewer tokens than requested; a warning where a request set --ignore_eos"
     advices = (
         "Answers ended by themselves; for equal work in every run use --ignore_eos.",
         "The server ended answers early in spite of --ignore_eos; compare tokens/s, not requests/s.",
@@ -125,7 +125,7 @@ class OutputShorterThanAsked(Finding):
 
 
 class OutputShorterDespiteIgnoreEos(OutputShorterThanAsked):
-    """At least one of the short answers was requested with ``--ignore_eos``."""
+    """At least one of the short answers was requested with `--ignore_eos`."""
 
     severity = Severity.WARNING
     advice = OutputShorterThanAsked.advices[1]
