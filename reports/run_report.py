@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.records.run_folder import RunFolder, RunFolderError
-from reports.findings.checks import Finding, RunFacts, find, is_valid
+from reports.findings.checks import find, is_valid
+from reports.findings.finding import Finding, RunFacts
 from reports.metrics.client_health import ClientHealth, client_health
 from reports.metrics.configuration import ConfiguredTarget, configured_load, configured_target
 from reports.metrics.goodput import Objective, parse_objective

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from reports.metrics.run_metrics import Metrics
 from reports.render.tables import Table, cell_text, console_table
-from reports.run.headline import describe, describe_calibration, describe_run, verdict
+from reports.run.headline import describe_calibration, describe_run, verdict
 from reports.run.rows import WINDOW_COLUMNS, guard_note, slip_over_time_rows, unsupported_p99, window_rows
 from reports.run.tables import interval_table, latency_table, rate_table, slip_tables, tail_table, upstream_table
 from reports.run.watched_tables import client_tables, server_tables
@@ -31,7 +31,7 @@ def render(report: RunReport) -> str:
         _watched(report),
         describe_calibration(report),
         verdict(report),
-        *(f"{f.severity.value:>8}  {describe(f)}\n          {f.advice}" for f in report.findings),
+        *(f"{f.severity.value:>8}  {f.sentence}\n          {f.advice}" for f in report.findings),
     ]
     return "\n\n".join(part for part in parts if part)
 

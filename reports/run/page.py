@@ -14,7 +14,7 @@ from reports.page.page import Block, Card, Note, Page, Remark, Section, Tone, wr
 from reports.render.picture import Picture
 from reports.render.plain_text import printable
 from reports.render.tables import Table, cell_text
-from reports.run.headline import describe, describe_calibration, verdict
+from reports.run.headline import describe_calibration, verdict
 from reports.run.pictures.client import client_pictures
 from reports.run.pictures.latency import latency_pictures
 from reports.run.pictures.server import server_pictures
@@ -84,7 +84,7 @@ def run_page(report: RunReport, pictures: RunPictures) -> Page:
 
 
 def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
-    remarks = tuple(Remark(f.severity.value, describe(f), f.advice, f.code) for f in report.findings)
+    remarks = tuple(Remark(f.severity.value, f.sentence, f.advice, f.code) for f in report.findings)
     latency = [_with_rows(table) for table in (latency_table(report), interval_table(report), tail_table(report))]
     load = [_with_rows(table) for table in (rate_table(report), window_table(report))]
     return [

@@ -12,7 +12,7 @@ from harness.records.run_folder import RunFolder
 from harness.records.table import write_table
 from harness.run.coordinator import Run
 from harness.run.live_statistics import Snapshot
-from reports.findings.checks import Finding
+from reports.findings.finding import Finding
 from reports.run_report import read_run
 from tests.harness.run.execute_script import make_plan
 from tests.harness.scripted_server import Act, ScriptedServer, scripted

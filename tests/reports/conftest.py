@@ -20,6 +20,7 @@ from harness.records.server_table import MetricSample, write_server_table
 from harness.records.table import read_table, write_table
 from reports.metrics.requests import Requests, from_table
 from reports.run_report import RunReport, read_run
+from tests.reports.manifests import run_manifest
 
 
 def _ns(ms: float) -> int:
@@ -165,18 +166,7 @@ def make_report(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunRe
     ) -> RunReport:
         folder = RunFolder(parent / str(next(numbers)))
         folder.path.mkdir()
-        folder.write_manifest(
-            {
-                "schema": 1,
-                "workload": {"description": "7 prompts of test.json", "dropped_too_long": 0},
-                "arrivals": "constant arrivals at 100 requests/s",
-                "schedule": {"digest": "0f" * 32, "seed": 42},
-                "target": {"model": "tensorrt_llm", "protocol": "grpc", "streaming": streaming},
-                "warm_up": {"requests": 0, "failures": []},
-                "interrupted": False,
-            }
-            | manifest
-        )
+        folder.write_manifest(run_manifest(streaming=streaming, **manifest))
         write_table(records, folder.requests)
         if client:
             write_client_table(client, folder.client)

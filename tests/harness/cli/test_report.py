@@ -14,6 +14,7 @@ from harness.cli import run
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolder
 from harness.records.table import write_table
+from tests.reports.manifests import run_manifest
 
 
 @pytest.fixture
@@ -21,17 +22,7 @@ def folder(tmp_path: Path) -> RunFolder:
     """A run of 50 requests, without a report."""
     made = RunFolder(tmp_path / "run")
     made.path.mkdir()
-    made.write_manifest(
-        {
-            "schema": 1,
-            "workload": {"description": "50 prompts", "dropped_too_long": 0},
-            "arrivals": "constant arrivals at 100 requests/s",
-            "schedule": {"digest": "0f" * 32, "seed": 42},
-            "target": {"model": "tensorrt_llm", "protocol": "grpc", "streaming": True},
-            "warm_up": {"requests": 0, "failures": []},
-            "interrupted": False,
-        }
-    )
+    made.write_manifest(run_manifest(workload={"description": "50 prompts", "dropped_too_long": 0}))
     write_table(
         [
             Record(

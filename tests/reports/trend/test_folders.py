@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.records.run_folder import RunFolderError
+from harness.records.run_folder import RunFolder, RunFolderError
 from reports.trend.folders import find_runs
+from tests.reports.manifests import run_manifest
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def run_at() -> Callable[..., Path]:
 
     def make(path: Path, started_at: Any = "2026-11-01T00:00:00+00:00", **manifest: Any) -> Path:
         path.mkdir(parents=True)
-        (path / "run.json").write_text(json.dumps({"schema": 1, "started_at": started_at} | manifest))
+        RunFolder(path).write_manifest(run_manifest(started_at=started_at, **manifest))
         return path
 
     return make
