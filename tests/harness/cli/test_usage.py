@@ -152,7 +152,7 @@ def test_impossible_rate(capsys: pytest.CaptureFixture[str], rate: str) -> None:
         (["token_norm_dist", *_NORMAL, "--input_mean", "nan"], "--input_mean"),
         (["report"], "RUN"),
         (["dataset", "--slo", "ttft_ms<200"], "'ttft_ms<200' is no objective"),
-        (["report", "run", "--slo", "p99_ttft<=200"], "of ttft_ms, tpot_ms, e2e_ms"),
+        (["report", "run", "--slo", "p99_ttft<=200"], "metrics: ttft_ms, tpot_ms, e2e_ms"),
         (["serve", "--grpc_port", "0"], "--grpc_port"),
         (["serve", "--grpc_port", "70000"], "--grpc_port"),
         (["engine", "build"], "--model_dir"),
