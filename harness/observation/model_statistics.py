@@ -24,6 +24,8 @@ _SETTLING_S = 0.1
 _SETTLING_READS = 10
 
 ModelStatistics = dict[str, dict[str, Any]]
+"""By model, as in the manifest (JSON): the counts, and ``{"count", "ns"}`` of each duration."""
+
 ReadStatistics = Callable[[], ModelStatistics]
 
 

@@ -109,7 +109,7 @@ def test_a_server_without_metrics_and_statistics_is_measured_all_the_same(
     error = capsys.readouterr().err
     assert status in (ExitStatus.VALID, ExitStatus.INVALID)
     assert f"No metrics at http://127.0.0.1:{nothing.port}/metrics" in error
-    assert "no statistics of its models" in error
+    assert "no model statistics" in error
     manifest, summary = RunFolder(tmp_path).read_manifest(), json.loads((tmp_path / "summary.json").read_text())
     assert (manifest["telemetry"], manifest["server_statistics"], summary["server"]) == (None, None, None)
     assert manifest["clock"]["after"] is not None
