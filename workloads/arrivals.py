@@ -1,6 +1,6 @@
-"""Arrival processes: small pure values that say when requests come, and print themselves.
+"""Arrival processes: small pure values that define the times of requests, and print themselves.
 
-All give offsets in nanoseconds from the first arrival, which is at 0, and never decrease.
+All return offsets in nanoseconds from the first arrival, which is at 0, in ascending order.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from workloads.errors import WorkloadError
 from workloads.random_streams import Stream, generator
 
 _LONGEST_S = 1e8  # three years; ns as float64 are exact up to 104 days, and as int64 far beyond
-_MOST_ARRIVALS = 10_000_000  # within a --duration; beyond, a typing error would fill the memory
+_MOST_ARRIVALS = 10_000_000  # within --duration; a typing error must not fill the memory
 _SMALLEST_SHAPE, _LARGEST_SHAPE = 0.01, 1e6  # below, nearly all gaps are 0; above, gaps are constant
 
 
 class Arrivals(Protocol):
-    """When requests arrive."""
+    """An arrival process."""
 
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
         """``count`` offsets in ns, shape [count], sorted, the first 0."""
@@ -74,7 +74,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class AllAtOnce:
-    """Everything arrives at the start: the server's speed of light, upstream's ``--request_rate -1``."""
+    """All requests arrive at the start: the server's maximum throughput; upstream's ``--request_rate -1``."""
 
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
         return np.zeros(count, dtype=np.int64)
@@ -85,11 +85,11 @@ class AllAtOnce:
 
 @dataclass(frozen=True, slots=True)
 class RampedUp:
-    """Another process with its clock stretched, so that its rate rises evenly from 0 to what it is within ``ramp_up_s``.
+    """Another process with its time axis stretched, so that its rate rises linearly from 0 to its full value in ``ramp_up_s``.
 
-    After the ramp the gaps are those of ``arrivals``, to the nanosecond. What it would send by ``t`` at its full rate goes
-    out by √(2 · ramp · t) while the rate rises: inversion of the integrated rate (Çinlar 1975, Introduction to Stochastic
-    Processes), so that time put back by t² / (2 · ramp) shows gaps of the law that was asked for in the ramp, too.
+    After the ramp the gaps are those of ``arrivals``, to the nanosecond. An arrival at ``t`` of the full-rate process is moved
+    to √(2 · ramp · t) during the ramp: inversion of the integrated rate (Çinlar 1975, Introduction to Stochastic Processes).
+    Times transformed back with t² / (2 · ramp) therefore have gaps of the requested distribution in the ramp, too.
     """
 
     arrivals: Arrivals
@@ -98,7 +98,7 @@ class RampedUp:
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
         steady = self.arrivals.offsets_ns(count, seed)
         ramp_ns = round(self.ramp_up_s * 1e9)
-        half = ramp_ns // 2  # a rate that rises to r in ramp_ns sends as many as r in half the time
+        half = ramp_ns // 2  # a ramp from 0 to r has as many arrivals as rate r in half the time
         rising = np.round(np.sqrt(2.0 * ramp_ns * np.minimum(steady, half))).astype(np.int64)
         offsets: NDArray[np.int64] = np.where(steady < half, np.minimum(rising, ramp_ns), steady + (ramp_ns - half))
         return offsets
@@ -108,9 +108,9 @@ class RampedUp:
 
 
 def offsets_within(arrivals: Arrivals, duration_s: float, seed: int, at_most: int | None = None) -> NDArray[np.int64]:
-    """The offsets below ``duration_s``, ``at_most`` so many: the same as the first ones of any longer draw.
+    """Offsets below ``duration_s``, not more than ``at_most``: a prefix of any longer draw.
 
-    Raises WorkloadError where there are more than anyone can prepare.
+    Raises WorkloadError where there are too many to prepare.
     """
     limit = _MOST_ARRIVALS if at_most is None else at_most
     count = min(limit, 16)
@@ -127,9 +127,9 @@ def offsets_within(arrivals: Arrivals, duration_s: float, seed: int, at_most: in
 
 
 def arrivals_of(request_rate: float, time_delay_dist: str, burstiness: float | None = None) -> Arrivals:
-    """The process that the options ask for; ``burstiness`` is the shape of gamma gaps, 1 where it is None.
+    """Arrival process of the command line options; ``burstiness`` is the shape of gamma gaps, 1 where it is None.
 
-    Raises WorkloadError for a rate that is neither positive nor -1, and for a burstiness that could have no effect.
+    Raises WorkloadError for a rate that is neither positive nor -1, and for a burstiness without effect.
     """
     if burstiness is not None and (request_rate == -1 or time_delay_dist != "gamma_dist"):
         raise WorkloadError("--burstiness is the shape of gamma gaps; it needs gamma_dist and a --request_rate")
@@ -137,7 +137,7 @@ def arrivals_of(request_rate: float, time_delay_dist: str, burstiness: float | N
         return AllAtOnce()
     if not 0 < request_rate < float("inf"):
         raise WorkloadError(
-            f"--request_rate {request_rate:g}: give requests per second, more than 0, or -1 to send everything at once"
+            f"--request_rate {request_rate:g}: give a positive number of requests per second, or -1 to send all at once"
         )
     if time_delay_dist == "gamma_dist":
         return _gamma(request_rate, 1.0 if burstiness is None else burstiness)
@@ -158,6 +158,6 @@ def _offsets_ns(gaps_s: NDArray[np.float64], count: int) -> NDArray[np.int64]:
 
 def _whole_ns(offsets_s: NDArray[np.float64]) -> NDArray[np.int64]:
     if offsets_s.size and not offsets_s[-1] < _LONGEST_S:
-        raise WorkloadError("--request_rate is so low that the last request would come years from now")
+        raise WorkloadError("--request_rate is so low that the last request would be sent years from now")
     offsets: NDArray[np.int64] = np.round(offsets_s * 1e9).astype(np.int64)
     return offsets

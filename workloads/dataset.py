@@ -1,4 +1,4 @@
-"""The ``dataset`` workload: prompts from a file, told apart by their shape."""
+"""The ``dataset`` workload: prompts from a file, whose format is recognised by its first row."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from workloads import sharegpt, upstream_json
 from workloads.errors import DatasetError, WorkloadError
-from workloads.request import LONGEST_TOKENS, Request
+from workloads.request import LONGEST_TOKENS, UNLIMITED, LengthLimits, Request
 from workloads.rows import PromptRow
 
 Encode = Callable[[str], list[int]]
-_READERS = (sharegpt, upstream_json)  # a conversation may also have an "output"; a row of upstream's has no turns
+_READERS = (sharegpt, upstream_json)  # in this order: a conversation may also have an "output"
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetRequests:
-    """Requests made from a dataset, and how many prompts were left out because they are too long."""
+    """Requests from a dataset, and the number of prompts that were dropped because of their length."""
 
     requests: tuple[Request, ...]
     rows: int
@@ -26,7 +26,7 @@ class DatasetRequests:
 
 
 def read_dataset(path: Path) -> list[PromptRow]:
-    """Read a dataset file of any known shape. Raises DatasetError naming the file and the place in it."""
+    """Read a dataset file of any known format. Raises DatasetError with the file and the position in it."""
     try:
         document = json.loads(path.read_bytes().decode("utf-8").removeprefix("\ufeff"))
     except OSError as error:
@@ -35,7 +35,7 @@ def read_dataset(path: Path) -> list[PromptRow]:
         raise DatasetError(path, f"is not UTF-8: {error.reason}", f"byte {error.start}") from error
     except json.JSONDecodeError as error:
         raise DatasetError(path, f"is not JSON: {error.msg}", f"line {error.lineno}, column {error.colno}") from error
-    except ValueError as error:  # a number with more digits than Python reads
+    except ValueError as error:  # a number with more digits than Python parses
         raise DatasetError(path, f"holds a value that cannot be read: {error}") from error
     except RecursionError as error:
         raise DatasetError(path, "is nested too deeply to be a dataset") from error
@@ -50,61 +50,66 @@ def read_dataset(path: Path) -> list[PromptRow]:
             return rows
     raise DatasetError(
         path,
-        "unknown shape; expected objects with input, instruction and output (upstream's), or with conversations (ShareGPT's)",
+        "unknown format; expected objects with input, instruction and output (upstream's), or with conversations (ShareGPT's)",
         "row 1",
     )
 
 
-def dataset_requests(
-    rows: Iterable[PromptRow],
-    encode: Encode | None,
-    num_requests: int | None,
-    max_input_len: int | None,
-    op_tokens_per_word: float,
-    context_tokens: int | None = None,
-    ignore_eos: bool = False,
-) -> DatasetRequests:
-    """Turn rows into requests, at most ``num_requests``, in the file's order.
+@dataclass(frozen=True, slots=True)
+class DatasetWorkload:
+    """Requests from the rows of a dataset.
 
-    The output length is the answer's words (split at single spaces) times ``op_tokens_per_word``, at least 1: upstream's
-    rule. ``encode`` gives token ids; without it a request carries text only, and lengths are not checked. Prompts longer
-    than ``max_input_len`` tokens, or that with their output exceed ``context_tokens``, are dropped and counted.
+    The output length is the answer's number of words (split at single spaces) times ``op_tokens_per_word``, at least 1:
+    upstream's rule. ``encode`` returns token ids; without it a request has text only, and lengths are not checked. Prompts
+    that exceed ``limits`` are dropped and counted.
     """
-    if not 0 < op_tokens_per_word < float("inf"):
-        raise WorkloadError(f"--op_tokens_per_word {op_tokens_per_word:g}: must be a positive number")
-    if max_input_len is not None and encode is None:
-        raise WorkloadError("--max_input_len counts tokens, so it needs --tokenizer_dir")
-    requests: list[Request] = []
-    used = dropped = 0
-    for row in rows:
-        if num_requests is not None and len(requests) == num_requests:
-            break
-        used += 1
-        ids = None if encode is None else tuple(encode(row.prompt))
+
+    op_tokens_per_word: float
+    encode: Encode | None = None
+    limits: LengthLimits = UNLIMITED
+    ignore_eos: bool = False
+
+    def requests(self, rows: Iterable[PromptRow], num_requests: int | None = None) -> DatasetRequests:
+        """At most ``num_requests`` requests, in the order of the rows. Raises WorkloadError if there are none."""
+        self._check()
+        requests: list[Request] = []
+        used = dropped = 0
+        for row in rows:
+            if num_requests is not None and len(requests) == num_requests:
+                break
+            used += 1
+            request = self._request(row)
+            if request.input_tokens is not None and self.limits.exceeded_by(request.input_tokens, request.output_tokens):
+                dropped += 1
+                continue
+            requests.append(request)
+        if not requests:
+            raise WorkloadError(f"every prompt of the dataset is longer than {self._limit_name()} allows; no request is left")
+        return DatasetRequests(tuple(requests), used, dropped)
+
+    def _check(self) -> None:
+        if not 0 < self.op_tokens_per_word < float("inf"):
+            raise WorkloadError(f"--op_tokens_per_word {self.op_tokens_per_word:g}: must be a positive number")
+        if self.limits.max_input_len is not None and self.encode is None:
+            raise WorkloadError("--max_input_len counts tokens, so it needs --tokenizer_dir")
+
+    def _request(self, row: PromptRow) -> Request:
+        ids = None if self.encode is None else tuple(self.encode(row.prompt))
         if not row.prompt.strip() or ids == ():
             raise WorkloadError(f"row {row.row} of the dataset has an empty prompt")
-        output_tokens = max(1, int(len(row.answer.split(" ")) * op_tokens_per_word))
+        output_tokens = max(1, int(len(row.answer.split(" ")) * self.op_tokens_per_word))
         if output_tokens > LONGEST_TOKENS:
-            raise WorkloadError(f"--op_tokens_per_word {op_tokens_per_word:g}: asks for more than {LONGEST_TOKENS:,} tokens")
-        if ids is not None and _too_long(len(ids), output_tokens, max_input_len, context_tokens):
-            dropped += 1
-            continue
-        requests.append(
-            Request(
-                output_tokens=output_tokens,
-                prompt=row.prompt,
-                input_ids=ids,
-                input_tokens=None if ids is None else len(ids),
-                ignore_eos=ignore_eos,
-            )
+            option = f"--op_tokens_per_word {self.op_tokens_per_word:g}"
+            raise WorkloadError(f"{option}: requests more than {LONGEST_TOKENS:,} output tokens")
+        return Request(
+            output_tokens=output_tokens,
+            prompt=row.prompt,
+            input_ids=ids,
+            input_tokens=None if ids is None else len(ids),
+            ignore_eos=self.ignore_eos,
         )
-    if not requests:
-        limit = f"--max_input_len {max_input_len}" if max_input_len is not None else f"the context of {context_tokens} tokens"
-        raise WorkloadError(f"every prompt of the dataset is longer than {limit} allows; nothing is left to send")
-    return DatasetRequests(tuple(requests), used, dropped)
 
-
-def _too_long(input_tokens: int, output_tokens: int, max_input_len: int | None, context_tokens: int | None) -> bool:
-    if max_input_len is not None and input_tokens > max_input_len:
-        return True
-    return context_tokens is not None and input_tokens + output_tokens > context_tokens
+    def _limit_name(self) -> str:
+        if self.limits.max_input_len is not None:
+            return f"--max_input_len {self.limits.max_input_len}"
+        return f"the context of {self.limits.context_tokens} tokens"

@@ -1,11 +1,11 @@
-"""Load modes: what decides when a request is sent. Small pure values that make a schedule, and print themselves.
+"""Load modes: small pure values that create a schedule, and print themselves.
 
-Open loop: requests come when the arrival process says, however the target does, as from many users who do not know of
-each other. A target that stalls finds all of them waiting. With ``max_concurrency`` no more than so many are in flight;
-whoever comes beyond waits in the client, first come first served, and is counted from when it came.
+Open loop: requests are sent at the times of the arrival process, independent of the target, like those of many independent
+users. When the target stalls, requests pile up. With ``max_concurrency`` the number of requests in flight is limited; further
+requests wait in the client, first come first served, and their latency counts from their arrival.
 
-Closed loop: so many users, each of whom sends the next request the moment the last one ended. A target that stalls is
-asked less: the mode shows what so many users get out of it, not what a rate of arrivals would feel.
+Closed loop: a number of users, each of which sends its next request as soon as the previous one has ended. When the target
+stalls, fewer requests are sent: the mode measures the throughput of so many users, not the latency at a rate of arrivals.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from workloads.arrivals import Arrivals, offsets_within
 from workloads.request import Request
 from workloads.schedule import ClosedSchedule, Schedule
 
-_FASTEST_TOKENS_PER_S = 1_000.0  # that a user gets
-_MOST_PREPARED_TOKENS = 10_000_000  # in the prompts of a closed loop, of which nobody knows how many it will need
+_FASTEST_TOKENS_PER_S = 1_000.0  # per user
+_MOST_PREPARED_TOKENS = 10_000_000  # in the prompts of a closed loop, which needs an unknown number of them
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLoop:
-    """Requests at the times of ``arrivals``, those below ``duration_s`` (None: all), below the ceiling ``max_concurrency``."""
+    """Requests at the times of ``arrivals`` below ``duration_s`` (None: all), at most ``max_concurrency`` in flight."""
 
     arrivals: Arrivals
     duration_s: float | None = None
@@ -32,17 +32,17 @@ class OpenLoop:
 
     @property
     def ends_by_the_clock(self) -> bool:
-        """Never: how many requests there are is known when they are scheduled."""
+        """Always False: the number of requests is known when they are scheduled."""
         return False
 
     def most_requests(self, seed: int, num_requests: int | None) -> int | None:
-        """How many requests the load has use for, when it is not to send more than ``num_requests``; None is any number."""
+        """Largest number of requests that the load can send, up to ``num_requests``; None is unlimited."""
         if self.duration_s is None:
             return num_requests
         return int(offsets_within(self.arrivals, self.duration_s, seed, num_requests).size)
 
     def schedule(self, requests: Sequence[Request], seed: int) -> Schedule:
-        """Give each request its arrival time; those that would come after the end are left out."""
+        """Assign arrival times to the requests; those after the end are omitted."""
         if self.duration_s is None:
             offsets = self.arrivals.offsets_ns(len(requests), seed)
         else:
@@ -60,7 +60,7 @@ class OpenLoop:
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """``concurrency`` users who come evenly over ``ramp_up_s`` and send nothing new at ``duration_s`` or after."""
+    """``concurrency`` users that start evenly over ``ramp_up_s`` and send no new requests from ``duration_s`` on."""
 
     concurrency: int
     duration_s: float | None = None
@@ -68,24 +68,24 @@ class ClosedLoop:
 
     @property
     def ends_by_the_clock(self) -> bool:
-        """Whether the clock decides how many requests are sent, so that nobody knows before."""
+        """Whether a time limit determines the number of requests, which is then unknown in advance."""
         return self.duration_s is not None
 
     def most_requests(self, seed: int, num_requests: int | None) -> int | None:
-        """How many requests the load has use for: how fast users are, only the target knows."""
+        """``num_requests``: the users' pace depends on the target."""
         return num_requests
 
     def enough_requests(self, input_tokens: float, output_tokens: float) -> int:
-        """How many requests of so many tokens keep the users at work for ``duration_s``, should each get 1,000 tokens/s.
+        """Number of requests that suffices for ``duration_s`` if each user gets 1,000 tokens/s.
 
-        The prompts of all together stay below 10 million tokens, or some 400 MB.
+        The prompts stay below 10 million tokens in total, about 400 MB.
         """
         assert self.duration_s is not None
         fastest = math.ceil(self.concurrency * self.duration_s * _FASTEST_TOKENS_PER_S / output_tokens)
         return max(self.concurrency, min(fastest, int(_MOST_PREPARED_TOKENS / input_tokens)))
 
     def schedule(self, requests: Sequence[Request], seed: int) -> ClosedSchedule:
-        """Give the users their starts; they take the requests in their order."""
+        """Assign start times to the users, which take the requests in order."""
         starts_ns = (round(user * self.ramp_up_s * 1e9 / self.concurrency) for user in range(self.concurrency))
         end_ns = None if self.duration_s is None else round(self.duration_s * 1e9)
         return ClosedSchedule(tuple(requests), tuple(starts_ns), seed, end_ns)
@@ -93,7 +93,7 @@ class ClosedLoop:
     def __str__(self) -> str:
         parts = [f"closed loop of {self.concurrency} {'user' if self.concurrency == 1 else 'users'}"]
         if self.ramp_up_s:
-            parts.append(f"coming over {self.ramp_up_s:g} s")
+            parts.append(f"starting over {self.ramp_up_s:g} s")
         if self.duration_s is not None:
             parts.append(f"for {self.duration_s:g} s")
         return ", ".join(parts)

@@ -1,6 +1,6 @@
-"""How much of a workload repeats itself: what a prefix cache can find again that the same run sent before.
+"""Prefix repetition of a workload: the share of prompts that a prefix cache can reuse within the same run.
 
-A prefix cache keeps whole blocks of tokens, each known by itself and all that stands before it. So does this account.
+As in a prefix cache, the unit is a full block of tokens, identified by its content and everything before it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from workloads.request import Request
 
 BLOCK_TOKENS = 32
-_BYTES_PER_TOKEN = 4  # of a text whose tokens are not known, roughly
+_BYTES_PER_TOKEN = 4  # rough estimate for text with unknown tokens
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixRepetition:
-    """Of ``total`` tokens or bytes of prompts, in order, ``repeated`` lie in blocks that an earlier prompt had under the same
-    beginning. ``repeated_prompts`` prompts came whole before."""
+    """Of ``total`` tokens or bytes of prompts, ``repeated`` are in blocks that an earlier prompt had after the same prefix.
+
+    ``repeated_prompts`` of the ``prompts`` are equal to an earlier one.
+    """
 
     repeated: int
     total: int
@@ -33,19 +35,19 @@ class PrefixRepetition:
 
 
 def prefix_repetition(requests: Sequence[Request], block_tokens: int = BLOCK_TOKENS) -> PrefixRepetition:
-    """The account over ``requests`` in their order: in tokens where all have token ids, else in bytes of their texts."""
+    """Prefix repetition of ``requests`` in their order: in tokens if all have token ids, else in bytes of text."""
     if all(request.input_ids is not None for request in requests):
         unit, unit_bytes, block = "tokens", array("q").itemsize, block_tokens
         prompts = (array("q", request.input_ids or ()).tobytes() for request in requests)
     else:
         unit, unit_bytes, block = "bytes", 1, block_tokens * _BYTES_PER_TOKEN
         prompts = ((request.prompt or "").encode("utf-8", "surrogatepass") for request in requests)
-    repeated, total, whole = _account(prompts, block * unit_bytes)
+    repeated, total, whole = _count_repetition(prompts, block * unit_bytes)
     return PrefixRepetition(repeated // unit_bytes, total // unit_bytes, unit, whole, len(requests))
 
 
-def _account(prompts: Iterable[bytes], block_bytes: int) -> tuple[int, int, int]:
-    """Bytes repeated, bytes in all, and prompts that came whole before."""
+def _count_repetition(prompts: Iterable[bytes], block_bytes: int) -> tuple[int, int, int]:
+    """Repeated bytes, total bytes, and repeated prompts."""
     blocks: set[bytes] = set()
     wholes: set[bytes] = set()
     repeated = total = repeated_prompts = 0

@@ -1,4 +1,4 @@
-"""What every dataset reader yields."""
+"""Rows of a dataset: the common result of the readers, one module per format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workloads.errors import DatasetError
 
 @dataclass(frozen=True, slots=True)
 class PromptRow:
-    """A prompt, the answer that the dataset has for it (its length decides how many tokens are asked), and its row."""
+    """A prompt, the dataset's answer to it (its length determines the requested output length), and the row number."""
 
     prompt: str
     answer: str
@@ -18,7 +18,7 @@ class PromptRow:
 
 
 def check_text(text: str, path: Path, where: str) -> None:
-    """Raise DatasetError for half a surrogate pair, which JSON can express and no text can hold."""
+    """Raise DatasetError for half a surrogate pair, which JSON can express but UTF-8 cannot encode."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -1,6 +1,6 @@
-"""Reader of the ShareGPT shape: a JSON array of conversations; the first human turn and the answer to it are used.
+"""Reader of the ShareGPT format: a JSON array of conversations; the first human turn and its answer are used.
 
-Known variants are accepted: ``conversation`` for ``conversations``, and turns as ``role``/``content`` for ``from``/``value``.
+Accepted variants: ``conversation`` for ``conversations``, and turns as ``role``/``content`` for ``from``/``value``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _ASSISTANT = {"gpt", "assistant", "chatgpt", "bard", "bing"}
 
 
 def recognises(first_row: Mapping[str, Any]) -> bool:
-    """Whether a dataset whose first row this is has ShareGPT's shape."""
+    """Whether a dataset with this first row has ShareGPT's format."""
     return any(key in first_row for key in _CONVERSATION_KEYS)
 
 
 def read_rows(rows: Sequence[Any], path: Path) -> Iterator[PromptRow]:
-    """The first human turn of each conversation with the answer to it; conversations that have no such pair are skipped.
+    """The first human turn of each conversation with its answer; conversations without such a pair are skipped.
 
     Raises DatasetError at the first row that is not a conversation.
     """

@@ -16,7 +16,7 @@ FIELDS = ("input", "instruction", "output")
 
 
 def recognises(first_row: Mapping[str, Any]) -> bool:
-    """Whether a dataset whose first row this is has upstream's shape."""
+    """Whether a dataset with this first row has upstream's format."""
     return any(field in first_row for field in FIELDS)
 
 

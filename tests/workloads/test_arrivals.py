@@ -143,7 +143,7 @@ def test_the_options_choose_the_process() -> None:
 @pytest.mark.parametrize("rate", [0.0, -0.0, -2.0, -0.5, float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("time_delay_dist", ["exponential_dist", "constant"])
 def test_an_impossible_rate_is_refused_by_the_option_s_name(rate: float, time_delay_dist: str) -> None:
-    with pytest.raises(WorkloadError, match=r"--request_rate .*more than 0, or -1"):
+    with pytest.raises(WorkloadError, match=r"--request_rate .*a positive number of requests per second, or -1"):
         arrivals_of(rate, time_delay_dist)
 
 

@@ -71,7 +71,7 @@ def test_a_closed_loop_gets_as_many_requests_as_it_can_need(
             False,
         ),
         (ClosedLoop(1), "closed loop of 1 user", False),
-        (ClosedLoop(8, 30, 2), "closed loop of 8 users, coming over 2 s, for 30 s", True),
+        (ClosedLoop(8, 30, 2), "closed loop of 8 users, starting over 2 s, for 30 s", True),
     ],
 )
 def test_a_load_prints_itself(load: OpenLoop | ClosedLoop, text: str, by_the_clock: bool) -> None:

@@ -67,18 +67,17 @@ def _workload(
     options: MeasureOptions, own: dict[str, Any], path: Path, rows: list[PromptRow], target: Target, load: Load
 ) -> Workload:
     from harness.cli.measurement.workload import Workload
-    from workloads.dataset import dataset_requests
+    from workloads.dataset import DatasetWorkload
+    from workloads.request import LengthLimits
 
     tokenizer = target.tokenizer
-    made = dataset_requests(
-        rows,
-        None if tokenizer is None else tokenizer.encode,
-        load.most_requests(options.seed, options.num_requests),
-        options.max_input_len,
+    workload = DatasetWorkload(
         own["op_tokens_per_word"],
-        target.context_tokens,
-        ignore_eos=bool(options.ignore_eos),
+        None if tokenizer is None else tokenizer.encode,
+        LengthLimits(options.max_input_len, target.context_tokens),
+        bool(options.ignore_eos),
     )
+    made = workload.requests(rows, load.most_requests(options.seed, options.num_requests))
     return Workload(
         requests=made.requests,
         description=f"{amount(load, len(made.requests))} prompts of {path.name}",
