@@ -1,4 +1,4 @@
-"""Reading a dataset of any shape, and turning its rows into requests."""
+"""Datasets of any format, and requests from their rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHAREGPT = [{"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt"
 
 @pytest.fixture(scope="session")
 def read_bytes(tmp_path_factory: pytest.TempPathFactory) -> ReadBytes:
-    """Reads a dataset from a file that holds the given bytes."""
+    """Function that reads a dataset from a file with the given bytes."""
     path = tmp_path_factory.mktemp("dataset") / "data.json"
 
     def read(content: bytes) -> list[PromptRow]:
@@ -38,7 +38,7 @@ def _dump(document: Any) -> bytes:
     return json.dumps(document, indent=1).encode()
 
 
-def test_shapes_are_told_apart(read_bytes: ReadBytes) -> None:
+def test_formats_are_recognised(read_bytes: ReadBytes) -> None:
     assert read_bytes(_dump(_UPSTREAM)) == [PromptRow("a b", "c d", 1), PromptRow("e f", "g", 2)]
     assert read_bytes(_dump(_SHAREGPT)) == [PromptRow("Hi", "Hello you", 1)]
 
@@ -70,7 +70,7 @@ def test_text_beyond_ascii_is_read_as_utf_8(read_bytes: ReadBytes) -> None:
         (b'[{"input": "line\nbreak"}]', "line 1, column 17"),
     ],
 )
-def test_what_is_not_json_is_refused_with_line_and_column(read_bytes: ReadBytes, content: bytes, place: str) -> None:
+def test_invalid_json_error_has_line_and_column(read_bytes: ReadBytes, content: bytes, place: str) -> None:
     with pytest.raises(DatasetError, match=rf"data\.json, {place}.*: is not JSON: "):
         read_bytes(content)
 
@@ -78,12 +78,12 @@ def test_what_is_not_json_is_refused_with_line_and_column(read_bytes: ReadBytes,
 @pytest.mark.parametrize(
     ("content", "byte"), [(b'["\xff"]', 2), ("[]".encode("utf-16"), 0), ("[é]".encode("latin-1"), 1), (b'["\xf0\x9f\xa6', 2)]
 )
-def test_what_is_not_utf_8_is_refused_with_its_place(read_bytes: ReadBytes, content: bytes, byte: int) -> None:
+def test_invalid_utf_8_error_has_the_byte_offset(read_bytes: ReadBytes, content: bytes, byte: int) -> None:
     with pytest.raises(DatasetError, match=rf"data\.json, byte {byte}: is not UTF-8: "):
         read_bytes(content)
 
 
-def test_the_place_of_a_bad_byte_counts_the_byte_order_mark(read_bytes: ReadBytes) -> None:
+def test_byte_offset_includes_the_byte_order_mark(read_bytes: ReadBytes) -> None:
     content = b'\xef\xbb\xbf["\xff"]'
     with pytest.raises(DatasetError, match=rf"byte {content.index(0xFF)}: "):
         read_bytes(content)
@@ -96,39 +96,39 @@ def test_only_an_array_with_rows_is_a_dataset(read_bytes: ReadBytes, document: A
 
 
 @pytest.mark.parametrize("row", [{}, {"prompt": "x"}, [], "text", None, 4])
-def test_an_unknown_shape_says_what_is_known(read_bytes: ReadBytes, row: Any) -> None:
+def test_unknown_format_error_lists_the_known_ones(read_bytes: ReadBytes, row: Any) -> None:
     with pytest.raises(DatasetError, match=r"row 1: unknown format; .*input, instruction and output.*conversations"):
         read_bytes(_dump([row]))
 
 
-def test_rows_of_another_shape_further_down_are_refused_with_their_row(read_bytes: ReadBytes) -> None:
+def test_later_row_of_another_format_error_has_the_row(read_bytes: ReadBytes) -> None:
     with pytest.raises(DatasetError, match="row 3"):
         read_bytes(_dump([*_UPSTREAM, *_SHAREGPT]))
     with pytest.raises(DatasetError, match="row 2"):
         read_bytes(_dump([*_SHAREGPT, *_UPSTREAM]))
 
 
-def test_conversations_without_any_usable_pair_are_no_dataset(read_bytes: ReadBytes) -> None:
+def test_conversations_without_usable_pair_are_rejected(read_bytes: ReadBytes) -> None:
     with pytest.raises(DatasetError, match="holds no usable prompt"):
         read_bytes(_dump([{"conversations": []}, {"conversations": [{"from": "human", "value": "Hi"}]}]))
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"nowhere\.json: No such file"):
         read_dataset(tmp_path / "nowhere.json")
 
 
-def test_a_folder_is_no_dataset(tmp_path: Path) -> None:
+def test_folder_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="Is a directory"):
         read_dataset(tmp_path)
 
 
-def test_deep_nesting_is_refused(read_bytes: ReadBytes) -> None:
+def test_deep_nesting_is_rejected(read_bytes: ReadBytes) -> None:
     with pytest.raises(DatasetError, match="nested too deeply"):
         read_bytes(b"[" * 100_000)
 
 
-def test_an_integer_too_long_for_python_is_refused(read_bytes: ReadBytes) -> None:
+def test_integer_too_long_for_python_is_rejected(read_bytes: ReadBytes) -> None:
     with pytest.raises(DatasetError):
         read_bytes(b'[{"input": "a", "instruction": "b", "output": "c", "id": ' + b"1" * 5_000 + b"}]")
 
@@ -140,12 +140,12 @@ def test_an_integer_too_long_for_python_is_refused(read_bytes: ReadBytes) -> Non
         [*_SHAREGPT, {"conversations": [{"from": "human", "value": "\ud83e"}, {"from": "gpt", "value": "x"}]}],
     ],
 )
-def test_half_a_surrogate_pair_is_refused_with_its_row(read_bytes: ReadBytes, document: Any) -> None:
+def test_half_a_surrogate_pair_error_has_the_row(read_bytes: ReadBytes, document: Any) -> None:
     with pytest.raises(DatasetError, match="row"):
         read_bytes(_dump(document))
 
 
-# Arbitrary JSON, pulled towards the known keys so that the readers themselves see it and not only the shape check.
+# Arbitrary JSON, biased towards the known keys so that it passes the format check and reaches the readers.
 _TEXT = st.text(alphabet=st.characters(), max_size=5)
 _KEYS = st.sampled_from(
     ["input", "instruction", "output", "conversations", "conversation", "from", "value", "role", "content", "id"]
@@ -168,7 +168,7 @@ _ROW = st.one_of(
 @given(_JSON | st.lists(_ROW, min_size=1, max_size=4))
 @example(_UPSTREAM)
 @example(_SHAREGPT)
-def test_any_json_is_read_or_refused_as_a_dataset(read_bytes: ReadBytes, document: Any) -> None:
+def test_any_json_is_read_or_rejected(read_bytes: ReadBytes, document: Any) -> None:
     try:
         rows = read_bytes(json.dumps(document).encode())
     except DatasetError:
@@ -180,13 +180,13 @@ def test_any_json_is_read_or_refused_as_a_dataset(read_bytes: ReadBytes, documen
 
 
 @given(st.binary(max_size=40))
-def test_any_bytes_are_read_or_refused_as_a_dataset(read_bytes: ReadBytes, content: bytes) -> None:
-    with pytest.raises(DatasetError):  # 40 bytes hold no dataset but by a miracle
+def test_any_bytes_are_read_or_rejected(read_bytes: ReadBytes, content: bytes) -> None:
+    with pytest.raises(DatasetError):  # 40 random bytes are practically never a dataset
         read_bytes(content)
 
 
 @given(st.lists(st.tuples(st.text(), st.text(), st.text()), min_size=1, max_size=4))
-def test_upstream_rows_are_read_back_as_they_were_written(read_bytes: ReadBytes, texts: list[tuple[str, str, str]]) -> None:
+def test_upstream_rows_round_trip(read_bytes: ReadBytes, texts: list[tuple[str, str, str]]) -> None:
     rows = read_bytes(json.dumps([{"input": f"<{a}", "instruction": f"{b}>", "output": c} for a, b, c in texts]).encode())
     assert rows == [PromptRow(f"<{a} {b}>", c, number) for number, (a, b, c) in enumerate(texts, start=1)]
 
@@ -215,19 +215,19 @@ def test_rows_become_requests_in_their_order() -> None:
     assert (made.rows, made.dropped_too_long) == (2, 0)
 
 
-def test_without_a_tokenizer_a_request_is_text_alone_and_no_length_is_checked() -> None:
+def test_request_without_tokenizer_is_text_only_and_unlimited() -> None:
     made = DatasetWorkload(1.0, limits=LengthLimits(context_tokens=2)).requests(_rows("abcdef"))
     (request,) = made.requests
     assert (request.prompt, request.input_ids, request.input_tokens, request.ignore_eos) == ("abcdef", None, None, False)
     assert made.dropped_too_long == 0
 
 
-def test_a_limit_in_tokens_without_a_tokenizer_is_refused() -> None:
+def test_token_limit_without_tokenizer_is_rejected() -> None:
     with pytest.raises(WorkloadError, match=r"--max_input_len .* needs --tokenizer_dir"):
         DatasetWorkload(1.0, limits=LengthLimits(max_input_len=2)).requests(_rows("abcdef"))
 
 
-def test_more_output_tokens_than_any_context_are_refused() -> None:
+def test_excessive_output_tokens_are_rejected() -> None:
     with pytest.raises(WorkloadError, match="--op_tokens_per_word"):
         DatasetWorkload(1e10).requests(_rows("abcdef"))
 
@@ -245,7 +245,7 @@ def test_prompts_longer_than_max_input_len_are_dropped_and_counted() -> None:
     assert (made.rows, made.dropped_too_long) == (5, 3)
 
 
-def test_num_requests_counts_what_is_sent_and_rows_behind_the_last_are_not_counted_as_dropped() -> None:
+def test_num_requests_counts_sent_requests_and_unread_rows_are_not_dropped() -> None:
     made = _limited(max_input_len=2).requests(_rows("aaa", "a", "aaa", "b", "aaa", "c"), 2)
     assert [request.prompt for request in made.requests] == ["a", "b"]
     assert (made.rows, made.dropped_too_long) == (4, 2)
@@ -264,30 +264,30 @@ def test_prompts_that_overflow_the_context_with_their_output_are_dropped() -> No
         ("one two three four five six seven eight nine ten", 1.3, 13),
         ("one", 0.1, 1),  # never less than one
         ("", 1.3, 1),
-        ("one  two", 1.0, 3),  # single spaces part words: between two of them lies an empty one
+        ("one  two", 1.0, 3),  # words are split at single spaces, with an empty word between two of them
         ("one\ntwo", 1.0, 1),
         ("one two", 0.5, 1),
         ("one two", 2.5, 5),
     ],
 )
-def test_the_output_length_is_upstream_s_rule(answer: str, per_word: float, tokens: int) -> None:
+def test_output_length_follows_upstreams_rule(answer: str, per_word: float, tokens: int) -> None:
     made = DatasetWorkload(per_word).requests([PromptRow("p", answer, 1)])
     assert made.requests[0].output_tokens == tokens
 
 
-def test_nothing_left_to_send_is_an_error_that_names_the_option() -> None:
+def test_error_without_remaining_requests_names_the_option() -> None:
     with pytest.raises(WorkloadError, match="every prompt of the dataset is longer than --max_input_len 2 allows"):
         _limited(max_input_len=2).requests(_rows("aaa", "aaaa"))
 
 
-def test_nothing_left_because_of_the_context_does_not_blame_max_input_len() -> None:
+def test_error_because_of_the_context_does_not_name_max_input_len() -> None:
     with pytest.raises(WorkloadError) as raised:
         _limited(context_tokens=4).requests(_rows("aaa"))
     assert "--max_input_len None" not in str(raised.value)
 
 
 @pytest.mark.parametrize("per_word", [float("nan"), float("inf")])
-def test_tokens_per_word_that_are_no_number_are_refused(per_word: float) -> None:
+def test_non_finite_tokens_per_word_are_rejected(per_word: float) -> None:
     with pytest.raises(WorkloadError, match="--op_tokens_per_word"):
         DatasetWorkload(per_word).requests(_rows("a"))
 
@@ -298,7 +298,7 @@ def test_tokens_per_word_that_are_no_number_are_refused(per_word: float) -> None
     st.none() | st.integers(0, 12),
     st.none() | st.integers(0, 15),
 )
-def test_every_row_that_was_read_is_sent_or_counted_as_dropped(
+def test_every_read_row_is_sent_or_counted_as_dropped(
     lengths: list[int], num_requests: int | None, max_input_len: int | None, context_tokens: int | None
 ) -> None:
     rows = _rows(*("a" * length for length in lengths))
@@ -321,6 +321,6 @@ def test_every_row_that_was_read_is_sent_or_counted_as_dropped(
 
 
 @pytest.mark.parametrize("prompt", ["", " "])
-def test_an_empty_prompt_is_an_error_that_names_its_row(prompt: str) -> None:
+def test_empty_prompt_error_names_the_row(prompt: str) -> None:
     with pytest.raises(WorkloadError, match=r"row 2 .* empty prompt"):
         DatasetWorkload(1.0, _one_id_per_letter).requests(_rows("aaa", prompt))

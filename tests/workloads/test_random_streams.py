@@ -1,4 +1,4 @@
-"""Random streams: one seed, one stream for each purpose, none of which can shift another."""
+"""Random streams: independent streams per purpose from one seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workloads.random_streams import Stream, generator
 from workloads.token_norm_dist import NormalLengths, NormalWorkload
 
 
-def test_a_generator_depends_on_seed_and_stream_alone() -> None:
+def test_generator_depends_only_on_seed_and_stream() -> None:
     generator(5, Stream.ARRIVALS).random(1_000)  # a draw elsewhere must not matter
     assert generator(5, Stream.ARRIVALS).random(10).tolist() == generator(5, Stream.ARRIVALS).random(10).tolist()
 
@@ -34,12 +34,12 @@ def test_seed_and_stream_are_not_interchangeable() -> None:
 
 
 @pytest.mark.parametrize("seed", [2**32, 2**32 + 1, 2**64, 2**130])
-def test_large_seeds_are_seeds_of_their_own(seed: int) -> None:
+def test_large_seeds_are_distinct(seed: int) -> None:
     small = [generator(low, stream).random(4).tolist() for low in (0, 1, 2) for stream in Stream]
     assert generator(seed, Stream.ARRIVALS).random(4).tolist() not in small
 
 
-def test_what_a_seed_means_never_changes() -> None:
+def test_draws_of_a_seed_are_stable_across_releases() -> None:
     assert {stream.name: stream.value for stream in Stream} == {
         "ARRIVALS": 1,
         "INPUT_LENGTHS": 2,
@@ -47,7 +47,7 @@ def test_what_a_seed_means_never_changes() -> None:
         "TOKEN_IDS": 4,
         "WARM_UP": 5,
     }
-    # Offsets in ns and ids that seed 0 gave when the streams were laid down; a run repeated years later needs them again.
+    # Offsets in ns and ids of seed 0 in the first release with streams: a run repeated years later must get them again.
     assert Exponential(10.0).offsets_ns(4, seed=0).tolist() == [0, 247125496, 335386806, 403729656]
     made = NormalWorkload(NormalLengths(4, 1), NormalLengths(20, 5), range(100, 200)).requests(2, 0)
     assert [(request.input_ids, request.output_tokens) for request in made.requests] == [
@@ -56,14 +56,14 @@ def test_what_a_seed_means_never_changes() -> None:
     ]
 
 
-def test_more_output_tokens_move_neither_prompts_nor_arrivals() -> None:
+def test_output_lengths_do_not_affect_prompts() -> None:
     inputs = NormalLengths(30, 10)
     short = NormalWorkload(inputs, NormalLengths(5, 0), range(500)).requests(40, 3)
     long = NormalWorkload(inputs, NormalLengths(200, 90), range(500)).requests(40, 3)
     assert [r.input_ids for r in short.requests] == [r.input_ids for r in long.requests]
 
 
-def test_longer_prompts_do_not_move_output_lengths() -> None:
+def test_prompt_lengths_do_not_affect_output_lengths() -> None:
     outputs = NormalLengths(50, 20)
     short = NormalWorkload(NormalLengths(5, 1), outputs, range(500)).requests(40, 3)
     long = NormalWorkload(NormalLengths(300, 50), outputs, range(500)).requests(40, 3)

@@ -1,4 +1,4 @@
-"""The schedule: its digest says everything that is sent and when, and shards part it whatever the number of workers."""
+"""The schedule: its digest covers all requests and times, and shards partition it for any number of workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workloads.schedule import ClosedSchedule, Schedule, even_share, make_schedu
 _REQUEST = Request(output_tokens=20, prompt="Grüße", input_ids=(3, 1, 2), input_tokens=3, ignore_eos=False, session="a")
 _OTHER = Request(output_tokens=7, prompt="b", input_ids=(9,), input_tokens=1)
 
-# Changes of each field that reaches the server.
+# Changes of each field that is sent to the server.
 _CHANGES = {
     "output_tokens": (19, 21, 0),
     "prompt": ("Grüsse", "Grüße ", "", None, "\ud800"),
@@ -27,7 +27,7 @@ _CHANGES = {
     "session": ("b", "", None),
 }
 
-# Not sent: what the client knows of the prompt's length follows from the prompt.
+# Not sent: the client's value for the prompt's length follows from the prompt.
 _NOT_SENT = {"input_tokens"}
 
 
@@ -104,12 +104,12 @@ def test_another_seed_gives_another_digest() -> None:
     assert make_schedule(requests, Exponential(10), 4).digest != make_schedule(requests, Exponential(10), 5).digest
 
 
-def test_equal_runs_have_equal_digests_whatever_seed_they_were_drawn_from() -> None:
+def test_digest_does_not_include_the_seed() -> None:
     assert _digest(_REQUEST, _OTHER, seed=1) == _digest(_REQUEST, _OTHER, seed=2)
 
 
-def test_the_digest_does_not_hang_on_the_process() -> None:
-    # Another process with another salt of hash(): the digest in a manifest must be the one that a repetition gets.
+def test_digest_is_independent_of_the_process() -> None:
+    # Another process has another salt of hash(): a repetition must get the digest in the manifest.
     program = (
         "from workloads.arrivals import Exponential\n"
         "from workloads.request import Request\n"
@@ -123,7 +123,7 @@ def test_the_digest_does_not_hang_on_the_process() -> None:
 
 
 @given(st.integers(min_value=0, max_value=60), st.integers(min_value=1, max_value=70))
-def test_shards_part_the_schedule_for_any_number_of_workers(requests: int, workers: int) -> None:
+def test_shards_partition_the_schedule_for_any_number_of_workers(requests: int, workers: int) -> None:
     schedule = make_schedule([_OTHER] * requests, Constant(10), 0)
     shards = [schedule.shard(index, workers) for index in range(workers)]
     assert sorted(index for shard in shards for index in shard) == list(range(requests))
@@ -132,7 +132,7 @@ def test_shards_part_the_schedule_for_any_number_of_workers(requests: int, worke
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
-def test_the_number_of_workers_does_not_change_what_is_sent_and_when(workers: int) -> None:
+def test_number_of_workers_does_not_change_requests_or_times(workers: int) -> None:
     requests = [Request(output_tokens=k, input_ids=(k,)) for k in range(1, 42)]
     schedule = make_schedule(requests, Exponential(50), 11)
     dealt = [(schedule.offsets_ns[k], schedule.requests[k]) for w in range(workers) for k in schedule.shard(w, workers)]
@@ -150,7 +150,7 @@ def test_requests_keep_their_order_and_get_the_offsets_of_the_arrivals() -> None
     assert len(schedule) == 3
 
 
-def test_a_schedule_cannot_be_changed() -> None:
+def test_schedule_is_immutable() -> None:
     schedule = make_schedule([_REQUEST], AllAtOnce(), 0)
     with pytest.raises(FrozenInstanceError):
         schedule.offsets_ns = (1,)  # type: ignore[misc]
@@ -158,21 +158,21 @@ def test_a_schedule_cannot_be_changed() -> None:
         schedule.requests[0].output_tokens = 5  # type: ignore[misc]
 
 
-def test_the_digest_of_a_plain_schedule_is_what_it_always_was() -> None:
+def test_digest_is_stable_across_releases() -> None:
     requests = [Request(k, prompt="ä", input_ids=(k,)) for k in range(1, 30)]
     digest = make_schedule(requests, Exponential(10), 4).digest
     assert digest == "3781ec79eaf7e9a9ed254ff5f4336a36f67193fa4e193591cb301737454561ae"
 
 
 @given(st.integers(0, 10_000), st.integers(1, 300))
-def test_what_is_even_share_is_all_there_is_and_as_even_as_can_be(total: int, count: int) -> None:
+def test_shares_are_even_and_sum_to_the_total(total: int, count: int) -> None:
     dealt = [even_share(total, index, count) for index in range(count)]
     assert sum(dealt) == total
     assert max(dealt) - min(dealt) <= 1
     assert dealt == sorted(dealt, reverse=True)
 
 
-def test_the_ceiling_is_even_share_among_the_workers() -> None:
+def test_concurrency_limit_is_divided_among_the_workers() -> None:
     schedule = Schedule((_OTHER,) * 5, (0, 1, 2, 3, 4), 0, max_concurrency=7)
     parts = [schedule.part(worker, 3) for worker in range(3)]
     assert [part.max_concurrency for part in parts] == [3, 2, 2]
@@ -198,16 +198,16 @@ _CLOSED = ClosedSchedule((_REQUEST, _OTHER), (0, 5), seed=3, end_ns=100)
         Schedule(_CLOSED.requests, _CLOSED.user_starts_ns, 3),
     ],
 )
-def test_whatever_decides_the_sends_changes_the_digest(other: ClosedSchedule | Schedule) -> None:
+def test_every_parameter_of_a_closed_loop_changes_the_digest(other: ClosedSchedule | Schedule) -> None:
     assert other.digest != _CLOSED.digest
 
 
-def test_the_seed_alone_changes_no_digest_of_a_closed_loop() -> None:
+def test_seed_does_not_change_the_digest_of_a_closed_loop() -> None:
     assert replace(_CLOSED, seed=4).digest == _CLOSED.digest
 
 
 @given(st.integers(0, 80), st.integers(1, 20), st.data())
-def test_users_and_their_requests_are_parted_among_the_workers(requests: int, users: int, data: st.DataObject) -> None:
+def test_users_and_requests_are_partitioned_among_the_workers(requests: int, users: int, data: st.DataObject) -> None:
     workers = data.draw(st.integers(1, users))
     schedule = ClosedSchedule((_OTHER,) * requests, tuple(range(users)), 0)
     parts = [schedule.part(worker, workers) for worker in range(workers)]
@@ -216,5 +216,7 @@ def test_users_and_their_requests_are_parted_among_the_workers(requests: int, us
     for worker, part in enumerate(parts):
         assert len(part.user_starts_ns) == even_share(users, worker, workers)
         assert list(part.indices) == sorted(part.indices)
-        fair = requests * len(part.user_starts_ns) / users  # so that the users of no worker are done long before the others
+        fair = (
+            requests * len(part.user_starts_ns) / users
+        )  # otherwise the users of one worker would finish long before the others
         assert abs(len(part.indices) - fair) <= len(part.user_starts_ns)

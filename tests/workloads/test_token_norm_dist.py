@@ -17,10 +17,12 @@ from workloads.request import LengthLimits
 from workloads.token_norm_dist import NormalLengths, NormalWorkload
 
 
-def test_lengths_have_the_distribution_that_upstream_draws() -> None:
+def test_lengths_have_upstreams_distribution() -> None:
     count, mean, stdev = 40_000, 128, 5
     lengths = NormalLengths(mean, stdev).draw(count, 0, Stream.INPUT_LENGTHS)
-    assert lengths.mean() == pytest.approx(mean + 0.5, abs=4 * stdev / np.sqrt(count))  # rounded up: half a token more
+    assert lengths.mean() == pytest.approx(
+        mean + 0.5, abs=4 * stdev / np.sqrt(count)
+    )  # rounding up adds half a token on average
     assert lengths.std() == pytest.approx(stdev, rel=0.02)
     # P(length ≤ k) is the normal's at k, since lengths are rounded up
     for k in (120, 128, 135):
@@ -66,15 +68,15 @@ def test_ids_are_inside_the_vocabulary(vocabulary: list[int], mean: float, stdev
         assert request.ignore_eos
 
 
-def test_ids_are_uniform_over_the_vocabulary_and_leave_nothing_out() -> None:
-    vocabulary = [3, *range(10, 40)]  # without special tokens, so with holes
+def test_ids_are_uniform_over_the_whole_vocabulary() -> None:
+    vocabulary = [3, *range(10, 40)]  # without special tokens, so with gaps
     made = NormalWorkload(NormalLengths(100, 0), NormalLengths(1, 0), vocabulary).requests(300, 1)
     ids, counts = np.unique([token for request in made.requests for token in request.input_ids or ()], return_counts=True)
     assert ids.tolist() == vocabulary
     assert chisquare(counts).pvalue > 0.001
 
 
-def test_no_two_prompts_are_alike() -> None:
+def test_prompts_are_distinct() -> None:
     made = NormalWorkload(NormalLengths(20, 0), NormalLengths(1, 0), range(3_000)).requests(500, 0)
     assert len({request.input_ids for request in made.requests}) == 500
 
@@ -86,7 +88,7 @@ def test_prompts_longer_than_max_input_len_are_dropped_and_counted() -> None:
     )
     short = [request for request in everything.requests if request.input_tokens is not None and request.input_tokens <= 20]
     assert 50 < len(short) < 150
-    assert list(made.requests) == short  # what stays is what it was without the limit, id for id
+    assert list(made.requests) == short  # the remaining requests are unchanged, id for id
     assert made.dropped_too_long == 200 - len(short)
 
 
@@ -99,19 +101,19 @@ def test_prompts_that_overflow_the_context_with_their_output_are_dropped() -> No
     assert made.dropped_too_long == 200 - len(made.requests) > 0
 
 
-def test_a_limit_that_is_just_met_drops_nothing() -> None:
+def test_requests_at_the_limit_are_not_dropped() -> None:
     made = NormalWorkload(
         NormalLengths(20, 0), NormalLengths(10, 0), range(50), LengthLimits(max_input_len=20, context_tokens=30)
     ).requests(5, 0)
     assert (len(made.requests), made.dropped_too_long) == (5, 0)
 
 
-def test_nothing_left_to_send_is_an_error() -> None:
+def test_dropping_all_requests_is_an_error() -> None:
     with pytest.raises(WorkloadError, match="every prompt is longer than allowed"):
         NormalWorkload(NormalLengths(20, 0), NormalLengths(10, 0), range(50), LengthLimits(max_input_len=19)).requests(5, 0)
 
 
-def test_with_a_decoder_prompts_carry_text_whose_length_is_unknown() -> None:
+def test_decoded_prompts_have_unknown_length() -> None:
     def decode(ids: Sequence[int]) -> str:
         return "".join(chr(97 + token) for token in ids)
 
@@ -131,20 +133,20 @@ _BAD_STDEVS = [-1, -0.001, float("nan"), float("inf"), 2**31]
     ("option", "lengths"),
     [("mean", NormalLengths(mean, 1)) for mean in _BAD_MEANS] + [("stdev", NormalLengths(5, stdev)) for stdev in _BAD_STDEVS],
 )
-def test_an_impossible_parameter_is_refused_by_its_option_s_name(name: str, option: str, lengths: NormalLengths) -> None:
+def test_invalid_parameter_error_names_the_option(name: str, option: str, lengths: NormalLengths) -> None:
     good = NormalLengths(5, 1)
     inputs, outputs = (lengths, good) if name == "input" else (good, lengths)
     with pytest.raises(WorkloadError, match=f"^--{name}_{option} "):
         NormalWorkload(inputs, outputs, range(10)).requests(3, 0)
 
 
-def test_an_empty_vocabulary_is_refused() -> None:
+def test_empty_vocabulary_is_rejected() -> None:
     with pytest.raises(WorkloadError):
         NormalWorkload(NormalLengths(5, 1), NormalLengths(5, 1), []).requests(3, 0)
 
 
 @pytest.mark.parametrize("mean", [float("inf"), 2**31])
-def test_a_mean_that_is_too_large_is_not_called_too_small(mean: float) -> None:
+def test_error_for_a_large_mean_does_not_call_it_too_small(mean: float) -> None:
     with pytest.raises(WorkloadError) as raised:
         NormalLengths(mean, 0).check("input")
     assert not str(raised.value).endswith("must be at least 1 token")

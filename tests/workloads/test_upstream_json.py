@@ -1,4 +1,4 @@
-"""Upstream's dataset shape: input, instruction, output."""
+"""Upstream's dataset format: input, instruction, output."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_white_space_inside_a_prompt_and_in_the_answer_is_kept() -> None:
     ("text", "instruction", "prompt"),
     [("", "Say hi", " Say hi"), ("Text", "", "Text "), ("\n    indented code", "Explain.\n", "\n    indented code Explain.\n")],
 )
-def test_the_ends_of_a_prompt_are_kept_as_upstream_keeps_them(text: str, instruction: str, prompt: str) -> None:
+def test_white_space_at_the_ends_of_a_prompt_is_kept(text: str, instruction: str, prompt: str) -> None:
     assert _read({"input": text, "instruction": instruction, "output": "o"})[0].prompt == prompt
 
 
@@ -57,23 +57,23 @@ def test_a_missing_field_is_named_with_its_row(field: str) -> None:
 @pytest.mark.parametrize(
     ("value", "found"), [(None, "NoneType"), (3, "int"), (1.5, "float"), (True, "bool"), ([], "list"), ({}, "dict")]
 )
-def test_a_field_of_the_wrong_type_is_named_with_its_row_and_what_was_found(field: str, value: Any, found: str) -> None:
+def test_wrong_type_error_has_field_row_and_type(field: str, value: Any, found: str) -> None:
     with pytest.raises(DatasetError, match=f'^data.json, row 2: "{field}" must be a string, found {found}$'):
         _read(_ROW, {**_ROW, field: value})
 
 
 @pytest.mark.parametrize(("row", "found"), [([], "list"), ("text", "str"), (None, "NoneType"), (4, "int")])
-def test_a_row_that_is_no_object_is_named(row: Any, found: str) -> None:
+def test_row_that_is_not_an_object_is_named(row: Any, found: str) -> None:
     with pytest.raises(DatasetError, match=re.escape(f"data.json, row 2: expected an object, found {found}")):
         _read(_ROW, row)
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_one_field_is_enough_to_recognise_the_shape(field: str) -> None:
-    # so that a row with a misspelt field is told which one is missing
+def test_one_field_is_enough_to_recognise_the_format(field: str) -> None:
+    # so that the error for a misspelt field names the missing one
     assert recognises({field: "x"})
 
 
-def test_another_shape_is_not_recognised() -> None:
+def test_another_format_is_not_recognised() -> None:
     assert not recognises({"conversations": [], "id": "x"})
     assert not recognises({})
