@@ -104,7 +104,7 @@ def test_conflicting_arguments_are_rejected(keys: list[str]) -> None:
         ({"cancellation_check_period_ms": 0}, "--cancellation_check_period_ms"),
         ({"accumulate_tokens": True, "decoupled_mode": False}, "--accumulate_tokens"),
         ({"llm": {"nosuch": 1}}, "--set nosuch"),
-        ({"llm": {"model": "x"}}, "--set model: name it with --model"),
+        ({"llm": {"model": "x"}}, "--set model: use --model instead"),
         ({"llm": {"tensor_parallel_size": 0}}, "--set tensor_parallel_size"),
         ({"llm": {"tensor_parallel_size": 2}, "gpu_device_ids": "0"}, "--gpu_device_ids .* runs on 2"),
     ],

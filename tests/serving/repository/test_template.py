@@ -64,7 +64,7 @@ def test_substitutions_are_split_at_unescaped_separators(text: str, values: dict
     [
         ("a", "'a' has no colon"),
         ("ids:0,1", "'1' has no colon"),
-        ("a:b:c", "'a:b:c' has more than one colon: put a backslash"),
+        ("a:b:c", "'a:b:c' has more than one colon: escape colons"),
         (":b", "no key"),
         ("a:1,", "no colon"),
         ("a:1,a:2", "a is given twice"),
@@ -83,7 +83,7 @@ def test_unset_queue_limits_are_0_and_other_placeholders_stay() -> None:
 
 
 def test_unknown_key_error_lists_the_placeholders() -> None:
-    with pytest.raises(TemplateError, match="typo is not in the template; it asks for a, b"):
+    with pytest.raises(TemplateError, match="typo is not in the template; its placeholders are a, b"):
         fill_template("${a} ${b}", {"typo": "1"})
 
 

@@ -43,16 +43,16 @@ def _refusal(spec: NgcSpec, tmp_path: Path) -> str:
         ({"lookahead_ngram_size": "3"}, {}, "--lookahead_ngram_size has no effect without --decoding_mode lookahead"),
         ({"medusa_choices": "{0}"}, {}, "--medusa_choices has no effect"),
         ({"eagle_choices": "{0}", "decoding_mode": "medusa"}, {}, "--eagle_choices has no effect"),
-        ({"decoding_mode": "top_p", "max_beam_width": "2"}, {}, "--decoding_mode top_p works with one beam"),
+        ({"decoding_mode": "top_p", "max_beam_width": "2"}, {}, "--decoding_mode top_p supports one beam"),
         ({"cuda_graph_cache_size": "3"}, {}, "--cuda_graph_cache_size"),
         ({"cross_kv_cache_fraction": "0.5"}, {}, "--cross_kv_cache_fraction .* --encoder_engine_dir"),
         ({"speculative_decoding_fast_logits": "true"}, {}, "--speculative_decoding_fast_logits .* --participant_ids"),
         ({"guided_decoding_backend": "xgrammar"}, {}, "--guided_decoding_backend and --xgrammar_tokenizer_info_path"),
         ({"lora_cache_optimal_adapter_size": "65"}, {}, "--lora_cache_optimal_adapter_size 65 is larger than"),
-        ({"gpu_device_ids": "0,0"}, {}, "--gpu_device_ids names one of 0,0 twice"),
+        ({"gpu_device_ids": "0,0"}, {}, "--gpu_device_ids has a duplicate id in the instance 0,0"),
         ({"gpu_device_ids": "0,1"}, {}, "--gpu_device_ids gives an instance 2 GPUs, but the engine was built for 1 rank"),
         ({"participant_ids": "1,2"}, {}, "--participant_ids gives an instance 2 ranks"),
-        ({"participant_ids": "1"}, {"world_size": 1}, "--world_size is 1, but the orchestrator and 1 --participant_ids"),
+        ({"participant_ids": "1"}, {"world_size": 1}, "--world_size is 1, less than the orchestrator and 1 --participant_ids"),
         ({}, {"world_size": 2}, "--world_size is 2, but the engine was built for 1"),
         ({}, {"triton_max_batch_size": 65}, "--triton_max_batch_size is 65, but the engine was built for 64"),
         ({"max_beam_width": "5"}, {}, "--max_beam_width is 5, but the engine was built for 4"),
@@ -131,7 +131,7 @@ def test_adapters_and_grammar_description_are_validated(tmp_path: Path, make_eng
     engine = make_engine()
     (tmp_path / "lora" / "seven").mkdir(parents=True)
     options = {"lora_prefetch_dir": str(tmp_path / "lora")}
-    assert "not named by a task id" in _refusal(_spec(engine, options), tmp_path)
+    assert "is not a task id (a whole number)" in _refusal(_spec(engine, options), tmp_path)
     (tmp_path / "lora" / "seven").rename(tmp_path / "lora" / "7")
     assert "has no model.lora_weights.npy" in _refusal(_spec(engine, options), tmp_path)
     info = tmp_path / "info.json"
@@ -149,7 +149,7 @@ def test_unchecked_container_paths_are_written_unchanged(tmp_path: Path) -> None
     core = next(config for config in ngc_model_configs(spec) if config.name == "tensorrt_llm")
     assert core.parameters["gpt_model_path"].string_value == "/engines/gpt"
     spec = _spec(Path("engines/gpt"), {}, tokenizer_dir=Path("/models/gpt"), check_paths=False, triton_max_batch_size=4)
-    assert "--engine_dir: engines/gpt must be absolute" in _refusal(spec, tmp_path)
+    assert "--engine_dir: engines/gpt must be an absolute path" in _refusal(spec, tmp_path)
 
 
 def test_engine_dir_is_mandatory(tmp_path: Path) -> None:
