@@ -37,7 +37,7 @@ def command(run: Path, tokenizer_dir: Path | None) -> int:
     Every request of its schedule gets one record: what was written down of it or, where nothing was, that it is lost.
     It may be interrupted and run again. Exits as 'bench report' does.
     """
-    from harness.cli.measurement.report_run import show_run
+    from harness.cli.measurement.run_folder import show_run
     from harness.cli.signals import signals_as_interrupt
     from harness.records.errors import RunFolderError
     from harness.records.folder_lock import held_alone
