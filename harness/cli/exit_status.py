@@ -1,13 +1,13 @@
-"""What ``bench`` exits with."""
+"""The table of exit statuses."""
 
 from enum import IntEnum
 
 
 class ExitStatus(IntEnum):
-    """The exit statuses of every verb."""
+    """Exit status of every verb."""
 
     VALID = 0
     FAILED = 1  # the target or the run failed
     USAGE = 2
-    INVALID = 3  # the run took place and cannot be believed
+    INVALID = 3  # the run was completed, and its numbers are not valid
     INTERRUPTED = 130
