@@ -87,7 +87,7 @@ bench = BenchGroup(
         cloup.Section("Measure", [dataset.command, token_norm_dist.command, experiment.command, sweep.command]),
         cloup.Section("Read runs", [report.command, compare.command, trend.command, recover.command]),
         cloup.Section("Trust", [calibrate.command]),
-        cloup.Section("Deploy and ask", [serve.command, generate.command, engine.command, doctor.command]),
+        cloup.Section("Deploy and generate", [serve.command, generate.command, engine.command, doctor.command]),
     ],
     help="""Deploy a language model the way tensorrtllm_backend does, and measure what the deployment can take.
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from harness.cli.measurement.target_options import TargetOptions, grpc_origin, http_origin
+from harness.cli.tokenizers import local_tokenizer_dir
 from harness.clients.openai_chat import DEFAULT_PATH, OpenAIChatClient, choose_model, served_models
 from harness.clients.registry import KnownClient
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
@@ -124,14 +126,13 @@ def _streaming(options: TargetOptions, model: TritonModel) -> bool:
 
 def _tokenizer_dir(model: TritonModel, inspect: Callable[[str], TritonModel]) -> Path | None:
     """The tokenizer folder that the deployment itself uses, if it is on this machine."""
-    for parameters in (lambda: model.parameters, lambda: inspect("preprocessing").parameters):
-        try:
-            path = dict(parameters()).get("tokenizer_dir")
-        except TargetError:
-            return None
-        if path and Path(path).is_dir():
-            return Path(path)
-    return None
+
+    def parameter_sets() -> Iterator[dict[str, str]]:
+        yield dict(model.parameters)
+        with suppress(TargetError):  # a server without the ensemble's models
+            yield dict(inspect("preprocessing").parameters)
+
+    return local_tokenizer_dir(parameter_sets())
 
 
 def connection_limits(connections: int | None) -> ConnectionLimits:

@@ -24,7 +24,7 @@ _SHIPPED_NAME = "prompts.json"
 
 @dataclass(frozen=True)
 class Dataset:
-    """The rows of the file ``path``; each requests ``op_tokens_per_word`` tokens per word of its own answer."""
+    """The rows of the file ``path``; the output length of each is ``op_tokens_per_word`` times the words of its answer."""
 
     path: Path
     rows: list[PromptRow]
@@ -55,7 +55,7 @@ class Dataset:
 def command(path: Path | None, op_tokens_per_word: float, **shared: Any) -> int:
     """Measure with prompts from a dataset, in the file's order.
 
-    Each request asks for as many tokens as the dataset's own answer has words, times --op_tokens_per_word.
+    The output length of a request is the number of words in the dataset's own answer, times --op_tokens_per_word.
     """
     from harness.cli.measurement.measure import measure
     from workloads.dataset import read_dataset

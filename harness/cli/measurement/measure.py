@@ -19,9 +19,10 @@ from harness.cli.measurement.options import MeasureOptions
 from harness.cli.measurement.output_options import CriteriaOptions, OutputOptions, check_objectives
 from harness.cli.measurement.prepare import MakeWorkload, PreparedRun, make_schedule
 from harness.cli.measurement.run_folder import open_run_folder, show_run
-from harness.cli.measurement.target import Target, open_target, token_counter
+from harness.cli.measurement.target import Target, open_target
 from harness.cli.measurement.target_options import check_target_options
 from harness.cli.signals import signals_as_interrupt
+from harness.cli.tokenizers import token_counter
 from harness.host.signals import signals_blocked
 from harness.observation.observation import Observation
 from harness.recording.recorder import Recorder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -84,11 +84,6 @@ def _target(options: TargetOptions, connected: ConnectedModel, tokenizer_dir: Pa
         tokenizer=tokenizer,
         tokenizer_dir=tokenizer_dir,
     )
-
-
-def token_counter(tokenizer: Any) -> Callable[[str], int]:
-    """A function that counts the tokens of a generated text."""
-    return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
 
 
 def _load_tokenizer(tokenizer_dir: Path) -> Any:

@@ -1,4 +1,4 @@
-"""Options of telemetry: where and how often the server's own metrics are read."""
+"""Options of telemetry: the place of the server's own metrics, and the period of their readings."""
 
 from __future__ import annotations
 
