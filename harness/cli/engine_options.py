@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +17,25 @@ if TYPE_CHECKING:
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _TOKENS = click.IntRange(1, 2**31 - 1)
 
-ENGINE_OPTION_NAMES = (
-    "draft_engine_dir", "max_num_sequences", "max_num_tokens", "max_beam_width", "max_stream_interval", "max_queue_size",
-    "batch_scheduler_policy", "max_tokens_in_paged_kv_cache", "kv_cache_free_gpu_mem_fraction", "enable_kv_cache_reuse",
-    "enable_chunked_context",
-)  # fmt: skip
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """The values of ``engine_group``; a field has the name of its option."""
+
+    draft_engine_dir: Path | None
+    max_num_sequences: int
+    max_num_tokens: int
+    max_beam_width: int
+    max_stream_interval: int
+    max_queue_size: int
+    batch_scheduler_policy: str
+    max_tokens_in_paged_kv_cache: int
+    kv_cache_free_gpu_mem_fraction: float
+    enable_kv_cache_reuse: bool
+    enable_chunked_context: bool
+
+
+ENGINE_OPTION_NAMES = tuple(field.name for field in fields(EngineSettings))
 
 engine_group = cloup.option_group(
     "Engine (embedded)",

@@ -14,7 +14,8 @@ import grpc
 from google.protobuf.json_format import MessageToDict
 from tritonclient.grpc import service_pb2
 
-from harness.clients.transport.http_get import GetError, Headers, HttpGetter, HttpUrl
+from harness.clients.transport.http_get import GetError, Headers, HttpGetter
+from harness.clients.transport.url import HttpUrl
 
 _METHOD = "/inference.GRPCInferenceService/ModelStatistics"
 _TIMEOUT_S = 5.0

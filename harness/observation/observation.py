@@ -10,7 +10,8 @@ from itertools import chain
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from harness.clients.transport.http_get import GetError, Headers, HttpUrl
+from harness.clients.transport.http_get import GetError, Headers
+from harness.clients.transport.url import HttpUrl
 from harness.host.clock import ClockOffsets, read_clock_offsets
 from harness.observation.machine_probe import MachineProbe
 from harness.observation.metrics_file import read_metrics

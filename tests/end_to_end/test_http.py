@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from harness.cli.measurement.urls import http_origin
+from harness.cli.measurement.target_options import http_origin
 from harness.clients.protocol import Client, ExchangeFailedError, Response
 from harness.clients.triton import grpc as triton_grpc
 from harness.clients.triton import http as triton_http

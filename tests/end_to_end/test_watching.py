@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.clients.transport.http_get import parse_url
+from harness.clients.transport.url import parse_url
 from harness.observation.model_statistics import grpc_statistics, http_statistics
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder

@@ -1,4 +1,4 @@
-"""Arrival processes: properties of all processes, and the distribution of each."""
+"""Arrival processes: the laws that every process keeps, and the distribution that each one promises."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ def test_a_longer_schedule_begins_like_a_shorter_one(rate: float, count: int, mo
 
 
 @pytest.mark.parametrize("rate", [0.5, 10.0, 4_000.0])
-def test_exponential_gaps_have_the_mean_of_the_rate(rate: float) -> None:
+def test_exponential_gaps_have_the_mean_that_the_rate_asks_for(rate: float) -> None:
     count = 100_001
     mean_gap_s = Exponential(rate).offsets_ns(count, seed=1)[-1] / 1e9 / (count - 1)
     assert mean_gap_s * rate == pytest.approx(1.0, abs=4 / np.sqrt(count))  # 4 standard errors of an exponential's mean
 
 
-def test_exponential_gaps_of_the_default_seed_pass_the_ks_test() -> None:
+def test_exponential_gaps_of_the_default_seed_pass_for_exponential() -> None:
     gaps_s = np.diff(Exponential(20.0).offsets_ns(5_001, seed=0)) / 1e9
     assert kstest(gaps_s, "expon", args=(0, 1 / 20)).pvalue > 0.01
 
 
-def test_p_values_of_exponential_gaps_are_uniform_over_seeds() -> None:
+def test_exponential_gaps_pass_for_exponential_as_often_as_they_should() -> None:
     # One seed in a hundred fails a test at 1 % (seed 2 does, with 5,000 gaps), so single seeds prove little. Over the
     # first 300 seeds, none left out, the p-values of a true exponential are uniform.
     p_values = [
@@ -70,19 +70,19 @@ def test_p_values_of_exponential_gaps_are_uniform_over_seeds() -> None:
     assert kstest(p_values, "uniform").pvalue > 0.01
 
 
-def test_ks_test_detects_another_distribution() -> None:
+def test_the_ks_test_would_notice_another_distribution() -> None:
     gaps_s = np.diff(Exponential(20.0).offsets_ns(5_001, seed=0)) / 1e9
     assert kstest(gaps_s, "expon", args=(0, 1 / 22)).pvalue < 0.001
     assert kstest(np.full(5_000, 1 / 20), "expon", args=(0, 1 / 20)).pvalue < 0.001
 
 
-def test_consecutive_exponential_gaps_are_independent() -> None:
+def test_exponential_gaps_are_independent_of_their_neighbours() -> None:
     gaps = np.diff(Exponential(20.0).offsets_ns(20_001, seed=3)).astype(float)
     assert abs(np.corrcoef(gaps[1:], gaps[:-1])[0, 1]) < 4 / np.sqrt(gaps.size)
 
 
 @pytest.mark.parametrize("shape", [0.25, 1.0, 4.0])
-def test_gamma_gaps_have_the_rate_and_variance_of_their_shape(shape: float) -> None:
+def test_gamma_gaps_keep_the_rate_and_spread_as_their_shape_says(shape: float) -> None:
     count = 200_001
     gaps = np.diff(Gamma(20.0, shape).offsets_ns(count, seed=1)) / 1e9 * 20.0
     assert gaps.mean() == pytest.approx(1.0, abs=4 / np.sqrt(shape * count))
@@ -90,19 +90,19 @@ def test_gamma_gaps_have_the_rate_and_variance_of_their_shape(shape: float) -> N
     assert kstest(gaps[:5_000], "gamma", args=(shape, 0, 1 / shape)).pvalue > 0.01
 
 
-def test_ks_test_detects_another_gamma_shape() -> None:
+def test_gamma_gaps_of_another_shape_are_noticed() -> None:
     gaps_s = np.diff(Gamma(20.0, 0.8).offsets_ns(5_001, seed=0)) / 1e9
     assert kstest(gaps_s, "expon", args=(0, 1 / 20)).pvalue < 0.001
 
 
 @pytest.mark.parametrize("shape", [0.0, -1.0, 1e-3, 1e9, float("nan"), float("inf")])
-def test_invalid_burstiness_error_names_the_option(shape: float) -> None:
+def test_an_impossible_burstiness_is_refused_by_the_option_s_name(shape: float) -> None:
     with pytest.raises(WorkloadError, match="--burstiness"):
         arrivals_of(10.0, "gamma_dist", shape)
 
 
 @pytest.mark.parametrize(("rate", "dist"), [(10.0, "exponential_dist"), (10.0, "constant"), (-1.0, "gamma_dist")])
-def test_burstiness_without_effect_is_rejected(rate: float, dist: str) -> None:
+def test_a_burstiness_that_would_be_ignored_is_refused(rate: float, dist: str) -> None:
     with pytest.raises(WorkloadError, match=r"--burstiness .*gamma_dist"):
         arrivals_of(rate, dist, 2.0)
 
@@ -117,7 +117,7 @@ def test_constant_arrivals_are_exact() -> None:
     assert Constant(8.0).offsets_ns(5, seed=0).tolist() == [0, 125_000_000, 250_000_000, 375_000_000, 500_000_000]
 
 
-def test_rounding_errors_of_constant_gaps_do_not_accumulate() -> None:
+def test_constant_gaps_that_are_no_whole_nanoseconds_do_not_accumulate() -> None:
     offsets = Constant(3.0).offsets_ns(300_001, seed=0)
     assert offsets[:4].tolist() == [0, 333_333_333, 666_666_667, 1_000_000_000]
     assert offsets[-1] == 100_000 * 1_000_000_000
@@ -129,11 +129,11 @@ def test_minus_one_sends_everything_at_once() -> None:
     assert arrivals.offsets_ns(4, seed=0).tolist() == [0, 0, 0, 0]
 
 
-def test_minus_one_sends_everything_at_once_for_any_distribution() -> None:
+def test_minus_one_sends_everything_at_once_whatever_the_distribution() -> None:
     assert arrivals_of(-1.0, "constant") == AllAtOnce()
 
 
-def test_options_select_the_process() -> None:
+def test_the_options_choose_the_process() -> None:
     assert arrivals_of(2.5, "exponential_dist") == Exponential(2.5)
     assert arrivals_of(2.5, "constant") == Constant(2.5)
     assert arrivals_of(2.5, "gamma_dist", 0.5) == Gamma(2.5, 0.5)
@@ -142,15 +142,15 @@ def test_options_select_the_process() -> None:
 
 @pytest.mark.parametrize("rate", [0.0, -0.0, -2.0, -0.5, float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("time_delay_dist", ["exponential_dist", "constant"])
-def test_invalid_rate_error_names_the_option(rate: float, time_delay_dist: str) -> None:
-    with pytest.raises(WorkloadError, match=r"--request_rate .*a positive number of requests per second, or -1"):
+def test_an_impossible_rate_is_refused_by_the_option_s_name(rate: float, time_delay_dist: str) -> None:
+    with pytest.raises(WorkloadError, match=r"--request_rate .*more than 0, or -1"):
         arrivals_of(rate, time_delay_dist)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("time_delay_dist", ["exponential_dist", "constant"])
 @pytest.mark.parametrize("rate", [1e-12, 1e-300])
-def test_very_low_rate_is_rejected_or_has_ordered_offsets(rate: float, time_delay_dist: str) -> None:
+def test_a_rate_too_low_for_nanoseconds_is_refused_or_kept_in_order(rate: float, time_delay_dist: str) -> None:
     try:
         offsets = arrivals_of(rate, time_delay_dist).offsets_ns(10, seed=0)
     except WorkloadError:
@@ -168,7 +168,7 @@ def test_very_low_rate_is_rejected_or_has_ordered_offsets(rate: float, time_dela
         (AllAtOnce(), "all requests at once"),
     ],
 )
-def test_description_of_a_process(arrivals: Arrivals, text: str) -> None:
+def test_a_process_prints_itself(arrivals: Arrivals, text: str) -> None:
     assert str(arrivals) == text
 
 
@@ -176,7 +176,7 @@ def test_description_of_a_process(arrivals: Arrivals, text: str) -> None:
 
 
 @given(_WITH_A_RATE, _RAMPS_S, _SEEDS)
-def test_gaps_after_the_ramp_are_those_of_the_process(arrivals: Arrivals, ramp_up_s: float, seed: int) -> None:
+def test_after_the_ramp_the_gaps_are_those_of_the_process_itself(arrivals: Arrivals, ramp_up_s: float, seed: int) -> None:
     steady, ramped = arrivals.offsets_ns(200, seed), RampedUp(arrivals, ramp_up_s).offsets_ns(200, seed)
     ramp_ns = round(ramp_up_s * 1e9)
     after = steady >= ramp_ns // 2
@@ -185,14 +185,14 @@ def test_gaps_after_the_ramp_are_those_of_the_process(arrivals: Arrivals, ramp_u
     assert (ramped >= steady).all()
 
 
-def test_rate_rises_linearly_from_zero() -> None:
+def test_the_rate_rises_evenly_from_nothing() -> None:
     offsets_s = RampedUp(Constant(100.0), 10.0).offsets_ns(1_000, 0) / 1e9
     counts = np.histogram(offsets_s, np.arange(0, 14))[0]  # of each second: 100 · (t + 1/2) / 10 while it rises
     assert counts[:10] == pytest.approx(100 * (np.arange(10) + 0.5) / 10, abs=1.01)
     assert counts[10:12].tolist() == [100, 100]
 
 
-def test_description_of_a_ramp() -> None:
+def test_a_ramp_prints_itself() -> None:
     assert str(RampedUp(Exponential(10), 5)) == "exponential arrivals at 10 requests/s, the rate rising over 5 s"
 
 
@@ -207,17 +207,19 @@ def test_description_of_a_ramp() -> None:
     _SEEDS,
     st.none() | st.integers(0, 2_000),
 )
-def test_duration_truncates_the_process(arrivals: Arrivals, duration_s: float, seed: int, at_most: int | None) -> None:
+def test_a_duration_cuts_the_process_where_it_is_over(
+    arrivals: Arrivals, duration_s: float, seed: int, at_most: int | None
+) -> None:
     within = offsets_within(arrivals, duration_s, seed, at_most)
     longer = arrivals.offsets_ns(20_000, seed)
     expected = longer[longer < round(duration_s * 1e9)][:at_most]
     assert within.tolist() == expected.tolist()
 
 
-def test_too_many_arrivals_are_rejected() -> None:
+def test_more_arrivals_than_anyone_can_prepare_are_refused() -> None:
     with pytest.raises(WorkloadError, match=r"--duration 1e\+06: more than 10,000,000 requests would arrive"):
         offsets_within(Constant(1e6), 1e6, 0)
 
 
-def test_counted_burst_is_finite() -> None:
+def test_a_burst_that_is_counted_has_an_end() -> None:
     assert offsets_within(AllAtOnce(), 5.0, 0, at_most=7).tolist() == [0] * 7

@@ -1,4 +1,4 @@
-"""Load modes: their schedules and descriptions."""
+"""Load modes: what each makes of the same requests, and how they print themselves."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from workloads.request import Request
 _REQUESTS = [Request(output_tokens=k) for k in range(1, 101)]
 
 
-def test_open_loop_assigns_arrivals_to_requests() -> None:
+def test_an_open_loop_gives_each_request_its_arrival() -> None:
     schedule = OpenLoop(Exponential(50.0), max_concurrency=9).schedule(_REQUESTS, 7)
     assert schedule.requests == tuple(_REQUESTS)
     assert schedule.offsets_ns == tuple(Exponential(50.0).offsets_ns(100, 7).tolist())
     assert (schedule.seed, schedule.max_concurrency) == (7, 9)
 
 
-def test_open_loop_with_a_duration_omits_later_requests() -> None:
+def test_an_open_loop_with_a_duration_leaves_out_what_would_come_later() -> None:
     schedule = OpenLoop(Constant(10.0), duration_s=2.5).schedule(_REQUESTS, 0)
     assert schedule.requests == tuple(_REQUESTS[:25])
     assert schedule.offsets_ns[-1] == 2_400_000_000
@@ -31,16 +31,16 @@ def test_too_few_requests_for_the_duration_are_all_sent_once() -> None:
 
 
 @pytest.mark.parametrize(("num_requests", "most"), [(None, 25), (10, 10), (1_000, 25)])
-def test_open_loop_ends_with_the_first_limit(num_requests: int | None, most: int) -> None:
+def test_whichever_comes_first_ends_an_open_loop(num_requests: int | None, most: int) -> None:
     assert OpenLoop(Constant(10.0), duration_s=2.5).most_requests(0, num_requests) == most
 
 
-def test_duration_ends_at_the_same_request_for_any_number_prepared() -> None:
+def test_the_same_seed_cuts_at_the_same_request_whatever_was_prepared() -> None:
     load = OpenLoop(RampedUp(Exponential(40.0), 1.0), duration_s=2.0)
     assert load.schedule(_REQUESTS, 5).digest == load.schedule(_REQUESTS[:90], 5).digest
 
 
-def test_closed_loop_assigns_starts_to_users() -> None:
+def test_a_closed_loop_gives_its_users_their_starts() -> None:
     assert ClosedLoop(4).schedule(_REQUESTS, 7).user_starts_ns == (0, 0, 0, 0)
     schedule = ClosedLoop(4, duration_s=9.0, ramp_up_s=2.0).schedule(_REQUESTS, 7)
     assert schedule.user_starts_ns == (0, 500_000_000, 1_000_000_000, 1_500_000_000)
@@ -51,11 +51,11 @@ def test_closed_loop_assigns_starts_to_users() -> None:
     ("users", "duration_s", "input_tokens", "output_tokens", "requests"),
     [
         (8, 60.0, 128.0, 20.0, 24_000),  # each could get 1,000 tokens/s: 50 requests of 20 a second
-        (256, 600.0, 128.0, 20.0, 78_125),  # at most 10 million prompt tokens are prepared
-        (4, 0.001, 128.0, 2_000.0, 4),  # at least one per user
+        (256, 600.0, 128.0, 20.0, 78_125),  # 10 million tokens of prompts are the most that is prepared
+        (4, 0.001, 128.0, 2_000.0, 4),  # one for each user at least
     ],
 )
-def test_closed_loop_gets_enough_requests(
+def test_a_closed_loop_gets_as_many_requests_as_it_can_need(
     users: int, duration_s: float, input_tokens: float, output_tokens: float, requests: int
 ) -> None:
     assert ClosedLoop(users, duration_s).enough_requests(input_tokens, output_tokens) == requests
@@ -71,9 +71,9 @@ def test_closed_loop_gets_enough_requests(
             False,
         ),
         (ClosedLoop(1), "closed loop of 1 user", False),
-        (ClosedLoop(8, 30, 2), "closed loop of 8 users, starting over 2 s, for 30 s", True),
+        (ClosedLoop(8, 30, 2), "closed loop of 8 users, coming over 2 s, for 30 s", True),
     ],
 )
-def test_description_of_a_load(load: OpenLoop | ClosedLoop, text: str, by_the_clock: bool) -> None:
+def test_a_load_prints_itself(load: OpenLoop | ClosedLoop, text: str, by_the_clock: bool) -> None:
     assert str(load) == text
     assert load.ends_by_the_clock == by_the_clock

@@ -1,4 +1,4 @@
-"""Prefix repetition of a workload."""
+"""How much of a workload repeats itself."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def _repeated(*prompts: Sequence[int], block_tokens: int = 2) -> PrefixRepetitio
     return prefix_repetition([_ids(*prompt) for prompt in prompts], block_tokens)
 
 
-def test_block_counts_only_after_the_same_prefix() -> None:
+def test_a_block_counts_where_all_before_it_was_sent_too() -> None:
     assert _repeated([1, 2, 3, 4], [1, 2, 3, 9]).repeated == 2
-    assert _repeated([1, 2, 3, 4], [9, 2, 3, 4]).repeated == 0  # the same block after another prefix is a different block
-    assert _repeated([1, 2, 3, 4], [1, 2, 3, 4, 5]).repeated == 4  # an incomplete block is not cached
+    assert _repeated([1, 2, 3, 4], [9, 2, 3, 4]).repeated == 0  # the same block under another beginning is another
+    assert _repeated([1, 2, 3, 4], [1, 2, 3, 4, 5]).repeated == 4  # what fills no block is never kept
     assert _repeated([1, 1, 1, 1]).repeated == 0
 
 
-def test_repetition_follows_the_order_of_sending() -> None:
+def test_the_account_is_of_the_order_of_sending() -> None:
     found = _repeated([1, 2], [1, 2, 3, 4], [1, 2, 3, 4])
     assert (found.repeated, found.total, found.unit) == (2 + 4, 10, "tokens")
     assert (found.repeated_prompts, found.prompts) == (1, 3)
@@ -41,17 +41,17 @@ def test_texts_are_counted_in_bytes() -> None:
     assert (found.unit, found.total, found.repeated) == ("bytes", 1601, 800 // 128 * 128)
 
 
-def test_invalid_unicode_is_accepted() -> None:
+def test_a_text_that_is_no_unicode_is_no_error() -> None:
     assert prefix_repetition([Request(output_tokens=1, prompt="\ud800" * 50)]).repeated == 0
 
 
 @pytest.mark.parametrize("requests", [[], [_ids()]])
-def test_nothing_repeats_in_empty_prompts(requests: list[Request]) -> None:
+def test_nothing_repeats_in_nothing(requests: list[Request]) -> None:
     assert prefix_repetition(requests).share == 0.0
 
 
 @given(st.lists(st.lists(st.integers(0, 1), max_size=12), max_size=8), st.integers(1, 4))
-def test_repetition_equals_that_of_a_set_of_prefixes(prompts: list[list[int]], block_tokens: int) -> None:
+def test_the_account_is_that_of_a_cache_of_prefixes(prompts: list[list[int]], block_tokens: int) -> None:
     kept: set[tuple[int, ...]] = set()
     expected = 0
     for prompt in prompts:

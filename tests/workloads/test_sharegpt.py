@@ -1,4 +1,4 @@
-"""The ShareGPT format: conversations, with the first human turn and its answer."""
+"""The ShareGPT shape: conversations, of which the first human turn and its answer are used."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def test_turns_before_the_first_human_turn_are_skipped(opening: str) -> None:
 
 @pytest.mark.parametrize("human", ["human", "user", "Human", "USER"])
 @pytest.mark.parametrize("assistant", ["gpt", "assistant", "chatgpt", "bard", "bing", "GPT"])
-def test_speaker_names_have_variants(human: str, assistant: str) -> None:
+def test_speakers_go_by_several_names(human: str, assistant: str) -> None:
     assert _read(_turns((human, "Hi"), (assistant, "Hello"))) == [PromptRow("Hi", "Hello", 1)]
 
 
-def test_human_turn_right_before_the_answer_is_used() -> None:
+def test_the_human_turn_right_before_the_answer_is_taken() -> None:
     assert _read(_turns(("human", "Hi"), ("human", "Anyone?"), ("gpt", "Hello"))) == [PromptRow("Anyone?", "Hello", 1)]
 
 
-def test_variants_are_equivalent() -> None:
+def test_known_variants_are_read_alike() -> None:
     plain = _read(_turns(("human", "Hi"), ("gpt", "Hello")))
     roles = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
     assert _read({"conversation": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}) == plain
@@ -63,7 +63,7 @@ def test_variants_are_equivalent() -> None:
         _turns(("human", "Hi"), ("gpt", "")),
     ],
 )
-def test_unusable_conversation_is_skipped_and_row_numbers_are_kept(row: dict[str, Any]) -> None:
+def test_a_conversation_without_a_usable_pair_is_skipped_and_the_others_keep_their_number(row: dict[str, Any]) -> None:
     good = _turns(("human", "Hi"), ("gpt", "Hello"))
     assert _read(row, good) == [PromptRow("Hi", "Hello", 2)]
 
@@ -82,20 +82,20 @@ def test_unusable_conversation_is_skipped_and_row_numbers_are_kept(row: dict[str
         ({"conversations": [{"from": "human", "content": "Hi"}]}, "row 2, turn 1: a turn must be an object"),
     ],
 )
-def test_invalid_conversation_error_has_row_and_turn(row: Any, problem: str) -> None:
+def test_what_is_no_conversation_is_named_with_row_and_turn(row: Any, problem: str) -> None:
     with pytest.raises(DatasetError) as raised:
         _read(_turns(("human", "Hi"), ("gpt", "Hello")), row)
     assert str(raised.value).startswith(f"chat.json, {problem}")
 
 
 @pytest.mark.parametrize("key", ["conversations", "conversation"])
-def test_format_is_recognised_by_its_key(key: str) -> None:
+def test_the_shape_is_recognised_by_its_key(key: str) -> None:
     assert recognises({key: []})
     assert not recognises({"input": "", "instruction": "", "output": ""})
 
 
 @pytest.mark.skipif(not _FASTCHAT.is_file(), reason="the shared data is not on this machine")
-def test_real_fastchat_file_is_read_completely() -> None:
+def test_the_real_fastchat_file_is_read_whole() -> None:
     rows = read_dataset(_FASTCHAT)
     assert len(rows) == 500
     assert [row.row for row in rows] == list(range(1, 501))

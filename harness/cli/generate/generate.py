@@ -83,11 +83,11 @@ def _check(values: dict[str, Any]) -> None:
 @contextmanager
 def _server(values: dict[str, Any]) -> Iterator[tuple[TritonClient, Path | None]]:
     """A client of the server that --url names, or of one deployed for the call; and a tokenizer folder that is known."""
-    from harness.cli.measurement.urls import grpc_address
+    from harness.cli.measurement.target_options import grpc_origin
     from serving.client.triton import TritonClient
 
     if values["url"] is not None:
-        with TritonClient(grpc_address(values["url"]), _security(values)) as client:
+        with TritonClient(grpc_origin(values["url"]).address, _security(values)) as client:
             yield client, values["tokenizer_dir"]
         return
     import tempfile

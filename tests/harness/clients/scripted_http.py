@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from harness.clients.protocol import Connection, ExchangeFailedError
-from harness.clients.transport.http1_pool import Origin
+from harness.clients.transport.url import Origin
 from harness.records.record import Outcome
 
 Answered = tuple[list[bytes], Outcome | None, str]

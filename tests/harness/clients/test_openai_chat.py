@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models
 from harness.clients.protocol import MalformedResponseError, Response
-from harness.clients.transport.http1_pool import Origin
+from harness.clients.transport.url import Origin
 from harness.errors import TargetError
 from harness.journal.worker_journal import Exchange
 from harness.recording.recorder import CountTokens, Recorder

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.clients.transport.http_get import GetError, HttpUrl
+from harness.clients.transport.http_get import GetError
+from harness.clients.transport.url import HttpUrl
 from harness.host.clock import now_ns
 from harness.observation.metrics_file import read_metrics, read_scrapes
 from harness.observation.metrics_sampler import MetricsSampler, Sampled

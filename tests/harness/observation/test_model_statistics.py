@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.clients.transport.http_get import HttpUrl
+from harness.clients.transport.url import HttpUrl
 from harness.observation.model_statistics import ModelStatistics, StatisticsError, grpc_statistics, http_statistics, settled
 from tests.harness.metrics_server import metrics_server
 from tests.harness.scripted_server import ScriptedServer

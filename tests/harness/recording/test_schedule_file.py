@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from harness.clients.openai_chat import OpenAIChatClient
-from harness.clients.transport.http1_pool import Origin
+from harness.clients.transport.url import Origin
 from harness.clients.triton.grpc import TritonGrpcClient
 from harness.clients.triton.http import TritonHttpClient
 from harness.clients.triton.model import TritonModel

@@ -19,7 +19,8 @@ import uvloop
 
 from harness.clients.protocol import ExchangeFailedError
 from harness.clients.transport import http1_pool
-from harness.clients.transport.http1_pool import HttpCaller, Origin, post_request, server_message
+from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
+from harness.clients.transport.url import Origin
 from harness.records.record import Outcome
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Answered, Peer, Script, chunked, exchange, plain, serving
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness.clients.transport import http_get
-from harness.clients.transport.http_get import GetError, HttpGetter, HttpUrl, parse_url
+from harness.clients.transport.http_get import GetError, HttpGetter
+from harness.clients.transport.url import HttpUrl
 from tests.harness.metrics_server import MetricsServer, metrics_server
 
 
@@ -72,26 +73,3 @@ def test_headers_are_sent_with_every_get() -> None:
         getter.get()
         getter.close()
     assert [headers["X-Key"] for headers in server.headers] == ["a", "a"]
-
-
-@pytest.mark.parametrize(
-    ("written", "read"),
-    [
-        ("host", "http://host:80/metrics"),
-        ("host:8002", "http://host:8002/metrics"),
-        ("http://host:1/prometheus/metrics", "http://host:1/prometheus/metrics"),
-        ("http://host:1/", "http://host:1/metrics"),
-        ("https://host", "https://host:443/metrics"),
-        ("http://[::1]:5/m?a=b", "http://[::1]:5/m?a=b"),
-    ],
-)
-def test_urls(written: str, read: str) -> None:
-    assert str(parse_url(written, "/metrics")) == read
-
-
-@pytest.mark.parametrize(
-    "url", ["", "ftp://host/x", "grpc://host:1", "http://", "http://host:70000", "http://u:p@host", "host:x"]
-)
-def test_what_is_no_url(url: str) -> None:
-    with pytest.raises(ValueError, match=r".+"):
-        parse_url(url, "/metrics")

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.calibration.null_server.server import NullServerOptions, null_server
-from harness.cli.measurement.urls import http_origin
+from harness.cli.measurement.target_options import http_origin
 from harness.clients.protocol import MalformedResponseError, Response
-from harness.clients.transport.http1_pool import Origin
+from harness.clients.transport.url import Origin
 from harness.clients.triton.http import TritonHttpClient, inspect_model
 from harness.clients.triton.model import TritonModel
 from harness.errors import TargetError

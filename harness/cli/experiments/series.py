@@ -1,45 +1,62 @@
-"""Carrying out a planned experiment or sweep: one ``bench`` process a run, in the planned order."""
+"""A series of runs: every arm in the planned order, one ``bench`` process per run, into one folder that can be continued."""
 
 from __future__ import annotations
 
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 import click
 
 from bench_errors import ExitStatus
-from harness.cli.experiments.plan import block_seed
-from harness.records.experiment import Experiment, ExperimentFolder
+from harness.cli.experiments.options import SeriesOptions
+from harness.cli.experiments.plan import block_seed, plan_runs
+from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm
 
 MEASURING_VERBS = ("dataset", "token_norm_dist")
-_OWNED = ("--seed", "--run_dir")
+_SERIES_OPTIONS = ("--seed", "--run_dir")
 
 
-def check_arguments(arguments: tuple[str, ...]) -> None:
-    """Raise UsageError unless ``arguments`` are a measuring verb and options that an experiment leaves to its runs."""
+def run_series(kind: str, arms: Sequence[PlannedArm], arm_option: str, options: SeriesOptions) -> ExperimentFolder:
+    """Plan and make the runs of ``arms``, which ``arm_option`` defines; ``kind`` is "experiment" or "sweep".
+
+    Returns the folder with every run recorded. Raises UsageError before the first run, ClickException when a run fails, and
+    KeyboardInterrupt when it was stopped.
+    """
+    _check_arguments(options.arguments)
+    for arm in arms:
+        _check_options(arm.options, f"{arm_option} {arm.name}")
+    experiment = plan_runs(kind, options.arguments, arms, options.repeats, options.seed)
+    folder = open_folder(options.experiment_dir, experiment)
+    make_runs(experiment, folder, options.before_each)
+    return folder
+
+
+def _check_arguments(arguments: tuple[str, ...]) -> None:
+    """Raises UsageError unless ``arguments`` are a measuring verb and options that the series leaves to its runs."""
     if not arguments or arguments[0].replace("-", "_") not in MEASURING_VERBS:
         raise click.UsageError(f"after the options comes what to run: {' or '.join(MEASURING_VERBS)}, and its options")
-    check_options(arguments[1:], "the run's options")
+    _check_options(arguments[1:], "the run's options")
 
 
-def check_options(options: tuple[str, ...], where: str) -> None:
-    """Raise UsageError for an option that the experiment itself sets for every run."""
+def _check_options(options: tuple[str, ...], where: str) -> None:
+    """Raises UsageError for an option that the series itself sets for every run."""
     for option in options:
         name = option.split("=", 1)[0].replace("-", "_").replace("__", "--", 1)
-        if name in _OWNED:
+        if name in _SERIES_OPTIONS:
             raise click.UsageError(f"{name} cannot stand in {where}: the experiment sets it for every run")
 
 
 def open_folder(path: Path | None, experiment: Experiment) -> ExperimentFolder:
-    """The folder of the experiment: new, or one that holds the same plan, to go on with it. Raises BadParameter."""
+    """The folder of the experiment: a new one, or one with the same plan, to continue it. Raises BadParameter."""
     folder = ExperimentFolder(path or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{experiment.kind}")
     if folder.plan.exists():
         if folder.read() != experiment:
             raise click.BadParameter(
-                f"{folder.path} holds another plan; name a new folder, or give the options it was begun with",
+                f"{folder.path} holds another plan; name a new folder, or give the options that it was started with",
                 param_hint="--experiment_dir",
             )
         return folder
@@ -50,20 +67,20 @@ def open_folder(path: Path | None, experiment: Experiment) -> ExperimentFolder:
     return folder
 
 
-def carry_out(experiment: Experiment, folder: ExperimentFolder, before_each: str | None) -> None:
+def make_runs(experiment: Experiment, folder: ExperimentFolder, before_each: str | None) -> None:
     """Make every run that is not recorded yet. Raises ClickException when one fails, KeyboardInterrupt when it was stopped."""
     for number, run in enumerate(experiment.runs, start=1):
         arm = experiment.arms[run.arm]
-        where = f"Run {number} of {len(experiment.runs)}, block {run.block + 1}: {arm.name}"
+        label = f"Run {number} of {len(experiment.runs)}, block {run.block + 1}: {arm.name}"
         if folder.is_recorded(run):
-            click.echo(f"{where}: recorded before", err=True)
+            click.echo(f"{label}: recorded before", err=True)
             continue
-        click.echo(f"{where}", err=True)
-        _between_runs(before_each)
+        click.echo(label, err=True)
+        _run_command(before_each)
         _make_run(experiment, folder, number - 1)
 
 
-def _between_runs(before_each: str | None) -> None:
+def _run_command(before_each: str | None) -> None:
     if before_each is not None and (status := subprocess.run(shlex.split(before_each), check=False).returncode):
         raise click.ClickException(f"--before_each: {before_each!r} ended with status {status}")
 
@@ -82,17 +99,17 @@ def _make_run(experiment: Experiment, folder: ExperimentFolder, number: int) -> 
         status = subprocess.run(command, stdout=output, check=False).returncode
     if status == ExitStatus.INTERRUPTED:
         raise KeyboardInterrupt
-    if status == ExitStatus.INVALID:  # whether it counts, the comparison decides
-        click.echo(f"the run is not valid: {path / 'report.html'} says why", err=True)
+    if status == ExitStatus.INVALID:  # the comparison decides whether it counts
+        click.echo(f"the run is not valid; {path / 'report.html'} has the findings", err=True)
     if status in (ExitStatus.VALID, ExitStatus.INVALID):
         return
-    if folder.is_recorded(run):  # requests failed: that is a result, too
+    if folder.is_recorded(run):  # failed requests are a result, too
         click.echo(f"the run ended with status {status}; its failures are part of the result", err=True)
         return
-    raise click.ClickException(f"the run in {path} ended with status {status}; 'bench' said why above. Call again to go on.")
+    raise click.ClickException(f"the run in {path} ended with status {status}, for the reason above. Call again to continue.")
 
 
 def _put_aside(path: Path) -> None:
-    """A run that was cut short leaves a folder behind; it stays, under another name."""
+    """Rename the folder of a run that was cut short, so that it is kept."""
     if path.exists() and any(path.iterdir()):
         path.rename(path.with_name(f"{path.name}-cut-{datetime.now():%H%M%S%f}"))
