@@ -117,10 +117,10 @@ def test_requests_that_a_stopping_server_refused_are_reported_and_later_ones_go_
     with peer_server(leaves_after_five) as address:
         records = _records(address, tmp_path, 40, 10, timeout_s=10.0)
     outcomes = Counter(record.outcome for record in records)
-    turned_away = [record for record in records if record.outcome is Outcome.CONNECT]
-    assert [record.index for record in turned_away] == [5, 6, 7, 8, 9]
+    refused = [record for record in records if record.outcome is Outcome.CONNECT]
+    assert [record.index for record in refused] == [5, 6, 7, 8, 9]
     assert outcomes == {Outcome.DONE: 35, Outcome.CONNECT: 5}
-    assert all("did not take the request: restarting" in (record.error or "") for record in turned_away)
+    assert all("has not processed the request: restarting" in (record.error or "") for record in refused)
     assert connections == 2
 
 
