@@ -14,7 +14,7 @@ SCHEMA = 1
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
-    """The document; what is unknown or does not exist is null."""
+    """The document; a value that is unknown or does not exist is null."""
     return {
         "schema": SCHEMA,
         "arms": [_arm(arm) for arm in comparison.arms],
@@ -23,6 +23,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
 
 
 def write_json(comparison: Comparison, path: Path) -> None:
+    """Write the file. Raises OSError."""
     path.write_text(json_text(document(comparison)), encoding="utf-8")
 
 
@@ -61,7 +62,7 @@ def _comparison(one: ArmComparison) -> dict[str, Any]:
 
 
 def difference_document(d: Difference) -> dict[str, Any]:
-    """One measure's line of a comparison."""
+    """The difference in one measure."""
     return {
         "measure": d.measure.name,
         "title": d.measure.title,

@@ -18,6 +18,7 @@ def render_markdown(comparison: Comparison) -> str:
 
 
 def write_markdown(comparison: Comparison, path: Path) -> None:
+    """Write the file. Raises OSError."""
     path.write_text(render_markdown(comparison), encoding="utf-8")
 
 

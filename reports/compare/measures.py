@@ -1,9 +1,8 @@
-"""What a comparison compares: a few numbers of a run, each with what every request contributed to it.
+"""The measures of a run that are compared, each with the contribution of every request to it.
 
-A number of n requests is, but for what is small beside its own error, a mean of n contributions (its influence function:
-Hampel 1974). Their long-run spread is the number's error, whatever the number is; and where two runs had
-the same schedule, contributions of the same request can be set against each other, so that what the schedule did to both
-drops out.
+A statistic of n requests is, up to terms that are small beside its error, a mean of n contributions (its influence function:
+Hampel 1974). Their long-run spread is the error of the statistic, whichever it is; and where two runs had the same schedule,
+the contributions of a request to both can be paired, which removes the effect of the schedule.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from reports.statistics.autocorrelation import FEWEST_INDEPENDENT, FEWEST_VALUES
 from reports.statistics.distribution import percentile_key
 from reports.statistics.percentiles import fewest_for_limits, nearest_rank, required_samples
 
-BINS = 1_000  # parts of the window, where a rate is cut into contributions
+BINS = 1_000  # parts of the window, each one contribution to a rate
 _Z = 1.96
 
 
@@ -78,10 +77,10 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A measure of one run. Unknown is None, and ``reason`` says why.
+    """A measure of one run. An unknown value is None, for the ``reason``.
 
     ``contributions`` has shape [requests], or [BINS] for a rate: value (or its logarithm, if relative) − truth ≈ their mean.
-    ``fewest_effective``: they must tell as much as so many independent ones.
+    ``fewest_effective`` is the smallest effective sample size that gives an interval.
     """
 
     value: float | None
@@ -127,7 +126,7 @@ def percentile(values: FloatArray, q: float) -> Measured:
 
 
 def percentiles(values: FloatArray, quantiles: Sequence[float]) -> list[Measured]:
-    """As ``percentile``, of several quantiles at the price of one sort."""
+    """As ``percentile``, of several quantiles with one sort."""
     known = ~np.isnan(values)
     ordered = np.sort(values[known])
     return [_percentile(values, known, ordered, q) for q in quantiles]

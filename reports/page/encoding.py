@@ -26,8 +26,8 @@ from reports.render.picture import (
 )
 from reports.render.plain_text import printable
 
-_DIGITS = 7  # of a number that a reader may hover over
-# What would end a script element, begin a comment in it, or end a line of a script; all of it within JSON strings alone.
+_DIGITS = 7  # significant digits of a number, which the page shows under the pointer
+# Characters that end a script element or a line, or begin a comment; in JSON they occur only within strings.
 _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
@@ -37,7 +37,7 @@ def script_json(value: Any) -> str:
 
 
 def encode(pictures: Sequence[Picture]) -> dict[str, Any]:
-    """The document that ``pictures.js`` reads: the pictures by name, and what the colours look like in both themes."""
+    """The document that ``pictures.js`` reads: the pictures by name, and the colours of both themes."""
     return {
         "pictures": {picture.name: _picture(picture) for picture in pictures},
         "themes": {
@@ -129,7 +129,7 @@ def _mark(mark: Mark) -> dict[str, Any]:
 
 
 def _numbers(values: NDArray[Any]) -> list[float | None]:
-    """Seven significant digits; what is no finite number is null."""
+    """Values of seven significant digits; null for those that are not finite."""
     return [_short(value) for value in values.tolist()]
 
 

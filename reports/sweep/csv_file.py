@@ -1,4 +1,4 @@
-"""A sweep as CSV: one row a point, with a column for each setting that was varied."""
+"""A sweep as CSV: one row for each point, with a column for each varied setting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reports.sweep.points import Sweep, SweepPoint
 
 
 def write_csv(sweep: Sweep, path: Path) -> None:
-    """Write the file; what is unknown is an empty cell. Raises OSError."""
+    """Write the file; an unknown value is an empty cell. Raises OSError."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         limits = [column for name in sweep.points[0].estimates for column in (name, f"{name}_low", f"{name}_high")]
@@ -41,7 +41,7 @@ def _row(sweep: Sweep, point: SweepPoint, on_front: bool) -> list[object]:
 
 
 def _number(text: str) -> bool:
-    """Whether it is a number, which may begin with a minus."""
+    """Whether the text is a number: a leading minus is then no formula."""
     try:
         float(text)
     except ValueError:

@@ -14,7 +14,7 @@ SCHEMA = 1
 
 
 def document(sweep: Sweep) -> dict[str, Any]:
-    """The document; what is unknown is null."""
+    """The document; an unknown value is null."""
     return {
         "schema": SCHEMA,
         "measured": sweep.measured,

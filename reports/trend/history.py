@@ -1,4 +1,4 @@
-"""Runs in the order of time, each held against one baseline: the one object that every format of a trend is written from."""
+"""A trend: runs in the order of time, each compared with one baseline. Every output format renders this object."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from reports.trend.folders import FoundRun, LeftOut, find_runs
 
 
 class Standing(StrEnum):
-    """How a run stands to the baseline."""
+    """The relation of a run to the baseline."""
 
     BASELINE = "baseline"
     COMPARED = "compared"
-    DIFFERENT = "not comparable"  # it measured other work
+    DIFFERENT = "not comparable"  # its work was different
     INVALID = "not valid"
 
 
 @dataclass(frozen=True)
 class TrendRun:
-    """One run. ``findings`` are the codes of its warnings and faults, ``faults`` those that make it invalid; ``estimates``
-    are its measures by name, each in its unit.
+    """One run. ``findings`` are the codes of its warnings and invalid findings, ``faults`` of the latter; ``estimates`` are its
+    measures by name, each in its unit.
 
-    ``differences`` are of a run that is compared alone; ``disagreements`` are what differs from the baseline's runs, whose
-    values come first.
+    Only a compared run has ``differences``; ``disagreements`` are its differences from the baseline's manifests, whose values
+    come first.
     """
 
     name: str
@@ -57,7 +57,7 @@ class TrendRun:
 
     @property
     def verdict(self) -> str:
-        """What the evidence says of all measures together, or why it is not asked."""
+        """The verdict of all measures together, or the standing of a run that is not compared."""
         return overall(self.differences) if self.standing is Standing.COMPARED else self.standing.value
 
 
@@ -72,7 +72,7 @@ class Trend:
 
     @property
     def measures(self) -> tuple[Measure, ...]:
-        """Those that some run has; and failures only where some request failed."""
+        """The measures that some run has; failures only where some request failed."""
         return tuple(m for m in MEASURES if any(self._has(run, m) for run in self.runs))
 
     @property
@@ -94,7 +94,7 @@ def read_trend(paths: Sequence[Path], baseline: Path | None = None) -> Trend:
     arm = _first_valid(found) if baseline is None else _checked(read_arm(baseline))
     its_runs = () if arm is None else tuple(run.folder.path.resolve() for run in arm.runs)
     runs, unreadable = [], []
-    for one in found:  # one after the other, so that the records of one run at a time are held
+    for one in found:  # one at a time, so that the records of only one run are in memory
         try:
             report = read_run(one.folder)
         except RunFolderError as error:
@@ -105,7 +105,7 @@ def read_trend(paths: Sequence[Path], baseline: Path | None = None) -> Trend:
 
 
 def estimates_of(report: RunReport) -> dict[str, Estimate]:
-    """Every measure that a run has, with its interval; by name, in the measure's unit."""
+    """The measures of a run with their intervals, by name, in the measure's unit."""
     streamed = report.metrics.streamed
     return {m.name: _estimate(report, m) for m in MEASURES if streamed or not m.metric.streamed_only}
 
@@ -126,7 +126,7 @@ def _share(failed: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Estimate:
     if not failed.size:
         return Estimate(None, None, "no request ended")
     interval = share_interval(failed)
-    return Estimate(float(failed.mean()), interval, None if interval else "it cannot be told")
+    return Estimate(float(failed.mean()), interval, None if interval else "interval unknown")
 
 
 def _first_valid(found: Sequence[FoundRun]) -> Arm | None:
@@ -134,18 +134,18 @@ def _first_valid(found: Sequence[FoundRun]) -> Arm | None:
         try:
             report = read_run(one.folder)
         except RunFolderError:
-            continue  # it is left out, and told so, when all are read
+            continue  # read_trend lists it as left out
         if report.valid:
             return Arm(one.name, (report,))
     return None
 
 
 def _checked(arm: Arm) -> Arm:
-    """A baseline that others can be held against. Raises NotComparableError."""
-    bad = [one for one in disagreements(arm.runs) if refused([one])]
-    if bad:
-        told = " ".join(f"{one.what}: {' against '.join(one.values)}." for one in bad)
-        raise NotComparableError(f"{arm.name} cannot be a baseline. {told} Name a valid run, or a folder of equal ones.")
+    """The arm, if its runs are valid and comparable. Raises NotComparableError."""
+    faults = [one for one in disagreements(arm.runs) if refused([one])]
+    if faults:
+        reasons = " ".join(f"{one.what}: {' against '.join(one.values)}." for one in faults)
+        raise NotComparableError(f"{arm.name} cannot be a baseline. {reasons} Name a valid run, or a folder of equal runs.")
     return arm
 
 
@@ -168,7 +168,7 @@ def _trend_run(one: FoundRun, report: RunReport, baseline: Arm | None, *, is_bas
 
 
 def _against(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
-    """What sets the last run apart: in what the runs before it disagree among each other says nothing of it."""
+    """The disagreements of the last run with all runs before it, without those among the latter."""
     return (one for one in disagreements(runs) if one.values[-1] not in one.values[:-1])
 
 

@@ -15,7 +15,7 @@ _UNITS = {measure.name: measure.unit for measure in MEASURES}
 
 
 def document(trend: Trend) -> dict[str, Any]:
-    """The document; what is unknown or does not exist is null."""
+    """The document; a value that is unknown or does not exist is null."""
     return {
         "schema": SCHEMA,
         "baseline": None

@@ -1,4 +1,4 @@
-"""Records and runs to report on. Times are given in ms, as a person writes them."""
+"""Records and runs to report on. Times are in ms."""
 
 from __future__ import annotations
 

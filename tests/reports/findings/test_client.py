@@ -41,7 +41,7 @@ def _samples(lags_ms: Sequence[float], worker: int = 0, **usage: Any) -> list[Cl
         (2, 3, "invalid"),
     ],
 )
-def test_slip_is_held_against_the_median_latency(
+def test_slip_is_compared_with_the_median_latency(
     make_report: MakeReport, answered: Make, slip_ms: float, latency_ms: float, severity: str | None
 ) -> None:
     assert severity_of(make_report(late_sends(answered, slip_ms, latency_ms)), "schedule_slip") == severity
@@ -53,9 +53,7 @@ def test_slip_evidence(make_report: MakeReport, answered: Make) -> None:
     assert finding.evidence == pytest.approx({"p99_slip_ms": 20, "p50_latency_from_sent_ms": 80})
 
 
-def test_slip_is_held_against_the_first_token_where_there_is_one_and_the_whole_answer_otherwise(
-    make_report: MakeReport, answered: Make
-) -> None:
+def test_slip_is_compared_with_ttft_where_streamed_else_with_e2e_latency(make_report: MakeReport, answered: Make) -> None:
     records = [answered(k, 100 * k, 100 * k + 20, [(100 * k + 50, 1), (100 * k + 1_020, 1)]) for k in range(20)]
     assert severity_of(make_report(records, streaming=True), "schedule_slip") == "invalid"  # 20 of 30 ms
     assert severity_of(make_report(records, streaming=False), "schedule_slip") is None  # 20 of 1,000 ms
@@ -140,7 +138,7 @@ def test_a_busy_machine_with_good_stamps_is_not_blamed(make_report: MakeReport, 
     assert severity_of(report, "client_saturated") is None
 
 
-def test_in_a_short_run_the_wait_for_a_core_tells(make_report: MakeReport, steady_run: SteadyRun) -> None:
+def test_a_short_run_is_judged_by_the_wait_for_a_core(make_report: MakeReport, steady_run: SteadyRun) -> None:
     starved = worker_samples([0.1] * 10, WorkerUsage(wait_share=0.9, switches=2))
     assert severity_of(make_report(steady_run(20), client=starved), "client_saturated") == "invalid"  # 11 ms each time
     waiting = worker_samples([0.1] * 10, WorkerUsage(wait_share=0.9, switches=20))
@@ -160,7 +158,7 @@ def test_unstreamed_runs_are_judged_by_their_whole_latency(make_report: MakeRepo
     assert finding.evidence["p50_latency_from_sent_ms"] == pytest.approx(120.0)
 
 
-def test_without_samples_or_successes_nothing_is_said(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
+def test_without_samples_or_successes_there_is_no_finding(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
     assert finding_of(make_report(steady_run(100)), "client_saturated") is None
     nothing_done = [failed(k, 10 * k, Outcome.CONNECT, 10 * k, 10 * k + 1) for k in range(100)]
     assert finding_of(make_report(nothing_done, client=_samples([90.0] * 40)), "client_saturated") is None
@@ -224,7 +222,7 @@ def test_a_client_whose_kernel_stamps_what_arrives_is_late_with_its_sends_alone(
         ({}, None),
     ],
 )
-def test_a_clock_that_was_set_is_told_and_a_machine_that_slept_spoils_the_run(
+def test_a_clock_that_was_set_is_a_warning_and_a_machine_that_slept_makes_the_run_invalid(
     make_report: MakeReport, steady_run: SteadyRun, clock: dict[str, Any], severity: str | None
 ) -> None:
     assert severity_of(make_report(steady_run(10), **clock), "clock_stepped") == severity
@@ -256,5 +254,5 @@ def test_requests_that_waited_for_a_stream(
         assert finding.sentence == "7 requests waited for a stream, because the server accepts no more of them at once."
 
 
-def test_a_manifest_from_before_there_were_such_facts_says_nothing(make_report: MakeReport, steady_run: SteadyRun) -> None:
+def test_a_manifest_without_connections_has_no_such_finding(make_report: MakeReport, steady_run: SteadyRun) -> None:
     assert finding_of(make_report(steady_run(10)), "connection_limit_reached") is None

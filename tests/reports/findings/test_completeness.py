@@ -20,7 +20,9 @@ SteadyRun = Callable[..., list[Record]]
 # ---- interrupted
 
 
-def test_an_interrupted_run_says_how_much_was_not_sent(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
+def test_an_interrupted_run_has_the_number_of_unsent_requests(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Make
+) -> None:
     records = [*steady_run(700), *(failed(k, 10 * k, Outcome.NOT_SENT) for k in range(700, 900))]
     report = make_report(records, interrupted=True)
     finding = finding_of(report, "interrupted")
@@ -35,7 +37,7 @@ def test_a_run_stopped_while_it_drained_is_interrupted(make_report: MakeReport, 
     assert finding.evidence["not_sent"] == 0
 
 
-def test_unsent_requests_betray_an_interruption_that_the_manifest_does_not_tell(
+def test_unsent_requests_are_an_interruption_that_the_manifest_lacks(
     make_report: MakeReport, steady_run: SteadyRun, failed: Make
 ) -> None:
     assert finding_of(make_report([*steady_run(5), failed(5, 50, Outcome.NOT_SENT)]), "interrupted") is not None

@@ -61,7 +61,7 @@ def test_texts_that_make_other_counts_than_the_servers(
         assert "600 tokens for 20 answers whose text has 1,000" in finding.sentence
 
 
-def test_a_few_words_are_too_few_to_tell_of_the_servers_counts(make_report: MakeReport, steady_run: SteadyRun) -> None:
+def test_too_few_tokens_are_no_evidence_about_the_servers_counts(make_report: MakeReport, steady_run: SteadyRun) -> None:
     assert finding_of(make_report(steady_run(40, text_tokens=3, output_tokens=1)), "text_tokens_disagree") is None
 
 

@@ -90,7 +90,7 @@ def test_even_gaps_that_are_not_even(make_report: MakeReport, answered: Make) ->
 # ---- waited_at_ceiling
 
 
-def test_waits_at_the_ceiling_are_told_and_are_no_fault_of_the_client(make_report: MakeReport, answered: Make) -> None:
+def test_waits_at_the_ceiling_are_found_and_are_no_fault_of_the_client(make_report: MakeReport, answered: Make) -> None:
     report = make_report(held_at_ceiling(answered, waits_ms=2_000), load=CEILING)
     finding = finding_of(report, "waited_at_ceiling")
     assert finding is not None
@@ -117,13 +117,13 @@ def test_what_the_client_was_late_beside_the_ceiling_is_its_fault(make_report: M
 
 
 @pytest.mark.parametrize(
-    ("waits_ms", "share", "told"), [(1.9, 0.05, False), (2.1, 0.05, True), (500, 0.005, False), (0, 0, False)]
+    ("waits_ms", "share", "expected"), [(1.9, 0.05, False), (2.1, 0.05, True), (500, 0.005, False), (0, 0, False)]
 )
-def test_waits_too_short_or_too_rare_for_p99_are_not_told(
-    make_report: MakeReport, answered: Make, waits_ms: float, share: float, told: bool
+def test_waits_too_short_or_too_rare_for_p99_are_not_found(
+    make_report: MakeReport, answered: Make, waits_ms: float, share: float, expected: bool
 ) -> None:
     report = make_report(held_at_ceiling(answered, waits_ms, share), load=CEILING)
-    assert (finding_of(report, "waited_at_ceiling") is not None) == told
+    assert (finding_of(report, "waited_at_ceiling") is not None) == expected
 
 
 def test_a_burst_below_a_ceiling_was_to_wait(make_report: MakeReport, answered: Make) -> None:
@@ -152,7 +152,7 @@ def test_a_closed_loop_with_nothing_wrong_has_no_findings(make_report: MakeRepor
     assert report.metrics.achieved_rate == pytest.approx(80, rel=0.05)
 
 
-def test_users_who_come_late_in_the_run_are_no_growing_queue(make_report: MakeReport, answered: Make) -> None:
+def test_users_that_start_late_are_no_growing_queue(make_report: MakeReport, answered: Make) -> None:
     records = [record for k in range(80) for record in [answered(k, 100 * k, 100 * k, [(9_000 + k, 1)])]]
     closed = make_report(records, load=CLOSED | {"concurrency": 80, "ramp_up_s": 8.0})
     assert finding_of(closed, "queue_growing") is None

@@ -47,7 +47,7 @@ def test_errors_above_one_in_a_hundred_make_a_run_invalid(
     assert severity_of(make_report(records), "errors") == severity
 
 
-def test_errors_tell_kinds_share_and_the_first_message(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
+def test_errors_have_kinds_share_and_the_first_message(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
     records = steady_run(10)
     records[3] = failed(3, 30, Outcome.TIMEOUT, 30, 99, error="no end within 1 s")
     records[5] = failed(5, 50, Outcome.REFUSED, 50, 51, error="queue full")
