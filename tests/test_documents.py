@@ -12,10 +12,11 @@ import pytest
 from harness.cli.bench import bench
 
 ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs" / "reference"
 
 
 def test_every_test_named_as_a_proof_exists() -> None:
-    named = re.findall(r"(tests/[\w/]+\.py)::(\w+)", (ROOT / "docs" / "features.md").read_text(encoding="utf-8"))
+    named = re.findall(r"(tests/[\w/]+\.py)::(\w+)", (REFERENCE / "upstream-features.md").read_text(encoding="utf-8"))
     assert len(named) > 20
     for file, name in named:
         assert re.search(rf"^(async )?def {name}\b", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), f"{file}::{name}"
@@ -45,8 +46,8 @@ def _said_in_code() -> list[_Said]:
 
 
 def _rows_of_findings() -> dict[str, str]:
-    """The severity cell of each code in docs/findings.md."""
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", (ROOT / "docs" / "findings.md").read_text(encoding="utf-8"), re.MULTILINE)
+    """The severity cell of each code in docs/reference/findings.md."""
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", (REFERENCE / "findings.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(rows) == len(dict(rows))
     return dict(rows)
 
@@ -65,7 +66,7 @@ def test_rows_of_findings_name_their_severities() -> None:
 
 
 def test_every_finding_has_a_sentence() -> None:
-    source = ast.parse((ROOT / "reports" / "prose.py").read_text(encoding="utf-8"))
+    source = ast.parse((ROOT / "reports" / "run" / "headline.py").read_text(encoding="utf-8"))
     values = (case.value for case in ast.walk(source) if isinstance(case, ast.MatchValue))
     sentences = {value.value for value in values if isinstance(value, ast.Constant)}
     assert {said.code for said in _said_in_code()} <= sentences
@@ -102,7 +103,7 @@ def _parse(words: list[str]) -> None:
 
 
 def test_the_walk_s_commands_are_commands() -> None:
-    commands = _commands("docs/walk.md")
+    commands = _commands("docs/tutorial/first-experiment.md")
     assert {words[0] for words in commands} >= {"experiment", "compare", "report"}
     for words in commands:
         _parse(words)

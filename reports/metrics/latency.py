@@ -1,4 +1,4 @@
-"""Per-request latencies and token latencies, as series in the order of the schedule (docs/metrics.md)."""
+"""Per-request latencies and token latencies, as series in the order of the schedule (docs/reference/metrics.md)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from reports.metrics.server_series import Level
 from reports.render.tables import Table
 from reports.run_report import RunReport
 
-_MORE = "docs/telemetry.md says how it is measured."
+_MORE = "How it is measured: docs/explanation/observation.md."
 
 
 def client_tables(report: RunReport) -> tuple[Table, ...]:

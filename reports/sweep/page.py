@@ -35,7 +35,8 @@ def sweep_page(sweep: Sweep) -> Page:
         cards=_cards(sweep),
         sections=tuple(section for section in sections if section.blocks),
         footer="Drag in a picture to zoom, double click to go back. Arrow keys walk through a picture that has the focus. A "
-        "click on a series hides it, on a column's head sorts. What is measured: docs/compare.md of inflight-bench.",
+        "click on a series hides it, on a column's head sorts. What is measured: "
+        "docs/explanation/comparison.md of inflight-bench.",
     )
 
 

@@ -37,7 +37,8 @@ def trend_page(trend: Trend, where_to: WhereTo) -> Page:
         cards=_cards(trend),
         sections=tuple(section for section in sections if section.blocks),
         footer="Drag in a picture to zoom, double click to go back. Arrow keys walk through a picture that has the focus. A "
-        "click on a series hides it, on a column's head sorts. How runs are judged: docs/compare.md of inflight-bench.",
+        "click on a series hides it, on a column's head sorts. How runs are judged: "
+        "docs/explanation/comparison.md of inflight-bench.",
     )
 
 

@@ -19,7 +19,7 @@ def _read_workers(context: click.Context, parameter: click.Parameter, value: str
 _SECONDS = click.FloatRange(min=0, min_open=True, max=1e6)
 
 load_group = cloup.option_group(
-    "Load (docs/load.md)",
+    "Load (docs/explanation/load.md)",
     cloup.option("--request_rate", type=float, default=-1.0, help="Requests per second; -1 sends everything at once."),
     cloup.option(
         "--time_delay_dist",
