@@ -10,10 +10,11 @@ import pytest
 from harness.cli.bench import bench
 
 ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs" / "reference"
 
 
 def test_every_test_named_as_a_proof_exists() -> None:
-    named = re.findall(r"(tests/[\w/]+\.py)::(\w+)", (ROOT / "docs" / "features.md").read_text(encoding="utf-8"))
+    named = re.findall(r"(tests/[\w/]+\.py)::(\w+)", (REFERENCE / "upstream-features.md").read_text(encoding="utf-8"))
     assert len(named) > 20
     for file, name in named:
         assert re.search(rf"^(async )?def {name}\b", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), f"{file}::{name}"
@@ -43,7 +44,7 @@ def _parse(words: list[str]) -> None:
 
 
 def test_the_walk_s_commands_are_commands() -> None:
-    commands = _commands("docs/walk.md")
+    commands = _commands("docs/tutorial/first-experiment.md")
     assert {words[0] for words in commands} >= {"experiment", "compare", "report"}
     for words in commands:
         _parse(words)

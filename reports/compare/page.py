@@ -39,7 +39,7 @@ def comparison_page(comparison: Comparison) -> Page:
             Section("latency", "Latency", latency_pictures(comparison), pairs=True),
         ),
         footer="Drag in a picture to zoom, double-click to reset. Click a series to hide it, a column's head to sort. "
-        "How differences are judged: docs/compare.md of inflight-bench.",
+        "How differences are judged: docs/explanation/comparison.md of inflight-bench.",
     )
 
 

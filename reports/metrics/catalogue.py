@@ -1,6 +1,6 @@
 """Every metric, once: its key in JSON, its label, unit and definition, and in which direction it is better.
 
-Tables, pictures, JSON, CSV, objectives, comparison, sweep, trend and docs/metrics.md read their names from here.
+Tables, pictures, JSON, CSV, objectives, comparison, sweep, trend and docs/reference/metrics.md read their names from here.
 ``reports/numbers.py`` names the functions that compute each.
 """
 

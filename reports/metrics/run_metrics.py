@@ -1,4 +1,4 @@
-"""The numbers of a run, by the definitions in docs/metrics.md.
+"""The numbers of a run, by the definitions in docs/reference/metrics.md.
 
 Every latency has two anchors: ``scheduled`` (when the request should have been sent; the headline) and ``sent``.
 Latencies are of successful requests. Requests that failed count in their percentiles as slower than all of them.

@@ -171,7 +171,7 @@ def _interval(text: str) -> str:
 def _footer(report: RunReport) -> str:
     return (
         "Drag in a picture to zoom, double click to go back; pictures over time zoom together. Arrow keys walk through a "
-        "picture that has the focus. A click on a series hides it, on a column's head sorts. Definitions: docs/metrics.md of "
-        f"inflight-bench {printable(str(report.manifest.get('bench_version', '')))}".rstrip()
+        "picture that has the focus. A click on a series hides it, on a column's head sorts. Definitions: "
+        f"docs/reference/metrics.md of inflight-bench {printable(str(report.manifest.get('bench_version', '')))}".rstrip()
         + "."
     )

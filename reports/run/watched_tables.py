@@ -6,7 +6,7 @@ from reports.metrics.server_series import Level
 from reports.render.tables import Table
 from reports.run_report import RunReport
 
-_MORE = "docs/telemetry.md describes the measurement."
+_MORE = "docs/explanation/observation.md describes the measurement."
 
 
 def client_tables(report: RunReport) -> tuple[Table, ...]:

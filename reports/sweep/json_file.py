@@ -1,4 +1,4 @@
-"""A sweep as JSON, schema 1 (docs/compare.md). It grows by new keys, never by a changed meaning."""
+"""A sweep as JSON, schema 1 (docs/reference/json.md). It grows by new keys, never by a changed meaning."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ def sweep_page(sweep: Sweep) -> Page:
         cards=_cards(sweep),
         sections=tuple(section for section in sections if section.blocks),
         footer="Drag in a picture to zoom, double-click to reset. Arrow keys step through the picture that has the focus. "
-        "Click a series to hide it, a column's head to sort. What is measured: docs/compare.md of inflight-bench.",
+        "Click a series to hide it, a column's head to sort. What is measured: "
+        "docs/explanation/comparison.md of inflight-bench.",
     )
 
 

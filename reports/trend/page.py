@@ -47,7 +47,8 @@ def trend_page(trend: Trend, link_target: LinkTarget) -> Page:
         cards=_cards(trend),
         sections=tuple(section for section in sections if section.blocks),
         footer="Drag in a picture to zoom, double-click to reset. Arrow keys step through the picture that has the focus. "
-        "Click a series to hide it, a column's head to sort. How runs are judged: docs/compare.md of inflight-bench.",
+        "Click a series to hide it, a column's head to sort. How runs are judged: "
+        "docs/explanation/comparison.md of inflight-bench.",
     )
 
 

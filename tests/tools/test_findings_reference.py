@@ -8,7 +8,7 @@ from pathlib import Path
 from reports.findings.checks import KINDS
 from tools.reference.findings import findings_markdown
 
-_PAGE = Path(__file__).parents[2] / "docs" / "findings.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "findings.md"
 
 
 def test_the_page_has_the_section_that_the_code_renders() -> None:

@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from tools.reference.findings import findings_markdown
 from tools.reference.metrics import metrics_markdown, numbers_markdown
 
 DOCS = Path(__file__).parents[2] / "docs"
-SECTIONS: Mapping[str, Callable[[], str]] = MappingProxyType({"metrics": metrics_markdown, "numbers": numbers_markdown})
+SECTIONS: Mapping[str, Callable[[], str]] = MappingProxyType(
+    {"findings": findings_markdown, "metrics": metrics_markdown, "numbers": numbers_markdown}
+)
 _SECTION = re.compile(r"(<!-- generated: (?P<name>\w+) -->\n).*?(<!-- end of (?P=name) -->)", re.DOTALL)
 
 

@@ -71,7 +71,7 @@ def _check_closed_loop() -> None:
 
 
 load_group = cloup.option_group(
-    "Load (docs/load.md)",
+    "Load (docs/explanation/load.md)",
     cloup.option("--request_rate", type=float, default=-1.0, help="Requests per second; -1 sends everything at once."),
     cloup.option(
         "--time_delay_dist",

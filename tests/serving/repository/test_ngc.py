@@ -17,6 +17,8 @@ from serving.repository.ngc_parameters import PARAMETERS
 from serving.repository.ngc_spec import NgcSpec
 from serving.repository.pipeline import MODEL_NAMES
 from tests.serving.repository.conftest import MakeEngine
+from tools.reference.markdown import plain
+from tools.reference.repository_parameters import repository_parameters_markdown
 
 # Upstream's table of tensorrt_llm/config.pbtxt: key of the parameters block, template variable, a value, what is written.
 _UPSTREAM = """
@@ -121,10 +123,10 @@ def test_table_of_parameters_is_upstreams() -> None:
 
 
 def test_docs_list_every_parameter() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "model_repository.md").read_text()
+    page = repository_parameters_markdown()
     for parameter in PARAMETERS.values():
         assert f"| `--{parameter.option}`" in page
-        assert parameter.help in page
+        assert plain(parameter.help) in page
 
 
 @pytest.mark.parametrize(("key", "option", "text", "written"), _ROWS)
