@@ -1,23 +1,23 @@
-"""How right our numbers are: TTFT, ICL and E2E latency of whole `bench` runs against what the server itself stamped.
+"""Accuracy of the metrics: TTFT, ICL and E2E latency of complete `bench` runs against the server's own time stamps.
 
     python -m benchmarks.golden_accuracy [--streams 50 200] [--protocols grpc openai] [--rounds 10] [--cores apart]
 
-Against the null server: first token after 20 ms, then one each 5 ms, 100 tokens; so many users, each of whom sends the next
-request when the last has ended. They come spread over the time of one answer, or all at once, and then stay in step: every
-5 ms all streams have a token in the same instant.
+Against the null server: first token after 20 ms, then one every 5 ms, 100 tokens; a closed loop of users. They start spread
+over the duration of one response, or all at once, and then stay synchronous: every 5 ms all streams have a token at the same
+time.
 
-The null server has one core to itself and `bench` the others (``--cores apart``). Where both have all (``--cores shared``), a
-request can wake the server on the worker's core while another is idle. There it lies unread for milliseconds, the kernel joins
-it with those behind it on its connection, and tells the server only when the last of them came: then the truth is wrong.
+The null server has one core of its own and `bench` the others (``--cores apart``). If they share all (``--cores shared``), a
+request can wake the server on the worker's core while another is idle. There it stays unread for milliseconds, the kernel joins
+it with later ones of its connection, and only the arrival of the last is visible to the server: the reference is then wrong.
 
-Against the real Triton with the embedded engine, whose own trace says when it began to send each response
-(GRPC_SEND_START) and had read each request (GRPC_WAITREAD_END). A latency from the trace alone leaves out how long the request
-lay unread while the engine had the cores. So the truth is the trace's sends, from our send, on the clock that both share; how
-it would be from Triton's reading is printed, too, and not judged.
+Against the real Triton with the embedded engine, whose trace contains the start of sending each response (GRPC_SEND_START) and
+the end of reading each request (GRPC_WAITREAD_END). A latency from the trace alone omits the time that the request was unread
+while the engine used the cores. The reference is therefore from the client's send to the trace's sends, on the clock that both
+share; the errors against Triton's read time are printed as well, without a verdict.
 
-An error is ours minus the truth (harness/calibration/accuracy.py). It passes where the mean is within 0.5 ms and the size's
-p99 within 2 ms; with more than 50 streams also where the run has a finding that says so. Run it on an idle machine: "stolen" is
-the share of its CPU time that its host gave to others.
+An error is the client's value minus the reference (harness/calibration/accuracy.py). It passes with a mean within 0.5 ms and a
+p99 of its size within 2 ms; with more than 50 streams also if the run has a finding about it. Run it on an idle machine:
+"stolen" is the steal share of its CPU time.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ from pathlib import Path
 import numpy as np
 from tabulate import tabulate
 
-from benchmarks.cores import APART, SHARED, placed
-from benchmarks.open_loop import stolen_share
+from benchmarks.open_loop import APART, SHARED, cpu_placement, stolen_share
 from harness.calibration.accuracy import Errors, Truth, errors_of, spread, stamped_truths
 from harness.calibration.calibrate import PACE
 from harness.calibration.null_server.server import NullServerOptions, null_server
@@ -57,16 +56,16 @@ from serving.repository.pipeline import RepositorySpec, write_repository
 
 MEAN_MS = 0.5
 P99_MS = 2.0
-STRICT_STREAMS = 50  # with so many, a finding is no excuse
-EXCUSES = ("schedule_slip", "client_saturated", "beyond_calibration")  # findings that say that the client was the limit
+STRICT_STREAMS = 50  # up to this number, a finding does not excuse an error
+EXCUSES = ("schedule_slip", "client_saturated", "beyond_calibration")  # findings of a client at its limit
 MODELS = {"grpc": "ensemble", "http": "ensemble", "openai": "null"}
 PASSED, FLAGGED, FAILED, NOT_JUDGED = "passed", "flagged", "FAILED", "not judged"
-SPREAD, AT_ONCE = "spread", "at once"  # how users come
+SPREAD, AT_ONCE = "spread", "at once"  # start of the users
 
 
 @dataclass(frozen=True)
 class Golden:
-    """One run held against the truth. ``findings`` are those of its own report that are more than notes."""
+    """One run compared with the reference. ``findings`` are those of its own report above the severity of a note."""
 
     name: str
     streams: int
@@ -89,17 +88,13 @@ def against_null_server(protocol: str, streams: int, start: str, rounds: int, to
     with tempfile.TemporaryDirectory() as temporary, null_server(NullServerOptions(PACE)) as addresses:
         url = addresses.grpc if protocol == "grpc" else f"http://{addresses.http}"
         folder = RunFolder(Path(temporary) / "run")
-        with kept_journals(folder.path, Path(temporary)) as journals, stolen_share() as stolen, placed(addresses.pid, cores):
-            bench(
-                folder,
-                protocol,
-                url,
-                MODELS[protocol],
-                streams,
-                streams * rounds,
-                tokens,
-                answer_s(tokens) if start == SPREAD else 0.0,
-            )
+        traffic = Traffic(streams, streams * rounds, tokens, response_s(tokens) if start == SPREAD else 0.0)
+        with (
+            kept_journals(folder.path, Path(temporary)) as journals,
+            stolen_share() as stolen,
+            cpu_placement(addresses.pid, cores),
+        ):
+            bench(folder, protocol, url, MODELS[protocol], traffic)
         exchanges = [exchange for journal in journals for exchange in JournalReader(journal).read_new()]
         truths = stamped_truths(exchanges, stamps_of_message if protocol == "grpc" else stamps_of_event)
         return Golden(
@@ -116,35 +111,36 @@ def against_triton(streams: int, rounds: int, tokens: int) -> list[Golden]:
         write_repository(RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR), repository)
         folder = RunFolder(Path(temporary) / "run")
         with running(plan) as server, stolen_share() as stolen:
-            bench(folder, "grpc", server.addresses.grpc, "tensorrt_llm", streams, streams * rounds, tokens, answer_s(tokens))
-        of_triton, ours = traced_truths(trace), records(folder)  # the trace is complete once the server has ended
+            traffic = Traffic(streams, streams * rounds, tokens, response_s(tokens))
+            bench(folder, "grpc", server.addresses.grpc, "tensorrt_llm", traffic)
+        traced, measured = traced_truths(trace), records(folder)  # the trace is complete once the server has ended
         start_ns = started_ns(folder)
-        from_our_send = {
-            r.index: replace(of_triton[r.index], received_ns=start_ns + r.sent_ns) for r in ours if r.sent_ns is not None
+        from_client_send = {
+            r.index: replace(traced[r.index], received_ns=start_ns + r.sent_ns) for r in measured if r.sent_ns is not None
         }
         return [
-            Golden(name, streams, errors_of(ours, truths), findings(folder), stolen(), is_judged)
+            Golden(name, streams, errors_of(measured, truths), findings(folder), stolen(), is_judged)
             for name, truths, is_judged in (
-                ("Triton's sends, from ours", from_our_send, True),
-                ("Triton's sends, from its reading", of_triton, False),
+                ("Triton's sends, from the client's", from_client_send, True),
+                ("Triton's sends, from its reads", traced, False),
             )
         ]
 
 
-def answer_s(tokens: int) -> float:
-    """How long the null server takes for an answer: users that come spread over it stay spread."""
+def response_s(tokens: int) -> float:
+    """Duration of the null server's response: users that start spread over it stay spread."""
     return PACE.in_one(tokens).first_token_ns / 1e9
 
 
 def started_ns(folder: RunFolder) -> int:
-    """When the run began, in ns of the monotonic clock, to some microseconds: both are written as times of the wall clock."""
+    """Start of the run in ns of the monotonic clock, within microseconds, as the manifest has wall-clock times."""
     manifest = json.loads(folder.manifest.read_text())
     since_epoch = datetime.fromisoformat(manifest["started_at"]) - datetime(1970, 1, 1, tzinfo=UTC)
     return since_epoch // timedelta(microseconds=1) * 1000 - int(manifest["clock"]["before"]["realtime_minus_monotonic_ns"])
 
 
 def traced_truths(trace: Path) -> dict[int, Truth]:
-    """By the index that our client sends as the request's id: when Triton had read it, and each GRPC_SEND_START."""
+    """Triton's read time and GRPC_SEND_START times, by the request's index, which the client sends as its id."""
     index_of: dict[int, int] = {}
     received: dict[int, int] = {}
     sent: dict[int, list[int]] = {}
@@ -159,25 +155,33 @@ def traced_truths(trace: Path) -> dict[int, Truth]:
     return {index: Truth(received[number], np.array(sorted(sent[number]), np.int64)) for number, index in index_of.items()}
 
 
-def bench(
-    folder: RunFolder, protocol: str, url: str, model: str, streams: int, requests: int, tokens: int, ramp_up_s: float
-) -> None:
-    """One measurement, as a user makes it; without warm-up, whose requests would be in the server's trace, too."""
-    row = {"input": "", "instruction": " ".join(["word"] * 32), "output": " ".join(["word"] * tokens)}
+@dataclass(frozen=True)
+class Traffic:
+    """A closed loop of ``streams`` users that start within ``ramp_up_s``."""
+
+    streams: int
+    requests: int
+    tokens: int
+    ramp_up_s: float
+
+
+def bench(folder: RunFolder, protocol: str, url: str, model: str, traffic: Traffic) -> None:
+    """Run `bench dataset`, without warm-up, whose requests would be in the server's trace as well."""
+    row = {"input": "", "instruction": " ".join(["word"] * 32), "output": " ".join(["word"] * traffic.tokens)}
     prompts = folder.path.with_name("prompts.json")
-    prompts.write_text(json.dumps([row] * requests))
+    prompts.write_text(json.dumps([row] * traffic.requests))
     options: dict[str, object] = {
         "protocol": protocol,
         "url": url,
         "model": model,
         "dataset": prompts,
         "op_tokens_per_word": 1,
-        "concurrency": streams,
+        "concurrency": traffic.streams,
         "warmup_requests": 0,
         "run_dir": folder.path,
     }
-    if ramp_up_s:
-        options["ramp_up"] = ramp_up_s
+    if traffic.ramp_up_s:
+        options["ramp_up"] = traffic.ramp_up_s
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     command = [sys.executable, "-c", "from harness.cli import main; main()", "dataset", "--ignore_eos", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -187,8 +191,8 @@ def bench(
 
 @contextmanager
 def kept_journals(run_dir: Path, keep_in: Path) -> Iterator[list[Path]]:
-    """The run's journals, which hold the raw responses and which ``bench`` removes at its end: each gets a second name."""
-    found: list[Path] = []
+    """Hard links to the run's journals with the raw responses, which ``bench`` removes at its end."""
+    links: list[Path] = []
     ended = threading.Event()
 
     def keep() -> None:
@@ -200,11 +204,11 @@ def kept_journals(run_dir: Path, keep_in: Path) -> Iterator[list[Path]]:
     watch = threading.Thread(target=keep)
     watch.start()
     try:
-        yield found
+        yield links
     finally:
         ended.set()
         watch.join()
-        found += sorted(keep_in.glob("kept-*"))
+        links += sorted(keep_in.glob("kept-*"))
 
 
 def records(folder: RunFolder) -> list[Record]:
@@ -216,8 +220,8 @@ def records(folder: RunFolder) -> list[Record]:
 
 
 def findings(folder: RunFolder) -> tuple[str, ...]:
-    found = json.loads(folder.summary.read_text())["findings"]
-    return tuple(finding["code"] for finding in found if finding["severity"] != "note")
+    reported = json.loads(folder.summary.read_text())["findings"]
+    return tuple(finding["code"] for finding in reported if finding["severity"] != "note")
 
 
 def table(results: Sequence[Golden]) -> str:
@@ -228,10 +232,10 @@ def table(results: Sequence[Golden]) -> str:
             s = spread(errors_ms)
             if s is not None:
                 numbers = (f"{value:.3f}" for value in (s.mean_ms, s.size_mean_ms, s.size_p50_ms, s.size_p99_ms))
-                said = f"{golden.verdict} ({', '.join(golden.findings) or 'no finding'})" if metric == "TTFT" else ""
-                rows.append((golden.name, golden.streams, metric, f"{s.n:,}", *numbers, f"{golden.stolen:.1%}", said))
+                verdict = f"{golden.verdict} ({', '.join(golden.findings) or 'no finding'})" if metric == "TTFT" else ""
+                rows.append((golden.name, golden.streams, metric, f"{s.n:,}", *numbers, f"{golden.stolen:.1%}", verdict))
     headers = (
-        "truth",
+        "reference",
         "streams",
         "error of",
         "n",
@@ -249,10 +253,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--streams", type=int, nargs="+", default=[50, 200])
     parser.add_argument("--protocols", nargs="+", choices=list(MODELS), default=["grpc", "openai"])
-    parser.add_argument("--rounds", type=int, default=10, help="requests of each user")
+    parser.add_argument("--rounds", type=int, default=10, help="requests per user")
     parser.add_argument("--tokens", type=int, default=100)
     parser.add_argument("--cores", choices=(APART, SHARED), default=APART, help="of the null server and the client")
-    parser.add_argument("--no_triton", action="store_true", help="leave the real server out")
+    parser.add_argument("--no_triton", action="store_true", help="skip the real server")
     parser.add_argument("--triton_streams", type=int, default=16)
     arguments = parser.parse_args()
     results = []

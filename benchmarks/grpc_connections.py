@@ -1,12 +1,12 @@
-"""How many HTTP/2 connections a worker should use, and whether requests should share a stream: what each way costs.
+"""Cost of the number of HTTP/2 connections per worker, and of streams shared by requests.
 
     python -m benchmarks.grpc_connections [--server null|triton] [--rate 200] [--requests 1000] [--tokens 20]
                                           [--connections 1 2 4 8] [--rounds 5]
 
-Exponential arrivals from one client process that does what a worker does: precise sleep, exchange, journal. Each way and round
-has a process of its own, and the ways take turns. Printed are medians over the rounds: CPU of the client a request, with one
-token and with all, and from both a response's share; slip (sent - due); the time from the null server's stamp on a response to
-ours; and when the last response came, from the send.
+Exponential arrivals from one client process that does the work of a worker: precise sleep, exchange, journal. Each variant and
+round has its own process, and the variants alternate. Prints medians over the rounds: client CPU per request, with one token
+and with all, and from both the share of a response; slip (sent - due); the time from the null server's stamp on a response to
+the client's; and the time of the last response, from the send.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _INPUT_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to speak to the server."""
+    """A variant of the connection to the server."""
 
     connections: int
     shares_stream: bool
 
     def __str__(self) -> str:
-        streams = "one stream" if self.shares_stream else "a stream a request"
+        streams = "one stream" if self.shares_stream else "a stream per request"
         return f"{self.connections} connection{'s' if self.connections > 1 else ' '}, {streams}"
 
     def client(self, address: str, responses: int) -> Client:
@@ -69,67 +69,67 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a client process is to do."""
+class Task:
+    """Parameters of a client process."""
 
     way: Way
     address: str
     rate: float
     requests: int
     tokens: int
-    counts_responses: bool  # one a token, where the server marks no last one
+    counts_responses: bool  # one per token, for a server that does not mark the last one
     seed: int
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one process measured. Times in ms but for the CPU; the stamps are None for a server that has none."""
+    """Results of one process, times in ms except for the CPU; None for a server without stamps."""
 
-    cpu_us_a_request: float
+    cpu_us_per_request: float
     slip_p50: float
     slip_p99: float
-    stamp_to_ours_p50: float | None
-    stamp_to_ours_p99: float | None
+    stamp_to_client_p50: float | None
+    stamp_to_client_p99: float | None
     last_response_p99: float  # from the send
 
 
-def measure(asked: Asked) -> Measured:
-    """Drive the server; the entry of a process of its own."""
-    client = asked.way.client(asked.address, asked.tokens if asked.counts_responses else -1)
+def measure(task: Task) -> Measured:
+    """Send the requests; entry point of the client process."""
+    client = task.way.client(task.address, task.tokens if task.counts_responses else -1)
     with tempfile.TemporaryDirectory() as folder:
         journal = Path(folder) / "journal.bin"
-        start_ns, cpu_s = uvloop.run(_drive(client, asked, journal))
+        start_ns, cpu_s = uvloop.run(_drive(client, task, journal))
         exchanges = list(JournalReader(journal).read_new())
-    assert len(exchanges) == asked.requests, f"{len(exchanges)} of {asked.requests} exchanges"
+    assert len(exchanges) == task.requests, f"{len(exchanges)} of {task.requests} exchanges"
     for exchange in exchanges:
         assert exchange.failure is None, exchange.error
         tokens = sum(len(client.decode(body).token_ids or ()) for body in exchange.bodies)
-        assert tokens == asked.tokens, f"{tokens} tokens instead of {asked.tokens}"
+        assert tokens == task.tokens, f"{tokens} tokens instead of {task.tokens}"
     slips = [(exchange.sent_ns - exchange.due_ns) / 1e6 for exchange in exchanges]
     lasts = [(exchange.response_ns[-1] - exchange.sent_ns) / 1e6 for exchange in exchanges]
     delays = [
-        (start_ns + ours_ns - stamps.sent_ns) / 1e6
+        (start_ns + client_ns - stamps.sent_ns) / 1e6
         for exchange in exchanges
-        for ours_ns, body in zip(exchange.response_ns, exchange.bodies, strict=True)
+        for client_ns, body in zip(exchange.response_ns, exchange.bodies, strict=True)
         if (stamps := stamps_of_message(body)) is not None
     ]
     return Measured(
-        cpu_us_a_request=cpu_s / asked.requests * 1e6,
+        cpu_us_per_request=cpu_s / task.requests * 1e6,
         slip_p50=float(np.percentile(slips, 50)),
         slip_p99=float(np.percentile(slips, 99)),
-        stamp_to_ours_p50=float(np.percentile(delays, 50)) if delays else None,
-        stamp_to_ours_p99=float(np.percentile(delays, 99)) if delays else None,
+        stamp_to_client_p50=float(np.percentile(delays, 50)) if delays else None,
+        stamp_to_client_p99=float(np.percentile(delays, 99)) if delays else None,
         last_response_p99=float(np.percentile(lasts, 99)),
     )
 
 
-async def _drive(client: Client, asked: Asked, path: Path) -> tuple[int, float]:
-    """Send everything as a worker does; returns the start (ns of ``now_ns``) and the CPU seconds to the last answer."""
-    random = np.random.default_rng(asked.seed)
-    offsets_ns = (np.cumsum(random.exponential(1 / asked.rate, asked.requests)) * 1e9).astype(int).tolist()
-    prompts = random.integers(3, 3072, (asked.requests, _INPUT_TOKENS)).tolist()
+async def _drive(client: Client, task: Task, path: Path) -> tuple[int, float]:
+    """Send all requests like a worker; returns the start (ns of ``now_ns``) and the CPU seconds until the last response."""
+    random = np.random.default_rng(task.seed)
+    offsets_ns = (np.cumsum(random.exponential(1 / task.rate, task.requests)) * 1e9).astype(int).tolist()
+    prompts = random.integers(3, 3072, (task.requests, _INPUT_TOKENS)).tolist()
     payloads = [
-        client.encode(index, Request(asked.tokens, input_ids=tuple(ids), ignore_eos=True)) for index, ids in enumerate(prompts)
+        client.encode(index, Request(task.tokens, input_ids=tuple(ids), ignore_eos=True)) for index, ids in enumerate(prompts)
     ]
     connection = await client.connect(10.0)
     sleeper = PreciseSleeper()
@@ -137,7 +137,7 @@ async def _drive(client: Client, asked: Asked, path: Path) -> tuple[int, float]:
     with JournalWriter(path) as journal:
         start_ns, cpu_s = now_ns() + 100_000_000, time.process_time()
         exchanges = Exchanges(0, connection, journal, control, start_ns, _TIMEOUT_S, _raise)
-        await send(OpenPart(tuple(range(asked.requests)), tuple(offsets_ns), None), payloads, exchanges, sleeper)
+        await send(OpenPart(tuple(range(task.requests)), tuple(offsets_ns), None), payloads, exchanges, sleeper)
         await exchanges.finish()
         cpu_s = time.process_time() - cpu_s
     sleeper.close()
@@ -181,33 +181,33 @@ def main() -> None:
         for number in range(arguments.rounds):
             for way in ways:
                 for tokens, into in ((1, single), (arguments.tokens, whole)):
-                    asked = Asked(way, address, arguments.rate, arguments.requests, tokens, arguments.server == "null", number)
-                    into[way].append(_in_a_process(asked))
+                    task = Task(way, address, arguments.rate, arguments.requests, tokens, arguments.server == "null", number)
+                    into[way].append(_in_process(task))
             print(f"round {number + 1} of {arguments.rounds} done", flush=True)
     print(f"\n{arguments.server} server, {arguments.rate:g} requests/s, {arguments.tokens} tokens, {arguments.rounds} rounds")
-    print(_row("", "CPU µs a request", "", "a response", "slip ms", "", "stamp to ours ms", "", "last response"))
+    print(_row("", "CPU µs/request", "", "per response", "slip ms", "", "stamp to client ms", "", "last response"))
     print(_row("", "1 token", f"{arguments.tokens} tokens", "", "p50", "p99", "p50", "p99", "p99 ms"))
     for way in ways:
         print(_figures(way, single[way], whole[way], arguments.tokens))
 
 
-def _in_a_process(asked: Asked) -> Measured:
+def _in_process(task: Task) -> Measured:
     with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(measure, asked).result()
+        return pool.submit(measure, task).result()
 
 
 def _figures(way: Way, single: list[Measured], whole: list[Measured], tokens: int) -> str:
-    one = statistics.median(measured.cpu_us_a_request for measured in single)
-    many = statistics.median(measured.cpu_us_a_request for measured in whole)
-    a_response = f"{(many - one) / (tokens - 1):.1f}" if tokens > 1 else "-"
+    one = statistics.median(measured.cpu_us_per_request for measured in single)
+    many = statistics.median(measured.cpu_us_per_request for measured in whole)
+    per_response = f"{(many - one) / (tokens - 1):.1f}" if tokens > 1 else "-"
     times = (
         [measured.slip_p50 for measured in whole],
         [measured.slip_p99 for measured in whole],
-        [measured.stamp_to_ours_p50 for measured in whole],
-        [measured.stamp_to_ours_p99 for measured in whole],
+        [measured.stamp_to_client_p50 for measured in whole],
+        [measured.stamp_to_client_p99 for measured in whole],
         [measured.last_response_p99 for measured in whole],
     )
-    return _row(str(way), f"{one:.0f}", f"{many:.0f}", a_response, *(_median(values) for values in times))
+    return _row(str(way), f"{one:.0f}", f"{many:.0f}", per_response, *(_median(values) for values in times))
 
 
 def _median(values: list[float] | list[float | None]) -> str:

@@ -1,7 +1,7 @@
-"""The other way to ask Triton for streams: requests that share a long-lived ModelStreamInfer stream, one on each connection.
+"""Experimental client: requests that share a long-lived ModelStreamInfer stream, one per connection.
 
-An experiment for ``grpc_connections.py``. Triton answers the requests of a stream in any order, so each response's id has to
-be read on the hot path, and each request asks for a marker on its last response, since the stream does not end with it.
+Used by ``grpc_connections.py``. Triton responds to the requests of a stream in any order, so the id of each response must be
+read on the hot path, and each request needs a marker on its last response, since the stream does not end with it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _IS_LAST = b"triton_final_response\x12\x02\x08\x01"
 
 
 def request_id(body: bytes) -> bytes:
-    """The id in a ModelStreamInferResponse, read without decoding the rest; empty where there is none."""
+    """The id in a ModelStreamInferResponse, read without decoding the rest; empty if absent."""
     if not body or body[0] != _RESPONSE_TAG:
         return b""
     _, position = _varint(body, 1)
     end = len(body)
     while position < end:
         tag = body[position]
-        if tag & 7 != 2:  # every field of it is of this wire type
+        if tag & 7 != 2:  # all fields of the message have this wire type
             return b""
         size, start = _varint(body, position + 1)
         position = start + size
@@ -57,8 +57,8 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A request on its way; ``left`` responses are still to come, negative where only a marker tells."""
+class _InFlight:
+    """A request in flight; ``left`` is the number of outstanding responses, negative if only a marker shows the last."""
 
     on_responses: OnResponses
     ended: asyncio.Future[None]
@@ -66,12 +66,12 @@ class _Asked:
 
 
 class _SharedStream(Http2Protocol):
-    """A connection with one stream that stays open. Implements ``StreamEvents`` for it."""
+    """A connection with one stream that stays open. Implements ``StreamEvents``."""
 
     def __init__(self, arrival: tcp.Arrival) -> None:
         super().__init__(lambda protocol: None)
         self._arrival = arrival
-        self.in_flight: dict[bytes, _Asked] = {}
+        self.in_flight: dict[bytes, _InFlight] = {}
         self._stream_id = 0
         self._stream_window = DEFAULT_WINDOW
         self._to_send = bytearray()
@@ -118,13 +118,13 @@ class _SharedStream(Http2Protocol):
         self._partial = data[start:stop]
 
     def _on_message(self, body: bytes) -> None:
-        asked = self.in_flight.get(request_id(body))
-        if asked is None:
+        request = self.in_flight.get(request_id(body))
+        if request is None:
             return
-        asked.on_responses((self._arrival.ns,), (body,))
-        asked.left -= 1
-        if (_IS_LAST in body or not asked.left) and not asked.ended.done():
-            asked.ended.set_result(None)
+        request.on_responses((self._arrival.ns,), (body,))
+        request.left -= 1
+        if (_IS_LAST in body or not request.left) and not request.ended.done():
+            request.ended.set_result(None)
 
     def on_headers(self, headers: Mapping[str, str], ended: bool) -> None:
         if ended:
@@ -140,9 +140,9 @@ class _SharedStream(Http2Protocol):
         self.on_lost(problem)
 
     def on_lost(self, reason: str) -> None:
-        for asked in self.in_flight.values():
-            if not asked.ended.done():
-                asked.ended.set_exception(ExchangeFailedError(Outcome.STREAM_CUT, reason))
+        for request in self.in_flight.values():
+            if not request.ended.done():
+                request.ended.set_exception(ExchangeFailedError(Outcome.STREAM_CUT, reason))
 
 
 def _end_late(ended: asyncio.Future[None]) -> None:
@@ -151,7 +151,7 @@ def _end_late(ended: asyncio.Future[None]) -> None:
 
 
 class _SharedStreams:
-    """Implements ``Connection``. A request cannot be taken back here: who gives up just stops listening."""
+    """Implements ``Connection``. A request cannot be cancelled; after a timeout its responses are ignored."""
 
     def __init__(self, streams: list[_SharedStream], responses: int, arrival: tcp.Arrival) -> None:
         self.arrival = arrival
@@ -159,14 +159,14 @@ class _SharedStreams:
         self._responses = responses
 
     async def prepare(self, in_flight: int, timeout_s: float) -> None:
-        """Nothing: a stream carries any number of exchanges."""
+        """No effect: a stream carries any number of exchanges."""
 
     async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
         stream = min(self._streams, key=lambda stream: len(stream.in_flight))
-        id_size = payload[-1]  # where the client below puts it
+        id_size = payload[-1]  # appended by SharedStreamClient.encode
         key = payload[-1 - id_size : -1]
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        stream.in_flight[key] = _Asked(on_responses, ended, self._responses)
+        stream.in_flight[key] = _InFlight(on_responses, ended, self._responses)
         timer = asyncio.get_running_loop().call_later(timeout_s, _end_late, ended)
         try:
             stream.send(payload[: -1 - id_size])
@@ -186,15 +186,15 @@ class _SharedStreams:
 
 
 class SharedStreamClient(TritonGrpcClient, frozen=True, tag="shared_stream"):
-    """Asks a decoupled model over ``connections.at_start`` shared streams.
+    """Client of a decoupled model over ``connections.at_start`` shared streams.
 
-    A request ends with the response that Triton marks as its last, or, since the null server marks none, after ``responses``.
+    A request ends with the response that Triton marks as the last, or, as the null server marks none, after ``responses``.
     """
 
     responses: int = -1
 
     def encode(self, index: int, request: Request) -> bytes:
-        """The request, behind it its id and the id's length, which ``exchange`` takes off again."""
+        """The request, followed by its id and the id's length, which ``exchange`` removes."""
         message: Any = service_pb2.ModelInferRequest.FromString(TritonGrpcClient.encode(self, index, request))
         message.parameters["triton_enable_empty_final_response"].bool_param = True
         key = message.id.encode()
