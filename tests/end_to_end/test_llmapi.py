@@ -139,7 +139,7 @@ def test_adapter_is_passed_on(server: Server) -> None:
 @pytest.mark.parametrize(
     ("request_tensors", "message"),
     [
-        (_request(text_input=_text("a", "b")), "text_input must hold one prompt"),
+        (_request(text_input=_text("a", "b")), "text_input must hold one non-empty prompt"),
         (_request(""), "text_input must hold one non-empty prompt"),
         (_request(tokens=0), "sampling_param_max_tokens must be at least 1"),
         (_request(sampling_param_top_p=np.array([2], np.float32)), "require 0 <= top_p <= 1"),
