@@ -194,7 +194,12 @@ class _Progress:
 
 
 def _good_requests(
-    address: str, decoupled: bool, expected: dict[str, Any], number: int, stopping: threading.Event, findings: Findings
+    address: str,
+    decoupled: bool,
+    expected: dict[str, list[tuple[str, bytes]]],
+    number: int,
+    stopping: threading.Event,
+    findings: Findings,
 ) -> None:
     model = MODELS[number % len(MODELS)]
     while not stopping.is_set() and not findings.broken:

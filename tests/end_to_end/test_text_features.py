@@ -194,7 +194,7 @@ def test_each_beam_has_its_text_in_both_text_models(drafting_server: Server) -> 
         ({"num_draft_tokens": int32(3)}, "tensorrt_llm_draft_model_name of tensorrt_llm_bls is not set"),
         ({"image_url_input": text("http://nowhere")}, "image_url_input: the embedded pipeline"),
         ({"stop_words": np.array([[b"\xff"]], dtype=np.object_)}, "STOP_WORDS_DICT is not valid UTF-8"),
-        ({"stream": flag(True), "beam_width": int32(2)}, "stream: not with a beam_width of 2"),
+        ({"stream": flag(True), "beam_width": int32(2)}, "stream: not supported with a beam_width of 2"),
         ({"embedding_bias_words": words("a")}, "one weight per word"),
     ],
     ids=["draft", "image", "utf8", "beams", "bias"],

@@ -264,7 +264,7 @@ _UNSUPPORTED = {
         ({"prompt": ""}, "the prompt is empty"),
         ({"text_input": None}, "text_input is missing"),
         ({"max_tokens": None}, "max_tokens is missing"),
-        ({"stream": True, "beam_width": 2}, "stream: not with a beam_width of 2"),
+        ({"stream": True, "beam_width": 2}, "stream: not supported with a beam_width of 2"),
         ({"num_draft_tokens": 3}, "tensorrt_llm_draft_model_name of tensorrt_llm_bls is not set"),
         ({"use_draft_logits": True}, "use_draft_logits needs num_draft_tokens"),
         ({"num_draft_tokens": -1}, "num_draft_tokens must be at least 1, not -1"),
