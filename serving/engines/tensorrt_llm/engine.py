@@ -205,13 +205,13 @@ class TensorRtLlmEngine:
             await asyncio.sleep(_STATS_PERIOD_S)
 
 
-def sampling_arguments(sampling: Sampling) -> dict[str, Any]:
+def sampling_arguments(sampling: Sampling) -> dict[str, object]:
     """Arguments of ``SamplingParams`` for ``sampling``, without those that have their default.
 
     Without a tokenizer the LLM API requires ``end_id``; -1 is no token. Without ``temperature``, ``top_k`` and ``top_p`` it
     decodes greedily.
     """
-    arguments: dict[str, Any] = {
+    arguments: dict[str, object] = {
         "max_tokens": sampling.max_tokens,
         "end_id": -1 if sampling.end_id is None else sampling.end_id,
         "pad_id": 0 if sampling.end_id is None else sampling.end_id,

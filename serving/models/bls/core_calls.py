@@ -7,14 +7,26 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
+from numpy.typing import NDArray
 
 from serving.errors import ServingError
 
 _RELEASED_AFTER_S = 10.0
+
+
+class OutputTensor(Protocol):
+    """A tensor in a response of Triton."""
+
+    def name(self) -> str: ...
+
+    def as_numpy(self) -> NDArray[Any]: ...
+
+
+Tensors = dict[str, OutputTensor]
 
 
 class CalledModelError(ServingError):
@@ -25,13 +37,13 @@ class CalledModelError(ServingError):
         self.code = code
 
 
-def call_once(model_name: str, inputs: list[Any], outputs: list[str]) -> dict[str, Any]:
+def call_once(model_name: str, inputs: list[Any], outputs: list[str]) -> Tensors:
     """Output tensors by name of a model with a single response. Raises CalledModelError."""
     request = pb_utils.InferenceRequest(model_name=model_name, inputs=inputs, requested_output_names=outputs)
     return tensors_of(request.exec())
 
 
-def tensors_of(response: Any) -> dict[str, Any]:
+def tensors_of(response: Any) -> Tensors:
     """Output tensors of a response by name. Raises CalledModelError."""
     if response.has_error():
         error = response.error()
@@ -49,7 +61,7 @@ class CoreCalls:
     @contextmanager
     def responses(
         self, model_name: str, request_id: str, inputs: list[Any], outputs: Sequence[str], is_gone: Callable[[], bool]
-    ) -> Iterator[Iterator[dict[str, Any]]]:
+    ) -> Iterator[Iterator[Tensors]]:
         """Tensors of each non-empty response, as they arrive. Leaving early stops the request. Raises CalledModelError.
 
         ``outputs`` must contain only what is used: the stub would drop other tensors of a response without holding the GIL.

@@ -22,7 +22,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from serving.errors import RequestError, ServingError
-from serving.models.bls.core_calls import CoreCalls
+from serving.models.bls.core_calls import CoreCalls, Tensors
 from serving.models.bls.reply import Reply, Running, StreamedText, int32, key_of, response_of, send_until_closed, texts
 from serving.models.bls.request import BlsRequest, core_tensors, read_request
 from serving.models.bls.speculative import Speculation, check_speculation
@@ -90,7 +90,9 @@ class TritonPythonModel:
                 serve = self._speculate
             elif request.streaming:
                 if request.beam_width > 1:
-                    raise RequestError(f"stream: not with a beam_width of {request.beam_width}; beams are known at their end")
+                    raise RequestError(
+                        f"stream: not supported with a beam_width of {request.beam_width}; beams are known at their end"
+                    )
                 serve = self._stream
             elif self._may_stop_early(request):
                 serve = self._answer_up_to_stop_word
@@ -137,7 +139,7 @@ class TritonPythonModel:
             raise ServingError(f"{running.model_name} ended the request without a response")
         running.reply.send(last, final=True)
 
-    def _whole_response(self, request: BlsRequest, tensors: dict[str, Any]) -> Any:
+    def _whole_response(self, request: BlsRequest, tensors: Tensors) -> Any:
         row, _ = key_of(tensors)
         beams = tensors["output_ids"].as_numpy()[0]
         lengths = [beams.shape[1]] * len(beams)

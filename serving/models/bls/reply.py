@@ -17,7 +17,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from serving.errors import RequestError
-from serving.models.bls.core_calls import CalledModelError
+from serving.models.bls.core_calls import CalledModelError, Tensors
 from serving.models.bls.request import Array, BlsRequest
 from serving.text.generated_text import GeneratedText
 
@@ -133,7 +133,7 @@ class StreamedText:
         self._generating = self._unended = request.sequences
         self._stops_early = False
 
-    def add(self, tensors: dict[str, Any]) -> None:
+    def add(self, tensors: Tensors) -> None:
         """Add one response of the core model."""
         key = key_of(tensors)
         sequence = self._sequences.get(key)
@@ -235,7 +235,7 @@ class StreamedText:
         return response_of(values, request.wanted)
 
 
-def key_of(tensors: dict[str, Any]) -> Key:
+def key_of(tensors: Tensors) -> Key:
     """Batch row and sequence index of a core response."""
     row, sequence = (
         int(tensors[name].as_numpy().reshape(-1)[0]) if name in tensors else 0 for name in ("batch_index", "sequence_index")

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import triton_python_backend_utils as pb_utils
 
@@ -42,15 +42,23 @@ _HISTOGRAMS = {
 }
 
 
+class Metric(Protocol):
+    """A counter or gauge of Triton."""
+
+    def set(self, value: float) -> None: ...
+
+    def increment(self, value: float) -> None: ...
+
+
 class CoreMetrics:
     """Publishes EngineStats and the lengths of answers; ``update`` is called from one thread, ``note_answer`` from any."""
 
     def __init__(self, model: str, version: str) -> None:
         self._labels = {"model": model, "version": version}
         self._families: list[Any] = []  # Triton removes a family together with its object
-        self._published: dict[Any, float] = {}
+        self._published: dict[Metric, float] = {}
         self._histograms_due_s = 0.0
-        self._gauges: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self._gauges: dict[tuple[str, str, str], dict[str, Metric]] = {}
         self._answers: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
         self._counters = {
             name: self.counter(f"inflight_bench_engine_{name}", description) for name, description in _COUNTERS.items()
@@ -130,19 +138,19 @@ class CoreMetrics:
                 gauge.set(value)
                 self._published[gauge] = value
 
-    def raise_to(self, counter: Any, value: float) -> None:
+    def raise_to(self, counter: Metric, value: float) -> None:
         """Raise a counter to its new value."""
         increase = value - self._published.get(counter, 0)
         if increase > 0:
             counter.increment(increase)
             self._published[counter] = value
 
-    def counters(self, name: str, description: str, labels: Sequence[Mapping[str, str]]) -> list[Any]:
+    def counters(self, name: str, description: str, labels: Sequence[Mapping[str, str]]) -> list[Metric]:
         """One counter per set of labels."""
         counters = self._family(name, description, pb_utils.MetricFamily.COUNTER)
         return [counters.Metric(labels={**self._labels, **more}) for more in labels]
 
-    def counter(self, name: str, description: str) -> Any:
+    def counter(self, name: str, description: str) -> Metric:
         return self.counters(name, description, [{}])[0]
 
     def _family(self, name: str, description: str, kind: Any) -> Any:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
+from numpy.typing import NDArray
 
 from serving.errors import ServingError
 from serving.models.llmapi.request import LlmApiRequest, parse_llmapi_request
@@ -170,7 +171,7 @@ class _Running:
 
     def response(self, output: Any, whole_text: bool) -> Any:
         """One response with the requested outputs, in the types of the configuration."""
-        values: dict[str, Any] = {"text_output": _text(output.text if whole_text else output.text_diff)}
+        values: dict[str, NDArray[Any]] = {"text_output": _text(output.text if whole_text else output.text_diff)}
         wanted = self.parsed.returned
         if "finish_reason" in wanted:
             values["finish_reason"] = _text(str(output.finish_reason or ""))
@@ -201,13 +202,13 @@ async def _end_tasks() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _sampling_params(values: Mapping[str, Any]) -> Any:
+def _sampling_params(values: Mapping[str, object]) -> Any:
     from tensorrt_llm import SamplingParams
 
     return SamplingParams(**values)
 
 
-def _lora_request(values: Mapping[str, Any] | None) -> Any:
+def _lora_request(values: Mapping[str, object] | None) -> Any:
     if values is None:
         return None
     from tensorrt_llm.executor import LoRARequest
@@ -249,9 +250,9 @@ def _choose_gpus(gpu_device_ids: str, instance_name: str) -> None:
         del os.environ[name]
 
 
-def _perf_metrics(metrics: Any) -> dict[str, Any]:
+def _perf_metrics(metrics: Any) -> dict[str, NDArray[Any]]:
     cache, times, drafts = metrics.kv_cache_metrics, metrics.timing_metrics, metrics.speculative_decoding
-    values: dict[str, Any] = {
+    values: dict[str, NDArray[Any]] = {
         "kv_cache_reused_block": np.array([cache.num_reused_blocks], np.int32),
         "kv_cache_missed_block": np.array([cache.num_missed_blocks], np.int32),
         "kv_cache_alloc_new_blocks": np.array([cache.num_new_allocated_blocks], np.int32),
@@ -272,5 +273,5 @@ def _cancelled(message: str) -> Any:
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, pb_utils.TritonError.CANCELLED))
 
 
-def _text(text: str) -> Any:
+def _text(text: str) -> NDArray[np.object_]:
     return np.array([text.encode("utf-8", "replace")], dtype=np.object_)

@@ -26,8 +26,8 @@ class LlmApiRequest:
 
     prompt: str
     streaming: bool
-    sampling: Mapping[str, Any]
-    lora: Mapping[str, Any] | None
+    sampling: Mapping[str, object]
+    lora: Mapping[str, object] | None
     returned: frozenset[str]
     wanted_outputs: frozenset[str]
 
@@ -41,13 +41,14 @@ def parse_llmapi_request(request: Any, decoupled: bool) -> LlmApiRequest:
     if streaming and not decoupled:
         raise RequestError("Streaming is only supported if model is deployed using decoupled mode.")
     returned = frozenset(name for name in _RETURNED if scalar(request, f"return_{name}"))
-    sampling: dict[str, Any] = {"exclude_input_from_output": False}
+    sampling: dict[str, object] = {"exclude_input_from_output": False}
     for name in _SCALARS:
         value = scalar(request, _PREFIX + name)
         if value is not None:
             sampling[name] = value
-    if sampling.get("max_tokens", 1) < 1:
-        raise RequestError(f"{_PREFIX}max_tokens must be at least 1, not {sampling['max_tokens']}")
+    max_tokens = scalar(request, f"{_PREFIX}max_tokens")
+    if max_tokens is not None and max_tokens < 1:
+        raise RequestError(f"{_PREFIX}max_tokens must be at least 1, not {max_tokens}")
     if stop := [text for text in _texts(request, _PREFIX + "stop") if text]:
         sampling["stop"] = stop
     if "cumulative_logprob" in returned:
@@ -56,7 +57,7 @@ def parse_llmapi_request(request: Any, decoupled: bool) -> LlmApiRequest:
     return LlmApiRequest(prompts[0], streaming, sampling, _lora(request), returned, requested)
 
 
-def _lora(request: Any) -> dict[str, Any] | None:
+def _lora(request: Any) -> dict[str, object] | None:
     values = {name: scalar(request, name) for name in _LORA_NAMES}
     sent = [name for name, value in values.items() if value is not None]
     if not sent:

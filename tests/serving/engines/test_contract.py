@@ -1,4 +1,4 @@
-"""What every engine promises, whatever runs the network: OpenVINO's for real, TensorRT-LLM's over a fake of its library."""
+"""Contract of all engines: OpenVINO's with the real library, TensorRT-LLM's with a fake one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(params=ENGINE_NAMES)
 def own_engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    """One that the test may close."""
+    """An engine that the test may close."""
     opened = open_engine(request.param, _engine_dir(request.param, tmp_path, monkeypatch), EngineOptions())
     yield opened
     opened.close()
@@ -81,7 +81,7 @@ def test_exactly_one_increment_is_the_last_and_comes_last(engine: Engine, stream
     for asked, answer in enumerate(answers, 5):
         assert len(answer.tokens()) == asked
         assert answer.last().finish is FinishReason.LENGTH
-    time.sleep(0.1)  # whatever else might come has come
+    time.sleep(0.1)  # time for any further increment to arrive
     for answer in answers:
         assert [increment.is_last for increment in answer.increments] == [False] * (len(answer.increments) - 1) + [True]
 
@@ -148,7 +148,7 @@ def test_stats_count_tokens_and_iterations_and_become_idle(engine: Engine) -> No
     before = engine.stats()
     answers = [_submit(engine, _PROMPT, Sampling(200), k % 2 == 0)[1] for k in range(8)]
     deadline = time.monotonic() + _WAIT_S
-    while not 1 <= engine.stats().active_requests <= 8:  # told every now and then
+    while not 1 <= engine.stats().active_requests <= 8:  # updated periodically
         assert time.monotonic() < deadline
         time.sleep(0.005)
     for answer in answers:

@@ -1,4 +1,4 @@
-"""Token ids to text: batches, beams, pieces. Streams that join are in test_streaming.py."""
+"""Token ids to text: batches, beams, pieces. See test_streaming.py for complete streams."""
 
 from __future__ import annotations
 

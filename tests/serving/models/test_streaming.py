@@ -17,7 +17,7 @@ _TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
 
 
 class _Sender:
-    """Takes responses in Triton's place."""
+    """Fake response sender that records responses."""
 
     def __init__(self) -> None:
         self.responses: list[Any] = []
@@ -34,7 +34,7 @@ class _Sender:
 
 
 def _replies(increments: Sequence[Sequence[int]], streaming: bool, prompt: list[int] | None = None) -> _Sender:
-    """What the core model sends when the engine delivers ``increments``, each of them read apart."""
+    """Responses of the core model to ``increments`` of the engine, one response per increment."""
     from serving.models.core.reply import Reply
     from serving.models.core.request import CoreRequest
     from serving.models.core.responses import TokenResponses

@@ -1,4 +1,4 @@
-"""The repository for NVIDIA's container: what is written, parameter for parameter."""
+"""The repository for NVIDIA's container: written parameters and tensors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ xgrammar_tokenizer_info_path      xgrammar_tokenizer_info_path      INFO        
 """
 _ROWS = [tuple(line.split()) for line in _UPSTREAM.split("\n") if line]
 
-# What must be set too for the value to make sense.
+# Further options that a value requires.
 _COMPANIONS = {
     "cross_kv_cache_fraction": {"encoder_engine_dir": "DIR"},
     **{
@@ -94,7 +94,7 @@ _ALWAYS = {
 
 
 def _places(tmp_path: Path, make_engine: MakeEngine) -> dict[str, str]:
-    """Files and folders that stand for the capitals of the table."""
+    """Files and folders for the placeholders in capitals of the table."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "info.json").write_text('{"encoded_vocab": [], "tokenizer_str": "", "stop_token_ids": []}')
     return {"DIR": str(make_engine("encoder")), "EMPTY": str(tmp_path / "empty"), "INFO": str(tmp_path / "info.json")}
@@ -199,7 +199,10 @@ def test_every_model_declares_the_tensors_of_the_containers_version(make_engine:
     for line in (Path(__file__).parent / "upstream_tensors.txt").read_text().splitlines():
         if line and not line.startswith("#"):
             model, direction, name, _, _, _, since = line.split()
-            ours_alone = name in ("IMAGE_SIZES", "image_sizes_input")  # read by our Python models, in every container
+            ours_alone = name in (
+                "IMAGE_SIZES",
+                "image_sizes_input",
+            )  # read by this package's Python models, in every container
             if since != "gone" and (since != "newest" or tensor_names == "newest" or ours_alone):
                 upstream.setdefault((model, direction), set()).add(name)
     if tensor_names == "v0.19":  # it spelled these two as v0.11 did
@@ -235,7 +238,7 @@ def test_python_model_runs_without_the_package_installed(tmp_path: Path, make_en
     write_ngc_repository(_spec(make_engine()), tmp_path / "repository")
     version = tmp_path / "repository" / model / "1"
     (tmp_path / "triton_python_backend_utils.py").write_text("TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1\n")
-    # Whoever imports a module of ours from elsewhere than beside model.py gets an error: our checkout is no longer on the path.
+    # The checkout is not on the path: an import of this package from anywhere but beside model.py fails.
     code = f"""
 import sys
 sys.path[:] = [p for p in sys.path if p.rstrip('/') != {str(Path(__file__).parents[3])!r}]

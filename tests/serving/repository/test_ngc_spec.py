@@ -1,4 +1,4 @@
-"""A repository that cannot work is refused before anything is written, with a sentence that names the option."""
+"""An invalid specification is rejected before anything is written, with a message that names the option."""
 
 from __future__ import annotations
 

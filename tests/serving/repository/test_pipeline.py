@@ -27,7 +27,7 @@ def _spec(**changes: Any) -> RepositorySpec:
 
 
 def _read(repository: Path) -> dict[str, Any]:
-    """The configurations in a repository, read back as Triton reads them."""
+    """The configurations in a repository, parsed as by Triton."""
     return {
         path.parent.name: text_format.Parse(path.read_text(encoding="utf-8"), model_config_pb2.ModelConfig())
         for path in repository.glob("*/config.pbtxt")
@@ -74,7 +74,7 @@ def test_python_models_are_one_import_of_a_class_that_exists(tmp_path: Path) -> 
         model = tmp_path / name / "1" / "model.py"
         assert model.exists() == (name != "ensemble")
         if name == "ensemble":
-            assert (tmp_path / name / "1").is_dir()  # Triton wants a version folder all the same
+            assert (tmp_path / name / "1").is_dir()  # Triton requires a version folder nevertheless
             continue
         (statement,) = ast.parse(model.read_text()).body
         assert isinstance(statement, ast.ImportFrom)

@@ -1,4 +1,4 @@
-"""The routes of the pipeline lead from tensors that the sender has to tensors that the taker declares, with the same type."""
+"""Routes of the pipeline: both the sender's and the receiver's tensor are declared, with the same type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_both_ends_are_declared_with_one_type(routes: dict[str, str], senders: t
     assert {name: sent[name].dtype for name in routes} == {name: taken[other].dtype for name, other in routes.items()}
 
 
-# Served by the BLS model itself, or refused by it.
+# Handled or rejected by the BLS model itself.
 _BLS_ALONE = {"image_input", "num_draft_tokens", "use_draft_logits"}
 
 

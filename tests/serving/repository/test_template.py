@@ -1,4 +1,4 @@
-"""Templates are filled as upstream's ``fill_template.py`` fills them, and mistakes get a sentence."""
+"""Templates are filled as by upstream's ``fill_template.py``, and mistakes get an error message."""
 
 from __future__ import annotations
 

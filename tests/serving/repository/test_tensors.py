@@ -1,4 +1,4 @@
-"""The tables of tensors against upstream's, which ``upstream_tensors.txt`` holds in a form of its own."""
+"""The tables of tensors against upstream's, from the independent ``upstream_tensors.txt``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TABLES = {
 }
 _MODELS = pytest.mark.parametrize("model", sorted(_TABLES))
 
-# What upstream does not have: see serving/text/detokenization.py.
+# Additions to upstream's tensors: see serving/text/detokenization.py.
 _OURS = {
     ("postprocessing", "in"): {"DETOKENIZATION_CONTEXT"},
     ("tensorrt_llm", "out"): {"detokenization_context"},

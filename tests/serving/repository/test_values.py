@@ -1,4 +1,4 @@
-"""Values of parameters: what is accepted, how it is written, what is refused."""
+"""Values of parameters: accepted, canonical and rejected text."""
 
 from __future__ import annotations
 

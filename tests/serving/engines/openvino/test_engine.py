@@ -1,4 +1,4 @@
-"""The real engine on the demo engine's weights: one process for all tests that do not break it."""
+"""The real engine with the demo engine's weights: one process for all tests that do not break it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def engine() -> Iterator[Engine]:
 
 
 class _Answer:
-    """What an engine delivers for one request."""
+    """Increments of one request."""
 
     def __init__(self) -> None:
         self.increments: list[Increment] = []
@@ -101,7 +101,7 @@ def test_streamed_increments_join_to_the_unstreamed_tokens(engine: Engine) -> No
     streamed, whole = _ask(engine, _PROMPT, Sampling(24), True), _ask(engine, _PROMPT, Sampling(24), False)
     assert streamed.tokens() == whole.tokens()
     assert len(whole.increments) == 1
-    assert len(streamed.increments) > 12  # token by token, but for what gathered while nobody looked
+    assert len(streamed.increments) > 12  # token by token, except for steps that were read together
 
 
 def test_greedy_output_does_not_depend_on_the_batch(engine: Engine) -> None:

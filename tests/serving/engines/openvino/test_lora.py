@@ -1,4 +1,4 @@
-"""How much the cache of LoRA adapters keeps."""
+"""Capacity of the LoRA cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_network_size_counts_weights_in_compute_precision(network_bytes: int) ->
 def test_least_recently_used_network_is_evicted_and_rebuilt(network_bytes: int) -> None:
     cache = _cache(2 * network_bytes + 3 * len(_WEIGHTS), tasks=3)
     first, second = cache.model(0), cache.model(1)
-    assert cache.model(0) is first  # used last, so that the next drives out the second
+    assert cache.model(0) is first  # now the most recently used, so the next evicts the second
     third = cache.model(2)
     assert (cache.model(0), cache.model(2)) == (first, third)
     assert cache.model(1) is not second

@@ -1,4 +1,4 @@
-"""Each option of the embedded engine, by what would be different if it were ignored."""
+"""Options of the embedded engine: each test fails if its option is ignored."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _open(**options: object) -> Iterator[OpenVinoEngine]:
 def _run(
     engine: OpenVinoEngine, prompts: Sequence[list[int]], sampling: Sampling, returns: Returns | None = None
 ) -> tuple[list[list[Increment]], list[EngineStats]]:
-    """All prompts at once, streamed: the increments of each, and the stats seen meanwhile."""
+    """Run all prompts at once, streamed; returns the increments of each, and the stats during the run."""
     delivered: queue.Queue[tuple[int, Increment]] = queue.Queue()
     first = next(_ids) * 1000
     for number, prompt in enumerate(prompts):
@@ -74,7 +74,7 @@ def _perf(answer: list[Increment]) -> PerfMetrics:
 
 @pytest.fixture(scope="module")
 def roomy() -> list[list[int]]:
-    """What every deployment must answer."""
+    """Reference output of a deployment with enough cache."""
     with _open() as engine:
         return [_tokens(answer) for answer in _run(engine, _PROMPTS, Sampling(200))[0]]
 

@@ -1,4 +1,4 @@
-"""The account of the prefix cache, held against the library: while requests run together, they share exactly what it says."""
+"""The model of the prefix cache, compared with the library: concurrent requests share exactly the predicted blocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _used(pipeline: Any) -> int:
 
 
 def test_new_blocks_match_the_growth_in_the_library(pipeline: Any) -> None:
-    """Requests start one by one and stay, so what a prompt shares with them needs no block of its own."""
+    """Requests start one by one and keep running, so a prompt needs no blocks for what it shares with them."""
     chance = random.Random(1)
     account = PrefixCacheAccount(enabled=True)
     stems = [[chance.randrange(3, 3000) for _ in range(200)] for _ in range(3)]
@@ -65,10 +65,10 @@ def test_blocks_of_an_ended_request_are_reused() -> None:
     assert (first.new_blocks, first.reused_blocks) == (4, 0)
     account.finish(first, prompt, output)
     again = account.start(prompt)
-    assert (again.new_blocks, again.reused_blocks) == (1, 3)  # the fourth block has grown beyond the prompt
+    assert (again.new_blocks, again.reused_blocks) == (1, 3)  # the fourth block extends beyond the prompt
     account.finish(again, prompt, output)
     longer = account.start([*prompt, *output, 7])
-    assert (longer.new_blocks, longer.reused_blocks) == (0, 5)  # 139 tokens are kept, in four full blocks and one begun
+    assert (longer.new_blocks, longer.reused_blocks) == (0, 5)  # 139 tokens are cached, in four full blocks and a partial one
 
 
 def test_least_recently_used_blocks_are_evicted() -> None:

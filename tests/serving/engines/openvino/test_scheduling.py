@@ -10,7 +10,7 @@ from serving.engines.protocol import EngineOptions, SchedulerPolicy
 from serving.errors import EngineError
 
 _GUARANTEED, _UTILIZED = SchedulerPolicy.GUARANTEED_NO_EVICT, SchedulerPolicy.MAX_UTILIZATION
-_GEOMETRY = CacheGeometry(layers=2, kv_heads=4, head_size=8)  # 16,384 bytes a block
+_GEOMETRY = CacheGeometry(layers=2, kv_heads=4, head_size=8)  # 16,384 bytes per block
 
 
 def test_cache_size_respects_both_limits() -> None:

@@ -35,7 +35,7 @@ def test_penalties_apply_to_generated_tokens() -> None:
     [
         (((1,),), [0], [], {1}),
         (((2, 1),), [0], [2], {1}),
-        (((2, 1),), [2], [], {1}),  # the prompt counts as a beginning
+        (((2, 1),), [2], [], {1}),  # a bad word may start in the prompt
         (((2, 1),), [0], [0], set()),
         (((0, 2, 1), (3,)), [0], [0, 2], {1, 3}),
         (((0, 2, 1),), [2], [], set()),

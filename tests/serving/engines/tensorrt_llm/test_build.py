@@ -1,4 +1,4 @@
-"""The commands that build a TensorRT-LLM engine, held against the flags of its own tools."""
+"""The commands that build a TensorRT-LLM engine, compared with the flags of its tools."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_family_is_found_by_the_model_type(tmp_path: Path, model_type: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("config", "changes", "said"),
+    ("config", "changes", "message"),
     [
         ({"model_type": "abacus"}, {}, "model type 'abacus' belongs to no known family"),
         ({"model_type": "phi3"}, {"pp_size": 2}, "--pp_size 2: .* phi does not support pipelines"),
@@ -193,8 +193,10 @@ def test_family_is_found_by_the_model_type(tmp_path: Path, model_type: str) -> N
         (_LLAMA, {"lora_target_modules": ("head",)}, "--lora_target_modules head: known are attn_qkv"),
     ],
 )
-def test_impossible_build_names_the_option(tmp_path: Path, config: dict[str, Any], changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(EngineBuildError, match=said):
+def test_impossible_build_names_the_option(
+    tmp_path: Path, config: dict[str, Any], changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(EngineBuildError, match=message):
         build_commands(replace(_build(tmp_path, config), **changes))
 
 
@@ -206,7 +208,7 @@ def test_folder_without_checkpoint_is_named_in_the_error(build: TensorRtLlmBuild
         build_commands(build)
 
 
-# ---- running them, with a converter and a trtllm-build that only note their arguments
+# ---- execution, with a fake converter and trtllm-build that record their arguments
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What is TensorRT-LLM's own in its adapter; what all engines promise is in test_contract.py."""
+"""The TensorRT-LLM adapter beyond the contract of all engines, which test_contract.py checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tensorrt_llm_bls`` against a core model whose every token is known."""
+"""``tensorrt_llm_bls`` with a core model whose tokens are known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _IDS: list[int] = TOKENIZER.encode(_SENTENCE, add_special_tokens=False)
 
 
 def _recite(sequence: list[int]) -> int:
-    """The next token of the sentence behind the prompt "the sea", over and over."""
+    """The next token of the sentence after the prompt "the sea", repeated endlessly."""
     return _IDS[(len(sequence) - len(TOKENIZER.encode("the sea"))) % len(_IDS)]
 
 
@@ -162,14 +162,14 @@ def test_enabled_outputs_are_passed_on(bls: Bls, core: FakeCore, stream: bool, f
     core.more = lambda tokens: {**_METRICS, **_LOGS, **values}
     sender = bls.ask(["text_output", *values], max_tokens=3, stream=stream, **{flag: True})
     assert "".join(sender.texts) == _recited(3)
-    assert len(sender.responses) == (3 if stream else 1)  # such pieces are not joined
+    assert len(sender.responses) == (3 if stream else 1)  # pieces with further outputs are not joined
     for response in sender.responses:
         assert set(response.tensors) == {"text_output", *values}
         assert all((response.tensors[name] == value).all() for name, value in values.items())
 
 
 def test_outputs_after_the_last_token_are_passed_on(bls: Bls, core: FakeCore) -> None:
-    core.last_words = _METRICS
+    core.trailing_outputs = _METRICS
     sender = bls.ask(["text_output", *_METRICS], max_tokens=3, stream=True, return_perf_metrics=True)
     assert "".join(sender.texts) == _recited(3)
     assert [name in sender.responses[-1].tensors for name in _METRICS] == [True, True]
@@ -192,7 +192,7 @@ def test_cancellation_by_the_client_ends_generation(bls: Bls, core: FakeCore, st
     sender.cancelled = True
     assert sender.ended.wait(5)
     assert core.generated < 1500
-    assert not sender.asked_too_late
+    assert not sender.queried_too_late
 
 
 def test_hundreds_of_simultaneous_cancellations_end_all_generation(bls: Bls, core: FakeCore) -> None:
@@ -202,8 +202,8 @@ def test_hundreds_of_simultaneous_cancellations_end_all_generation(bls: Bls, cor
     for sender in senders:
         sender.cancelled = True
     assert all(sender.ended.wait(30) for sender in senders)
-    assert not any(sender.asked_too_late for sender in senders)
-    assert len(core.requests) < 300  # those that waited for a thread never came to the core model
+    assert not any(sender.queried_too_late for sender in senders)
+    assert len(core.requests) < 300  # requests that waited for a thread never reached the core model
 
 
 def test_300_requests_at_once_are_all_answered(bls: Bls, core: FakeCore) -> None:
@@ -220,7 +220,7 @@ def test_core_model_error_keeps_its_message_and_code(bls: Bls, core: FakeCore, s
     sender = bls.ask(max_tokens=9, stream=stream)
     assert (sender.error.message, sender.error.code) == ("the engine broke", 13)
     assert sender.finals == 1
-    assert core.requests[0]["id"] in core.stopped  # the other rows of a batch would go on
+    assert core.requests[0]["id"] in core.stopped  # otherwise the other rows of a batch would continue
 
 
 def test_internal_error_becomes_a_message(bls: Bls, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +264,7 @@ _UNSUPPORTED = {
         ({"prompt": ""}, "the prompt is empty"),
         ({"text_input": None}, "text_input is missing"),
         ({"max_tokens": None}, "max_tokens is missing"),
-        ({"stream": True, "beam_width": 2}, "stream: not with a beam_width of 2"),
+        ({"stream": True, "beam_width": 2}, "stream: not supported with a beam_width of 2"),
         ({"num_draft_tokens": 3}, "tensorrt_llm_draft_model_name of tensorrt_llm_bls is not set"),
         ({"use_draft_logits": True}, "use_draft_logits needs num_draft_tokens"),
         ({"num_draft_tokens": -1}, "num_draft_tokens must be at least 1, not -1"),

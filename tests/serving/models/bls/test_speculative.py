@@ -1,4 +1,4 @@
-"""Speculative decoding by script: whatever the draft model says, the text is the target's own."""
+"""Speculative decoding: for any draft model, the text is that of the target."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EOS = TOKENIZER.eos_token_id
 
 
 def _next(sequence: list[int]) -> int:
-    """A made-up network: the next token depends on the last, on one in the middle and on the length."""
+    """A synthetic network: the next token depends on the last one, on one in the middle and on the length."""
     return _WORDS[(sequence[-1] * 7 + sequence[len(sequence) // 2] * 3 + len(sequence)) % len(_WORDS)]
 
 
@@ -147,7 +147,7 @@ def test_each_round_has_the_rest_of_min_tokens(bls: Bls, name: str) -> None:
     bls.ask(max_tokens=12, num_draft_tokens=3, **{name: 6})
     rounds = bls.cores["tensorrt_llm"].requests
     assert [request[name].item() for request in rounds] == [4, 2, 0]
-    assert {"min_tokens", "min_length"} & set(rounds[0]) == {name}  # an older core model knows the older name alone
+    assert {"min_tokens", "min_length"} & set(rounds[0]) == {name}  # older core models have the old name only
 
 
 def test_adapters_are_sent_to_the_target_only(bls: Bls) -> None:
@@ -170,7 +170,7 @@ def test_cancellation_by_the_client_ends_the_rounds(backend: ModuleType) -> None
     assert sender.ended.wait(10)
     bls.model.finalize()
     assert bls.cores["tensorrt_llm"].generated < 1000
-    assert not sender.asked_too_late
+    assert not sender.queried_too_late
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ _LIMITS = EngineLimits(vocabulary_size=100, context_tokens=50)
 
 @pytest.fixture
 def parse(backend: ModuleType) -> Any:
-    """Parse a request of three tokens in and five out, with the tensors given changed, added or (None) left out."""
+    """Function that parses a request of three tokens in and five out, with tensors changed, added or (None) omitted."""
     from serving.models.core.request import Deployment, parse_request
 
     def parse(decoupled: bool = True, exclude_input: bool = False, limits: EngineLimits = _LIMITS, **changes: Any) -> Any:
@@ -48,7 +48,7 @@ def test_padding_after_the_length_is_not_read(parse: Any) -> None:
 @pytest.mark.parametrize(
     ("top_k", "top_p", "temperature", "greedy"),
     [
-        (None, None, None, True),  # TensorRT-LLM's rule: without a limit nothing is sampled
+        (None, None, None, True),  # TensorRT-LLM's rule: greedy without a limit
         (1, None, None, True),
         (1, 0.9, None, True),
         (0, 0.0, None, True),
@@ -76,7 +76,7 @@ def test_request_overrides_the_deployments_exclusion_of_the_prompt(parse: Any) -
     assert parse(exclude_input=True).exclude_input is True
     assert parse(exclude_input=True, exclude_input_in_output=[False]).exclude_input is False
     assert parse(exclude_input_in_output=[True]).exclude_input is True
-    assert parse(streaming=[True], exclude_input_in_output=[False]).exclude_input is True  # a stream never repeats it
+    assert parse(streaming=[True], exclude_input_in_output=[False]).exclude_input is True  # a stream never repeats the prompt
 
 
 def test_end_id_of_minus_one_is_no_end_token(parse: Any) -> None:

@@ -1,4 +1,4 @@
-"""How many tokens a response carries, by how busy its sender is. Times are numbers here, as no real sender keeps to a plan."""
+"""Stream interval by utilization of the sender, with simulated times."""
 
 from serving.models.core.stream_pace import StreamPace
 

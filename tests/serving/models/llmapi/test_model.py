@@ -1,4 +1,4 @@
-"""How an instance of the llmapi model starts: its GPUs, its settings, and what is wrong with them."""
+"""Start of an llmapi model instance: GPUs, settings, and their errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Start = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def start(tmp_path: Path, backend: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Start an instance over a library that only notes what it was given; returns that."""
+    """Function that starts an instance with a fake library and returns the library's arguments."""
     seen: dict[str, Any] = {}
 
     class Llm:

@@ -1,4 +1,4 @@
-"""What an instance of the llmapi model answers, over a library that does what the real one seldom does."""
+"""Responses of an llmapi model instance, with a fake library that shows rare behaviour of the real one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.serving.models.conftest import Request
 
 
 class Sender:
-    """Keeps what is sent; ``ended`` is set by the final response. ``cancelled``: Triton's answers, the last for good."""
+    """Records responses; ``ended`` is set by the final one. ``cancelled``: results of ``is_cancelled``, the last repeats."""
 
     def __init__(self, *cancelled: bool | Exception) -> None:
         self._cancelled = list(cancelled) or [False]
@@ -38,7 +38,7 @@ class Sender:
 
 
 class SentRequest(Request):
-    """A request of the model, with the sender of its answer."""
+    """A request of the model, with its response sender."""
 
     def __init__(self, sender: Any, request_id: str = "", **tensors: Any) -> None:
         super().__init__({name: np.array([value]) for name, value in tensors.items()}, ["text_output"])
@@ -53,7 +53,7 @@ class SentRequest(Request):
 
 
 class Answer:
-    """An answer that never comes, and is not ended by an abort, which fails."""
+    """An output that never completes, and whose abort fails."""
 
     def __init__(self) -> None:
         self.aborts = 0
@@ -67,7 +67,7 @@ class Answer:
 
 
 class Model:
-    """A started instance, what the library gave it, and what it logged."""
+    """A started instance, the library's outputs, and the log."""
 
     def __init__(self, instance: Any, answers: list[Answer], logged: list[str]) -> None:
         self.answers = answers
@@ -78,7 +78,7 @@ class Model:
         self._instance.execute(list(requests))
 
     def finish(self) -> None:
-        """Unload it; may be done twice."""
+        """Unload the instance; repeated calls have no effect."""
         instance, self._instance = self._instance, None
         if instance is not None:
             instance.finalize()
@@ -148,7 +148,7 @@ def test_unreadable_request_gets_an_error_and_the_next_is_read(model: Model) -> 
     assert _error(odd).startswith("the request could not be read: ")
     assert len(model.logged) == 1
     model.finish()
-    assert _error(good) == "the model is being unloaded"  # it ran until then
+    assert _error(good) == "the model is being unloaded"  # it was still running
 
 
 def test_stopped_request_ends_after_the_grace_period_if_the_library_does_not_end_it(model: Model) -> None:
