@@ -74,7 +74,7 @@ def test_every_finding_has_a_sentence() -> None:
 
 def test_every_finding_is_named_by_a_test_of_its_own_or_in_cases() -> None:
     """That it is provoked and stays quiet there, a reader must see; that nobody tests it, this test does."""
-    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "reports").glob("test_*.py"))
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "reports").rglob("test_*.py"))
     asserted = set(re.findall(r"(?:_finding|_severity|_found|_one)\([^\n]*\"(\w+)\"\)", tests))
     assert {said.code for said in _said_in_code()} <= asserted
 
