@@ -70,62 +70,30 @@ def _axis(axis: Axis) -> dict[str, Any]:
 
 
 def _mark(mark: Mark) -> dict[str, Any]:
+    name = printable(mark.name)
     match mark:
         case Line():
-            return {
-                "kind": "line",
-                "name": printable(mark.name),
-                "colour": mark.colour,
-                "stroke": mark.stroke,
-                "steps": mark.steps,
-                "x": _numbers(mark.x),
-                "y": _numbers(mark.y),
-            }
+            return {"kind": "line", "name": name, "colour": mark.colour, "stroke": mark.stroke, "steps": mark.steps} | _at(mark)
         case Trail():
-            return {
-                "kind": "trail",
-                "name": printable(mark.name),
-                "colour": mark.colour,
-                "stroke": mark.stroke,
-                "x": _numbers(mark.x),
-                "y": _numbers(mark.y),
-            }
+            return {"kind": "trail", "name": name, "colour": mark.colour, "stroke": mark.stroke} | _at(mark)
         case Dots():
-            return {
-                "kind": "dots",
-                "name": printable(mark.name),
-                "colour": mark.colour,
-                "shape": mark.shape,
-                "x": _numbers(mark.x),
-                "y": _numbers(mark.y),
-                "notes": tuple(map(printable, mark.notes)),
-            }
+            notes = tuple(map(printable, mark.notes))
+            return {"kind": "dots", "name": name, "colour": mark.colour, "shape": mark.shape} | _at(mark) | {"notes": notes}
         case Whiskers():
-            return {
-                "kind": "whiskers",
-                "name": printable(mark.name),
-                "colour": mark.colour,
-                "x": _numbers(mark.x),
-                "low": _numbers(mark.low),
-                "high": _numbers(mark.high),
-            }
+            return {"kind": "whiskers", "name": name, "colour": mark.colour, "x": _numbers(mark.x)} | _limits(mark)
         case Spans():
-            return {
-                "kind": "spans",
-                "name": printable(mark.name),
-                "colour": mark.colour,
-                "y": _numbers(mark.y),
-                "low": _numbers(mark.low),
-                "high": _numbers(mark.high),
-            }
+            return {"kind": "spans", "name": name, "colour": mark.colour, "y": _numbers(mark.y)} | _limits(mark)
         case HeatMap():
-            return {
-                "kind": "heat",
-                "name": printable(mark.name),
-                "x": _numbers(mark.x_edges),
-                "y": _numbers(mark.y_edges),
-                "counts": mark.counts.tolist(),
-            }
+            edges = {"x": _numbers(mark.x_edges), "y": _numbers(mark.y_edges)}
+            return {"kind": "heat", "name": name} | edges | {"counts": mark.counts.tolist()}
+
+
+def _at(mark: Line | Trail | Dots) -> dict[str, Any]:
+    return {"x": _numbers(mark.x), "y": _numbers(mark.y)}
+
+
+def _limits(mark: Whiskers | Spans) -> dict[str, Any]:
+    return {"low": _numbers(mark.low), "high": _numbers(mark.high)}
 
 
 def _numbers(values: NDArray[Any]) -> list[float | None]:
