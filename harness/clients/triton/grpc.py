@@ -41,18 +41,23 @@ _OPTIONS = (
 
 
 def inspect_model(address: str, name: str, timeout_s: float = 10.0) -> TritonModel:
-    """Ask a server for a model's configuration. Raises TargetError: nobody there, or no such model."""
-    request = service_pb2.ModelConfigRequest(name=name)
+    """Fetch a model's configuration. Raises TargetError where no server answers, or there is no such model."""
     with grpc.insecure_channel(address, options=_OPTIONS) as channel:
-        call = channel.unary_unary(
-            f"{_SERVICE}/ModelConfig",
-            request_serializer=service_pb2.ModelConfigRequest.SerializeToString,
-            response_deserializer=service_pb2.ModelConfigResponse.FromString,
-        )
-        try:
-            config = call(request, timeout=timeout_s).config
-        except grpc.RpcError as error:
-            raise TargetError(_inspection_problem(address, name, error)) from error
+        return inspect_model_over(channel, address, name, timeout_s)
+
+
+def inspect_model_over(channel: grpc.Channel, address: str, name: str, timeout_s: float) -> TritonModel:
+    """As ``inspect_model``, over a channel to ``address`` that exists already, which may be encrypted."""
+    request = service_pb2.ModelConfigRequest(name=name)
+    call = channel.unary_unary(
+        f"{_SERVICE}/ModelConfig",
+        request_serializer=service_pb2.ModelConfigRequest.SerializeToString,
+        response_deserializer=service_pb2.ModelConfigResponse.FromString,
+    )
+    try:
+        config = call(request, timeout=timeout_s).config
+    except grpc.RpcError as error:
+        raise TargetError(_inspection_problem(address, name, error)) from error
     return TritonModel(
         name=name,
         decoupled=config.model_transaction_policy.decoupled,
@@ -65,7 +70,7 @@ def inspect_model(address: str, name: str, timeout_s: float = 10.0) -> TritonMod
 def _inspection_problem(address: str, name: str, error: Any) -> str:
     match error.code():
         case grpc.StatusCode.UNAVAILABLE:
-            return f"--url {address}: nobody answers there ({error.details()}); is the server up, and is this its gRPC port?"
+            return f"--url {address}: no server answers there ({error.details()}); is the server up, and is this its gRPC port?"
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"--url {address}: no answer in time; is this the server's gRPC port?"
         case grpc.StatusCode.NOT_FOUND:

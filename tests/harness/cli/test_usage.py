@@ -280,7 +280,7 @@ def test_batch_size_that_triton_cannot_hold(capsys: pytest.CaptureFixture[str]) 
 def test_nobody_listening_at_the_url(capsys: pytest.CaptureFixture[str]) -> None:
     address = f"127.0.0.1:{_free_port()}"
     message = _error(capsys, ["dataset", "--url", address], ExitStatus.FAILED)
-    assert f"--url {address}: nobody answers there" in message
+    assert f"--url {address}: no server answers there" in message
 
 
 def test_run_that_could_not_begin_leaves_no_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

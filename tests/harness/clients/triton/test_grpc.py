@@ -614,7 +614,7 @@ def test_inspected_model_is_what_its_configuration_says(server: ScriptedServer) 
 
 def test_inspecting_where_nobody_listens_names_the_option_and_the_address() -> None:
     address = f"127.0.0.1:{_free_port()}"
-    with pytest.raises(TargetError, match=f"--url {address}: nobody answers there"):
+    with pytest.raises(TargetError, match=f"--url {address}: no server answers there"):
         inspect_model(address, "tensorrt_llm")
 
 
