@@ -94,14 +94,13 @@ class TritonClient:
     def __init__(self, address: str, security: ConnectionSecurity | None = None) -> None:
         security = security or ConnectionSecurity()
         self.address = address
-        settings: dict[str, Any] = {"options": _OPTIONS, "compression": security.compression}
         if security.tls:
             credentials = grpc.ssl_channel_credentials(
                 security.root_certificates, security.private_key, security.certificate_chain
             )
-            self.channel = grpc.secure_channel(address, credentials, **settings)
+            self.channel = grpc.secure_channel(address, credentials, _OPTIONS, security.compression)
         else:
-            self.channel = grpc.insecure_channel(address, **settings)
+            self.channel = grpc.insecure_channel(address, _OPTIONS, security.compression)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self.channel)
 
     def __enter__(self) -> TritonClient:

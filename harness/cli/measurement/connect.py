@@ -11,6 +11,7 @@ import click
 
 from harness.cli.measurement.options import MeasureOptions
 from harness.cli.measurement.urls import grpc_address, http_origin
+from harness.cli.tokenizer import deployed_tokenizer_dir
 from harness.clients.openai_chat import DEFAULT_PATH, OpenAIChatClient, choose_model, served_models
 from harness.clients.registry import KnownClient
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
@@ -88,7 +89,7 @@ def _reach_triton_by_grpc(options: MeasureOptions, address: str) -> Reached:
     def make_client(end_id: int | None, pad_id: int | None) -> KnownClient:
         return TritonGrpcClient(address, model, streaming, end_id, pad_id, connection_limits(options.connections))
 
-    return _triton(address, model, streaming, make_client, _tokenizer_dir(model, inspect))
+    return _triton(address, model, streaming, make_client, deployed_tokenizer_dir(model, inspect))
 
 
 def _reach_triton_by_http(options: MeasureOptions, url: str) -> Reached:
@@ -104,7 +105,7 @@ def _reach_triton_by_http(options: MeasureOptions, url: str) -> Reached:
     def make_client(end_id: int | None, pad_id: int | None) -> KnownClient:
         return TritonHttpClient(origin, model, streaming, end_id, pad_id, headers)
 
-    return _triton(str(origin), model, streaming, make_client, _tokenizer_dir(model, inspect))
+    return _triton(str(origin), model, streaming, make_client, deployed_tokenizer_dir(model, inspect))
 
 
 def _triton(address: str, model: TritonModel, streaming: bool, make_client: MakeClient, tokenizer_dir: Path | None) -> Reached:
@@ -122,18 +123,6 @@ def _streams(options: MeasureOptions, model: TritonModel) -> bool:
     if streaming and not model.decoupled:
         raise TargetError(f"--streaming: the model {model.name} is not decoupled, so it cannot stream")
     return streaming
-
-
-def _tokenizer_dir(model: TritonModel, inspect: Callable[[str], TritonModel]) -> Path | None:
-    """The tokenizer folder that the deployment itself uses, if it lies on this machine."""
-    for parameters in (lambda: model.parameters, lambda: inspect("preprocessing").parameters):
-        try:
-            named = dict(parameters()).get("tokenizer_dir")
-        except TargetError:
-            return None
-        if named and Path(named).is_dir():
-            return Path(named)
-    return None
 
 
 def _reach_openai(options: MeasureOptions, url: str) -> Reached:

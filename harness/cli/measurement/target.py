@@ -13,15 +13,14 @@ import click
 from harness.cli.engine_options import engine_options
 from harness.cli.measurement.connect import Reached, ServedModel, reach
 from harness.cli.measurement.options import MeasureOptions
+from harness.cli.tokenizer import open_tokenizer
 from harness.clients.registry import KnownClient
-from harness.errors import TargetError
 from harness.records.run_folder import RunFolder
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR, read_limits
 from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
 from serving.launch.server import Server
 from serving.repository.pipeline import RepositorySpec
-from serving.text.detokenization import load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def _target(
     options: MeasureOptions, reached: Reached, tokenizer_dir: Path | None, context_tokens: int | None, server: Server | None
 ) -> Target:
     tokenizer_dir = options.tokenizer_dir or tokenizer_dir or reached.tokenizer_dir
-    tokenizer = None if tokenizer_dir is None else _load_tokenizer(tokenizer_dir)
+    tokenizer = None if tokenizer_dir is None else open_tokenizer(tokenizer_dir)
     end_id, pad_id = (None, None) if tokenizer is None else (tokenizer.eos_token_id, tokenizer.pad_token_id)
     return Target(
         address=reached.address,
@@ -87,10 +86,3 @@ def _target(
 def token_counter(tokenizer: Any) -> Callable[[str], int]:
     """Counts the tokens of a generated text."""
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
-
-
-def _load_tokenizer(tokenizer_dir: Path) -> Any:
-    try:
-        return load_tokenizer(tokenizer_dir)
-    except ValueError as error:
-        raise TargetError(f"--tokenizer_dir: {error}") from error
