@@ -89,7 +89,7 @@ def test_stop_without_running_request_is_a_failure(decoupled_server: Server, ids
     asked = ["--input_tokens_csv", ids_csv, "-o", "2", "--stop_after_ms", "60000", "--request_id", "78"]
     result = generate(*asked, server=decoupled_server)
     assert result.returncode == 1
-    assert "--stop_after_ms: the answer was whole before it was stopped" in result.stderr
+    assert "--stop_after_ms: the answer was complete before the stop" in result.stderr
 
 
 def test_ctrl_c_cancels_the_request(decoupled_server: Server, ids_csv: str) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from harness.cli.measurement.target_options import TargetOptions, grpc_origin, http_origin
-from harness.cli.tokenizers import local_tokenizer_dir
+from harness.cli.tokenizers import deployed_tokenizer_dir
 from harness.clients.openai_chat import DEFAULT_PATH, OpenAIChatClient, choose_model, served_models
 from harness.clients.registry import KnownClient
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
@@ -80,7 +79,7 @@ def _connect_triton_grpc(options: TargetOptions, origin: Origin, limits: Connect
     def make_client(end_id: int | None, pad_id: int | None) -> KnownClient:
         return TritonGrpcClient(address, model, streaming, end_id, pad_id, limits)
 
-    return ConnectedModel(origin, _measured(model), streaming, make_client, _tokenizer_dir(model, inspect))
+    return ConnectedModel(origin, _measured(model), streaming, make_client, deployed_tokenizer_dir(model, inspect))
 
 
 def _connect_triton_http(options: TargetOptions, origin: Origin) -> ConnectedModel:
@@ -95,7 +94,7 @@ def _connect_triton_http(options: TargetOptions, origin: Origin) -> ConnectedMod
     def make_client(end_id: int | None, pad_id: int | None) -> KnownClient:
         return TritonHttpClient(origin, model, streaming, end_id, pad_id, headers)
 
-    return ConnectedModel(origin, _measured(model), streaming, make_client, _tokenizer_dir(model, inspect))
+    return ConnectedModel(origin, _measured(model), streaming, make_client, deployed_tokenizer_dir(model, inspect))
 
 
 def _connect_openai(options: TargetOptions, origin: Origin) -> ConnectedModel:
@@ -122,17 +121,6 @@ def _streaming(options: TargetOptions, model: TritonModel) -> bool:
     if streaming and not model.decoupled:
         raise TargetError(f"--streaming: the model {model.name} is not decoupled, so it cannot stream")
     return streaming
-
-
-def _tokenizer_dir(model: TritonModel, inspect: Callable[[str], TritonModel]) -> Path | None:
-    """The tokenizer folder that the deployment itself uses, if it is on this machine."""
-
-    def parameter_sets() -> Iterator[dict[str, str]]:
-        yield dict(model.parameters)
-        with suppress(TargetError):  # a server without the ensemble's models
-            yield dict(inspect("preprocessing").parameters)
-
-    return local_tokenizer_dir(parameter_sets())
 
 
 def connection_limits(connections: int | None) -> ConnectionLimits:

@@ -13,15 +13,14 @@ import click
 from harness.cli.measurement.connect import ConnectedModel, MeasuredModel, connect
 from harness.cli.measurement.embedded_options import EmbeddedOptions
 from harness.cli.measurement.target_options import TargetOptions
+from harness.cli.tokenizers import open_tokenizer
 from harness.clients.registry import KnownClient
 from harness.clients.transport.http_get import Headers
 from harness.clients.transport.url import Origin
-from harness.errors import TargetError
 from serving.engines.openvino.folder import read_limits
 from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
 from serving.launch.server import Server
-from serving.text.detokenization import load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def open_target(
 
 
 def _target(options: TargetOptions, connected: ConnectedModel, tokenizer_dir: Path | None) -> Target:
-    tokenizer = None if tokenizer_dir is None else _load_tokenizer(tokenizer_dir)
+    tokenizer = None if tokenizer_dir is None else open_tokenizer(tokenizer_dir)
     end_id, pad_id = (None, None) if tokenizer is None else (tokenizer.eos_token_id, tokenizer.pad_token_id)
     return Target(
         origin=connected.origin,
@@ -84,10 +83,3 @@ def _target(options: TargetOptions, connected: ConnectedModel, tokenizer_dir: Pa
         tokenizer=tokenizer,
         tokenizer_dir=tokenizer_dir,
     )
-
-
-def _load_tokenizer(tokenizer_dir: Path) -> Any:
-    try:
-        return load_tokenizer(tokenizer_dir)
-    except ValueError as error:
-        raise TargetError(f"--tokenizer_dir: {error}") from error
