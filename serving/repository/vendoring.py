@@ -16,7 +16,7 @@ _MODEL = """\
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # the modules beside this file, whatever else is installed
+sys.path.insert(0, str(Path(__file__).parent))  # the modules beside this file take precedence
 
 from {module} import TritonPythonModel  # noqa: E402, F401
 """

@@ -188,7 +188,7 @@ class TritonPythonModel:
             with self._core_responses(request, running, streaming=True) as responses:
                 for tensors in responses:
                     stream.add(tensors)
-        except Exception as error:  # the error goes out behind the text that came before it
+        except Exception as error:  # the error is sent after the text generated before it
             _log_if_internal(error)
             stream.fail(error)
         else:

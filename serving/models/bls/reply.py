@@ -161,7 +161,7 @@ class StreamedText:
         self._outbox.put(self)
 
     def fail(self, error: Exception) -> None:
-        """End the reply with an error, behind what is left."""
+        """End the reply with an error, after the collected pieces."""
         self._error = error
         self.close()
 

@@ -45,7 +45,7 @@ class Row:
         value = self.scalar(name)
         if value is None:
             return default
-        if not low <= value or (high is not None and value > high) or value == float("inf"):  # `not low <=` also refuses NaN
+        if not low <= value or (high is not None and value > high) or value == float("inf"):  # `not low <=` also rejects NaN
             limits = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
             raise RequestError(f"{name} must be {limits}, not {value:g}")
         return value

@@ -84,29 +84,31 @@ def test_python_models_are_one_import_of_a_class_that_exists(tmp_path: Path) -> 
         assert "TritonPythonModel" in classes
 
 
+_ENGINE_OPTIONS = EngineOptions(
+    max_tokens_in_paged_kv_cache=640,
+    max_num_sequences=5,
+    max_num_tokens=99,
+    enable_kv_cache_reuse=False,
+    enable_chunked_context=False,
+    kv_cache_free_gpu_mem_fraction=0.5,
+    batch_scheduler_policy=SchedulerPolicy.MAX_UTILIZATION,
+    max_queue_size=7,
+    max_beam_width=2,
+    guided_decoding_backend="",
+    lora_cache_host_memory_bytes=4096,
+)
+
+
 def test_options_of_the_spec_become_parameters() -> None:
-    options = EngineOptions(
-        max_tokens_in_paged_kv_cache=640,
-        max_num_sequences=5,
-        max_num_tokens=99,
-        enable_kv_cache_reuse=False,
-        enable_chunked_context=False,
-        kv_cache_free_gpu_mem_fraction=0.5,
-        batch_scheduler_policy=SchedulerPolicy.MAX_UTILIZATION,
-        max_queue_size=7,
-        max_beam_width=2,
-        guided_decoding_backend="",
-        lora_cache_host_memory_bytes=4096,
-    )
     configs = _configs(
         exclude_input_in_output=True, accumulate_tokens=True, skip_special_tokens=False, add_special_tokens=False,
-        max_queue_delay_microseconds=50, engine_options=options,
+        max_queue_delay_microseconds=50, engine_options=_ENGINE_OPTIONS,
     )  # fmt: skip
     parameters = {
         name: {key: value.string_value for key, value in config.parameters.items()} for name, config in configs.items()
     }
     core = parameters["tensorrt_llm"]
-    assert {name: core[name] for name in dataclasses.asdict(options)} == {
+    assert {name: core[name] for name in dataclasses.asdict(_ENGINE_OPTIONS)} == {
         "max_tokens_in_paged_kv_cache": "640",
         "max_num_sequences": "5",
         "max_num_tokens": "99",

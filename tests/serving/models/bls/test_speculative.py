@@ -50,19 +50,21 @@ def shared(backend: ModuleType) -> Iterator[Bls]:
 
 @settings(max_examples=40)
 @given(
-    prompt=st.sampled_from(["the sea", "a king and a queen", "x"]),
-    max_tokens=st.integers(1, 40),
+    request=st.fixed_dictionaries(
+        {
+            "prompt": st.sampled_from(["the sea", "a king and a queen", "x"]),
+            "max_tokens": st.integers(1, 40),
+            "min_tokens": st.integers(0, 1),
+            "stop_words": st.lists(st.sampled_from(["king", " sea", "d m", "e", "nowhere"]), max_size=2).map(
+                lambda w: w or [""]
+            ),
+        }
+    ),
     num_draft_tokens=st.integers(1, 12),
     wrong_every=st.integers(1, 9),
-    stop_words=st.lists(st.sampled_from(["king", " sea", "d m", "e", "nowhere"]), max_size=2),
-    min_tokens=st.integers(0, 1),
 )
-def test_text_is_that_of_the_target(
-    shared: Bls, prompt: str, max_tokens: int, num_draft_tokens: int, wrong_every: int, stop_words: list[str], min_tokens: int
-) -> None:
+def test_text_is_that_of_the_target(shared: Bls, request: dict[str, Any], num_draft_tokens: int, wrong_every: int) -> None:
     shared.cores["tensorrt_llm_draft"]._next = _often_wrong(wrong_every)
-    request: dict[str, Any] = {"prompt": prompt, "max_tokens": max_tokens, "min_tokens": min_tokens}
-    request["stop_words"] = stop_words or [""]
     [expected] = shared.ask(**request).texts
     [text] = shared.ask(**request, num_draft_tokens=num_draft_tokens).texts
     assert text == expected

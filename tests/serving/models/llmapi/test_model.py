@@ -17,10 +17,8 @@ from serving.errors import ServingError
 Start = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture
-def start(tmp_path: Path, backend: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Function that starts an instance with a fake library and returns the library's arguments."""
-    seen: dict[str, Any] = {}
+def _library(seen: dict[str, Any]) -> ModuleType:
+    """A fake ``tensorrt_llm`` that records its arguments and environment in ``seen``."""
 
     class Llm:
         def __init__(self, **arguments: Any) -> None:
@@ -32,7 +30,14 @@ def start(tmp_path: Path, backend: ModuleType, monkeypatch: pytest.MonkeyPatch) 
 
     library: Any = ModuleType("tensorrt_llm")
     library.LLM = Llm
-    monkeypatch.setitem(sys.modules, "tensorrt_llm", library)
+    return library  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def start(tmp_path: Path, backend: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Function that starts an instance with a fake library and returns the library's arguments."""
+    seen: dict[str, Any] = {}
+    monkeypatch.setitem(sys.modules, "tensorrt_llm", _library(seen))
     monkeypatch.setattr(
         backend, "using_decoupled_model_transaction_policy", lambda config: bool(config["decoupled"]), raising=False
     )

@@ -84,10 +84,8 @@ class Model:
             instance.finalize()
 
 
-@pytest.fixture
-def model(tmp_path: Path, backend: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Model]:
-    answers: list[Answer] = []
-    logged: list[str] = []
+def _library(answers: list[Answer]) -> ModuleType:
+    """A fake ``tensorrt_llm`` that records its outputs in ``answers``."""
 
     class Llm:
         def __init__(self, model: str) -> None: ...
@@ -98,13 +96,21 @@ def model(tmp_path: Path, backend: ModuleType, monkeypatch: pytest.MonkeyPatch) 
 
         def shutdown(self) -> None: ...
 
-    class Logger:
-        log_error = logged.append
-
     library: Any = ModuleType("tensorrt_llm")
     library.LLM = Llm
     library.SamplingParams = dict
-    monkeypatch.setitem(sys.modules, "tensorrt_llm", library)
+    return library  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def model(tmp_path: Path, backend: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Model]:
+    answers: list[Answer] = []
+    logged: list[str] = []
+
+    class Logger:
+        log_error = logged.append
+
+    monkeypatch.setitem(sys.modules, "tensorrt_llm", _library(answers))
     monkeypatch.setattr(backend, "using_decoupled_model_transaction_policy", lambda config: True, raising=False)
     monkeypatch.setattr(backend, "Logger", Logger, raising=False)
     monkeypatch.setattr(backend.TritonError, "CANCELLED", "cancelled", raising=False)
