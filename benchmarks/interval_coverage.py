@@ -27,7 +27,7 @@ from reports.metrics.latency import latencies_ms
 from reports.metrics.requests import Requests
 from reports.metrics.windows import whole_window
 from reports.statistics.arrays import FloatArray
-from reports.statistics.distribution import summarise
+from reports.statistics.percentiles import summarise
 
 TOKENS = 3
 GAP_S = 0.01  # mean gap between arrivals; the true rate is its inverse

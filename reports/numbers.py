@@ -64,8 +64,7 @@ from reports.run.pictures.over_time import per_second, percentile_per_part
 from reports.run.tables import slowest_table
 from reports.statistics.arrays import mean_of_known
 from reports.statistics.autocorrelation import Mean, mean_of
-from reports.statistics.distribution import summarise
-from reports.statistics.percentiles import nearest_rank, percentile_limits, required_samples, share_limits
+from reports.statistics.percentiles import nearest_rank, percentile_limits, required_samples, share_limits, summarise
 from reports.statistics.quantile_curve import curve_of
 from reports.sweep.points import pareto_front
 from reports.trend.history import estimates_of

@@ -20,7 +20,7 @@ from reports.metrics.catalogue import E2E
 from reports.metrics.latency import BY_REQUEST
 from reports.run_report import RunReport, read_run
 from reports.statistics.arrays import FloatArray
-from reports.statistics.distribution import Distribution, summarise
+from reports.statistics.percentiles import Distribution, summarise
 
 MIXED = "mixed"  # better in some measures, worse in others
 _QUANTILES = (0.01, 0.02, *(percent / 100 for percent in range(5, 100, 5)), 0.98, 0.99, 0.995, 0.999)

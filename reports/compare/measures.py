@@ -30,8 +30,7 @@ from reports.metrics.output_events import completions, output_tokens
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_INDEPENDENT, FEWEST_VALUES
-from reports.statistics.distribution import percentile_key
-from reports.statistics.percentiles import fewest_for_limits, nearest_rank, required_samples
+from reports.statistics.percentiles import fewest_for_limits, nearest_rank, percentile_key, required_samples
 
 BINS = 1_000  # parts of the window, each one contribution to a rate
 _Z = 1.96

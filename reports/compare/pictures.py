@@ -11,7 +11,7 @@ from reports.compare.difference import Difference, Verdict
 from reports.compare.tables import interval_text
 from reports.render.picture import Axis, Colour, Dots, Line, Mark, Picture, Shape, Spans, Stroke, Trail, Whiskers
 from reports.run.pictures.latency import Series, distribution_picture, percentile_axis, percentile_picture, quantile_positions
-from reports.statistics.distribution import summarise
+from reports.statistics.percentiles import summarise
 
 _COLOURS = (Colour.BLUE, Colour.ORANGE, Colour.GREEN, Colour.PURPLE, Colour.SKY, Colour.RED)
 _VERDICT_COLOURS = {Verdict.BETTER: Colour.GREEN, Verdict.WORSE: Colour.RED, Verdict.NONE: Colour.GREY}

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from reports.metrics.output_events import Rate
 from reports.render.tables import cell_text
 from reports.statistics.autocorrelation import Interval
-from reports.statistics.distribution import Distribution
-from reports.statistics.percentiles import CONFIDENCE
+from reports.statistics.percentiles import CONFIDENCE, Distribution
 from reports.statistics.probability import student_quantile
 
 NO_VALUE = "no value"

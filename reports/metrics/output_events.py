@@ -9,8 +9,7 @@ import numpy as np
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import BINS, FEWEST_VALUES, TOO_FEW, TOO_UNEVEN, Interval, mean_of
-from reports.statistics.distribution import interval_text
-from reports.statistics.percentiles import CONFIDENCE
+from reports.statistics.percentiles import CONFIDENCE, interval_text
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from reports.metrics.slip import PartOfRun, Slip, slip_by_worker, slip_over_time
 from reports.metrics.upstream import UpstreamTable, upstream_statistics
 from reports.metrics.windows import Windows, compute_windows
 from reports.statistics.arrays import FloatArray, known, mean_of_known
-from reports.statistics.distribution import Distribution, summarise
+from reports.statistics.percentiles import Distribution, summarise
 
 _NS_PER_S = 1e9
 _OPEN_LOOP = ConfiguredLoad()

@@ -9,7 +9,7 @@ from reports.metrics.output_events import Events, Rate, completions, output_toke
 from reports.metrics.requests import Requests
 from reports.metrics.steady_state import Steady, find_steady
 from reports.statistics.arrays import FloatArray
-from reports.statistics.distribution import Distribution, summarise
+from reports.statistics.percentiles import Distribution, summarise
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from reports.run.tables import (
 )
 from reports.run.watched_tables import client_tables, server_tables
 from reports.run_report import RunReport
-from reports.statistics.distribution import percentile_key
+from reports.statistics.percentiles import percentile_key
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from reports.metrics.slip import Slip
 from reports.metrics.steady_state import RULE
 from reports.metrics.upstream import UPSTREAM_STATISTICS, UpstreamTable
 from reports.metrics.windows import Window
-from reports.statistics.distribution import Distribution
-from reports.statistics.percentiles import required_samples
+from reports.statistics.percentiles import Distribution, required_samples
 
 LATENCY_COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max", "n")
 INTERVAL_COLUMNS = ("mean", "p50", "p99")

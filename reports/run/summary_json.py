@@ -30,7 +30,7 @@ from reports.metrics.windows import Window
 from reports.render.plain_text import json_text
 from reports.run_report import RunReport
 from reports.statistics.autocorrelation import Interval
-from reports.statistics.distribution import WITH_INTERVAL, Distribution
+from reports.statistics.percentiles import WITH_INTERVAL, Distribution
 
 SCHEMA = 1
 

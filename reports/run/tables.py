@@ -31,8 +31,7 @@ from reports.run.rows import (
 )
 from reports.run_report import RunReport
 from reports.statistics.arrays import FloatArray
-from reports.statistics.distribution import Distribution
-from reports.statistics.percentiles import required_samples
+from reports.statistics.percentiles import Distribution, required_samples
 
 _SLOWEST = 20
 _MOST_MESSAGES = 30

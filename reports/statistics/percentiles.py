@@ -1,22 +1,215 @@
-"""Nearest-rank percentiles, limits of percentiles and shares, and how many samples a claim about a percentile needs."""
+"""Summary of one metric's values: mean, nearest-rank percentiles and largest value, with intervals or the reasons for none.
+
+Below it the limits of percentiles and shares, and how many samples a claim about a percentile needs.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.statistics.autocorrelation import Interval
+from reports.statistics.autocorrelation import (
+    TOO_FEW,
+    TOO_UNEVEN,
+    Interval,
+    Mean,
+    effective_size_reason,
+    mean_of,
+    share_of,
+    student_to_normal,
+)
 from reports.statistics.probability import beta_quantile, binomial_at_most
-from reports.statistics.quantile_curve import nearest_rank_of
+from reports.statistics.quantile_curve import NAMED_PERCENTILES, Curve, curve_of, nearest_rank_of
 
 CONFIDENCE = 0.95  # of the intervals that are printed
 SAMPLE_SIZE_CONFIDENCE = 0.99  # of the sample-size guard, MLPerf LoadGen's
-
 LEAST_EFFECT = 0.5  # n values never count for more than 2n
 _LARGEST_GROWTH = 4.0  # of the effect, at a limit of twice the percentile or more
+REACHES_FAILURES = "failed"
+
+WITH_INTERVAL = (0.50, 0.99, 0.999)  # the percentiles whose interval is computed, since none is shown of the others
+_NEEDS_SUPPORT = 0.999
+_TAIL = 0.9
+_TAIL_EFFECT = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class SampleMean:
+    """A mean with its two-sided interval at CONFIDENCE; where there is none, ``reason`` is why."""
+
+    value: float
+    interval: Interval | None = None
+    reason: str | None = None
+
+    @property
+    def interval_text(self) -> str:
+        return interval_text(self.interval, None, self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Percentile:
+    """The nearest-rank ``q``-quantile, with its two-sided interval at CONFIDENCE.
+
+    ``value`` is None where the percentile falls among the failed requests, and for p99.9 also where there are too few values
+    for a claim. Where there is no interval ``reason`` is why, and ``at_least`` the lower limit where that one exists. Of p90,
+    p95 and a p99.9 of too few values no interval is computed: ``interval`` and ``reason`` are None.
+    """
+
+    q: float
+    value: float | None
+    interval: Interval | None = None
+    at_least: float | None = None
+    reason: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The name in JSON: "p50", "p99_9"."""
+        return percentile_key(self.q)
+
+    @property
+    def interval_text(self) -> str:
+        return interval_text(self.interval, self.at_least, self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Summary of one metric's values, in the values' own unit.
+
+    ``n`` counts the values, and ``mean`` is of them. Beside them ``failed`` requests have no value, and count in the
+    percentiles as slower than every value: a percentile that falls among them is None, as is ``max``, so that a failure can
+    never improve a tail. ``percentiles`` are p50, p90, p95, p99 and p99.9. Intervals allow for correlation between neighbours.
+    ``curve`` is the whole distribution, for pictures.
+    """
+
+    mean: SampleMean
+    percentiles: tuple[Percentile, ...]
+    max: float | None
+    n: int
+    failed: int
+    curve: Curve | None = field(default=None, compare=False, repr=False)
+
+    def percentile(self, q: float) -> Percentile:
+        """One of ``percentiles``. Raises KeyError for another quantile."""
+        for percentile in self.percentiles:
+            if percentile.q == q:
+                return percentile
+        raise KeyError(q)
+
+    @property
+    def p50(self) -> float | None:
+        return self.percentile(0.50).value
+
+    @property
+    def p90(self) -> float | None:
+        return self.percentile(0.90).value
+
+    @property
+    def p95(self) -> float | None:
+        return self.percentile(0.95).value
+
+    @property
+    def p99(self) -> float | None:
+        return self.percentile(0.99).value
+
+    def supports(self, q: float) -> bool:
+        """Whether there are values enough for a claim about the q-quantile."""
+        return self.n >= required_samples(q)
+
+
+def percentile_key(q: float) -> str:
+    """ "p50" for 0.5, "p99_9" for 0.999."""
+    return f"p{100.0 * q:g}".replace(".", "_")
+
+
+def interval_text(interval: Interval | None, at_least: float | None, reason: str | None) -> str:
+    """The interval with two decimals, or the reason why there is none, after the lower limit where there is one."""
+    if interval is not None:
+        return f"{interval[0]:,.2f} – {interval[1]:,.2f}"
+    return reason or "" if at_least is None else f"≥ {at_least:,.2f}; {reason}"
+
+
+def summarise(series: NDArray[np.float64], confidence: float = CONFIDENCE) -> Distribution | None:
+    """Summarise ``series``, shape [n], in the order in which the requests came; None when it has no values.
+
+    A request that failed is infinite. Raises nothing; NaN must be left out before.
+    """
+    ordered = np.sort(series)
+    n = int(np.searchsorted(ordered, np.inf))
+    if n == 0:
+        return None
+    long_run = mean_of(series, None if n == series.size else np.isfinite(series))
+    value = float(ordered[:n].mean())
+    return Distribution(
+        mean=_sample_mean(value, long_run, confidence),
+        percentiles=tuple(_percentiles(series, ordered, long_run, confidence)),
+        max=_finite(float(ordered[-1])),
+        n=n,
+        failed=int(series.size) - n,
+        curve=curve_of(ordered[:n], int(series.size)),
+    )
+
+
+def _sample_mean(value: float, mean: Mean, confidence: float) -> SampleMean:
+    if mean.no_interval_reason is not None:
+        return SampleMean(value, reason=mean.no_interval_reason)
+    interval = mean.interval(confidence)
+    return SampleMean(value, interval, TOO_UNEVEN if interval is None else None)
+
+
+def _percentiles(
+    series: NDArray[np.float64], ordered: NDArray[np.float64], mean: Mean, confidence: float
+) -> Iterator[Percentile]:
+    for q in NAMED_PERCENTILES:
+        value = _finite(nearest_rank(ordered, q))
+        if q == _NEEDS_SUPPORT and mean.n < required_samples(q):
+            yield Percentile(q, None)
+        elif q not in WITH_INTERVAL:
+            yield Percentile(q, value)
+        elif mean.no_interval_reason is not None:
+            yield Percentile(q, value, reason=mean.no_interval_reason)
+        else:
+            yield _with_limits(Percentile(q, value), series, ordered, mean, confidence)
+
+
+def _with_limits(
+    percentile: Percentile, series: NDArray[np.float64], ordered: NDArray[np.float64], mean: Mean, confidence: float
+) -> Percentile:
+    q = percentile.q
+    share = share_of(series <= nearest_rank(ordered, q))
+    effect = max(LEAST_EFFECT, share.effect if q < _TAIL else _tail_effect(share.effect, mean.long_run.effect))
+    low, high = percentile_limits(ordered, q, effect * student_to_normal(confidence, share.degrees) ** 2, confidence)
+    reason = _no_upper_limit_reason(series.size, mean.independent, effect, fewest_for_limits(q, confidence))
+    if reason is None and math.isfinite(high):
+        return Percentile(q, percentile.value, (low, high))
+    return Percentile(q, percentile.value, at_least=_finite(low), reason=reason or REACHES_FAILURES)
+
+
+def _tail_effect(own: float, mean_effect: float) -> float:
+    """The design effect of a tail. The largest values come in few clusters, too few to show their whole correlation, so the
+    design effect of the mean raises it, by at most a quarter: a choice made by benchmarks/interval_coverage.py.
+    """
+    return max(own, min(mean_effect, _TAIL_EFFECT * own))
+
+
+def _no_upper_limit_reason(n: int, independent: float, effect: float, fewest: int) -> str | None:
+    """Why the largest value may lie below the percentile; None where it lies above, with the certainty that a limit needs.
+
+    Values above a high percentile come in clusters, and the clusters are independent, not the values (Leadbetter 1983).
+    Where cluster sizes are geometric, as in many queues, their mean is (design effect + 1) / 2.
+    """
+    if n < fewest:
+        return TOO_FEW
+    clusters = min(independent, 2.0 * n / (1.0 + max(1.0, effect)))
+    return None if clusters >= fewest else effective_size_reason(clusters)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def nearest_rank(ordered: NDArray[np.float64], q: float) -> float:

@@ -12,7 +12,7 @@ from reports.metrics.catalogue import E2E, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THRO
 from reports.metrics.estimates import Estimate, of_percentile, of_rate, over_runs
 from reports.metrics.run_metrics import Metrics
 from reports.run_report import RunReport, read_run
-from reports.statistics.distribution import Distribution
+from reports.statistics.percentiles import Distribution
 
 Settings = tuple[tuple[str, str], ...]
 

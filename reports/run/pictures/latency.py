@@ -16,7 +16,7 @@ from reports.render.picture import Axis, Colour, Dots, HeatMap, Line, Mark, Pict
 from reports.run.pictures.over_time import TIME, drawn_positions, edges_of, log_edges, percentile_per_part, seconds
 from reports.run_report import RunReport
 from reports.statistics.arrays import FloatArray
-from reports.statistics.distribution import Distribution
+from reports.statistics.percentiles import Distribution
 from reports.statistics.quantile_curve import Curve
 
 _MOST_DOTS = 2_000

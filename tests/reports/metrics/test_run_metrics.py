@@ -18,7 +18,7 @@ from reports.metrics.latency import inter_chunk_latencies_ms, inter_token_latenc
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import Anchored, Metrics, compute_metrics
 from reports.statistics.autocorrelation import mean_of
-from reports.statistics.distribution import Distribution
+from reports.statistics.percentiles import Distribution
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from reports.statistics.autocorrelation import BINS, mean_of, share_of, student_to_normal
-from reports.statistics.distribution import Distribution, Percentile, SampleMean, summarise
+from reports.statistics.percentiles import Distribution, Percentile, SampleMean, summarise
 
 _SEEDS = st.integers(0, 2**32 - 1)
 Series = NDArray[np.float64]

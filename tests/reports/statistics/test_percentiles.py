@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports.statistics.distribution import Distribution, Percentile, SampleMean, summarise
-from reports.statistics.percentiles import fewest_for_limits, nearest_rank, percentile_limits, required_samples
+from reports.statistics.percentiles import (
+    Distribution,
+    Percentile,
+    SampleMean,
+    fewest_for_limits,
+    nearest_rank,
+    percentile_limits,
+    required_samples,
+    summarise,
+)
 
 _TOO_FEW = "n too small"
 _VALUES = st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), min_size=1, max_size=300)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.statistics.distribution import summarise
-from reports.statistics.percentiles import nearest_rank
+from reports.statistics.percentiles import nearest_rank, summarise
 from reports.statistics.quantile_curve import NAMED_PERCENTILES, curve_of, nearest_rank_of
 
 COUNTS = st.integers(1, 1_200) | st.integers(1_000, 200_000)
