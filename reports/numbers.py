@@ -10,6 +10,7 @@ from typing import Any
 from reports.compare.comparison import compare
 from reports.compare.difference import between_pairs, between_runs, compare_measures, holm, within_pairs, within_runs
 from reports.compare.measures import failed_share, mean, percentile, throughput
+from reports.findings.checks import find
 from reports.metrics.arrival_law import at_even_rate_ns, check_arrivals, index_of_dispersion
 from reports.metrics.catalogue import (
     ACHIEVED_RATE,
@@ -52,16 +53,16 @@ from reports.metrics.model_statistics import model_work
 from reports.metrics.output_events import completions, output_tokens, rate
 from reports.metrics.phases import phases
 from reports.metrics.requests import from_columns
-from reports.metrics.run_metrics import failures_by_kind, mean_rate
+from reports.metrics.run_metrics import compute_metrics, failures_by_kind, mean_rate
 from reports.metrics.server_load import server_load
-from reports.metrics.server_series import telemetry_of
+from reports.metrics.server_series import Telemetry, telemetry_of
 from reports.metrics.slip import slip_by_worker, slip_over_time
 from reports.metrics.steady_state import find_steady, mser5
 from reports.metrics.upstream import upstream_statistics
 from reports.metrics.windows import compute_windows, whole_window
 from reports.run.op_stats import check_perf
 from reports.run.pictures.over_time import per_second, percentile_per_part
-from reports.run.tables import slowest_table
+from reports.run.tables import failure_tables, slowest_table
 from reports.statistics.arrays import mean_of_known
 from reports.statistics.autocorrelation import Mean, mean_of
 from reports.statistics.percentiles import nearest_rank, percentile_limits, required_samples, share_limits, summarise
@@ -128,7 +129,11 @@ NUMBERS = (
     Number("Points of the percentile pictures", "", (curve_of,)),
     # A run
     Number("Prepared requests", "requests.prepared", (configured_load,)),
+    Number("Scheduled, successful and failed requests", "requests", (compute_metrics,)),
     Number("Failures by kind", "requests.by_kind", (failures_by_kind,)),
+    Number("Failures by message", "", (failure_tables,)),
+    Number("Evidence of the findings", "findings", (find,)),
+    Number("Gauges of the server", "server.active_requests … cpu_utilization", (Telemetry.level,)),
     Number("Rates and latencies of the whole window", "windows.whole", (whole_window,)),
     Number("Limits, rates and latencies of the steady window", "windows.steady", (mser5, find_steady, compute_windows)),
     Number("Configured arrival law", "arrivals.law", (configured_law,)),
