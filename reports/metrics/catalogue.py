@@ -136,12 +136,16 @@ GOODPUT = Metric(
     "goodput",
     "Goodput",
     "1/s",
-    "requests that meet every objective / window ([Goodput](#goodput))",
+    "requests that meet every objective / window ([Goodput](../explanation/measurement.md#goodput))",
     Better.HIGHER,
     counted="requests",
 )
 ATTAINMENT = Metric(
-    "attainment", "Attainment", "share", "requests that meet every objective / all sent ([Goodput](#goodput))", Better.HIGHER
+    "attainment",
+    "Attainment",
+    "share",
+    "requests that meet every objective / all sent ([Goodput](../explanation/measurement.md#goodput))",
+    Better.HIGHER,
 )
 FAILED_SHARE = Metric(
     "failed_share",
