@@ -71,16 +71,16 @@ _precision = cloup.option_group(
 
 _limits = cloup.option_group(
     "tensorrt_llm: limits",
-    cloup.option("--max_batch_size", type=_COUNT, help="Most sequences in flight."),
-    cloup.option("--max_num_tokens", type=_COUNT, help="Most tokens per step, over all sequences."),
-    cloup.option("--max_input_len", type=_COUNT, help="Most tokens of a prompt."),
-    cloup.option("--max_seq_len", type=_COUNT, help="Most tokens of prompt and output together."),
-    cloup.option("--max_beam_width", type=_COUNT, help="Most beams."),
+    cloup.option("--max_batch_size", type=_COUNT, help="Maximum sequences in flight."),
+    cloup.option("--max_num_tokens", type=_COUNT, help="Maximum tokens per step, over all sequences."),
+    cloup.option("--max_input_len", type=_COUNT, help="Maximum tokens of a prompt."),
+    cloup.option("--max_seq_len", type=_COUNT, help="Maximum tokens of prompt and output together."),
+    cloup.option("--max_beam_width", type=_COUNT, help="Maximum beams."),
     cloup.option(
         "--max_draft_len",
         type=click.IntRange(min=0),
         default=0,
-        help="Most draft tokens per request, for a target of speculative decoding (draft_tokens_external).",
+        help="Maximum draft tokens per request, for a target of speculative decoding (draft_tokens_external).",
     ),
     help="The defaults are those of trtllm-build.",
 )

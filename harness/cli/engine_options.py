@@ -42,15 +42,15 @@ engine_group = cloup.option_group(
     "Engine (embedded)",
     cloup.option("--draft_engine_dir", type=_FOLDER, help="Draft engine, for speculative decoding in tensorrt_llm_bls."),
     cloup.option("--max_num_sequences", type=click.IntRange(1, 65536), default=256, help="Requests that run concurrently."),
-    cloup.option("--max_num_tokens", type=_TOKENS, default=2048, help="Most tokens per step."),
+    cloup.option("--max_num_tokens", type=_TOKENS, default=2048, help="Maximum tokens per step."),
     cloup.option("--max_beam_width", type=click.IntRange(1, 1024), default=16, help="Widest beam search."),
     cloup.option(
         "--max_stream_interval",
         type=click.IntRange(1, 1024),
         default=4,
-        help="Most tokens per streamed response when sending is the bottleneck. 1: always one token per response.",
+        help="Maximum tokens per streamed response when sending is the bottleneck. 1: always one token per response.",
     ),
-    cloup.option("--max_queue_size", type=click.IntRange(min=0), default=0, help="Most queued requests; 0: no limit."),
+    cloup.option("--max_queue_size", type=click.IntRange(min=0), default=0, help="Maximum queued requests; 0: no limit."),
     cloup.option(
         "--batch_scheduler_policy",
         type=click.Choice(["guaranteed_no_evict", "max_utilization"]),

@@ -102,7 +102,7 @@ Examples:
         "--decoupled_mode/--no_decoupled_mode", default=None, help="Required for streaming.  [default: decoupled_mode]"
     ),
     cloup.option("--max_queue_delay_microseconds", type=_NATURAL, help="Time a batch waits for more requests. Default: 0."),
-    cloup.option("--max_queue_size", type=_NATURAL, help="Most queued requests; others are refused. 0: no limit."),
+    cloup.option("--max_queue_size", type=_NATURAL, help="Maximum queued requests; others are refused. 0: no limit."),
     cloup.option("--preprocessing_instance_count", type=_COUNT, help="Default: 1."),
     cloup.option("--postprocessing_instance_count", type=_COUNT, help="Default: 1."),
     cloup.option("--bls_instance_count", type=_COUNT, help="One serves many requests concurrently. Default: 1."),
@@ -123,7 +123,7 @@ Examples:
 @cloup.option_group(
     "Embedded engine",
     cloup.option("--max_num_sequences", type=_COUNT, help="Sequences that run concurrently."),
-    cloup.option("--max_num_tokens", type=_COUNT, help="Most tokens per step."),
+    cloup.option("--max_num_tokens", type=_COUNT, help="Maximum tokens per step."),
 )
 @cloup.option_group(
     "LLM API",

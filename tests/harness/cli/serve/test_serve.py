@@ -79,6 +79,23 @@ def test_options_of_the_engine_reach_its_parameters(monkeypatch: pytest.MonkeyPa
     assert [(spec.engine_options, spec.draft_engine_dir) for spec in written] == [(options, tmp_path.resolve())]
 
 
+def test_repository_is_written_to_the_folder_that_the_server_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folders: list[Path] = []
+
+    def record(spec: RepositorySpec, folder: Path) -> None:
+        folders.append(folder)
+        raise LaunchError("not written")
+
+    monkeypatch.setattr("serving.repository.pipeline.write_repository", record)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    assert run(["serve", "--model_repo", "mine"]) == ExitStatus.FAILED
+    assert run(["serve"]) == ExitStatus.FAILED
+    assert folders[0] == tmp_path / "mine"
+    assert folders[1].parent.parent == tmp_path / "temporary"
+    assert not _files(tmp_path / "temporary")  # a failure leaves no temporary folder
+
+
 def test_upstreams_launch_command_gives_upstreams_mpirun(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = shlex.split(_printed(capsys, "--world_size", "2", *_TRITON, "--tensorrt_llm_model_name", "a,b", "--oversubscribe"))
     shared = [
