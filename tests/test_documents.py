@@ -1,16 +1,38 @@
-"""Tests and commands that the documents name exist."""
+"""The documents: links, paths, modules, tests and commands that they name exist, and so do the functions of the numbers."""
 
+import importlib.util
+import json
 import re
 import shlex
 from pathlib import Path
 
 import click
 import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from harness.cli.bench import bench
+from reports.numbers import NUMBERS
+from tools.reference.numbers import PATHS
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
+
+
+def _pages() -> list[Path]:
+    folders = ("docs", "datasets")
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(p for f in folders for p in sorted((ROOT / f).rglob("*.md")))]
+
+
+def _tokens(page: Path) -> list[Token]:
+    """All Markdown tokens of a page, the inline ones included."""
+    blocks = MarkdownIt().enable("table").parse(page.read_text(encoding="utf-8"))
+    return [token for block in blocks for token in (block, *(block.children or ()))]
+
+
+def _code(page: Path) -> list[str]:
+    """The code spans and code blocks of a page."""
+    return [token.content for token in _tokens(page) if token.type in ("code_inline", "fence")]
 
 
 def test_every_test_named_as_a_proof_exists() -> None:
@@ -18,6 +40,84 @@ def test_every_test_named_as_a_proof_exists() -> None:
     assert len(named) > 20
     for file, name in named:
         assert re.search(rf"^(async )?def {name}\b", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), f"{file}::{name}"
+
+
+# ---- links and paths
+
+
+def _slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+def _anchors(page: Path) -> set[str]:
+    """GitHub's anchors of a page; Sphinx writes a dash where GitHub drops a dot."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {_slug(heading) for heading in headings} | {_slug(heading.replace(".", "-")) for heading in headings}
+
+
+@pytest.mark.parametrize("page", _pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_resolves(page: Path) -> None:
+    targets = [str(token.attrs[name]) for token in _tokens(page) for name in ("href", "src") if name in token.attrs]
+    for target in targets:
+        file, _, anchor = target.partition("#")
+        if target.startswith(("http://", "https://")):
+            continue
+        linked = page if not file else (page.parent / file).resolve()
+        assert linked.is_file(), f"{target}: no such file"
+        assert not anchor or anchor in _anchors(linked), f"{target}: no such heading"
+
+
+_FOLDERS = "workloads|harness|serving|reports|benchmarks|tests|tools|datasets|docs"
+_PATH = re.compile(rf"(?<![\w./-])(?:{_FOLDERS})/[\w./-]*\w/?")
+_BARE_FILE = re.compile(r"(?<![\w./<>*-])\w+\.(?:py|pyx|js|css|j2)(?![\w.])")
+_MODULE = re.compile(rf"(?:python3? -m |[`\s])((?:{_FOLDERS})(?:\.\w+)+)")
+_BUILT = {"docs/_build/html", "docs/_build/html/index.html"}
+_UPSTREAM = {
+    "benchmark_core_model.py", "convert_checkpoint.py", "end_to_end_grpc_client.py", "end_to_end_test.py", "fill_template.py",
+    "inflight_batcher_llm_client.py", "launch_triton_server.py", "quantize.py", "tools/fill_template.py",
+    "scripts/launch_triton_server.py",
+}  # fmt: skip
+_OF_REPOSITORY = {"model.py"}  # every model of a model repository has one
+
+
+@pytest.mark.parametrize("page", _pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_named_exists(page: Path) -> None:
+    tracked = {path.name for folder in _FOLDERS.split("|") for path in (ROOT / folder).rglob("*")}
+    for text in _code(page):
+        for path in set(_PATH.findall(text)) - _UPSTREAM - _BUILT:
+            assert (ROOT / path).exists(), path
+        for name in set(_BARE_FILE.findall(text)) - _UPSTREAM - _OF_REPOSITORY:
+            assert name in tracked, name
+        for module in _MODULE.findall(f" {text}"):
+            assert importlib.util.find_spec(module), module
+
+
+def test_every_benchmark_is_listed() -> None:
+    listed = set(re.findall(r"python -m benchmarks\.(\w+)", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
+    programs = (path for path in (ROOT / "benchmarks").glob("*.py") if '"__main__"' in path.read_text(encoding="utf-8"))
+    assert listed == {path.stem for path in programs}
+
+
+# ---- numbers
+
+
+def test_every_key_of_the_summary_has_a_number() -> None:
+    schema = json.loads((ROOT / "docs" / "schemas" / "summary.schema.json").read_text(encoding="utf-8"))
+    keys = {key for number in NUMBERS for key in number.key.split(", ")}
+    assert {f"metrics.{name}" for name in schema["properties"]["metrics"]["properties"]} <= keys
+    assert set(schema["properties"]) - {"schema", "validity", "metrics", "schedule"} <= {key.split(".")[0] for key in keys}
+
+
+@pytest.mark.parametrize("files", PATHS.values(), ids=PATHS.keys())
+def test_a_number_s_path_through_the_code(files: tuple[str, ...]) -> None:
+    """At most 8 files; each is imported by one before it."""
+    assert len(files) <= 8
+    before = ""
+    for file in files:
+        module = file.removesuffix(".py").replace("/", ".")
+        assert not before or f"from {module} import" in before, file
+        before += (ROOT / file).read_text(encoding="utf-8")
 
 
 # ---- commands
