@@ -27,7 +27,8 @@ def _all_errors() -> dict[str, type[BenchError]]:
     waiting = list(BenchError.__subclasses__())
     while waiting:
         error = waiting.pop()
-        found[error.__name__] = error
+        if not _OUTSIDE_BENCH.search(error.__module__):
+            found[error.__name__] = error
         waiting += error.__subclasses__()
     return found
 

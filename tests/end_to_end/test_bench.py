@@ -246,7 +246,7 @@ def test_failed_start_of_serve_shows_the_servers_log(tmp_path: Path) -> None:
         (broken / file.name).write_bytes(file.read_bytes() if file.suffix != ".bin" else b"")
     result = program("serve", "--engine_dir", str(broken), cwd=tmp_path)
     assert result.returncode == 1
-    assert "Its log is triton_log.txt." in result.stderr
+    assert "See its log, triton_log.txt." in result.stderr
     assert "OpenVINO cannot load the engine" in result.stderr
 
 
