@@ -3,7 +3,7 @@
     python -m benchmarks.cancel_soak [--cancels 1000] [--in_flight 32] [--seed 0]
 
 Half are cancelled by the client (its call ends), half by a ``stop`` request with their id; the core model and the ensemble
-know both ways, ``tensorrt_llm_bls`` only the first, since it names its inner requests itself, as upstream's does. As many
+support both ways, ``tensorrt_llm_bls`` only the first, since it names its inner requests itself, as upstream's does. As many
 requests again are left alone. Checked: a request left alone gets exactly its tokens, once; a cancelled one gets a beginning
 of them; each ``stop`` is answered once, empty; then no request is active, a probe uses as many KV blocks as before, and
 greedy answers are what they were. What fails is printed, and the exit status is 1.
@@ -48,7 +48,7 @@ _CACHE_TOKENS = 32_768  # small, so that leaked blocks would weigh
 
 
 @dataclass(frozen=True)
-class Asked:
+class SoakRequest:
     """One request of the soak: which prompt, how many tokens, streamed or not, and how it is to end early (or not)."""
 
     prompt: int
@@ -71,7 +71,7 @@ Pieces = list[bytes] | list[int]
 
 
 class Model:
-    """One model of a running server, asked over streams of their own."""
+    """One model of a running server; each request has a stream of its own."""
 
     def __init__(self, server: Server, name: str) -> None:
         self.name = name
@@ -81,8 +81,8 @@ class Model:
     async def close(self) -> None:
         await self._channel.close()
 
-    def start(self, asked: Asked, request_id: str) -> Any:
-        return self._stream(_once(self._draft(asked, request_id).encode()), timeout=_TIMEOUT_S)
+    def start(self, request: SoakRequest, request_id: str) -> Any:
+        return self._stream(_once(self._draft(request, request_id).encode()), timeout=_TIMEOUT_S)
 
     async def stop(self, request_id: str) -> str | None:
         """Stop a request; a sentence when the answer is not one empty final response."""
@@ -93,21 +93,21 @@ class Model:
             return f"stop was answered by {answers}"
         return None
 
-    def _draft(self, asked: Asked, request_id: str) -> Draft:
-        streaming = Tensor("streaming" if self.name == CORE else "stream", "BOOL", (1, 1), bytes([asked.streamed]))
+    def _draft(self, request: SoakRequest, request_id: str) -> Draft:
+        streaming = Tensor("streaming" if self.name == CORE else "stream", "BOOL", (1, 1), bytes([request.streamed]))
         exclude = Tensor("exclude_input_in_output", "BOOL", (1, 1), b"\x01")
         if self.name == CORE:
-            ids = np.random.default_rng(asked.prompt).integers(3, 3_072, 50 + 5 * asked.prompt).tolist()
+            ids = np.random.default_rng(request.prompt).integers(3, 3_072, 50 + 5 * request.prompt).tolist()
             inputs = (
                 int32("input_ids", *ids),
                 int32("input_lengths", len(ids)),
-                int32("request_output_len", asked.output_tokens),
+                int32("request_output_len", request.output_tokens),
             )
             return Draft(CORE, (*inputs, streaming, exclude), request_id=request_id, outputs=("output_ids", "sequence_length"))
-        text = f"Tell me {asked.prompt} things about in-flight batching, number {asked.prompt}".encode()
+        text = f"List {request.prompt} things about in-flight batching, number {request.prompt}".encode()
         prompt = Tensor("text_input", "BYTES", (1, 1), pack_strings(text))
         no_end = int32("end_id", -1)
-        inputs = (prompt, int32("max_tokens", asked.output_tokens), no_end)
+        inputs = (prompt, int32("max_tokens", request.output_tokens), no_end)
         return Draft(self.name, (*inputs, streaming, exclude), request_id=request_id, outputs=("text_output",))
 
 
@@ -116,7 +116,7 @@ async def _once(body: bytes) -> AsyncIterator[bytes]:
 
 
 async def answers_of(call: Any) -> AsyncIterator[Any]:
-    """Responses of a call. AssertionError when the server says that something went wrong."""
+    """Responses of a call. Raises AssertionError for an error response."""
     async for body in call:
         message = service_pb2.ModelStreamInferResponse.FromString(body)
         assert not message.error_message, message.error_message
@@ -138,18 +138,18 @@ async def soak(server: Server, name: str, cancels: int, stop_share: float, in_fl
     findings = Findings()
     model = Model(server, name)
     plan = plan_of(cancels, round(cancels * stop_share), seed)
-    expected = {key: await _whole(model, *key) for key in sorted({(asked.prompt, asked.output_tokens) for asked in plan})}
+    expected = {key: await _whole(model, *key) for key in sorted({(request.prompt, request.output_tokens) for request in plan})}
     blocks_before = await _probe_blocks(server, model)
     room = asyncio.Semaphore(in_flight)
 
-    async def one(number: int, asked: Asked) -> None:
+    async def one(number: int, request: SoakRequest) -> None:
         async with room:
             try:
-                await _run(model, asked, f"{name}-{seed}-{number}", expected[asked.prompt, asked.output_tokens], findings)
+                await _run(model, request, f"{name}-{seed}-{number}", expected[request.prompt, request.output_tokens], findings)
             except (AssertionError, grpc.aio.AioRpcError) as error:
-                findings.broken.append(f"{asked}: {str(error) or error!r}")
+                findings.broken.append(f"{request}: {str(error) or error!r}")
 
-    await asyncio.gather(*[one(number, asked) for number, asked in enumerate(plan)])
+    await asyncio.gather(*[one(number, request) for number, request in enumerate(plan)])
     await _check_idle(server, findings)
     blocks_after = await _probe_blocks(server, model)
     if abs(blocks_after - blocks_before) > 2:  # the gauge is read every few steps
@@ -161,7 +161,7 @@ async def soak(server: Server, name: str, cancels: int, stop_share: float, in_fl
     return findings
 
 
-def plan_of(cancels: int, stops: int, seed: int) -> list[Asked]:
+def plan_of(cancels: int, stops: int, seed: int) -> list[SoakRequest]:
     """Requests to be cancelled and as many left alone, shuffled."""
     draw = random.Random(seed)
     kinds: list[str | None] = ["stop"] * stops + ["client"] * (cancels - stops) + [None] * cancels
@@ -171,57 +171,71 @@ def plan_of(cancels: int, stops: int, seed: int) -> list[Asked]:
         output_tokens = draw.choice(_OUTPUT_TOKENS)
         delay_s = draw.choice([0.0, draw.uniform(0, 0.02), draw.uniform(0, 1.0)])
         plan.append(
-            Asked(draw.randrange(_PROMPTS), output_tokens, draw.random() < 0.8, kind, draw.randrange(output_tokens), delay_s)
+            SoakRequest(
+                draw.randrange(_PROMPTS), output_tokens, draw.random() < 0.8, kind, draw.randrange(output_tokens), delay_s
+            )
         )
     return plan
 
 
 async def _whole(model: Model, prompt: int, output_tokens: int) -> bytes:
-    answers = [content(a) async for a in answers_of(model.start(Asked(prompt, output_tokens, False, None, 0, 0.0), "whole"))]
-    return b"".join(answers)
+    request = SoakRequest(prompt, output_tokens, False, None, 0, 0.0)
+    return b"".join([content(answer) async for answer in answers_of(model.start(request, "whole"))])
 
 
-async def _run(model: Model, asked: Asked, request_id: str, expected: bytes, findings: Findings) -> None:
-    call = model.start(asked, request_id)
+async def _run(model: Model, request: SoakRequest, request_id: str, expected: bytes, findings: Findings) -> None:
+    call = model.start(request, request_id)
     got = bytearray()
     finals = responses = 0
     cancelling: asyncio.Task[None] | None = None
 
     async def cancel() -> None:
-        await asyncio.sleep(asked.cancel_delay_s)
-        if asked.cancel == "client":
+        await asyncio.sleep(request.cancel_delay_s)
+        if request.cancel == "client":
             call.cancel()
         elif (problem := await model.stop(request_id)) is not None:
             findings.broken.append(problem)
 
-    if asked.cancel is not None and (not asked.streamed or asked.cancel_after == 0):
+    if request.cancel is not None and (not request.streamed or request.cancel_after == 0):
         cancelling = asyncio.create_task(cancel())
     try:
         async for answer in answers_of(call):
             got += content(answer)
             responses += bool(answer.outputs)
             finals += answer.parameters["triton_final_response"].bool_param
-            if asked.cancel is not None and cancelling is None and responses >= asked.cancel_after:
+            if request.cancel is not None and cancelling is None and responses >= request.cancel_after:
                 cancelling = asyncio.create_task(cancel())
     except asyncio.CancelledError:
-        if asked.cancel != "client" or not call.cancelled():
+        if request.cancel != "client" or not call.cancelled():
             raise
     if cancelling is not None:
         await cancelling
-    _judge(asked, bytes(got), expected, finals, responses, call.cancelled(), findings)
+    _check_answer(_Answer(request, bytes(got), finals, responses, call.cancelled()), expected, findings)
 
 
-def _judge(asked: Asked, got: bytes, expected: bytes, finals: int, responses: int, cancelled: bool, findings: Findings) -> None:
+@dataclass(frozen=True)
+class _Answer:
+    """The answer to one request: its content, the number of final and of all responses, and whether it was cancelled."""
+
+    request: SoakRequest
+    content: bytes
+    finals: int
+    responses: int
+    cancelled: bool
+
+
+def _check_answer(answer: _Answer, expected: bytes, findings: Findings) -> None:
+    request, got = answer.request, answer.content
     whole = got == expected
-    findings.ended[f"{asked.cancel or 'left alone'}: {'whole' if whole else 'part'}"] += 1
-    if not expected.startswith(got.rstrip("\N{REPLACEMENT CHARACTER}".encode()) if asked.cancel else got):
-        findings.broken.append(f"{asked}: {got!r} is no beginning of {expected!r}")
-    if asked.cancel is None and not whole:
-        findings.broken.append(f"{asked}: left alone, and got {len(got)} bytes instead of {len(expected)}")
-    if not cancelled and finals != 1:
-        findings.broken.append(f"{asked}: {finals} final responses")
-    if not asked.streamed and responses > 1:
-        findings.broken.append(f"{asked}: {responses} answers to one unstreamed request")
+    findings.ended[f"{request.cancel or 'left alone'}: {'whole' if whole else 'part'}"] += 1
+    if not expected.startswith(got.rstrip("\N{REPLACEMENT CHARACTER}".encode()) if request.cancel else got):
+        findings.broken.append(f"{request}: {got!r} is no beginning of {expected!r}")
+    if request.cancel is None and not whole:
+        findings.broken.append(f"{request}: left alone, and got {len(got)} bytes instead of {len(expected)}")
+    if not answer.cancelled and answer.finals != 1:
+        findings.broken.append(f"{request}: {answer.finals} final responses")
+    if not request.streamed and answer.responses > 1:
+        findings.broken.append(f"{request}: {answer.responses} answers to one unstreamed request")
 
 
 async def _check_idle(server: Server, findings: Findings) -> None:
@@ -239,7 +253,7 @@ async def _check_idle(server: Server, findings: Findings) -> None:
 
 async def _probe_blocks(server: Server, model: Model) -> float:
     """The most KV blocks in use while one long request runs alone; leaked blocks would be counted in."""
-    call = model.start(Asked(0, _PROBE_TOKENS, True, None, 0, 0.0), "probe")
+    call = model.start(SoakRequest(0, _PROBE_TOKENS, True, None, 0, 0.0), "probe")
     drained = asyncio.create_task(_drain(call))
     most = 0.0
     while not drained.done():
@@ -286,7 +300,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             failed = failed or bool(findings.broken)
     complaints = complaints_of(log)
     for line in complaints:
-        print(f"BROKEN: the log says: {line}")
+        print(f"BROKEN: in the log: {line}")
     return int(failed or bool(complaints))
 
 

@@ -35,7 +35,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def protocols(addresses: NullServerAddresses) -> dict[str, list[str]]:
-    """How each way is asked for."""
+    """The options of ``bench`` for each way."""
     return {
         "gRPC, ModelStreamInfer": ["-i", "grpc", "--model", "ensemble", "--url", addresses.grpc],
         "SSE, generate_stream": ["-i", "http", "--model", "ensemble", "--url", addresses.http],
@@ -68,8 +68,8 @@ def cpu_of(command: Sequence[str], allowed: Sequence[int] = (0,)) -> float:
             pass
         time.sleep(0.1)
     if done.returncode not in allowed:
-        said = done.stdout.decode(errors="replace")[-3000:]
-        raise SystemExit(f"{' '.join(command)} ended with status {done.returncode}:\n{said}")
+        output = done.stdout.decode(errors="replace")[-3000:]
+        raise SystemExit(f"{' '.join(command)} ended with status {done.returncode}:\n{output}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

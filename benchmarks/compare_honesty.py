@@ -2,9 +2,9 @@
 
 Runs are simulated: one server with a queue (M/M/1) or with latencies that follow each other (autoregressive), streaming
 three tokens a request. Equal runs (A/A) share the process, not the noise; in half of the kinds they share the schedule too,
-as two runs with one ``--seed`` do. In A/B the first token comes 5 % later. Must: at most 5 % of A/A comparisons say that any
-measure differs; at least 80 % of A/B comparisons call a TTFT worse, on runs long enough that ``bench compare`` itself says
-that they could show 5 %.
+as two runs with one ``--seed`` do. In A/B the first token comes 5 % later. Limits: at most 5 % of A/A comparisons call any
+measure different; at least 80 % of A/B comparisons call a TTFT worse, on runs long enough that ``bench compare`` itself
+reports that they could show 5 %.
 
 Run: python -m benchmarks.compare_honesty [--comparisons 40]
 """

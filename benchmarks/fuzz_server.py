@@ -83,9 +83,9 @@ class Caller:
                     return "gone", []
                 case _:
                     return _kind_of_error(str(error.details())), []
-        said = "".join(message.error_message for message in messages)
-        if said:
-            return _kind_of_error(said), []
+        error_text = "".join(message.error_message for message in messages)
+        if error_text:
+            return _kind_of_error(error_text), []
         return ("answer" if messages else "silence"), [message.infer_response for message in messages]
 
 
@@ -157,7 +157,7 @@ def _kind_of_error(message: str) -> str:
 
 
 def complaints_of(log: Path) -> list[str]:
-    """What the log of a server that has stopped says of broken requests, or of requests that never ended."""
+    """Lines on failed requests, or on requests that never ended, in the log of a stopped server."""
     marks = ("Failed to process the request(s)", "in-flight inferences", "failed to stop server", "Non-graceful termination")
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     found = [line[:600] for line in lines if any(mark in line for mark in marks) and "Found 0 model versions" not in line]
@@ -189,8 +189,8 @@ class _Progress:
         before, self._sent = self._sent, self._sent + sent
         if self._sent // 1000 != before // 1000:
             elapsed_s = time.monotonic() - self._started
-            said = f"{self._sent}/{self._count} {elapsed_s:.0f} s {dict(findings.outcomes)} good {findings.good_answers}"
-            print(said, file=sys.stderr)
+            line = f"{self._sent}/{self._count} {elapsed_s:.0f} s {dict(findings.outcomes)} good {findings.good_answers}"
+            print(line, file=sys.stderr)
 
 
 def _good_requests(
@@ -248,7 +248,7 @@ def main() -> int:
         log.unlink(missing_ok=True)
         with deploy(spec, choose_addresses(), log) as server:
             findings = fuzz(server, decoupled, arguments.requests // 2, arguments.seed, arguments.beside)
-        findings.broken.extend(f"the log says: {line}" for line in complaints_of(log))
+        findings.broken.extend(f"in the log: {line}" for line in complaints_of(log))
         print(f"{mode}: {dict(findings.outcomes)}; {findings.good_answers} good answers beside")
         for sentence in findings.broken:
             print(f"BROKEN: {sentence}")

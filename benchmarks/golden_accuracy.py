@@ -1,23 +1,23 @@
-"""How right our numbers are: TTFT, ICL and E2E latency of whole `bench` runs against what the server itself stamped.
+"""Accuracy of TTFT, ICL and E2E latency: whole `bench` runs against the time stamps of the server itself.
 
     python -m benchmarks.golden_accuracy [--streams 50 200] [--protocols grpc openai] [--rounds 10] [--cores apart]
 
-Against the null server: first token after 20 ms, then one each 5 ms, 100 tokens; so many users, each of whom sends the next
-request when the last has ended. They come spread over the time of one answer, or all at once, and then stay in step: every
-5 ms all streams have a token in the same instant.
+Against the null server: first token after 20 ms, then one each 5 ms, 100 tokens; a closed loop of
+as many users as streams. They start spread over the time of one answer, or all at once, and then stay in step: every 5 ms all
+streams have a token in the same instant.
 
 The null server has one core to itself and `bench` the others (``--cores apart``). Where both have all (``--cores shared``), a
 request can wake the server on the worker's core while another is idle. There it lies unread for milliseconds, the kernel joins
-it with those behind it on its connection, and tells the server only when the last of them came: then the truth is wrong.
+it with those behind it on its connection, and reports only the arrival of the last: then the truth is wrong.
 
-Against the real Triton with the embedded engine, whose own trace says when it began to send each response
-(GRPC_SEND_START) and had read each request (GRPC_WAITREAD_END). A latency from the trace alone leaves out how long the request
-lay unread while the engine had the cores. So the truth is the trace's sends, from our send, on the clock that both share; how
-it would be from Triton's reading is printed, too, and not judged.
+Against the real Triton with the embedded engine, whose own trace stamps the start of each response's sending (GRPC_SEND_START)
+and the end of each request's reading (GRPC_WAITREAD_END). A latency from the trace alone leaves out how long the request lay
+unread while the engine had the cores. So the truth is the trace's sends, from our send, on the clock that both share; how it
+would be from Triton's reading is printed, too, without a verdict.
 
 An error is ours minus the truth (harness/calibration/accuracy.py). It passes where the mean is within 0.5 ms and the size's
-p99 within 2 ms; with more than 50 streams also where the run has a finding that says so. Run it on an idle machine: "stolen" is
-the share of its CPU time that its host gave to others.
+p99 within 2 ms; with more than 50 streams also where the run has a finding on the client. Run it on an idle machine: "stolen"
+is the share of its CPU time that its host gave to others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -58,7 +58,7 @@ from serving.repository.pipeline import RepositorySpec, write_repository
 MEAN_MS = 0.5
 P99_MS = 2.0
 STRICT_STREAMS = 50  # with so many, a finding is no excuse
-EXCUSES = ("schedule_slip", "client_saturated", "beyond_calibration")  # findings that say that the client was the limit
+EXCUSES = ("schedule_slip", "client_saturated", "beyond_calibration")  # findings on the client as the limit
 MODELS = {"grpc": "ensemble", "http": "ensemble", "openai": "null"}
 PASSED, FLAGGED, FAILED, NOT_JUDGED = "passed", "flagged", "FAILED", "not judged"
 SPREAD, AT_ONCE = "spread", "at once"  # how users come
@@ -90,16 +90,8 @@ def against_null_server(protocol: str, streams: int, start: str, rounds: int, to
         url = addresses.grpc if protocol == "grpc" else f"http://{addresses.http}"
         folder = RunFolder(Path(temporary) / "run")
         with kept_journals(folder.path, Path(temporary)) as journals, stolen_share() as stolen, placed(addresses.pid, cores):
-            bench(
-                folder,
-                protocol,
-                url,
-                MODELS[protocol],
-                streams,
-                streams * rounds,
-                tokens,
-                answer_s(tokens) if start == SPREAD else 0.0,
-            )
+            target = BenchTarget(protocol, url, MODELS[protocol])
+            bench(folder, target, streams, streams * rounds, tokens, answer_s(tokens) if start == SPREAD else 0.0)
         exchanges = [exchange for journal in journals for exchange in JournalReader(journal).read_new()]
         truths = stamped_truths(exchanges, stamps_of_message if protocol == "grpc" else stamps_of_event)
         return Golden(
@@ -116,7 +108,8 @@ def against_triton(streams: int, rounds: int, tokens: int) -> list[Golden]:
         write_repository(RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR), repository)
         folder = RunFolder(Path(temporary) / "run")
         with running(plan) as server, stolen_share() as stolen:
-            bench(folder, "grpc", server.addresses.grpc, "tensorrt_llm", streams, streams * rounds, tokens, answer_s(tokens))
+            target = BenchTarget("grpc", server.addresses.grpc, "tensorrt_llm")
+            bench(folder, target, streams, streams * rounds, tokens, answer_s(tokens))
         of_triton, ours = traced_truths(trace), records(folder)  # the trace is complete once the server has ended
         start_ns = started_ns(folder)
         from_our_send = {
@@ -159,17 +152,22 @@ def traced_truths(trace: Path) -> dict[int, Truth]:
     return {index: Truth(received[number], np.array(sorted(sent[number]), np.int64)) for number, index in index_of.items()}
 
 
-def bench(
-    folder: RunFolder, protocol: str, url: str, model: str, streams: int, requests: int, tokens: int, ramp_up_s: float
-) -> None:
+@dataclass(frozen=True)
+class BenchTarget:
+    """The options of ``bench`` that name a target."""
+
+    protocol: str
+    url: str
+    model: str
+
+
+def bench(folder: RunFolder, target: BenchTarget, streams: int, requests: int, tokens: int, ramp_up_s: float) -> None:
     """One measurement, as a user makes it; without warm-up, whose requests would be in the server's trace, too."""
     row = {"input": "", "instruction": " ".join(["word"] * 32), "output": " ".join(["word"] * tokens)}
     prompts = folder.path.with_name("prompts.json")
     prompts.write_text(json.dumps([row] * requests))
     options: dict[str, object] = {
-        "protocol": protocol,
-        "url": url,
-        "model": model,
+        **asdict(target),
         "dataset": prompts,
         "op_tokens_per_word": 1,
         "concurrency": streams,
@@ -228,8 +226,8 @@ def table(results: Sequence[Golden]) -> str:
             s = spread(errors_ms)
             if s is not None:
                 numbers = (f"{value:.3f}" for value in (s.mean_ms, s.size_mean_ms, s.size_p50_ms, s.size_p99_ms))
-                said = f"{golden.verdict} ({', '.join(golden.findings) or 'no finding'})" if metric == "TTFT" else ""
-                rows.append((golden.name, golden.streams, metric, f"{s.n:,}", *numbers, f"{golden.stolen:.1%}", said))
+                verdict = f"{golden.verdict} ({', '.join(golden.findings) or 'no finding'})" if metric == "TTFT" else ""
+                rows.append((golden.name, golden.streams, metric, f"{s.n:,}", *numbers, f"{golden.stolen:.1%}", verdict))
     headers = (
         "truth",
         "streams",

@@ -48,7 +48,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Statement:
-    """What a report says of one number: from ``low`` to ``high``, from ``low`` on (no ``high``), or nothing (neither)."""
+    """The interval of one number in a report: from ``low`` to ``high``, from ``low`` on (no ``high``), or none (neither)."""
 
     low: float | None = None
     high: float | None = None

@@ -50,17 +50,18 @@ def main() -> None:
         folder, program = Path(name), arguments.aiperf / "aiperf"
         chat = protocols(addresses)["SSE, chat/completions"]
         for number in range(1, arguments.rounds + 1):
-            for who, measure in (
+            for tool, measure in (
                 ("bench", partial(measure_bench, chat, folder)),
                 ("AIPerf", partial(measure_aiperf, program, addresses, folder)),
             ):
                 start_up_s, whole_s = measure(1, 1, 1), measure(*work)
-                found[who].append((whole_s - start_up_s) / (arguments.requests * arguments.tokens) * 1e6)
+                found[tool].append((whole_s - start_up_s) / (arguments.requests * arguments.tokens) * 1e6)
                 print(
-                    f"round {number}: {who}: {whole_s:.2f} s, start-up {start_up_s:.2f} s: {found[who][-1]:.1f} µs", flush=True
+                    f"round {number}: {tool}: {whole_s:.2f} s, start-up {start_up_s:.2f} s: {found[tool][-1]:.1f} µs",
+                    flush=True,
                 )
-    for who, values in found.items():
-        print(f"{who:8} {statistics.median(values):7.1f} µs of CPU a token ({min(values):.1f} to {max(values):.1f})")
+    for tool, values in found.items():
+        print(f"{tool:8} {statistics.median(values):7.1f} µs of CPU a token ({min(values):.1f} to {max(values):.1f})")
     print(f"bench needs 1/{statistics.median(found['AIPerf']) / statistics.median(found['bench']):.1f} of AIPerf's")
 
 

@@ -58,7 +58,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class _Asked:
-    """A request on its way; ``left`` responses are still to come, negative where only a marker tells."""
+    """A request in flight; ``left`` responses are outstanding, negative where only a marker ends the answer."""
 
     on_responses: OnResponses
     ended: asyncio.Future[None]
@@ -151,7 +151,7 @@ def _end_late(ended: asyncio.Future[None]) -> None:
 
 
 class _SharedStreams:
-    """Implements ``Connection``. A request cannot be taken back here: who gives up just stops listening."""
+    """Implements ``Connection``. A request cannot be cancelled here: its caller stops reading."""
 
     def __init__(self, streams: list[_SharedStream], responses: int, arrival: tcp.Arrival) -> None:
         self.arrival = arrival

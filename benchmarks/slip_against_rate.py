@@ -3,10 +3,10 @@
     python -m benchmarks.slip_against_rate [--workers 1 2] [--rates 100 250 …] [--duration 20] [--cores apart]
 
 Open loops of exponential arrivals against the null server, which answers at once. Rates rise until the client no longer
-reaches them. Printed is a Markdown table; the server's share of a core tells whether it was the one that had no more to give.
-The server has one core to itself and the client the others (``--cores apart``), or both share all. "stolen" is the share of the
-machine's CPU time that its host gave to others: where it is more than next to nothing, the row says more of the host than of
-the client. With ``--rounds``, the rates are gone through so many times.
+reaches them. Printed is a Markdown table; the server's share of a core shows whether it was the bottleneck. The server has one
+core to itself and the client the others (``--cores apart``), or both share all. "stolen" is the share of the machine's CPU
+time that its host gave to others: a row with more than about 1 % measures the host rather than the client. With ``--rounds``,
+the rates are gone through so many times.
 """
 
 from __future__ import annotations

@@ -1,19 +1,27 @@
-"""What can go wrong while reporting. Each text is fit to be shown to a user."""
+"""Errors of reporting (the tree of all errors is in ``bench_errors``)."""
 
 from __future__ import annotations
 
+from bench_errors import BenchError, ExitStatus
 
-class CheckPerfError(Exception):
+
+class CheckPerfError(BenchError):
     """The reference file cannot be used; the text names the option."""
 
+    exit_status = ExitStatus.USAGE
 
-class OpStatsError(Exception):
+
+class ConditionError(BenchError):
+    """A condition cannot be read; the text shows how one is written."""
+
+    exit_status = ExitStatus.USAGE
+
+
+class OpStatsError(BenchError):
     """The statistics cannot be appended to the file; the text names the option."""
 
 
-class NotComparableError(Exception):
-    """The runs measured different work, or one of them is invalid; the text says what differs."""
+class NotComparableError(BenchError):
+    """The runs measured different work, or one of them is invalid; the text names what differs."""
 
-
-class ConditionError(ValueError):
-    """A condition cannot be read; the text says how one is written."""
+    exit_status = ExitStatus.INVALID

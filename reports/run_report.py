@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.records.errors import RunFolderError
-from harness.records.run_folder import RunFolder
+from harness.records.run_folder import RunFolder, RunFolderError
 from reports.findings.checks import Finding, RunFacts, find, is_valid
 from reports.metrics.asked_load import load_of
 from reports.metrics.client_health import ClientHealth, client_health

@@ -1,28 +1,20 @@
-"""What can go wrong while serving.
-
-ServingError
-├── RequestError        one request is wrong; the server and the requests beside it live on
-├── ClientError         a server could not be asked: nobody there, no such model, or it takes other inputs
-├── EngineError         an engine cannot be opened, or failed while it ran
-├── EngineBuildError    a checkpoint cannot be turned into an engine
-├── RepositoryError     a model repository cannot be written as asked
-├── TemplateError       a configuration template cannot be filled as asked
-└── LaunchError         the server did not start or did not become ready
-"""
+"""Errors of serving (the tree of all errors is in ``bench_errors``)."""
 
 from __future__ import annotations
 
+from bench_errors import BenchError
 
-class ServingError(Exception):
-    """Base of everything that this package raises on purpose; its text is fit to be shown to a user."""
+
+class ServingError(BenchError):
+    """Base of the errors of serving: a model's ``execute`` turns it into the error of one response."""
 
 
 class RequestError(ServingError):
-    """One request asks for something impossible; the text says which input and why."""
+    """One request cannot be served: the text names the input and the reason. The requests beside it go on."""
 
 
 class ClientError(ServingError):
-    """A running server could not be asked; the text names what was wrong and what the server said."""
+    """A running server could not be queried; the text holds the server's own message."""
 
 
 class EngineError(ServingError):
@@ -34,11 +26,11 @@ class EngineBuildError(ServingError):
 
 
 class RepositoryError(ServingError):
-    """A model repository cannot be written as asked."""
+    """A model repository cannot be written with these options."""
 
 
 class TemplateError(ServingError):
-    """A configuration template cannot be filled as asked."""
+    """A configuration template cannot be filled."""
 
 
 class LaunchError(ServingError):

@@ -10,7 +10,7 @@ from hypothesis import settings
 # No example has to end in time: machines are shared, and 200 ms without a core are no fault of the code.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
-# `make test` tries the same examples each time: what a new one finds is for `make test-all` to say, and nobody's landing fails.
+# `make test` tries the same examples each time, so that no change fails by chance; `make test-all` tries new ones.
 settings.register_profile("repeatable", derandomize=True, max_examples=50, deadline=None)
 
 

@@ -52,15 +52,19 @@ def main() -> None:
         driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
         try:
             for name, width, height, theme, top in shots:
-                shoot(driver, page, folder / f"{name}.png", width, height, theme, top)
+                set_view(driver, width, height, theme)
+                shoot(driver, page, folder / f"{name}.png", top)
         finally:
             driver.quit()
 
 
-def shoot(driver: Any, page: Path, path: Path, width: int, height: int, theme: str, top: str) -> None:
+def set_view(driver: Any, width: int, height: int, theme: str) -> None:
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": theme}]})
+
+
+def shoot(driver: Any, page: Path, path: Path, top: str) -> None:
     driver.get(page.as_uri())
     end = time.monotonic() + _PATIENCE_S
     while driver.execute_script("return document.documentElement.dataset.pictures") != "drawn":

@@ -1,6 +1,6 @@
-"""Arrival processes: small pure values that say when requests come, and print themselves.
+"""Arrival processes: frozen values that give the send offsets of requests and format themselves.
 
-All give offsets in nanoseconds from the first arrival, which is at 0, and never decrease.
+Offsets are in nanoseconds from the first arrival, which is at 0, and never decrease.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from workloads.errors import WorkloadError
 from workloads.random_streams import Stream, generator
 
 _LONGEST_S = 1e8  # three years; ns as float64 are exact up to 104 days, and as int64 far beyond
-_MOST_ARRIVALS = 10_000_000  # within a --duration; beyond, a typing error would fill the memory
+_MOST_ARRIVALS = 10_000_000  # within --duration; more is a typing error that would exhaust memory
 _SMALLEST_SHAPE, _LARGEST_SHAPE = 0.01, 1e6  # below, nearly all gaps are 0; above, gaps are constant
 
 
 class Arrivals(Protocol):
-    """When requests arrive."""
+    """An arrival process."""
 
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
         """``count`` offsets in ns, shape [count], sorted, the first 0."""
@@ -29,7 +29,7 @@ class Arrivals(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """A Poisson process: gaps are independent and exponential with mean 1/rate."""
+    """Poisson process: independent exponential gaps with mean 1/rate."""
 
     rate_per_s: float
 
@@ -74,7 +74,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class AllAtOnce:
-    """Everything arrives at the start: the server's speed of light, upstream's ``--request_rate -1``."""
+    """Every request at offset 0: upstream's ``--request_rate -1``, which measures the server's highest throughput."""
 
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
         return np.zeros(count, dtype=np.int64)
@@ -85,11 +85,11 @@ class AllAtOnce:
 
 @dataclass(frozen=True, slots=True)
 class RampedUp:
-    """Another process with its clock stretched, so that its rate rises evenly from 0 to what it is within ``ramp_up_s``.
+    """Another process with a stretched clock, so that its rate rises linearly from 0 to its full value within ``ramp_up_s``.
 
-    After the ramp the gaps are those of ``arrivals``, to the nanosecond. What it would send by ``t`` at its full rate goes
-    out by √(2 · ramp · t) while the rate rises: inversion of the integrated rate (Çinlar 1975, Introduction to Stochastic
-    Processes), so that time put back by t² / (2 · ramp) shows gaps of the law that was asked for in the ramp, too.
+    After the ramp the gaps are those of ``arrivals``, to the nanosecond. An arrival due at
+    ``t`` at the full rate comes at √(2 · ramp · t) during the ramp: inversion of the integrated rate (Çinlar 1975,
+    Introduction to Stochastic Processes). Mapping times in the ramp back by t² / (2 · ramp) recovers gaps of the original law.
     """
 
     arrivals: Arrivals
@@ -98,7 +98,7 @@ class RampedUp:
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
         steady = self.arrivals.offsets_ns(count, seed)
         ramp_ns = round(self.ramp_up_s * 1e9)
-        half = ramp_ns // 2  # a rate that rises to r in ramp_ns sends as many as r in half the time
+        half = ramp_ns // 2  # a rate that rises linearly to r in ramp_ns yields as many arrivals as r does in half that time
         rising = np.round(np.sqrt(2.0 * ramp_ns * np.minimum(steady, half))).astype(np.int64)
         offsets: NDArray[np.int64] = np.where(steady < half, np.minimum(rising, ramp_ns), steady + (ramp_ns - half))
         return offsets
@@ -108,9 +108,9 @@ class RampedUp:
 
 
 def offsets_within(arrivals: Arrivals, duration_s: float, seed: int, at_most: int | None = None) -> NDArray[np.int64]:
-    """The offsets below ``duration_s``, ``at_most`` so many: the same as the first ones of any longer draw.
+    """The offsets below ``duration_s``, at most ``at_most``: a prefix of every longer draw.
 
-    Raises WorkloadError where there are more than anyone can prepare.
+    Raises WorkloadError when there are more than ``_MOST_ARRIVALS`` (or ``at_most``).
     """
     limit = _MOST_ARRIVALS if at_most is None else at_most
     count = min(limit, 16)
@@ -127,7 +127,7 @@ def offsets_within(arrivals: Arrivals, duration_s: float, seed: int, at_most: in
 
 
 def arrivals_of(request_rate: float, time_delay_dist: str, burstiness: float | None = None) -> Arrivals:
-    """The process that the options ask for; ``burstiness`` is the shape of gamma gaps, 1 where it is None.
+    """The process that the options describe; ``burstiness`` is the shape of gamma gaps, 1 when None.
 
     Raises WorkloadError for a rate that is neither positive nor -1, and for a burstiness that could have no effect.
     """

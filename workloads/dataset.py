@@ -1,4 +1,4 @@
-"""The ``dataset`` workload: prompts from a file, told apart by their shape."""
+"""The ``dataset`` workload: prompts from a file whose format is detected from its first row."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from pathlib import Path
 
 from workloads import sharegpt, upstream_json
 from workloads.errors import DatasetError, WorkloadError
-from workloads.request import LONGEST_TOKENS, Request
-from workloads.rows import PromptRow
+from workloads.request import LONGEST_TOKENS, NO_LIMITS, LengthLimits, PromptRow, Request
 
 Encode = Callable[[str], list[int]]
-_READERS = (sharegpt, upstream_json)  # a conversation may also have an "output"; a row of upstream's has no turns
+_READERS = (sharegpt, upstream_json)  # in this order: a conversation may have an "output" too, upstream's rows have no turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +58,19 @@ def dataset_requests(
     rows: Iterable[PromptRow],
     encode: Encode | None,
     num_requests: int | None,
-    max_input_len: int | None,
     op_tokens_per_word: float,
-    context_tokens: int | None = None,
+    limits: LengthLimits = NO_LIMITS,
     ignore_eos: bool = False,
 ) -> DatasetRequests:
     """Turn rows into requests, at most ``num_requests``, in the file's order.
 
     The output length is the answer's words (split at single spaces) times ``op_tokens_per_word``, at least 1: upstream's
-    rule. ``encode`` gives token ids; without it a request carries text only, and lengths are not checked. Prompts longer
-    than ``max_input_len`` tokens, or that with their output exceed ``context_tokens``, are dropped and counted.
+    rule. ``encode`` gives token ids; without it a request carries text only, and lengths are not checked. Requests beyond
+    ``limits`` are dropped and counted. Raises WorkloadError.
     """
     if not 0 < op_tokens_per_word < float("inf"):
         raise WorkloadError(f"--op_tokens_per_word {op_tokens_per_word:g}: must be a positive number")
-    if max_input_len is not None and encode is None:
+    if limits.max_input_len is not None and encode is None:
         raise WorkloadError("--max_input_len counts tokens, so it needs --tokenizer_dir")
     requests: list[Request] = []
     used = dropped = 0
@@ -80,31 +78,30 @@ def dataset_requests(
         if num_requests is not None and len(requests) == num_requests:
             break
         used += 1
-        ids = None if encode is None else tuple(encode(row.prompt))
-        if not row.prompt.strip() or ids == ():
-            raise WorkloadError(f"row {row.row} of the dataset has an empty prompt")
-        output_tokens = max(1, int(len(row.answer.split(" ")) * op_tokens_per_word))
-        if output_tokens > LONGEST_TOKENS:
-            raise WorkloadError(f"--op_tokens_per_word {op_tokens_per_word:g}: asks for more than {LONGEST_TOKENS:,} tokens")
-        if ids is not None and _too_long(len(ids), output_tokens, max_input_len, context_tokens):
+        request = _request(row, encode, op_tokens_per_word, ignore_eos)
+        if request.input_tokens is not None and not limits.allow(request.input_tokens, request.output_tokens):
             dropped += 1
             continue
-        requests.append(
-            Request(
-                output_tokens=output_tokens,
-                prompt=row.prompt,
-                input_ids=ids,
-                input_tokens=None if ids is None else len(ids),
-                ignore_eos=ignore_eos,
-            )
-        )
+        requests.append(request)
     if not requests:
-        limit = f"--max_input_len {max_input_len}" if max_input_len is not None else f"the context of {context_tokens} tokens"
+        limit = f"the context of {limits.context_tokens} tokens"
+        if limits.max_input_len is not None:
+            limit = f"--max_input_len {limits.max_input_len}"
         raise WorkloadError(f"every prompt of the dataset is longer than {limit} allows; nothing is left to send")
     return DatasetRequests(tuple(requests), used, dropped)
 
 
-def _too_long(input_tokens: int, output_tokens: int, max_input_len: int | None, context_tokens: int | None) -> bool:
-    if max_input_len is not None and input_tokens > max_input_len:
-        return True
-    return context_tokens is not None and input_tokens + output_tokens > context_tokens
+def _request(row: PromptRow, encode: Encode | None, op_tokens_per_word: float, ignore_eos: bool) -> Request:
+    ids = None if encode is None else tuple(encode(row.prompt))
+    if not row.prompt.strip() or ids == ():
+        raise WorkloadError(f"row {row.row} of the dataset has an empty prompt")
+    output_tokens = max(1, int(len(row.answer.split(" ")) * op_tokens_per_word))
+    if output_tokens > LONGEST_TOKENS:
+        raise WorkloadError(f"--op_tokens_per_word {op_tokens_per_word:g}: asks for more than {LONGEST_TOKENS:,} tokens")
+    return Request(
+        output_tokens=output_tokens,
+        prompt=row.prompt,
+        input_ids=ids,
+        input_tokens=None if ids is None else len(ids),
+        ignore_eos=ignore_eos,
+    )

@@ -1,11 +1,11 @@
-"""Load modes: what decides when a request is sent. Small pure values that make a schedule, and print themselves.
+"""Load modes: frozen values that make a schedule and format themselves.
 
-Open loop: requests come when the arrival process says, however the target does, as from many users who do not know of
-each other. A target that stalls finds all of them waiting. With ``max_concurrency`` no more than so many are in flight;
-whoever comes beyond waits in the client, first come first served, and is counted from when it came.
+Open loop: requests are sent at the times of the arrival process, whatever the target does, like the traffic of many
+independent users. Requests that arrive while the target stalls queue up. ``max_concurrency`` limits the requests in flight;
+arrivals above it wait in the client, first in, first out, and keep their scheduled time.
 
-Closed loop: so many users, each of whom sends the next request the moment the last one ended. A target that stalls is
-asked less: the mode shows what so many users get out of it, not what a rate of arrivals would feel.
+Closed loop: a fixed number of users, each of which sends its next request when its last one has ended. A target that stalls
+receives fewer requests: the mode measures the throughput of that many users, not the latency at an arrival rate.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from workloads.arrivals import Arrivals, offsets_within
 from workloads.request import Request
 from workloads.schedule import ClosedSchedule, Schedule
 
-_FASTEST_TOKENS_PER_S = 1_000.0  # that a user gets
-_MOST_PREPARED_TOKENS = 10_000_000  # in the prompts of a closed loop, of which nobody knows how many it will need
+_FASTEST_TOKENS_PER_S = 1_000.0  # of one user
+_MOST_PREPARED_TOKENS = 10_000_000  # prompt tokens of a closed loop, whose number of requests is unknown beforehand
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLoop:
-    """Requests at the times of ``arrivals``, those below ``duration_s`` (None: all), below the ceiling ``max_concurrency``."""
+    """Requests at the times of ``arrivals`` below ``duration_s`` (None: all), at most ``max_concurrency`` in flight."""
 
     arrivals: Arrivals
     duration_s: float | None = None
@@ -32,17 +32,17 @@ class OpenLoop:
 
     @property
     def ends_by_the_clock(self) -> bool:
-        """Never: how many requests there are is known when they are scheduled."""
+        """False: the number of requests is known when they are scheduled."""
         return False
 
     def most_requests(self, seed: int, num_requests: int | None) -> int | None:
-        """How many requests the load has use for, when it is not to send more than ``num_requests``; None is any number."""
+        """The number of requests that the load can send, at most ``num_requests``; None is any number."""
         if self.duration_s is None:
             return num_requests
         return int(offsets_within(self.arrivals, self.duration_s, seed, num_requests).size)
 
     def schedule(self, requests: Sequence[Request], seed: int) -> Schedule:
-        """Give each request its arrival time; those that would come after the end are left out."""
+        """Requests with their arrival times, without those due at ``duration_s`` or later."""
         if self.duration_s is None:
             offsets = self.arrivals.offsets_ns(len(requests), seed)
         else:
@@ -60,7 +60,7 @@ class OpenLoop:
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """``concurrency`` users who come evenly over ``ramp_up_s`` and send nothing new at ``duration_s`` or after."""
+    """``concurrency`` users that start evenly over ``ramp_up_s`` and send no request at ``duration_s`` or later."""
 
     concurrency: int
     duration_s: float | None = None
@@ -68,24 +68,24 @@ class ClosedLoop:
 
     @property
     def ends_by_the_clock(self) -> bool:
-        """Whether the clock decides how many requests are sent, so that nobody knows before."""
+        """Whether the clock ends the run, so that the number of requests is unknown beforehand."""
         return self.duration_s is not None
 
     def most_requests(self, seed: int, num_requests: int | None) -> int | None:
-        """How many requests the load has use for: how fast users are, only the target knows."""
+        """``num_requests``: how many requests the users can send depends on the target."""
         return num_requests
 
     def enough_requests(self, input_tokens: float, output_tokens: float) -> int:
-        """How many requests of so many tokens keep the users at work for ``duration_s``, should each get 1,000 tokens/s.
+        """The number of requests that lasts for ``duration_s`` if each user gets 1,000 tokens/s.
 
-        The prompts of all together stay below 10 million tokens, or some 400 MB.
+        All prompts together stay below 10 million tokens, about 400 MB.
         """
         assert self.duration_s is not None
         fastest = math.ceil(self.concurrency * self.duration_s * _FASTEST_TOKENS_PER_S / output_tokens)
         return max(self.concurrency, min(fastest, int(_MOST_PREPARED_TOKENS / input_tokens)))
 
     def schedule(self, requests: Sequence[Request], seed: int) -> ClosedSchedule:
-        """Give the users their starts; they take the requests in their order."""
+        """The start times of the users, which take the requests in order."""
         starts_ns = (round(user * self.ramp_up_s * 1e9 / self.concurrency) for user in range(self.concurrency))
         end_ns = None if self.duration_s is None else round(self.duration_s * 1e9)
         return ClosedSchedule(tuple(requests), tuple(starts_ns), seed, end_ns)

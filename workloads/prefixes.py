@@ -1,6 +1,6 @@
-"""How much of a workload repeats itself: what a prefix cache can find again that the same run sent before.
+"""Prefix repetition of a workload: the share of prompts that a prefix cache can reuse within the run.
 
-A prefix cache keeps whole blocks of tokens, each known by itself and all that stands before it. So does this account.
+A prefix cache keeps whole blocks of tokens, each identified by its own tokens and all tokens before it. So does this account.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from workloads.request import Request
 
 BLOCK_TOKENS = 32
-_BYTES_PER_TOKEN = 4  # of a text whose tokens are not known, roughly
+_BYTES_PER_TOKEN = 4  # approximate, for text without token ids
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixRepetition:
-    """Of ``total`` tokens or bytes of prompts, in order, ``repeated`` lie in blocks that an earlier prompt had under the same
-    beginning. ``repeated_prompts`` prompts came whole before."""
+    """Of ``total`` tokens or bytes of prompts, ``repeated`` lie in blocks of an earlier prompt with the same prefix.
+
+    ``repeated_prompts`` prompts equal an earlier one.
+    """
 
     repeated: int
     total: int
@@ -33,7 +35,7 @@ class PrefixRepetition:
 
 
 def prefix_repetition(requests: Sequence[Request], block_tokens: int = BLOCK_TOKENS) -> PrefixRepetition:
-    """The account over ``requests`` in their order: in tokens where all have token ids, else in bytes of their texts."""
+    """The repetition in ``requests``, in order: in tokens if all have token ids, else in bytes of their text."""
     if all(request.input_ids is not None for request in requests):
         unit, unit_bytes, block = "tokens", array("q").itemsize, block_tokens
         prompts = (array("q", request.input_ids or ()).tobytes() for request in requests)
@@ -45,7 +47,7 @@ def prefix_repetition(requests: Sequence[Request], block_tokens: int = BLOCK_TOK
 
 
 def _account(prompts: Iterable[bytes], block_bytes: int) -> tuple[int, int, int]:
-    """Bytes repeated, bytes in all, and prompts that came whole before."""
+    """Repeated bytes, all bytes, and the number of repeated prompts."""
     blocks: set[bytes] = set()
     wholes: set[bytes] = set()
     repeated = total = repeated_prompts = 0

@@ -1,4 +1,4 @@
-"""Random numbers: every purpose draws from its own stream of one seed, so that no draw can shift another's."""
+"""Random streams: each purpose draws from its own stream of one seed, so that no draw shifts those of another purpose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Stream(IntEnum):
-    """What a stream of random numbers is for. The values are part of what a seed means: never renumber."""
+    """The purposes. Their values are part of the meaning of a seed: never renumber."""
 
     ARRIVALS = 1
     INPUT_LENGTHS = 2
@@ -18,5 +18,5 @@ class Stream(IntEnum):
 
 
 def generator(seed: int, stream: Stream) -> np.random.Generator:
-    """A generator that depends on ``seed`` and ``stream`` alone (PCG64, the same on every platform)."""
+    """A generator (PCG64, the same on every platform) that depends on ``seed`` and ``stream`` alone."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, int(stream)])))

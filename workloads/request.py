@@ -1,18 +1,21 @@
-"""What to send."""
+"""The values of a workload: what a dataset reader yields, what is sent, and the limits on its length."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-LONGEST_TOKENS = 10_000_000  # far beyond any context; keeps a typing error from filling the memory
+from workloads.errors import DatasetError
+
+LONGEST_TOKENS = 10_000_000  # far beyond any context length: more is a typing error that would exhaust memory
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: a prompt as text, as token ids, or both, and how many tokens to ask for.
+    """One request: a prompt as text, as token ids, or both, and the number of tokens to generate.
 
-    ``input_tokens`` is the prompt's length in tokens as far as the client knows it, else None. ``ignore_eos`` asks the
-    server not to stop before ``output_tokens``. ``session`` names the conversation that the request belongs to.
+    ``input_tokens`` is the prompt's length in tokens if the client knows it, else None. ``ignore_eos`` requests generation up
+    to ``output_tokens`` beyond an end-of-sequence token. ``session`` is the id of the conversation of the request.
     """
 
     output_tokens: int
@@ -21,3 +24,37 @@ class Request:
     input_tokens: int | None = None
     ignore_eos: bool = False
     session: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRow:
+    """A prompt, the dataset's answer to it (its length gives the output length), and its row number from 1."""
+
+    prompt: str
+    answer: str
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class LengthLimits:
+    """Limits in tokens: ``max_input_len`` of a prompt, ``context_tokens`` of prompt and output together; None is no limit."""
+
+    max_input_len: int | None = None
+    context_tokens: int | None = None
+
+    def allow(self, input_tokens: int, output_tokens: int) -> bool:
+        """Whether a request of these lengths is within both limits."""
+        if self.max_input_len is not None and input_tokens > self.max_input_len:
+            return False
+        return self.context_tokens is None or input_tokens + output_tokens <= self.context_tokens
+
+
+NO_LIMITS = LengthLimits()
+
+
+def check_text(text: str, path: Path, where: str) -> None:
+    """Raise DatasetError for half a surrogate pair, which JSON can express and UTF-8 cannot."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DatasetError(path, f"character {error.start} is half a surrogate pair", where) from error

@@ -1,7 +1,7 @@
-"""The schedule: which request is sent when. Drawn once, before the run, from one seed; never changed after.
+"""The schedule: the requests of a run with their send offsets. Drawn once, before the run, from one seed; immutable.
 
-An open loop's schedule says when each request is due. A closed loop's says when each user comes: a user's first request
-is due then, and each later one when the one before it has ended.
+An open loop's schedule holds the due time of each request. A closed loop's holds the start time of each user: the user's first
+request is due then, and each later one when its predecessor has ended.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from workloads.request import Request
 
 @dataclass(frozen=True, slots=True)
 class OpenPart:
-    """What one worker sends of an open loop: ``indices`` of requests, sorted, each due at its offset in ns.
+    """One worker's part of an open loop: sorted ``indices`` of requests, each due at its offset in ns.
 
-    ``max_concurrency`` is its part of the ceiling on requests in flight; None is no ceiling.
+    ``max_concurrency`` is its part of the limit on requests in flight; None is no limit.
     """
 
     indices: tuple[int, ...]
@@ -30,9 +30,9 @@ class OpenPart:
 
 @dataclass(frozen=True, slots=True)
 class ClosedPart:
-    """What one worker sends of a closed loop: its users come at ``user_starts_ns`` and take ``indices`` in their order.
+    """One worker's part of a closed loop: its users start at ``user_starts_ns`` and take ``indices`` in order.
 
-    Nothing is due at ``end_ns`` or after; None is no such end.
+    No request is due at ``end_ns`` or later; None is no end.
     """
 
     indices: tuple[int, ...]
@@ -44,8 +44,8 @@ class ClosedPart:
 class Schedule:
     """Requests in the order of their arrival, each with its offset in ns from the run's start: an open loop.
 
-    ``max_concurrency`` is a ceiling on requests in flight: arrivals beyond it wait, first come first served. It is dealt
-    out among the workers.
+    ``max_concurrency`` limits the requests in flight: arrivals above it wait, first in, first out. It is divided among the
+    workers.
     """
 
     requests: tuple[Request, ...]
@@ -58,7 +58,7 @@ class Schedule:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over everything that is sent and when: equal digests are equal runs."""
+        """SHA-256 over the content and send offset of every request: equal digests are equal traffic."""
         digest = hashlib.sha256()
         for request, offset_ns in zip(self.requests, self.offsets_ns, strict=True):
             _add(digest, struct.pack("<q", offset_ns), request)
@@ -67,21 +67,21 @@ class Schedule:
         return digest.hexdigest()
 
     def shard(self, index: int, count: int) -> tuple[int, ...]:
-        """The request indices that worker ``index`` of ``count`` sends: dealt out in turn, each to exactly one worker."""
+        """The request indices of worker ``index`` of ``count``: each belongs to exactly one worker."""
         return tuple(range(index, len(self.requests), count))
 
     def part(self, index: int, count: int) -> OpenPart:
-        """What worker ``index`` of ``count`` sends."""
+        """The part of worker ``index`` of ``count``."""
         indices = self.shard(index, count)
-        ceiling = None if self.max_concurrency is None else dealt_out(self.max_concurrency, index, count)
+        ceiling = None if self.max_concurrency is None else even_share(self.max_concurrency, index, count)
         return OpenPart(indices, tuple(self.offsets_ns[k] for k in indices), ceiling)
 
 
 @dataclass(frozen=True)
 class ClosedSchedule:
-    """Requests in the order in which users take them; user u comes at ``user_starts_ns[u]`` ns: a closed loop.
+    """Requests in the order in which users take them; user u starts at ``user_starts_ns[u]`` ns: a closed loop.
 
-    A request has no time of its own: it is due when a user is free to send it. At ``end_ns`` users stop, whatever is left.
+    A request is due when a user is free to send it. At ``end_ns`` the users stop, whatever is left.
     """
 
     requests: tuple[Request, ...]
@@ -94,7 +94,7 @@ class ClosedSchedule:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over everything that decides what is sent and when."""
+        """SHA-256 over the content of every request, the users' start times and the end."""
         digest = hashlib.sha256(b"closed loop")
         for request in self.requests:
             _add(digest, b"", request)
@@ -103,11 +103,11 @@ class ClosedSchedule:
         return digest.hexdigest()
 
     def shard(self, index: int, count: int) -> tuple[int, ...]:
-        """The request indices that worker ``index`` of ``count`` sends, as many for each user of any worker."""
+        """The request indices of worker ``index`` of ``count``, the same number for each user of every worker."""
         return self.part(index, count).indices
 
     def part(self, index: int, count: int) -> ClosedPart:
-        """What worker ``index`` of ``count`` sends."""
+        """The part of worker ``index`` of ``count``."""
         return closed_part(len(self.requests), self.user_starts_ns, self.end_ns, index, count)
 
 
@@ -115,19 +115,19 @@ AnySchedule = Schedule | ClosedSchedule
 
 
 def closed_part(requests: int, user_starts_ns: tuple[int, ...], end_ns: int | None, index: int, count: int) -> ClosedPart:
-    """What worker ``index`` of ``count`` sends of a closed loop of so many requests."""
+    """The part of worker ``index`` of ``count`` in a closed loop of ``requests`` requests."""
     users = len(user_starts_ns)
     indices = tuple(k for k in range(requests) if k % users % count == index)
     return ClosedPart(indices, user_starts_ns[index::count], end_ns)
 
 
-def dealt_out(total: int, index: int, count: int) -> int:
-    """The share that ``index`` of ``count`` gets of ``total`` things: as even as can be, the first get the rest."""
+def even_share(total: int, index: int, count: int) -> int:
+    """The share of worker ``index`` of ``count`` in ``total``: equal parts, the remainder to the first workers."""
     return total // count + (index < total % count)
 
 
 def make_schedule(requests: Sequence[Request], arrivals: Arrivals, seed: int) -> Schedule:
-    """Give each request its arrival time."""
+    """An open-loop schedule of all ``requests`` at the times of ``arrivals``."""
     return Schedule(tuple(requests), tuple(arrivals.offsets_ns(len(requests), seed).tolist()), seed)
 
 

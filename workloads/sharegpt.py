@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workloads.errors import DatasetError
-from workloads.rows import PromptRow, check_text
+from workloads.request import PromptRow, check_text
 
 _CONVERSATION_KEYS = ("conversations", "conversation")
 _HUMAN = {"human", "user"}
@@ -19,7 +19,7 @@ _ASSISTANT = {"gpt", "assistant", "chatgpt", "bard", "bing"}
 
 
 def recognises(first_row: Mapping[str, Any]) -> bool:
-    """Whether a dataset whose first row this is has ShareGPT's shape."""
+    """Whether the first row of a dataset has ShareGPT's fields."""
     return any(key in first_row for key in _CONVERSATION_KEYS)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from workloads.errors import WorkloadError
 from workloads.random_streams import Stream, generator
-from workloads.request import LONGEST_TOKENS, Request
+from workloads.request import LONGEST_TOKENS, NO_LIMITS, LengthLimits, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class NormalLengths:
         return whole
 
     def check(self, name: str) -> None:
-        """Raise WorkloadError naming ``--<name>_mean`` or ``--<name>_stdev`` where they make no sense."""
+        """Raise WorkloadError naming ``--<name>_mean`` or ``--<name>_stdev`` if they are out of range."""
         if not 1 <= self.mean <= LONGEST_TOKENS:
             raise WorkloadError(f"--{name}_mean {self.mean:g}: must lie between 1 and {LONGEST_TOKENS:,} tokens")
         if not 0 <= self.stdev <= LONGEST_TOKENS:
@@ -36,55 +36,63 @@ class NormalLengths:
 
 @dataclass(frozen=True, slots=True)
 class NormalRequests:
-    """Requests with normally distributed lengths, and how many were left out because they are too long."""
+    """Requests with normally distributed lengths, and the number of those dropped as too long."""
 
     requests: tuple[Request, ...]
     dropped_too_long: int
 
 
-def normal_requests(
-    inputs: NormalLengths,
-    outputs: NormalLengths,
-    count: int,
-    token_ids: Sequence[int] | range,
-    seed: int,
-    max_input_len: int | None = None,
-    context_tokens: int | None = None,
-    decode: Callable[[Sequence[int]], str] | None = None,
-    ignore_eos: bool = True,
-) -> NormalRequests:
-    """Draw ``count`` requests whose ids are uniform over ``token_ids`` (the vocabulary without its special tokens).
+@dataclass(frozen=True, slots=True)
+class TokenNormDist:
+    """Random prompts: normally distributed lengths, ids uniform over ``token_ids`` (the vocabulary without special tokens).
 
-    Prompts longer than ``max_input_len``, or that with their output exceed ``context_tokens``, are dropped and counted.
     With ``decode``, prompts carry text too; its length in tokens is then unknown, since text need not encode back to
-    the ids that it came from. Raises WorkloadError for impossible parameters.
+    the ids that it came from.
     """
-    inputs.check("input")
-    outputs.check("output")
-    input_lengths = inputs.draw(count, seed, Stream.INPUT_LENGTHS).tolist()
-    output_lengths = outputs.draw(count, seed, Stream.OUTPUT_LENGTHS).tolist()
-    if not len(token_ids):
-        raise WorkloadError("the vocabulary has no token to draw from; give --vocab_size")
-    ids = generator(seed, Stream.TOKEN_IDS)
-    # a whole vocabulary may be a range of billions: it is never written out
-    vocabulary = None if isinstance(token_ids, range) else np.asarray(token_ids, dtype=np.int64)
-    requests: list[Request] = []
-    for input_length, output_length in zip(input_lengths, output_lengths, strict=True):
-        positions = ids.integers(0, len(token_ids), input_length)
-        drawn = tuple(map(token_ids.__getitem__, positions.tolist()) if vocabulary is None else vocabulary[positions].tolist())
-        if max_input_len is not None and input_length > max_input_len:
-            continue
-        if context_tokens is not None and input_length + output_length > context_tokens:
-            continue
-        requests.append(
-            Request(
-                output_tokens=output_length,
-                prompt=None if decode is None else decode(drawn),
-                input_ids=drawn,
-                input_tokens=input_length if decode is None else None,
-                ignore_eos=ignore_eos,
-            )
+
+    inputs: NormalLengths
+    outputs: NormalLengths
+    token_ids: Sequence[int] | range
+    seed: int
+    limits: LengthLimits = NO_LIMITS
+    decode: Callable[[Sequence[int]], str] | None = None
+    ignore_eos: bool = True
+
+    def draw(self, count: int) -> NormalRequests:
+        """Draw ``count`` requests and drop those beyond the limits. Raises WorkloadError for impossible parameters."""
+        self.inputs.check("input")
+        self.outputs.check("output")
+        if not len(self.token_ids):
+            raise WorkloadError("the vocabulary has no token to draw from; give --vocab_size")
+        input_lengths = self.inputs.draw(count, self.seed, Stream.INPUT_LENGTHS).tolist()
+        output_lengths = self.outputs.draw(count, self.seed, Stream.OUTPUT_LENGTHS).tolist()
+        prompts = self._prompts(input_lengths)
+        requests = tuple(
+            self._request(ids, output_length)
+            for ids, output_length in zip(prompts, output_lengths, strict=True)
+            if self.limits.allow(len(ids), output_length)
         )
-    if not requests:
-        raise WorkloadError("every prompt is longer than allowed; lower --input_mean or raise --max_input_len")
-    return NormalRequests(tuple(requests), count - len(requests))
+        if not requests:
+            raise WorkloadError("every prompt is longer than allowed; lower --input_mean or raise --max_input_len")
+        return NormalRequests(requests, count - len(requests))
+
+    def _prompts(self, lengths: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """Token ids of one prompt a length. A dropped prompt is drawn too, so that limits do not change the others."""
+        generator_of_ids = generator(self.seed, Stream.TOKEN_IDS)
+        # A range may span billions of ids, so only an explicit list becomes an array.
+        vocabulary = None if isinstance(self.token_ids, range) else np.asarray(self.token_ids, dtype=np.int64)
+        for length in lengths:
+            positions = generator_of_ids.integers(0, len(self.token_ids), length)
+            if vocabulary is None:
+                yield tuple(map(self.token_ids.__getitem__, positions.tolist()))
+            else:
+                yield tuple(vocabulary[positions].tolist())
+
+    def _request(self, ids: tuple[int, ...], output_tokens: int) -> Request:
+        return Request(
+            output_tokens=output_tokens,
+            prompt=None if self.decode is None else self.decode(ids),
+            input_ids=ids,
+            input_tokens=len(ids) if self.decode is None else None,
+            ignore_eos=self.ignore_eos,
+        )

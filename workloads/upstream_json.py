@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from workloads.errors import DatasetError
-from workloads.rows import PromptRow, check_text
+from workloads.request import PromptRow, check_text
 
 FIELDS = ("input", "instruction", "output")
 
 
 def recognises(first_row: Mapping[str, Any]) -> bool:
-    """Whether a dataset whose first row this is has upstream's shape."""
+    """Whether the first row of a dataset has upstream's fields."""
     return any(field in first_row for field in FIELDS)
 
 

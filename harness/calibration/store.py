@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 from platformdirs import user_data_path
 
+from bench_errors import BenchError
 from harness.calibration.result import TRANSPORT_OF_PROTOCOL, Calibration, Machine
 from harness.clients.protocol import NOT_JSON
-from harness.errors import HarnessError
 
 SCHEMA = 1
 _MAX_MACHINES = 32
 
 
-class CalibrationFileError(HarnessError):
+class CalibrationFileError(BenchError):
     """The file cannot be read; the text names it and the remedy."""
 
 

@@ -1,4 +1,4 @@
-"""The command ``bench``, from its arguments to its exit status; ``bench.py`` has what it can do."""
+"""The command ``bench``, from its arguments to its exit status; ``bench.py`` lists its verbs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from harness.cli.exit_status import ExitStatus
+from bench_errors import BenchError, ExitStatus
 from harness.cli.signals import interrupt, interrupt_again
 
 
@@ -18,19 +18,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.unraisablehook = interrupt_again
     status = run(list(sys.argv[1:] if argv is None else argv))
     if handled:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is said; what hangs now can still be ended
+        signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        )  # the output is complete: a hang at the exit can be ended
     sys.exit(status)
 
 
 def run(argv: list[str]) -> int:
-    """Run a verb and return its exit status. What a user can get wrong becomes one sentence on stderr.
+    """Run a verb and return its exit status; an error whose text is for users becomes one sentence on stderr.
 
-    A SIGINT may come at any time, so all that takes long is imported in here.
+    Imports that take long are inside: a SIGINT during them is handled too.
     """
     try:
         return _run(argv)
     except KeyboardInterrupt:
-        if sys.stderr is not None:  # as it is after `2>&-`
+        if sys.stderr is not None:  # None after `2>&-`
             sys.stderr.write("interrupted\n")
         return ExitStatus.INTERRUPTED
 
@@ -51,29 +53,11 @@ def _run(argv: list[str]) -> int:
         return error.exit_code
     except click.Abort as error:
         raise KeyboardInterrupt from error
-    except BrokenPipeError:  # the reader of our output went away
+    except BrokenPipeError:  # the reader of stdout has closed it
         sys.stderr.close()
         return ExitStatus.FAILED
-    except Exception as error:
+    except (BenchError, OSError) as error:
         from reports.render.plain_text import printable_lines
 
-        known = _known_status(error)
-        if known is None:
-            raise
         click.echo(f"Error: {printable_lines(str(error))}", err=True)
-        return known
-
-
-def _known_status(error: Exception) -> ExitStatus | None:
-    """The exit status for an error whose text is meant for users, or None."""
-    from harness.errors import HarnessError
-    from harness.records.errors import RunFolderError
-    from reports.errors import CheckPerfError, OpStatsError
-    from serving.errors import ServingError
-    from workloads.errors import WorkloadError
-
-    if isinstance(error, WorkloadError | CheckPerfError):
-        return ExitStatus.USAGE
-    if isinstance(error, HarnessError | ServingError | RunFolderError | OpStatsError | OSError):
-        return ExitStatus.FAILED
-    return None
+        return error.exit_status if isinstance(error, BenchError) else ExitStatus.FAILED

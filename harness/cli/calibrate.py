@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import cloup
 
-from harness.cli.exit_status import ExitStatus
+from bench_errors import ExitStatus
 
 if TYPE_CHECKING:
     from harness.calibration.ladder import Limit

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import cloup
 
-from harness.cli.exit_status import ExitStatus
+from bench_errors import ExitStatus
 from harness.cli.outputs import check_outputs, output_option, write_outputs
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from itertools import groupby
 import click
 import cloup
 
-from harness.cli.exit_status import ExitStatus
+from bench_errors import ExitStatus
 
 
 @cloup.command(name="doctor", short_help="Say what this machine has and lacks.", epilog="Example: bench doctor")

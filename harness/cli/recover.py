@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import cloup
 
-from harness.cli.exit_status import ExitStatus
+from bench_errors import ExitStatus
 
 # What a run learns at its end, and keeps nowhere before: keys of the manifest.
 _NOT_KEPT = {"connections": None, "clock": None, "server_statistics": None, "telemetry": None}
@@ -39,9 +39,8 @@ def command(run: Path, tokenizer_dir: Path | None) -> int:
     """
     from harness.cli.measurement.report_run import show_run
     from harness.cli.signals import signals_as_interrupt
-    from harness.records.errors import RunFolderError
     from harness.records.folder_lock import exclusive_lock
-    from harness.records.run_folder import RunFolder
+    from harness.records.run_folder import RunFolder, RunFolderError
 
     folder = RunFolder(run)
     with signals_as_interrupt():
@@ -62,8 +61,7 @@ def _make_records(folder: RunFolder, tokenizer_dir: Path | None) -> None:
     from harness.recording.recovery import recover
     from harness.recording.run_lifecycle import finish, give_up_journals
     from harness.recording.schedule_file import read_basis
-    from harness.records.errors import RunFolderError
-    from harness.records.run_folder import RunState
+    from harness.records.run_folder import RunFolderError, RunState
 
     manifest = folder.read_manifest()
     state = folder.state(manifest)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import cloup
 
-from harness.cli.exit_status import ExitStatus
+from bench_errors import ExitStatus
 from harness.cli.measurement.options import refuse_unstreamed_objectives, slo_option
 
 _FORMATS = ("console", "markdown", "json", "csv", "html")

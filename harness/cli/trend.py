@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import cloup
 
-from harness.cli.exit_status import ExitStatus
+from bench_errors import ExitStatus
 from harness.cli.outputs import check_outputs, output_option, write_outputs
 
 

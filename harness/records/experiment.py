@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.records.errors import RunFolderError
-from harness.records.run_folder import RunFolder
+from harness.records.run_folder import RunFolder, RunFolderError
 from harness.records.whole_file import write_json
 
 EXPERIMENT_SCHEMA = 1

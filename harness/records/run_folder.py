@@ -11,13 +11,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from bench_errors import BenchError
 from harness.records.client_table import read_client_table
-from harness.records.errors import RunFolderError
 from harness.records.server_table import read_server_table
 from harness.records.table import read_table
 from harness.records.whole_file import write_json
 
 MANIFEST_SCHEMA = 1
+
+
+class RunFolderError(BenchError):
+    """A run folder cannot be read or written; the text names the file and the remedy."""
 
 
 class RunState(StrEnum):

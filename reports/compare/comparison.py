@@ -9,9 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.records.errors import RunFolderError
 from harness.records.experiment import ExperimentFolder
-from harness.records.run_folder import RunFolder
+from harness.records.run_folder import RunFolder, RunFolderError
 from reports.compare.comparable import Disagreement, disagreements, refused, same_schedule
 from reports.compare.conditions import Condition, ConditionResult, check_conditions
 from reports.compare.difference import Difference, Verdict, compare_measures

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.records.errors import RunFolderError
 from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm, PlannedRun
+from harness.records.run_folder import RunFolderError
 from reports.metrics.estimates import Estimate, of_distribution, of_rate, over_runs
 from reports.metrics.run_metrics import Metrics
 from reports.run_report import RunReport, read_run

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.records.errors import RunFolderError
+from harness.records.run_folder import RunFolderError
 from reports.compare.comparable import Disagreement, disagreements, refused
 from reports.compare.comparison import Arm, differences_between, overall, read_arm
 from reports.compare.difference import Difference

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-_PACKAGE = "serving"
+_PACKAGES = ("serving", "bench_errors")
 _ROOT = Path(__file__).parents[2]
 
 _MODEL = """\
@@ -60,4 +60,4 @@ def _imported(source: str) -> list[str]:
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return [name for name in names if name.split(".")[0] == _PACKAGE]
+    return [name for name in names if name.split(".")[0] in _PACKAGES]

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.errors import RunFolderError
 from harness.records.record import Record
-from harness.records.run_folder import RunFolder
+from harness.records.run_folder import RunFolder, RunFolderError
 from reports.run.writing import write_reports
 from reports.run_report import RunReport, read_run
 

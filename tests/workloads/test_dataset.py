@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from workloads.dataset import dataset_requests, read_dataset
 from workloads.errors import DatasetError, WorkloadError
-from workloads.rows import PromptRow
+from workloads.request import LengthLimits, PromptRow
 
 ReadBytes = Callable[[bytes], list[PromptRow]]
 
@@ -202,7 +202,7 @@ def _one_id_a_letter(text: str) -> list[int]:
 
 
 def test_rows_become_requests_in_their_order() -> None:
-    made = dataset_requests(_rows("ab", "c"), _one_id_a_letter, None, None, 2.0, ignore_eos=True)
+    made = dataset_requests(_rows("ab", "c"), _one_id_a_letter, None, 2.0, ignore_eos=True)
     first, second = made.requests
     assert (first.prompt, first.input_ids, first.input_tokens, first.output_tokens) == ("ab", (97, 98), 2, 6)
     assert (second.prompt, second.input_ids, second.input_tokens, second.output_tokens) == ("c", (99,), 1, 6)
@@ -211,7 +211,7 @@ def test_rows_become_requests_in_their_order() -> None:
 
 
 def test_without_a_tokenizer_a_request_is_text_alone_and_no_length_is_checked() -> None:
-    made = dataset_requests(_rows("abcdef"), None, None, None, 1.0, context_tokens=2)
+    made = dataset_requests(_rows("abcdef"), None, None, 1.0, LengthLimits(context_tokens=2))
     (request,) = made.requests
     assert (request.prompt, request.input_ids, request.input_tokens, request.ignore_eos) == ("abcdef", None, None, False)
     assert made.dropped_too_long == 0
@@ -219,35 +219,37 @@ def test_without_a_tokenizer_a_request_is_text_alone_and_no_length_is_checked() 
 
 def test_a_limit_in_tokens_without_a_tokenizer_is_refused() -> None:
     with pytest.raises(WorkloadError, match=r"--max_input_len .* needs --tokenizer_dir"):
-        dataset_requests(_rows("abcdef"), None, None, 2, 1.0)
+        dataset_requests(_rows("abcdef"), None, None, 1.0, LengthLimits(max_input_len=2))
 
 
 def test_more_output_tokens_than_any_context_are_refused() -> None:
     with pytest.raises(WorkloadError, match="--op_tokens_per_word"):
-        dataset_requests(_rows("abcdef"), None, None, None, 1e10)
+        dataset_requests(_rows("abcdef"), None, None, 1e10)
 
 
 @pytest.mark.parametrize(("num_requests", "sent"), [(None, 5), (1, 1), (3, 3), (5, 5), (9, 5)])
 def test_num_requests_caps_and_never_repeats(num_requests: int | None, sent: int) -> None:
-    made = dataset_requests(_rows("a", "b", "c", "d", "e"), None, num_requests, None, 1.0)
+    made = dataset_requests(_rows("a", "b", "c", "d", "e"), None, num_requests, 1.0)
     assert [request.prompt for request in made.requests] == ["a", "b", "c", "d", "e"][:sent]
     assert made.rows == sent
 
 
 def test_prompts_longer_than_max_input_len_are_dropped_and_counted() -> None:
-    made = dataset_requests(_rows("aaa", "aa", "aaaa", "a", "aaa"), _one_id_a_letter, None, 2, 1.0)
+    made = dataset_requests(_rows("aaa", "aa", "aaaa", "a", "aaa"), _one_id_a_letter, None, 1.0, LengthLimits(max_input_len=2))
     assert [request.prompt for request in made.requests] == ["aa", "a"]
     assert (made.rows, made.dropped_too_long) == (5, 3)
 
 
 def test_num_requests_counts_what_is_sent_and_rows_behind_the_last_are_not_counted_as_dropped() -> None:
-    made = dataset_requests(_rows("aaa", "a", "aaa", "b", "aaa", "c"), _one_id_a_letter, 2, 2, 1.0)
+    made = dataset_requests(_rows("aaa", "a", "aaa", "b", "aaa", "c"), _one_id_a_letter, 2, 1.0, LengthLimits(max_input_len=2))
     assert [request.prompt for request in made.requests] == ["a", "b"]
     assert (made.rows, made.dropped_too_long) == (4, 2)
 
 
 def test_prompts_that_overflow_the_context_with_their_output_are_dropped() -> None:
-    made = dataset_requests(_rows("a" * 7, "a" * 8), _one_id_a_letter, None, None, 1.0, context_tokens=10)  # 3 tokens out
+    made = dataset_requests(
+        _rows("a" * 7, "a" * 8), _one_id_a_letter, None, 1.0, LengthLimits(context_tokens=10)
+    )  # 3 tokens out
     assert [request.input_tokens for request in made.requests] == [7]
     assert made.dropped_too_long == 1
 
@@ -266,25 +268,25 @@ def test_prompts_that_overflow_the_context_with_their_output_are_dropped() -> No
     ],
 )
 def test_the_output_length_is_upstream_s_rule(answer: str, per_word: float, tokens: int) -> None:
-    made = dataset_requests([PromptRow("p", answer, 1)], None, None, None, per_word)
+    made = dataset_requests([PromptRow("p", answer, 1)], None, None, per_word)
     assert made.requests[0].output_tokens == tokens
 
 
 def test_nothing_left_to_send_is_an_error_that_names_the_option() -> None:
     with pytest.raises(WorkloadError, match="every prompt of the dataset is longer than --max_input_len 2 allows"):
-        dataset_requests(_rows("aaa", "aaaa"), _one_id_a_letter, None, 2, 1.0)
+        dataset_requests(_rows("aaa", "aaaa"), _one_id_a_letter, None, 1.0, LengthLimits(max_input_len=2))
 
 
 def test_nothing_left_because_of_the_context_does_not_blame_max_input_len() -> None:
     with pytest.raises(WorkloadError) as raised:
-        dataset_requests(_rows("aaa"), _one_id_a_letter, None, None, 1.0, context_tokens=4)
+        dataset_requests(_rows("aaa"), _one_id_a_letter, None, 1.0, LengthLimits(context_tokens=4))
     assert "--max_input_len None" not in str(raised.value)
 
 
 @pytest.mark.parametrize("per_word", [float("nan"), float("inf")])
 def test_tokens_per_word_that_are_no_number_are_refused(per_word: float) -> None:
     with pytest.raises(WorkloadError, match="--op_tokens_per_word"):
-        dataset_requests(_rows("a"), None, None, None, per_word)
+        dataset_requests(_rows("a"), None, None, per_word)
 
 
 @given(
@@ -304,9 +306,9 @@ def test_every_row_that_was_read_is_sent_or_counted_as_dropped(
     ][:num_requests]
     if not fits:
         with pytest.raises(WorkloadError):
-            dataset_requests(rows, _one_id_a_letter, num_requests, max_input_len, 1.0, context_tokens)
+            dataset_requests(rows, _one_id_a_letter, num_requests, 1.0, LengthLimits(max_input_len, context_tokens))
         return
-    made = dataset_requests(rows, _one_id_a_letter, num_requests, max_input_len, 1.0, context_tokens)
+    made = dataset_requests(rows, _one_id_a_letter, num_requests, 1.0, LengthLimits(max_input_len, context_tokens))
     assert [request.input_tokens for request in made.requests] == fits
     assert made.rows == len(made.requests) + made.dropped_too_long
 
@@ -314,4 +316,4 @@ def test_every_row_that_was_read_is_sent_or_counted_as_dropped(
 @pytest.mark.parametrize("prompt", ["", " "])
 def test_an_empty_prompt_is_an_error_that_names_its_row(prompt: str) -> None:
     with pytest.raises(WorkloadError, match=r"row 2 .* empty prompt"):
-        dataset_requests(_rows("aaa", prompt), _one_id_a_letter, None, None, 1.0)
+        dataset_requests(_rows("aaa", prompt), _one_id_a_letter, None, 1.0)

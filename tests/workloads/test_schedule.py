@@ -1,4 +1,4 @@
-"""The schedule: its digest says everything that is sent and when, and shards part it whatever the number of workers."""
+"""The schedule: its digest covers the content and time of every request, and shards divide it for any number of workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from workloads.arrivals import AllAtOnce, Constant, Exponential
 from workloads.request import Request
-from workloads.schedule import ClosedSchedule, Schedule, dealt_out, make_schedule
+from workloads.schedule import ClosedSchedule, Schedule, even_share, make_schedule
 
 _REQUEST = Request(output_tokens=20, prompt="Grüße", input_ids=(3, 1, 2), input_tokens=3, ignore_eos=False, session="a")
 _OTHER = Request(output_tokens=7, prompt="b", input_ids=(9,), input_tokens=1)
@@ -165,14 +165,14 @@ def test_the_digest_of_a_plain_schedule_is_what_it_always_was() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(1, 300))
-def test_what_is_dealt_out_is_all_there_is_and_as_even_as_can_be(total: int, count: int) -> None:
-    dealt = [dealt_out(total, index, count) for index in range(count)]
+def test_shares_add_up_to_the_total_and_differ_by_at_most_one(total: int, count: int) -> None:
+    dealt = [even_share(total, index, count) for index in range(count)]
     assert sum(dealt) == total
     assert max(dealt) - min(dealt) <= 1
     assert dealt == sorted(dealt, reverse=True)
 
 
-def test_the_ceiling_is_dealt_out_among_the_workers() -> None:
+def test_the_limit_in_flight_is_divided_among_the_workers() -> None:
     schedule = Schedule((_OTHER,) * 5, (0, 1, 2, 3, 4), 0, max_concurrency=7)
     parts = [schedule.part(worker, 3) for worker in range(3)]
     assert [part.max_concurrency for part in parts] == [3, 2, 2]
@@ -214,7 +214,7 @@ def test_users_and_their_requests_are_parted_among_the_workers(requests: int, us
     assert sorted(index for part in parts for index in part.indices) == list(range(requests))
     assert sorted(start for part in parts for start in part.user_starts_ns) == list(range(users))
     for worker, part in enumerate(parts):
-        assert len(part.user_starts_ns) == dealt_out(users, worker, workers)
+        assert len(part.user_starts_ns) == even_share(users, worker, workers)
         assert list(part.indices) == sorted(part.indices)
         fair = requests * len(part.user_starts_ns) / users  # so that the users of no worker are done long before the others
         assert abs(len(part.indices) - fair) <= len(part.user_starts_ns)

@@ -9,7 +9,7 @@ import pytest
 
 from workloads.dataset import read_dataset
 from workloads.errors import DatasetError
-from workloads.rows import PromptRow
+from workloads.request import PromptRow
 from workloads.sharegpt import read_rows, recognises
 
 _FILE = Path("chat.json")

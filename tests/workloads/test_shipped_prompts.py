@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from workloads.dataset import dataset_requests, read_dataset
-from workloads.rows import PromptRow
+from workloads.request import LengthLimits, PromptRow
 
 _ROOT = Path(__file__).parents[2]
 _PROMPTS = _ROOT / "datasets" / "prompts.json"
@@ -46,12 +46,14 @@ def test_prompts_have_10_to_1500_tokens_of_the_demo_engine(rows: list[PromptRow]
 
 def test_every_prompt_has_an_answer_that_decides_its_output_length(rows: list[PromptRow]) -> None:
     assert all(row.answer.strip() for row in rows)
-    lengths = {request.output_tokens for request in dataset_requests(rows, None, None, None, 1.3).requests}
+    lengths = {request.output_tokens for request in dataset_requests(rows, None, None, 1.3).requests}
     assert len(lengths) > 20
 
 
 def test_nothing_of_it_is_too_long_for_the_demo_engine(rows: list[PromptRow]) -> None:
     context_tokens = json.loads((_TOKENIZER.parent / "config.json").read_text())["max_position_embeddings"]
     tokenizer = Tokenizer.from_file(str(_TOKENIZER))
-    made = dataset_requests(rows, lambda text: tokenizer.encode(text).ids, None, None, 1.3, context_tokens)
+    made = dataset_requests(
+        rows, lambda text: tokenizer.encode(text).ids, None, 1.3, LengthLimits(context_tokens=context_tokens)
+    )
     assert made.dropped_too_long == 0

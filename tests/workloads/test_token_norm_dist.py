@@ -13,7 +13,8 @@ from scipy.stats import chisquare, norm
 
 from workloads.errors import WorkloadError
 from workloads.random_streams import Stream
-from workloads.token_norm_dist import NormalLengths, normal_requests
+from workloads.request import LengthLimits
+from workloads.token_norm_dist import NormalLengths, TokenNormDist
 
 
 def test_lengths_have_the_distribution_that_upstream_draws() -> None:
@@ -39,7 +40,7 @@ def test_no_length_is_below_one() -> None:
 
 def test_the_same_seed_gives_the_same_requests_and_another_seed_others() -> None:
     def draw(seed: int) -> Any:
-        return normal_requests(NormalLengths(20, 4), NormalLengths(10, 2), 30, range(50), seed).requests
+        return TokenNormDist(NormalLengths(20, 4), NormalLengths(10, 2), range(50), seed).draw(30).requests
 
     assert draw(5) == draw(5)
     assert draw(5) != draw(6)
@@ -53,7 +54,7 @@ def test_the_same_seed_gives_the_same_requests_and_another_seed_others() -> None
     st.integers(0, 2**64),
 )
 def test_ids_are_inside_the_vocabulary(vocabulary: list[int], mean: float, stdev: float, count: int, seed: int) -> None:
-    made = normal_requests(NormalLengths(mean, stdev), NormalLengths(mean, stdev), count, vocabulary, seed)
+    made = TokenNormDist(NormalLengths(mean, stdev), NormalLengths(mean, stdev), vocabulary, seed).draw(count)
     assert len(made.requests) == count
     for request in made.requests:
         assert request.input_ids
@@ -67,20 +68,20 @@ def test_ids_are_inside_the_vocabulary(vocabulary: list[int], mean: float, stdev
 
 def test_ids_are_uniform_over_the_vocabulary_and_leave_nothing_out() -> None:
     vocabulary = [3, *range(10, 40)]  # without special tokens, so with holes
-    made = normal_requests(NormalLengths(100, 0), NormalLengths(1, 0), 300, vocabulary, seed=1)
+    made = TokenNormDist(NormalLengths(100, 0), NormalLengths(1, 0), vocabulary, 1).draw(300)
     ids, counts = np.unique([token for request in made.requests for token in request.input_ids or ()], return_counts=True)
     assert ids.tolist() == vocabulary
     assert chisquare(counts).pvalue > 0.001
 
 
 def test_no_two_prompts_are_alike() -> None:
-    made = normal_requests(NormalLengths(20, 0), NormalLengths(1, 0), 500, range(3_000), seed=0)
+    made = TokenNormDist(NormalLengths(20, 0), NormalLengths(1, 0), range(3_000), 0).draw(500)
     assert len({request.input_ids for request in made.requests}) == 500
 
 
 def test_prompts_longer_than_max_input_len_are_dropped_and_counted() -> None:
-    everything = normal_requests(NormalLengths(20, 5), NormalLengths(10, 0), 200, range(50), 0)
-    made = normal_requests(NormalLengths(20, 5), NormalLengths(10, 0), 200, range(50), 0, max_input_len=20)
+    everything = TokenNormDist(NormalLengths(20, 5), NormalLengths(10, 0), range(50), 0).draw(200)
+    made = TokenNormDist(NormalLengths(20, 5), NormalLengths(10, 0), range(50), 0, LengthLimits(max_input_len=20)).draw(200)
     short = [request for request in everything.requests if request.input_tokens is not None and request.input_tokens <= 20]
     assert 50 < len(short) < 150
     assert list(made.requests) == short  # what stays is what it was without the limit, id for id
@@ -88,27 +89,29 @@ def test_prompts_longer_than_max_input_len_are_dropped_and_counted() -> None:
 
 
 def test_prompts_that_overflow_the_context_with_their_output_are_dropped() -> None:
-    made = normal_requests(NormalLengths(20, 5), NormalLengths(10, 5), 200, range(50), 0, context_tokens=30)
+    made = TokenNormDist(NormalLengths(20, 5), NormalLengths(10, 5), range(50), 0, LengthLimits(context_tokens=30)).draw(200)
     assert all((request.input_tokens or 0) + request.output_tokens <= 30 for request in made.requests)
     assert max((request.input_tokens or 0) + request.output_tokens for request in made.requests) == 30
     assert made.dropped_too_long == 200 - len(made.requests) > 0
 
 
 def test_a_limit_that_is_just_met_drops_nothing() -> None:
-    made = normal_requests(NormalLengths(20, 0), NormalLengths(10, 0), 5, range(50), 0, max_input_len=20, context_tokens=30)
+    made = TokenNormDist(
+        NormalLengths(20, 0), NormalLengths(10, 0), range(50), 0, LengthLimits(max_input_len=20, context_tokens=30)
+    ).draw(5)
     assert (len(made.requests), made.dropped_too_long) == (5, 0)
 
 
 def test_nothing_left_to_send_is_an_error() -> None:
     with pytest.raises(WorkloadError, match="every prompt is longer than allowed"):
-        normal_requests(NormalLengths(20, 0), NormalLengths(10, 0), 5, range(50), 0, max_input_len=19)
+        TokenNormDist(NormalLengths(20, 0), NormalLengths(10, 0), range(50), 0, LengthLimits(max_input_len=19)).draw(5)
 
 
 def test_with_a_decoder_prompts_carry_text_whose_length_is_unknown() -> None:
     def decode(ids: Sequence[int]) -> str:
         return "".join(chr(97 + token) for token in ids)
 
-    made = normal_requests(NormalLengths(6, 2), NormalLengths(3, 0), 10, range(26), 0, decode=decode, ignore_eos=False)
+    made = TokenNormDist(NormalLengths(6, 2), NormalLengths(3, 0), range(26), 0, decode=decode, ignore_eos=False).draw(10)
     for request in made.requests:
         assert request.prompt == decode(request.input_ids or ())
         assert request.input_tokens is None
@@ -128,12 +131,12 @@ def test_an_impossible_parameter_is_refused_by_its_option_s_name(name: str, opti
     good = NormalLengths(5, 1)
     inputs, outputs = (lengths, good) if name == "input" else (good, lengths)
     with pytest.raises(WorkloadError, match=f"^--{name}_{option} "):
-        normal_requests(inputs, outputs, 3, range(10), 0)
+        TokenNormDist(inputs, outputs, range(10), 0).draw(3)
 
 
 def test_an_empty_vocabulary_is_refused() -> None:
     with pytest.raises(WorkloadError):
-        normal_requests(NormalLengths(5, 1), NormalLengths(5, 1), 3, [], 0)
+        TokenNormDist(NormalLengths(5, 1), NormalLengths(5, 1), [], 0).draw(3)
 
 
 @pytest.mark.parametrize("mean", [float("inf"), 2**31])

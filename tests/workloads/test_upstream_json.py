@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from workloads.errors import DatasetError
-from workloads.rows import PromptRow
+from workloads.request import PromptRow
 from workloads.upstream_json import FIELDS, read_rows, recognises
 
 _FILE = Path("data.json")
@@ -70,7 +70,7 @@ def test_a_row_that_is_no_object_is_named(row: Any, found: str) -> None:
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_one_field_is_enough_to_recognise_the_shape(field: str) -> None:
-    # so that a row with a misspelt field is told which one is missing
+    # a row with a misspelt field gets an error with the name of the missing one
     assert recognises({field: "x"})
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from harness.cli.exit_status import ExitStatus
+from bench_errors import ExitStatus
 from harness.cli.experiments.plan import block_seed
 from harness.records.experiment import Experiment, ExperimentFolder
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import cloup
 
-from harness.cli.exit_status import ExitStatus
+from bench_errors import ExitStatus
 from harness.cli.experiments.options import RUNS_A_VERB, run_options
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from harness.cli.exit_status import ExitStatus
+from bench_errors import ExitStatus
 from harness.cli.generate.inputs import _lookahead, ids_of_csv, prompts_of
 from harness.cli.generate.options import UINT64_OPTIONS, ManyValuedCommand, generate_options
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from harness.cli.measurement.target import Target
     from harness.cli.measurement.workload import Workload
     from workloads.load import Load
-    from workloads.rows import PromptRow
+    from workloads.request import PromptRow
 
 _SHIPPED_NAME = "prompts.json"
 
@@ -68,15 +68,15 @@ def _workload(
 ) -> Workload:
     from harness.cli.measurement.workload import Workload
     from workloads.dataset import dataset_requests
+    from workloads.request import LengthLimits
 
     tokenizer = target.tokenizer
     made = dataset_requests(
         rows,
         None if tokenizer is None else tokenizer.encode,
         load.most_requests(options.seed, options.num_requests),
-        options.max_input_len,
         own["op_tokens_per_word"],
-        target.context_tokens,
+        LengthLimits(options.max_input_len, target.context_tokens),
         ignore_eos=bool(options.ignore_eos),
     )
     return Workload(

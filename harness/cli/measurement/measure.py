@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from bench_errors import ExitStatus
 from harness.cli.engine_options import ENGINE_OPTION_NAMES, given
-from harness.cli.exit_status import ExitStatus
 from harness.cli.measurement.client_size import check_size, size_client
 from harness.cli.measurement.connect import check_protocol_options
 from harness.cli.measurement.load import asked_load, described_load, opening_line

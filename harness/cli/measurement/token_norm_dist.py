@@ -59,30 +59,29 @@ def command(**values: Any) -> int:
 def _workload(options: MeasureOptions, own: dict[str, Any], target: Target, load: Load) -> Workload:
     from harness.cli.measurement.workload import Workload
     from workloads.load import OpenLoop
-    from workloads.token_norm_dist import NormalLengths, NormalRequests, normal_requests
+    from workloads.request import LengthLimits
+    from workloads.token_norm_dist import NormalLengths, TokenNormDist
 
     inputs = NormalLengths(own["input_mean"], own["input_stdev"])
     outputs = NormalLengths(own["output_mean"], own["output_stdev"])
     token_ids = _token_ids(own["vocab_size"], target)
     decode = None if target.model.takes_token_ids else _decoder(target)
 
-    def draw(count: int) -> NormalRequests:
-        return normal_requests(
-            inputs,
-            outputs,
-            count,
-            token_ids,
-            options.seed,
-            options.max_input_len,
-            target.context_tokens,
-            decode=decode,
-            ignore_eos=target.model.surely_ignores_eos if options.ignore_eos is None else options.ignore_eos,
-        )
-
+    prompts = TokenNormDist(
+        inputs,
+        outputs,
+        token_ids,
+        options.seed,
+        LengthLimits(options.max_input_len, target.context_tokens),
+        decode,
+        ignore_eos=target.model.surely_ignores_eos if options.ignore_eos is None else options.ignore_eos,
+    )
     count = _count(load, options, inputs, outputs)
-    made = draw(count)
+    made = prompts.draw(count)
     if isinstance(load, OpenLoop) and load.duration_s is not None and options.num_requests is None and made.dropped_too_long:
-        made = draw(math.ceil(count * min(_MOST_REDRAWN, _MARGIN * count / len(made.requests))))  # what is left fills the time
+        made = prompts.draw(
+            math.ceil(count * min(_MOST_REDRAWN, _MARGIN * count / len(made.requests)))
+        )  # what is left fills the time
     requests = made.requests[:count]
     return Workload(
         requests=requests,

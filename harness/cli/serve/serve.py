@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
+from bench_errors import ExitStatus
 from harness.cli.engine_options import engine_options, given
-from harness.cli.exit_status import ExitStatus
 from harness.cli.serve import fill as serve_fill
 from harness.cli.serve import repo as serve_repo
 from harness.cli.serve import status as serve_status

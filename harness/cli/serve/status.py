@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import cloup
 
-from harness.cli.exit_status import ExitStatus
+from bench_errors import ExitStatus
 
 if TYPE_CHECKING:
     from serving.launch.background import BackgroundServer

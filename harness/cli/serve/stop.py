@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import cloup
 
-from harness.cli.exit_status import ExitStatus
+from bench_errors import ExitStatus
 
 
 @cloup.command(name="stop", short_help="Stop a server in the background.", epilog="Example: bench serve stop mine")

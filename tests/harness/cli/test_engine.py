@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from bench_errors import ExitStatus
 from harness.cli import run
 from harness.cli.engine import build
-from harness.cli.exit_status import ExitStatus
 from serving.engines.tensorrt_llm.build import DTYPES, LORA_MODULES, TensorRtLlmBuild
 from serving.engines.tensorrt_llm.models import FAMILIES, QUANTIZATIONS
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bench_errors import ExitStatus
 from harness.cli import run
-from harness.cli.exit_status import ExitStatus
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolder
 from harness.records.table import write_table

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from harness.cli.exit_status import ExitStatus
+from bench_errors import ExitStatus
 
 _TOOLS = """
 import os, signal, sys, time

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from bench_errors import ExitStatus
 from harness.cli import run
 from harness.cli.bench import bench
-from harness.cli.exit_status import ExitStatus
 
 _BENCH = Path(sys.executable).parent / "bench"
 _NORMAL = ["--input_mean", "4", "--input_stdev", "0", "--output_mean", "4", "--output_stdev", "0"]

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from harness.records.client_sample import ClientSample
 from harness.records.client_table import read_client_table, write_client_table
-from harness.records.errors import RunFolderError
-from harness.records.run_folder import RunFolder
+from harness.records.run_folder import RunFolder, RunFolderError
 
 _INT64 = st.integers(-(2**63), 2**63 - 1)
 _SAMPLES = st.lists(

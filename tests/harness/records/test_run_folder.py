@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.errors import RunFolderError
 from harness.records.record import Outcome, Record
-from harness.records.run_folder import MANIFEST_SCHEMA, RunFolder
+from harness.records.run_folder import MANIFEST_SCHEMA, RunFolder, RunFolderError
 from harness.records.table import write_table
 
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.records.errors import RunFolderError
-from harness.records.run_folder import RunFolder
+from harness.records.run_folder import RunFolder, RunFolderError
 from harness.records.server_table import MetricSample, read_server_table, write_server_table
 
 _INT64 = st.integers(-(2**63), 2**63 - 1)

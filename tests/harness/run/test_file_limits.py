@@ -12,9 +12,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_errors import ExitStatus
 from harness.calibration.null_server.pacing import Pace
 from harness.calibration.null_server.server import NullServerOptions, null_server
-from harness.cli.exit_status import ExitStatus
 from harness.clients.transport.http2_pool import ConnectionLimits
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
 from harness.records.run_folder import RunFolder

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.records.errors import RunFolderError
 from harness.records.record import Outcome, Record
+from harness.records.run_folder import RunFolderError
 from reports.metrics.goodput import METRICS, Goodput, Objective, goodput, parse_objective
 from reports.metrics.requests import Requests
 from reports.run.console import render

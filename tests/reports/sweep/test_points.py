@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from harness.cli import run as bench
 from harness.cli.experiments.plan import plan_runs
-from harness.records.errors import RunFolderError
 from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.record import Record
+from harness.records.run_folder import RunFolderError
 from reports.metrics.estimates import Estimate
 from reports.run_report import RunReport
 from reports.sweep.console import render

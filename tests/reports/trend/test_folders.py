@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.errors import RunFolderError
+from harness.records.run_folder import RunFolderError
 from reports.trend.folders import find_runs
 
 

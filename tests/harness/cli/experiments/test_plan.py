@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.cli.experiments.plan import block_seed, plan_runs
-from harness.records.errors import RunFolderError
 from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm
+from harness.records.run_folder import RunFolderError
 
 
 def _plan(arms: int = 2, repeats: int = 5, seed: int = 0) -> Experiment:

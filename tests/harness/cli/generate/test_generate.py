@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_errors import ExitStatus
 from harness.cli import run
-from harness.cli.exit_status import ExitStatus
 from harness.cli.generate.inputs import ids_of_csv, prompts_of
 from harness.cli.generate.options import MANY_VALUED, repeated
 from harness.cli.generate.output import Expected, generated, verdict

@@ -10,9 +10,9 @@ from typing import Any
 import click
 import pytest
 
+from bench_errors import ExitStatus
 from harness.calibration.null_server.server import NullServerAddresses, NullServerOptions, null_server
 from harness.cli import run
-from harness.cli.exit_status import ExitStatus
 from harness.cli.measurement.urls import grpc_address, http_origin
 from harness.records.run_folder import RunFolder
 

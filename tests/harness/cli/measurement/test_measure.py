@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from bench_errors import ExitStatus
 from harness.cli import run
-from harness.cli.exit_status import ExitStatus
 from harness.cli.measurement.measure import measure  # noqa: F401  loads what a measurement needs before any is timed
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS
 from harness.journal.worker_journal import JournalReader

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from bench_errors import ExitStatus
 from harness.cli import run
-from harness.cli.exit_status import ExitStatus
 from harness.cli.measurement.connect import ServedModel
 from harness.cli.measurement.http_options import Header
 from harness.cli.measurement.measure import measure  # noqa: F401  binds the real stderr, not the capture of one test

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bench_errors import ExitStatus
 from harness.cli import run
-from harness.cli.exit_status import ExitStatus
 
 _TEMPLATE = 'max_batch_size: ${triton_max_batch_size}\nparameters { key: "ids" value { string_value: "${gpu_device_ids}" } }\n'
 

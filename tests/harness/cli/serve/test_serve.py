@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bench_errors import ExitStatus
 from harness.cli import run
-from harness.cli.exit_status import ExitStatus
 from harness.cli.serve.options import LAUNCHERS
 from harness.cli.serve.serve import command as serve
 from serving.engines.protocol import EngineOptions, SchedulerPolicy

@@ -1,0 +1,54 @@
+"""The root of the errors whose text is for users, and the exit status of each.
+
+BenchError                          1
+├── workloads.errors
+│   └── WorkloadError               2   a workload cannot be made from these options or files
+│       └── DatasetError            2   a dataset file cannot be read
+├── harness.errors
+│   ├── TargetError                 1   the deployment cannot be reached, or cannot be driven
+│   ├── RunError                    1   the run could not be carried out
+│   └── JournalError                1   a journal is damaged, or of another version
+├── harness.records.run_folder
+│   └── RunFolderError              1   a run folder cannot be read or written
+├── harness.calibration.store
+│   └── CalibrationFileError        1   a calibration file cannot be read
+├── reports.errors
+│   ├── CheckPerfError              2   --check_perf_json or --check_perf_key cannot be used
+│   ├── ConditionError              2   a condition of --fail_if cannot be read
+│   ├── OpStatsError                1   --op_stats_csv cannot be appended to
+│   └── NotComparableError          3   the runs measured different work, or one of them is not valid
+└── serving.errors
+    └── ServingError                1
+        ├── RequestError            1   one request is wrong
+        ├── ClientError             1   a running server could not be queried
+        ├── EngineError             1   an engine cannot be opened, or failed while it ran
+        ├── EngineBuildError        1   a checkpoint cannot be turned into an engine
+        ├── RepositoryError         1   a model repository cannot be written
+        ├── TemplateError           1   a configuration template cannot be filled
+        └── LaunchError             1   the server did not start, or did not become ready
+
+Every package may import this one, which imports nothing: the packages' own errors derive from ``BenchError``, and ``bench``
+needs one ``except`` for all of them. Errors that never reach a user (a broken exchange, a malformed response) stand in the
+modules that raise them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ExitStatus(IntEnum):
+    """The exit statuses of every verb of ``bench``."""
+
+    VALID = 0
+    FAILED = 1  # the target or the run failed
+    USAGE = 2
+    INVALID = 3  # the run took place, and its numbers cannot be believed
+    INTERRUPTED = 130
+
+
+class BenchError(Exception):
+    """An error whose text is for users: it names the option or file, and the remedy."""
+
+    exit_status: ClassVar[ExitStatus] = ExitStatus.FAILED
