@@ -18,9 +18,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.unraisablehook = interrupt_again
     status = run(list(sys.argv[1:] if argv is None else argv))
     if handled:
-        signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        )  # the output is complete: a hang at the exit can be ended
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the output is complete: a hang at the exit can be ended
     sys.exit(status)
 
 
