@@ -16,7 +16,7 @@ import psutil
 from harness.calibration.null_server.server import NullServerAddresses
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.recording.recorder import Recorder
-from harness.recording.schedule_summary import asked_schedule
+from harness.recording.schedule_summary import summarise_schedule
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
 from harness.records.table import write_table
@@ -85,7 +85,9 @@ def measure_open_loop(
     cpu = _WorkersCpu()
     with tempfile.TemporaryDirectory() as folder:
         run_folder = RunFolder(Path(folder))
-        plan = RunPlan(schedule, client, Recorder(asked_schedule(schedule), client), run_folder, workers, warm_up, _TIMEOUT_S)
+        plan = RunPlan(
+            schedule, client, Recorder(summarise_schedule(schedule), client), run_folder, workers, warm_up, _TIMEOUT_S
+        )
         server_s, parent_s = _cpu_s(server.pid), time.process_time()
         with stolen_share() as stolen:
             result = Run(plan).execute(cpu)

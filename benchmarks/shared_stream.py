@@ -133,7 +133,7 @@ class _SharedStream(Http2Protocol):
     def on_reset(self, error_code: int) -> None:
         self.on_lost(f"the server reset the stream ({error_code})")
 
-    def on_turned_away(self, reason: str) -> None:
+    def on_unprocessed(self, reason: str) -> None:
         self.on_lost(reason)
 
     def on_violation(self, problem: str) -> None:

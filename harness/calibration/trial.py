@@ -17,7 +17,7 @@ from harness.calibration.null_server.pacing import Pace
 from harness.clients.protocol import Client
 from harness.journal.worker_journal import JournalReader
 from harness.recording.recorder import Recorder
-from harness.recording.schedule_summary import asked_schedule
+from harness.recording.schedule_summary import summarise_schedule
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
 from harness.run.coordinator import Run, RunPlan
@@ -70,7 +70,7 @@ def run_trial(subject: Subject, schedule: Schedule, workers: int) -> TrialResult
         plan = RunPlan(
             schedule=schedule,
             client=subject.client,
-            recorder=Recorder(asked_schedule(schedule), subject.client),
+            recorder=Recorder(summarise_schedule(schedule), subject.client),
             folder=folder,
             workers=workers,
             warm_up=(replace(schedule.requests[0], output_tokens=1),) * _WARM_UP,

@@ -59,7 +59,7 @@ def _make_records(folder: RunFolder, tokenizer_dir: Path | None) -> None:
     from harness.cli.measurement.observe import tabulate
     from harness.host.signals import signals_blocked
     from harness.recording.recovery import recover
-    from harness.recording.run_lifecycle import finish, give_up_journals
+    from harness.recording.run_lifecycle import delete_journals, finish_run
     from harness.recording.schedule_file import read_basis
     from harness.records.run_folder import RunFolderError, RunState
 
@@ -70,14 +70,14 @@ def _make_records(folder: RunFolder, tokenizer_dir: Path | None) -> None:
     if state is RunState.DONE:
         if not folder.journals() and not folder.probes():
             raise RunFolderError(f"{folder.path} is whole already; 'bench report {folder.path}' renders it")
-        give_up_journals(folder)  # its records stand: it was cut just behind them
+        delete_journals(folder)  # its records stand: it was cut just behind them
         tabulate(folder)
         return
     basis = read_basis(folder.schedule)
     recovered = recover(folder, basis, _token_counter(basis, tokenizer_dir))
     _tell(recovered.evidence)
     with signals_blocked():
-        finish(folder, manifest | _NOT_KEPT | {"recovered": recovered.evidence}, recovered.result)
+        finish_run(folder, manifest | _NOT_KEPT | {"recovered": recovered.evidence}, recovered.result)
         tabulate(folder)
 
 

@@ -1,4 +1,4 @@
-"""How much of the machine this process may use: its cores, and how much time on them its control group grants."""
+"""The cores that this process may use, and the CPU limit of its control group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ROOT = Path("/")
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """``ids`` are the cores that may be used, ``siblings`` which of them share one physical core (each with itself).
+    """``ids`` are the available cores, ``siblings`` the hyper-threads of the same physical core (each core included).
 
     ``quota`` is the control group's limit as a number of cores; None is no limit.
     """
@@ -22,18 +22,18 @@ class Cores:
 
     @property
     def available(self) -> float:
-        """How many cores' worth of time there is."""
+        """The available CPU time, in cores."""
         return float(len(self.ids)) if self.quota is None else min(float(len(self.ids)), self.quota)
 
 
 def available_cores(root: Path = _ROOT) -> Cores:
-    """What this process may use now."""
+    """The cores that this process may use now."""
     ids = tuple(sorted(os.sched_getaffinity(0)))
     return Cores(ids, tuple(_siblings(root, core) for core in ids), cgroup_quota(root))
 
 
 def cgroup_quota(root: Path = _ROOT) -> float | None:
-    """The smallest CPU limit of this process's control group and those around it, in cores; None where there is none.
+    """The smallest CPU limit of this process's control group and its parents, in cores; None where there is none.
 
     Both versions: ``cpu.max`` (Documentation/admin-guide/cgroup-v2.rst) and ``cpu.cfs_quota_us`` (scheduler/sched-bwc.rst).
     """
@@ -50,7 +50,7 @@ def cgroup_quota(root: Path = _ROOT) -> float | None:
             mount, read = root / "sys/fs/cgroup" / controllers, _limit_of_version_1
         else:
             continue
-        inner = path.strip("/")  # inside a container it may name a folder that only the host sees; the mount's root counts too
+        inner = path.strip("/")  # in a container it may exist on the host alone; the mount's root counts, too
         folders = [mount / inner, *(mount / inner).parents] if inner else [mount]
         limits += [limit for folder in folders if folder.is_relative_to(mount) and (limit := read(folder)) is not None]
     return min(limits, default=None)
@@ -75,7 +75,7 @@ def _words(path: Path, count: int) -> list[str]:
 
 
 def _ratio(quota: str, period: str) -> float | None:
-    """Cores that a quota grants; a negative one of version 1 is none at all."""
+    """The cores of a quota; a negative quota of version 1 is no limit."""
     if not quota.isdigit() or not period.isdigit() or not int(period):
         return None
     return int(quota) / int(period)

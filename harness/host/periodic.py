@@ -1,4 +1,4 @@
-"""Doing something again and again beside the run, on a thread of its own."""
+"""A periodic call on a thread of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STOP_TIMEOUT_S = 15.0
 
 
 class Periodic:
-    """Calls ``action`` every ``period_s`` from its making until ``stop``. After a long call the next ones are left out."""
+    """Calls ``action`` every ``period_s``, from creation until ``stop``. Calls that are due during a long one are skipped."""
 
     def __init__(self, period_s: float, action: Callable[[], None], name: str) -> None:
         self._period_s = period_s
@@ -21,13 +21,13 @@ class Periodic:
         self._thread.start()
 
     def stop(self) -> bool:
-        """Make no more calls; returns whether the last one has come to its end, for which it waits a while."""
+        """Stop calling; returns whether the last call has ended, after waiting for it for a limited time."""
         self._stopping.set()
         self._thread.join(_STOP_TIMEOUT_S)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        # A signal that this thread took would reach Python's handlers at once, also where the main thread has it wait.
+        # A signal that this thread received would reach Python's handlers at once, even where the main thread blocks it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         due_s = time.monotonic() + self._period_s
         while not self._stopping.wait(due_s - time.monotonic()):

@@ -10,9 +10,10 @@ from multiprocessing import resource_tracker
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """A process started meanwhile keeps SIGINT and SIGTERM blocked from its first instruction on; here they come after.
+    """Block SIGINT and SIGTERM, so that a process started meanwhile has them blocked from its first instruction on.
 
-    Blocking is each thread's own, and a signal that another thread takes is handled in this one: so they are held, too.
+    Signals that arrive meanwhile are raised at the end. Blocking applies to a thread, and a signal that another thread
+    receives is handled in the main thread: so handlers that hold the signals are set, too.
     """
     resource_tracker.ensure_running()  # starting it would unblock them again
     held: list[int] = []

@@ -1,6 +1,6 @@
-"""Frames: how bytes are put into a file so that a reader knows which of them came whole.
+"""Frames: the encoding of payloads in a file by which a reader recognises a torn one. Shared by all binary files of a run.
 
-A frame is its payload's length (unsigned 32-bit) and XXH3 hash (unsigned 64-bit; both little-endian) and the payload.
+A frame is the payload's length (unsigned 32-bit), its XXH3 hash (unsigned 64-bit; both little-endian) and the payload.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ HEADER_BYTES = _HEADER.size
 
 
 def framed(payload: bytes) -> bytes:
-    """The frame of ``payload``, which is at most 4 GiB long and not empty."""
+    """The frame of ``payload``, which is not empty and at most 4 GiB long."""
     return _HEADER.pack(len(payload), xxh3_64_intdigest(payload)) + payload
 
 
 def read_frame(file: BinaryIO) -> bytes | None:
-    """The payload of the next frame; None at the file's end, and where the frame is torn or damaged.
+    """The payload of the next frame; None at the end of the file, and where the frame is torn or damaged.
 
-    A crash of the machine can leave zeros at the end: a frame of length 0 is torn, too.
+    A crash of the machine can leave zeros at the end, so a frame of length 0 is torn, too.
     """
     header = file.read(_HEADER.size)
     if len(header) < _HEADER.size:

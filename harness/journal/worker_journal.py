@@ -1,7 +1,7 @@
-"""The journal: each exchange with the server, as raw as it came, on disk as soon as it ended.
+"""A worker's journal: each exchange with the server, with the raw bytes of its responses, on disk as soon as it has ended.
 
-One file a worker, made of frames (``frames.py``), each an entry as MessagePack: Began, then Exchanges, then, where the worker
-came to its end by itself, Ended. Whatever kills the writer, every whole frame can be read; a torn last frame is recognised.
+One file a worker, of frames (``frames.py``), each an entry as MessagePack: Began, then Exchanges, then Ended, where the worker
+was not killed. Whatever kills the writer, every whole frame can be read, and a torn last frame is recognised.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from harness.journal.frames import HEADER_BYTES, framed, read_frame
 from harness.records.folder_lock import shared_lock
 from harness.records.record import Outcome
 
-_READ_BYTES = 1 << 18  # at once: an exchange of 100 tokens is 16 kB
+_READ_BYTES = 1 << 18  # buffer size; an exchange of 100 tokens is 16 kB
 _MAGIC = b"inflight-bench journal 4\n"
 
 
 class Began(msgspec.Struct, array_like=True, frozen=True, tag=0):
-    """The first entry: whose journal this is. ``started_unix_ns`` is the run's start, time 0 of its clock, as Unix time."""
+    """The first entry: schedule (digest) and worker. ``started_unix_ns`` is the run's start, time 0 of its clock."""
 
     schedule: str
     worker: int
@@ -34,10 +34,10 @@ class Began(msgspec.Struct, array_like=True, frozen=True, tag=0):
 class Exchange(msgspec.Struct, array_like=True, frozen=True, tag=1):
     """One request's exchange. Times are ns since the run's start. ``bodies[i]`` arrived at ``response_ns[i]``.
 
-    ``due_ns`` is when it should have been sent: in an open loop the schedule says it, in a closed loop an answer does.
-    ``released_ns`` is when it might be sent: later than due only where it waited for room below a ceiling.
+    ``due_ns`` is when it should have been sent: in an open loop by the schedule, in a closed loop by the previous answer.
+    ``released_ns`` is when it could be sent: later than due only where it waited for room below a ceiling.
 
-    ``failure`` is how the transport failed, or None; what the bodies say is found out after the run.
+    ``failure`` is the failure of the transport, or None; the bodies are decoded after the run.
     """
 
     index: int
@@ -52,9 +52,9 @@ class Exchange(msgspec.Struct, array_like=True, frozen=True, tag=1):
 
 
 class Ended(msgspec.Struct, array_like=True, frozen=True, tag=2):
-    """The last entry: the worker ended by itself, so what has no Exchange here was not sent, and ``reason`` says why.
+    """The last entry: the worker was not killed, so requests without an Exchange were not sent, because of ``reason``.
 
-    ``sent`` is how many requests it had begun to send; ``unwritten`` are those of them whose exchanges the disk did not take.
+    ``sent`` is the number of requests that were sent; ``unwritten`` are those whose exchanges could not be written to disk.
     """
 
     sent: int
@@ -63,15 +63,15 @@ class Ended(msgspec.Struct, array_like=True, frozen=True, tag=2):
 
 
 class JournalWriter:
-    """Appends entries. ``append`` returns when the operating system has one; raises OSError if it takes only a part, or none.
+    """Appends entries. ``append`` returns when the kernel has the whole entry, and raises OSError where it takes less.
 
-    After an error the journal still ends with a whole frame, so that a later, smaller entry may yet find room. While it is
-    open, it holds its folder as one of those who write there.
+    After an error the journal still ends with a whole frame, so that a later, smaller entry may find room. While it is open,
+    it holds the shared lock on its folder.
     """
 
     def __init__(self, path: Path) -> None:
-        self._held = ExitStack()
-        self._held.enter_context(shared_lock(path.parent))
+        self._lock = ExitStack()
+        self._lock.enter_context(shared_lock(path.parent))
         self._file = path.open("wb", buffering=0)
         self._encode = msgspec.msgpack.Encoder().encode
         self._whole_bytes = 0
@@ -82,7 +82,7 @@ class JournalWriter:
 
     def close(self) -> None:
         self._file.close()
-        self._held.close()
+        self._lock.close()
 
     def __enter__(self) -> JournalWriter:
         return self
@@ -93,7 +93,7 @@ class JournalWriter:
     def _write(self, data: bytes) -> None:
         rest = memoryview(data)
         try:
-            while rest:  # an unbuffered write may take only a part; on a full disk the next one raises
+            while rest:  # an unbuffered write may be partial; on a full disk the next one raises
                 rest = rest[self._file.write(rest) :]
         except OSError:
             self._file.seek(self._whole_bytes)
@@ -103,7 +103,7 @@ class JournalWriter:
 
 
 class JournalReader:
-    """Reads a journal that may still grow: each ``read_new`` yields the exchanges written since the last.
+    """Reads a journal that may still grow: each ``read_new`` yields the exchanges written since the previous call.
 
     ``began`` and ``ended`` are the first and the last entry, None until they are read.
     """
@@ -117,23 +117,23 @@ class JournalReader:
 
     @property
     def unread_bytes(self) -> int:
-        """How much lies behind the last whole frame; 0 where there is no file."""
+        """The bytes after the last whole frame that was read; 0 where there is no file."""
         try:
             return self._path.stat().st_size - self._position
         except FileNotFoundError:
             return 0
 
     def read_new(self) -> Iterator[Exchange]:
-        """Yield new exchanges; stops before a frame that is torn, or not written to its end yet.
+        """Yield new exchanges; stop before a frame that is torn, or not completely written yet.
 
-        Raises JournalError for a file that is not a journal of this version.
+        Raises JournalError where the file is not a journal of this version.
         """
         try:
             file = self._path.open("rb", _READ_BYTES)
         except FileNotFoundError:
             return
         with file:
-            if not self._position and not self._begins(file.read(len(_MAGIC))):
+            if not self._position and not self._check_magic(file.read(len(_MAGIC))):
                 return
             file.seek(self._position)
             while (payload := read_frame(file)) is not None:
@@ -147,7 +147,7 @@ class JournalReader:
                     case Ended():
                         self.ended = entry
 
-    def _begins(self, start: bytes) -> bool:
+    def _check_magic(self, start: bytes) -> bool:
         if start == _MAGIC:
             self._position = len(_MAGIC)
             return True

@@ -1,7 +1,7 @@
-"""Every request of a run ends as exactly one record, whatever became of its worker.
+"""Accounting: exactly one record for every request of a run, however its worker ended.
 
-In an open loop each request of the schedule has a time, so each has a record. In a closed loop a request exists once a
-user has taken it: what was prepared and never taken has no time, and no record.
+In an open loop each request of the schedule has a due time, so each has a record. In a closed loop a request has a due time
+once a user has taken it: prepared requests that were never taken have no record.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from dataclasses import dataclass
 
 from harness.journal.worker_journal import Ended
 from harness.recording.recorder import Recorder
-from harness.recording.schedule_summary import AskedSchedule, ClosedTimes, OpenTimes, free_again_ns
+from harness.recording.schedule_summary import ClosedTimes, OpenTimes, ScheduleSummary, user_free_ns
 from harness.records.record import Outcome, Record
 from workloads.schedule import ClosedPart
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnd:
-    """How a worker ended: the last entry of its journal or, where it came to none, ``why``.
+    """How a worker ended: the last entry of its journal or, where there is none, ``reason``.
 
-    ``sent`` is how many requests it had begun to send; None where nobody knows.
+    ``sent`` is the number of requests that it had begun to send; None where unknown.
     """
 
     ended: Ended | None
     sent: int | None
-    why: str
+    reason: str
 
 
 def account_for_all(recorder: Recorder, records: Mapping[int, Record], workers: Sequence[WorkerEnd]) -> tuple[Record, ...]:
-    """``records`` (by index) and those of requests that have none, sorted by when they were due."""
+    """``records`` (by index), and new ones for the requests without, sorted by due time."""
     schedule = recorder.schedule
     match schedule.times:
         case OpenTimes(offsets_ns):
@@ -39,74 +39,74 @@ def account_for_all(recorder: Recorder, records: Mapping[int, Record], workers: 
             return _of_closed_loop(schedule, times, recorder, records, workers)
 
 
-def ran_out(schedule: AskedSchedule, records: Sequence[Record]) -> bool:
-    """Whether users of a closed loop that was not interrupted were free before its end, and nothing was left to send."""
+def ran_out(schedule: ScheduleSummary, records: Sequence[Record]) -> bool:
+    """Whether users of a closed loop that was not interrupted were free before its end, with no request left to send."""
     times = schedule.times
     if not isinstance(times, ClosedTimes) or times.end_ns is None:
         return False
     if any(record.outcome is Outcome.LOST for record in records):  # users of a dead worker are not free
         return False
-    free_ns = [*times.user_starts_ns, *_free_again_ns(records)]
+    free_ns = [*times.user_starts_ns, *_times_users_became_free(records)]
     return sum(ns < times.end_ns for ns in free_ns) > len(records)
 
 
 def _of_open_loop(
     offsets_ns: Sequence[int], recorder: Recorder, records: Mapping[int, Record], workers: Sequence[WorkerEnd]
 ) -> tuple[Record, ...]:
-    tell = [_teller(worker) for worker in workers]
+    fates = [_fate_of_unrecorded(worker) for worker in workers]
 
     def missing(index: int) -> Record:
-        return recorder.unsent(index, offsets_ns[index], *tell[index % len(workers)](index))
+        return recorder.unsent(index, offsets_ns[index], *fates[index % len(workers)](index))
 
     return tuple(records.get(index) or missing(index) for index in range(len(offsets_ns)))
 
 
 def _of_closed_loop(
-    schedule: AskedSchedule,
+    schedule: ScheduleSummary,
     times: ClosedTimes,
     recorder: Recorder,
     records: Mapping[int, Record],
     workers: Sequence[WorkerEnd],
 ) -> tuple[Record, ...]:
-    everything = list(records.values())
+    accounted = list(records.values())
     for number, worker in enumerate(workers):
         part = schedule.part_of_users(times, number, len(workers))
         taken = part.indices if worker.sent is None else part.indices[: worker.sent]
         lost = [index for index in taken if index not in records]
         due_ns = unanswered_due_ns(part, [records[index] for index in taken if index in records])
-        tell = _teller(worker)
-        everything += [recorder.unsent(index, due, *tell(index)) for index, due in zip(lost, due_ns, strict=False)]
-    return tuple(sorted(everything, key=lambda record: (record.scheduled_ns, record.index)))
+        fate = _fate_of_unrecorded(worker)
+        accounted += [recorder.unsent(index, due, *fate(index)) for index, due in zip(lost, due_ns, strict=False)]
+    return tuple(sorted(accounted, key=lambda record: (record.scheduled_ns, record.index)))
 
 
-def _teller(worker: WorkerEnd) -> Callable[[int], tuple[Outcome, str]]:
-    """Says what became of a request of ``worker``'s that has no exchange."""
+def _fate_of_unrecorded(worker: WorkerEnd) -> Callable[[int], tuple[Outcome, str]]:
+    """A function that returns outcome and reason of a request of ``worker`` without an exchange in the journal."""
     ended = worker.ended
     if ended is None:
-        return lambda index: (Outcome.LOST, worker.why)
+        return lambda index: (Outcome.LOST, worker.reason)
     unwritten = frozenset(ended.unwritten)
 
-    def tell(index: int) -> tuple[Outcome, str]:
+    def fate(index: int) -> tuple[Outcome, str]:
         if index in unwritten:
-            return Outcome.LOST, "it was sent, but the disk did not take what came of it"
+            return Outcome.LOST, "it was sent, but its exchange could not be written to disk"
         if ended.reason is None:
             return Outcome.LOST, "its worker ended without having sent it"
         return Outcome.NOT_SENT, ended.reason
 
-    return tell
+    return fate
 
 
 def unanswered_due_ns(part: ClosedPart, records: Sequence[Record]) -> list[int]:
-    """When the requests were due that a worker took and has no record of, sorted; perhaps more than it took.
+    """The due times of the requests that a worker took and did not record, sorted; perhaps more than it took.
 
-    A user is free when it comes, and whenever a request has ended: each such moment made one request due, but for the
-    last ones, when the worker had died or was to stop.
+    A user is free at its start, and whenever its request has ended. Each such moment made one request due, except the last
+    ones, when the worker had died or was to stop.
     """
     free_ns = Counter(part.user_starts_ns)
-    free_ns.update(_free_again_ns(records))
+    free_ns.update(_times_users_became_free(records))
     free_ns.subtract(record.scheduled_ns for record in records)
     return sorted(ns for ns, count in free_ns.items() for _ in range(count) if part.end_ns is None or ns < part.end_ns)
 
 
-def _free_again_ns(records: Sequence[Record]) -> Iterator[int]:
-    return (free_again_ns(record.done_ns, record.outcome) for record in records if record.done_ns is not None)
+def _times_users_became_free(records: Sequence[Record]) -> Iterator[int]:
+    return (user_free_ns(record.done_ns, record.outcome) for record in records if record.done_ns is not None)

@@ -1,4 +1,4 @@
-"""From raw exchanges to records: everything that the hot loop left undone."""
+"""The recorder: decodes raw exchanges to records, after the hot loop."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from msgspec.structs import replace
 
 from harness.clients.protocol import Client, MalformedResponseError, Response
 from harness.journal.worker_journal import Exchange
-from harness.recording.schedule_summary import Asked, AskedSchedule
+from harness.recording.schedule_summary import RequestSummary, ScheduleSummary
 from harness.recording.token_attribution import attribute_tokens
 from harness.records.record import Outcome, Record, TokenSource
 
-_TELLING_CHARACTERS = 20  # no model repeats so much of a prompt by chance
-_CHECKED_ONE_IN = 16  # answers whose text is tokenised again, to hold the server's count against: 7 µs a token
+_MIN_ECHO_CHARACTERS = 20  # no model repeats so much of a prompt by chance
+_CHECKED_ONE_IN = 16  # answers are tokenised again, to check the server's count: 7 µs a token
 
 CountTokens = Callable[[str], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """Responses, and when each arrived."""
+class TimedResponses:
+    """Responses and their arrival times."""
 
     times_ns: Sequence[int]
     responses: Sequence[Response]
 
-    def without(self, unwanted: Sequence[bool]) -> Answered:
-        """What is left without those of which ``unwanted`` says True."""
-        if True not in unwanted:
+    def without(self, excluded: Sequence[bool]) -> TimedResponses:
+        """The responses of which ``excluded`` is False."""
+        if True not in excluded:
             return self
-        kept = [number for number, is_one in enumerate(unwanted) if not is_one]
-        return Answered([self.times_ns[number] for number in kept], [self.responses[number] for number in kept])
+        kept = [number for number, is_excluded in enumerate(excluded) if not is_excluded]
+        return TimedResponses([self.times_ns[number] for number in kept], [self.responses[number] for number in kept])
 
-    def times_of(self, carried: Sequence[object]) -> tuple[int, ...]:
-        """When those arrived that carried something."""
-        return tuple(self.times_ns) if all(carried) else tuple(compress(self.times_ns, carried))
+    def times_of(self, selectors: Sequence[object]) -> tuple[int, ...]:
+        """The arrival times of the responses whose selector is true."""
+        return tuple(self.times_ns) if all(selectors) else tuple(compress(self.times_ns, selectors))
 
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
     """Makes records. ``count_tokens`` counts the tokens of a text where the server did not; None leaves them unknown."""
 
-    schedule: AskedSchedule
+    schedule: ScheduleSummary
     client: Client
     count_tokens: CountTokens | None = None
 
     def record(self, exchange: Exchange, worker: int) -> Record:
-        """The record of one exchange that took place."""
+        """The record of an exchange."""
         request = self.schedule.requests[exchange.index]
         started = replace(
             self.unsent(exchange.index, exchange.due_ns, Outcome.DONE, None),
@@ -61,17 +61,19 @@ class Recorder:
             responses = list(map(self.client.decode, exchange.bodies))
         except MalformedResponseError as error:
             return replace(started, outcome=Outcome.MALFORMED, error=str(error))
-        except Exception as error:  # a fault of the client's own, which must not cost the records of all others
-            return replace(started, outcome=Outcome.LOST, error=f"the client failed on what was answered: {error!r}")
+        except Exception as error:  # a bug in the client must not cost the records of all others
+            return replace(started, outcome=Outcome.LOST, error=f"the client failed to decode the answer: {error!r}")
         outcome, problem = _outcome(exchange, responses)
         if outcome is Outcome.MALFORMED:
             return replace(started, outcome=outcome, error=problem)
-        # A row of zero tokens is an answer, too: a first token that ends the sequence.
-        answered = Answered(exchange.response_ns, responses).without([response.error is not None for response in responses])
+        # A response of zero tokens is an answer, too: its first token ended the sequence.
+        answered = TimedResponses(exchange.response_ns, responses).without(
+            [response.error is not None for response in responses]
+        )
         return replace(self._with_tokens(started, request, answered), outcome=outcome, error=problem)
 
     def unsent(self, index: int, due_ns: int, outcome: Outcome, error: str | None) -> Record:
-        """The record of a request of which nothing is known but when it was due."""
+        """The record of a request of which only the due time is known."""
         request = self.schedule.requests[index]
         return Record(
             index=index,
@@ -84,11 +86,11 @@ class Recorder:
             session=request.session,
         )
 
-    def _with_tokens(self, record: Record, request: Asked, answered: Answered) -> Record:
+    def _with_tokens(self, record: Record, request: RequestSummary, answered: TimedResponses) -> Record:
         if not answered.responses:
             return record
-        telling = answered.without(_are_markers(answered.responses))
-        answered = telling if telling.responses else answered
+        content = answered.without(_are_markers(answered.responses))
+        answered = content if content.responses else answered
         responses = answered.responses
         echoed = _echoed(request, responses[0], self.client.excludes_prompt)
         counts = _counts(responses, request.ids.length if echoed and request.ids is not None else 0)
@@ -106,8 +108,9 @@ class Recorder:
             text_tokens=self._checked(record.index, [r.text for r in responses if r.text and not echoed]),
         )
 
-    def _with_text(self, record: Record, request: Asked, answered: Answered, echoed: bool | None) -> Record:
-        """Where responses do not say their tokens: one with text carries some, and the server counts the whole, or we do."""
+    def _with_text(self, record: Record, request: RequestSummary, answered: TimedResponses, echoed: bool | None) -> Record:
+        """Complete a record whose responses have no token counts: those with text carry tokens, and the total is the server's
+        count, or that of the client's tokenizer."""
         responses = answered.responses
         texts = [response.text or "" for response in responses]
         if echoed and request.text is not None:
@@ -133,17 +136,17 @@ class Recorder:
         return replace(timed, output_tokens=self.count_tokens("".join(texts)), output_tokens_source=TokenSource.TEXT)
 
     def _checked(self, index: int, texts: Sequence[str]) -> int | None:
-        """Our own count of a text that the server counted, for some of the requests; None for the others and for no text."""
+        """The client's count of a text that the server counted, for some of the requests; None for others and without text."""
         if self.count_tokens is None or index % _CHECKED_ONE_IN or not any(texts):
             return None
         return self.count_tokens("".join(texts))
 
 
 def _counts(responses: Sequence[Response], skip: int) -> list[int] | None:
-    """The generated tokens in each response; None where one of them does not show them.
+    """The generated tokens in each response; None where one of them has neither ids nor a count.
 
-    Counted are its ids, behind an echo of ``skip`` tokens, so that the server's own count can be held against them; of a
-    response without ids it is that count.
+    Ids are counted, after an echo of ``skip`` tokens, so that the server's own count can be checked against them; for a
+    response without ids the server's count is used.
     """
     counts: list[int] = []
     for response in responses:
@@ -159,7 +162,7 @@ def _counts(responses: Sequence[Response], skip: int) -> list[int] | None:
 
 
 def _counts_of_server(responses: Sequence[Response]) -> list[int] | None:
-    """What the server says of the tokens in each response; None where it does not say it of all."""
+    """The server's token count of each response; None where one has no count."""
     counts = [response.server_tokens for response in responses if response.server_tokens is not None]
     return counts if len(counts) == len(responses) else None
 
@@ -179,17 +182,17 @@ def _outcome(exchange: Exchange, responses: Sequence[Response]) -> tuple[Outcome
 
 
 def _disorder(index: int, responses: Sequence[Response]) -> str | None:
-    """What shows that these are not the responses to this request, each once, or None."""
+    """The reason why these are not the responses to this request in order; None where they are."""
     foreign = {response.request_id for response in responses} - {None, str(index)}
     if foreign:
-        return f"a response to request {', '.join(sorted(map(repr, foreign)))} came in the answer to request {index}"
+        return f"a response to request {', '.join(sorted(map(repr, foreign)))} is in the answer to request {index}"
     finals = [response.final for response in responses]
-    behind = len(responses) - finals.index(True) - 1 if True in finals else 0
-    return f"{behind} responses came behind the one that the server called its last" if behind else None
+    trailing = len(responses) - finals.index(True) - 1 if True in finals else 0
+    return f"{trailing} responses follow the one that the server marked as final" if trailing else None
 
 
 def _are_markers(responses: Sequence[Response]) -> list[bool]:
-    """Which responses tell nothing of an answer, so that their count is not unknown, but there is none."""
+    """Which responses have no content at all, so that they have no tokens, rather than an unknown number."""
     return [
         response.text is None
         and response.token_ids is None
@@ -203,14 +206,14 @@ def _server_input_tokens(responses: Sequence[Response]) -> int | None:
     return next((r.server_input_tokens for r in responses if r.server_input_tokens is not None), None)
 
 
-def _echoed(request: Asked, first: Response, excluded: bool) -> bool | None:
-    """Whether the first response begins with the prompt; None where that cannot be told.
+def _echoed(request: RequestSummary, first: Response, excluded: bool) -> bool | None:
+    """Whether the first response begins with the prompt; None where that is unknown.
 
-    Where we asked the server to leave the prompt out (``excluded``), a beginning that equals the prompt is taken for
-    an echo only if it cannot well be the model's own words: more tokens than were asked for, or a long text.
+    Where the request excluded the prompt from the answer (``excluded``), a beginning that equals the prompt is an echo only
+    if it is unlikely to be generated: more tokens than requested, or a long text.
     """
     if first.token_ids is not None and request.ids is not None:
         return request.ids.begins_ids(first.token_ids) and (not excluded or len(first.token_ids) > request.output_tokens)
     if first.text is not None and request.text is not None:
-        return request.text.begins_text(first.text) and (not excluded or request.text.length > _TELLING_CHARACTERS)
+        return request.text.begins_text(first.text) and (not excluded or request.text.length > _MIN_ECHO_CHARACTERS)
     return None

@@ -1,4 +1,4 @@
-"""A run's records, made again from its journals after the run was cut: by a kill of any of its processes, or by a full disk."""
+"""Recovery: a run's records, made from its journals after any of its processes was killed, or the disk was full."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from harness.recording.schedule_file import RecordingBasis
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolder
 
-_CUT = "the run was cut before what came of it was written down; whether it was sent is not known"
+_CUT = "the run was cut before the exchange was recorded; whether the request was sent is unknown"
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """One record for each scheduled request, and what the journals could not tell."""
+    """One record for each scheduled request, the number of journals, and the bytes of theirs that could not be read."""
 
     result: RunResult
     journals: int
@@ -28,7 +28,7 @@ class Recovered:
 
     @property
     def evidence(self) -> dict[str, int]:
-        """For the manifest: how many requests there were, were written down, are lost, were not sent."""
+        """For the manifest: the numbers of requests that were scheduled, recorded, lost and not sent."""
         records = self.result.records
         lost = sum(record.outcome is Outcome.LOST and record.sent_ns is None for record in records)
         not_sent = sum(record.outcome is Outcome.NOT_SENT for record in records)
@@ -45,44 +45,44 @@ class Recovered:
 def recover(folder: RunFolder, basis: RecordingBasis, count_tokens: CountTokens | None) -> Recovered:
     """Read every journal in ``folder`` and account for every request. The folder is not changed.
 
-    Raises JournalError: there is no journal, or one is not of the run that ``basis`` is of.
+    Raises JournalError where there is no journal, or one does not belong to the run of ``basis``.
     """
     readers = [JournalReader(folder.journal(worker)) for worker in range(basis.workers)]
-    found = set(folder.journals())
-    if not found:
+    journals = set(folder.journals())
+    if not journals:
         raise JournalError(f"{folder.path} holds no journals: the run was cut before its first request was sent")
-    for path in found - {folder.journal(worker) for worker in range(basis.workers)}:
-        raise JournalError(f"{path} is of no worker of this run, which has {basis.workers}; {folder.schedule} says so")
+    for path in journals - {folder.journal(worker) for worker in range(basis.workers)}:
+        raise JournalError(f"{path} belongs to no worker of this run, which has {basis.workers} according to {folder.schedule}")
     recorder = Recorder(basis.schedule, basis.client, count_tokens)
     records: dict[int, Record] = {}
     for worker, reader in enumerate(readers):
-        for exchange in _own(reader, folder.journal(worker).name, worker, basis):
+        for exchange in _checked_exchanges(reader, folder.journal(worker).name, worker, basis):
             records[exchange.index] = recorder.record(exchange, worker)
     began = [reader.began for reader in readers if reader.began is not None]
     ends = [reader.ended for reader in readers]
     accounted = account_for_all(recorder, records, [_end(ended) for ended in ends])
-    came_to_its_end = all(ended is not None and ended.reason is None for ended in ends)
+    is_complete = all(ended is not None and ended.reason is None for ended in ends)
     result = RunResult(
         records=accounted,
         started_at=_started_at(began),
         duration_s=max((record.done_ns for record in records.values() if record.done_ns is not None), default=0) / 1e9,
         interrupted=False,
         warm_up_failures=tuple(failure for journal in began for failure in journal.warm_up_failures),
-        ran_out=came_to_its_end and ran_out(basis.schedule, accounted),
+        ran_out=is_complete and ran_out(basis.schedule, accounted),
         problem=None,
     )
-    return Recovered(result, journals=len(found), torn_bytes=sum(reader.unread_bytes for reader in readers))
+    return Recovered(result, journals=len(journals), torn_bytes=sum(reader.unread_bytes for reader in readers))
 
 
-def _own(reader: JournalReader, name: str, worker: int, basis: RecordingBasis) -> Iterator[Exchange]:
-    """The journal's exchanges, each held against the schedule: checksums do not tell one run's journal from another's."""
-    awaited = set(basis.schedule.indices(worker, basis.workers))
+def _checked_exchanges(reader: JournalReader, name: str, worker: int, basis: RecordingBasis) -> Iterator[Exchange]:
+    """The journal's exchanges, each checked against the schedule: checksums do not identify the run."""
+    expected = set(basis.schedule.indices(worker, basis.workers))
     for exchange in reader.read_new():
         if reader.began is None or reader.began.schedule != basis.schedule.digest or reader.began.worker != worker:
-            raise JournalError(f"{name} is not of the run that schedule.bin beside it is of")
-        if exchange.index not in awaited:
-            raise JournalError(f"{name} holds request {exchange.index}, which is not its worker's or was there before")
-        awaited.remove(exchange.index)
+            raise JournalError(f"{name} does not belong to the run of the schedule.bin beside it")
+        if exchange.index not in expected:
+            raise JournalError(f"{name} contains request {exchange.index}, which is another worker's or a duplicate")
+        expected.remove(exchange.index)
         yield exchange
 
 

@@ -1,7 +1,7 @@
-"""What a run puts on disk and when, so that a kill or a full disk at any moment loses nothing that happened.
+"""The files of a run in the order of their writing, so that a kill or a full disk at any moment loses no exchange.
 
-Before the first request: ``schedule.bin`` (what recording works from) and ``run.json``, marked as running. During the run: the
-journals. After it: ``requests.parquet``, then ``run.json`` marked as done, and only then are journals and schedule given up.
+Before the first request: ``schedule.bin`` (the input of recording) and ``run.json``, marked as running. During the run: the
+journals. After it: ``requests.parquet``, then ``run.json`` marked as done; only then are journals and schedule deleted.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ from harness.records.table import write_table
 
 
 @contextmanager
-def begun(folder: RunFolder, manifest: Mapping[str, Any], basis: RecordingBasis) -> Iterator[None]:
-    """Write what comes before the first request. An error before any journal was begun leaves a folder that says so.
+def open_run(folder: RunFolder, manifest: Mapping[str, Any], basis: RecordingBasis) -> Iterator[None]:
+    """Write the files before the first request. After an error before any journal, the run is marked as not started.
 
-    Raises RunError when the disk does not take it.
+    Raises RunError where the files cannot be written.
     """
     try:
         write_basis(basis, folder.schedule)
         folder.write_manifest({**manifest, "state": RunState.RUNNING})
     except OSError as error:
         folder.schedule.unlink(missing_ok=True)
-        raise RunError(f"{folder.path} cannot be written to ({_told(error)}); nothing was sent") from error
+        raise RunError(f"{folder.path} cannot be written to ({_reason(error)}); nothing was sent") from error
     try:
         yield
     except BaseException:
-        if not folder.journals() and not folder.requests.exists():  # a signal that waited for the records comes here, too
+        if not folder.journals() and not folder.requests.exists():  # else a signal, blocked meanwhile
             folder.write_manifest({**manifest, "state": RunState.NOT_STARTED})
             folder.schedule.unlink(missing_ok=True)
         raise
 
 
-def finish(folder: RunFolder, manifest: Mapping[str, Any], result: RunResult) -> None:
-    """Make the run durable; only then are the journals, which hold the same, given up.
+def finish_run(folder: RunFolder, manifest: Mapping[str, Any], result: RunResult) -> None:
+    """Write the records and mark the run as done; only then are the journals, with the same content, deleted.
 
-    Raises RunError when the disk does not take it; nothing is given up then.
+    Raises RunError where the disk is full; nothing is deleted then.
     """
     try:
         write_table(result.records, folder.requests)
         folder.write_manifest(_finished(manifest, result))
     except OSError as error:
         raise RunError(
-            f"the run took place, but its records cannot be written to {folder.path} ({_told(error)}). Its journals are kept "
+            f"the run took place, but its records cannot be written to {folder.path} ({_reason(error)}). Its journals are kept "
             f"there: make room, then run: bench recover {folder.path}"
         ) from error
-    give_up_journals(folder)
+    delete_journals(folder)
 
 
-def give_up_journals(folder: RunFolder) -> None:
-    """Remove what a recorded run needs no more."""
+def delete_journals(folder: RunFolder) -> None:
+    """Delete the files that a recorded run no longer needs."""
     for path in (*folder.journals(), folder.schedule):
         path.unlink(missing_ok=True)
 
@@ -76,10 +76,10 @@ def _finished(manifest: Mapping[str, Any], result: RunResult) -> dict[str, Any]:
 
 
 def _finished_load(manifest: Mapping[str, Any], result: RunResult) -> dict[str, Any]:
-    """Requests ran out where users found none left, and no more were asked for than were prepared."""
-    load, asked = manifest["load"], manifest["options"]["num_requests"]
-    return {**load, "ran_out": load["ran_out"] or (result.ran_out and (asked is None or load["prepared"] < asked))}
+    """Requests ran out where users had none left, unless --num_requests limited them to those that were prepared."""
+    load, requested = manifest["load"], manifest["options"]["num_requests"]
+    return {**load, "ran_out": load["ran_out"] or (result.ran_out and (requested is None or load["prepared"] < requested))}
 
 
-def _told(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     return str(error) if error.errno is None else os.strerror(error.errno)

@@ -11,11 +11,10 @@ from harness.records.record import Record
 
 @dataclass(frozen=True)
 class RunResult:
-    """What came of it: one record for each request that was due, sorted by when.
+    """One record for each request that was due, sorted by due time, and how the run ended.
 
-    ``ran_out`` says that users of a closed loop found nothing left to send before its end.
-    ``problem`` says why the client could not write down what it measured, and so stopped. ``started_at`` is None where a
-    recovered run's journals do not tell it.
+    ``ran_out``: users of a closed loop had no request left to send before its end. ``problem`` is the error of the journal
+    because of which the client stopped sending. ``started_at`` is None where a recovered run's journals do not contain it.
     """
 
     records: tuple[Record, ...]
@@ -24,5 +23,5 @@ class RunResult:
     interrupted: bool
     warm_up_failures: tuple[str, ...]
     ran_out: bool = False
-    connections: tuple[ConnectionUsage | None, ...] = ()  # by worker; None of one that died
+    connections: tuple[ConnectionUsage | None, ...] = ()  # by worker; None for one that died
     problem: str | None = None

@@ -1,6 +1,6 @@
-"""What recording needs to know of a schedule: when each request was due, what was asked for, how its prompt begins an echo.
+"""The summary of a schedule that recording needs: due times, requested lengths, fingerprints of the prompts.
 
-Prompts themselves stay out: a million of them would fill gigabytes, and a length and a fingerprint tell an echo as well.
+Prompts themselves are left out: a million of them would fill gigabytes, and length and fingerprint detect an echo as well.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Prompt(msgspec.Struct, array_like=True, frozen=True):
         return len(ids) >= self.length and _ids_fingerprint(ids[: self.length]) == self.fingerprint
 
 
-class Asked(msgspec.Struct, array_like=True, frozen=True):
-    """One request, as far as its record depends on it. ``text`` and ``ids`` are its prompt, each where it has one."""
+class RequestSummary(msgspec.Struct, array_like=True, frozen=True):
+    """The fields of a request on which its record depends. ``text`` and ``ids`` are its prompt, each None where absent."""
 
     output_tokens: int
     input_tokens: int | None
@@ -45,27 +45,27 @@ class Asked(msgspec.Struct, array_like=True, frozen=True):
 
 
 class OpenTimes(msgspec.Struct, frozen=True, tag="open"):
-    """Request i was due ``offsets_ns[i]`` after the run's start."""
+    """The due times of an open loop: request i was due ``offsets_ns[i]`` after the run's start."""
 
     offsets_ns: tuple[int, ...]
 
 
 class ClosedTimes(msgspec.Struct, frozen=True, tag="closed"):
-    """User u came at ``user_starts_ns[u]``; nothing was due at ``end_ns`` or after, None is no such end."""
+    """The times of a closed loop: user u began at ``user_starts_ns[u]``; no request was due from ``end_ns`` on, if any."""
 
     user_starts_ns: tuple[int, ...]
     end_ns: int | None
 
 
-class AskedSchedule(msgspec.Struct, frozen=True):
-    """The schedule, as far as records depend on it."""
+class ScheduleSummary(msgspec.Struct, frozen=True):
+    """The fields of a schedule on which records depend."""
 
     digest: str
     times: OpenTimes | ClosedTimes
-    requests: tuple[Asked, ...]
+    requests: tuple[RequestSummary, ...]
 
     def indices(self, worker: int, workers: int) -> Sequence[int]:
-        """The requests that ``worker`` of ``workers`` sends, in the order in which it sends them."""
+        """The requests of ``worker`` of ``workers``, in the order of sending."""
         match self.times:
             case OpenTimes():
                 return range(worker, len(self.requests), workers)
@@ -73,24 +73,24 @@ class AskedSchedule(msgspec.Struct, frozen=True):
                 return self.part_of_users(self.times, worker, workers).indices
 
     def part_of_users(self, times: ClosedTimes, worker: int, workers: int) -> ClosedPart:
-        """What ``worker`` of ``workers`` sends of a closed loop."""
+        """The part of a closed loop that ``worker`` of ``workers`` sends."""
         return closed_part(len(self.requests), times.user_starts_ns, times.end_ns, worker, workers)
 
 
-def asked_schedule(schedule: AnySchedule) -> AskedSchedule:
-    """What recording needs of ``schedule``."""
+def summarise_schedule(schedule: AnySchedule) -> ScheduleSummary:
+    """The summary of ``schedule``."""
     times: OpenTimes | ClosedTimes
     match schedule:
         case Schedule():
             times = OpenTimes(schedule.offsets_ns)
         case ClosedSchedule():
             times = ClosedTimes(schedule.user_starts_ns, schedule.end_ns)
-    return AskedSchedule(schedule.digest, times, tuple(map(_asked, schedule.requests)))
+    return ScheduleSummary(schedule.digest, times, tuple(map(_summarise_request, schedule.requests)))
 
 
-def _asked(request: Request) -> Asked:
+def _summarise_request(request: Request) -> RequestSummary:
     prompt, ids = request.prompt, request.input_ids
-    return Asked(
+    return RequestSummary(
         output_tokens=request.output_tokens,
         input_tokens=request.input_tokens,
         ignore_eos=request.ignore_eos,
@@ -108,13 +108,13 @@ def _ids_fingerprint(ids: Sequence[int]) -> bytes:
     return hashlib.blake2b(struct.pack(f"<{len(ids)}q", *ids), digest_size=_FINGERPRINT_BYTES).digest()
 
 
-_WAIT_NS = 100_000_000
+_RETRY_DELAY_NS = 100_000_000
 
 
-def free_again_ns(done_ns: int, outcome: Outcome | None) -> int:
-    """When a user is free whose request ended at ``done_ns`` with ``outcome`` (None: as it should): at once, as a rule.
+def user_free_ns(done_ns: int, outcome: Outcome | None) -> int:
+    """When a user is free whose request ended at ``done_ns`` with ``outcome`` (None: success): usually at once.
 
-    Who finds nobody listening tries again after 0.1 s: users who did so at once would send all that was prepared, in
-    seconds, to a server that is about to be there again, and take the machine from it.
+    After a failed connection it is free 0.1 s later. Without the delay, users would send all prepared requests within
+    seconds to a server that is restarting, and use up the CPU that it needs.
     """
-    return done_ns + _WAIT_NS if outcome is Outcome.CONNECT else done_ns
+    return done_ns + _RETRY_DELAY_NS if outcome is Outcome.CONNECT else done_ns

@@ -1,4 +1,4 @@
-"""What the client ran on, for the manifest."""
+"""The client's machine and software, for the manifest and for calibrations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PACKAGES = ("inflight-bench", "grpcio", "tritonclient", "nvidia-pytriton", "ope
 
 
 def describe_environment() -> dict[str, Any]:
-    """Machine, operating system and versions; nothing that names the machine or its user."""
+    """Machine, operating system and versions, without the names of machine and user."""
     return {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
@@ -22,7 +22,7 @@ def describe_environment() -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "event_reader": "compiled" if is_compiled else "interpreted",
-        "packages": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
+        "packages": {name: number for name in _PACKAGES if (number := _version(name)) is not None},
     }
 
 

@@ -1,7 +1,7 @@
-"""File descriptors: how many a client process will need, and raising its limit of them before the run.
+"""The limit on open files: the number that a client process needs, and raising its limit before the run.
 
-The limit (RLIMIT_NOFILE, setrlimit(2)) is each process's own. A process may raise its soft limit up to the hard one, and
-hands both on to the processes that it starts: the parent raises its own before it starts the workers.
+The limit (RLIMIT_NOFILE, setrlimit(2)) applies to a process. A process may raise its soft limit up to the hard one, and its
+children inherit both: the parent raises its own before it starts the workers.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from harness.errors import RunError
 from workloads.schedule import AnySchedule, ClosedPart, OpenPart
 
 _OWN_FILES = 64  # interpreter, event loop, journal, probes: some 20, and those of libraries
-_FILES_A_WORKER = 8  # that the parent holds: pipes, the journal, the sentinel
+_FILES_A_WORKER = 8  # open in the parent: pipes, the journal, the sentinel
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """Requests of one worker in flight: so many there will be however fast the target is, and never more than ``at_most``."""
+    """Requests of one worker in flight: ``surely`` so many however fast the target is, and never more than ``at_most``."""
 
     surely: int
     at_most: int
@@ -29,7 +29,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class FileNeed:
-    """Open files of one process: so many there will be, so many there could be; what for, and what else would help."""
+    """Open files of one process: the certain and the possible number, their purpose, the alternative to a higher limit."""
 
     surely: int
     at_most: int
@@ -38,7 +38,7 @@ class FileNeed:
 
 
 def in_flight(part: OpenPart | ClosedPart, timeout_s: float) -> InFlight:
-    """Those of a worker's part of the schedule, where no request lasts longer than ``timeout_s``."""
+    """The requests in flight of a worker's part of the schedule, where no request lasts longer than ``timeout_s``."""
     if isinstance(part, ClosedPart):
         users = min(len(part.user_starts_ns), len(part.indices))
         return InFlight(users, users)
@@ -55,20 +55,20 @@ def most_due_within(offsets_ns: Sequence[int], span_ns: int) -> int:
 
 
 def files_needed(schedule: AnySchedule, workers: int, client: Client, timeout_s: float) -> FileNeed:
-    """Of that process of a run, a worker or their parent, which needs the most."""
+    """The need of that process of a run, a worker or the parent, which needs the most files."""
     most = max((in_flight(schedule.part(k, workers), timeout_s) for k in range(workers)), key=lambda flight: flight.at_most)
     parent = _OWN_FILES + _FILES_A_WORKER * workers
     surely, at_most = (_OWN_FILES + client.sockets(count) for count in (most.surely, most.at_most))
     if parent > at_most:
         return FileNeed(parent, parent, f"for {workers:,} workers", "use fewer --workers")
     purpose = f"for {most.surely:,} requests in flight in one worker"
-    return FileNeed(surely, at_most, purpose, "use more --workers: each has a limit of its own")
+    return FileNeed(surely, at_most, purpose, "use more --workers: the limit applies to each")
 
 
 def allow_files(need: FileNeed) -> None:
-    """Raise this process's limit to what could be needed, as far as may be.
+    """Raise this process's limit to the possible need, as far as permitted.
 
-    Raises RunError where not even what surely is needed may be open.
+    Raises RunError where the limit is below the certain need.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or need.at_most <= soft:
@@ -76,11 +76,11 @@ def allow_files(need: FileNeed) -> None:
     allowed = need.at_most if hard == resource.RLIM_INFINITY else min(need.at_most, hard)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    except (ValueError, OSError):  # a hard limit above the kernel's own (fs.nr_open) can be held, and not set again
+    except (ValueError, OSError):  # an inherited hard limit above the kernel's own (fs.nr_open) cannot be set again
         allowed = soft
     if allowed < need.surely:
         raise RunError(
-            f"{need.surely:,} files must be open at once in a process {need.purpose}, and no more than {allowed:,} may be. "
+            f"a process must open {need.surely:,} files at once {need.purpose}, and its limit is {allowed:,}. "
             f"Raise the limit ('ulimit -Hn {need.surely}' as root, then 'ulimit -n {need.surely}'; for a service "
             f"LimitNOFILE={need.surely}, for a container --ulimit nofile={need.surely}), or {need.instead}"
         )

@@ -1,4 +1,4 @@
-"""What a run looks like while it goes on."""
+"""Statistics of a run in progress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LATEST_TTFTS = 2_000
 class Snapshot:
     """One moment of a run; rates are over the last few seconds, TTFT (from the schedule) over the latest requests.
 
-    ``scheduled`` is how many requests there will be; None where only time will tell.
+    ``scheduled`` is the number of requests of the run; None where its duration determines it.
     """
 
     elapsed_s: float
@@ -36,13 +36,13 @@ class Snapshot:
 
 
 class LiveStatistics:
-    """Adds up records as they come."""
+    """Accumulates records as they are made."""
 
     def __init__(self, scheduled: int | None) -> None:
         self._scheduled = scheduled
         self._done = self._failed = self._tokens = 0
-        self._ttfts_ms: deque[float] = deque()  # the latest,
-        self._ordered_ms: list[float] = []  # and the same in order
+        self._ttfts_ms: deque[float] = deque()  # the latest, in order of arrival
+        self._ordered_ms: list[float] = []  # the same, sorted
         self._history: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
 
     def add(self, record: Record) -> None:

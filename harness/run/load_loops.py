@@ -1,4 +1,4 @@
-"""The send loops, one a load mode: each says when a request goes out, on absolute time, and ends when no more is to be sent."""
+"""The send loops, one for each load mode: each sends requests at absolute times, and ends when no more are to be sent."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from harness.host.clock import PreciseSleeper, now_ns
-from harness.recording.schedule_summary import free_again_ns
+from harness.recording.schedule_summary import user_free_ns
 from harness.run.exchanges import Exchanges
 from workloads.schedule import ClosedPart, OpenPart
 
 
 async def send(part: OpenPart | ClosedPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper) -> None:
-    """Send a worker's part by its load mode; ``payloads`` go along with its indices. Cancel it to send no more."""
+    """Send a worker's part by its load mode; ``payloads`` match its indices. Cancel it to stop sending."""
     match part:
         case OpenPart(max_concurrency=None):
             await _send_on_schedule(part, payloads, exchanges, sleeper)
@@ -24,7 +24,7 @@ async def send(part: OpenPart | ClosedPart, payloads: Sequence[bytes], exchanges
 
 
 async def _send_on_schedule(part: OpenPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper) -> None:
-    """Each request at its time, however many are in flight; a late one at once."""
+    """Send each request at its time, however many are in flight; a late one at once."""
 
     async def one(index: int, due_ns: int, payload: bytes) -> None:
         await exchanges.carry_out(index, due_ns, due_ns, payload)
@@ -39,7 +39,7 @@ async def _send_on_schedule(part: OpenPart, payloads: Sequence[bytes], exchanges
 async def _send_below_ceiling(
     part: OpenPart, ceiling: int, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper
 ) -> None:
-    """Each request at its time or, where ``ceiling`` are in flight, when one of them has ended; first come, first served."""
+    """Send each request at its time or, where ``ceiling`` are in flight, when one of them has ended; first in, first out."""
     room = Room(ceiling)
 
     async def one(index: int, due_ns: int, released_ns: int, payload: bytes) -> None:
@@ -54,7 +54,7 @@ async def _send_below_ceiling(
 
 
 async def _send_as_users(part: ClosedPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper) -> None:
-    """Users come at their times; each takes a request, waits for its end, and takes the next that nobody has taken."""
+    """Start each user at its time; a user takes a request, waits for its end, and takes the next one that is left."""
     requests = zip(part.indices, payloads, strict=True)
     for start_ns in part.user_starts_ns:
         await sleeper.until(exchanges.start_ns + start_ns)
@@ -68,20 +68,20 @@ async def _user(start_ns: int, end_ns: int | None, requests: Iterator[tuple[int,
     while not exchanges.stopped and (end_ns is None or due_ns < end_ns) and (taken := next(requests, None)) is not None:
         index, payload = taken
         exchange = await exchanges.carry_out(index, due_ns, due_ns, payload)
-        due_ns = free_again_ns(exchange.done_ns, exchange.failure)
+        due_ns = user_free_ns(exchange.done_ns, exchange.failure)
         if due_ns > exchange.done_ns:
             await asyncio.sleep(max(0, exchanges.start_ns + due_ns - now_ns()) / 1e9)
 
 
 class Room:
-    """Room for so many requests in flight. One loop takes, so that requests go in the order in which they came."""
+    """Room for ``size`` requests in flight. A single loop takes it, so that requests keep their order."""
 
     def __init__(self, size: int) -> None:
         self._free_since_ns = deque([0] * size)
         self._waiting: asyncio.Future[None] | None = None
 
     async def take(self) -> int:
-        """Wait until there is room; returns since when there is, in ns since the run's start."""
+        """Wait until there is room; returns since when there has been, in ns since the run's start."""
         if not self._free_since_ns:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting

@@ -1,4 +1,4 @@
-"""The live line on stderr: one that is rewritten on a terminal, one every few seconds elsewhere."""
+"""The progress line on stderr: rewritten in place on a terminal, one every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ def format_snapshot(snapshot: Snapshot) -> str:
         f"{minutes:02d}:{seconds:02d}  sent {sent}  in flight {snapshot.in_flight}  "
         f"done {snapshot.done}  failed {snapshot.failed}  {snapshot.requests_per_s:.1f} req/s  "
         f"{snapshot.tokens_per_s:.0f} tok/s  TTFT p50/p99 {ttft}"
-        + ("  stopping: no more is sent; Ctrl-C again stops now" if snapshot.stopping else "")
+        + ("  stopping: waiting for requests in flight; Ctrl-C again cancels them" if snapshot.stopping else "")
     )

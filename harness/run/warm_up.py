@@ -1,4 +1,4 @@
-"""Warm-up requests: of the schedule's lengths, but with content of their own, so that they prime no prefix cache."""
+"""Warm-up requests: of the schedule's lengths, but with other content, so that they do not fill a prefix cache."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def warm_up_requests(schedule: AnySchedule, count: int) -> tuple[Request, ...]:
     def is_scheduled(request: Request) -> bool:
         return request.prompt in prompts or request.input_ids in ids
 
-    return tuple(_unlike(is_scheduled, schedule.requests[index], random) for index in chosen)
+    return tuple(_unscheduled(is_scheduled, schedule.requests[index], random) for index in chosen)
 
 
-def _unlike(is_scheduled: Callable[[Request], bool], request: Request, random: np.random.Generator) -> Request:
-    """The request in an order that no scheduled one has, where there is such an order: a word alone has none."""
+def _unscheduled(is_scheduled: Callable[[Request], bool], request: Request, random: np.random.Generator) -> Request:
+    """The request in an order that no scheduled one has, where there is one: a single word has no other order."""
     for _ in range(_TRIES):
         shuffled = _shuffled(request, random)
         if not is_scheduled(shuffled):

@@ -128,7 +128,7 @@ def test_while_answers_are_awaited_that_do_not_come(tmp_path: Path, number: sign
     [
         ("harness.run.coordinator", "account_for_all"),
         ("harness.recording.run_lifecycle", "write_table"),
-        ("harness.recording.run_lifecycle", "give_up_journals"),
+        ("harness.recording.run_lifecycle", "delete_journals"),
         ("harness.cli.measurement.measure", "tabulate"),
         ("harness.cli.measurement.report_run", "read_run"),
         ("harness.cli.measurement.report_run", "write_reports"),

@@ -17,7 +17,7 @@ from harness.clients.triton.grpc import TritonGrpcClient
 from harness.clients.triton.model import TritonModel
 from harness.errors import RunError
 from harness.recording.recorder import Recorder
-from harness.recording.schedule_summary import asked_schedule
+from harness.recording.schedule_summary import summarise_schedule
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolder
 from harness.run.coordinator import Run, RunPlan
@@ -39,7 +39,7 @@ def _records(address: str, folder: Path, requests: int, gap_ms: int, timeout_s: 
     """What becomes of a run against a server that is asked nothing but its requests."""
     client = TritonGrpcClient(address, _MODEL, streaming=True, connections=ConnectionLimits(1, 1))
     schedule = Schedule((Request(4, input_ids=(1, 2)),) * requests, tuple(k * gap_ms * 1_000_000 for k in range(requests)), 0)
-    recorder = Recorder(asked_schedule(schedule), client)
+    recorder = Recorder(summarise_schedule(schedule), client)
     records = Run(RunPlan(schedule, client, recorder, RunFolder(folder), 1, (), timeout_s)).execute(quiet).records
     assert [record.index for record in records] == list(range(requests))
     return records

@@ -65,7 +65,7 @@ def described_load(options: MeasureOptions, load: Load, schedule: AnySchedule) -
 def opening_line(load: Load, schedule: AnySchedule, workers: Workers) -> str:
     """What is about to be done, for stderr."""
     cores = f" on cores {', '.join(map(str, workers.pinned_cores))}" if workers.pinned_cores else ""
-    by = f"{workers.count} {'worker' if workers.count == 1 else 'workers'}{cores} ({workers.why})"
+    by = f"{workers.count} {'worker' if workers.count == 1 else 'workers'}{cores} ({workers.reason})"
     return f"Sending {amount(load, len(schedule))} requests, {load}, by {by}; Ctrl-C stops and reports."
 
 

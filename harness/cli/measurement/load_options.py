@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 import cloup
 
-from harness.run.worker_count import MOST_WORKERS
+from harness.run.worker_count import MAX_WORKERS
 
 
 def _read_workers(context: click.Context, parameter: click.Parameter, value: str) -> int | None:
     """A number of workers, or "auto", which is None."""
     if value == "auto":
         return None
-    number: int = click.IntRange(1, MOST_WORKERS)(value, parameter, context)
+    number: int = click.IntRange(1, MAX_WORKERS)(value, parameter, context)
     return number
 
 

@@ -22,10 +22,10 @@ from harness.cli.measurement.workload import MakeWorkload, Workload
 from harness.cli.signals import signals_as_interrupt
 from harness.host.signals import signals_blocked
 from harness.recording.recorder import Recorder
-from harness.recording.run_lifecycle import begun, finish
+from harness.recording.run_lifecycle import finish_run, open_run
 from harness.recording.run_result import RunResult
 from harness.recording.schedule_file import RecordingBasis
-from harness.recording.schedule_summary import asked_schedule
+from harness.recording.schedule_summary import summarise_schedule
 from harness.records.folder_lock import shared_lock
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
@@ -91,12 +91,12 @@ def _run(verb: str, options: MeasureOptions, load: Load, folder: RunFolder, targ
     schedule = load.schedule(workload.requests, options.seed)
     workers = size_client(options, load, schedule, target.streaming, target.address)
     _check_prompts(target, schedule)
-    basis = RecordingBasis(asked_schedule(schedule), target.client, workers.count, _resolved(target.tokenizer_dir))
+    basis = RecordingBasis(summarise_schedule(schedule), target.client, workers.count, _resolved(target.tokenizer_dir))
     plan = _plan(options, target, schedule, basis, folder, workers)
     manifest = make_manifest(verb, options, target, workload, load, schedule)
     manifest["load"] = described_load(options, load, schedule)
-    manifest["workers"] = {"count": workers.count, "why": workers.why, "pinned_cores": list(workers.pinned_cores)}
-    with shared_lock(folder.path), begun(folder, manifest, basis):
+    manifest["workers"] = {"count": workers.count, "why": workers.reason, "pinned_cores": list(workers.pinned_cores)}
+    with shared_lock(folder.path), open_run(folder, manifest, basis):
         click.echo(opening_line(load, schedule, workers), err=True)
         if manifest["load"]["ran_out"]:
             click.echo(
@@ -108,7 +108,7 @@ def _run(verb: str, options: MeasureOptions, load: Load, folder: RunFolder, targ
             result = Run(replace(plan, watch=observation)).execute(progress)
             manifest["workload"]["repeated_prefix"] = repeated_prefix(schedule, result)
             connections = described_connections(result.connections)
-            finish(folder, manifest | observation.facts | {"connections": connections}, result)
+            finish_run(folder, manifest | observation.facts | {"connections": connections}, result)
             tabulate(folder)
     if result.problem is not None:
         click.echo(f"Sending stopped, for the client could not write its journal: {result.problem}.", err=True)

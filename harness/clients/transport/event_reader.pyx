@@ -1,15 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Reads streams of server-sent events on a thread of its own, outside the interpreter.
 
-While an answer streams, nearly every piece that comes is one event in one HTTP chunk. To read such a piece from Python costs
-more than the kernel needs to hand it over. Here that is a system call and a copy, and no loop, no lock of the interpreter and
-no garbage collector has to be waited for before a piece is read. All else is left to Python: the thread gives a stream back
-with the first bytes that are not such an event, with its end, and with its errors.
+While an answer streams, nearly every received piece is one event in one HTTP chunk. Reading such a piece in Python costs more
+than the kernel's part. Here it is a system call and a copy, which waits for no event loop, no interpreter lock and no garbage
+collector. Everything else is left to Python: the thread gives a stream back with the first bytes that are not such an event,
+with its end, and with its errors.
 
-How times of arrival are found out is described in ``tcp.py``, which does the same for everything else that is read. The kernel
-tells them, however late it is asked, but of pieces of one stream that wait together only the last one's. So while much comes,
-events that one stream sent within ``GATHER_NS`` of each other, or longer where this thread had to wait for a core, may all have
-the time of the last of them. So may what comes between a piece that is no event and the loop's having read that.
+Arrival times are determined as in ``tcp.py``, which describes it. The kernel returns them however late it is called, but for
+pieces of one stream that wait together only the last one's. So at a high rate, events that one stream sent within ``GATHER_NS``
+of each other, or longer where this thread waited for a core, may all have the time of the last of them. So may bytes between a
+piece that is not an event and the loop's read of that.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -90,24 +90,24 @@ cdef extern from "<sys/eventfd.h>" nogil:
 cdef enum:
     READ_BYTES = 65536
     READY_AT_ONCE = 64
-    MOST_EVENTS = 256  # handed on at once: what Python does with them must not hold its loop for long
-    MOST_PIECES = 16  # who is further behind than that needs to catch up
+    MOST_EVENTS = 256  # passed on at once: handling them must not block Python's loop for long
+    MOST_PIECES = 16  # with more, everything is read at once, to catch up
     SO_TIMESTAMPNS = 35  # and the number of its control message
 
-cdef int64_t LATE_NS = 1_000_000  # for so long, what came may lie unread
-cdef int64_t GATHER_NS = 500_000  # between two readings while much comes: to wake for each piece would cost half as much again
-cdef int64_t PAUSE_NS = 20_000  # between two readings of clocks: a longer one means that somebody else had the core
+cdef int64_t LATE_NS = 1_000_000  # bytes may be unread for so long before each piece is read by itself
+cdef int64_t GATHER_NS = 500_000  # between two reads at a high rate: waking for each piece would cost half as much again
+cdef int64_t PAUSE_NS = 20_000  # between two readings of clocks: a longer one means that the thread was preempted
 
 
 cdef struct Stream:
     bint followed
-    bint told  # whether Python knows, or will, that there is something for it
-    bint over  # its end has come, or an error
-    int error  # the errno of that, or 0
-    int64_t emptied_ns  # what comes arrived later: than the last read that left nothing behind, and than what was read before
-    int64_t rest_ns  # when the bytes behind the last event arrived
+    bint queued  # whether Python is notified, or will be, of bytes to release
+    bint over  # it has ended or failed
+    int error  # the errno of the failure, or 0
+    int64_t emptied_ns  # unread bytes arrived later: the last read that left none behind
+    int64_t rest_ns  # the arrival of the bytes after the last event
     long unstamped
-    char *data  # of the events, one behind the other, and then the rest
+    char *data  # of the events, concatenated, and then the rest
     size_t length
     size_t room
     int64_t *times_ns  # of each event
@@ -116,14 +116,14 @@ cdef struct Stream:
     size_t events_room
 
 
-cdef struct Shared:  # between the threads; ``streams`` by descriptor, and all that is behind ``lock``, under it
+cdef struct Shared:  # ``lock`` guards the fields below it; ``streams`` is indexed by descriptor
     pthread_mutex_t lock
     Stream *streams
     int *given_back
     int streams_room
     int given_back_count
     int epoll
-    int bell  # rings in Python's loop
+    int bell  # an eventfd that wakes Python's loop
     int stop
     char *buffer  # the thread's own
 
@@ -135,7 +135,7 @@ cdef int64_t _now(int clock) noexcept nogil:
 
 
 cdef void _clocks(int64_t *now_ns, int64_t *ahead_ns) noexcept nogil:
-    """The time, and how far the wall clock is ahead of it; a pause between the readings makes arrivals late, never early."""
+    """The time, and the wall clock's offset to it; a pause between the readings makes arrivals late, never early."""
     cdef int64_t before_ns, wall_ns, after_ns
     cdef int number
     for number in range(3):
@@ -149,7 +149,7 @@ cdef void _clocks(int64_t *now_ns, int64_t *ahead_ns) noexcept nogil:
 
 
 cdef ssize_t _receive(int descriptor, char *buffer, size_t most, int flags, int64_t *stamp_ns) noexcept nogil:
-    """As recvmsg(2); ``stamp_ns`` becomes the kernel's time of arrival, on the wall clock, or 0 where it tells none."""
+    """As recvmsg(2); sets ``stamp_ns`` to the kernel's arrival time, on the wall clock, or 0 where there is none."""
     cdef char control[128]
     cdef iovec part
     cdef msghdr message
@@ -183,10 +183,10 @@ cdef int _hex(char digit) noexcept nogil:
 
 
 cdef size_t _event_chunk(const char *piece, size_t length, size_t *data, size_t *data_length) noexcept nogil:
-    """The length of the chunk that ``piece`` begins with, if that is whole and holds exactly one event of one line; else 0.
+    """The length of the chunk at the start of ``piece``, if it is whole and contains exactly one event of one line; else 0.
 
-    A chunk is as RFC 9112, section 7.1, has it: less than 4,096 bytes, without extensions. An event is as WHATWG HTML, section
-    9.2.6, has it: one line of data behind the usual space, all lines ended by LF.
+    The chunk (RFC 9112, section 7.1) must have less than 4,096 bytes, and no extensions. The event (WHATWG HTML, section
+    9.2.6) must be one line of data after the usual space, all lines ended by LF.
     """
     cdef size_t size = 0, at = 0, count
     while at < length and at < 3 and _hex(piece[at]) >= 0:
@@ -206,7 +206,7 @@ cdef size_t _event_chunk(const char *piece, size_t length, size_t *data, size_t 
 
 
 cdef bint _has_room(Stream *stream, size_t more_bytes) noexcept nogil:
-    """Make room for one more event and so many bytes. False where there is no memory."""
+    """Allocate room for one more event and ``more_bytes``. False where there is no memory."""
     cdef size_t room
     cdef void *grown
     if stream.length + more_bytes > stream.room:
@@ -231,7 +231,7 @@ cdef bint _has_room(Stream *stream, size_t more_bytes) noexcept nogil:
 
 
 cdef int64_t _arrived(Stream *stream, int64_t stamp_ns, int64_t woke_ns, int64_t ahead_ns) noexcept nogil:
-    """When what was just read had arrived: as the kernel says, unless somebody has set the wall clock meanwhile."""
+    """The arrival time of the bytes just read: the kernel's, unless it is out of range because the wall clock was set."""
     cdef int64_t arrived_ns = stamp_ns - ahead_ns
     if stamp_ns and stream.emptied_ns <= arrived_ns <= woke_ns:
         return arrived_ns
@@ -243,7 +243,7 @@ cdef int64_t _arrived(Stream *stream, int64_t stamp_ns, int64_t woke_ns, int64_t
 
 
 cdef bint _read(Stream *stream, int descriptor, char *buffer, size_t most, int64_t woke_ns, int64_t ahead_ns) noexcept nogil:
-    """Read once; False where the stream is for Python to go on with."""
+    """Read once; False where Python must continue with the stream."""
     cdef int64_t stamp_ns, arrived_ns
     cdef size_t at = 0, chunk, data = 0, data_length = 0
     cdef ssize_t count = _receive(descriptor, buffer, most, 0, &stamp_ns)
@@ -276,12 +276,12 @@ cdef bint _read(Stream *stream, int descriptor, char *buffer, size_t most, int64
 
 
 cdef bint _read_pieces(Stream *stream, int descriptor, char *buffer, int64_t woke_ns, int64_t ahead_ns) noexcept nogil:
-    """Read what there is event by event, so that each has a time of its own; of too much, the last at once."""
+    """Read event by event, so that each has a time of its own; where there are too many, the last ones at once."""
     cdef size_t data = 0, data_length = 0, chunk, at = 0
     cdef ssize_t count = recv(descriptor, buffer, READ_BYTES, MSG_PEEK | MSG_DONTWAIT)
     cdef size_t lengths[MOST_PIECES]
     cdef int pieces = 0, number
-    if count < 0 and errno != EAGAIN and errno != EINTR:  # a look takes the error out of the socket
+    if count < 0 and errno != EAGAIN and errno != EINTR:  # MSG_PEEK clears the socket's error
         stream.over = True
         stream.error = errno
         return False
@@ -299,7 +299,7 @@ cdef bint _read_pieces(Stream *stream, int descriptor, char *buffer, int64_t wok
 
 
 cdef bint _is_late(Shared *shared, epoll_event *ready, int count, char *buffer, int64_t woke_ns, int64_t ahead_ns) noexcept nogil:
-    """Whether what there is has lain unread: by the first that has something, and so has waited longest, as a rule."""
+    """Whether bytes have been unread for long: by the first readable socket, which usually has waited longest."""
     cdef int64_t stamp_ns = 0
     cdef int number, descriptor
     cdef Stream *stream
@@ -321,18 +321,18 @@ cdef bint _is_late(Shared *shared, epoll_event *ready, int count, char *buffer, 
     return False
 
 
-cdef bint _tell(Shared *shared, Stream *stream, int descriptor) noexcept nogil:
-    """Let Python release a stream; True where that is news."""
-    if stream.told:
+cdef bint _queue_for_release(Shared *shared, Stream *stream, int descriptor) noexcept nogil:
+    """Queue a stream for release by Python; True where it was not queued before."""
+    if stream.queued:
         return False
-    stream.told = True
+    stream.queued = True
     shared.given_back[shared.given_back_count] = descriptor
     shared.given_back_count += 1
     return True
 
 
 cdef void *_read_all(void *argument) noexcept nogil:
-    """The thread: reads until ``stop`` is told to it."""
+    """The thread: reads until ``stop`` is signalled."""
     cdef Shared *shared = <Shared *>argument
     cdef epoll_event ready[READY_AT_ONCE]
     cdef char *buffer = shared.buffer
@@ -369,8 +369,8 @@ cdef void *_read_all(void *argument) noexcept nogil:
                 if not goes_on:
                     epoll_ctl(shared.epoll, EPOLL_CTL_DEL, descriptor, NULL)
                     stream.followed = False
-                if not goes_on or stream.events >= MOST_EVENTS:  # many are handed on while it is read on
-                    rings = _tell(shared, stream, descriptor) or rings
+                if not goes_on or stream.events >= MOST_EVENTS:  # many are passed on while reading continues
+                    rings = _queue_for_release(shared, stream, descriptor) or rings
             pthread_mutex_unlock(&shared.lock)
         if rings:
             write_descriptor(shared.bell, &one, sizeof(one))
@@ -398,14 +398,14 @@ cdef class EventReader:
         self._shared.buffer = <char *>malloc(READ_BYTES)
         if self._shared.buffer == NULL:
             raise MemoryError
-        self._shared.epoll = _made(epoll_create1(EPOLL_CLOEXEC))
-        self._shared.bell = _made(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))
-        self._shared.stop = _made(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))
+        self._shared.epoll = _checked(epoll_create1(EPOLL_CLOEXEC))
+        self._shared.bell = _checked(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))
+        self._shared.stop = _checked(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))
         event.events = EPOLLIN
         event.data.fd = self._shared.stop
-        _made(epoll_ctl(self._shared.epoll, EPOLL_CTL_ADD, self._shared.stop, &event))
+        _checked(epoll_ctl(self._shared.epoll, EPOLL_CTL_ADD, self._shared.stop, &event))
         sigfillset(&all_signals)
-        pthread_sigmask(SIG_SETMASK, &all_signals, &before)  # signals are for Python's threads
+        pthread_sigmask(SIG_SETMASK, &all_signals, &before)  # Python's threads handle signals
         problem = pthread_create(&self._thread, NULL, _read_all, &self._shared)
         pthread_sigmask(SIG_SETMASK, &before, NULL)
         if problem:
@@ -434,7 +434,7 @@ cdef class EventReader:
         cdef int number = 0
         read_descriptor(self._shared.bell, &rung, sizeof(rung))
         found = []
-        while number >= 0:  # no object is made under the lock: that may lead to a collection, and that anywhere
+        while number >= 0:  # no object is made under the lock: that may start a garbage collection, which runs any code
             pthread_mutex_lock(&self._shared.lock)
             self._shared.given_back_count -= 1
             number = self._shared.given_back_count
@@ -456,7 +456,7 @@ cdef class EventReader:
         try:
             self._make_room(descriptor)
             stream = &self._shared.streams[descriptor]
-            _made(epoll_ctl(self._shared.epoll, EPOLL_CTL_ADD, descriptor, &event))
+            _checked(epoll_ctl(self._shared.epoll, EPOLL_CTL_ADD, descriptor, &event))
             stream.emptied_ns = emptied_ns
             stream.followed = True
         finally:
@@ -471,7 +471,7 @@ cdef class EventReader:
         memset(&self._shared.streams[descriptor], 0, sizeof(Stream))
         if stream.followed:
             epoll_ctl(self._shared.epoll, EPOLL_CTL_DEL, descriptor, NULL)
-        if stream.told:  # it may be among those that ``given_back`` has yet to return
+        if stream.queued:  # it may be among those that ``given_back`` has not returned yet
             for other in range(self._shared.given_back_count):
                 if self._shared.given_back[other] != descriptor:
                     self._shared.given_back[kept] = self._shared.given_back[other]
@@ -491,7 +491,7 @@ cdef class EventReader:
             _free(&stream)
 
     cdef _make_room(self, int descriptor):
-        """Under the lock."""
+        """Make room for ``descriptor`` in the tables; called with the lock held."""
         cdef int room = self._shared.streams_room, more = max(2 * room, descriptor + 1, 256)
         cdef void *grown
         if descriptor < room:
@@ -521,8 +521,8 @@ cdef class EventReader:
         self._shared.epoll = self._shared.bell = self._shared.stop = -1
 
 
-cdef int _made(int answer) except -1:
-    """What a system call answered. Raises OSError."""
-    if answer < 0:
+cdef int _checked(int result) except -1:
+    """The result of a system call. Raises OSError where it failed."""
+    if result < 0:
         raise OSError(errno, os.strerror(errno))
-    return answer
+    return result

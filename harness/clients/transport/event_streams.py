@@ -1,4 +1,4 @@
-"""Streams of events whose pieces are read outside the interpreter, by ``event_reader.pyx``, where that could be compiled."""
+"""Event streams that are read outside the interpreter, by ``event_reader.pyx``, where that is compiled."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import NamedTuple, Protocol
 
 try:
     from harness.clients.transport.event_reader import EventReader
-except ImportError:  # installed where there is no C compiler
+except ImportError:  # installed without a C compiler
     is_compiled = False
 else:
     is_compiled = True
 
 
 class Followed(NamedTuple):
-    """What was read of a stream while it was followed. Times are ns of ``now_ns``.
+    """The bytes that were read while a stream was followed. Times are ns of ``now_ns``.
 
-    First came events, ``times_ns`` says when each; then ``rest``, at ``rest_ns``: bytes that do not begin with a whole event
-    in a whole chunk. ``is_over``: its end is known to have come, or an error, whose ``errno`` is not 0. Nothing that had
-    arrived before ``emptied_ns`` is left to be read. ``unstamped_reads`` are those of which the kernel did not tell the time.
+    First ``events``, which arrived at ``times_ns``; then ``rest``, which arrived at ``rest_ns``: bytes that do not begin with
+    a whole event in a whole chunk. ``is_over``: the stream has ended, or failed where ``errno`` is not 0. All bytes that
+    arrived before ``emptied_ns`` are read. ``unstamped_reads`` are reads without an arrival time from the kernel.
     """
 
     times_ns: Sequence[int]
@@ -33,15 +33,15 @@ class Followed(NamedTuple):
 
 
 class Owner(Protocol):
-    """Whose stream is followed."""
+    """The owner of a stream that is followed."""
 
     def on_given_back(self) -> None:
-        """Something else than events has come, or many events have: release it, if that has not been done."""
+        """The stream has other bytes than events, or many events: release it, unless that has been done."""
         ...
 
 
 class EventStreams:
-    """The streams of the running loop that are read elsewhere. Raises OSError or MemoryError where no thread can be had."""
+    """The streams of the running loop that the thread reads. Raises OSError or MemoryError where no thread can be started."""
 
     def __init__(self) -> None:
         self._reader = EventReader()
@@ -50,20 +50,20 @@ class EventStreams:
         self._loop.add_reader(self._reader.fileno(), self._give_back)
 
     def follow(self, descriptor: int, emptied_ns: int, owner: Owner) -> None:
-        """Let a socket be read elsewhere while nothing but events comes; it must stay open until it is released.
+        """Let the thread read a socket while it receives events alone; it must stay open until it is released.
 
-        ``emptied_ns``: what comes is known to have arrived later. Raises OSError or MemoryError.
+        ``emptied_ns``: bytes that are still to be read arrived later. Raises OSError or MemoryError.
         """
         self._reader.follow(descriptor, emptied_ns)
         self._owners[descriptor] = owner
 
     def release(self, descriptor: int) -> Followed:
-        """Have it read no more. Whoever owns it is not told of it any more."""
+        """Stop following a socket; its owner receives no further calls."""
         del self._owners[descriptor]
         return Followed(*self._reader.release(descriptor))
 
     def close(self) -> None:
-        """Read nothing more."""
+        """Stop the thread."""
         if self._reader.fileno() >= 0:  # else it has been closed
             self._loop.remove_reader(self._reader.fileno())
             self._reader.close()
@@ -72,4 +72,4 @@ class EventStreams:
         for descriptor in self._reader.given_back():
             owner = self._owners.get(descriptor)
             if owner is not None:  # else it has been released meanwhile
-                self._loop.call_soon(owner.on_given_back)  # each by itself: a fault of one must not keep the others waiting
+                self._loop.call_soon(owner.on_given_back)  # each in a call of its own: an error of one must not stop the others

@@ -1,10 +1,10 @@
 """gRPC calls of one method, bytes in and bytes out (gRPC over HTTP/2: ``PROTOCOL-HTTP2.md`` of grpc/grpc).
 
-A unary call and a stream that is half-closed behind its only request are the same bytes, so there is one kind of call.
+A unary call and a stream that is half-closed after its only request are the same bytes, so there is one kind of call.
 
 CallFailedError
-├── NoConnectionMadeError   there was no connection that took the call
-└── BadAnswerError          the answer breaks a rule of gRPC or HTTP/2
+├── NoConnectionMadeError   no connection could carry the call
+└── BadAnswerError          the answer violates gRPC or HTTP/2
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ class CallFailedError(Exception):
 
 
 class NoConnectionMadeError(CallFailedError):
-    """There was no connection to send the call on, or the server closed it without having taken the call."""
+    """There was no connection for the call, or the server closed it without processing the call."""
 
     def __init__(self, details: str) -> None:
         super().__init__(grpc.StatusCode.UNAVAILABLE, details)
 
 
 class BadAnswerError(CallFailedError):
-    """The answer breaks a rule of gRPC or HTTP/2."""
+    """The answer violates gRPC or HTTP/2."""
 
     def __init__(self, details: str) -> None:
         super().__init__(grpc.StatusCode.INTERNAL, details)
 
 
 class _Call(OutgoingRequest):
-    """One call: cuts its stream into messages, and keeps how it ended."""
+    """One call: splits its stream into messages; ``ended`` holds its result."""
 
     __slots__ = ("_arrival", "_on_responses", "_partial", "ended")
 
@@ -88,7 +88,7 @@ class _Call(OutgoingRequest):
             self._partial = bytearray(memoryview(data)[start:stop])
 
     def _cut_partial(self) -> None:
-        """Hand on the messages that are whole now. A message of many frames is copied once, however many they are."""
+        """Pass on the messages that are complete now. A message of many frames is copied once."""
         assert self._partial is not None
         if len(self._partial) >= _PREFIX_BYTES:
             _, size = _PREFIX.unpack_from(self._partial)
@@ -124,8 +124,8 @@ class _Call(OutgoingRequest):
     def on_lost(self, reason: str) -> None:
         self.fail(CallFailedError(grpc.StatusCode.UNAVAILABLE, reason))
 
-    def on_turned_away(self, reason: str) -> None:
-        """It could be sent again. But then it would load the server later than its schedule says, and nobody would know."""
+    def on_unprocessed(self, reason: str) -> None:
+        """Fail. The request could be repeated, but would then load the server later than scheduled, without a trace of that."""
         self.fail(NoConnectionMadeError(reason))
 
     def on_violation(self, problem: str) -> None:
@@ -140,7 +140,7 @@ class _Call(OutgoingRequest):
 
     def _fail_compressed(self) -> None:
         self.fail(BadAnswerError("the server compressed a message, which was not offered"))
-        self._on_responses = _ignore  # until the stream is broken off
+        self._on_responses = _ignore  # until the stream is cancelled
 
 
 def _ignore(times_ns: Sequence[int], bodies: Sequence[bytes]) -> None:
@@ -148,7 +148,7 @@ def _ignore(times_ns: Sequence[int], bodies: Sequence[bytes]) -> None:
 
 
 class GrpcCaller:
-    """Calls one method of the service at ``address`` (``host:port``), over as many connections as ``limits`` say."""
+    """Calls one method of the service at ``address`` (``host:port``), over connections within ``limits``."""
 
     def __init__(self, address: str, method: str, limits: ConnectionLimits) -> None:
         host, _, port = address.rpartition(":")
@@ -167,7 +167,7 @@ class GrpcCaller:
         )
 
     async def connect(self, timeout_s: float) -> None:
-        """Open the connections to begin with. Raises NoConnectionMadeError."""
+        """Open the initial connections. Raises NoConnectionMadeError."""
         try:
             await self._connections.open(timeout_s)
         except NoConnectionError as error:
@@ -176,8 +176,8 @@ class GrpcCaller:
     async def call(self, request: bytes, on_responses: OnResponses, timeout_s: float) -> None:
         """Send ``request`` and hand each message of the answer to ``on_responses`` as it is read.
 
-        Raises CallFailedError with the status of the call, DEADLINE_EXCEEDED after ``timeout_s``. Breaking it off
-        (cancelling the task) tells the server.
+        Raises CallFailedError with the status of the call, DEADLINE_EXCEEDED after ``timeout_s``. Cancelling the task
+        resets the stream.
         """
         loop = asyncio.get_running_loop()
         call = _Call(self._headers, request, on_responses, self.arrival, loop.create_future())
@@ -187,7 +187,7 @@ class GrpcCaller:
             await call.ended
         finally:
             timer.cancel()
-            self._connections.drop(call)  # nothing where the server has ended it
+            self._connections.drop(call)  # no effect where the server has ended it
 
     def _on_deadline(self, call: _Call, timeout_s: float) -> None:
         if call.is_sent or self._connections.is_connected:

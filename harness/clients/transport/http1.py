@@ -1,8 +1,8 @@
-"""One HTTP/1.1 connection of a client (RFC 9112), for the hot path: one request at a time goes out as ready bytes.
+"""A client's HTTP/1.1 connection (RFC 9112), for the hot path: sends one encoded request at a time.
 
-Heads, lengths and chunks are read by llhttp (through ``httptools``). But of a stream of events nearly every piece is one whole
-event in one whole chunk. Where there is ``event_streams.py``, such pieces are read there, beside the parser, which never hears
-of them: that costs less than half of reading each one here.
+Heads, lengths and chunks are parsed by llhttp (through ``httptools``). But nearly every piece of an event stream is one whole
+event in one whole chunk. Where ``event_streams.py`` is available, such pieces are read there, past the parser: that costs
+less than half of reading each one here.
 """
 
 from __future__ import annotations
@@ -24,90 +24,106 @@ from harness.clients.transport.tcp import Arrival, PiecesProtocol, TcpTransport
 from harness.host.clock import now_ns
 
 OnEvents = Callable[[Sequence[int], Sequence[bytes]], None]
-"""Takes the data of events, with when each arrived (ns of ``now_ns``)."""
+"""Called with the arrival times (ns of ``now_ns``) and the data of events."""
 
-_MOST_IN_VAIN = 3  # a server whose events look otherwise is best read here
+_MAX_EMPTY_RELEASES = 3  # a server whose events have another form is read faster here
 
 _PIECE_END = re.compile(rb"\n\r?\n(?:\r\n)?")
 
 
 class Body(Protocol):
-    """Takes the body of an answer."""
+    """The receiver of an answer's body."""
 
     def feed(self, part: bytes) -> None:
-        """Take the next bytes."""
+        """Receive the next bytes."""
         ...
 
-    def taker_of_events(self) -> OnEvents | None:
-        """Who takes whole events, where it is a stream of events and the next byte begins one; else None."""
+    def event_sink(self) -> OnEvents | None:
+        """The receiver of whole events, where this is an event stream and the next byte begins an event; else None."""
         ...
 
     def end(self) -> None:
-        """The body is whole."""
+        """The body is complete."""
         ...
 
 
 class Answer(Protocol):
-    """What happens to one request; called while bytes are being read, so each must return soon. All but ``on_head`` end it."""
+    """The callbacks of one request, called while bytes are read, so each must return soon. All but ``on_head`` end it."""
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> Body:
-        """The head is complete (names in lower case); what is returned takes the body."""
+        """The head is complete (names in lower case); returns the receiver of the body."""
         ...
 
     def on_end(self) -> None:
-        """The answer is whole."""
+        """The answer is complete."""
         ...
 
     def on_lost(self, problem: str, unprocessed: bool) -> None:
-        """The connection ended first. ``unprocessed``: the server never had the whole request, so it may be sent again."""
+        """The connection ended first. ``unprocessed``: the server never received the whole request, so it may be repeated."""
         ...
 
     def on_garbage(self, problem: str) -> None:
-        """What came is not HTTP."""
+        """The received bytes are not HTTP."""
         ...
 
     def on_fault(self, error: BaseException) -> None:
-        """What the parts were handed to raised ``error``."""
+        """A receiver of the answer raised ``error``."""
         ...
 
 
 class Pool(Protocol):
-    """Who keeps connections."""
+    """The owner of connections."""
 
     def on_open(self, connection: HttpConnection) -> None: ...
 
     def on_idle(self, connection: HttpConnection) -> None:
-        """An answer is whole, and the connection can take the next request."""
+        """An answer is complete, and the connection is free for the next request."""
         ...
 
     def on_closed(self, connection: HttpConnection) -> None: ...
 
 
 class HttpConnection(PiecesProtocol):
-    """A connection, and the request that is on it, if any. ``arrival`` says when what is received had arrived.
+    """A connection, and its request in progress, if any. ``arrival`` has the arrival time of received bytes.
 
-    ``streams``, where there are any, read streams of events; the transport must be a ``TcpTransport`` then.
+    ``streams``, where given, reads event streams; the transport must be a ``TcpTransport`` then.
     """
 
     __slots__ = (
-        "_answer", "_arrival", "_begun", "_between_chunks", "_body", "_feed", "_followed", "_headers", "_idle_since_ns",
-        "_in_vain", "_on_events", "_parser", "_poll", "_pool", "_stays", "_streams", "_transport", "_until_close",
+        "_answer",
+        "_answer_begun",
+        "_arrival",
+        "_between_chunks",
+        "_body",
+        "_empty_releases",
+        "_feed",
+        "_followed",
+        "_headers",
+        "_idle_since_ns",
+        "_on_events",
+        "_parser",
+        "_poll",
+        "_pool",
+        "_stays",
+        "_streams",
+        "_transport",
+        "_until_close",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, arrival: Arrival, streams: EventStreams | None = None) -> None:
         self._pool = pool
         self._arrival = arrival
         self._streams = streams
-        self._followed: int | None = None  # while they read: the descriptor,
-        self._on_events: OnEvents | None = None  # and who takes what they have read
+        self._followed: int | None = None  # the descriptor that ``streams`` reads,
+        self._on_events: OnEvents | None = None  # and the receiver of its events
         self._answer: Answer | None = None
-        self._begun = False  # whether anything of the answer has come
+        self._answer_begun = False  # whether a part of the answer has been received
         self._until_close = False  # whether the end of the connection is the end of the body
-        self._stays = False  # whether the server keeps the connection open behind this answer
+        self._stays = False  # whether the server keeps the connection open after this answer
         self._headers: dict[bytes, bytes] = {}
         self._body: Body | None = None
         self._between_chunks = False
-        self._in_vain = 0  # how often in a row they have found nothing but what is to be parsed
+        self._empty_releases = 0  # releases of ``streams`` in a row without an event
         self._idle_since_ns = now_ns()
         self._parser = httptools.HttpResponseParser(self)
         self._feed = self._parser.feed_data
@@ -118,23 +134,23 @@ class HttpConnection(PiecesProtocol):
         return str(self._transport.get_extra_info("peername")[0])
 
     def send(self, request: bytes, answer: Answer) -> None:
-        """Send one whole request; ``answer`` hears what comes of it."""
+        """Send one whole request; ``answer`` receives its callbacks."""
         if self._transport.is_closing():
             answer.on_lost("the server closed the connection before the request was sent", True)
             return
-        self._begun = self._until_close = False
+        self._answer_begun = self._until_close = False
         self._answer = answer
         self._transport.write(request)
 
     def is_fresh(self, longest_idle_ns: int) -> bool:
-        """Whether a request may be sent here: not idle too long, and nothing came meanwhile, an end included.
+        """Whether a request may be sent here: idle for a short time only, and nothing received meanwhile, an end included.
 
-        The kernel is asked, too: an end that came just now is known to it before the event loop reads it.
+        The socket is polled, too: the kernel has an end that came just now before the event loop reads it.
         """
         return now_ns() - self._idle_since_ns <= longest_idle_ns and not self._transport.is_closing() and not self._poll.poll(0)
 
     def abandon(self, answer: Answer) -> None:
-        """Break the exchange off, if it still is on its way: the connection goes with it, which tells the server."""
+        """Cancel the exchange, if it is in progress, by closing the connection."""
         if self._answer is answer:
             self._release()
             self._end()
@@ -143,16 +159,16 @@ class HttpConnection(PiecesProtocol):
         self._release()
         self._transport.abort()
 
-    # ---- what the transport calls
+    # ---- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("TcpTransport", transport)  # or one that does as much as is asked of it
+        self._transport = cast("TcpTransport", transport)  # or, over TLS, the loop's
         self._poll = select.poll()
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN | select.POLLRDHUP)
         self._pool.on_open(self)
 
     def piece_ends(self, data: bytes) -> Sequence[int]:
-        """Behind the head, and behind each event: an empty line, and the line end that closes a chunk."""
+        """The ends of the head and of each event: an empty line, and the line end that closes a chunk."""
         return [found.end() for found in _PIECE_END.finditer(data)]
 
     def data_received(self, data: bytes) -> None:
@@ -168,15 +184,20 @@ class HttpConnection(PiecesProtocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             answer = self._end()
             if answer is not None:
-                answer.on_garbage(f"what the server sends is not HTTP as it was asked for: {error}")
+                answer.on_garbage(f"the server's answer is not HTTP as requested: {error}")
 
-    # ---- where others read
+    # ---- reading by ``streams``
 
     def _follow(self, streams: EventStreams, latest: bytes) -> None:
-        """Let them read where the next byte begins both a chunk and an event; ``latest`` is what was parsed last."""
-        if not self._between_chunks or not latest.endswith(b"\n") or self._body is None or self._in_vain >= _MOST_IN_VAIN:
+        """Let ``streams`` read, where the next byte begins both a chunk and an event; ``latest`` are the last parsed bytes."""
+        if (
+            not self._between_chunks
+            or not latest.endswith(b"\n")
+            or self._body is None
+            or self._empty_releases >= _MAX_EMPTY_RELEASES
+        ):
             return
-        self._on_events = self._body.taker_of_events()
+        self._on_events = self._body.event_sink()
         if self._on_events is None:
             return
         descriptor, emptied_ns = self._transport.lend()
@@ -193,7 +214,7 @@ class HttpConnection(PiecesProtocol):
             self._follow(self._streams, read.rest or b"\n")
 
     def _release(self) -> Followed | None:
-        """Hand on what others have read, and read here again; None where none did."""
+        """Pass on the bytes that ``streams`` has read, and read here again; None where it does not read."""
         if self._streams is None or self._followed is None:
             return None
         read = self._streams.release(self._followed)
@@ -207,7 +228,7 @@ class HttpConnection(PiecesProtocol):
             except Exception as error:
                 self._fail(error)
                 return read
-        self._in_vain = 0 if read.events else self._in_vain + 1
+        self._empty_releases = 0 if read.events else self._empty_releases + 1
         if read.rest:
             self._arrival.ns = read.rest_ns
             self._parse(read.rest)
@@ -216,8 +237,8 @@ class HttpConnection(PiecesProtocol):
     # ---- the end
 
     def eof_received(self) -> None:
-        """The server has sent all that it will, so an exchange in progress ends here, whatever is left to write."""
-        unprocessed = self._answer is not None and not self._begun and _unreceived_bytes(self._transport) > 0
+        """The server has ended its stream, so an exchange in progress ends here, whatever is left to write."""
+        unprocessed = self._answer is not None and not self._answer_begun and _unreceived_bytes(self._transport) > 0
         if self._until_close:
             try:
                 self._end_body()
@@ -227,7 +248,7 @@ class HttpConnection(PiecesProtocol):
         if answer is None:
             return
         if self._until_close:
-            _tell_end(answer)
+            _finish_answer(answer)
         else:
             answer.on_lost("the server closed the connection", unprocessed)
 
@@ -235,7 +256,7 @@ class HttpConnection(PiecesProtocol):
         answer = self._end()
         if answer is not None:
             answer.on_lost(f"the connection was lost: {error}" if error else "the server closed the connection", False)
-        del self._parser, self._feed  # they know this object; else only the garbage collector could free it
+        del self._parser, self._feed  # they refer to this object: a cycle, which only the garbage collector could free
         self._pool.on_closed(self)
 
     def _end_body(self) -> None:
@@ -249,18 +270,18 @@ class HttpConnection(PiecesProtocol):
             answer.on_fault(error)
 
     def _end(self) -> Answer | None:
-        """Nothing more is to be heard on this connection: close it; returns who must be told."""
+        """Close the connection; returns the answer in progress, if any, which must be ended."""
         self.close()
         self._body = None
         answer, self._answer = self._answer, None
         return answer
 
-    # ---- what the parser calls
+    # ---- called by the parser
 
     def on_message_begin(self) -> None:
-        self._begun = True
+        self._answer_begun = True
         self._headers = {}
-        if self._answer is None:  # nobody asked
+        if self._answer is None:  # no request is in progress
             self.close()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -270,7 +291,7 @@ class HttpConnection(PiecesProtocol):
         status = self._parser.get_status_code()
         self._stays = self._parser.should_keep_alive()
         self._body = None
-        self._in_vain = 0
+        self._empty_releases = 0
         self._between_chunks = self._headers.get(b"transfer-encoding", b"").lower() == b"chunked"
         if self._answer is not None and status >= 200:
             framed = status in (204, 304) or b"content-length" in self._headers or b"transfer-encoding" in self._headers
@@ -278,7 +299,7 @@ class HttpConnection(PiecesProtocol):
             self._body = self._answer.on_head(status, self._headers)
 
     def on_body(self, part: bytes) -> None:
-        if self._body is not None:  # else nobody waits for it
+        if self._body is not None:  # else no request is in progress
             self._body.feed(part)
 
     def on_chunk_header(self) -> None:
@@ -298,11 +319,11 @@ class HttpConnection(PiecesProtocol):
             self._pool.on_idle(self)
         else:
             self.close()
-        _tell_end(answer)
+        _finish_answer(answer)
 
 
-def _tell_end(answer: Answer) -> None:
-    """The answer is whole. It has been let go of before, so nobody else would tell it what goes wrong with its end."""
+def _finish_answer(answer: Answer) -> None:
+    """Call ``on_end``. The connection has released the answer already, so an error is passed to it here."""
     try:
         answer.on_end()
     except Exception as error:
@@ -310,25 +331,25 @@ def _tell_end(answer: Answer) -> None:
 
 
 class TlsConnection(HttpConnection):
-    """A connection over TLS, by the event loop's transport: what it hands on arrived, at the latest, now."""
+    """A connection over TLS, by the event loop's transport: arrival times are those of reading."""
 
     __slots__ = ()
 
     def data_received(self, data: bytes) -> None:
-        self._arrival.is_now()
+        self._arrival.set_now()
         self._arrival.unstamped_reads += 1
         super().data_received(data)
 
     def eof_received(self) -> None:
-        self._arrival.is_now()
+        self._arrival.set_now()
         super().eof_received()
 
 
 def _unreceived_bytes(transport: asyncio.Transport) -> int:
-    """How many bytes of what was written the server's kernel had not received when it sent what came last (Linux's SIOCOUTQ).
+    """The written bytes that the server's kernel had not received when it sent its last segment (Linux's SIOCOUTQ).
 
-    Every segment acknowledges all that was received before it (RFC 9293, section 3.4). So where this is above 0 when the
-    end of the stream is read, the server ended the stream before the request had come to it as a whole.
+    Every segment acknowledges all bytes received before it (RFC 9293, section 3.4). So where this is above 0 when the end
+    of the stream is read, the server ended the stream before it had received the whole request.
     """
     unacknowledged = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
     return int(struct.unpack("i", unacknowledged)[0]) + transport.get_write_buffer_size()

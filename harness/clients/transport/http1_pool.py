@@ -1,4 +1,4 @@
-"""Exchanges over HTTP/1.1: a pool of connections, one exchange at a time on each, and how each failure is named."""
+"""Exchanges over HTTP/1.1: a pool of connections with one exchange at a time on each, and the outcome of each failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.clients.transport.tcp import Arrival
 from harness.records.record import Outcome
 
 _LONGEST_IDLE_NS = 4_000_000_000  # the shortest keep-alive of common servers is uvicorn's and Node's, 5 s
-_OPENED_AT_ONCE = 100  # a server's queue of connections that it has not accepted may be no longer than 128
+_OPENED_AT_ONCE = 100  # a server's queue of connections to accept may be limited to 128
 _LONGEST_MESSAGE = 2_000  # characters of an error
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _USER_AGENT = "inflight-bench"
@@ -28,7 +28,7 @@ _PATH_SAFE = "/%:@!$&'()*+,;=~?"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a server is: ``scheme`` is http or https; ``host`` a name or an address, IPv6 without brackets."""
+    """A server's address: ``scheme`` is http or https; ``host`` a name or an address, IPv6 without brackets."""
 
     scheme: str
     host: str
@@ -43,17 +43,17 @@ class Origin:
 
     @property
     def authority(self) -> str:
-        """What the Host header says (RFC 9110, section 7.2)."""
+        """The value of the Host header (RFC 9110, section 7.2)."""
         default = self.port == _DEFAULT_PORTS[self.scheme]
         return self._bracketed_host if default else f"{self._bracketed_host}:{self.port}"
 
     def tls(self) -> ssl.SSLContext | None:
-        """A context that trusts what the system trusts; None for http."""
+        """A context with the system's trusted certificates; None for http."""
         return ssl.create_default_context() if self.scheme == "https" else None
 
 
 def post_request(origin: Origin, path: str, body: bytes, accept: str, headers: Mapping[str, str]) -> bytes:
-    """The bytes of one POST of JSON. ``headers`` win over ours; what they may hold is checked where they are read."""
+    """The bytes of one POST of JSON. ``headers`` override the default ones; the option parser validates them."""
     fields = {
         "host": origin.authority,
         "user-agent": _USER_AGENT,
@@ -68,36 +68,36 @@ def post_request(origin: Origin, path: str, body: bytes, accept: str, headers: M
 
 
 def server_message(body: bytes) -> str:
-    """What an error's body says: Triton's ``error``, OpenAI's ``error.message``, FastAPI's ``detail``, or the text itself."""
+    """The message in an error's body: Triton's ``error``, OpenAI's ``error.message``, FastAPI's ``detail``, or the body."""
     try:
-        said = msgspec.json.decode(body)
+        value = msgspec.json.decode(body)
     except NOT_JSON:
-        said = None
+        value = None
     for key in ("error", "message", "detail"):
-        if isinstance(said, dict) and said.get(key):
-            said = said[key]
-    text = said if isinstance(said, str) else body.decode("utf-8", "replace").strip()
+        if isinstance(value, dict) and value.get(key):
+            value = value[key]
+    text = value if isinstance(value, str) else body.decode("utf-8", "replace").strip()
     return text[:_LONGEST_MESSAGE]
 
 
 class _Whole:
-    """Keeps a body that is read when it is whole. Implements ``http1.Body``."""
+    """Collects the parts of a body. Implements ``http1.Body``."""
 
     __slots__ = ("feed",)
 
     def __init__(self, parts: list[bytes]) -> None:
         self.feed = parts.append
 
-    def taker_of_events(self) -> OnEvents | None:
+    def event_sink(self) -> OnEvents | None:
         return None
 
     def end(self) -> None:
-        """Nothing: whoever has the parts reads them."""
+        """Nothing: the answer joins the parts."""
 
 
 class _Events:
-    """Cuts a body into events. Implements ``http1.Body``. The answer does not know it: else only the garbage collector could
-    free the two, and the loop would stand still for that."""
+    """Splits a body into events. Implements ``http1.Body``. The answer has no reference to it: in a cycle only the garbage
+    collector could free both, and would pause the loop."""
 
     __slots__ = ("_answer", "_stream", "end", "feed")
 
@@ -107,11 +107,11 @@ class _Events:
         self.feed = self._stream.feed
         self.end = self._stream.end
 
-    def taker_of_events(self) -> OnEvents | None:
+    def event_sink(self) -> OnEvents | None:
         return self._on_events if self._stream.is_between_events else None
 
     def _on_events(self, times_ns: Sequence[int], events: Sequence[bytes]) -> None:
-        self._stream.pass_over_events()
+        self._stream.skip_events()
         self._answer.on_events(times_ns, events)
 
 
@@ -125,13 +125,13 @@ class _Answer:
 
     def __init__(self, on_responses: OnResponses, arrival: Arrival, end_marker: bytes | None) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.unprocessed = False  # whether the server provably never had the whole request
+        self.unprocessed = False  # whether the server provably never received the whole request
         self._on_responses = on_responses
         self._arrival = arrival
         self._end_marker = end_marker
         self._is_marked = False
         self._is_stream = False
-        self._parts: list[bytes] = []  # of what is read when it is whole
+        self._parts: list[bytes] = []  # of a body that is passed on as a whole
         self._status = 0
         self._headers: dict[bytes, bytes] = {}
 
@@ -154,7 +154,7 @@ class _Answer:
             self.ended.set_result(None)
 
     def on_lost(self, problem: str, unprocessed: bool) -> None:
-        if self._is_marked:  # all that was promised has come
+        if self._is_marked:  # the answer was complete
             self.on_end()
             return
         self.unprocessed = unprocessed and not self.ended.done()
@@ -191,9 +191,9 @@ class _Answer:
         message = f"HTTP status {self._status}: {server_message(body)}"
         if self._status < 400:
             location = self._headers.get(b"location", b"nowhere").decode("latin-1")
-            message = f"HTTP status {self._status}: it redirects to {location}; give that address"
-        says_later = self._status == 429 or (self._status == 503 and b"retry-after" in self._headers)
-        self._fail(Outcome.REFUSED if says_later or is_full_message(message) else Outcome.SERVER_ERROR, message)
+            message = f"HTTP status {self._status}: the server redirects to {location}; use that address"
+        is_temporary = self._status == 429 or (self._status == 503 and b"retry-after" in self._headers)
+        self._fail(Outcome.REFUSED if is_temporary or is_full_message(message) else Outcome.SERVER_ERROR, message)
 
     def _fail(self, outcome: Outcome, message: str) -> None:
         if not self.ended.done():
@@ -202,20 +202,20 @@ class _Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Deadline:
-    """When an exchange must have ended, by the loop's clock, and how long that was from its begin."""
+    """The deadline of an exchange, by the loop's clock, and the timeout from which it was made."""
 
     at_s: float
     timeout_s: float
 
 
 class HttpCaller:
-    """Exchanges with one server, each on a connection of its own while it lasts. Implements ``protocol.Connection``.
+    """Exchanges with one server, each on a connection of its own. Implements ``protocol.Connection``.
 
-    Connections are kept and used again, the latest first. ``end_marker`` is the data of the event that the protocol
-    promises at the end of each stream of events, if it does; it is not handed on.
+    Connections are reused, the latest first. ``end_marker`` is the data of the last event of each stream, in protocols that
+    have one; it is not passed on.
 
-    A request is sent a second time only where the server ended a connection that was used before, without having received
-    the request as a whole: then it cannot have begun with it. All else would risk to load the server twice.
+    A request is repeated only where the server closed a reused connection without having received the whole request, so
+    that it cannot have processed it. Any other repetition could load the server twice.
     """
 
     def __init__(self, origin: Origin, end_marker: bytes | None = None) -> None:
@@ -237,26 +237,26 @@ class HttpCaller:
         self.arrival.unstamped_reads = 0
 
     def usage(self, since_ns: int) -> ConnectionUsage:
-        """How many connections there were; none waits for another, since each exchange has one of its own."""
+        """The number of connections; there are no waits, since each exchange has its own connection."""
         return ConnectionUsage(per_worker=1, opened=self._opened, unstamped_reads=self.arrival.unstamped_reads)
 
     async def connect(self, timeout_s: float) -> None:
-        """Find out how the server is reached, and keep that connection. Raises ExchangeFailedError (CONNECT)."""
+        """Open the first connection, which also resolves the address. Raises ExchangeFailedError (CONNECT)."""
         if is_compiled and self._tls is None:
             try:
                 self._streams = EventStreams()
             except (OSError, MemoryError) as error:
-                raise ExchangeFailedError(Outcome.CONNECT, f"no thread to read with: {error}") from error
+                raise ExchangeFailedError(Outcome.CONNECT, f"cannot start the reader thread: {error}") from error
         try:
             (connection,) = await self._new_connections(1, timeout_s)
         except BaseException:
             await self.close()
             raise
-        self._address = connection.peer_host  # a name is looked up once, and of its addresses the one that answers is used
+        self._address = connection.peer_host  # a name is resolved once; later connections use the address that answered
         self._idle[connection] = None
 
     async def prepare(self, in_flight: int, timeout_s: float) -> None:
-        """Have a connection for each: else the first request of each would bear the time that opening one takes."""
+        """Open a connection for each: else the first requests would include the time of opening one."""
         missing = in_flight - len(self._idle)
         for opened in range(0, missing, _OPENED_AT_ONCE):
             new = await self._new_connections(min(_OPENED_AT_ONCE, missing - opened), timeout_s)
@@ -278,14 +278,14 @@ class HttpCaller:
     async def close(self) -> None:
         for connection in list(self._open):
             connection.close()
-        await asyncio.sleep(0)  # for the transports to close
+        await asyncio.sleep(0)  # lets the transports close
         if self._streams is not None:
             self._streams.close()
 
     async def _is_answered(
         self, connection: HttpConnection, payload: bytes, on_responses: OnResponses, deadline: _Deadline, *, may_repeat: bool
     ) -> bool:
-        """One try. False where ``may_repeat`` and the server provably never had the request."""
+        """Send once. False where ``may_repeat`` and the server provably never received the whole request."""
         answer = _Answer(on_responses, self.arrival, self._end_marker)
         timer = asyncio.get_running_loop().call_at(deadline.at_s, answer.on_deadline, deadline.timeout_s)
         connection.send(payload, answer)
@@ -301,7 +301,7 @@ class HttpCaller:
         return True
 
     def _idle_connection(self) -> HttpConnection | None:
-        """The latest used, if it still is good; where it is not, it makes room for a new one."""
+        """The connection that was used last; None where it is stale, and then it is closed."""
         if not self._idle:
             return None
         connection, _ = self._idle.popitem()
@@ -311,7 +311,7 @@ class HttpCaller:
         return None
 
     async def _new_connections(self, count: int, timeout_s: float) -> list[HttpConnection]:
-        """Open so many at once. Raises ExchangeFailedError (CONNECT)."""
+        """Open ``count`` connections at once. Raises ExchangeFailedError (CONNECT)."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await asyncio.gather(*(self._new_connection() for _ in range(count)))
@@ -330,7 +330,7 @@ class HttpCaller:
             raise ExchangeFailedError(Outcome.CONNECT, f"cannot connect: {tcp.problem_of(error)}") from error
         return connection
 
-    # ---- what connections tell
+    # ---- called by connections
 
     def on_open(self, connection: HttpConnection) -> None:
         self._open.add(connection)

@@ -1,9 +1,9 @@
-"""One HTTP/2 connection as gRPC uses it (RFC 9113), for the hot path: one ``data_received`` hands on every message that came.
+"""An HTTP/2 connection for gRPC (RFC 9113), for the hot path: one ``data_received`` passes on every received message.
 
-gRPC's own Python client costs about 80 µs a streamed response, because each read is an operation of its own that crosses
-threads. Here a response costs the parsing of one frame header. Only what a gRPC client needs is spoken: no server push, no
-priorities, no padding of what is sent. A peer that breaks a rule is not guessed at: the connection ends, and with it every
-stream on it, as a violation that names the rule.
+gRPC's own Python client costs about 80 µs a streamed response, because each read is a separate operation across threads.
+Here a response costs the parsing of one frame header. Only the parts that a gRPC client needs are implemented: no server
+push, no priorities, no padding of sent frames. Where the peer violates the protocol, the connection and every stream on it
+end with an error that names the violation.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from harness.clients.transport.http2_frames import (
 )
 from harness.clients.transport.tcp import PiecesProtocol
 
-_REFILL_BYTES = 2**30  # of the connection's window, before it is opened again
-_MOST_HEADER_BYTES = 2**20
+_REFILL_BYTES = 2**30  # received before the connection's window is extended
+_MAX_HEADER_BYTES = 2**20
 _FIXED_BYTES: dict[int, int] = {FrameType.RST_STREAM: 4, FrameType.PING: 8, FrameType.WINDOW_UPDATE: 4}
 _OF_CONNECTION = frozenset({FrameType.SETTINGS, FrameType.PING, FrameType.GOAWAY})
-_FIRST_FRAME_RULE = "what it sends is not HTTP/2"  # RFC 9113, section 3.4: SETTINGS come first
+_FIRST_FRAME_RULE = "the answer is not HTTP/2"  # RFC 9113, section 3.4: SETTINGS come first
 
-# Plain numbers for the loop over frames: a look-up on an enumeration costs more than the frame.
+# Plain numbers for the loop over frames: an enumeration look-up costs more than the frame.
 _UNPACK = FRAME_HEADER.unpack_from
 _DATA = int(FrameType.DATA)
 
@@ -48,7 +48,7 @@ Headers = Mapping[str, str]
 
 
 class StreamEvents(Protocol):
-    """What happens to one stream; called while bytes are being read, so each must return soon and raise nothing."""
+    """The callbacks of one stream, called while bytes are read, so each must return soon and raise nothing."""
 
     def on_data(self, data: bytes, start: int, stop: int) -> None:
         """``data[start:stop]`` belongs to the stream."""
@@ -59,21 +59,21 @@ class StreamEvents(Protocol):
     def on_reset(self, error_code: int) -> None: ...
 
     def on_lost(self, reason: str) -> None:
-        """The connection is gone."""
+        """The connection is lost."""
         ...
 
-    def on_turned_away(self, reason: str) -> None:
-        """The server closes the connection and says that it has not begun with this stream (RFC 9113, section 6.8)."""
+    def on_unprocessed(self, reason: str) -> None:
+        """The server closes the connection and has not processed this stream (GOAWAY: RFC 9113, section 6.8)."""
         ...
 
     def on_violation(self, problem: str) -> None:
-        """What the server sent on the connection cannot be understood."""
+        """The server violated the protocol on this connection."""
         ...
 
 
 @dataclass(slots=True)
 class _Unsent:
-    """The part of a request that the server's windows have not let through yet."""
+    """A request of which a part does not fit the server's windows yet."""
 
     window: int
     body: bytes
@@ -85,21 +85,21 @@ class _Unsent:
 
 
 class Http2Protocol(PiecesProtocol):
-    """One connection. ``ready`` is done when the server has sent its settings, or failed with ConnectionError.
+    """One connection. ``ready`` is done when the server has sent its settings, and has a ConnectionError where that failed.
 
-    ``on_change`` is called whenever there may be room for a stream where there was none, and when ``accepts`` has changed.
+    ``on_change`` is called when there may be new room for a stream, and when ``accepts`` has changed.
     """
 
     def __init__(self, on_change: Callable[[Http2Protocol], None]) -> None:
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.accepts = True  # whether a new stream may be opened here, now or when another has ended
+        self.accepts = True  # whether new streams may be opened, now or when another has ended
         self.is_lost = False
-        self.most_streams = LAST_STREAM_ID  # that the server allows at once
+        self.max_streams = LAST_STREAM_ID  # that the server allows at once
         self._on_change = on_change
         self._streams: dict[int, StreamEvents] = {}
         self._next_id = 1
-        self._begun = False  # whether the server's first frame has been seen
-        self._left = b""
+        self._settings_received = False  # the server's first frame
+        self._unread = b""
         self._block: tuple[int, int, bytes] | None = None  # headers that a CONTINUATION completes: stream, flags, so far
         self._unacknowledged_bytes = 0
         self._max_frame_bytes = DEFAULT_FRAME_BYTES
@@ -127,7 +127,7 @@ class Http2Protocol(PiecesProtocol):
     @property
     def has_room(self) -> bool:
         """Whether a stream may be opened now."""
-        return self.accepts and len(self._streams) < self.most_streams
+        return self.accepts and len(self._streams) < self.max_streams
 
     def open_stream(self, header_block: bytes, body: bytes, events: StreamEvents) -> int:
         """Send one request, whole, and return its stream id. Only where ``has_room``."""
@@ -148,7 +148,7 @@ class Http2Protocol(PiecesProtocol):
         return stream_id
 
     def reset(self, stream_id: int) -> None:
-        """Break a stream off and tell the server; nothing more is heard of it. Nothing where it has ended."""
+        """Reset a stream; it receives no further callbacks. No effect where it has ended."""
         if stream_id in self._streams:
             self._transport.write(frame(FrameType.RST_STREAM, 0, stream_id, struct.pack(">I", ErrorCode.CANCEL)))
             self._forget(stream_id)
@@ -158,7 +158,7 @@ class Http2Protocol(PiecesProtocol):
         self._transport.close()
 
     def _send_unsent(self) -> None:
-        """Send what the windows allow, the oldest request first."""
+        """Send as much as the windows allow, the oldest request first."""
         parts: list[bytes] = []
         sent: list[int] = []
         for stream_id, unsent in self._unsent.items():
@@ -186,7 +186,7 @@ class Http2Protocol(PiecesProtocol):
     # ---- the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is none by its type
+        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass
         settings = (
             (Setting.HEADER_TABLE_SIZE, 0),
             (Setting.ENABLE_PUSH, 0),
@@ -202,8 +202,8 @@ class Http2Protocol(PiecesProtocol):
         self._end_all(reason, lambda events: events.on_lost(reason))
 
     def piece_ends(self, data: bytes) -> Sequence[int]:
-        """Behind each frame."""
-        already, waiting = len(self._left), self._left + data
+        """The end of each frame."""
+        already, waiting = len(self._unread), self._unread + data
         ends, end = [], 0
         while end + FRAME_HEADER_BYTES <= len(waiting):
             high, low, *_ = _UNPACK(waiting, end)
@@ -214,17 +214,17 @@ class Http2Protocol(PiecesProtocol):
     def data_received(self, data: bytes) -> None:
         if self.is_lost:
             return
-        if self._left:
-            data = self._left + data
+        if self._unread:
+            data = self._unread + data
         try:
             position = self._read_frames(data)
         except ProtocolViolationError as error:
             self._fail(str(error))
             return
-        self._left = data[position:]
+        self._unread = data[position:]
 
     def _read_frames(self, data: bytes) -> int:
-        """Handle every whole frame; returns how many bytes they were. Raises ProtocolViolationError."""
+        """Handle every whole frame; returns their total length. Raises ProtocolViolationError."""
         streams = self._streams
         position, end = 0, len(data)
         while end - position >= FRAME_HEADER_BYTES:
@@ -232,10 +232,10 @@ class Http2Protocol(PiecesProtocol):
             length = high << 8 | low
             start = position + FRAME_HEADER_BYTES
             stop = start + length
-            if not self._begun and (kind != FrameType.SETTINGS or stream_id):
+            if not self._settings_received and (kind != FrameType.SETTINGS or stream_id):
                 raise ProtocolViolationError(_FIRST_FRAME_RULE)
-            if length > DEFAULT_FRAME_BYTES:  # we never allowed more; waiting for it could take for ever
-                raise ProtocolViolationError(f"a frame of {length} bytes is longer than was allowed")
+            if length > DEFAULT_FRAME_BYTES:  # the client's settings allow no more
+                raise ProtocolViolationError(f"a frame of {length} bytes is longer than allowed")
             if stop > end:
                 break
             position = stop
@@ -244,7 +244,7 @@ class Http2Protocol(PiecesProtocol):
                 events.on_data(data, start, stop)
             else:
                 self._handle(kind, flags, stream_id & LAST_STREAM_ID, data[start:stop])
-                if self.is_lost:  # whatever comes behind a connection's end belongs to nobody
+                if self.is_lost:  # the rest is ignored
                     return end
         if self._unacknowledged_bytes >= _REFILL_BYTES:
             self._open_window(self._unacknowledged_bytes)
@@ -253,34 +253,34 @@ class Http2Protocol(PiecesProtocol):
 
     def _handle(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         if self._block is not None and (kind != FrameType.CONTINUATION or stream_id != self._block[0]):
-            raise ProtocolViolationError("headers were not continued where they had to be")
+            raise ProtocolViolationError("a header block was not continued by the next frame")
         handler = self._handlers.get(kind)
         if handler is None:  # unknown kinds must be ignored
             return
         if kind != FrameType.WINDOW_UPDATE and (kind in _OF_CONNECTION) != (stream_id == 0):
-            raise ProtocolViolationError(f"a {FrameType(kind).name} frame came on stream {stream_id}")
+            raise ProtocolViolationError(f"a {FrameType(kind).name} frame is on stream {stream_id}")
         if stream_id and (stream_id >= self._next_id or not stream_id % 2):
-            raise ProtocolViolationError(f"a {FrameType(kind).name} frame came on stream {stream_id}, which was never opened")
+            raise ProtocolViolationError(f"a {FrameType(kind).name} frame is on stream {stream_id}, which was never opened")
         if len(payload) != _FIXED_BYTES.get(kind, len(payload)):
             raise ProtocolViolationError(f"a {FrameType(kind).name} frame has {len(payload)} bytes")
         handler(flags, stream_id, payload)
 
     def _fail(self, problem: str) -> None:
-        """End the connection, because what the server sends breaks a rule."""
+        """End the connection, because the server violated the protocol."""
         self.is_lost = True
         self._transport.abort()
         self._end_all(problem, lambda events: events.on_violation(problem))
 
-    def _end_all(self, problem: str, tell: Callable[[StreamEvents], None]) -> None:
+    def _end_all(self, problem: str, end: Callable[[StreamEvents], None]) -> None:
         self.accepts = False
-        self._left = b""
+        self._unread = b""
         if not self.ready.done():
             self.ready.set_exception(ConnectionError(problem))
         streams = list(self._streams.values())
         self._streams.clear()
         self._unsent.clear()
         for events in streams:
-            tell(events)
+            end(events)
         self._on_change(self)
 
     def _open_window(self, size: int) -> None:
@@ -316,14 +316,14 @@ class Http2Protocol(PiecesProtocol):
 
     def _on_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
         if self._block is None:
-            raise ProtocolViolationError("a continuation of headers came that it had not begun")
+            raise ProtocolViolationError("a CONTINUATION frame follows no header block")
         _, first_flags, block = self._block
         self._take_block(flags & Flag.END_HEADERS, first_flags, stream_id, block + payload)
 
     def _take_block(self, is_last: int, flags: int, stream_id: int, block: bytes) -> None:
         if not is_last:
-            if len(block) > _MOST_HEADER_BYTES:
-                raise ProtocolViolationError(f"its headers are longer than {_MOST_HEADER_BYTES} bytes")
+            if len(block) > _MAX_HEADER_BYTES:
+                raise ProtocolViolationError(f"a header block is longer than {_MAX_HEADER_BYTES} bytes")
             self._block = (stream_id, flags, block)
             return
         self._block = None
@@ -343,12 +343,12 @@ class Http2Protocol(PiecesProtocol):
             events.on_reset(int.from_bytes(payload))
 
     def _on_push(self, flags: int, stream_id: int, payload: bytes) -> None:
-        raise ProtocolViolationError("it pushes, which was switched off")
+        raise ProtocolViolationError("the server pushes, which is disabled")
 
     def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
         if len(payload) % 6 or (flags & Flag.ACK and payload):
             raise ProtocolViolationError(f"settings have {len(payload)} bytes")
-        self._begun = True
+        self._settings_received = True
         if flags & Flag.ACK:
             return
         for key, value in struct.iter_unpack(">HI", payload):
@@ -362,14 +362,14 @@ class Http2Protocol(PiecesProtocol):
     def _set(self, key: int, value: int) -> None:
         match key:
             case Setting.MAX_CONCURRENT_STREAMS:
-                self.most_streams = value
+                self.max_streams = value
             case Setting.MAX_FRAME_SIZE:
                 if not DEFAULT_FRAME_BYTES <= value <= LARGEST_FRAME_BYTES:
-                    raise ProtocolViolationError(f"its largest frame is {value} bytes")
+                    raise ProtocolViolationError(f"the server sets a maximum frame size of {value} bytes")
                 self._max_frame_bytes = value
             case Setting.INITIAL_WINDOW_SIZE:
                 if value > LARGEST_WINDOW:
-                    raise ProtocolViolationError(f"its initial window is {value} bytes")
+                    raise ProtocolViolationError(f"the server sets an initial window of {value} bytes")
                 grown, self._initial_window = value - self._initial_window, value
                 for unsent in self._unsent.values():  # may become negative: RFC 9113, section 6.9.2
                     unsent.window += grown
@@ -379,7 +379,7 @@ class Http2Protocol(PiecesProtocol):
             self._transport.write(frame(FrameType.PING, Flag.ACK, 0, payload))
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """The server takes no further stream, and will not answer those above the last id that it names."""
+        """The server accepts no further stream, and does not answer those above the last id in the frame."""
         if len(payload) < 8:
             raise ProtocolViolationError(f"a GOAWAY frame has {len(payload)} bytes")
         self.accepts = False
@@ -388,7 +388,7 @@ class Http2Protocol(PiecesProtocol):
         for refused in [known for known in self._streams if known > last_id]:
             events = self._streams.pop(refused)
             self._unsent.pop(refused, None)
-            events.on_turned_away(f"the server closes the connection and did not take the request: {reason}")
+            events.on_unprocessed(f"the server closes the connection and has not processed the request: {reason}")
         if not self._streams:
             self._transport.close()
         self._on_change(self)
@@ -397,11 +397,11 @@ class Http2Protocol(PiecesProtocol):
         size = int.from_bytes(payload) & LARGEST_WINDOW
         unsent = self._unsent.get(stream_id)
         if not size:
-            raise ProtocolViolationError(f"the window of stream {stream_id} was opened by nothing")
+            raise ProtocolViolationError(f"the window of stream {stream_id} was extended by 0")
         if stream_id == 0:
             self._window += size
         elif unsent is not None:
             unsent.window += size
         if max(self._window, unsent.window if unsent is not None else 0) > LARGEST_WINDOW:
-            raise ProtocolViolationError(f"the window of stream {stream_id} was opened too far")
+            raise ProtocolViolationError(f"the window of stream {stream_id} was extended too far")
         self._send_unsent()

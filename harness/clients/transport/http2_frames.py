@@ -1,7 +1,7 @@
-"""What travels over an HTTP/2 connection (RFC 9113): the kinds of frames, their bytes, and blocks of headers (RFC 7541).
+"""HTTP/2 frames (RFC 9113): their types and encoding, and header blocks (RFC 7541).
 
-Header compression is ``hpack``'s; the table of the server's encoder is set to zero, so that a block of headers means the
-same wherever it stands and may be read once and remembered.
+Header compression is ``hpack``'s. The server's encoder table is set to size zero, so a header block means the same wherever
+it occurs, and its decoding is cached.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FrameType(IntEnum):
 
 
 class Flag:
-    """RFC 9113, section 6. Plain numbers: an ``IntFlag`` makes an object of every ``&``, which cost a fifth of a response."""
+    """RFC 9113, section 6. Plain numbers: an ``IntFlag`` makes an object for every ``&``, a fifth of a response's cost."""
 
     END_STREAM = 1
     ACK = 1  # of SETTINGS and PING
@@ -60,7 +60,7 @@ class Setting(IntEnum):
 
 
 class ErrorCode(IntEnum):
-    """RFC 9113, section 7; those that mean something to a client."""
+    """RFC 9113, section 7; those that a client uses."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
@@ -70,7 +70,7 @@ class ErrorCode(IntEnum):
 
 
 class ProtocolViolationError(Exception):
-    """The peer broke a rule of HTTP/2; the text says which."""
+    """The peer violated HTTP/2; the text is the violation."""
 
 
 def frame(kind: FrameType, flags: int, stream_id: int, payload: bytes) -> bytes:
@@ -79,7 +79,7 @@ def frame(kind: FrameType, flags: int, stream_id: int, payload: bytes) -> bytes:
 
 
 def unpadded(flags: int, payload: bytes) -> bytes:
-    """What a frame carries without its padding. Raises ProtocolViolationError where there is more padding than frame."""
+    """The payload without its padding. Raises ProtocolViolationError where the padding exceeds the frame."""
     if not flags & Flag.PADDED:
         return payload
     if not payload or payload[0] >= len(payload):
@@ -88,7 +88,7 @@ def unpadded(flags: int, payload: bytes) -> bytes:
 
 
 def literal_headers(headers: list[tuple[str, str]]) -> bytes:
-    """A header block that neither uses nor fills a table (RFC 7541, section 6.2.2), so that it may be sent again and again."""
+    """A header block that neither uses nor fills a table (RFC 7541, section 6.2.2), so that it can be sent repeatedly."""
     return b"".join(b"\x00" + _string(name) + _string(value) for name, value in headers)
 
 
@@ -111,4 +111,4 @@ def decoded_headers(block: bytes) -> Mapping[str, str]:
     try:
         return MappingProxyType({str(name): str(value) for name, value in decoder.decode(block)})
     except HPACKError as error:
-        raise ProtocolViolationError(f"its headers cannot be read: {error}") from error
+        raise ProtocolViolationError(f"a header block cannot be decoded: {error}") from error

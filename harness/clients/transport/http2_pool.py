@@ -1,8 +1,8 @@
-"""Several HTTP/2 connections to one server, dealt with as one: a request goes to the connection with the fewest open streams.
+"""A pool of HTTP/2 connections to one server: a request goes to the connection with the fewest open streams.
 
-A server may limit the streams of a connection. When every connection is at its limit, requests wait, first come first
-served, while further connections are opened as far as ``ConnectionLimits`` allow. Each such wait is kept, because it is time
-that the client adds: a run that had them must say so.
+A server may limit the streams of a connection. When every connection is at its limit, requests wait, first in, first out,
+while further connections are opened as far as ``ConnectionLimits`` allow. Each such wait is recorded, because it is time that
+the client adds, and must be reported.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from harness.clients.transport.tcp import Arrival
 from harness.host.clock import now_ns
 
 _ATTEMPT_TIMEOUT_S = 20.0
-_RETRY_AFTER_S = 0.5  # that a connection could not be made, while others carry on
+_RETRY_AFTER_S = 0.5  # after a failed attempt, while other connections work
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """How many connections to begin with, and up to how many may be opened where the server's limit of streams asks for it."""
+    """The initial and the largest number of connections; more are opened where the server's limit of streams requires it."""
 
     at_start: int = 8
     at_most: int = 64
@@ -34,11 +34,11 @@ DEFAULT_LIMITS = ConnectionLimits()
 
 
 class NoConnectionError(Exception):
-    """No connection could be made; the text says why."""
+    """No connection could be made; the text is the reason."""
 
 
 class OutgoingRequest(ABC):
-    """One request: waiting until a connection has room, then a stream on it. Its methods are ``StreamEvents``."""
+    """A request that waits for room on a connection, then a stream on it. Implements ``StreamEvents``."""
 
     __slots__ = ("_body", "_header_block", "_place")
 
@@ -54,8 +54,8 @@ class OutgoingRequest(ABC):
     def send_on(self, protocol: Http2Protocol) -> None:
         self._place = protocol, protocol.open_stream(self._header_block, self._body, self)
 
-    def break_off(self) -> None:
-        """End the stream, if it is open."""
+    def cancel_stream(self) -> None:
+        """Reset the stream, if it is open."""
         if self._place is not None:
             protocol, stream_id = self._place
             protocol.reset(stream_id)
@@ -63,11 +63,11 @@ class OutgoingRequest(ABC):
     @property
     @abstractmethod
     def is_over(self) -> bool:
-        """Whether it has ended already: what has no time left is not sent."""
+        """Whether it has ended, by its deadline for instance: then it is not sent."""
 
     @abstractmethod
     def on_unsent(self, problem: str) -> None:
-        """It will not be sent, because there is no connection."""
+        """The request is not sent, because there is no connection."""
 
     @abstractmethod
     def on_data(self, data: bytes, start: int, stop: int) -> None: ...
@@ -82,14 +82,14 @@ class OutgoingRequest(ABC):
     def on_lost(self, reason: str) -> None: ...
 
     @abstractmethod
-    def on_turned_away(self, reason: str) -> None: ...
+    def on_unprocessed(self, reason: str) -> None: ...
 
     @abstractmethod
     def on_violation(self, problem: str) -> None: ...
 
 
 class Http2Connections:
-    """The connections of one worker to ``host:port``. One that is lost is made again when the next request comes."""
+    """The connections of one worker to ``host:port``. A lost one is replaced when the next request is sent."""
 
     def __init__(self, host: str, port: int, limits: ConnectionLimits, arrival: Arrival) -> None:
         self._host = host
@@ -98,11 +98,11 @@ class Http2Connections:
         self._limits = limits
         self._attempt_timeout_s = _ATTEMPT_TIMEOUT_S
         self._usable: list[Http2Protocol] = []
-        self._closing: set[Http2Protocol] = set()  # they take no further stream, and may still answer some
+        self._closing: set[Http2Protocol] = set()  # no further streams, perhaps some still open
         self._attempts: set[asyncio.Task[Http2Protocol]] = set()
         self._retry_at_s = 0.0
-        self._waiting: OrderedDict[OutgoingRequest, int | None] = OrderedDict()  # since when, if for the server's limit
-        self._waits_ns: list[tuple[int, int]] = []  # when a wait for the server's limit ended, how long it was
+        self._waiting: OrderedDict[OutgoingRequest, int | None] = OrderedDict()  # the start of a wait for the server's limit
+        self._waits_ns: list[tuple[int, int]] = []  # waits for the server's limit: end, duration
         self._opened = 0
 
     @property
@@ -110,7 +110,7 @@ class Http2Connections:
         return bool(self._usable)
 
     async def open(self, timeout_s: float) -> None:
-        """Open the connections to begin with; no later attempt takes longer than this one may. Raises NoConnectionError."""
+        """Open the initial connections; ``timeout_s`` applies to later attempts, too. Raises NoConnectionError."""
         self._attempt_timeout_s = timeout_s
         results = await asyncio.gather(*self._attempt(self._limits.at_start), return_exceptions=True)
         for result in results:
@@ -119,21 +119,21 @@ class Http2Connections:
 
     def send(self, request: OutgoingRequest) -> None:
         """Send a request now, or as soon as there is room for it."""
-        protocol = None if self._waiting else self._roomiest()
+        protocol = None if self._waiting else self._least_loaded()
         if protocol is not None:
             request.send_on(protocol)
             if len(self._usable) < self._limits.at_start:
-                self._connect_what_is_missing()
+                self._open_missing()
         else:
             self._waiting[request] = now_ns() if self._usable else None
-            self._connect_what_is_missing()
+            self._open_missing()
 
     def drop(self, request: OutgoingRequest) -> None:
-        """Hear nothing more of a request: it leaves the queue, or its stream is broken off. Nothing where it has ended."""
+        """Remove a request from the queue, or reset its stream. No effect where it has ended."""
         if request.is_sent:
-            request.break_off()
+            request.cancel_stream()
         elif request in self._waiting:
-            self._note_wait(self._waiting.pop(request))
+            self._record_wait(self._waiting.pop(request))
 
     def usage(self, since_ns: int) -> ConnectionUsage:
         """Connections opened so far, and the waits for the server's limit that ended at ``since_ns`` or later."""
@@ -153,9 +153,9 @@ class Http2Connections:
         for protocol in (*self._usable, *self._closing):
             protocol.close()
 
-    # ---- dealing
+    # ---- distribution of requests
 
-    def _roomiest(self) -> Http2Protocol | None:
+    def _least_loaded(self) -> Http2Protocol | None:
         """The connection with the fewest open streams, of those that have room."""
         best: Http2Protocol | None = None
         for protocol in self._usable:
@@ -164,15 +164,15 @@ class Http2Connections:
         return best
 
     def _serve_waiting(self) -> None:
-        while self._waiting and (protocol := self._roomiest()) is not None:
+        while self._waiting and (protocol := self._least_loaded()) is not None:
             request, since_ns = self._waiting.popitem(last=False)
-            self._note_wait(since_ns)
+            self._record_wait(since_ns)
             if not request.is_over:
                 request.send_on(protocol)
         if self._waiting:
-            self._connect_what_is_missing()
+            self._open_missing()
 
-    def _note_wait(self, since_ns: int | None) -> None:
+    def _record_wait(self, since_ns: int | None) -> None:
         if since_ns is not None:
             ended_ns = now_ns()
             self._waits_ns.append((ended_ns, ended_ns - since_ns))
@@ -188,15 +188,15 @@ class Http2Connections:
 
     # ---- connecting
 
-    def _connect_what_is_missing(self) -> None:
-        """Begin to open as many connections as were lost, or as the requests that wait would fill."""
-        there = len(self._usable) + len(self._attempts)
-        if not self._usable:  # one attempt shows whether anybody is there
-            self._attempt(0 if there else 1)
+    def _open_missing(self) -> None:
+        """Start opening as many connections as were lost, or as the waiting requests would fill."""
+        existing = len(self._usable) + len(self._attempts)
+        if not self._usable:  # one attempt shows whether the server answers
+            self._attempt(0 if existing else 1)
         elif asyncio.get_running_loop().time() >= self._retry_at_s:
-            lost = self._limits.at_start - there
-            filled = -(-len(self._waiting) // max(1, self._usable[0].most_streams)) - len(self._attempts)
-            self._attempt(min(max(lost, filled), self._limits.at_most - there))
+            lost = self._limits.at_start - existing
+            filled = -(-len(self._waiting) // max(1, self._usable[0].max_streams)) - len(self._attempts)
+            self._attempt(min(max(lost, filled), self._limits.at_most - existing))
 
     def _attempt(self, count: int) -> list[asyncio.Task[Http2Protocol]]:
         attempts = [asyncio.create_task(self._connect()) for _ in range(count)]
@@ -236,9 +236,9 @@ class Http2Connections:
                 return
             unsent, self._waiting = self._waiting, OrderedDict()
             for request, since_ns in unsent.items():
-                self._note_wait(since_ns)
+                self._record_wait(since_ns)
                 request.on_unsent(str(problem))
         elif self._waiting:
             self._serve_waiting()
             for request in [request for request, since_ns in self._waiting.items() if since_ns is None]:
-                self._waiting[request] = now_ns()  # from here on it waits for room
+                self._waiting[request] = now_ns()  # from now on it waits for room

@@ -1,4 +1,4 @@
-"""Server-sent events: cutting a byte stream into events (WHATWG HTML, section 9.2.6, "Interpreting an event stream")."""
+"""Parser of server-sent events (WHATWG HTML, section 9.2.6, "Interpreting an event stream")."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ OnEvent = Callable[[bytes], None]
 
 
 class EventStream:
-    """Cuts what ``feed`` is given, however it is cut, into events and hands on the data of each as soon as it is whole.
+    """Parses a byte stream, in parts of any size, and passes on the data of each event as soon as it is complete.
 
     Events named ``error`` go to ``on_error``, all others to ``on_event``. Comments, ids, retry times and events without data
-    are passed over.
+    are ignored.
     """
 
     __slots__ = ("_at_start", "_data", "_line", "_name", "_on_error", "_on_event", "_skip_newline")
@@ -24,17 +24,17 @@ class EventStream:
     def __init__(self, on_event: OnEvent, on_error: OnEvent) -> None:
         self._on_event = on_event
         self._on_error = on_error
-        self._line = b""  # a line whose end has not come
+        self._line = b""  # an incomplete line
         self._data: list[bytes] = []
         self._name = b""
         self._at_start = True
         self._skip_newline = False  # a CR ended the last part; an LF that begins the next belongs to it
 
     def feed(self, part: bytes) -> None:
-        """Take the next bytes of the stream."""
+        """Parse the next bytes of the stream."""
         whole = len(part) - 2
         if (
-            part.find(b"\n") == whole > 6  # nearly every part is one event of one line: nothing needs to be remembered
+            part.find(b"\n") == whole > 6  # fast path: nearly every part is one event of one line
             and part.startswith(b"data: ")
             and part.endswith(b"\n")
             and not (self._line or self._data or self._name or self._skip_newline)
@@ -47,15 +47,15 @@ class EventStream:
 
     @property
     def is_between_events(self) -> bool:
-        """Whether the next byte begins an event, and nothing that came before it belongs to that."""
+        """Whether the next byte begins an event."""
         return not (self._line or self._data or self._name or self._skip_newline)
 
-    def pass_over_events(self) -> None:
-        """Whole events came next, and somebody else has taken them."""
+    def skip_events(self) -> None:
+        """Skip whole events, which were parsed elsewhere."""
         self._at_start = False
 
     def end(self) -> None:
-        """The stream ended as its transport promised: an event whose blank line was left out is whole, too."""
+        """The stream ended in order: an event without its final blank line is complete, too."""
         if self._line:
             self._take_line(self._line)
             self._line = b""

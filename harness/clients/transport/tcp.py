@@ -1,18 +1,17 @@
-"""TCP connections whose times are the kernel's and whose writes wait for nothing, as transports of asyncio.
+"""TCP transports for asyncio with the kernel's arrival times and immediate writes.
 
-An event loop's own transport has two delays that a measurement must not have. What is written leaves at the end of the
-loop's turn, behind every other task that wants to run; and what arrives is seen when the loop comes to it, or when the
-process gets the CPU back. Here ``write`` hands its bytes to the kernel before it returns, and each piece that is read comes
-with the time at which the kernel received it (``SO_TIMESTAMPNS``, socket(7) and Linux's ``timestamping.rst``), however late it
-is read.
+An event loop's own transport has two delays that a measurement must not have. Written bytes leave at the end of the loop's
+iteration, after every other ready task; and received bytes are noticed when the loop reads them, or when the process gets
+the CPU back. Here ``write`` hands its bytes to the kernel before it returns, and each piece that is read has the time at which
+the kernel received it (``SO_TIMESTAMPNS``, socket(7) and Linux's ``timestamping.rst``), however late it is read.
 
-For bytes that were received in several packets and read together, the kernel tells the time of the last. So where the process
-was busy elsewhere while they came, a look is taken at what there is (``MSG_PEEK``), and then each piece is read by itself. That
-helps as far as the kernel has not joined packets that waited (``tcp_try_coalesce``): then it knows only the last one's time.
+For bytes that were received in several packets and read together, the kernel returns the time of the last. So where the
+process was busy while they came, the bytes are peeked at (``MSG_PEEK``), and then each piece is read by itself. That helps as
+far as the kernel has not joined waiting packets (``tcp_try_coalesce``): then only the last one's time exists.
 
-Nor does the loop watch each socket. Those of one ``Arrival`` share an epoll (epoll(7)) that is one file to the loop, so that a
-wake-up costs the loop one call, however many sockets have something. It is level-triggered: of a socket that was reset, it
-tells until the reset has been read, where uvloop tells once.
+The loop does not watch each socket. Those of one ``Arrival`` share an epoll (epoll(7)), which is one file to the loop, so that
+a wake-up costs the loop one call, however many sockets are readable. It is level-triggered: a socket that was reset is
+reported until the reset has been read; uvloop would report it once.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from typing import Any, TypeVar
 from harness.host.clock import now_ns
 
 _READ_BYTES = 65536
-_LATE_NS = 1_000_000  # for so long, what came may lie unread
-_MOST_PIECES = 16  # who is further behind than that needs to catch up
-_PAUSE_NS = 20_000  # between two readings of clocks: a longer one means that somebody else had the core
+_LATE_NS = 1_000_000  # bytes may be unread for so long before each piece is read by itself
+_MAX_PIECES = 16  # with more, everything is read at once, to catch up
+_PAUSE_NS = 20_000  # between two readings of clocks: a longer one means that the thread was preempted
 _SO_TIMESTAMPNS = 35  # of Linux on all but two old machines; its control message has the same number
 _TIMESPEC = struct.Struct("@ll")
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
@@ -42,19 +41,19 @@ ProtocolT = TypeVar("ProtocolT", bound="PiecesProtocol")
 
 
 class PiecesProtocol(asyncio.Protocol):
-    """A protocol that knows where to divide what it receives."""
+    """A protocol that can divide received bytes into pieces."""
 
     __slots__ = ()
 
     def piece_ends(self, data: bytes) -> Sequence[int]:
-        """Where in ``data``, which comes next, pieces end that the peer may have sent at different times; ascending."""
+        """The ends of pieces in ``data``, the next bytes, that the peer may have sent at different times; ascending."""
         return ()
 
 
 class Arrival:
-    """When the bytes that are handed on just now had arrived: ``ns`` of ``now_ns``. It serves many connections of one loop.
+    """The arrival time of the bytes that are passed on at present: ``ns`` of ``now_ns``. Shared by the connections of a loop.
 
-    ``unstamped_reads`` counts the reads of which the kernel did not say it: there ``ns`` is when they were read.
+    ``unstamped_reads`` counts the reads without an arrival time from the kernel: there ``ns`` is the time of the read.
     """
 
     __slots__ = ("_epoll", "_loop", "_transports", "_woke_ns", "ns", "unstamped_reads")
@@ -62,15 +61,15 @@ class Arrival:
     def __init__(self) -> None:
         self.ns = 0
         self.unstamped_reads = 0
-        self._transports: dict[int, TcpTransport | None] = {}  # None: somebody else reads it
-        self._woke_ns = 0  # when the last batch was begun: what came later may have waited for it
+        self._transports: dict[int, TcpTransport | None] = {}  # None: lent to another reader
+        self._woke_ns = 0  # the start of the last batch: later bytes may have waited for it
 
-    def is_now(self) -> None:
-        """Of what is handed on next, nobody knows better than that it has arrived by now."""
+    def set_now(self) -> None:
+        """Set the time to now, for bytes without a better one."""
         self.ns = now_ns()
 
     def watch(self, descriptor: int, transport: TcpTransport) -> None:
-        """Let ``transport`` read, from the running loop, whenever there is something to read."""
+        """Let ``transport`` read, in the running loop, whenever its socket is readable."""
         if not self._transports:
             self._loop = asyncio.get_running_loop()
             self._epoll = select.epoll()
@@ -79,7 +78,7 @@ class Arrival:
         self._transports[descriptor] = transport
 
     def forget(self, descriptor: int) -> None:
-        """Watch a descriptor no more, which is still open."""
+        """Stop watching a descriptor, which is still open."""
         if self._transports.pop(descriptor) is not None:
             self._epoll.unregister(descriptor)
         if not self._transports:
@@ -87,12 +86,12 @@ class Arrival:
             self._epoll.close()
 
     def lend(self, descriptor: int) -> None:
-        """Let somebody else read a descriptor."""
+        """Stop reading a descriptor until ``take_back``."""
         self._epoll.unregister(descriptor)
         self._transports[descriptor] = None
 
     def take_back(self, descriptor: int, transport: TcpTransport) -> None:
-        """Let ``transport`` read a descriptor again that was lent."""
+        """Let ``transport`` read a lent descriptor again."""
         self._epoll.register(descriptor, select.EPOLLIN)
         self._transports[descriptor] = transport
 
@@ -103,7 +102,7 @@ class Arrival:
         self._woke_ns = woke_ns
         for descriptor, _ in ready:
             transport = self._transports.get(descriptor)
-            if transport is None:  # what one before it led to has closed it, or lent it
+            if transport is None:  # closed or lent by the callback of an earlier one
                 continue
             if late:
                 transport.read_pieces(woke_ns, ahead_ns)
@@ -111,7 +110,7 @@ class Arrival:
                 transport.read(woke_ns, ahead_ns)
 
     def _is_late(self, ready: Sequence[tuple[int, int]], woke_ns: int, ahead_ns: int) -> bool:
-        """Whether what there is has lain unread: by the first that has something, and so has waited longest, as a rule."""
+        """Whether bytes have been unread for long: by the first readable socket, which usually has waited longest."""
         for descriptor, _ in ready:
             transport = self._transports[descriptor]
             oldest_ns = None if transport is None else transport.oldest_ns(ahead_ns)
@@ -121,7 +120,7 @@ class Arrival:
 
 
 def _clocks() -> tuple[int, int]:
-    """The time, and how far the wall clock is ahead of it; a pause between the readings makes arrivals late, never early."""
+    """The time, and the wall clock's offset to it; a pause between the readings makes arrivals late, never early."""
     for _ in range(3):
         before_ns, wall_ns, after_ns = now_ns(), time.time_ns(), now_ns()
         if after_ns - before_ns < _PAUSE_NS:
@@ -130,7 +129,7 @@ def _clocks() -> tuple[int, int]:
 
 
 def _stamped_ns(timespec: bytes) -> int:
-    """When the kernel received what it tells this of, in ns of the wall clock."""
+    """The kernel's time stamp in ns of the wall clock."""
     seconds, nanoseconds = _TIMESPEC.unpack(timespec)
     return int(seconds * 1_000_000_000 + nanoseconds)
 
@@ -161,14 +160,14 @@ async def connect(factory: Callable[[], ProtocolT], host: str, port: int, arriva
 
 
 def problem_of(error: OSError) -> str:
-    """What went wrong, in words, whichever event loop or resolver said it."""
+    """The text of an error, in the same form from any event loop or resolver."""
     if isinstance(error, ssl.SSLError | socket.gaierror) or not error.errno:
         return error.strerror or str(error) or type(error).__name__
     return os.strerror(error.errno)
 
 
 def accept_from(listening: socket.socket, factory: Callable[[], PiecesProtocol], arrival: Arrival) -> None:
-    """Make a transport of every connection that comes to ``listening``, until the running loop ends."""
+    """Make a transport of every connection to ``listening``, until the running loop ends."""
 
     def on_readable() -> None:
         try:
@@ -182,9 +181,9 @@ def accept_from(listening: socket.socket, factory: Callable[[], PiecesProtocol],
 
 
 class TcpTransport(asyncio.Transport):
-    """A transport of a connected socket, which it owns. Reading begins at once; ``protocol`` is told as asyncio promises.
+    """A transport of a connected socket, which it owns. Reading begins at once, with the callbacks of asyncio's protocols.
 
-    A write that fails ends nothing: what the peer had sent before is read first, and then the end, which has the reason.
+    A failed write does not end the connection: bytes from the peer are read first, and then the end, with the write's error.
     """
 
     def __init__(self, end: socket.socket, protocol: PiecesProtocol, arrival: Arrival) -> None:
@@ -199,9 +198,9 @@ class TcpTransport(asyncio.Transport):
         self._loop = asyncio.get_running_loop()
         self._protocol = protocol
         self._arrival = arrival
-        self._emptied_ns = 0  # what comes arrived later: than the last read that left nothing behind, than what was read before
+        self._emptied_ns = 0  # unread bytes arrived later: the last read that left none behind
         self._unsent = bytearray()
-        self._broken: OSError | None = None  # what a write found out
+        self._broken: OSError | None = None  # the error of a write
         self._is_closing = False
         self._is_lost = False
         self._is_watched = False
@@ -211,7 +210,7 @@ class TcpTransport(asyncio.Transport):
             arrival.watch(self._fd, self)
             self._is_watched = True
 
-    # ---- what asyncio promises of a transport
+    # ---- asyncio's interface of a transport
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """``socket`` and ``peername``."""
@@ -224,7 +223,7 @@ class TcpTransport(asyncio.Transport):
         return len(self._unsent)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Hand ``data`` to the kernel now; only what it does not take waits. Nothing where the connection is gone."""
+        """Hand ``data`` to the kernel now; bytes that it does not take wait. No effect where the connection is lost."""
         if self._is_closing or self._broken is not None:
             return
         written = 0 if self._unsent else self._send(data)
@@ -235,36 +234,36 @@ class TcpTransport(asyncio.Transport):
             self._unsent += memoryview(data)[written:]
 
     def close(self) -> None:
-        """Read no more; close when all that was written has been sent."""
+        """Stop reading; close when all written bytes have been sent."""
         if not self._is_closing:
             self._is_closing = True
-            self._read_no_more()
+            self._stop_reading()
             if not self._unsent:
                 self._loop.call_soon(self._lose, self._broken)
 
     def abort(self) -> None:
         self._lose_soon(None)
 
-    # ---- where the protocol has somebody else who reads
+    # ---- lending the socket to another reader
 
     def lend(self) -> tuple[int, int]:
-        """Read no more until it is given back: the descriptor, and a time (ns of ``now_ns``) after which what comes arrived."""
+        """Stop reading until ``take_back``; returns the descriptor, and a time (ns) after which unread bytes arrived."""
         self._is_lent = True
         self._arrival.lend(self._fd)
         return self._fd, self._emptied_ns
 
     def take_back(self, emptied_ns: int, error: OSError | None) -> None:
-        """Read again: what comes arrived after ``emptied_ns``. Where the other one met with an error, there is nothing left."""
+        """Read again: unread bytes arrived after ``emptied_ns``. ``error`` of the other reader ends the connection."""
         self._is_lent = False
         self._emptied_ns = emptied_ns
         self._arrival.take_back(self._fd, self)
         if error is not None:
             self._lose_soon(self._broken or error)
 
-    # ---- what the loop leads to
+    # ---- called by the loop
 
     def read(self, woke_ns: int, ahead_ns: int, most_bytes: int = _READ_BYTES) -> None:
-        """Read once what there is. It was ``woke_ns`` when that was known, the wall clock ``ahead_ns`` ahead of ``now_ns``."""
+        """Read once. The loop noticed the bytes at ``woke_ns``; the wall clock is ``ahead_ns`` ahead of ``now_ns``."""
         arrival = self._arrival
         try:
             data, ancillary, _, _ = self._recvmsg(most_bytes, _ANCILLARY_BYTES)
@@ -274,29 +273,29 @@ class TcpTransport(asyncio.Transport):
             self._lose_soon(self._broken or error)
             return
         if not data:
-            arrival.is_now()
+            arrival.set_now()
             self._on_end()
             return
         if ancillary:
             arrived_ns = _stamped_ns(ancillary[0][2]) - ahead_ns
-            arrival.ns = arrived_ns if self._emptied_ns <= arrived_ns <= woke_ns else self._possible(arrived_ns)
+            arrival.ns = arrived_ns if self._emptied_ns <= arrived_ns <= woke_ns else self._plausible_ns(arrived_ns)
         else:
-            arrival.is_now()
+            arrival.set_now()
             arrival.unstamped_reads += 1
         self._emptied_ns = max(self._emptied_ns, woke_ns if len(data) < most_bytes else arrival.ns)
         self._protocol.data_received(data)
 
     def read_pieces(self, woke_ns: int, ahead_ns: int) -> None:
-        """Read what there is piece by piece, so that each has a time of its own; of too much, all at once."""
+        """Read piece by piece, so that each has a time of its own; where there are too many, all at once."""
         try:
-            there_is = self._socket.recv(_READ_BYTES, socket.MSG_PEEK)
+            available = self._socket.recv(_READ_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
             return
         except OSError as error:
             self._lose_soon(self._broken or error)
             return
-        ends = self._protocol.piece_ends(there_is)
-        if not ends or ends[0] == len(there_is) or len(ends) > _MOST_PIECES:
+        ends = self._protocol.piece_ends(available)
+        if not ends or ends[0] == len(available) or len(ends) > _MAX_PIECES:
             self.read(woke_ns, ahead_ns)
             return
         for start, end in pairwise((0, *ends)):
@@ -304,18 +303,18 @@ class TcpTransport(asyncio.Transport):
                 self.read(woke_ns, ahead_ns, end - start)
 
     def oldest_ns(self, ahead_ns: int) -> int | None:
-        """When the first byte arrived that is yet to be read; None where there is none, or no telling."""
+        """The arrival time of the first unread byte; None where there is none, or no time stamp."""
         try:
             _, ancillary, _, _ = self._recvmsg(1, _ANCILLARY_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
             return None
-        except OSError as error:  # a look takes the error out of the socket: the next read would see an orderly end
+        except OSError as error:  # MSG_PEEK clears the socket's error: the next read would return an orderly end
             self._broken = self._broken or error
             return None
         return _stamped_ns(ancillary[0][2]) - ahead_ns if ancillary else None
 
-    def _possible(self, arrived_ns: int) -> int:
-        """The time of arrival where the stamp is none, since somebody has set the wall clock; or it came while we read."""
+    def _plausible_ns(self, arrived_ns: int) -> int:
+        """The arrival time where the stamp is out of range: the wall clock was set, or the bytes came during the read."""
         read_ns = now_ns()
         if arrived_ns > read_ns:
             self._arrival.unstamped_reads += 1
@@ -326,7 +325,7 @@ class TcpTransport(asyncio.Transport):
         if self._broken is not None:
             self._lose_soon(self._broken)
         elif self._protocol.eof_received():
-            self._read_no_more()
+            self._stop_reading()
         else:
             self.close()
 
@@ -353,7 +352,7 @@ class TcpTransport(asyncio.Transport):
     # ---- its end
 
     def _lose_soon(self, error: OSError | None) -> None:
-        """Send and read nothing more; the protocol hears of it in the loop's next turn."""
+        """Stop sending and reading; ``connection_lost`` is called in the loop's next iteration."""
         if self._is_lost:
             return
         self._is_lost = self._is_closing = True
@@ -366,18 +365,18 @@ class TcpTransport(asyncio.Transport):
             self._forget_descriptor()
             self._finish(error)
 
-    def _read_no_more(self) -> None:
+    def _stop_reading(self) -> None:
         if self._is_watched:
             self._is_watched = False
             self._arrival.forget(self._fd)
 
     def _forget_descriptor(self) -> None:
-        self._read_no_more()
+        self._stop_reading()
         if self._unsent:
             self._unsent.clear()
             self._loop.remove_writer(self._fd)
         self._socket.close()
 
     def _finish(self, error: OSError | None) -> None:
-        self._arrival.is_now()
+        self._arrival.set_now()
         self._protocol.connection_lost(error)

@@ -153,7 +153,7 @@ def test_run_that_goes_on_is_refused(cut: Path, capsys: pytest.CaptureFixture[st
 
 def test_recovery_that_is_interrupted_can_be_repeated(cut: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = set()
-    for name, where in (("write_table", run_lifecycle), ("give_up_journals", run_lifecycle)):
+    for name, where in (("write_table", run_lifecycle), ("delete_journals", run_lifecycle)):
         original = getattr(where, name)
 
         def interrupted(*arguments: Any, original: Any = original) -> None:

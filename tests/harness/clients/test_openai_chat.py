@@ -20,7 +20,7 @@ from harness.clients.transport.http1_pool import Origin
 from harness.errors import TargetError
 from harness.journal.worker_journal import Exchange
 from harness.recording.recorder import CountTokens, Recorder
-from harness.recording.schedule_summary import asked_schedule
+from harness.recording.schedule_summary import summarise_schedule
 from harness.records.record import Outcome, Record, TokenSource
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Peer, chunked, exchange, plain, serving
 from workloads.request import Request
@@ -163,7 +163,7 @@ def _record(
 ) -> Record:
     request = Request(output_tokens=4, prompt="Tell me of the sea", input_tokens=5)
     schedule = Schedule((request,) * (index + 1), tuple(range(index + 1)), seed=0)
-    recorder = Recorder(asked_schedule(schedule), _client(), count_tokens)
+    recorder = Recorder(summarise_schedule(schedule), _client(), count_tokens)
     bodies = [json.dumps(chunk).encode() for _, chunk in chunks]
     return recorder.record(Exchange(index, 1, 1, 2, 9_999, [ns for ns, _ in chunks], bodies, failure, None), 0)
 

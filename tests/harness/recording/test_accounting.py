@@ -12,7 +12,7 @@ from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
 from harness.journal.worker_journal import Ended
 from harness.recording.accounting import WorkerEnd, account_for_all, ran_out, unanswered_due_ns
 from harness.recording.recorder import Recorder
-from harness.recording.schedule_summary import asked_schedule, free_again_ns
+from harness.recording.schedule_summary import summarise_schedule, user_free_ns
 from harness.records.record import Outcome, Record
 from workloads.request import Request
 from workloads.schedule import AnySchedule, ClosedPart, ClosedSchedule, Schedule
@@ -22,7 +22,7 @@ _REQUEST = Request(output_tokens=4, session="s")
 
 def _recorder(schedule: AnySchedule) -> Recorder:
     model = TritonModel("model", decoupled=True, inputs=frozenset(), outputs=frozenset(), parameters=())
-    return Recorder(asked_schedule(schedule), TritonGrpcClient("127.0.0.1:1", model, streaming=True))
+    return Recorder(summarise_schedule(schedule), TritonGrpcClient("127.0.0.1:1", model, streaming=True))
 
 
 def _record(index: int, due: int, done: int, outcome: Outcome = Outcome.DONE) -> Record:
@@ -46,7 +46,7 @@ _KILLED = "its worker ended with status -9"
         (_STOPPED, "not_sent", "the run was stopped before its time"),
         (None, "lost", _KILLED),
         (Ended(1), "lost", "its worker ended without having sent it"),
-        (Ended(3, "the disk is full", (1, 3)), "lost", "it was sent, but the disk did not take what came of it"),
+        (Ended(3, "the disk is full", (1, 3)), "lost", "it was sent, but its exchange could not be written to disk"),
     ],
 )
 def test_every_request_of_an_open_loop_has_a_record(ended: Ended | None, outcome: str, error: str) -> None:
@@ -105,7 +105,7 @@ def test_lost_requests_get_the_times_at_which_they_were_due(
         if user.free_ns > death:
             break
         taken.append((index, user.free_ns, user.free_ns + latency, outcome))
-        user.free_ns = free_again_ns(user.free_ns + latency, outcome)
+        user.free_ns = user_free_ns(user.free_ns + latency, outcome)
     part = ClosedPart(tuple(range(len(answers))), tuple(starts), None)
     recorded = [_record(*one) for one in taken if one[2] <= death]
     lost = [due for _, due, done, _ in taken if done > death]
@@ -127,14 +127,14 @@ def test_a_closed_loop_runs_out_when_a_user_finds_nothing_to_send(
 ) -> None:
     schedule = ClosedSchedule((_REQUEST,) * 2, (0, 0), 0, end_ns)
     records = [_record(0, 0, done[0]), _record(1, 0, done[1], outcome)]
-    assert ran_out(asked_schedule(schedule), records) is expected
+    assert ran_out(summarise_schedule(schedule), records) is expected
 
 
 def test_users_who_had_enough_did_not_run_out() -> None:
     schedule = ClosedSchedule((_REQUEST,) * 9, (0, 50), 0, 100)
     records = [_record(0, 0, 60), _record(1, 50, 130), _record(2, 60, 140)]
-    assert not ran_out(asked_schedule(schedule), records)
+    assert not ran_out(summarise_schedule(schedule), records)
 
 
 def test_an_open_loop_has_no_users() -> None:
-    assert not ran_out(asked_schedule(Schedule((_REQUEST,), (0,), 0)), [_record(0, 0, 5)])
+    assert not ran_out(summarise_schedule(Schedule((_REQUEST,), (0,), 0)), [_record(0, 0, 5)])

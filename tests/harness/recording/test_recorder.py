@@ -12,7 +12,7 @@ from tritonclient.grpc import service_pb2
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
 from harness.journal.worker_journal import Exchange
 from harness.recording.recorder import CountTokens, Recorder
-from harness.recording.schedule_summary import asked_schedule
+from harness.recording.schedule_summary import summarise_schedule
 from harness.records.record import Outcome, Record, TokenSource
 from workloads.request import Request
 from workloads.schedule import Schedule
@@ -30,7 +30,7 @@ _DONE_NS = 9_000
 def _recorder(request: Request, inputs: frozenset[str], count_tokens: CountTokens | None = None) -> Recorder:
     model = TritonModel("model", decoupled=True, inputs=inputs, outputs=frozenset(), parameters=())
     client = TritonGrpcClient("127.0.0.1:1", model, streaming=True)
-    return Recorder(asked_schedule(Schedule((request,), (_OFFSET_NS,), seed=0)), client, count_tokens)
+    return Recorder(summarise_schedule(Schedule((request,), (_OFFSET_NS,), seed=0)), client, count_tokens)
 
 
 def _exchange(
@@ -318,14 +318,14 @@ def test_response_to_another_request_is_malformed_and_its_tokens_count_for_nobod
     exchange = _exchange((6_000, _marked(7)), (6_500, _marked(8, request_id="4")), (7_000, _marked(9, final=True)))
     record = _recorder(_PROMPT_OF_3, _CORE).record(exchange, 0)
     assert (record.outcome, record.output_tokens, record.token_times_ns) == (Outcome.MALFORMED, None, ())
-    assert record.error == "a response to request '4' came in the answer to request 0"
+    assert record.error == "a response to request '4' is in the answer to request 0"
 
 
 def test_response_behind_the_last_one_is_malformed() -> None:
     exchange = _exchange((6_000, _marked(7)), (6_500, _marked(8, final=True)), (7_000, _marked(8, final=True)))
     record = _recorder(_PROMPT_OF_3, _CORE).record(exchange, 0)
     assert (record.outcome, record.output_tokens) == (Outcome.MALFORMED, None)
-    assert record.error == "1 responses came behind the one that the server called its last"
+    assert record.error == "1 responses follow the one that the server marked as final"
 
 
 def test_answer_that_ends_with_its_last_response_is_done() -> None:

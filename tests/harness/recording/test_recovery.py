@@ -21,7 +21,7 @@ from harness.journal.worker_journal import Began, Ended, Exchange, JournalWriter
 from harness.recording.recorder import Recorder
 from harness.recording.recovery import Recovered, recover
 from harness.recording.schedule_file import RecordingBasis
-from harness.recording.schedule_summary import ClosedTimes, asked_schedule
+from harness.recording.schedule_summary import ClosedTimes, summarise_schedule
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
 from workloads.request import Request
@@ -35,7 +35,7 @@ def _basis(workers: int) -> RecordingBasis:
     requests = tuple(Request(output_tokens=2, input_ids=(index,), input_tokens=1) for index in range(_REQUESTS))
     schedule = Schedule(requests, tuple(1_000 * index for index in range(_REQUESTS)), seed=0)
     model = TritonModel("m", True, frozenset({"input_ids"}), frozenset({"output_ids"}), ())
-    return RecordingBasis(asked_schedule(schedule), TritonGrpcClient("h:1", model, streaming=True), workers, None)
+    return RecordingBasis(summarise_schedule(schedule), TritonGrpcClient("h:1", model, streaming=True), workers, None)
 
 
 def _exchange(index: int, failure: Outcome | None = None) -> Exchange:
@@ -139,7 +139,7 @@ def test_every_request_has_one_record_wherever_journals_are_cut_and_whichever_ar
 def _closed_basis(workers: int, users: int, end_ns: int | None) -> RecordingBasis:
     requests = tuple(Request(output_tokens=2, input_ids=(index,), input_tokens=1) for index in range(_REQUESTS))
     schedule = ClosedSchedule(requests, tuple(10 * user for user in range(users)), 0, end_ns)
-    return replace(_basis(workers), schedule=asked_schedule(schedule))
+    return replace(_basis(workers), schedule=summarise_schedule(schedule))
 
 
 def _as_users(part: ClosedPart, lengths_ns: list[int]) -> list[Exchange]:
@@ -213,8 +213,8 @@ def test_what_is_known_of_a_request_without_an_exchange_is_said(tmp_path: Path) 
     _write(folder, basis, 1, _exchange(1))
     errors = {record.index: (record.outcome, record.error) for record in recover(folder, basis, None).result.records}
     assert errors[3] == (Outcome.NOT_SENT, "the run was stopped before its time")
-    assert errors[6] == (Outcome.LOST, "it was sent, but the disk did not take what came of it")
-    cut = (Outcome.LOST, "the run was cut before what came of it was written down; whether it was sent is not known")
+    assert errors[6] == (Outcome.LOST, "it was sent, but its exchange could not be written to disk")
+    cut = (Outcome.LOST, "the run was cut before the exchange was recorded; whether the request was sent is unknown")
     assert errors[4] == errors[2] == cut  # of a worker that was killed, of one whose journal is not there
 
 
@@ -228,7 +228,7 @@ def test_journal_of_another_run_is_refused(tmp_path: Path) -> None:
     with JournalWriter(folder.journal(0)) as journal:
         journal.append(Began("another digest", 0, _STARTED_NS))
         journal.append(_exchange(0))
-    with pytest.raises(JournalError, match=r"journal-0\.bin is not of the run that schedule\.bin beside it is of"):
+    with pytest.raises(JournalError, match=r"journal-0\.bin does not belong to the run of the schedule\.bin beside it"):
         recover(folder, basis, None)
 
 
@@ -236,14 +236,14 @@ def test_journal_of_another_run_is_refused(tmp_path: Path) -> None:
 def test_journal_with_a_request_that_is_not_its_workers_is_refused(tmp_path: Path, index: int) -> None:
     folder, basis = RunFolder(tmp_path), _basis(2)
     _write(folder, basis, 0, _exchange(index))
-    with pytest.raises(JournalError, match=f"holds request {index}, which is not its worker's"):
+    with pytest.raises(JournalError, match=f"contains request {index}, which is another worker's"):
         recover(folder, basis, None)
 
 
 def test_journal_with_a_request_twice_is_refused(tmp_path: Path) -> None:
     folder, basis = RunFolder(tmp_path), _basis(1)
     _write(folder, basis, 0, _exchange(4), _exchange(4))
-    with pytest.raises(JournalError, match="or was there before"):
+    with pytest.raises(JournalError, match="or a duplicate"):
         recover(folder, basis, None)
 
 
@@ -251,7 +251,7 @@ def test_journal_of_more_workers_than_there_were_is_refused(tmp_path: Path) -> N
     folder, basis = RunFolder(tmp_path), _basis(1)
     _write(folder, basis, 0, _exchange(0))
     _write(folder, basis, 1)
-    with pytest.raises(JournalError, match=r"journal-1\.bin is of no worker of this run"):
+    with pytest.raises(JournalError, match=r"journal-1\.bin belongs to no worker of this run"):
         recover(folder, basis, None)
 
 

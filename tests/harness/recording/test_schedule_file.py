@@ -12,7 +12,7 @@ from harness.clients.triton.http import TritonHttpClient
 from harness.clients.triton.model import TritonModel
 from harness.errors import JournalError
 from harness.recording.schedule_file import RecordingBasis, read_basis, write_basis
-from harness.recording.schedule_summary import asked_schedule
+from harness.recording.schedule_summary import summarise_schedule
 from workloads.request import Request
 from workloads.schedule import Schedule
 
@@ -26,7 +26,7 @@ def _basis(requests: int = 2, prompt_tokens: int = 3) -> RecordingBasis:
         seed=3,
     )
     client = TritonGrpcClient("[::1]:8001", _MODEL, streaming=True, end_id=2)
-    return RecordingBasis(asked_schedule(schedule), client, workers=2, tokenizer_dir="/models/llama")
+    return RecordingBasis(summarise_schedule(schedule), client, workers=2, tokenizer_dir="/models/llama")
 
 
 def test_what_is_written_is_read_and_its_client_decodes(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from msgspec.structs import asdict
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.errors import RunError
 from harness.recording.recorder import Recorder
-from harness.recording.schedule_summary import asked_schedule
+from harness.recording.schedule_summary import summarise_schedule
 from harness.records.run_folder import RunFolder
 from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
@@ -46,7 +46,7 @@ def make_plan(
     client = TritonGrpcClient(address, inspect_model(address, model), streaming)
     schedule = Schedule(tuple(requests), tuple(round(ms * 1e6) for ms in offsets_ms), seed=0)
     return RunPlan(
-        schedule, client, Recorder(asked_schedule(schedule), client), RunFolder(folder), workers, tuple(warm_up), timeout_s
+        schedule, client, Recorder(summarise_schedule(schedule), client), RunFolder(folder), workers, tuple(warm_up), timeout_s
     )
 
 

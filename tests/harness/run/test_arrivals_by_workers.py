@@ -10,7 +10,7 @@ import pytest
 from harness.calibration.null_server.server import NullServerOptions, null_server
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.recording.recorder import Recorder
-from harness.recording.schedule_summary import asked_schedule
+from harness.recording.schedule_summary import summarise_schedule
 from harness.records.run_folder import RunFolder
 from harness.records.table import write_table
 from harness.run.coordinator import Run, RunPlan
@@ -37,9 +37,8 @@ def _send(schedule: Schedule, folder: RunFolder, workers: int) -> Requests:
     folder.path.mkdir()
     with null_server(NullServerOptions()) as server:
         client = TritonGrpcClient(server.grpc, inspect_model(server.grpc, "tensorrt_llm"), streaming=True)
-        result = Run(RunPlan(schedule, client, Recorder(asked_schedule(schedule), client), folder, workers, (), 20.0)).execute(
-            quiet
-        )
+        plan = RunPlan(schedule, client, Recorder(summarise_schedule(schedule), client), folder, workers, (), 20.0)
+        result = Run(plan).execute(quiet)
     assert [record.worker for record in result.records] == [k % workers for k in range(_COUNT)]
     write_table(result.records, folder.requests)
     return from_columns(folder.read_requests)

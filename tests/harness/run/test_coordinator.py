@@ -252,7 +252,7 @@ def test_journal_that_cannot_be_written_stops_the_sending_and_what_was_recorded_
     assert records[0]["outcome"] == "done"
     for record in records:
         if record["outcome"] == "lost":
-            assert record["error"] == "it was sent, but the disk did not take what came of it"
+            assert record["error"] == "it was sent, but its exchange could not be written to disk"
     assert "File too large" in result["problem"]
     assert result["interrupted"] is False
     assert "File too large" in records[-1]["error"] or "File too large" in records[-2]["error"]

@@ -16,7 +16,7 @@ import pytest
 
 from harness.recording.recorder import Recorder
 from harness.recording.run_result import RunResult
-from harness.recording.schedule_summary import asked_schedule
+from harness.recording.schedule_summary import summarise_schedule
 from harness.records.record import Outcome, Record
 from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
@@ -32,7 +32,7 @@ _MS = 1_000_000
 
 def _plan(server: ScriptedServer, folder: Path, schedule: AnySchedule, workers: int) -> RunPlan:
     plan = make_plan(server.address, folder, [], [], workers)
-    return replace(plan, schedule=schedule, recorder=Recorder(asked_schedule(schedule), plan.client))
+    return replace(plan, schedule=schedule, recorder=Recorder(summarise_schedule(schedule), plan.client))
 
 
 def _closed(requests: Sequence[Request], users: int, ramp_up_ms: int = 0, duration_ms: int | None = None) -> ClosedSchedule:

@@ -54,11 +54,13 @@ def test_there_is_always_one_worker_and_never_more_than_can_share_the_load(
 
 
 def test_what_was_chosen_is_explained() -> None:
-    assert choose_workers(_rate(100), _machine(8), False).why == "100 requests/s keep 0.15 of a core busy"
-    short = choose_workers(_rate(500), _machine(2), True).why
-    assert short == "500 requests/s keep 0.75 of a core busy, which wants 3; the target shares 2 cores"
-    assert choose_workers(_rate(1_000, at_most=2), _machine(16), False).why.endswith("more than 2 should not share this load")
-    assert choose_workers(_users(300), _machine(16), False).why == "up to 300 in flight, 256 a worker"
+    assert choose_workers(_rate(100), _machine(8), False).reason == "100 requests/s keep 0.15 of a core busy"
+    short = choose_workers(_rate(500), _machine(2), True).reason
+    assert short == "500 requests/s keep 0.75 of a core busy, which needs 3; the target shares 2 cores"
+    assert choose_workers(_rate(1_000, at_most=2), _machine(16), False).reason.endswith(
+        "more than 2 should not share this load"
+    )
+    assert choose_workers(_users(300), _machine(16), False).reason == "up to 300 in flight, 256 a worker"
 
 
 @pytest.mark.parametrize(

@@ -55,11 +55,11 @@ class _Answer:
         self.feed = self._stream.feed
         self.end = self._stream.end
 
-    def taker_of_events(self) -> OnEvents | None:
+    def event_sink(self) -> OnEvents | None:
         return self._take if self._stream.is_between_events else None
 
     def _take(self, times_ns: Sequence[int], events: Sequence[bytes]) -> None:
-        self._stream.pass_over_events()
+        self._stream.skip_events()
         self._keep(times_ns, events)
 
     def _keep(self, times_ns: Sequence[int], events: Sequence[bytes]) -> None:

@@ -56,7 +56,7 @@ class _Answer:
         self.heads.append((status, headers))
         return self
 
-    def taker_of_events(self) -> OnEvents | None:
+    def event_sink(self) -> OnEvents | None:
         return None
 
     def end(self) -> None:
@@ -239,7 +239,7 @@ def test_what_is_not_http_is_said_once_and_ends_the_connection(sent: bytes) -> N
         wired.connection.connection_lost(None)
         [(kind, problem)] = answer.ends
         assert (kind, wired.transport.aborted) == ("garbage", True)
-        assert "not HTTP as it was asked for" in problem
+        assert "not HTTP as requested" in problem
 
 
 def _chunk(body: bytes) -> bytes:

@@ -1,0 +1,26 @@
+"""The Python interface of ``event_reader.pyx``, which is compiled when the project is installed, where there is a compiler."""
+
+class EventReader:
+    """Reads streams of server-sent events on a thread of its own, until ``close``. Not thread-safe.
+
+    Raises OSError or MemoryError.
+    """
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when a stream is given back, until ``given_back`` is called; -1 when closed."""
+
+    def follow(self, descriptor: int, emptied_ns: int) -> None:
+        """Read the socket ``descriptor`` while it receives whole events, each in one HTTP chunk; then give it back.
+
+        It must stay open until it is released. Unread bytes arrived after ``emptied_ns`` (of ``now_ns``).
+        Raises OSError or MemoryError.
+        """
+
+    def given_back(self) -> list[int]:
+        """The descriptors given back since the last call: each must be released."""
+
+    def release(self, descriptor: int) -> tuple[list[int], list[bytes], bytes, int, bool, int, int, int]:
+        """Stop reading ``descriptor``; returns the bytes read since ``follow``: the fields of ``event_streams.Followed``."""
+
+    def close(self) -> None:
+        """End the thread, and wait for its end."""
