@@ -1,9 +1,9 @@
-# setup, bench, test, lint: everything a checkout needs. `make bench ARGS="dataset --request_rate 20"` passes options on.
+# setup, bench, test, docs, lint: everything a checkout needs. `make bench ARGS="dataset --request_rate 20"` passes options on.
 PYTHON ?= python3
 ARGS ?= dataset --request_rate 10 --num_requests 200
 STAMP := .venv/.installed
 
-.PHONY: setup bench test test-all lint
+.PHONY: setup bench test test-all docs lint
 
 setup: $(STAMP)
 
@@ -22,6 +22,10 @@ test: setup
 
 test-all: setup
 	.venv/bin/python -m pytest
+
+# A warning is an error. Everything is read anew: a page from the cache would not repeat its warning.
+docs: setup
+	.venv/bin/python -m sphinx --builder html --fresh-env --fail-on-warning --keep-going --quiet docs docs/_build/html
 
 lint: setup
 	.venv/bin/ruff check .

@@ -1,10 +1,10 @@
-"""Whether many workers together send the process that was asked for: exponential arrivals with 1, 2, 4 and 8 workers.
+"""Arrival process of several workers together: exponential arrivals with 1, 2, 4 and 8 workers.
 
     python -m benchmarks.arrivals_by_workers [--rate 100] [--duration 30] [--workers 1 2 4 8] [--seed 0]
 
-One schedule, sent by more and more workers against the null server. The index of dispersion of the sends must be near 1
-(Poisson; its standard error is printed), Kolmogorov-Smirnov must not reject the gaps, the digest must stay. The row "schedule"
-is of the times that were asked for.
+One schedule, sent by an increasing number of workers to the null server. The index of dispersion of the sends must be near 1
+(Poisson; its standard error is printed), the Kolmogorov-Smirnov test must not reject the gaps, and the digest must not change.
+The row "schedule" shows the scheduled times.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 
 from benchmarks.open_loop import measure_open_loop
 from harness.calibration.null_server.server import null_server
-from reports.metrics.arrival_law import SIGNIFICANCE, Law, check_arrivals, index_of_dispersion
+from reports.metrics.arrival_law import SIGNIFICANCE, check_arrivals, index_of_dispersion
+from reports.metrics.configuration import Law
 from reports.metrics.latency import schedule_slip_ms
 from reports.metrics.requests import Requests
 from workloads.arrivals import Exponential
@@ -42,7 +43,7 @@ def main() -> None:
 
 
 def row(name: str, requests: Requests, law: Law, digest: str) -> str:
-    """The table's row for one run."""
+    """Table row of one run."""
     test, index = check_arrivals(requests, law), index_of_dispersion(requests.sent_ns)
     assert test is not None, "too few arrivals: make the run longer"
     assert index is not None, "too few arrivals: make the run longer"
@@ -51,7 +52,7 @@ def row(name: str, requests: Requests, law: Law, digest: str) -> str:
     slip_ms = float(np.quantile(schedule_slip_ms(requests), 0.99, method="inverted_cdf"))
     holds = abs(index - 1.0) <= 3 * error and test.p_value >= SIGNIFICANCE
     cells = [name, f"{requests.sent_ns.size:,}", f"{index:.2f} ± {error:.2f}", f"{test.p_value:.2f}", f"{slip_ms:.2f}"]
-    return "| " + " | ".join([*cells, digest[:12], "as asked" if holds else "NOT AS ASKED"]) + " |"
+    return "| " + " | ".join([*cells, digest[:12], "holds" if holds else "DOES NOT HOLD"]) + " |"
 
 
 if __name__ == "__main__":

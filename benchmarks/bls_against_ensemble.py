@@ -1,9 +1,9 @@
-"""What scripting costs: tokens/s of ``tensorrt_llm_bls`` against the ensemble, streamed, with a fixed number of clients.
+"""Cost of scripting: tokens/s of ``tensorrt_llm_bls`` against the ensemble, streamed, with a fixed number of clients.
 
     python benchmarks/bls_against_ensemble.py [--clients 32] [--requests 256] [--rounds 5]
 
-Every client sends its next request when the last one has ended. Both models are asked on one server and take turns, round
-by round, so that a machine whose speed drifts does not favour one; each round gives one ratio, and their median is the result.
+Every client sends its next request when the previous one has ended. The models alternate on one server, round by round, so
+that drift in the machine's speed does not favour one; the result is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from serving.launch.embedded import deploy
 from serving.repository.pipeline import RepositorySpec
 from workloads.request import Request
 
-WANTED = 0.8
+TARGET_RATIO = 0.8
 WORDS = "the sea king queen road light machine paper river stone winter letter house music green seven small under night bread"
 MODELS = ("ensemble", "tensorrt_llm_bls")
 
@@ -38,7 +38,7 @@ def requests_of(count: int, input_words: int, output_tokens: int) -> list[Reques
 
 
 async def drive(client: TritonGrpcClient, requests: list[Request], clients: int) -> tuple[int, int]:
-    """Tokens and responses that came."""
+    """Number of tokens and responses received."""
     connection = await client.connect(10.0)
     waiting = [client.encode(number, request) for number, request in enumerate(requests)]
     bodies: list[bytes] = []
@@ -62,11 +62,11 @@ def main() -> None:
     parser.add_argument("--input_words", type=int, default=64)
     parser.add_argument("--output_tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--log", type=Path, help="keep the server's log here")
+    parser.add_argument("--log", type=Path, help="file for the server's log")
     arguments = parser.parse_args()
     requests = requests_of(arguments.requests, arguments.input_words, arguments.output_tokens)
     expected = arguments.requests * arguments.output_tokens
-    # The same prompts come again each round.
+    # The prompts are the same in each round.
     spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, engine_options=EngineOptions(enable_kv_cache_reuse=False))
     rates: dict[str, list[float]] = {model: [] for model in MODELS}
     with (
@@ -75,7 +75,7 @@ def main() -> None:
     ):
         address = server.addresses.grpc
         ways = {model: TritonGrpcClient(address, inspect_model(address, model), streaming=True) for model in MODELS}
-        for round_number in range(arguments.rounds + 1):  # the first warms up and is not counted
+        for round_number in range(arguments.rounds + 1):  # the first is the warm-up and is not counted
             for model, client in ways.items():
                 started = time.monotonic()
                 tokens, responses = uvloop.run(drive(client, requests, arguments.clients))
@@ -89,8 +89,8 @@ def main() -> None:
         print(f"{model:17} {statistics.median(values):7,.0f} tok/s ({min(values):,.0f} to {max(values):,.0f})")
     ratio = statistics.median(ratios)
     print(
-        f"BLS gives {ratio:.1%} of the ensemble's tokens/s ({min(ratios):.1%} to {max(ratios):.1%} by round); "
-        f"wanted are {WANTED:.0%}: {'reached' if ratio >= WANTED else 'missed'}"
+        f"BLS reaches {ratio:.1%} of the ensemble's tokens/s ({min(ratios):.1%} to {max(ratios):.1%} by round); "
+        f"target {TARGET_RATIO:.0%}: {'met' if ratio >= TARGET_RATIO else 'missed'}"
     )
 
 

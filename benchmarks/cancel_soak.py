@@ -1,12 +1,12 @@
-"""A thousand requests cancelled at random times under load: is anything leaked, lost, doubled or changed?
+"""Soak test of cancellation: a thousand requests cancelled at random times under load, without leaks, losses or duplicates.
 
     python -m benchmarks.cancel_soak [--cancels 1000] [--in_flight 32] [--seed 0]
 
 Half are cancelled by the client (its call ends), half by a ``stop`` request with their id; the core model and the ensemble
-support both ways, ``tensorrt_llm_bls`` only the first, since it names its inner requests itself, as upstream's does. As many
-requests again are left alone. Checked: a request left alone gets exactly its tokens, once; a cancelled one gets a beginning
-of them; each ``stop`` is answered once, empty; then no request is active, a probe uses as many KV blocks as before, and
-greedy answers are what they were. What fails is printed, and the exit status is 1.
+support both, ``tensorrt_llm_bls`` only the first, since it assigns the ids of its inner requests, as in upstream. The same
+number of requests is not cancelled. Checks: an uncancelled request gets exactly its tokens, once; a cancelled one gets a prefix
+of them; each ``stop`` gets one empty response; afterwards no request is active, a probe uses as many KV blocks as before, and
+greedy outputs are unchanged. Failures are printed, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ from serving.launch.server import Server
 from serving.repository.pipeline import RepositorySpec
 
 CORE = "tensorrt_llm"
-# model: the share of all cancels, and how many of them are made by `stop`
+# model: its share of all cancellations, and the share of `stop` among them
 SHARES = {CORE: (0.4, 0.625), "ensemble": (0.4, 0.625), "tensorrt_llm_bls": (0.2, 0.0)}
 _OUTPUT_TOKENS = (30, 70, 150)
 _PROMPTS = 8
 _PROBE_TOKENS = 600
 _TIMEOUT_S = 300.0
-_CACHE_TOKENS = 32_768  # small, so that leaked blocks would weigh
+_CACHE_TOKENS = 32_768  # small, so that leaked blocks are noticeable
 
 
 @dataclass(frozen=True)
-class SoakRequest:
-    """One request of the soak: which prompt, how many tokens, streamed or not, and how it is to end early (or not)."""
+class Planned:
+    """One request of the soak: prompt, output length, streaming, and cancellation (or none)."""
 
     prompt: int
     output_tokens: int
     streamed: bool
     cancel: str | None  # "client", "stop" or None
-    cancel_after: int  # responses, where streamed
+    cancel_after: int  # number of responses, if streamed
     cancel_delay_s: float
 
 
 @dataclass
 class Findings:
-    """What happened; ``broken`` holds a sentence for everything that must not happen."""
+    """Outcomes of the requests; ``broken`` has a message for every failed check."""
 
     ended: Counter[str] = field(default_factory=Counter)
     broken: list[str] = field(default_factory=list)
@@ -71,7 +71,7 @@ Pieces = list[bytes] | list[int]
 
 
 class Model:
-    """One model of a running server; each request has a stream of its own."""
+    """Client of one model of a running server, with a stream per request."""
 
     def __init__(self, server: Server, name: str) -> None:
         self.name = name
@@ -81,33 +81,33 @@ class Model:
     async def close(self) -> None:
         await self._channel.close()
 
-    def start(self, request: SoakRequest, request_id: str) -> Any:
-        return self._stream(_once(self._draft(request, request_id).encode()), timeout=_TIMEOUT_S)
+    def start(self, planned: Planned, request_id: str) -> Any:
+        return self._stream(_once(self._draft(planned, request_id).encode()), timeout=_TIMEOUT_S)
 
     async def stop(self, request_id: str) -> str | None:
-        """Stop a request; a sentence when the answer is not one empty final response."""
+        """Stop a request; returns a message if the response is not a single empty final one."""
         inputs = (int32("input_ids", 0), int32("input_lengths", 0), int32("request_output_len", 0))
         stop = Draft(CORE, (*inputs, Tensor("stop", "BOOL", (1, 1), b"\x01")), request_id=request_id)
         answers = [answer async for answer in answers_of(self._stream(_once(stop.encode()), timeout=_TIMEOUT_S))]
         if len(answers) != 1 or answers[0].outputs or not answers[0].parameters["triton_final_response"].bool_param:
-            return f"stop was answered by {answers}"
+            return f"the responses to stop were {answers}"
         return None
 
-    def _draft(self, request: SoakRequest, request_id: str) -> Draft:
-        streaming = Tensor("streaming" if self.name == CORE else "stream", "BOOL", (1, 1), bytes([request.streamed]))
+    def _draft(self, planned: Planned, request_id: str) -> Draft:
+        streaming = Tensor("streaming" if self.name == CORE else "stream", "BOOL", (1, 1), bytes([planned.streamed]))
         exclude = Tensor("exclude_input_in_output", "BOOL", (1, 1), b"\x01")
         if self.name == CORE:
-            ids = np.random.default_rng(request.prompt).integers(3, 3_072, 50 + 5 * request.prompt).tolist()
+            ids = np.random.default_rng(planned.prompt).integers(3, 3_072, 50 + 5 * planned.prompt).tolist()
             inputs = (
                 int32("input_ids", *ids),
                 int32("input_lengths", len(ids)),
-                int32("request_output_len", request.output_tokens),
+                int32("request_output_len", planned.output_tokens),
             )
             return Draft(CORE, (*inputs, streaming, exclude), request_id=request_id, outputs=("output_ids", "sequence_length"))
-        text = f"List {request.prompt} things about in-flight batching, number {request.prompt}".encode()
+        text = f"List {planned.prompt} things about in-flight batching, number {planned.prompt}".encode()
         prompt = Tensor("text_input", "BYTES", (1, 1), pack_strings(text))
         no_end = int32("end_id", -1)
-        inputs = (prompt, int32("max_tokens", request.output_tokens), no_end)
+        inputs = (prompt, int32("max_tokens", planned.output_tokens), no_end)
         return Draft(self.name, (*inputs, streaming, exclude), request_id=request_id, outputs=("text_output",))
 
 
@@ -124,7 +124,7 @@ async def answers_of(call: Any) -> AsyncIterator[Any]:
 
 
 def content(response: Any) -> bytes:
-    """What a response adds to the answer: raw int32 ids, or UTF-8 text. Empty for a bare final response."""
+    """Content of a response: raw int32 ids, or UTF-8 text. Empty for a bare final response."""
     for output, raw in zip(response.outputs, response.raw_output_contents, strict=True):
         if output.name == "output_ids":
             return bytes(raw)
@@ -134,35 +134,35 @@ def content(response: Any) -> bytes:
 
 
 async def soak(server: Server, name: str, cancels: int, stop_share: float, in_flight: int, seed: int) -> Findings:
-    """Cancel ``cancels`` requests of one model, leave as many alone, and check everything."""
+    """Cancel ``cancels`` requests of one model, run as many to their end, and check everything."""
     findings = Findings()
     model = Model(server, name)
     plan = plan_of(cancels, round(cancels * stop_share), seed)
-    expected = {key: await _whole(model, *key) for key in sorted({(request.prompt, request.output_tokens) for request in plan})}
+    expected = {key: await _whole(model, *key) for key in sorted({(planned.prompt, planned.output_tokens) for planned in plan})}
     blocks_before = await _probe_blocks(server, model)
     room = asyncio.Semaphore(in_flight)
 
-    async def one(number: int, request: SoakRequest) -> None:
+    async def one(number: int, planned: Planned) -> None:
         async with room:
             try:
-                await _run(model, request, f"{name}-{seed}-{number}", expected[request.prompt, request.output_tokens], findings)
+                await _run(model, planned, f"{name}-{seed}-{number}", expected[planned.prompt, planned.output_tokens], findings)
             except (AssertionError, grpc.aio.AioRpcError) as error:
-                findings.broken.append(f"{request}: {str(error) or error!r}")
+                findings.broken.append(f"{planned}: {str(error) or error!r}")
 
-    await asyncio.gather(*[one(number, request) for number, request in enumerate(plan)])
+    await asyncio.gather(*[one(number, planned) for number, planned in enumerate(plan)])
     await _check_idle(server, findings)
     blocks_after = await _probe_blocks(server, model)
     if abs(blocks_after - blocks_before) > 2:  # the gauge is read every few steps
         findings.broken.append(f"a probe used {blocks_before:.0f} KV blocks before and {blocks_after:.0f} after")
     for key, answer in expected.items():
         if await _whole(model, *key) != answer:
-            findings.broken.append(f"the greedy answer to {key} has changed")
+            findings.broken.append(f"the greedy output for {key} has changed")
     await model.close()
     return findings
 
 
-def plan_of(cancels: int, stops: int, seed: int) -> list[SoakRequest]:
-    """Requests to be cancelled and as many left alone, shuffled."""
+def plan_of(cancels: int, stops: int, seed: int) -> list[Planned]:
+    """Requests with and without cancellation, equally many, shuffled."""
     draw = random.Random(seed)
     kinds: list[str | None] = ["stop"] * stops + ["client"] * (cancels - stops) + [None] * cancels
     draw.shuffle(kinds)
@@ -171,71 +171,57 @@ def plan_of(cancels: int, stops: int, seed: int) -> list[SoakRequest]:
         output_tokens = draw.choice(_OUTPUT_TOKENS)
         delay_s = draw.choice([0.0, draw.uniform(0, 0.02), draw.uniform(0, 1.0)])
         plan.append(
-            SoakRequest(
-                draw.randrange(_PROMPTS), output_tokens, draw.random() < 0.8, kind, draw.randrange(output_tokens), delay_s
-            )
+            Planned(draw.randrange(_PROMPTS), output_tokens, draw.random() < 0.8, kind, draw.randrange(output_tokens), delay_s)
         )
     return plan
 
 
 async def _whole(model: Model, prompt: int, output_tokens: int) -> bytes:
-    request = SoakRequest(prompt, output_tokens, False, None, 0, 0.0)
-    return b"".join([content(answer) async for answer in answers_of(model.start(request, "whole"))])
+    answers = [content(a) async for a in answers_of(model.start(Planned(prompt, output_tokens, False, None, 0, 0.0), "whole"))]
+    return b"".join(answers)
 
 
-async def _run(model: Model, request: SoakRequest, request_id: str, expected: bytes, findings: Findings) -> None:
-    call = model.start(request, request_id)
-    got = bytearray()
+async def _run(model: Model, planned: Planned, request_id: str, expected: bytes, findings: Findings) -> None:
+    call = model.start(planned, request_id)
+    content_so_far = bytearray()
     finals = responses = 0
     cancelling: asyncio.Task[None] | None = None
 
     async def cancel() -> None:
-        await asyncio.sleep(request.cancel_delay_s)
-        if request.cancel == "client":
+        await asyncio.sleep(planned.cancel_delay_s)
+        if planned.cancel == "client":
             call.cancel()
         elif (problem := await model.stop(request_id)) is not None:
             findings.broken.append(problem)
 
-    if request.cancel is not None and (not request.streamed or request.cancel_after == 0):
+    if planned.cancel is not None and (not planned.streamed or planned.cancel_after == 0):
         cancelling = asyncio.create_task(cancel())
     try:
         async for answer in answers_of(call):
-            got += content(answer)
+            content_so_far += content(answer)
             responses += bool(answer.outputs)
             finals += answer.parameters["triton_final_response"].bool_param
-            if request.cancel is not None and cancelling is None and responses >= request.cancel_after:
+            if planned.cancel is not None and cancelling is None and responses >= planned.cancel_after:
                 cancelling = asyncio.create_task(cancel())
     except asyncio.CancelledError:
-        if request.cancel != "client" or not call.cancelled():
+        if planned.cancel != "client" or not call.cancelled():
             raise
     if cancelling is not None:
         await cancelling
-    _check_answer(_Answer(request, bytes(got), finals, responses, call.cancelled()), expected, findings)
+    if not call.cancelled() and finals != 1:
+        findings.broken.append(f"{planned}: {finals} final responses")
+    if not planned.streamed and responses > 1:
+        findings.broken.append(f"{planned}: {responses} responses to one unstreamed request")
+    _check_content(planned, bytes(content_so_far), expected, findings)
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """The answer to one request: its content, the number of final and of all responses, and whether it was cancelled."""
-
-    request: SoakRequest
-    content: bytes
-    finals: int
-    responses: int
-    cancelled: bool
-
-
-def _check_answer(answer: _Answer, expected: bytes, findings: Findings) -> None:
-    request, got = answer.request, answer.content
-    whole = got == expected
-    findings.ended[f"{request.cancel or 'left alone'}: {'whole' if whole else 'part'}"] += 1
-    if not expected.startswith(got.rstrip("\N{REPLACEMENT CHARACTER}".encode()) if request.cancel else got):
-        findings.broken.append(f"{request}: {got!r} is no beginning of {expected!r}")
-    if request.cancel is None and not whole:
-        findings.broken.append(f"{request}: left alone, and got {len(got)} bytes instead of {len(expected)}")
-    if not answer.cancelled and answer.finals != 1:
-        findings.broken.append(f"{request}: {answer.finals} final responses")
-    if not request.streamed and answer.responses > 1:
-        findings.broken.append(f"{request}: {answer.responses} answers to one unstreamed request")
+def _check_content(planned: Planned, received: bytes, expected: bytes, findings: Findings) -> None:
+    whole = received == expected
+    findings.ended[f"{planned.cancel or 'not cancelled'}: {'whole' if whole else 'part'}"] += 1
+    if not expected.startswith(received.rstrip("\N{REPLACEMENT CHARACTER}".encode()) if planned.cancel else received):
+        findings.broken.append(f"{planned}: {received!r} is not a prefix of {expected!r}")
+    if planned.cancel is None and not whole:
+        findings.broken.append(f"{planned}: not cancelled, but received {len(received)} bytes instead of {len(expected)}")
 
 
 async def _check_idle(server: Server, findings: Findings) -> None:
@@ -252,8 +238,8 @@ async def _check_idle(server: Server, findings: Findings) -> None:
 
 
 async def _probe_blocks(server: Server, model: Model) -> float:
-    """The most KV blocks in use while one long request runs alone; leaked blocks would be counted in."""
-    call = model.start(SoakRequest(0, _PROBE_TOKENS, True, None, 0, 0.0), "probe")
+    """Maximum number of KV blocks in use, leaked ones included, while one long request runs alone."""
+    call = model.start(Planned(0, _PROBE_TOKENS, True, None, 0, 0.0), "probe")
     drained = asyncio.create_task(_drain(call))
     most = 0.0
     while not drained.done():
@@ -295,8 +281,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             started_s = time.monotonic()
             findings = asyncio.run(soak(server, name, cancels, stop_share, arguments.in_flight, arguments.seed))
             print(f"{name}: {cancels} cancelled in {time.monotonic() - started_s:.0f} s: {dict(findings.ended)}", flush=True)
-            for sentence in findings.broken[:20]:
-                print(f"BROKEN: {sentence[:2000]}", flush=True)
+            for message in findings.broken[:20]:
+                print(f"BROKEN: {message[:2000]}", flush=True)
             failed = failed or bool(findings.broken)
     complaints = complaints_of(log)
     for line in complaints:

@@ -1,13 +1,12 @@
-"""CPU that ``bench`` spends on each streamed token, report included, over gRPC and over server-sent events.
+"""CPU time of ``bench`` per streamed token, report included, over gRPC and over server-sent events.
 
     python -m benchmarks.client_cpu [--requests 5000] [--tokens 100] [--in_flight 50] [--rounds 3]
 
-A null server paces its answers (first token after 20 ms, then one each 5 ms), so that each token is a packet of its own, and
-each way gets the same work. Counted is the CPU time, user and system, of the whole command and every process that it starts:
-parent, workers, records, statistics, the report with its pictures. Taken off is what the same command needs for one request of
-one token: start-up, imports, an empty report. What remains is divided by the tokens, so what a request costs, and what a
-report costs however long the run was, is spread over them: more requests, less of that. The ways take turns; the median of the
-rounds is printed.
+A null server paces its responses (first token after 20 ms, then one every 5 ms), so that each token is a packet of its own,
+and all protocols get the same work. The result is the CPU time, user and system, of the whole command and all its processes
+(parent, workers, records, statistics, report with pictures), minus that of the same command for one request of one token
+(start-up, imports, an empty report), divided by the tokens. Costs per request and per report are thus spread over the tokens;
+their share shrinks with more requests. The protocols alternate; the median of the rounds is printed.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def protocols(addresses: NullServerAddresses) -> dict[str, list[str]]:
-    """The options of ``bench`` for each way."""
+    """Command line options of each protocol."""
     return {
         "gRPC, ModelStreamInfer": ["-i", "grpc", "--model", "ensemble", "--url", addresses.grpc],
         "SSE, generate_stream": ["-i", "http", "--model", "ensemble", "--url", addresses.http],
@@ -44,14 +43,14 @@ def protocols(addresses: NullServerAddresses) -> dict[str, list[str]]:
 
 
 def write_prompts(path: Path, requests: int, tokens: int) -> Path:
-    """A dataset that asks for ``tokens`` tokens a request."""
+    """Write a dataset with ``tokens`` output tokens per request."""
     row = {"input": "", "instruction": " ".join(["word"] * PROMPT_WORDS), "output": " ".join(["word"] * tokens)}
     path.write_text(json.dumps([row] * requests))
     return path
 
 
 def traffic(requests: int, tokens: int, in_flight: int) -> list[str]:
-    """A closed loop, where this ``bench`` has one; else arrivals so fast that as many are in flight."""
+    """A closed loop if this ``bench`` supports it, else arrivals at the rate that keeps as many in flight."""
     if "--concurrency" in subprocess.run([BENCH, "dataset", "--help"], capture_output=True, text=True, check=True).stdout:
         return ["--concurrency", str(in_flight)]
     latency_s = (PACE.first_token_ns + (tokens - 1) * PACE.gap_ns) / 1e9
@@ -59,11 +58,11 @@ def traffic(requests: int, tokens: int, in_flight: int) -> list[str]:
 
 
 def cpu_of(command: Sequence[str], allowed: Sequence[int] = (0,)) -> float:
-    """CPU seconds, user and system, of a command and all that it started, whether it waited for that or left it behind."""
+    """CPU seconds, user and system, of a command and all processes that it started, orphans included."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    for _ in range(20):  # what was left behind has come to us, and ends in its own time
+    for _ in range(20):  # orphans are reparented to this process; wait for their end
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
         time.sleep(0.1)
@@ -75,7 +74,7 @@ def cpu_of(command: Sequence[str], allowed: Sequence[int] = (0,)) -> float:
 
 
 def measure_bench(protocol: Sequence[str], folder: Path, requests: int, tokens: int, in_flight: int) -> float:
-    """CPU seconds of one whole run of ``bench``. A run that was called invalid (3) has done the same work."""
+    """CPU seconds of one run of ``bench``. An invalid run (exit status 3) has done the same work."""
     prompts = write_prompts(folder / "prompts.json", requests, tokens)
     with tempfile.TemporaryDirectory(dir=folder) as run:
         shape = ["--dataset", str(prompts), "--op_tokens_per_word", "1", "--run_dir", f"{run}/run", "--warmup_requests", "1"]
@@ -88,21 +87,23 @@ def measure_bench(protocol: Sequence[str], folder: Path, requests: int, tokens: 
 
 
 def per_token_us(
-    ways: Mapping[str, Sequence[str]], folder: Path, requests: int, tokens: int, in_flight: int, rounds: int
+    protocols: Mapping[str, Sequence[str]], folder: Path, requests: int, tokens: int, in_flight: int, rounds: int
 ) -> dict[str, list[float]]:
-    """µs of CPU a token, of each way in each round."""
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    """CPU time per token in µs, by protocol and round."""
+    times_us: dict[str, list[float]] = {name: [] for name in protocols}
     for number in range(1, rounds + 1):
-        for name, protocol in ways.items():
+        for name, protocol in protocols.items():
             start_up_s = measure_bench(protocol, folder, 1, 1, 1)
             whole_s = measure_bench(protocol, folder, requests, tokens, in_flight)
-            found[name].append((whole_s - start_up_s) / (requests * tokens) * 1e6)
-            print(f"round {number}: {name}: {whole_s:.2f} s, start-up {start_up_s:.2f} s: {found[name][-1]:.1f} µs", flush=True)
-    return found
+            times_us[name].append((whole_s - start_up_s) / (requests * tokens) * 1e6)
+            print(
+                f"round {number}: {name}: {whole_s:.2f} s, start-up {start_up_s:.2f} s: {times_us[name][-1]:.1f} µs", flush=True
+            )
+    return times_us
 
 
 def arguments_of(description: str, requests: int) -> argparse.ArgumentParser:
-    """The options that this program and ``peer_cpu`` share."""
+    """Options that ``peer_cpu`` has in common."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--requests", type=int, default=requests)
     parser.add_argument("--tokens", type=int, default=100)
@@ -114,11 +115,11 @@ def arguments_of(description: str, requests: int) -> argparse.ArgumentParser:
 def main() -> None:
     arguments = arguments_of(__doc__.splitlines()[0], requests=5000).parse_args()
     with tempfile.TemporaryDirectory() as folder, null_server(NullServerOptions(PACE)) as addresses:
-        found = per_token_us(
+        times_us = per_token_us(
             protocols(addresses), Path(folder), arguments.requests, arguments.tokens, arguments.in_flight, arguments.rounds
         )
-    for name, values in found.items():
-        print(f"{name:24} {statistics.median(values):6.1f} µs of CPU a token ({min(values):.1f} to {max(values):.1f})")
+    for name, values in times_us.items():
+        print(f"{name:24} {statistics.median(values):6.1f} µs of CPU per token ({min(values):.1f} to {max(values):.1f})")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How often a comparison calls equal runs different, and how often it finds a TTFT that is 5 % longer.
+"""False positives and power of ``bench compare``: equal runs reported as different, and detection of a TTFT 5 % longer.
 
-Runs are simulated: one server with a queue (M/M/1) or with latencies that follow each other (autoregressive), streaming
-three tokens a request. Equal runs (A/A) share the process, not the noise; in half of the kinds they share the schedule too,
-as two runs with one ``--seed`` do. In A/B the first token comes 5 % later. Limits: at most 5 % of A/A comparisons call any
-measure different; at least 80 % of A/B comparisons call a TTFT worse, on runs long enough that ``bench compare`` itself
-reports that they could show 5 %.
+Runs are simulated: one server with a queue (M/M/1) or with autocorrelated latencies (autoregressive), streaming three tokens
+per request. Equal runs (A/A) share the process, not the noise; in some of the kinds they also share the schedule, like two runs
+with one ``--seed``. In A/B the first token is 5 % later. Requirements: at most 5 % of the A/A comparisons report any measure as
+different; at least 80 % of the A/B comparisons report a worse TTFT, on runs that are long enough to show 5 % according to
+``bench compare`` itself.
 
 Run: python -m benchmarks.compare_honesty [--comparisons 40]
 """
@@ -26,14 +26,14 @@ from reports.compare.measures import MEASURES, measure_run
 from reports.statistics.arrays import FloatArray
 
 _STEP = 0.05
-_NOISE = 0.1  # of a request that both runs send at the same time: the logarithm's standard deviation
+_NOISE = 0.1  # of paired requests: standard deviation of the logarithm
 
 Simulate = Callable[[int, np.random.Generator], tuple[FloatArray, FloatArray]]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of pair. ``paired``: both runs have the same schedule, so the same arrivals and lengths."""
+    """A kind of pair of runs. ``paired`` runs have the same schedule, hence the same arrivals and lengths."""
 
     name: str
     simulate: Simulate
@@ -52,34 +52,34 @@ KINDS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--comparisons", type=int, default=40, help="of each kind")
+    parser.add_argument("--comparisons", type=int, default=40, help="per kind")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    began, rows = time.monotonic(), []
-    false_calls = false_of = found = could = 0
+    start_s, rows = time.monotonic(), []
+    false_positives = equal_pairs = detected = detectable = 0
     for number, kind in enumerate(KINDS):
         rng = np.random.default_rng([options.seed, number])
         equal = [pair(kind, 1.0, rng) for _ in range(options.comparisons)]
         slower = [pair(kind, 1.0 + _STEP, rng) for _ in range(options.comparisons)]
-        wrong = sum(any(_called(d) for d in differences) for differences in equal)
+        wrong = sum(any(_is_different(d) for d in differences) for differences in equal)
         able = [differences for differences in slower if _could_show(differences)]
         hits = sum(_ttft_is_worse(differences) for differences in able)
-        false_calls, false_of = false_calls + wrong, false_of + len(equal)
-        found, could = found + hits, could + len(able)
+        false_positives, equal_pairs = false_positives + wrong, equal_pairs + len(equal)
+        detected, detectable = detected + hits, detectable + len(able)
         schedule = "one" if kind.paired else "two"
         power = f"{hits} of {len(able)}" if able else "–"
         rows.append((kind.name, kind.requests, schedule, f"{wrong} of {len(equal)}", len(able), power))
-    headers = ("process", "requests", "schedules", "A/A called different", "A/B that could show 5 %", "found")
+    headers = ("process", "requests", "schedules", "A/A reported as different", "A/B that could show 5 %", "detected")
     print(tabulate(rows, headers=headers, disable_numparse=True))
-    false_share, power_share = false_calls / false_of, found / could if could else 0.0
-    print(f"\nA/A called different: {false_share:.1%} of {false_of} (must be at most 5 %)")
-    print(f"A/B of +5 % TTFT found: {power_share:.1%} of {could} (must be at least 80 %)")
-    print(f"{time.monotonic() - began:.0f} s")
+    false_share, power_share = false_positives / equal_pairs, detected / detectable if detectable else 0.0
+    print(f"\nA/A reported as different: {false_share:.1%} of {equal_pairs} (limit: 5 %)")
+    print(f"A/B of +5 % TTFT detected: {power_share:.1%} of {detectable} (required: 80 %)")
+    print(f"{time.monotonic() - start_s:.0f} s")
     sys.exit(0 if false_share <= 0.05 and power_share >= 0.80 else 1)
 
 
 def pair(kind: Kind, factor: float, rng: np.random.Generator) -> tuple[Difference, ...]:
-    """Compare two simulated runs; the second's first tokens take ``factor`` as long."""
+    """Compare two simulated runs; the second run's TTFT is multiplied by ``factor``."""
     arrivals_s, ttft_ms = kind.simulate(kind.requests, rng)
     other_arrivals_s, other_ttft_ms = (arrivals_s, ttft_ms) if kind.paired else kind.simulate(kind.requests, rng)
     if kind.paired:
@@ -89,7 +89,7 @@ def pair(kind: Kind, factor: float, rng: np.random.Generator) -> tuple[Differenc
     return compare_measures(MEASURES, a, b, requests_paired=kind.paired, runs_paired=False)
 
 
-def _called(difference: Difference) -> bool:
+def _is_different(difference: Difference) -> bool:
     return difference.verdict in (Verdict.BETTER, Verdict.WORSE)
 
 

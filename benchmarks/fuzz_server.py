@@ -1,10 +1,10 @@
-"""Ten thousand malformed requests against the embedded server, with good ones beside them.
+"""Fuzz test of the embedded server: ten thousand malformed requests, concurrent with valid ones.
 
     python -m benchmarks.fuzz_server [--requests 10000] [--seed 0] [--beside 4]
 
-Half of them meet decoupled models, half meet the others. Each must get an answer or an error within a deadline; the good
-requests beside them must get exactly their greedy answer; in the end the same processes serve, with the same answers.
-What breaks this is printed, with the requests that were in flight, and the exit status is 1.
+Half of them go to decoupled models, half to models that are not. Each must get a response or an error within a deadline; the
+concurrent valid requests must get exactly their greedy output; at the end the same processes must serve the same outputs.
+Failures are printed, with the requests in flight, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)
 
 @dataclass
 class Findings:
-    """What happened. ``broken`` holds a sentence for everything that must not happen."""
+    """Outcomes of the requests; ``broken`` has a message for every failed check."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     good_answers: int = 0
@@ -51,7 +51,7 @@ class Findings:
 
 
 class Caller:
-    """Sends encoded requests over one channel, unary or each on a stream of its own."""
+    """Client that sends encoded requests over one channel, unary or on a stream per request."""
 
     def __init__(self, address: str) -> None:
         self._channel = grpc.insecure_channel(address, options=_OPTIONS)
@@ -70,7 +70,7 @@ class Caller:
         return self._unary.future(body, timeout=DEADLINE_S)
 
     def outcome(self, call: Any, streamed: bool) -> tuple[str, list[Any]]:
-        """One of answer, error, traceback, silence (a stream that ends without a word), hang, gone; and the responses."""
+        """Outcome (answer, error, traceback, silence: a stream without messages, hang or gone), and the responses."""
         try:
             if not streamed:
                 return "answer", [service_pb2.ModelInferResponse.FromString(call.result())]
@@ -83,14 +83,14 @@ class Caller:
                     return "gone", []
                 case _:
                     return _kind_of_error(str(error.details())), []
-        error_text = "".join(message.error_message for message in messages)
-        if error_text:
-            return _kind_of_error(error_text), []
+        errors = "".join(message.error_message for message in messages)
+        if errors:
+            return _kind_of_error(errors), []
         return ("answer" if messages else "silence"), [message.infer_response for message in messages]
 
 
 def fuzz(server: Server, decoupled: bool, count: int, seed_number: int, beside: int) -> Findings:
-    """Send ``count`` malformed requests to one server, in batches; ``beside`` threads send good ones meanwhile."""
+    """Send ``count`` malformed requests to one server, in batches; ``beside`` threads send valid ones concurrently."""
     findings = Findings()
     address = server.addresses.grpc
     before = {model: greedy_answer(address, model, decoupled) for model in MODELS}
@@ -109,12 +109,12 @@ def fuzz(server: Server, decoupled: bool, count: int, seed_number: int, beside: 
         for thread in threads:
             thread.join()
     if stub_processes(server) != processes:
-        findings.broken.append("the model processes are not those that were there before")
+        findings.broken.append("the model processes have changed")
     if server.is_running():
         after = {model: greedy_answer(address, model, decoupled) for model in MODELS}
-        findings.broken.extend(f"{model} answers differently afterwards" for model in MODELS if after[model] != before[model])
+        findings.broken.extend(f"the output of {model} has changed" for model in MODELS if after[model] != before[model])
     if beside and not findings.good_answers:
-        findings.broken.append("no good request was answered meanwhile")
+        findings.broken.append("no valid request was answered concurrently")
     return findings
 
 
@@ -139,7 +139,7 @@ def _send_malformed(server: Server, decoupled: bool, count: int, seed_number: in
             ended = [(draft, streamed, caller.outcome(call, streamed)[0]) for draft, streamed, call in calls]
         for draft, streamed, outcome in ended:
             findings.outcomes[outcome] += 1
-            # gRPC ends a stream whose message it cannot parse without a word, before Triton sees it
+            # gRPC silently ends a stream with a message that it cannot parse, before Triton receives it
             if outcome in ("hang", "gone", "traceback") or (outcome == "silence" and draft.cut is None):
                 findings.broken.append(f"{outcome}: {'stream' if streamed else 'unary'} {draft}")
         findings.outcomes[f"HTTP {posted}"] += 1
@@ -157,15 +157,15 @@ def _kind_of_error(message: str) -> str:
 
 
 def complaints_of(log: Path) -> list[str]:
-    """Lines on failed requests, or on requests that never ended, in the log of a stopped server."""
+    """Lines in the log of a stopped server about failed batches, or about requests that never ended."""
     marks = ("Failed to process the request(s)", "in-flight inferences", "failed to stop server", "Non-graceful termination")
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    found = [line[:600] for line in lines if any(mark in line for mark in marks) and "Found 0 model versions" not in line]
-    return [*found[:3], *found[-1:]] if len(found) > 4 else found
+    matches = [line[:600] for line in lines if any(mark in line for mark in marks) and "Found 0 model versions" not in line]
+    return [*matches[:3], *matches[-1:]] if len(matches) > 4 else matches
 
 
 def post(address: str, path: str, body: bytes) -> str:
-    """POST a body: answer, error, traceback, hang or gone."""
+    """POST a body; returns the outcome: answer, error, traceback, hang or gone."""
     connection = http.client.HTTPConnection(address, timeout=DEADLINE_S)
     try:
         connection.request("POST", path, body)
@@ -189,28 +189,33 @@ class _Progress:
         before, self._sent = self._sent, self._sent + sent
         if self._sent // 1000 != before // 1000:
             elapsed_s = time.monotonic() - self._started
-            line = f"{self._sent}/{self._count} {elapsed_s:.0f} s {dict(findings.outcomes)} good {findings.good_answers}"
-            print(line, file=sys.stderr)
+            state = f"{self._sent}/{self._count} {elapsed_s:.0f} s {dict(findings.outcomes)} good {findings.good_answers}"
+            print(state, file=sys.stderr)
 
 
 def _good_requests(
-    address: str, decoupled: bool, expected: dict[str, Any], number: int, stopping: threading.Event, findings: Findings
+    address: str,
+    decoupled: bool,
+    expected: dict[str, list[tuple[str, bytes]]],
+    number: int,
+    stopping: threading.Event,
+    findings: Findings,
 ) -> None:
     model = MODELS[number % len(MODELS)]
     while not stopping.is_set() and not findings.broken:
         try:
             answer = greedy_answer(address, model, decoupled)
         except AssertionError as error:
-            findings.broken.append(f"a good request beside them failed: {error}")
+            findings.broken.append(f"a concurrent valid request failed: {error}")
             return
         if answer != expected[model]:
-            findings.broken.append(f"a good request of {model} got {answer}, not {expected[model]}")
+            findings.broken.append(f"a valid request to {model} got {answer}, not {expected[model]}")
         findings.good_answers += 1
         stopping.wait(0.02)
 
 
 def greedy_answer(address: str, model: str, decoupled: bool) -> list[tuple[str, bytes]]:
-    """Outputs of a fixed, valid request. AssertionError when there is none."""
+    """Outputs of a fixed, valid request. Raises AssertionError when there are none."""
     with Caller(address) as caller:
         outcome, responses = caller.outcome(caller.start(sound_request(model).encode(), decoupled), decoupled)
     assert outcome == "answer", f"{model}: {outcome}"
@@ -249,9 +254,9 @@ def main() -> int:
         with deploy(spec, choose_addresses(), log) as server:
             findings = fuzz(server, decoupled, arguments.requests // 2, arguments.seed, arguments.beside)
         findings.broken.extend(f"in the log: {line}" for line in complaints_of(log))
-        print(f"{mode}: {dict(findings.outcomes)}; {findings.good_answers} good answers beside")
-        for sentence in findings.broken:
-            print(f"BROKEN: {sentence}")
+        print(f"{mode}: {dict(findings.outcomes)}; {findings.good_answers} concurrent valid requests answered")
+        for message in findings.broken:
+            print(f"BROKEN: {message}")
         failed = failed or bool(findings.broken)
     return int(failed)
 

@@ -39,8 +39,7 @@ from pathlib import Path
 import numpy as np
 from tabulate import tabulate
 
-from benchmarks.cores import APART, SHARED, placed
-from benchmarks.open_loop import stolen_share
+from benchmarks.open_loop import APART, SHARED, cpu_placement, stolen_share
 from harness.calibration.accuracy import Errors, Truth, errors_of, spread, stamped_truths
 from harness.calibration.calibrate import PACE
 from harness.calibration.null_server.server import NullServerOptions, null_server
@@ -89,7 +88,11 @@ def against_null_server(protocol: str, streams: int, start: str, rounds: int, to
     with tempfile.TemporaryDirectory() as temporary, null_server(NullServerOptions(PACE)) as addresses:
         url = addresses.grpc if protocol == "grpc" else f"http://{addresses.http}"
         folder = RunFolder(Path(temporary) / "run")
-        with kept_journals(folder.path, Path(temporary)) as journals, stolen_share() as stolen, placed(addresses.pid, cores):
+        with (
+            kept_journals(folder.path, Path(temporary)) as journals,
+            stolen_share() as stolen,
+            cpu_placement(addresses.pid, cores),
+        ):
             target = BenchTarget(protocol, url, MODELS[protocol])
             bench(folder, target, streams, streams * rounds, tokens, answer_s(tokens) if start == SPREAD else 0.0)
         exchanges = [exchange for journal in journals for exchange in JournalReader(journal).read_new()]

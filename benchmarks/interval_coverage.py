@@ -1,9 +1,9 @@
-"""How often 95 % intervals hold the truth, over simulated runs whose neighbours are correlated.
+"""Coverage of the 95 % intervals of ``bench report`` over simulated runs with correlated latencies.
 
-Each process gives the first-token latencies of a run; the truth is that of one very long run, or known. The intervals are
-those of ``bench report``. Must: each is right in 90 % to 99 % of the runs for which it is given. A run too short for its
-correlation gets none, or of p99 a lower limit alone; where most runs of a process get no interval, the few that do look
-calmer than they are, and there the wrong ones must be at most 10 % of all runs.
+Each process yields the first-token latencies of a run; the true value is that of one very long run, or known. Requirement: an
+interval contains the true value in 90 % to 99 % of the runs that have it. A run too short for its correlation has no interval,
+or only a lower limit of p99; if most runs of a process have no interval, the others underestimate its variance, and then wrong
+statements must be at most 10 % of all runs.
 
 Run: python benchmarks/interval_coverage.py [--runs 200] [--seeds 13 14 15 16 17]
 """
@@ -30,7 +30,7 @@ from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import summarise
 
 TOKENS = 3
-GAP_S = 0.01  # mean gap between arrivals; the rate in truth is its inverse
+GAP_S = 0.01  # mean gap between arrivals; the true rate is its inverse
 MEASURES = ("mean TTFT", "p50 TTFT", "p99 TTFT", "requests/s", "tokens/s")
 LONG_RUN = 10_000_000
 
@@ -48,7 +48,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Statement:
-    """The interval of one number in a report: from ``low`` to ``high``, from ``low`` on (no ``high``), or none (neither)."""
+    """A report's statement about one number: an interval, a lower limit (no ``high``), or none (neither)."""
 
     low: float | None = None
     high: float | None = None
@@ -58,7 +58,7 @@ class Statement:
 
 
 def queue(load: float, service_variation: float = 1.0, shape: float = 1.0) -> Simulate:
-    """One server, first come first served: the time in the system, by Lindley's recursion.
+    """One server, first come first served: time in the system, by Lindley's recursion.
 
     Gaps are gamma with ``shape`` (1: Poisson arrivals), services lognormal with this squared coefficient of variation
     (1: exponential, 0: constant).
@@ -85,7 +85,7 @@ def _services(variation: float, n: int, rng: np.random.Generator) -> FloatArray:
 
 
 def autoregressive(correlation: float) -> Simulate:
-    """Latencies whose logarithms are a first-order autoregression: 20 ms in the median, with a long tail."""
+    """Latencies whose logarithms are a first-order autoregression: median 20 ms, with a long tail."""
 
     def simulate(n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         noise = rng.normal(size=n + 1_000) * np.sqrt(1 - correlation**2)
@@ -96,7 +96,7 @@ def autoregressive(correlation: float) -> Simulate:
 
 
 def spells(n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Spells of four times the latency: 200 calm requests on average, then 50 slow ones, and so on."""
+    """Alternating spells: 200 requests on average, then 50 with four times the latency, and so on."""
     rounds = n // 100 + 100
     lengths = np.stack([rng.geometric(1 / 200, rounds), rng.geometric(1 / 50, rounds)], axis=1).ravel()
     slow = np.repeat(np.tile([1.0, 4.0], rounds), lengths)
@@ -131,10 +131,10 @@ PROCESSES = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=200, help="of each process, for each seed")
+    parser.add_argument("--runs", type=int, default=200, help="per process and seed")
     parser.add_argument("--seeds", type=int, nargs="+", default=[13, 14, 15, 16, 17])
     options = parser.parse_args()
-    began = time.monotonic()
+    start_s = time.monotonic()
     rows, outside = [], []
     with ProcessPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
         truths = list(pool.map(true_values, range(len(PROCESSES))))
@@ -144,30 +144,30 @@ def main() -> None:
             by_seed = [statements[k : k + options.runs] for k in range(0, len(statements), options.runs)]
             for measure, (name, truth) in enumerate(zip(MEASURES, truths[number], strict=True)):
                 cells = [coverage(truth, [run[measure] for run in runs]) for runs in by_seed]
-                rows.append((process.name, f"{process.requests:,}", name, *in_words(cells)))
+                rows.append((process.name, f"{process.requests:,}", name, *summary_cells(cells)))
                 outside += [
                     f"seed {seed}: {process.name}, {process.requests:,}, {name}: {cell.share:.1%} of {cell.given}"
                     for seed, cell in zip(options.seeds, cells, strict=True)
-                    if not cell.as_it_must
+                    if not cell.meets_requirement
                 ]
     print(f"95 % intervals over {options.runs} runs for each of the seeds {options.seeds}:\n")
-    headers = ("process", "requests", "of", "given", "hold it", "by seed", "lower limit alone", "wrong, of all runs")
+    headers = ("process", "requests", "of", "with interval", "correct", "by seed", "lower limit only", "wrong, of all runs")
     print(tabulate(rows, headers=headers, disable_numparse=True))
     cells_judged = len(rows) * len(options.seeds)
-    print(f"\n{time.monotonic() - began:.0f} s. Outside of 90 % to 99 %: {len(outside)} of {cells_judged} cells.")
+    print(f"\n{time.monotonic() - start_s:.0f} s. Outside of 90 % to 99 %: {len(outside)} of {cells_judged} cells.")
     print("\n".join(outside))
     sys.exit(1 if outside else 0)
 
 
 def true_values(process: int) -> tuple[float, ...]:
-    """Mean, p50 and p99 of one very long run; the rates are known."""
+    """Mean, p50 and p99 of one very long run, and the known rates."""
     _, latencies = PROCESSES[process].simulate(LONG_RUN, np.random.default_rng([2**32, process]))
     p50, p99 = np.quantile(latencies, [0.50, 0.99])
     return float(latencies.mean()), float(p50), float(p99), 1 / GAP_S, TOKENS / GAP_S
 
 
 def statements_of_run(job: tuple[int, int, int]) -> tuple[Statement, ...]:
-    """The five statements of the report of one simulated run: (process, seed, run)."""
+    """The five statements of the report of one simulated run (process, seed, run)."""
     process, seed, run = job
     simulated = PROCESSES[process]
     arrivals_s, ttft_ms = simulated.simulate(simulated.requests, np.random.default_rng([seed, process, run]))
@@ -179,19 +179,19 @@ def statements_of_run(job: tuple[int, int, int]) -> tuple[Statement, ...]:
     assert whole.request_throughput is not None
     assert whole.output_token_throughput is not None
     percentiles = (
-        Statement(*interval) if interval is not None else Statement(ttft.at_least.get(name))
-        for name, interval in (("p50", ttft.p50_interval), ("p99", ttft.p99_interval))
+        Statement(*one.interval) if one.interval is not None else Statement(one.at_least)
+        for one in (ttft.percentile(0.50), ttft.percentile(0.99))
     )
     throughputs = (whole.request_throughput.interval, whole.output_token_throughput.interval)
     return (
-        Statement(*(ttft.mean_interval or ())),
+        Statement(*(ttft.mean.interval or ())),
         *percentiles,
         *(Statement(*(interval or ())) for interval in throughputs),
     )
 
 
 def as_requests(arrivals_s: FloatArray, ttft_ms: FloatArray) -> Requests:
-    """A run that was sent on time; each request's further tokens follow its first, 1 ms apart."""
+    """A run without slip; the tokens of a request are 1 ms apart."""
     n = arrivals_s.size
     scheduled_ns = arrivals_s * 1e9
     tokens_ns = (scheduled_ns + ttft_ms * 1e6)[:, None] + np.arange(TOKENS) * 1e6
@@ -219,8 +219,8 @@ def as_requests(arrivals_s: FloatArray, ttft_ms: FloatArray) -> Requests:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Of ``runs`` runs, how many gave an interval, how many of those hold the truth, how many gave a lower limit alone,
-    and how many statements of either kind are wrong.
+    """Of ``runs`` runs: those with an interval (``given``), with a correct one, with a lower limit only, and with a wrong
+    interval or limit.
     """
 
     runs: int
@@ -234,7 +234,7 @@ class Coverage:
         return self.right / self.given if self.given else float("nan")
 
     @property
-    def as_it_must(self) -> bool:
+    def meets_requirement(self) -> bool:
         if self.given >= self.runs / 2:
             return 0.90 <= self.share <= 0.99
         return self.wrong / self.runs <= 0.10
@@ -252,8 +252,8 @@ def coverage(truth: float, statements: list[Statement]) -> Coverage:
     )
 
 
-def in_words(cells: list[Coverage]) -> tuple[str, ...]:
-    """All seeds together, and the range of the seeds."""
+def summary_cells(cells: list[Coverage]) -> tuple[str, ...]:
+    """Table cells: all seeds together, and the range over the seeds."""
     runs, given, right, lower, wrong = (
         sum(getattr(cell, name) for cell in cells) for name in ("runs", "given", "right", "lower_alone", "wrong")
     )

@@ -1,6 +1,6 @@
-"""Malformed requests for Triton's gRPC protocol: a sound request of one of the five models, then a few things done to it.
+"""Malformed requests for Triton's gRPC protocol: mutations of valid requests to the five models.
 
-A spoilt request may happen to stay valid; what matters is that whatever is sent gets an answer or an error.
+A mutated request may happen to stay valid; any request must get a response or an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from serving.repository import tensors
 
 MODELS = ("tensorrt_llm", "ensemble", "tensorrt_llm_bls", "preprocessing", "postprocessing")
 DTYPES = ("BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "UINT64", "FP16", "FP32", "FP64", "BF16", "BYTES", "STRING", "")
-INTS = (0, 1, 2, 5, 63, -1, -2, 4_096, 5_000, 2**31 - 1, -(2**31))  # none asks for a long, valid generation
+INTS = (0, 1, 2, 5, 63, -1, -2, 4_096, 5_000, 2**31 - 1, -(2**31))  # none requests a long, valid generation
 DIMS = (0, 1, 2, 3, 7, -1, 4_096, 2**31, 2**32, 2**62, -(2**63))
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 3.4e38, float("inf"), float("-inf"), float("nan"))
 _INPUTS = {
@@ -35,7 +35,7 @@ _PACKED = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor as it goes over the wire; nothing makes ``raw`` fit ``dtype`` and ``shape``."""
+    """A tensor on the wire; ``raw`` need not match ``dtype`` and ``shape``."""
 
     name: str
     dtype: str
@@ -53,7 +53,7 @@ class Draft:
     request_id: str = ""
     version: str = ""
     parameters: tuple[tuple[str, Any], ...] = ()
-    raw_lost: int = 0  # this many of the raw contents are left out
+    raw_lost: int = 0  # number of omitted raw contents
     typed: bool = False  # contents in the typed fields instead of the raw ones
     cut: int | None = None  # the encoded message ends here
     history: tuple[str, ...] = field(default=())
@@ -76,7 +76,7 @@ class Draft:
 
 
 def pack_strings(*values: bytes) -> bytes:
-    """BYTES elements as Triton's raw contents hold them: a 4-byte length before each."""
+    """BYTES elements in Triton's raw contents: each preceded by its 4-byte length."""
     return b"".join(struct.pack("<I", len(value)) + value for value in values)
 
 
@@ -101,21 +101,23 @@ def sound_request(model: str, streaming: bool = False) -> Draft:
 
 
 def malformed_requests() -> st.SearchStrategy[Draft]:
-    """Sound requests with one to four things done to each; a few that are empty or no request at all."""
-    return st.one_of(_spoilt(), _spoilt(), _spoilt(), _spoilt(), _spoilt(), st.sampled_from(MODELS).map(lambda m: Draft(m, ())))
+    """Valid requests with one to four mutations each, and a few without inputs."""
+    return st.one_of(
+        _mutated(), _mutated(), _mutated(), _mutated(), _mutated(), st.sampled_from(MODELS).map(lambda m: Draft(m, ()))
+    )
 
 
 @st.composite
-def _spoilt(draw: st.DrawFn) -> Draft:
+def _mutated(draw: st.DrawFn) -> Draft:
     draft = sound_request(draw(st.sampled_from(MODELS)), draw(st.booleans()))
     for _ in range(draw(st.sampled_from([1, 1, 1, 2, 4]))):
-        spoil = draw(st.sampled_from(_SPOILERS))
-        draft = replace(spoil(draw, draft), history=(*draft.history, spoil.__name__))
+        mutate = draw(st.sampled_from(_MUTATIONS))
+        draft = replace(mutate(draw, draft), history=(*draft.history, mutate.__name__))
     return draft
 
 
 def malformed_bodies() -> st.SearchStrategy[tuple[str, bytes]]:
-    """Path and body of an HTTP request to ``generate`` or ``generate_stream``: JSON with odd fields, or no JSON at all."""
+    """Path and body of an HTTP request to ``generate`` or ``generate_stream``: JSON with odd fields, or invalid JSON."""
     paths = st.builds(
         "/v2/models/{}/{}".format,
         st.sampled_from([*MODELS, "nosuch"]),
@@ -138,7 +140,7 @@ def malformed_bodies() -> st.SearchStrategy[tuple[str, bytes]]:
 
 
 def values_of(dtype: str, count: int) -> st.SearchStrategy[bytes]:
-    """Raw contents of ``count`` elements, extreme more often than not."""
+    """Raw contents of ``count`` elements, mostly extreme values."""
     if dtype == "BYTES":
         return st.lists(st.one_of(st.binary(max_size=12), st.sampled_from(_STRINGS)), min_size=count, max_size=count).map(
             lambda values: pack_strings(*values)
@@ -218,10 +220,10 @@ def other_bytes(draw: st.DrawFn, draft: Draft) -> Draft:
     if position is None:
         return draft
     raw = draft.inputs[position].raw
-    spoilt = st.one_of(
+    mutated = st.one_of(
         st.binary(max_size=40), st.just(b""), st.just(raw[:-1]), st.just(raw + b"\0"), st.just(b"\xff" * len(raw))
     )
-    return _change(draft, position, raw=draw(spoilt))
+    return _change(draft, position, raw=draw(mutated))
 
 
 def other_values(draw: st.DrawFn, draft: Draft) -> Draft:
@@ -292,7 +294,7 @@ def cut_message(draw: st.DrawFn, draft: Draft) -> Draft:
     return replace(draft, cut=draw(st.integers(0, 200)))
 
 
-_SPOILERS = (
+_MUTATIONS = (
     drop_tensor, double_tensor, other_dtype, other_shape, other_shape_that_fits, other_bytes, other_bytes, other_values,
     other_values, known_tensor, known_tensor, known_tensor, unknown_tensor, named_outputs, other_model, other_id,
     odd_parameters, lost_contents, typed_contents, cut_message,

@@ -1,8 +1,9 @@
-"""One open loop against a null server, and what it cost: what the benchmarks of the send path share."""
+"""Common parts of the benchmarks: an open loop against a null server with its CPU cost, CPU placement, and CPU steal."""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -29,14 +30,15 @@ from workloads.request import Request
 from workloads.schedule import Schedule
 
 PROMPT_TOKENS = 32
+APART, SHARED = "apart", "shared"  # CPU placement of a null server and its client
 _TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A run's schedule and records, and the CPU time that processes spent on it, in s; ``length_s`` is how long it sent.
+    """A run's schedule and records, the CPU time of its processes in s, and the duration of sending (``length_s``).
 
-    ``stolen`` is the share of this machine's CPU time that its host gave to others meanwhile.
+    ``stolen`` is the steal share of this machine's CPU time during the run.
     """
 
     schedule: Schedule
@@ -51,7 +53,7 @@ class Measured:
 
 @dataclass
 class _WorkersCpu:
-    """Reads what the workers have spent whenever the run reports progress: what they spent before it began does not count."""
+    """CPU time of the workers, sampled with the run's progress reports; time before the first report does not count."""
 
     first_s: dict[int, float] = field(default_factory=dict)
     last_s: dict[int, float] = field(default_factory=dict)
@@ -60,11 +62,11 @@ class _WorkersCpu:
         for process in multiprocessing.active_children():
             if process.pid is not None and process.name.startswith("bench-worker-"):
                 try:
-                    spent = _cpu_s(process.pid)
+                    cpu_s = _cpu_s(process.pid)
                 except psutil.Error:
                     continue
-                self.first_s.setdefault(process.pid, spent)
-                self.last_s[process.pid] = spent
+                self.first_s.setdefault(process.pid, cpu_s)
+                self.last_s[process.pid] = cpu_s
 
     @property
     def spent_s(self) -> float:
@@ -101,10 +103,31 @@ def measure_open_loop(
 
 @contextmanager
 def stolen_share() -> Iterator[Callable[[], float]]:
-    """How much of this machine's CPU time within the block its host gave to others, from 0 to 1 (proc(5): steal)."""
+    """Steal share of this machine's CPU time within the block, from 0 to 1 (proc(5))."""
     before, after = psutil.cpu_times(), psutil.cpu_times()
     yield lambda: (after.steal - before.steal) / max(1e-9, sum(after[:8]) - sum(before[:8]))
     after = psutil.cpu_times()
+
+
+@contextmanager
+def cpu_placement(server_pid: int, cores: str) -> Iterator[None]:
+    """CPU affinity within the block: with APART the server has the first core, and new processes have the others.
+
+    With SHARED the kernel schedules all on all cores. It then often places a server on the core of the worker that wakes it,
+    although another core is idle, so that each waits for the other; more often in virtual machines, where an idle core can
+    appear busy.
+    """
+    all_cores = os.sched_getaffinity(0)
+    server_core, *other_cores = sorted(all_cores)
+    if cores == APART:
+        if not other_cores:
+            raise SystemExit("--cores apart needs two cores, but this process may use only one; use --cores shared")
+        os.sched_setaffinity(server_pid, {server_core})
+        os.sched_setaffinity(0, other_cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, all_cores)
 
 
 def _cpu_s(pid: int) -> float:

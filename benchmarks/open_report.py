@@ -1,13 +1,13 @@
-"""How long ``report.html`` takes to open: a run of 100,000 requests with 20 tokens each, in headless Chromium.
+"""Time to open ``report.html`` of a run of 100,000 requests with 20 tokens each, in headless Chromium.
 
-Makes the run and its page (not measured), then opens it several times, each in a browser that was just started and has no
-cache. Prints medians, in ms since the page was asked for, and the share of CPU time that the machine's host took meanwhile:
+Creates the run and its page (not measured), then opens it several times, each in a new browser without cache. Prints medians in
+ms from the start of the navigation, and the steal share of the machine's CPU time:
 
-- first paint: verdict, numbers and tables can be read (First Contentful Paint);
-- load: all is parsed and has run (the end of the load event);
-- first picture: the first one is on the screen and can be questioned;
-- all pictures: the last one is, drawn in idle time; where the reader goes meanwhile comes first;
-- CPU: what the page's main thread has computed by then.
+- first paint: verdict, numbers and tables are readable (First Contentful Paint);
+- load: the end of the load event;
+- first picture: the first one is drawn and interactive;
+- all pictures: the last one is drawn, in idle time; pictures that the reader scrolls to come first;
+- CPU: CPU time of the page's main thread until then.
 
 Run: python -m benchmarks.open_report [--requests 100000] [--times 5]
 """
@@ -29,8 +29,7 @@ from selenium.webdriver.chrome.service import Service
 from benchmarks.open_loop import stolen_share
 from benchmarks.report_a_million import make_in_child
 from harness.records.run_folder import RunFolder
-from reports.run.page import write_html
-from reports.run.pictures.of_run import pictures_of
+from reports.run.page import run_pictures, write_html
 from reports.run_report import read_run
 
 _FLAGS = (
@@ -38,9 +37,9 @@ _FLAGS = (
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--window-size=1280,900",
 )  # fmt: skip
 _PATIENCE_S = 120.0
-_SETTLE_S = 3.0  # a browser that was just started still works for itself
+_SETTLE_S = 3.0  # a new browser is busy with its own start
 _NAMES = ("first paint", "load", "first picture", "all pictures", "CPU")
-# In ms since the page was asked for; null for what has not come yet.
+# In ms from the start of the navigation; null before the event.
 _TIMES = """
 const paint = performance.getEntriesByName("first-contentful-paint")[0];
 const load = performance.getEntriesByType("navigation")[0].loadEventEnd;
@@ -55,12 +54,12 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=5)
     options = parser.parse_args()
     if shutil.which("chromedriver") is None:
-        sys.exit("no browser here: tools/browser.sh")
+        sys.exit("chromedriver is not on PATH; install a browser with tools/browser.sh")
     with tempfile.TemporaryDirectory() as temporary:
         folder = RunFolder(Path(temporary) / "run")
         make_in_child(folder, options.requests)
         report = read_run(folder)
-        write_html(report, pictures_of(report), folder.html)
+        write_html(report, run_pictures(report), folder.html)
         print(f"report.html of {options.requests:,} requests: {folder.html.stat().st_size / 1e6:.2f} MB")
         with stolen_share() as stolen:
             opened = [open_once(folder.html) for _ in range(options.times)]
@@ -80,7 +79,7 @@ def open_once(page: Path) -> list[float]:
             end = time.monotonic() + _PATIENCE_S
             while time.monotonic() < end:
                 times: list[float | None] = driver.execute_script(_TIMES)
-                known = [found for found in times if found is not None]
+                known = [value for value in times if value is not None]
                 if len(known) == len(times):
                     return [*known, _cpu_ms(driver)]
                 time.sleep(0.1)

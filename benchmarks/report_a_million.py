@@ -1,7 +1,7 @@
 """``bench report`` of a run of one million requests with 20 tokens each: at most 60 s and 2 GiB on 2 cores.
 
-Makes the run's folder (not measured), renders it as a user would, and prints wall-clock time and the peak resident memory
-of the process and all its children together.
+Creates the run's folder (not measured), runs ``bench report``, and prints its wall-clock time and the peak resident memory of
+the process and all its children together.
 
 Run: python benchmarks/report_a_million.py [--requests 1000000] [--keep DIR]
 """
@@ -35,7 +35,7 @@ _POLL_S = 0.02
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=1_000_000)
-    parser.add_argument("--keep", type=Path, help="make the run in this new folder and leave it there")
+    parser.add_argument("--keep", type=Path, help="create the run in this new folder and keep it")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = RunFolder(options.keep or Path(temporary) / "run")
@@ -52,13 +52,13 @@ def main() -> None:
 def measure(folder: RunFolder) -> tuple[float, int]:
     """Seconds, and peak resident bytes of all processes together."""
     command = [sys.executable, "-c", "from harness.cli import main; main()", "report", str(folder.path)]
-    began = time.monotonic()
+    start_s = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         watched, peak = psutil.Process(process.pid), 0
         while process.poll() is None:
             peak = max(peak, resident(watched))
             time.sleep(_POLL_S)
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - start_s
     if process.returncode not in (0, 3):
         sys.exit(f"bench report ended with status {process.returncode}")
     return seconds, peak
@@ -70,22 +70,45 @@ def resident(process: psutil.Process) -> int:
         for one in (process, *process.children(recursive=True)):
             total += one.memory_info().rss
     except psutil.NoSuchProcess:
-        pass  # it ended between two calls
+        pass  # the process ended between two calls
     return total
 
 
 def make_in_child(folder: RunFolder, requests: int) -> None:
-    """Make the run in a process of its own, so that its memory is given back before the measurement."""
+    """Create the run in a child process, so that its memory is freed before the measurement."""
     pid = os.fork()
     if pid == 0:
         make_run(folder, requests)
         os._exit(0)
     if os.waitpid(pid, 0)[1] != 0:
-        sys.exit("the run could not be made")
+        sys.exit("the run could not be created")
 
 
 def make_run(folder: RunFolder, requests: int) -> None:
-    """A steady open-loop run at 1,000 requests/s: first token after about 20 ms, then one each 5 ms, some failures."""
+    """Write a steady open-loop run at 1,000 requests/s: first token after about 20 ms, then one every 5 ms, some failures."""
+    folder.path.mkdir(parents=True)
+    write_table([], folder.requests)
+    schema = pq.read_schema(folder.requests)
+    unknown = {field.name: pa.nulls(requests, field.type) for field in schema if field.nullable}
+    columns = unknown | request_columns(requests)
+    table = pa.table([columns[field.name] for field in schema], schema=schema)
+    pq.write_table(table, folder.requests, compression="zstd")
+    folder.write_manifest(
+        {
+            "schema": 1,
+            "workload": {"description": f"{requests} simulated requests", "dropped_too_long": 0},
+            "arrivals": f"exponential arrivals at {RATE_PER_S:g} requests/s",
+            "options": {"request_rate": RATE_PER_S, "time_delay_dist": "exponential_dist"},
+            "schedule": {"digest": "0" * 64, "seed": 0},
+            "target": {"model": "none", "protocol": "grpc", "streaming": True},
+            "warm_up": {"requests": 0, "failures": []},
+            "interrupted": False,
+        }
+    )
+
+
+def request_columns(requests: int) -> dict[str, pa.Array]:
+    """Simulated columns of ``requests.parquet``."""
     rng = np.random.default_rng(0)
     scheduled = np.round(np.cumsum(rng.exponential(1e9 / RATE_PER_S, requests))).astype(np.int64)
     sent = scheduled + rng.integers(10_000, 300_000, requests)
@@ -94,7 +117,7 @@ def make_run(folder: RunFolder, requests: int) -> None:
     gaps[:, 0] = 0
     times = first[:, None] + np.cumsum(gaps, axis=1)
     failed = rng.random(requests) < 0.001
-    columns = {
+    return {
         "index": pa.array(np.arange(requests)),
         "outcome": pa.array(np.where(failed, "server_error", "done")),
         "scheduled_ns": pa.array(scheduled),
@@ -113,24 +136,6 @@ def make_run(folder: RunFolder, requests: int) -> None:
         "worker": pa.array(np.arange(requests) % 2),
         "session": pa.nulls(requests, pa.string()),
     }
-    folder.path.mkdir(parents=True)
-    write_table([], folder.requests)
-    schema = pq.read_schema(folder.requests)
-    unknown = {field.name: pa.nulls(requests, field.type) for field in schema if field.nullable}
-    made = [(unknown | columns)[field.name] for field in schema]
-    pq.write_table(pa.table(made, schema=schema), folder.requests, compression="zstd")
-    folder.write_manifest(
-        {
-            "schema": 1,
-            "workload": {"description": f"{requests} simulated requests", "dropped_too_long": 0},
-            "arrivals": f"exponential arrivals at {RATE_PER_S:g} requests/s",
-            "options": {"request_rate": RATE_PER_S, "time_delay_dist": "exponential_dist"},
-            "schedule": {"digest": "0" * 64, "seed": 0},
-            "target": {"model": "none", "protocol": "grpc", "streaming": True},
-            "warm_up": {"requests": 0, "failures": []},
-            "interrupted": False,
-        }
-    )
 
 
 def lists(values: NDArray[np.int64]) -> pa.ListArray:

@@ -1,12 +1,12 @@
-"""How late requests are sent, by rate and number of workers, up to the rate at which the client collapses.
+"""Schedule slip by rate and number of workers, up to the rate at which the client collapses.
 
     python -m benchmarks.slip_against_rate [--workers 1 2] [--rates 100 250 …] [--duration 20] [--cores apart]
 
-Open loops of exponential arrivals against the null server, which answers at once. Rates rise until the client no longer
-reaches them. Printed is a Markdown table; the server's share of a core shows whether it was the bottleneck. The server has one
-core to itself and the client the others (``--cores apart``), or both share all. "stolen" is the share of the machine's CPU
-time that its host gave to others: a row with more than about 1 % measures the host rather than the client. With ``--rounds``,
-the rates are gone through so many times.
+Open loops of exponential arrivals against the null server, which responds at once. Rates rise until the client no longer
+reaches them. Prints a Markdown table; the server's share of a core shows whether the server was the bottleneck. The server has
+one core of its own and the client the others (``--cores apart``), or both share all. "stolen" is the steal share of the
+machine's CPU time: if it is not negligible, the row describes the host rather than the client. With ``--rounds``, the rates are
+measured repeatedly.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import argparse
 
 import numpy as np
 
-from benchmarks.cores import APART, SHARED, placed
-from benchmarks.open_loop import Measured, measure_open_loop
+from benchmarks.open_loop import APART, SHARED, Measured, cpu_placement, measure_open_loop
 from harness.calibration.null_server.server import null_server
 from reports.metrics.latency import schedule_slip_ms
 from reports.metrics.run_metrics import mean_rate
@@ -38,12 +37,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
     print(
-        "| workers | requests/s asked | achieved | slip p50 ms | slip p99 ms | CPU µs a request | worker | server | stolen | |"
+        "| workers | offered requests/s | achieved | slip p50 ms | slip p99 ms | CPU µs/request | worker | server | stolen | |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for workers in options.workers * options.rounds:
         for rate in options.rates:
-            with null_server() as server, placed(server.pid, options.cores):
+            with null_server() as server, cpu_placement(server.pid, options.cores):
                 measured = measure_open_loop(server, Exponential(rate), options.duration, options.tokens, workers)
             line, verdict = row(workers, rate, measured)
             print(line, flush=True)
@@ -52,7 +51,7 @@ def main() -> None:
 
 
 def row(workers: int, rate: float, measured: Measured) -> tuple[str, str]:
-    """The table's row for one run, and its verdict; "worker" and "server" are shares of a core."""
+    """Table row and verdict of one run; "worker" and "server" are shares of a core."""
     slip_ms = schedule_slip_ms(measured.requests)
     p50, p99 = (float(np.quantile(slip_ms, q, method="inverted_cdf")) for q in (0.5, 0.99))
     offered, achieved = mean_rate(measured.requests.scheduled_ns), mean_rate(measured.requests.sent_ns)

@@ -1,9 +1,9 @@
-"""What watching costs: reading the server's metrics, its tokens/s and our slip; and the probe, the worker's CPU.
+"""Cost of telemetry: effect of metric scrapes on the server's tokens/s and the client's slip, and CPU time of the probe.
 
     python benchmarks/telemetry_cost.py [--rounds 5] [--periods 1 0.1] [--requests 400] [--concurrency 32] [--rate 40]
 
-One server, asked without and with readings of its metrics, in turns. A closed loop gives tokens/s, an open one the client's
-slip and how late its event loop woke. Each round gives one ratio to its own turn without readings; their median is the result.
+One server, measured alternately without and with scrapes of its metrics. A closed loop yields tokens/s, an open one the
+client's slip and event loop lag. The result is the median over the rounds of the ratio to the run without scrapes.
 """
 
 from __future__ import annotations
@@ -34,23 +34,38 @@ from serving.repository.pipeline import RepositorySpec
 BENCH = str(Path(sys.executable).parent / "bench")
 LENGTHS = ["--input_mean", "64", "--input_stdev", "8", "--output_mean", "64", "--output_stdev", "8"]
 PROBE_S = 5.0
+Row = dict[str, float | None]
 
 
 def measure(server: Server, folder: Path, period_s: float, requests: int, *load: str) -> dict[str, Any]:
-    """The summary of one run, with the mean time of a reading."""
+    """Summary of one run, with the mean duration of a scrape."""
     target = ["--url", server.addresses.grpc, "--metrics_url", server.addresses.metrics, "--run_dir", str(folder)]
     telemetry = ["--telemetry_period", str(period_s), "--num_requests", str(requests)]
     result = subprocess.run([BENCH, "token_norm_dist", *LENGTHS, *target, *telemetry, *load], capture_output=True, text=True)
     assert result.returncode in (0, 3), result.stderr
-    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    assert found["requests"]["failed"] == 0, found["requests"]
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    assert summary["requests"]["failed"] == 0, summary["requests"]
     table = RunFolder(folder).read_server()
-    found["scrape_ms"] = None if table is None else statistics.mean(set(table["scrape_ns"].to_pylist())) / 1e6
-    return found
+    summary["scrape_ms"] = None if table is None else statistics.mean(set(table["scrape_ns"].to_pylist())) / 1e6
+    return summary
+
+
+def measure_round(server: Server, folder: Path, period_s: float, requests: int, loads: tuple[str, str]) -> Row:
+    """One closed loop and one open loop; ``loads`` are its concurrency and its rate."""
+    concurrency, rate = loads
+    closed = measure(server, folder.with_name(f"{folder.name}-c"), period_s, requests, "--concurrency", concurrency)
+    opened = measure(server, folder.with_name(f"{folder.name}-o"), period_s, requests, "--request_rate", rate)
+    return {
+        "tokens/s": closed["metrics"]["output_token_throughput"]["value"],
+        "slip p99 ms": opened["metrics"]["slip_ms"]["p99"],
+        "lag p99 ms": opened["client"]["lag"]["p99_ms"],
+        "TTFT p50 ms": opened["metrics"]["ttft_ms"]["sent"]["p50"],
+        "scrape ms": closed["scrape_ms"],
+    }
 
 
 def probe_cpu_us() -> float:
-    """CPU of one sample of the worker's probe, in µs: an idle loop with it against one without."""
+    """CPU time of one sample of the worker's probe in µs: an idle event loop with it against one without."""
 
     async def idle(path: Path | None) -> float:
         before = time.thread_time()
@@ -75,49 +90,42 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=40.0)
     arguments = parser.parse_args()
     periods = [0.0, *arguments.periods]
-    found: dict[float, list[dict[str, Any]]] = {period: [] for period in periods}
-    # The same prompts come again each round.
+    rows: dict[float, list[Row]] = {period: [] for period in periods}
+    # The prompts are the same in each round.
     spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, engine_options=EngineOptions(enable_kv_cache_reuse=False))
     with tempfile.TemporaryDirectory() as name, deploy(spec, choose_addresses(), Path(name) / "log") as server:
-        folder = Path(name)
-        for number in range(arguments.rounds + 1):  # the first warms up and is not counted
-            order = periods if number % 2 else periods[::-1]  # none is always the first of a round
+        for number in range(arguments.rounds + 1):  # the first is the warm-up and is not counted
+            order = periods if number % 2 else periods[::-1]  # so that no period is always first in a round
             for period in order:
-                closed = measure(
-                    server,
-                    folder / f"{number}-{period}-c",
-                    period,
-                    arguments.requests,
-                    "--concurrency",
-                    str(arguments.concurrency),
-                )
-                opened = measure(
-                    server, folder / f"{number}-{period}-o", period, arguments.requests, "--request_rate", str(arguments.rate)
-                )
-                row = {
-                    "tokens/s": closed["metrics"]["output_token_throughput"]["value"],
-                    "slip p99 ms": opened["metrics"]["slip_ms"]["p99"],
-                    "lag p99 ms": opened["client"]["lag"]["p99_ms"],
-                    "TTFT p50 ms": opened["metrics"]["ttft_ms"]["sent"]["p50"],
-                    "reading ms": closed["scrape_ms"],
-                }
+                loads = (str(arguments.concurrency), str(arguments.rate))
+                row = measure_round(server, Path(name) / f"{number}-{period}", period, arguments.requests, loads)
                 if number:
-                    found[period].append(row)
-                    shown = ", ".join(f"{key} {value:,.2f}" for key, value in row.items() if value is not None)
-                    print(f"round {number}, {f'every {period:g} s' if period else 'no readings'}: {shown}", flush=True)
+                    rows[period].append(row)
+                    values = ", ".join(f"{key} {value:,.2f}" for key, value in row.items() if value is not None)
+                    print(f"round {number}, {label(period)}: {values}", flush=True)
     for period in periods:
-        print(f"\n{f'readings every {period:g} s' if period else 'no readings'}")
-        for key in ("tokens/s", "slip p99 ms", "lag p99 ms", "TTFT p50 ms", "reading ms"):
-            values = [row[key] for row in found[period] if row[key] is not None]
-            if not values:
-                continue
-            line = f"  {key:12} {statistics.median(values):10,.3f} ({min(values):,.3f} to {max(values):,.3f})"
-            if period and key != "reading ms":
-                ratios = [row[key] / without[key] for row, without in zip(found[period], found[0.0], strict=True)]
-                line += f"; ratio to none {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
-            print(line)
+        print_period(period, rows)
     sample_us = probe_cpu_us()
-    print(f"\nprobe of a worker: {sample_us:.0f} µs of CPU a sample, {sample_us * 1e-6 / (PERIOD_NS / 1e9):.2%} of a core")
+    print(f"\nprobe of a worker: {sample_us:.0f} µs of CPU per sample, {sample_us * 1e-6 / (PERIOD_NS / 1e9):.2%} of a core")
+
+
+def label(period_s: float) -> str:
+    return f"scrapes every {period_s:g} s" if period_s else "no scrapes"
+
+
+def print_period(period_s: float, rows: dict[float, list[Row]]) -> None:
+    """Medians and ranges over the rounds, and ratios to the runs without scrapes."""
+    print(f"\n{label(period_s)}")
+    for key in rows[period_s][0]:
+        values = [value for row in rows[period_s] if (value := row[key]) is not None]
+        if not values:
+            continue
+        line = f"  {key:12} {statistics.median(values):10,.3f} ({min(values):,.3f} to {max(values):,.3f})"
+        if period_s and key != "scrape ms":
+            without = [value for row in rows[0.0] if (value := row[key]) is not None]
+            ratios = [value / baseline for value, baseline in zip(values, without, strict=True)]
+            line += f"; ratio to none {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+        print(line)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What Triton and a client cost: tokens/s through the deployed core model against the same engine driven directly.
+"""Cost of Triton and a client: tokens/s through the deployed core model against the same engine driven directly.
 
     python benchmarks/through_triton.py [--requests 400] [--in_flight 128] [--rounds 3]
 
-Every way of serving gets the same requests (128 tokens in, 32 out by default), a fixed number in flight. The ways take
-turns, round by round, so that a machine whose speed drifts does not favour one; the ratio of the medians is printed.
+All variants get the same requests (128 tokens in, 32 out by default), a fixed number in flight. They alternate round by round,
+so that drift in the machine's speed does not favour one; the ratio of the medians is printed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from serving.launch.embedded import deploy
 from serving.repository.pipeline import RepositorySpec
 from workloads.request import Request
 
-OPTIONS = EngineOptions(enable_kv_cache_reuse=False)  # the same prompts come again each round
+OPTIONS = EngineOptions(enable_kv_cache_reuse=False)  # the prompts are the same in each round
 Way = Callable[[list[Request], int], int]
 
 
@@ -49,7 +49,7 @@ def requests_of(count: int, input_tokens: int, output_tokens: int) -> list[Reque
 
 @contextmanager
 def in_one_process() -> Iterator[Way]:
-    """OpenVINO's pipeline driven by hand in this process: no pipe, no Triton, no client."""
+    """OpenVINO's pipeline driven directly in this process: without pipe, Triton and client."""
     limits = read_limits(DEMO_ENGINE_DIR)
     blocks = blocks_for(OPTIONS.max_tokens_in_paged_kv_cache)
     pipeline, guides = load_pipeline(DEMO_ENGINE_DIR, limits.context_tokens, OPTIONS, blocks)
@@ -76,7 +76,7 @@ def in_one_process() -> Iterator[Way]:
 
 @contextmanager
 def direct(streaming: bool) -> Iterator[Way]:
-    """The engine as the served model holds it, in a process of its own behind a pipe; no Triton and no client."""
+    """The engine of the served model, in its worker process behind a pipe, without Triton and client."""
     engine = open_engine("openvino", DEMO_ENGINE_DIR, OPTIONS)
 
     def run(requests: list[Request], in_flight: int) -> int:
@@ -107,7 +107,7 @@ def direct(streaming: bool) -> Iterator[Way]:
 
 @contextmanager
 def through_triton(decoupled: bool, streaming: bool) -> Iterator[Way]:
-    """The core model on Triton, driven by the client that ``bench`` measures with."""
+    """The core model on Triton, driven by the client of ``bench``."""
     spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, decoupled_mode=decoupled, engine_options=OPTIONS)
     with tempfile.TemporaryDirectory() as folder, deploy(spec, choose_addresses(), Path(folder) / "log") as server:
         model = inspect_model(server.addresses.grpc, "tensorrt_llm")
@@ -159,7 +159,7 @@ def main() -> None:
 def measure_in_turns(
     ways: Mapping[str, AbstractContextManager[Way]], requests: list[Request], in_flight: int, rounds: int
 ) -> dict[str, list[float]]:
-    """Tokens/s of each way in each round; a first round, not counted, warms up."""
+    """Tokens/s by variant and round, after a warm-up round."""
     with ExitStack() as stack:
         runs = {name: stack.enter_context(way) for name, way in ways.items()}
         rates: dict[str, list[float]] = {name: [] for name in ways}

@@ -1,4 +1,4 @@
-"""One run, read and judged: what every renderer works from."""
+"""One run with its numbers and findings: the object that every renderer reads."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.records.run_folder import RunFolder, RunFolderError
-from reports.findings.checks import Finding, RunFacts, find, is_valid
-from reports.metrics.asked_load import load_of
+from reports.findings.checks import find, is_valid
+from reports.findings.finding import Finding, RunFacts
 from reports.metrics.client_health import ClientHealth, client_health
+from reports.metrics.configuration import ConfiguredTarget, configured_load, configured_target
 from reports.metrics.goodput import Objective, parse_objective
+from reports.metrics.model_statistics import model_work
 from reports.metrics.phases import Phase, phases
 from reports.metrics.requests import Requests, from_columns
 from reports.metrics.run_metrics import Metrics, compute_metrics
@@ -33,30 +35,34 @@ class RunReport:
     telemetry: Telemetry | None = None
 
     @property
+    def target(self) -> ConfiguredTarget:
+        return configured_target(self.manifest)
+
+    @property
     def valid(self) -> bool:
         return is_valid(self.findings)
 
 
 def read_run(folder: RunFolder, objectives: Sequence[Objective] | None = None) -> RunReport:
-    """Read a run folder and compute everything, with these objectives, or with those that the run was asked for (None).
+    """Read a run folder and compute everything, with ``objectives``, or with those of the run's own options (None).
 
-    Raises RunFolderError when it is not a finished run.
+    Raises RunFolderError for a folder that is no finished run.
     """
     manifest = folder.read_manifest()
     folder.check_finished(manifest)
-    asked = _objectives_of(folder, manifest) if objectives is None else objectives
+    chosen = _configured_objectives(folder, manifest) if objectives is None else objectives
     requests = from_columns(folder.read_requests)
-    streaming = bool(manifest.get("target", {}).get("streaming"))
-    metrics = compute_metrics(requests, streaming, load_of(manifest), asked)
+    target = configured_target(manifest)
+    metrics = compute_metrics(requests, target.streaming, configured_load(manifest), chosen)
     client = client_health(folder.read_client(), requests)
     telemetry = telemetry_of(folder.read_server())
-    server = server_load(telemetry, requests, manifest)
-    server_phases = phases(requests, server, str(manifest.get("target", {}).get("model", "")))
+    server = server_load(telemetry, requests, target, model_work(manifest))
+    server_phases = phases(requests, server, target.model)
     findings = find(RunFacts(requests, metrics, manifest, client, server, server_phases))
     return RunReport(folder, manifest, requests, metrics, findings, client, server, server_phases, telemetry)
 
 
-def _objectives_of(folder: RunFolder, manifest: dict[str, Any]) -> tuple[Objective, ...]:
+def _configured_objectives(folder: RunFolder, manifest: dict[str, Any]) -> tuple[Objective, ...]:
     """The objectives that a manifest's options name."""
     options = manifest.get("options")
     texts = options.get("slo") if isinstance(options, dict) else None

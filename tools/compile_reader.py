@@ -1,7 +1,7 @@
 """Hatchling build hook that compiles ``harness/clients/transport/event_reader.pyx`` in place.
 
-Where that cannot be done (no C compiler, no headers of Python) the build goes on without it, and streams of events are read by
-the interpreter: slower, and with the same result.
+Without a C compiler or Python's headers the build continues without it, and event streams are read by the pure Python
+implementation: slower, with the same result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MODULE = "harness.clients.transport.event_reader"
 
 
 class CompileReader(BuildHookInterface):  # type: ignore[type-arg, misc]
-    """Makes wheels that hold the compiled module, for this Python and machine alone."""
+    """Adds the compiled module to wheels, which are then specific to this Python version and platform."""
 
     PLUGIN_NAME = "custom"
 
@@ -25,8 +25,8 @@ class CompileReader(BuildHookInterface):  # type: ignore[type-arg, misc]
             return
         try:
             compiled = compile_reader(Path(self.root))
-        except (Exception, SystemExit) as error:  # whatever a compiler that is missing, or half there, leads to
-            self.app.display_warning(f"{_MODULE} could not be compiled, so streams of events are read more slowly: {error}")
+        except (Exception, SystemExit) as error:  # any failure of a missing or incomplete compiler
+            self.app.display_warning(f"{_MODULE} could not be compiled, so event streams are read more slowly: {error}")
             return
         build_data["artifacts"].append(f"/{compiled.relative_to(self.root)}")
         build_data["pure_python"] = False
@@ -34,7 +34,7 @@ class CompileReader(BuildHookInterface):  # type: ignore[type-arg, misc]
 
 
 def compile_reader(root: Path) -> Path:
-    """Compile in place; returns what was made. Raises whatever Cython and setuptools do."""
+    """Compile in place; returns the extension module. Raises exceptions of Cython and setuptools."""
     from Cython.Build import cythonize
     from setuptools import Distribution, Extension
     from setuptools.command.build_ext import build_ext
@@ -46,11 +46,11 @@ def compile_reader(root: Path) -> Path:
         command.build_lib = command.build_temp = scratch
         command.ensure_finalized()
         command.run()
-        [made] = map(Path, command.get_outputs())
-        compiled = source.with_name(made.name)
+        [output] = map(Path, command.get_outputs())
+        compiled = source.with_name(output.name)
         fresh = compiled.with_suffix(".new")
-        fresh.write_bytes(made.read_bytes())
-        fresh.replace(compiled)  # a process that has it loaded keeps what it has, and one that starts finds one
+        fresh.write_bytes(output.read_bytes())
+        fresh.replace(compiled)  # atomic: running processes keep the old file, new ones load a complete one
     return compiled
 
 

@@ -1,9 +1,9 @@
-"""Makes the demo engine that the repository ships, from nothing but ``datasets/prompts.json`` and a seed.
+"""Build of the shipped demo engine from ``datasets/prompts.json`` and a seed.
 
     python tools/make_demo_engine.py OUTPUT_DIR          (extra [export]; about a minute)
 
-A byte-level BPE tokenizer is trained on the shipped prompts, a small Llama gets seeded random weights, and both go
-through the project's own build command. The text it generates means nothing; its cost, batching and caching are real.
+A byte-level BPE tokenizer is trained on the shipped prompts, a small Llama gets seeded random weights, and both are converted
+by the project's own build command. The generated text is meaningless; cost, batching and caching are real.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from harness.calibration.null_server.stamps import stamps_of_event, stamps_of_me
 from harness.calibration.result import TransportCalibration, WorkersLimits
 from harness.calibration.trial import OverrunError, Subject, TrialResult, run_trial
 from harness.clients.openai_chat import OpenAIChatClient
-from harness.clients.transport.http1_pool import Origin
+from harness.clients.transport.url import Origin
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.errors import RunError
 from harness.observation.machine_probe import core_times

@@ -1,7 +1,4 @@
-"""The group ``bench``: its verbs by section, found among options.
-
-Heavy imports wait inside the verbs, so that ``--help`` is quick.
-"""
+"""The group ``bench``: its verbs by section. Heavy imports are inside the verbs, so that ``--help`` is fast."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from harness.cli.serve import serve
 
 
 def underscored(token: str) -> str:
-    """Options, verbs and choices are spelled with underscores; hyphens are accepted."""
+    """The canonical spelling of an option, verb or choice, which has underscores; hyphens are accepted."""
     return token.replace("-", "_")
 
 
@@ -31,7 +28,7 @@ CONTEXT_SETTINGS = {
 
 
 class BenchGroup(cloup.Group):
-    """A group whose options may stand before the verb, though they are the verb's."""
+    """A group that accepts a verb's options before the verb, too."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(context_settings=CONTEXT_SETTINGS, params=[_version_option()], **settings)
@@ -43,7 +40,7 @@ class BenchGroup(cloup.Group):
         return super().parse_args(ctx, self._with_verb_first(ctx, args))
 
     def _with_verb_first(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Move options that stand before the verb behind it: ``-i grpc dataset`` becomes ``dataset -i grpc``."""
+        """Move the options before the verb behind it: ``-i grpc dataset`` becomes ``dataset -i grpc``."""
         for position, token in enumerate(args):
             command = self.get_command(ctx, token)
             if command is not None and _are_options_of(command, ctx, args[:position]):
@@ -52,7 +49,7 @@ class BenchGroup(cloup.Group):
 
 
 def _are_options_of(command: click.Command, ctx: click.Context, tokens: list[str]) -> bool:
-    """Whether ``tokens`` are whole options, each with its value; then what follows them is the verb."""
+    """Whether ``tokens`` are complete options, each with its value, so that the verb follows them."""
     takes_value = {
         underscored(name): not getattr(parameter, "is_flag", False)
         for parameter in command.get_params(click.Context(command, parent=ctx))
@@ -72,8 +69,8 @@ def _are_options_of(command: click.Command, ctx: click.Context, tokens: list[str
 
 
 def _version_option() -> click.Option:
-    def show(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
-        if wanted:
+    def show(ctx: click.Context, parameter: click.Parameter, is_given: bool) -> None:
+        if is_given:
             from importlib.metadata import version
 
             click.echo(f"bench {version('inflight-bench')}")
@@ -90,7 +87,7 @@ bench = BenchGroup(
         cloup.Section("Measure", [dataset.command, token_norm_dist.command, experiment.command, sweep.command]),
         cloup.Section("Read runs", [report.command, compare.command, trend.command, recover.command]),
         cloup.Section("Trust", [calibrate.command]),
-        cloup.Section("Deploy and ask", [serve.command, generate.command, engine.command, doctor.command]),
+        cloup.Section("Deploy and generate", [serve.command, generate.command, engine.command, doctor.command]),
     ],
     help="""Deploy a language model the way tensorrtllm_backend does, and measure what the deployment can take.
 

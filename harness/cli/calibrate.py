@@ -1,4 +1,4 @@
-"""``bench calibrate``: what this client adds to what it measures, on this machine."""
+"""``bench calibrate``: the error that this client adds to its measurements, and its capacity, on this machine."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ if TYPE_CHECKING:
 _TITLES = {"grpc": "gRPC", "sse": "server-sent events"}
 _READERS = {
     "compiled": "by a compiled thread",
-    "interpreted": "by the event loop, at twice the CPU; install bench anew where there is a C compiler, and a thread will",
+    "interpreted": "by the event loop, at twice the CPU; reinstall bench with a C compiler to get the compiled thread",
 }
 _UNKNOWN = "–"
-_LOOK_S = 1.0
+_IDLE_CHECK_S = 1.0
 
 
 @cloup.command(
     name="calibrate",
-    short_help="Find what this client adds, and how much it holds.",
+    short_help="Measure this client's own error and capacity.",
     epilog="Example: bench calibrate",
 )
-@cloup.option("--quick", is_flag=True, help="A quarter of a minute instead of more than one: fewer rates, shorter looks.")
-@cloup.option("--show", is_flag=True, help="Measure nothing; show what was found on this machine before.")
+@cloup.option("--quick", is_flag=True, help="15 seconds instead of more than a minute: fewer and shorter measurements.")
+@cloup.option("--show", is_flag=True, help="Measure nothing; show the last calibration of this machine.")
 @cloup.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="File to write, or with --show to read. Default: calibration.json in the user's data folder, where runs look.",
+    help="File to write, or with --show to read. Default: calibration.json in the user's data folder, which runs read.",
 )
 @cloup.constraint(cloup.constraints.mutually_exclusive, ["quick", "show"])
 def command(quick: bool, show: bool, output: Path | None) -> int:
     """Measure this client against a server that stamps what it sends, on the clock that the client uses.
 
-    First at a quiet rate: how far TTFT and inter-chunk latency are from the truth. Then at rising rates, over gRPC and over
-    server-sent events, until the schedule slips by more than 1 ms (p99) or the errors exceed 2 ms (p99). Every later report
-    tells what was found here, and a run beyond it gets a finding. Run it while the machine does nothing else.
+    First at a low rate: the error of TTFT and inter-chunk latency. Then at rising rates, over gRPC and over server-sent
+    events, until the schedule slips by more than 1 ms (p99) or the errors exceed 2 ms (p99). Every later report contains the
+    result, and a run beyond these limits gets a finding. Run it while the machine is idle.
     """
     from harness.calibration.store import default_path, find_calibration, keep_calibration, write_calibrations
 
     if show:
-        kept = find_calibration(output or default_path(), _this_machine())
-        if kept is None:
+        saved = find_calibration(output or default_path(), _this_machine())
+        if saved is None:
             raise click.ClickException("this machine, with this version of bench, is not calibrated: run `bench calibrate`")
-        click.echo(_rendered(kept))
+        click.echo(_rendered(saved))
         return ExitStatus.VALID
     calibration = _calibrate(quick)
     if output is None:
@@ -57,7 +57,7 @@ def command(quick: bool, show: bool, output: Path | None) -> int:
     else:
         write_calibrations(output, (calibration,))
     click.echo(_rendered(calibration))
-    click.echo(f"\nKept in {output or default_path()}")
+    click.echo(f"\nSaved: {output or default_path()}")
     return ExitStatus.VALID
 
 
@@ -72,13 +72,13 @@ def _calibrate(quick: bool) -> Calibration:
 
     machine = _this_machine()
     effort = QUICK if quick else FULL
-    click.echo(f"Calibrating for about {effort.budget_s:.0f} s; Ctrl-C stops, and keeps nothing.", err=True)
-    began = time.monotonic()
+    click.echo(f"Calibrating for about {effort.budget_s:.0f} s; Ctrl-C stops, and saves nothing.", err=True)
+    started_s = time.monotonic()
     with signals_as_interrupt():
-        others = busy_cores(_LOOK_S)
-        if others is not None and others > QUIET_CORES:
+        busy = busy_cores(_IDLE_CHECK_S)
+        if busy is not None and busy > QUIET_CORES:
             click.echo(
-                f"Warning: others keep {others:.1f} of {machine.cores:g} cores busy, and what is found will be of them, too. "
+                f"Warning: other processes keep {busy:.1f} of {machine.cores:g} cores busy, and disturb the calibration. "
                 "Calibrate while the machine is idle.",
                 err=True,
             )
@@ -90,8 +90,8 @@ def _calibrate(quick: bool) -> Calibration:
         machine=machine,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         quick=quick,
-        duration_s=time.monotonic() - began,
-        busy_cores=others,
+        duration_s=time.monotonic() - started_s,
+        busy_cores=busy,
         transports=transports,
     )
 
@@ -111,7 +111,7 @@ def _rendered(calibration: Calibration) -> str:
     columns = [_column(transport) for transport in calibration.transports]
     rows = [(name, *(column.get(name, _UNKNOWN) for column in columns)) for name in columns[0]] if columns else []
     headers = ("", *(_TITLES.get(transport.transport, transport.transport) for transport in calibration.transports))
-    busy = "" if calibration.busy_cores is None else f", others kept {calibration.busy_cores:.1f} cores busy"
+    busy = "" if calibration.busy_cores is None else f", other processes kept {calibration.busy_cores:.1f} cores busy"
     return "\n".join(
         [
             f"{machine.cpu or 'unknown processor'}, {machine.cores:g} cores, kernel {machine.kernel}, Python {machine.python}, "
@@ -121,7 +121,7 @@ def _rendered(calibration: Calibration) -> str:
             "",
             tabulate(rows, headers=headers, disable_numparse=True),
             "",
-            *_ends(calibration),
+            *_stop_reasons(calibration),
         ]
     )
 
@@ -144,8 +144,8 @@ def _limit(limit: Limit) -> str:
     return held if limit.failed_per_s is None else f"{held} (not {limit.failed_per_s:,.0f})"
 
 
-def _ends(calibration: Calibration) -> list[str]:
-    """What ended each search for a limit."""
+def _stop_reasons(calibration: Calibration) -> list[str]:
+    """The reason why each search for a limit stopped."""
     return [
         f"{_TITLES.get(transport.transport, transport.transport)}, {what}/s, {_workers(limits.workers)}: {limit.why}"
         for transport in calibration.transports

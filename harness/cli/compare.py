@@ -1,4 +1,4 @@
-"""``bench compare``: runs against each other, with a verdict."""
+"""``bench compare``: compare runs, with a verdict."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ Examples:
     "--fail_if",
     multiple=True,
     metavar="CONDITION",
-    help="Exit with 1 when the evidence shows it, such as 'p99_ttft > +5%' or 'request_throughput < -2%'. May be repeated.",
+    help="Exit with 1 when the evidence shows it: 'p99_ttft > +5%', 'request_throughput < -2%'. Repeatable.",
 )
-@cloup.option("--allow_different", is_flag=True, help="Compare runs of other work, or invalid ones, all the same.")
+@cloup.option("--allow_different", is_flag=True, help="Compare runs of different work, and invalid ones, too.")
 def command(
     runs: tuple[Path, ...],
     baseline: Path | None,
@@ -46,10 +46,10 @@ def command(
     allow_different: bool,
 ) -> int:
     """Compare each run with the first, or with --baseline: per metric the difference with its interval, and whether the
-    evidence says better, worse, or neither, with the smallest difference that these runs could have shown.
+    evidence shows better, worse, or neither, with the smallest difference that these runs could have shown.
 
     Several runs of a configuration in one folder are compared as repeats; the folder of an experiment is given alone.
-    Runs of other work are refused.
+    Runs of different work are refused.
     """
     from reports.compare.comparison import compare
     from reports.compare.conditions import parse_condition
@@ -75,7 +75,7 @@ def command(
 
 
 def _arms(paths: tuple[Path, ...]) -> tuple[list[Arm], bool]:
-    """The arms, and whether their runs were made in turn: of one experiment's folder, or of a folder each."""
+    """The arms, one per path or those of one experiment, and whether their runs are paired: made in turn, in blocks."""
     from harness.records.experiment import ExperimentFolder
     from reports.compare.comparison import read_arm, read_experiment
 

@@ -1,4 +1,4 @@
-"""``bench doctor``: what this machine has and lacks."""
+"""``bench doctor``: checks of this machine, with remedies. One verb, one module."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import cloup
 from bench_errors import ExitStatus
 
 
-@cloup.command(name="doctor", short_help="Say what this machine has and lacks.", epilog="Example: bench doctor")
+@cloup.command(name="doctor", short_help="Check this machine for serving.", epilog="Example: bench doctor")
 def command() -> int:
-    """Check what the embedded pipeline and the GPU engines need, and name the command that supplies what is missing.
+    """Check the requirements of the embedded pipeline and the GPU engines, and print a remedy for each one that is missing.
 
-    Exits with 0 when the embedded pipeline can run here, else with 1.
+    Exits with 0 when the embedded pipeline can run here, otherwise with 1.
     """
     from serving.launch.doctor import EMBEDDED, check_machine
 
@@ -26,6 +26,6 @@ def command() -> int:
         for check in members:
             click.echo(f"  {'ok     ' if check.ok else 'MISSING'}  {check.name}: {check.found}")
             if not check.ok:
-                click.echo(f"           → {check.mend}")
+                click.echo(f"           → {check.remedy}")
     embedded_ready = all(check.ok for check in checks if check.needed_for == EMBEDDED)
     return ExitStatus.VALID if embedded_ready else ExitStatus.FAILED

@@ -1,4 +1,4 @@
-"""``--output FILE``: a result as a file, whose suffix says in which format."""
+"""The option ``--output FILE`` of compare and trend: a result as a file, in the format of the file's suffix."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ output_option = cloup.option(
     "outputs",
     multiple=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a file, too; its suffix says what: .html, .json, .md (for a pull request) or .csv. May be repeated.",
+    help="Write the result to a file, by its suffix .html, .json, .md (for a pull request) or .csv. Repeatable.",
 )
 
 
 def check_outputs(paths: Sequence[Path]) -> None:
-    """Raise BadParameter for a name of no known format, before anything is computed."""
+    """Raises BadParameter for a suffix of no known format, before anything is computed."""
     for path in paths:
         if path.suffix not in (".html", ".json", ".md", ".csv"):
             raise click.BadParameter(f"{path}: the name must end with .html, .json, .md or .csv", param_hint="--output")
 
 
 def write_outputs(result: Result, paths: Sequence[Path], writers: Writers[Result]) -> None:
-    """Write each file whole and say where it is. Raises OSError."""
+    """Write each file whole or not at all, and print its path. Raises OSError."""
     for path in paths:
         with written_whole(path) as temporary:
             writers[path.suffix](result, temporary)

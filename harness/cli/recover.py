@@ -1,4 +1,4 @@
-"""``bench recover``: make a run's records from its journals."""
+"""``bench recover``: make the records of a run that was cut short from its journals."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import cloup
 
 from bench_errors import ExitStatus
 
-# What a run learns at its end, and keeps nowhere before: keys of the manifest.
-_NOT_KEPT = {"connections": None, "clock": None, "server_statistics": None, "telemetry": None}
+# Keys of the manifest whose values exist only after a complete run.
+_UNKNOWN = {"connections": None, "clock": None, "server_statistics": None, "telemetry": None}
 
 if TYPE_CHECKING:
     from harness.recording.schedule_file import RecordingBasis
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 
 @cloup.command(
     name="recover",
-    short_help="Make the records of a run that was cut.",
+    short_help="Make the records of a run that was cut short.",
     epilog="Example: bench recover runs/<run>",
 )
 @cloup.argument("run", type=click.Path(path_type=Path), help="A run's folder.")
 @cloup.option(
     "--tokenizer_dir",
     type=click.Path(path_type=Path, file_okay=False),
-    show_default="the one that the run had",
-    help="Hugging Face tokenizer folder, to count the tokens of text where the server did not.",
+    show_default="the run's own",
+    help="Hugging Face tokenizer folder, for token counts that the server did not send.",
 )
 def command(run: Path, tokenizer_dir: Path | None) -> int:
-    """Make the records of a run that was cut, by a kill or a full disk, from its journals; then report on it.
+    """Make the records of a run that was cut short, by a kill or a full disk, from its journals; then report on it.
 
-    Every request of its schedule gets one record: what was written down of it or, where nothing was, that it is lost.
-    It may be interrupted and run again. Exits as 'bench report' does.
+    Every request of its schedule gets one record: from its journal, or else with the outcome "lost".
+    It may be interrupted and run again. Its exit status is that of 'bench report'.
     """
-    from harness.cli.measurement.report_run import show_run
+    from harness.cli.measurement.run_folder import show_run
     from harness.cli.signals import signals_as_interrupt
     from harness.records.folder_lock import exclusive_lock
     from harness.records.run_folder import RunFolder, RunFolderError
 
     folder = RunFolder(run)
     with signals_as_interrupt():
-        folder.read_manifest()  # says what a folder that is no run is
+        folder.read_manifest()  # raises for a folder that is no run
         try:
             with exclusive_lock(run):
                 _make_records(folder, tokenizer_dir)
@@ -70,18 +70,18 @@ def _make_records(folder: RunFolder, tokenizer_dir: Path | None) -> None:
     if state is RunState.DONE:
         if not folder.journals() and not folder.probes():
             raise RunFolderError(f"{folder.path} is whole already; 'bench report {folder.path}' renders it")
-        delete_journals(folder)  # its records stand: it was cut just behind them
+        delete_journals(folder)  # its records are written; only the clean-up after them is missing
         tabulate(folder)
         return
     basis = read_basis(folder.schedule)
     recovered = recover(folder, basis, _token_counter(basis, tokenizer_dir))
-    _tell(recovered.evidence)
+    _print_evidence(recovered.evidence)
     with signals_blocked():
-        finish_run(folder, manifest | _NOT_KEPT | {"recovered": recovered.evidence}, recovered.result)
+        finish_run(folder, manifest | _UNKNOWN | {"recovered": recovered.evidence}, recovered.result)
         tabulate(folder)
 
 
-def _tell(evidence: dict[str, int]) -> None:
+def _print_evidence(evidence: dict[str, int]) -> None:
     click.echo(
         f"{evidence['written_down']} of {evidence['scheduled']} requests were written down in {evidence['journals']} journals; "
         f"{evidence['lost']} are lost, {evidence['not_sent']} were not sent.",
@@ -92,22 +92,22 @@ def _tell(evidence: dict[str, int]) -> None:
 
 
 def _token_counter(basis: RecordingBasis, tokenizer_dir: Path | None) -> Callable[[str], int] | None:
-    """Counts as the run would have; the tokenizer is loaded when the first text needs it, for most runs need none."""
-    named = tokenizer_dir or (None if basis.tokenizer_dir is None else Path(basis.tokenizer_dir))
-    if named is None:
+    """The run's own counter; its tokenizer is loaded for the first text that needs it, since most runs need none."""
+    folder = tokenizer_dir or (None if basis.tokenizer_dir is None else Path(basis.tokenizer_dir))
+    if folder is None:
         return None
     loaded: list[Callable[[str], int]] = []
 
     def count_tokens(text: str) -> int:
         if not loaded:
-            loaded.append(_load_counter(named))
+            loaded.append(_load_counter(folder))
         return loaded[0](text)
 
     return count_tokens
 
 
 def _load_counter(tokenizer_dir: Path) -> Callable[[str], int]:
-    from harness.cli.measurement.target import token_counter
+    from harness.cli.tokenizers import token_counter
     from harness.errors import JournalError
     from serving.text.detokenization import load_tokenizer
 

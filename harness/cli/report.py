@@ -1,14 +1,18 @@
-"""``bench report``: render a run again."""
+"""``bench report``: render the reports of a recorded run again."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import cloup
 
 from bench_errors import ExitStatus
-from harness.cli.measurement.options import refuse_unstreamed_objectives, slo_option
+from harness.cli.measurement.output_options import check_objectives, plots_option, slo_option
+
+if TYPE_CHECKING:
+    from reports.metrics.goodput import Objective
 
 _FORMATS = ("console", "markdown", "json", "csv", "html")
 
@@ -26,24 +30,19 @@ Examples:
 @cloup.option(
     "--format", "form", type=click.Choice(_FORMATS), default="console", show_default=True, help="What is printed on stdout."
 )
-@cloup.option(
-    "--plots",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Write each picture as PNG and SVG into this folder, fit for a paper.",
-)
+@plots_option
 @slo_option
-def command(run: Path, form: str, plots: Path | None, slo: tuple[str, ...]) -> int:
+def command(run: Path, form: str, plots: Path | None, slo: tuple[Objective, ...]) -> int:
     """Read a run's records, write summary.json, requests.csv, report.md and report.html anew, and print one of them.
 
-    With --slo, goodput is of these objectives instead of those that the run was asked for.
+    With --slo, goodput is of these objectives instead of the run's own.
     """
-    from harness.cli.measurement.report_run import show_run
+    from harness.cli.measurement.run_folder import show_run
     from harness.records.run_folder import RunFolder
-    from reports.metrics.goodput import parse_objective
     from reports.render.plain_text import printable
 
     folder = RunFolder(run)
-    refuse_unstreamed_objectives(slo, bool(folder.read_manifest().get("target", {}).get("streaming")))
-    report = show_run(folder, plots, form, tuple(map(parse_objective, slo)) if slo else None)
+    check_objectives(slo, bool(folder.read_manifest().get("target", {}).get("streaming")))
+    report = show_run(folder, plots, form, slo or None)
     click.echo(f"\nReport: {printable(str(report.folder.html))}", err=form != "console")
     return ExitStatus.VALID if report.valid else ExitStatus.INVALID

@@ -1,4 +1,4 @@
-"""What SIGINT and SIGTERM mean to a verb."""
+"""Handling of SIGINT and SIGTERM: both raise KeyboardInterrupt, also where Python would lose it."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from contextlib import contextmanager
 from importlib.machinery import ExtensionFileLoader
 from types import FrameType
 
-_MAKES_EXTENSION = (ExtensionFileLoader.create_module.__code__, ExtensionFileLoader.exec_module.__code__)
-_AGAIN_S = 0.01
-_to_come: object = None  # the one signal that is to be sent again: pressed twice, it must not break off a clean-up
+_EXTENSION_LOADING = (ExtensionFileLoader.create_module.__code__, ExtensionFileLoader.exec_module.__code__)
+_RESEND_DELAY_S = 0.01
+# The signal to send again; one per process, as handlers are. A second Ctrl-C replaces it, so that no clean-up is interrupted.
+_pending: object = None
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Signal handler: raise KeyboardInterrupt; while an extension module is made, as soon as that is done.
+    """Signal handler: raise KeyboardInterrupt; during the loading of an extension module, as soon as that is done.
 
-    Such a module may import others meanwhile; it loses an exception that comes out of there, or says ImportError in its place.
+    An extension module that imports others while it is loaded drops an exception from there, or raises ImportError instead.
     """
     while frame is not None:
-        if frame.f_code in _MAKES_EXTENSION:
+        if frame.f_code in _EXTENSION_LOADING:
             _send_again(number)
             return
         frame = frame.f_back
-    global _to_come
-    _to_come = None
+    global _pending
+    _pending = None
     raise KeyboardInterrupt
 
 
 def interrupt_again(lost: sys.UnraisableHookArgs) -> None:
-    """What Python calls for an exception that nobody can catch, in a finalizer say: KeyboardInterrupt comes once more."""
+    """``sys.unraisablehook``: raise a KeyboardInterrupt that cannot be caught, as in a finalizer, once more."""
     if lost.exc_type is KeyboardInterrupt:
         _send_again(signal.SIGINT)
     else:
@@ -40,22 +41,22 @@ def interrupt_again(lost: sys.UnraisableHookArgs) -> None:
 
 
 def _send_again(number: int) -> None:
-    """No lock is taken, for a handler may be interrupted by the next signal's."""
-    global _to_come
-    mine = _to_come = object()
+    """Takes no lock, since a handler may be interrupted by the next signal's handler."""
+    global _pending
+    own = _pending = object()
 
     def send() -> None:
-        if _to_come is mine:
+        if _pending is own:
             os.kill(os.getpid(), number)
 
-    later = threading.Timer(_AGAIN_S, send)
-    later.daemon = True
-    later.start()
+    timer = threading.Timer(_RESEND_DELAY_S, send)
+    timer.daemon = True
+    timer.start()
 
 
 @contextmanager
 def signals_as_interrupt() -> Iterator[None]:
-    """Both raise KeyboardInterrupt, so that everything is put away; also where a shell's `&` had SIGINT ignored."""
+    """SIGINT and SIGTERM raise KeyboardInterrupt, so that every clean-up runs; also where a shell's `&` ignored SIGINT."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, interrupt) for number in numbers}
     try:

@@ -1,4 +1,4 @@
-"""``bench trend``: many runs over time, each held against a baseline."""
+"""``bench trend``: runs over time, each compared with a baseline."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Examples:
     nargs=-1,
     required=True,
     type=click.Path(path_type=Path),
-    help="Runs, or folders with runs somewhere below them.",
+    help="Runs, or folders that contain runs at any depth.",
 )
 @cloup.option(
     "--baseline",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="A run, or a folder of repeated runs, to hold the others against. Default: the first valid run.",
+    help="A run, or a folder of repeated runs, to compare the others with. Default: the first valid run.",
 )
 @output_option
 def command(folders: tuple[Path, ...], baseline: Path | None, outputs: tuple[Path, ...]) -> int:
-    """Show every finished run in the order of time: its metrics with their intervals, whether it is valid and comparable to the
-    baseline, and what the evidence says of it, as in 'bench compare'.
+    """Show every finished run in order of time: its metrics with their intervals, whether it is valid and comparable to the
+    baseline, and the verdict on each metric, as in 'bench compare'.
 
-    Runs that are not valid, or measured other work, stay apart, with what differs; runs that were cut are named.
+    Runs that are invalid or measured different work are listed apart, with the difference; runs that were cut are listed, too.
     """
     from reports.errors import NotComparableError
     from reports.render.plain_text import printable_lines

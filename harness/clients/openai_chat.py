@@ -19,9 +19,17 @@ from typing import Any
 
 import msgspec
 
-from harness.clients.protocol import NOT_JSON, Connection, MalformedResponseError, Response, TokenCount, is_full_message
-from harness.clients.transport.http1_pool import HttpCaller, Origin, post_request, server_message
+from harness.clients.protocol import (
+    NOT_JSON,
+    Connection,
+    MalformedResponseError,
+    Response,
+    TokenCount,
+    is_full_message,
+)
+from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
 from harness.clients.transport.http_get import HttpStatusError, get_json
+from harness.clients.transport.url import Origin
 from harness.errors import TargetError
 from workloads.request import Request
 

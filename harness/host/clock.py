@@ -10,7 +10,7 @@ import asyncio
 import ctypes
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 now_ns = time.monotonic_ns  # CLOCK_MONOTONIC, shared by all processes of a host
 
@@ -82,9 +82,6 @@ class ClockOffsets:
 
     realtime_minus_monotonic_ns: int
     boottime_minus_monotonic_ns: int
-
-    def as_dict(self) -> dict[str, int]:
-        return asdict(self)
 
 
 def read_clock_offsets() -> ClockOffsets:

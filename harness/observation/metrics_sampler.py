@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.clients.transport.http_get import GetError, Headers, HttpGetter, HttpUrl
+from harness.clients.transport.http_get import GetError, Headers, HttpGetter
+from harness.clients.transport.url import HttpUrl
 from harness.host.clock import now_ns
 from harness.host.periodic import Periodic
 from harness.observation.metrics_file import Scrape, ScrapeWriter

@@ -14,7 +14,8 @@ import grpc
 from google.protobuf.json_format import MessageToDict
 from tritonclient.grpc import service_pb2
 
-from harness.clients.transport.http_get import GetError, Headers, HttpGetter, HttpUrl
+from harness.clients.transport.http_get import GetError, Headers, HttpGetter
+from harness.clients.transport.url import HttpUrl
 
 _METHOD = "/inference.GRPCInferenceService/ModelStatistics"
 _TIMEOUT_S = 5.0
@@ -24,6 +25,8 @@ _SETTLING_S = 0.1
 _SETTLING_READS = 10
 
 ModelStatistics = dict[str, dict[str, Any]]
+"""By model, as in the manifest (JSON): the counts, and ``{"count", "ns"}`` of each duration."""
+
 ReadStatistics = Callable[[], ModelStatistics]
 
 

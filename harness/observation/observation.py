@@ -8,18 +8,21 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from harness.clients.transport.http_get import GetError, Headers, HttpUrl
-from harness.host.clock import read_clock_offsets
+from harness.clients.transport.http_get import GetError, Headers
+from harness.clients.transport.url import HttpUrl
+from harness.host.clock import ClockOffsets, read_clock_offsets
 from harness.observation.machine_probe import MachineProbe
 from harness.observation.metrics_file import read_metrics
-from harness.observation.metrics_sampler import MetricsSampler
-from harness.observation.model_statistics import ReadStatistics, StatisticsError, settled
+from harness.observation.metrics_sampler import MetricsSampler, Sampled
+from harness.observation.model_statistics import ModelStatistics, ReadStatistics, StatisticsError, settled
 from harness.observation.sample_file import read_samples
 from harness.records.client_table import write_client_table
 from harness.records.run_folder import RunFolder
 from harness.records.server_table import write_server_table
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,14 @@ class MetricsSource:
     period_s: float
     model: str | None = None
     headers: Headers = ()
+
+
+@dataclass(slots=True)
+class _BeforeAfter(Generic[T]):
+    """A value before the run, and the same after it; ``after`` is None where it could not be read."""
+
+    before: T
+    after: T | None = None
 
 
 class Observation:
@@ -55,35 +66,40 @@ class Observation:
         self._cores = os.sched_getaffinity(0)  # before workers take some of them for themselves
         self._sampler: MetricsSampler | None = None
         self._machine: MachineProbe | None = None
-        self._facts: dict[str, Any] = {"clock": None, "server_statistics": None, "telemetry": None}
+        self._clock: _BeforeAfter[ClockOffsets] | None = None
+        self._statistics: _BeforeAfter[ModelStatistics] | None = None
+        self._sampled: Sampled | None = None
 
     def __enter__(self) -> Callable[[int], None]:
         """Returns a function to call with the run's start, in ns of ``now_ns``."""
-        statistics = self._statistics()
+        statistics = self._settled_statistics()
         if statistics is not None:
-            self._facts["server_statistics"] = {"before": statistics, "after": None}
+            self._statistics = _BeforeAfter(statistics)
         self._sampler = None if self._metrics is None else self._open(self._metrics)
-        self._facts["clock"] = {"before": read_clock_offsets().as_dict(), "after": None}
+        self._clock = _BeforeAfter(read_clock_offsets())
         return self._begin
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._facts["clock"]["after"] = read_clock_offsets().as_dict()
+        if self._clock is not None:
+            self._clock.after = read_clock_offsets()
         if self._machine is not None:
             self._machine.close()
-        if self._facts["server_statistics"] is not None:
-            self._facts["server_statistics"]["after"] = self._statistics()
-        if self._sampler is not None and self._metrics is not None:
-            sampled = self._sampler.stop()
-            self._facts["telemetry"] = {
-                "url": str(self._metrics.url),
-                "period_s": self._metrics.period_s,
-                **asdict(sampled),
-            }
+        if self._statistics is not None:
+            self._statistics.after = self._settled_statistics()
+        if self._sampler is not None:
+            self._sampled = self._sampler.stop()
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Keys of the manifest: ``clock``, ``server_statistics``, ``telemetry``."""
-        return self._facts
+        """The manifest's keys ``clock``, ``server_statistics`` and ``telemetry``."""
+        telemetry = None
+        if self._metrics is not None and self._sampled is not None:
+            telemetry = {"url": str(self._metrics.url), "period_s": self._metrics.period_s, **asdict(self._sampled)}
+        return {
+            "clock": None if self._clock is None else asdict(self._clock),
+            "server_statistics": None if self._statistics is None else asdict(self._statistics),
+            "telemetry": telemetry,
+        }
 
     def _begin(self, start_ns: int) -> None:
         with suppress(OSError):
@@ -95,7 +111,7 @@ class Observation:
             self._sampler = None
             self._note(f"The server's metrics cannot be written to disk, so they are not recorded: {error}")
 
-    def _statistics(self) -> dict[str, Any] | None:
+    def _settled_statistics(self) -> ModelStatistics | None:
         if self._read_statistics is None:
             return None
         try:
@@ -115,7 +131,7 @@ class Observation:
             return None
         if metrics.model is not None and not any(f'"{metrics.model}"' in labels for _, labels in values):
             self._note(
-                f"{metrics.url} has no model {metrics.model}, so it is not recorded; name another place with --metrics_url."
+                f"{metrics.url} has no model {metrics.model}, so its metrics are not recorded; name another with --metrics_url."
             )
             return None
         return sampler

@@ -1,4 +1,4 @@
-"""The result of a run: its records, and how it ended."""
+"""The result of a run, which coordinator, recovery, the writing of a run's files and the command line share."""
 
 from __future__ import annotations
 

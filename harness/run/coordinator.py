@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import islice
+from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait as wait_for_any
 from types import FrameType
 
@@ -175,7 +176,8 @@ class Run:
         waiting = {worker.pipe: worker for worker in self._workers}
         while waiting:
             for pipe in wait_for_any(list(waiting), timeout=_FOLLOW_PERIOD_S):
-                failures.extend(waiting.pop(pipe).await_ready().warm_up_failures)  # type: ignore[call-overload]
+                assert isinstance(pipe, Pipe)
+                failures.extend(waiting.pop(pipe).await_ready().warm_up_failures)
             if self._control.command is not Command.RUN:
                 raise KeyboardInterrupt
         if self._plan.warm_up and len(failures) == len(self._plan.warm_up):

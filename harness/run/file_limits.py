@@ -21,9 +21,9 @@ _FILES_A_WORKER = 8  # open in the parent: pipes, the journal, the sentinel
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """Requests of one worker in flight: ``surely`` so many however fast the target is, and never more than ``at_most``."""
+    """Requests of one worker in flight: ``at_least`` so many however fast the target is, and never more than ``at_most``."""
 
-    surely: int
+    at_least: int
     at_most: int
 
 
@@ -31,10 +31,10 @@ class InFlight:
 class FileNeed:
     """Open files of one process: the certain and the possible number, their purpose, the alternative to a higher limit."""
 
-    surely: int
+    at_least: int
     at_most: int
     purpose: str
-    instead: str
+    alternative: str
 
 
 def in_flight(part: OpenPart | ClosedPart, timeout_s: float) -> InFlight:
@@ -58,11 +58,11 @@ def files_needed(schedule: AnySchedule, workers: int, client: Client, timeout_s:
     """The need of that process of a run, a worker or the parent, which needs the most files."""
     most = max((in_flight(schedule.part(k, workers), timeout_s) for k in range(workers)), key=lambda flight: flight.at_most)
     parent = _OWN_FILES + _FILES_A_WORKER * workers
-    surely, at_most = (_OWN_FILES + client.sockets(count) for count in (most.surely, most.at_most))
+    at_least, at_most = (_OWN_FILES + client.sockets(count) for count in (most.at_least, most.at_most))
     if parent > at_most:
         return FileNeed(parent, parent, f"for {workers:,} workers", "use fewer --workers")
-    purpose = f"for {most.surely:,} requests in flight in one worker"
-    return FileNeed(surely, at_most, purpose, "use more --workers: the limit applies to each")
+    purpose = f"for {most.at_least:,} requests in flight in one worker"
+    return FileNeed(at_least, at_most, purpose, "use more --workers: the limit applies to each")
 
 
 def allow_files(need: FileNeed) -> None:
@@ -78,9 +78,9 @@ def allow_files(need: FileNeed) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     except (ValueError, OSError):  # an inherited hard limit above the kernel's own (fs.nr_open) cannot be set again
         allowed = soft
-    if allowed < need.surely:
+    if allowed < need.at_least:
         raise RunError(
-            f"a process must open {need.surely:,} files at once {need.purpose}, and its limit is {allowed:,}. "
-            f"Raise the limit ('ulimit -Hn {need.surely}' as root, then 'ulimit -n {need.surely}'; for a service "
-            f"LimitNOFILE={need.surely}, for a container --ulimit nofile={need.surely}), or {need.instead}"
+            f"a process must open {need.at_least:,} files at once {need.purpose}, and its limit is {allowed:,}. "
+            f"Raise the limit ('ulimit -Hn {need.at_least}' as root, then 'ulimit -n {need.at_least}'; for a service "
+            f"LimitNOFILE={need.at_least}, for a container --ulimit nofile={need.at_least}), or {need.alternative}"
         )

@@ -1,4 +1,4 @@
-"""Whether runs may be compared, from their manifests: what was asked for must be equal, what was measured may differ."""
+"""Comparability of runs, from their manifests: the requested work must be equal, the target may differ."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from reports.run_report import RunReport
 class Weight(StrEnum):
     """What a disagreement does to a comparison."""
 
-    REFUSE = "refuse"  # other work was measured, or a run proves nothing
+    REFUSE = "refuse"  # the work was different, or a run is invalid
     WARN = "warn"  # part of the difference may come from here
-    CHANGED = "changed"  # of the target: most likely what the comparison is about
-    NOTE = "note"  # came out of the runs, was asked of neither
+    CHANGED = "changed"  # of the target: most likely the subject of the comparison
+    NOTE = "note"  # a result of the runs, not a setting
 
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """One thing in which runs disagree; ``values`` in the order of the runs, as text ("–": absent)."""
+    """A key of the manifests in which runs differ; ``values`` in the order of the runs, as text ("–": absent)."""
 
     what: str
     weight: Weight
@@ -29,9 +29,8 @@ class Disagreement:
     advice: str
 
 
-# A manifest's sections, where they may not, should not and may differ; the longest prefix of a key counts. None is not
-# compared: where a target is says nothing of it, and what the requests sent had in common follows from workload and seed
-# (in which order they left, from chance).
+# The weight of each section of a manifest; the longest prefix of a key counts. None is not compared: a target's address does
+# not affect its results, and repeated prefixes follow from workload and seed (their order of sending is random).
 _WEIGHTS: Mapping[str, Weight | None] = {
     "workload": Weight.REFUSE,
     "workload.repeated_prefix": None,
@@ -52,30 +51,31 @@ _WEIGHTS: Mapping[str, Weight | None] = {
     "bench_version": Weight.WARN,
 }
 _ADVICE = {
-    Weight.REFUSE: "Runs of other work say nothing of each other: measure both alike, or ask with --allow_different.",
+    Weight.REFUSE: "Runs of different work cannot be compared: measure both alike, or use --allow_different.",
     Weight.WARN: "Part of the difference may come from here; keep it equal.",
-    Weight.CHANGED: "This is what was changed, if the rest is equal.",
+    Weight.CHANGED: "If all else is equal, this is the change that the comparison measures.",
     Weight.NOTE: "A result of the runs, not a setting.",
 }
 _ADVICE_FOR = {
-    "load.ran_out": "A run whose requests ran out ended before the time that was asked for: give both more --num_requests.",
-    "workers.count": "Chosen for the load and the machine; --workers fixes it.",
+    "load.ran_out": "A run whose requests ran out ended before --duration: raise --num_requests for both.",
+    "workers.count": "Chosen by load and machine; set it with --workers.",
 }
 _ABSENT = "–"
 
 
 def disagreements(runs: Sequence[RunReport]) -> tuple[Disagreement, ...]:
-    """Everything in which ``runs`` disagree or which speaks against one of them, the gravest first."""
-    found = [*_credibility(runs), *_settings(runs)]
-    return tuple(sorted(found, key=lambda one: list(Weight).index(one.weight)))
+    """All differences between ``runs``, and all faults of one of them, the most serious first."""
+    unsorted = [*_credibility(runs), *_settings(runs)]
+    return tuple(sorted(unsorted, key=lambda one: list(Weight).index(one.weight)))
 
 
-def refused(found: Sequence[Disagreement]) -> bool:
-    return any(one.weight is Weight.REFUSE for one in found)
+def refused(disagreements: Sequence[Disagreement]) -> bool:
+    """Whether a disagreement rules out a comparison."""
+    return any(one.weight is Weight.REFUSE for one in disagreements)
 
 
 def same_schedule(runs: Sequence[RunReport]) -> bool:
-    """Whether all runs sent the same requests at the same times: then requests of one index belong together."""
+    """Whether all runs have the same schedule, so that their requests can be paired by index."""
     return len({run.manifest["schedule"]["digest"] for run in runs}) == 1
 
 
@@ -83,12 +83,12 @@ def _credibility(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
     if not all(run.valid for run in runs):
         codes = [", ".join(f.code for f in run.findings if f.severity.value == "invalid") or "valid" for run in runs]
         yield Disagreement(
-            "validity", Weight.REFUSE, tuple(codes), "An invalid run proves nothing; see its report, and measure again."
+            "validity", Weight.REFUSE, tuple(codes), "An invalid run cannot be compared; see its report, and measure again."
         )
     stopped = [bool(run.manifest.get("interrupted")) for run in runs]
     if any(stopped):
         values = tuple("interrupted" if one else "whole" for one in stopped)
-        yield Disagreement("interrupted", Weight.WARN, values, "An interrupted run is a shorter one than was asked for.")
+        yield Disagreement("interrupted", Weight.WARN, values, "An interrupted run is shorter than requested.")
 
 
 def _settings(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
@@ -106,7 +106,7 @@ def _weight_of(key: str) -> Weight | None:
 
 
 def _flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The leaves of a document as (dotted key, text); null is as good as absent, for keys came with versions."""
+    """The leaves of a document as (dotted key, text). Null counts as absent, since older versions lack some keys."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _flattened(inner, f"{prefix}.{key}" if prefix else str(key))

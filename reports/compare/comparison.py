@@ -1,4 +1,4 @@
-"""Runs set against each other: the one object that every format of a comparison is written from."""
+"""A comparison of runs: the one object that every output format renders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from reports.compare.conditions import Condition, ConditionResult, check_conditi
 from reports.compare.difference import Difference, Verdict, compare_measures
 from reports.compare.measures import MEASURES, Measure, Measured, measure_run, percentiles
 from reports.errors import NotComparableError
-from reports.metrics.latency import latencies_by_request_ms
+from reports.metrics.catalogue import E2E
+from reports.metrics.latency import BY_REQUEST
 from reports.run_report import RunReport, read_run
 from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import Distribution, summarise
@@ -27,34 +28,35 @@ _QUANTILES = (0.01, 0.02, *(percent / 100 for percent in range(5, 100, 5)), 0.98
 
 @dataclass(frozen=True)
 class Arm:
-    """One side of a comparison: a configuration, measured by one run or by several. All of them streamed, or none did."""
+    """One side of a comparison: a configuration, measured by one or several runs, which are all streamed or all unstreamed."""
 
     name: str
     runs: tuple[RunReport, ...]
-    blocks_left_out: int = 0  # of an experiment: those with a run that is missing or invalid
+    blocks_left_out: int = 0  # of an experiment: blocks with a missing or invalid run
 
     @property
     def streaming(self) -> bool:
-        return self.runs[0].metrics.ttft_ms is not None
+        return self.runs[0].metrics.streamed
 
     @property
     def latency_title(self) -> str:
-        """What the curves are of: TTFT where answers were streamed, else E2E latency; from the schedule."""
-        return "TTFT" if self.streaming else "E2E latency"
+        """The latency of the curves, from the schedule."""
+        metric, _ = self.runs[0].metrics.latency
+        return metric.label
 
     @cached_property
     def latencies_ms(self) -> tuple[FloatArray, ...]:
-        """Of each run, in the schedule's order; NaN unknown, infinite failed."""
+        """Of each run, in the order of the schedule; NaN is unknown, infinite failed."""
         return tuple(_latencies_ms(run) for run in self.runs)
 
     @cached_property
     def measured(self) -> tuple[dict[str, Measured], ...]:
-        """Each run's measures."""
+        """The measures of each run."""
         return tuple(measure_run(run.requests, self.streaming) for run in self.runs)
 
     @cached_property
     def quantiles(self) -> tuple[list[Measured], ...]:
-        """Each run's latencies at _QUANTILES."""
+        """The latencies of each run at _QUANTILES."""
         return tuple(percentiles(latencies_ms, _QUANTILES) for latencies_ms in self.latencies_ms)
 
 
@@ -70,7 +72,7 @@ class QuantilePoint:
 
 @dataclass(frozen=True, slots=True)
 class RequestPairs:
-    """The same request in both runs: how much longer it took in B, ms (negative: shorter), and how often."""
+    """Requests paired by index: the latency in B minus that in A, ms, and the share that took longer in B."""
 
     difference_ms: Distribution
     share_slower: float
@@ -90,7 +92,7 @@ class ArmComparison:
 
     @property
     def verdict(self) -> str:
-        """better, worse, mixed, or that the evidence shows no difference."""
+        """The overall verdict of all measures."""
         return overall(self.differences)
 
 
@@ -107,9 +109,9 @@ class Comparison:
 
 
 def overall(differences: Sequence[Difference]) -> str:
-    """better, worse, mixed, or that the evidence shows no difference, of all measures together.
+    """The verdict of all measures together: a Verdict's value, or MIXED.
 
-    A measure that was the same in every run (no failures at all, say) is no evidence where the others cannot be told.
+    A measure with one constant value in all runs (such as no failures) is no evidence where the others have no verdict.
     """
     verdicts = {difference.verdict for difference in differences}
     if Verdict.UNKNOWN in verdicts:
@@ -120,22 +122,22 @@ def overall(differences: Sequence[Difference]) -> str:
 
 
 def read_arm(path: Path) -> Arm:
-    """A run's folder, or a folder of repeated runs. Raises RunFolderError."""
+    """Read the folder of a run, or of repeated runs. Raises RunFolderError."""
     if RunFolder(path).manifest.exists():
         return Arm(path.name, (read_run(RunFolder(path)),))
     if ExperimentFolder(path).plan.exists():
-        raise RunFolderError(f"{path} is a whole experiment; give it alone: bench compare {path}")
+        raise RunFolderError(f"{path} is the folder of an experiment; give it alone: bench compare {path}")
     folders = sorted(inner for inner in path.glob("*/") if RunFolder(inner).manifest.exists())
     if not folders:
-        raise RunFolderError(f"{path} is neither a run's folder nor a folder of runs: there is no run.json")
+        raise RunFolderError(f"{path} is neither the folder of a run nor of runs: it contains no run.json")
     return Arm(path.name, tuple(read_run(RunFolder(inner)) for inner in folders))
 
 
 def read_experiment(folder: ExperimentFolder) -> list[Arm]:
     """The arms of an experiment, their runs in the order of the blocks. Raises RunFolderError.
 
-    A block of which a run is missing or invalid is left out for all arms, so that the others stay paired; ``left_out``
-    says so.
+    A block with a missing or invalid run is left out of all arms, so that the other runs stay paired; ``blocks_left_out``
+    counts them.
     """
     experiment = folder.read()
     blocks: dict[int, dict[int, RunReport]] = {}
@@ -145,7 +147,7 @@ def read_experiment(folder: ExperimentFolder) -> list[Arm]:
     whole = {block: runs for block, runs in blocks.items() if len(runs) == len(experiment.arms)}
     sound = [whole[block] for block in sorted(whole) if all(run.valid for run in whole[block].values())]
     if not sound:
-        raise RunFolderError(f"{folder.path}: no block of runs is whole and valid, so there is nothing to compare")
+        raise RunFolderError(f"{folder.path}: no block has all its runs, and all valid, so there is nothing to compare")
     planned = len({run.block for run in experiment.runs})
     return [
         Arm(arm.name, tuple(runs[number] for runs in sound), blocks_left_out=planned - len(sound))
@@ -156,40 +158,40 @@ def read_experiment(folder: ExperimentFolder) -> list[Arm]:
 def compare(
     arms: Sequence[Arm], conditions: Sequence[Condition] = (), *, allow_different: bool = False, runs_paired: bool = False
 ) -> Comparison:
-    """Compare every arm with the first. ``runs_paired``: the i-th runs of all arms were made in turn.
+    """Compare every arm with the first. ``runs_paired``: the i-th runs of all arms were measured in turn.
 
     Raises NotComparableError, unless ``allow_different``.
     """
     baseline, *others = arms
-    found = [_disagreements(baseline, arm, runs_paired=runs_paired) for arm in others]
+    by_arm = [_disagreements(baseline, arm, runs_paired=runs_paired) for arm in others]
     if not allow_different:
-        for arm, one in zip(others, found, strict=True):
-            if refused(one):
-                raise NotComparableError(_refusal(baseline, arm, one))
+        for arm, found in zip(others, by_arm, strict=True):
+            if refused(found):
+                raise NotComparableError(_refusal(baseline, arm, found))
     return Comparison(
         tuple(arms),
         tuple(
-            _compare_arm(baseline, arm, one, conditions, runs_paired=runs_paired)
-            for arm, one in zip(others, found, strict=True)
+            _compare_arm(baseline, arm, found, conditions, runs_paired=runs_paired)
+            for arm, found in zip(others, by_arm, strict=True)
         ),
     )
 
 
 def _disagreements(baseline: Arm, arm: Arm, *, runs_paired: bool) -> tuple[Disagreement, ...]:
-    """Of runs made in turn, those within a block, each once: that blocks differ is meant."""
+    """The disagreements of two arms; of runs measured in turn those within blocks, since blocks differ by design."""
     if not runs_paired:
         return disagreements([*baseline.runs, *arm.runs])
-    pairs = (disagreements(pair) for pair in zip(baseline.runs, arm.runs, strict=True))
-    return tuple({one.what: one for found in pairs for one in found}.values())
+    blocks = (disagreements(pair) for pair in zip(baseline.runs, arm.runs, strict=True))
+    return tuple({one.what: one for found in blocks for one in found}.values())
 
 
 def requests_paired(baseline: Arm, arm: Arm) -> bool:
-    """Whether the requests of both belong together one by one: of one run each, with one schedule."""
+    """Whether requests can be paired by index: one run each, of equal schedules."""
     return len(baseline.runs) == len(arm.runs) == 1 and same_schedule([*baseline.runs, *arm.runs])
 
 
 def differences_between(baseline: Arm, arm: Arm, *, runs_paired: bool = False) -> tuple[Difference, ...]:
-    """Every measure that both have. ``runs_paired``: the i-th runs of both were made in turn."""
+    """The differences in all measures that both have. ``runs_paired``: the i-th runs of both were measured in turn."""
     return compare_measures(
         MEASURES,
         baseline.measured,
@@ -216,13 +218,12 @@ def _compare_arm(
 
 
 def _latencies_ms(run: RunReport) -> FloatArray:
-    requests = run.requests
-    ends_ns = requests.last_token_ns if run.metrics.ttft_ms is None else requests.first_token_ns
-    return latencies_by_request_ms(requests, ends_ns, requests.scheduled_ns)
+    metric, _ = run.metrics.latency
+    return BY_REQUEST[metric](run.requests)
 
 
 def _curve(baseline: Arm, arm: Arm, paired: bool) -> tuple[QuantilePoint, ...]:
-    """Quantile by quantile. With several runs a side, a quantile is the geometric mean of theirs."""
+    """The points of the quantile-difference plot. Of several runs, a quantile is the geometric mean of theirs."""
     points = (
         _point(q, *([run[number] for run in side.quantiles] for side in (baseline, arm)), paired=paired)
         for number, q in enumerate(_QUANTILES)
@@ -231,7 +232,7 @@ def _curve(baseline: Arm, arm: Arm, paired: bool) -> tuple[QuantilePoint, ...]:
 
 
 def _point(q: float, a: list[Measured], b: list[Measured], *, paired: bool) -> QuantilePoint | None:
-    measure = Measure(f"q{q}", f"quantile {q}", "ms")
+    measure = Measure(E2E, q)
     (difference,) = compare_measures(
         [measure], [{measure.name: run} for run in a], [{measure.name: run} for run in b],
         requests_paired=paired, runs_paired=False,

@@ -1,4 +1,4 @@
-"""``--fail_if``: a change that a build must not bring, and whether the evidence is there that it did."""
+"""``--fail_if``: changes that fail a build, judged by the evidence of a comparison."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FORM = re.compile(r"\s*(?P<name>\w+)\s*(?P<sign>[<>])\s*(?P<amount>[+-]?\d+(\.\
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """``p99_ttft > +5%``: it fails when the measure changed by more than ``amount`` (a share; of failed_share, points)."""
+    """``p99_ttft > +5%``: fails when the measure changed by more than ``amount`` (a share; for failed_share, points)."""
 
     measure: Measure
     above: bool
@@ -25,7 +25,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class ConditionResult:
-    """``failed`` only where the evidence is there: the one-sided 95 % bound lies beyond. ``why`` is what it rests on."""
+    """``failed`` when the one-sided 95 % bound of the change exceeds the amount. ``why`` is the reason for either."""
 
     condition: Condition
     failed: bool
@@ -33,11 +33,11 @@ class ConditionResult:
 
 
 def parse_condition(text: str) -> Condition:
-    """Read one condition. Raises ConditionError."""
+    """Parse one condition. Raises ConditionError."""
     match = _FORM.fullmatch(text)
     names = {measure.name: measure for measure in MEASURES}
     if match is None or match["name"] not in names:
-        raise ConditionError(f"{text!r} is no condition; write it like 'p99_ttft > +5%'. Measures: {', '.join(names)}")
+        raise ConditionError(f"{text!r} is not a condition; write it like 'p99_ttft > +5%'. Measures: {', '.join(names)}")
     measure = names[match["name"]]
     if (match["unit"] == "%") is not measure.relative:
         raise ConditionError(f"{text!r}: {measure.name} changes by {'%' if measure.relative else 'pp (percentage points)'}")
@@ -45,17 +45,17 @@ def parse_condition(text: str) -> Condition:
 
 
 def check_conditions(conditions: Sequence[Condition], differences: Sequence[Difference]) -> tuple[ConditionResult, ...]:
-    """Hold each condition against the evidence; several are judged together (Bonferroni), so that more do not fail more."""
+    """Check each condition; they share the significance level (Bonferroni), so that more conditions do not fail more often."""
     by_name = {difference.measure.name: difference for difference in differences}
     return tuple(_checked(condition, by_name.get(condition.measure.name), len(conditions)) for condition in conditions)
 
 
 def _checked(condition: Condition, difference: Difference | None, together: int) -> ConditionResult:
     if difference is None:
-        return ConditionResult(condition, False, "these runs do not have it")
+        return ConditionResult(condition, False, "these runs do not have this measure")
     bound = difference.bound(condition.above, 0.05 / together)
     if bound is None or difference.change is None:
-        return ConditionResult(condition, False, difference.reason or "it cannot be told")
+        return ConditionResult(condition, False, difference.reason or "the change is unknown")
     failed = bound > condition.amount if condition.above else bound < condition.amount
     least = "at least" if condition.above else "at most"
-    return ConditionResult(condition, failed, f"changed by {difference.change:+.1%}, {least} {bound:+.1%} by the evidence")
+    return ConditionResult(condition, failed, f"changed by {difference.change:+.1%}, {least} {bound:+.1%} with 95 % confidence")

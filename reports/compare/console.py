@@ -36,5 +36,5 @@ def _table(one: ArmComparison) -> str:
 
 
 def _disagreement(one: Disagreement) -> str:
-    what = printable(f"{one.what}: {' | '.join(one.values)}")
-    return f"{one.weight.value:>8}  {what}\n          {one.advice}"
+    values = printable(f"{one.what}: {' | '.join(one.values)}")
+    return f"{one.weight.value:>8}  {values}\n          {one.advice}"

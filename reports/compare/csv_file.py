@@ -1,4 +1,4 @@
-"""A comparison as CSV: one row a measure and arm."""
+"""A comparison as CSV: one row for each arm and measure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLUMNS = (
 
 
 def write_csv(comparison: Comparison, path: Path) -> None:
-    """Write ``path``; what is unknown is an empty cell."""
+    """Write the file; an unknown value is an empty cell. Raises OSError."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)

@@ -1,9 +1,10 @@
 """Whether two groups of runs differ in a measure, by how much, and what these runs could have shown.
 
 With one run each, the error comes from within the runs: the mean of the requests' contributions, with a standard error that
-allows for neighbours that are alike (``reports/statistics/autocorrelation.py``). Where the schedules are equal, it is that
-of differences request by request. With several runs each, it comes from between the runs (Welch 1947; paired where they ran in
-turns), which also sees what differs from start to start. Of many measures together the p-values are Holm's (1979).
+allows for correlated neighbours (``reports/statistics/autocorrelation.py``). Where the schedules are equal, it is that
+of the differences of paired requests. With several runs each, it comes from between the runs (Welch 1947; paired where they
+were measured in turn), which includes the variation between starts. The p-values of all measures are adjusted together (Holm
+1979).
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ import numpy as np
 
 from reports.compare.measures import Measure, Measured
 from reports.statistics.arrays import FloatArray
-from reports.statistics.autocorrelation import DRIFTS, Mean, as_good_as, mean_of
+from reports.statistics.autocorrelation import DRIFTS, Mean, effective_size_reason, mean_of
 from reports.statistics.probability import student_quantile, student_tail
 
 CONFIDENCE = 0.95
-POWER = 0.80  # with which the smallest difference shown would have been shown
-_LARGEST_LOGARITHM = 50.0  # beyond, a share says nothing
+POWER = 0.80  # probability of detecting the smallest detectable difference
+_LARGEST_LOGARITHM = 50.0  # avoids overflow; a larger share is meaningless
 
 Interval = tuple[float, float]
 
 
 class Evidence(StrEnum):
-    """Where the error of a difference comes from."""
+    """The source of a difference's error."""
 
     REQUEST_PAIRS = "requests paired by schedule"
     REQUESTS = "requests within one run each"
@@ -37,7 +38,7 @@ class Evidence(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What the evidence says of B against A."""
+    """The result of B against A."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -56,7 +57,7 @@ class Spread:
 
     @property
     def p_value(self) -> float:
-        """Two-sided; 1 where nothing differs at all, 0 where a difference has no error."""
+        """Two-sided; 1 where there is no difference at all, 0 where a difference has no error."""
         if self.error == 0:
             return 1.0 if self.estimate == 0 else 0.0
         return 2.0 * student_tail(abs(self.estimate) / self.error, self.freedom)
@@ -66,9 +67,9 @@ class Spread:
         return self.estimate - half, self.estimate + half
 
     def smallest_shown(self, significance: float) -> float:
-        """The difference that a test at ``significance`` would have found with probability POWER."""
-        found, powerful = (student_quantile(p, self.freedom) for p in (1.0 - significance / 2.0, POWER))
-        return (found + powerful) * self.error
+        """The difference that a test at ``significance`` detects with probability POWER."""
+        critical, power = (student_quantile(p, self.freedom) for p in (1.0 - significance / 2.0, POWER))
+        return (critical + power) * self.error
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,8 @@ class Difference:
     """One line of a comparison. ``a`` and ``b`` are in the measure's unit (of several runs: their geometric mean).
 
     ``change``, ``interval`` (95 %, of this measure alone) and ``smallest_shown`` (at the family's first step) are shares
-    of A for a relative measure (0.05 is +5 %), else differences in the unit. ``p_adjusted`` is Holm's. What does not exist
-    is None, and ``reason`` says why.
+    of A for a relative measure (0.05 is +5 %), else differences in the unit. ``p_adjusted`` is Holm's. A value that does not
+    exist is None, for the ``reason``.
     """
 
     measure: Measure
@@ -94,7 +95,7 @@ class Difference:
     spread: Spread | None = None
 
     def bound(self, lower: bool, significance: float) -> float | None:
-        """One-sided bound of the change; None where it cannot be told."""
+        """One-sided bound of the change; None where it is unknown."""
         if self.spread is None:
             return None
         low, high = self.spread.interval(1.0 - 2.0 * significance)
@@ -116,7 +117,7 @@ def compare_measures(
 ) -> tuple[Difference, ...]:
     """The differences of every measure that all runs have, judged together.
 
-    ``requests_paired``: one run each, of equal schedules. ``runs_paired``: as many runs each, run i of A in turn with i of B.
+    ``requests_paired``: one run each, of equal schedules. ``runs_paired``: run i of A was measured in turn with run i of B.
     """
     common = [m for m in measures if all(m.name in run for run in (*a_runs, *b_runs))]
     groups = [([run[m.name] for run in a_runs], [run[m.name] for run in b_runs]) for m in common]
@@ -127,7 +128,9 @@ def compare_measures(
     adjusted = iter(holm([spread.p_value for spread in spreads if isinstance(spread, Spread)]))
     tested = sum(isinstance(spread, Spread) for spread in spreads)
     return tuple(
-        _judged(measure, a, b, spread, next(adjusted), tested) if isinstance(spread, Spread) else _untold(measure, a, b, spread)
+        _judged(measure, a, b, spread, next(adjusted), tested)
+        if isinstance(spread, Spread)
+        else _unknown(measure, a, b, spread)
         for measure, (a, b), spread in zip(common, groups, spreads, strict=True)
     )
 
@@ -143,7 +146,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def within_runs(a: Measured, b: Measured, estimate: float) -> Spread | str:
-    """The spread of a difference from the contributions of one run each; or why it cannot be told (Welch 1947)."""
+    """The spread of a difference from the contributions of one run each (Welch 1947), or the reason why it is unknown."""
     means = [mean_of(run.contributions) for run in (a, b)]
     problem = next((why for run, mean in zip((a, b), means, strict=True) if (why := _why_not(run, mean)) is not None), None)
     if problem is not None:
@@ -156,7 +159,7 @@ def within_runs(a: Measured, b: Measured, estimate: float) -> Spread | str:
 
 
 def within_pairs(a: Measured, b: Measured, estimate: float) -> Spread | str:
-    """As ``within_runs``, of contributions that belong together one by one."""
+    """As ``within_runs``, of contributions paired by request."""
     difference = mean_of(b.contributions - a.contributions)
     problem = next((why for run in (a, b) if (why := _too_few(run, mean_of(run.contributions))) is not None), None)
     if problem is not None or difference.long_run.drifts:
@@ -165,7 +168,7 @@ def within_pairs(a: Measured, b: Measured, estimate: float) -> Spread | str:
 
 
 def between_runs(a: FloatArray, b: FloatArray) -> Spread:
-    """Welch's test of values of repeated runs; of a side with one run the other side's variance is taken."""
+    """Welch's test of the values of repeated runs; a side with one run takes the variance of the other."""
     variances = [float(side.var(ddof=1)) if side.size > 1 else None for side in (a, b)]
     known = next(v for v in variances if v is not None)
     shares = [(known if v is None else v) / side.size for v, side in zip(variances, (a, b), strict=True)]
@@ -227,7 +230,7 @@ def _judged(
     )
 
 
-def _untold(measure: Measure, a: Sequence[Measured], b: Sequence[Measured], reason: str) -> Difference:
+def _unknown(measure: Measure, a: Sequence[Measured], b: Sequence[Measured], reason: str) -> Difference:
     a_value, b_value = _middle(measure, a), _middle(measure, b)
     change = None
     if a_value is not None and b_value is not None and (a_value > 0 or not measure.relative):
@@ -236,7 +239,7 @@ def _untold(measure: Measure, a: Sequence[Measured], b: Sequence[Measured], reas
 
 
 def _read(measure: Measure, scaled: float) -> float:
-    """From the scale that is tested to the one that is read."""
+    """Conversion from the tested scale to the reported one."""
     return math.expm1(min(scaled, _LARGEST_LOGARITHM)) if measure.relative else scaled
 
 
@@ -250,10 +253,10 @@ def _middle(measure: Measure, runs: Sequence[Measured]) -> float | None:
 
 
 def _why_not(run: Measured, mean: Mean) -> str | None:
-    return mean.why_not or _too_few(run, mean)
+    return mean.no_interval_reason or _too_few(run, mean)
 
 
 def _too_few(run: Measured, mean: Mean) -> str | None:
-    """Where so many values tell as little as too few independent ones (Kish's design effect)."""
+    """The reason where the effective sample size (Kish's design effect) is too small, else None."""
     effective = mean.n / max(1.0, mean.long_run.effect)
-    return None if effective >= run.fewest_effective else as_good_as(effective)
+    return None if effective >= run.fewest_effective else effective_size_reason(effective)

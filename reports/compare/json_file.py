@@ -1,4 +1,4 @@
-"""A comparison as JSON, schema 1 (docs/compare.md). It grows by new keys, never by a changed meaning."""
+"""A comparison as JSON, schema 1 (docs/reference/json.md). It grows by new keys, never by a changed meaning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.compare.comparison import Arm, ArmComparison, Comparison
-from reports.compare.difference import Difference
+from reports.compare.difference import Difference, Interval
 from reports.render.plain_text import json_text
 from reports.run_report import RunReport
 
@@ -14,7 +14,7 @@ SCHEMA = 1
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
-    """The document; what is unknown or does not exist is null."""
+    """The document; a value that is unknown or does not exist is null."""
     return {
         "schema": SCHEMA,
         "arms": [_arm(arm) for arm in comparison.arms],
@@ -23,6 +23,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
 
 
 def write_json(comparison: Comparison, path: Path) -> None:
+    """Write the file. Raises OSError."""
     path.write_text(json_text(document(comparison)), encoding="utf-8")
 
 
@@ -44,16 +45,13 @@ def _comparison(one: ArmComparison) -> dict[str, Any]:
         "b": one.arm.name,
         "verdict": one.verdict,
         "differences": [difference_document(d) for d in one.differences],
-        "quantiles": [
-            {"q": p.q, "a_ms": p.a_ms, "b_ms": p.b_ms, "interval_ms": None if p.interval_ms is None else list(p.interval_ms)}
-            for p in one.curve
-        ],
+        "quantiles": [{"q": p.q, "a_ms": p.a_ms, "b_ms": p.b_ms, "interval_ms": _pair(p.interval_ms)} for p in one.curve],
         "pairs": None
         if one.pairs is None
         else {
             "n": one.pairs.difference_ms.n,
             "median_difference_ms": one.pairs.difference_ms.p50,
-            "interval_ms": None if one.pairs.difference_ms.p50_interval is None else list(one.pairs.difference_ms.p50_interval),
+            "interval_ms": _pair(one.pairs.difference_ms.percentile(0.50).interval),
             "share_slower": one.pairs.share_slower,
         },
         "disagreements": [
@@ -64,7 +62,7 @@ def _comparison(one: ArmComparison) -> dict[str, Any]:
 
 
 def difference_document(d: Difference) -> dict[str, Any]:
-    """One measure's line of a comparison."""
+    """The difference in one measure."""
     return {
         "measure": d.measure.name,
         "title": d.measure.title,
@@ -75,7 +73,7 @@ def difference_document(d: Difference) -> dict[str, Any]:
         "b": d.b,
         "difference": d.difference,
         "change": d.change,
-        "interval": None if d.interval is None else list(d.interval),
+        "interval": _pair(d.interval),
         "smallest_shown": d.smallest_shown,
         "p_value": d.p_value,
         "p_adjusted": d.p_adjusted,
@@ -83,3 +81,7 @@ def difference_document(d: Difference) -> dict[str, Any]:
         "verdict": d.verdict.value,
         "reason": d.reason,
     }
+
+
+def _pair(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else list(interval)

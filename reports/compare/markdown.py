@@ -8,7 +8,7 @@ from tabulate import tabulate
 
 from reports.compare.comparison import ArmComparison, Comparison
 from reports.compare.tables import COLUMN_ALIGNMENT, difference_table, headline
-from reports.render.markdown_table import escaped
+from reports.render.plain_text import escaped
 from reports.render.tables import cell_text
 
 
@@ -18,6 +18,7 @@ def render_markdown(comparison: Comparison) -> str:
 
 
 def write_markdown(comparison: Comparison, path: Path) -> None:
+    """Write the file. Raises OSError."""
     path.write_text(render_markdown(comparison), encoding="utf-8")
 
 

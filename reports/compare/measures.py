@@ -1,51 +1,85 @@
-"""What a comparison compares: a few numbers of a run, each with what every request contributed to it.
+"""The measures of a run that are compared, each with the contribution of every request to it.
 
-A number of n requests is, but for what is small beside its own error, a mean of n contributions (its influence function:
-Hampel 1974). Their long-run spread is the number's error, whatever the number is; and where two runs had
-the same schedule, contributions of the same request can be set against each other, so that what the schedule did to both
-drops out.
+A statistic of n requests is, up to terms that are small beside its error, a mean of n contributions (its influence function:
+Hampel 1974). Their long-run spread is the error of the statistic, whichever it is; and where two runs had the same schedule,
+the contributions of a request to both can be paired, which removes the effect of the schedule.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.metrics.latency import latencies_by_request_ms, time_per_output_token_by_request_ms
+from reports.metrics.catalogue import (
+    E2E,
+    FAILED_SHARE,
+    LATENCIES,
+    OUTPUT_TOKEN_THROUGHPUT,
+    REQUEST_THROUGHPUT,
+    TPOT,
+    TTFT,
+    Better,
+    Metric,
+)
+from reports.metrics.latency import BY_REQUEST
 from reports.metrics.output_events import completions, output_tokens
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_INDEPENDENT, FEWEST_VALUES
-from reports.statistics.percentiles import fewest_for_limits, nearest_rank, required_samples
+from reports.statistics.percentiles import fewest_for_limits, nearest_rank, percentile_key, required_samples
 
-BINS = 1_000  # parts of the window, where a rate is cut into contributions
+BINS = 1_000  # parts of the window, each one contribution to a rate
 _Z = 1.96
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One number that runs are compared by. ``name`` is how ``--fail_if`` spells it; ``unit`` is the value's.
-
-    ``relative``: differences are of logarithms, and read in per cent; otherwise they are in the unit itself.
+    """One number of a run that is compared: the ``q``-quantile of a metric's values, or without ``q`` the mean of a latency,
+    or the metric itself.
     """
 
-    name: str
-    title: str
-    unit: str
-    higher_is_better: bool = False
-    relative: bool = True
+    metric: Metric
+    q: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The spelling of ``--fail_if``, JSON and CSV: "p99_ttft", "mean_tpot", "request_throughput"."""
+        return "_".join(filter(None, (self._statistic, self.metric.name)))
+
+    @property
+    def title(self) -> str:
+        return " ".join(filter(None, (self.metric.label, self._statistic)))
+
+    @property
+    def unit(self) -> str:
+        return self.metric.unit
+
+    @property
+    def higher_is_better(self) -> bool:
+        return self.metric.better is Better.HIGHER
+
+    @property
+    def relative(self) -> bool:
+        """Whether differences are of logarithms, and read in per cent; otherwise they are in the unit itself."""
+        return self.metric is not FAILED_SHARE
+
+    @property
+    def _statistic(self) -> str:
+        if self.q is not None:
+            return percentile_key(self.q)
+        return "mean" if self.metric in LATENCIES else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A measure of one run. Unknown is None, and ``reason`` says why.
+    """A measure of one run. An unknown value is None, for the ``reason``.
 
     ``contributions`` has shape [requests], or [BINS] for a rate: value (or its logarithm, if relative) − truth ≈ their mean.
-    ``fewest_effective``: they must tell as much as so many independent ones.
+    ``fewest_effective`` is the smallest effective sample size that gives an interval.
     """
 
     value: float | None
@@ -55,36 +89,30 @@ class Measured:
 
 
 MEASURES = (
-    Measure("p50_ttft", "TTFT p50", "ms"),
-    Measure("p99_ttft", "TTFT p99", "ms"),
-    Measure("p50_e2e", "E2E latency p50", "ms"),
-    Measure("p99_e2e", "E2E latency p99", "ms"),
-    Measure("mean_tpot", "TPOT mean", "ms"),
-    Measure("request_throughput", "Request throughput", "1/s", higher_is_better=True),
-    Measure("output_token_throughput", "Output token throughput", "tokens/s", higher_is_better=True),
-    Measure("failed_share", "Failed requests", "share", relative=False),
+    Measure(TTFT, 0.50),
+    Measure(TTFT, 0.99),
+    Measure(E2E, 0.50),
+    Measure(E2E, 0.99),
+    Measure(TPOT),
+    Measure(REQUEST_THROUGHPUT),
+    Measure(OUTPUT_TOKEN_THROUGHPUT),
+    Measure(FAILED_SHARE),
 )
 
 
 def measure_run(requests: Requests, streaming: bool) -> dict[str, Measured]:
-    """Every measure of MEASURES that such a run has, by name; latencies count from the schedule.
+    """Every measure of MEASURES that such a run has, by name; latencies count from the schedule."""
+    values = {metric: compute(requests) for metric, compute in BY_REQUEST.items() if streaming or not metric.streamed_only}
 
-    Of a run that did not stream, the token latencies do not exist, since tokens arrive together.
-    """
-    ttft_ms = latencies_by_request_ms(requests, requests.first_token_ns, requests.scheduled_ns)
-    e2e_ms = latencies_by_request_ms(requests, requests.last_token_ns, requests.scheduled_ns)
-    found: dict[str, Callable[[], Measured]] = {
-        "p50_e2e": lambda: percentile(e2e_ms, 0.50),
-        "p99_e2e": lambda: percentile(e2e_ms, 0.99),
-        "request_throughput": lambda: _throughput(requests, tokens=False),
-        "output_token_throughput": lambda: _throughput(requests, tokens=True),
-        "failed_share": lambda: _failed_share(e2e_ms),
-    }
-    if streaming:
-        found["p50_ttft"] = lambda: percentile(ttft_ms, 0.50)
-        found["p99_ttft"] = lambda: percentile(ttft_ms, 0.99)
-        found["mean_tpot"] = lambda: _mean(time_per_output_token_by_request_ms(requests))
-    return {measure.name: found[measure.name]() for measure in MEASURES if measure.name in found}
+    def measured(measure: Measure) -> Measured:
+        if measure.metric in values:
+            of_requests = values[measure.metric]
+            return mean(of_requests) if measure.q is None else percentile(of_requests, measure.q)
+        if measure.metric is FAILED_SHARE:
+            return failed_share(values[E2E])
+        return throughput(requests, tokens=measure.metric is OUTPUT_TOKEN_THROUGHPUT)
+
+    return {measure.name: measured(measure) for measure in MEASURES if streaming or not measure.metric.streamed_only}
 
 
 def percentile(values: FloatArray, q: float) -> Measured:
@@ -97,7 +125,7 @@ def percentile(values: FloatArray, q: float) -> Measured:
 
 
 def percentiles(values: FloatArray, quantiles: Sequence[float]) -> list[Measured]:
-    """As ``percentile``, of several quantiles at the price of one sort."""
+    """As ``percentile``, of several quantiles with one sort."""
     known = ~np.isnan(values)
     ordered = np.sort(values[known])
     return [_percentile(values, known, ordered, q) for q in quantiles]
@@ -119,16 +147,18 @@ def _percentile(values: FloatArray, known: NDArray[np.bool_], ordered: FloatArra
     return Measured(quantile, contributions, fewest_effective=fewest_for_limits(q) if q > 0.5 else FEWEST_INDEPENDENT)
 
 
-def _mean(values: FloatArray) -> Measured:
+def mean(values: FloatArray) -> Measured:
+    """The mean of ``values``, shape [requests]: NaN has no value."""
     known = np.isfinite(values)
     n = int(known.sum())
     if n < FEWEST_VALUES:
         return _unknown(values, "n too small", float(values[known].mean()) if n else None)
-    mean = float(values[known].mean())
-    return Measured(mean, np.where(known, (values - mean) / mean * (values.size / n), 0.0))
+    value = float(values[known].mean())
+    return Measured(value, np.where(known, (values - value) / value * (values.size / n), 0.0))
 
 
-def _throughput(requests: Requests, *, tokens: bool) -> Measured:
+def throughput(requests: Requests, *, tokens: bool) -> Measured:
+    """Successful requests, or their output tokens, per second of the whole window."""
     nothing = np.zeros(BINS)
     events = (output_tokens(requests) if tokens else completions(requests)) if requests.done.any() else None
     if events is None:
@@ -141,7 +171,8 @@ def _throughput(requests: Requests, *, tokens: bool) -> Measured:
     return Measured(value, per_bin / per_bin.mean() - 1.0)
 
 
-def _failed_share(e2e_ms: FloatArray) -> Measured:
+def failed_share(e2e_ms: FloatArray) -> Measured:
+    """The share of failed requests, of those that ended; ``e2e_ms``, shape [requests], as of ``e2e_by_request_ms``."""
     failed = np.isinf(e2e_ms).astype(np.float64)
     known = ~np.isnan(e2e_ms)
     if not known.any():

@@ -24,11 +24,11 @@ def write_html(comparison: Comparison, path: Path) -> None:
 
 
 def comparison_page(comparison: Comparison) -> Page:
-    """What the page of a comparison says, and in which order."""
+    """The content of the page, in its order."""
     first = comparison.comparisons[0]
     return Page(
         title=printable(" against ".join(arm.name for arm in reversed(comparison.arms))),
-        lead=printable(f"A is {first.baseline.name}; every other is held against it."),
+        lead=printable(f"A is {first.baseline.name}; all others are compared with it."),
         facts=tuple((printable(arm.name), _facts(arm)) for arm in comparison.arms),
         verdict=printable(" ".join(headline(one) for one in comparison.comparisons)),
         tone=max((tone_of(one.verdict) for one in comparison.comparisons), key=list(Tone).index),
@@ -38,8 +38,8 @@ def comparison_page(comparison: Comparison) -> Page:
             *(section for number, one in enumerate(comparison.comparisons) for section in _sections(one, number)),
             Section("latency", "Latency", latency_pictures(comparison), pairs=True),
         ),
-        footer="Drag in a picture to zoom, double click to go back. A click on a series hides it, on a column's head sorts. "
-        "How differences are judged: docs/compare.md of inflight-bench.",
+        footer="Drag in a picture to zoom, double-click to reset. Click a series to hide it, a column's head to sort. "
+        "How differences are judged: docs/explanation/comparison.md of inflight-bench.",
     )
 
 
@@ -52,24 +52,24 @@ def _facts(arm: Arm) -> str:
 
 
 def tone_of(verdict: str) -> Tone:
-    """How a page shows a verdict: what is better in some and worse in others, or cannot be told, is for the reader to weigh."""
+    """The tone of a verdict; mixed and unknown ones are left to the reader to weigh."""
     if verdict == Verdict.WORSE:
         return Tone.BAD
     return Tone.CAUTION if verdict in (MIXED, Verdict.UNKNOWN) else Tone.GOOD
 
 
 def difference_cards(differences: Sequence[Difference]) -> tuple[Card, ...]:
-    """The changes that a reader looks for first: of each choice, the first that could be told."""
+    """The headline changes: of each group of measures, the first with an interval."""
     by_name = {d.measure.name: d for d in differences}
-    chosen = []
+    headlines = []
     for names in _HEADLINES:
-        there = [by_name[name] for name in names if name in by_name]
-        chosen += [d for d in there if d.interval is not None][:1] or there[:1]
-    return tuple(map(_card, chosen))
+        known = [by_name[name] for name in names if name in by_name]
+        headlines += [d for d in known if d.interval is not None][:1] or known[:1]
+    return tuple(map(_card, headlines))
 
 
 def _card(d: Difference) -> Card:
-    """The change of one measure, large."""
+    """The change of one measure."""
     interval = f"95 %: {interval_text(d)}" if d.interval is not None else f"no interval: {interval_text(d)}"
     return Card(d.measure.title, change_text(d.measure, d.change), "", f"{interval}; {d.verdict.value}")
 
@@ -88,7 +88,7 @@ def _sections(one: ArmComparison, number: int) -> list[Section]:
         for d in one.disagreements
     )
     if remarks:
-        sections.append(Section(f"{name}-settings", "What differs in the settings", (remarks,)))
+        sections.append(Section(f"{name}-settings", "Differences in the settings", (remarks,)))
     if one.conditions:
         rows = tuple((r.condition.text, "FAILED" if r.failed else "passed", r.why) for r in one.conditions)
         table = Table(f"{name}-conditions", "Conditions", ("--fail_if", "result", "why"), rows)

@@ -1,4 +1,4 @@
-"""The pictures of a comparison: quantiles against each other, what differs at each, and changes with their intervals."""
+"""The pictures of a comparison: quantiles of both sides, their differences, and changes with their intervals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VERDICT_COLOURS = {Verdict.BETTER: Colour.GREEN, Verdict.WORSE: Colour.RED, Ver
 
 
 def latency_pictures(comparison: Comparison) -> tuple[Picture, ...]:
-    """Every arm's latencies over each other: by percentile, and as ECDF."""
+    """The latencies of all arms, by percentile and as ECDF."""
     series = [_series(arm, number) for number, arm in enumerate(comparison.arms)]
     known = [one for one in series if one.curve is not None]
     if not known:
@@ -31,26 +31,26 @@ def latency_pictures(comparison: Comparison) -> tuple[Picture, ...]:
 
 
 def change_picture(comparison: ArmComparison, name: str) -> Picture | None:
-    """The change of each measure with its 95 % interval, one below the other, in per cent of A; None where none can be told."""
-    told = [d for d in comparison.differences if d.measure.relative and d.interval is not None and d.change is not None]
-    if not told:
+    """The relative change of each measure with its 95 % interval, a row each; None where no change is known."""
+    known = [d for d in comparison.differences if d.measure.relative and d.interval is not None and d.change is not None]
+    if not known:
         return None
-    rows = {d.measure.name: float(len(told) - k) for k, d in enumerate(told)}
-    marks: list[Mark] = [Trail("no change", np.zeros(2), np.array([0.5, len(told) + 0.5]), Colour.GREY, Stroke.DASHED)]
+    rows = {d.measure.name: float(len(known) - k) for k, d in enumerate(known)}
+    marks: list[Mark] = [Trail("no change", np.zeros(2), np.array([0.5, len(known) + 0.5]), Colour.GREY, Stroke.DASHED)]
     for verdict, colour in _VERDICT_COLOURS.items():
-        marks += _changes(verdict, [d for d in told if d.verdict is verdict], rows, colour)
+        marks += _changes(verdict, [d for d in known if d.verdict is verdict], rows, colour)
     return Picture(
         f"{name}-changes",
         f"What changed in {comparison.arm.name}",
-        "The change from A to B with its 95 % interval, for each measure alone; the colour is what the evidence says.",
+        "The change from A to B with its 95 % interval, for each measure alone; the colour is the verdict.",
         Axis("change", "%"),
-        Axis("measure", ticks=tuple((rows[d.measure.name], d.measure.title) for d in reversed(told))),
+        Axis("measure", ticks=tuple((rows[d.measure.name], d.measure.title) for d in reversed(known))),
         tuple(marks),
     )
 
 
 def _changes(verdict: Verdict, differences: list[Difference], rows: Mapping[str, float], colour: Colour) -> Iterator[Mark]:
-    """Those measures of which the evidence says ``verdict``, each in its row."""
+    """The marks of the measures with that verdict, each in its row."""
     if not differences:
         return
     y = np.array([rows[d.measure.name] for d in differences])
@@ -79,7 +79,7 @@ def quantile_difference_picture(comparison: ArmComparison, name: str) -> Picture
         f"{name}-quantiles",
         f"{title}: difference by percentile",
         "How much longer (above 0) or shorter B's percentile is than A's. A bar is the 95 % interval of that point alone. Each "
-        "further nine takes the same room.",
+        "further nine takes the same space.",
         percentile_axis(float(at[-1])),
         Axis(f"{title}, B − A", "ms"),
         tuple(marks),

@@ -1,4 +1,4 @@
-"""The tables of a comparison, the same in every format."""
+"""The tables and sentences of a comparison, the same in every format."""
 
 from __future__ import annotations
 
@@ -9,60 +9,60 @@ from reports.compare.difference import Difference, Verdict
 from reports.compare.measures import Measure
 from reports.render.tables import UNKNOWN, Cell, Quantity, Table
 
-DIFFERENCE_COLUMNS = ("measure", "A", "B", "B − A", "change", "95 % interval", "p (Holm)", "could have shown", "evidence says")
+DIFFERENCE_COLUMNS = ("measure", "A", "B", "B − A", "change", "95 % interval", "p (Holm)", "could have shown", "verdict")
 COLUMN_ALIGNMENT = ("left", *["right"] * 7, "left")
 _LARGEST_SHARE = 10.0
 
 
 def difference_table(comparison: ArmComparison, name: str = "differences") -> Table:
-    """One row a measure. Of a relative measure ``change`` and what could have been shown are per cent of A, else points."""
+    """One row for each measure. Changes of a relative measure are per cent of A, else percentage points."""
     return Table(
         name,
         "Differences",
         DIFFERENCE_COLUMNS,
         tuple(difference_row(difference) for difference in comparison.differences),
         "Latencies count from the schedule. The interval is of each measure alone; p and the verdict of all together (Holm). "
-        '"Could have shown" is the smallest change that these runs would have shown in four of five cases.',
+        '"Could have shown" is the smallest change that these runs would have detected in four of five cases.',
     )
 
 
 def headline(comparison: ArmComparison) -> str:
-    """The verdict in one sentence, with the largest changes that the evidence shows."""
-    return told_in_words(comparison.arm.name, comparison.baseline.name, comparison.differences)
+    """The verdict in one sentence, with the changes that it rests on."""
+    return summary_sentence(comparison.arm.name, comparison.baseline.name, comparison.differences)
 
 
-def told_in_words(name: str, baseline: str, differences: Sequence[Difference]) -> str:
-    """What the evidence says of ``name`` against ``baseline``, in one sentence."""
+def summary_sentence(name: str, baseline: str, differences: Sequence[Difference]) -> str:
+    """The verdict on ``name`` against ``baseline`` in one sentence, with the changes that it rests on."""
     shown = [d for d in differences if d.verdict.value in ("better", "worse")]
     if not shown:
         return (
             f"No difference between {name} and {baseline} is shown by these runs."
             if overall(differences) == Verdict.NONE
-            else f"Whether {name} differs from {baseline} cannot be told from these runs."
+            else f"These runs do not show whether {name} differs from {baseline}."
         )
     parts = "; ".join(f"{d.measure.title} {change_text(d.measure, d.change)} ({interval_text(d)})" for d in shown)
     verdict = overall(differences)
-    says = "better in some and worse in others than" if verdict == MIXED else f"{verdict} than"
-    return f"{name} is {says} {baseline}: {parts}."
+    comparative = "better in some and worse in others than" if verdict == MIXED else f"{verdict} than"
+    return f"{name} is {comparative} {baseline}: {parts}."
 
 
 def notes(comparison: ArmComparison) -> list[str]:
-    """What a reader must know beside the table: requests in pairs, what was left out, what the evidence cannot see."""
-    a, b, found = comparison.baseline, comparison.arm, []
+    """Notes on the table: differences of paired requests, blocks left out, and variation that the intervals lack."""
+    a, b, texts = comparison.baseline, comparison.arm, []
     if comparison.pairs is not None:
         d = comparison.pairs.difference_ms
-        found.append(
+        texts.append(
             f"Request by request ({d.n:,} pairs of one schedule): B − A in {a.latency_title} is {d.p50:+.2f} ms in the median "
-            f"(95 %: {d.interval_text('p50')}); {comparison.pairs.share_slower:.0%} of the requests were slower in B."
+            f"(95 %: {d.percentile(0.50).interval_text}); {comparison.pairs.share_slower:.0%} of the requests were slower in B."
         )
     if b.blocks_left_out:
         blocks = "1 block is" if b.blocks_left_out == 1 else f"{b.blocks_left_out} blocks are"
-        found.append(f"{blocks} left out, in which a run is missing or invalid; that run's report says why.")
+        texts.append(f"{blocks} left out because a run is missing or invalid; see the report of that run.")
     if len(a.runs) == len(b.runs) == 1:
-        found.append(
-            "One run each: what differs from start to start is not in these intervals. Repeat, or use 'bench experiment'."
+        texts.append(
+            "One run each: the intervals lack the variation between starts. Repeat the runs, or use 'bench experiment'."
         )
-    return found
+    return texts
 
 
 def runs_text(arm: Arm) -> str:
@@ -78,7 +78,7 @@ def change_text(measure: Measure, change: float | None) -> str:
 
 
 def interval_text(difference: Difference) -> str:
-    """The interval of the change, or why there is none."""
+    """The interval of the change, or the reason why there is none."""
     if difference.interval is None:
         return difference.reason or UNKNOWN
     low, high = (change_text(difference.measure, bound) for bound in difference.interval)
@@ -86,7 +86,7 @@ def interval_text(difference: Difference) -> str:
 
 
 def smallest_shown_text(difference: Difference) -> str:
-    """The smallest fall and rise that would have been shown. Of a ratio they are not alike: to a third, or to the threefold."""
+    """The smallest fall and rise that would have been detected; of a ratio they differ: down to a third, up to threefold."""
     rise = difference.smallest_shown
     if rise is None:
         return UNKNOWN

@@ -1,4 +1,4 @@
-"""Writing a comparison into the folder of its experiment, in every format."""
+"""The output files of a comparison."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ WRITERS: Writers[Comparison] = {".json": write_json, ".csv": write_csv, ".md": w
 
 
 def write_comparison(comparison: Comparison, folder: Path) -> Path:
-    """Write ``compare.json``, ``.csv``, ``.md`` and ``.html``, each whole, and return where the page is. Raises OSError."""
+    """Write ``compare.json``, ``.csv``, ``.md`` and ``.html`` into ``folder``; returns the path of the page. Raises OSError."""
     return write_formats(comparison, folder / "compare.html", WRITERS)

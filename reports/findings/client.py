@@ -1,14 +1,24 @@
-"""Findings about the client itself: whether it sent when it should have, and its time stamps can be believed."""
+"""Findings about the client: whether it sent on time, and whether its time stamps can be believed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
 
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.client_health import ClientHealth
+from reports.metrics.latency import client_slip_ms
+from reports.metrics.run_metrics import mean_rate
+from reports.statistics.percentiles import nearest_rank
 
-# How late a stamp may be, beside the median latency: at p99, and on average.
+_SLIP_FLOOR_MS = 2.0
+_SLIP_SHARE_WARNING = 0.10
+_SLIP_SHARE_INVALID = 0.50
+_RATE_SHARE_WARNING = 0.95
+_RATE_SHARE_INVALID = 0.90
+# Lag of the event loops, and its share of the median latency: at p99, and on average.
 _TAIL_FLOOR_MS = 2.0
 _TAIL_SHARE_WARNING = 0.10
 _TAIL_SHARE_INVALID = 0.50
@@ -16,104 +26,292 @@ _SAMPLES_FOR_TAIL = 100
 _MEAN_FLOOR_MS = 1.0
 _MEAN_SHARE_INVALID = 0.10
 _SAMPLES_FOR_MEAN = 20
-_GAPS_SHARE_WARNING = 0.50  # at p99, beside p99 of the gaps between responses
-_STEAL_SHARE = 0.05  # of a core, above which the hypervisor is worth a word
+_GAPS_SHARE_WARNING = 0.50  # p99 lag / p99 of the gaps between responses
+_STEAL_CORES = 0.05  # above which steal is the likely cause
 _BUSY_SHARE = 0.80
-_CLOCK_TOLERANCE_NS = 10_000_000
+_CLOCK_TOLERANCE_S = 0.01
 
 
-def _client_saturated(facts: RunFacts) -> Finding | None:
-    """Sends are as late as the loop that makes them; so is the time of an arrival that the kernel did not stamp."""
-    client = facts.client
-    latency = facts.metrics.ttft_ms or facts.metrics.e2e_ms
-    if client is None or latency.sent is None or latency.sent.p50 is None:
-        return None
-    severity = _severity(client, latency.sent.p50) or _severity_of_gaps(facts, client)
-    if severity is None:
-        return None
-    evidence = {
-        "lag_p99_ms": None if client.lag is None else client.lag.p99_ms,
-        "lag_mean_ms": None if client.lag is None else client.lag.mean_ms,
-        "lag_max_ms": None if client.lag is None else client.lag.max_ms,
-        "wake_ups": 0 if client.lag is None else client.lag.samples,
-        "p50_latency_from_sent_ms": latency.sent.p50,
-        "p99_icl_ms": None if facts.metrics.icl_ms is None else facts.metrics.icl_ms.p99,
-        "cpu_share": None if client.busiest is None else client.busiest.cpu_share,
-        "run_queue_wait_share": client.run_queue_wait_share,
-        "run_queue_wait_ms": client.wait_ms,
-        "gc_longest_ms": client.gc_longest_ms,
-        "steal_cores": client.steal_cores,
-        "unstamped_reads": (facts.manifest.get("connections") or {}).get("unstamped_reads"),
-    }
-    return Finding("client_saturated", severity, evidence, _remedy(client))
+@dataclass(frozen=True)
+class ScheduleSlip(Finding):
+    p99_slip_ms: float
+    p50_latency_from_sent_ms: float
 
-
-def _severity(client: ClientHealth, latency_ms: float) -> Severity | None:
-    """By tail and mean of the lag; in a run too short for those, by the mean wait for a core before each turn."""
-    lag = client.lag
-    tail_ms = lag.p99_ms if lag is not None and lag.samples >= _SAMPLES_FOR_TAIL else 0.0
-    mean_ms = lag.mean_ms if lag is not None and lag.samples >= _SAMPLES_FOR_MEAN else client.wait_ms or 0.0
-    if tail_ms >= _TAIL_FLOOR_MS and tail_ms > _TAIL_SHARE_INVALID * latency_ms:
-        return Severity.INVALID
-    if mean_ms >= _MEAN_FLOOR_MS and mean_ms > _MEAN_SHARE_INVALID * latency_ms:
-        return Severity.INVALID
-    return Severity.WARNING if tail_ms >= max(_TAIL_FLOOR_MS, _TAIL_SHARE_WARNING * latency_ms) else None
-
-
-def _severity_of_gaps(facts: RunFacts, client: ClientHealth) -> Severity | None:
-    """Where latencies are long, the gaps between tokens may still be shorter than the client can tell."""
-    gaps, lag = facts.metrics.icl_ms, client.lag
-    if gaps is None or gaps.p99 is None or lag is None or lag.samples < _SAMPLES_FOR_TAIL:
-        return None
-    return Severity.WARNING if lag.p99_ms >= max(_TAIL_FLOOR_MS, _GAPS_SHARE_WARNING * gaps.p99) else None
-
-
-def _remedy(client: ClientHealth) -> str:
-    lag_ms = 0.0 if client.lag is None else client.lag.max_ms
-    if client.steal_cores is not None and client.steal_cores > _STEAL_SHARE:
-        return "The hypervisor gave the client's cores to others (steal); measure from a machine of its own."
-    if client.gc_longest_ms is not None and client.gc_longest_ms > lag_ms / 2:
-        return "Garbage collections stopped the client; use more --workers, so that each has less to collect."
-    if client.busiest is not None and client.busiest.cpu_share > _BUSY_SHARE:
-        return "A worker used up its core; use more --workers on more cores, or a lower rate."
-    return "Other processes had the client's cores; give it cores of its own, away from the server and everything else."
-
-
-def _clock_stepped(facts: RunFacts) -> Finding | None:
-    clock: dict[str, Any] = facts.manifest.get("clock") or {}
-    before, after = clock.get("before"), clock.get("after")
-    if not before or not after:
-        return None
-    stepped_ns = after["realtime_minus_monotonic_ns"] - before["realtime_minus_monotonic_ns"]
-    slept_ns = after["boottime_minus_monotonic_ns"] - before["boottime_minus_monotonic_ns"]
-    slept = abs(slept_ns) > _CLOCK_TOLERANCE_NS
-    if not slept and abs(stepped_ns) <= _CLOCK_TOLERANCE_NS:
-        return None
-    return Finding(
-        "clock_stepped",
-        Severity.INVALID if slept else Severity.WARNING,
-        {"slept_s": slept_ns / 1e9, "stepped_s": stepped_ns / 1e9},
-        "The machine slept during the run, and its clock did not count that; keep it awake, and measure again."
-        if slept
-        else "The numbers here do not use that clock; times that the server wrote cannot be laid beside them, though.",
+    code = "schedule_slip"
+    severities = (Severity.WARNING, Severity.INVALID)
+    when = (
+        f"p99 of the client's own slip, without waits at a ceiling, is at least {_SLIP_FLOOR_MS:g} ms and "
+        f"{_SLIP_SHARE_WARNING:.0%} of the median latency from the send; invalid above {_SLIP_SHARE_INVALID:.0%}. "
+        "The tables of slip show which worker and which part of the run was late"
+    )
+    advices = (
+        "The client sent late; give it a core of its own, more --workers, or a lower rate.",
+        "The client sent its first requests late; spread the start of the users with --ramp_up, or use more --workers.",
     )
 
+    @classmethod
+    def check(cls, facts: RunFacts) -> ScheduleSlip | None:
+        slip_ms = np.sort(client_slip_ms(facts.requests))
+        latency_ms = facts.latency_from_sent_p50_ms
+        if slip_ms.size == 0 or latency_ms is None:
+            return None
+        p99_ms = nearest_rank(slip_ms, 0.99)
+        if p99_ms < _SLIP_FLOOR_MS or p99_ms < _SLIP_SHARE_WARNING * latency_ms:
+            return None
+        return ClosedLoopSlip(p99_ms, latency_ms) if facts.load.closed else ScheduleSlip(p99_ms, latency_ms)
 
-def _connection_limit_reached(facts: RunFacts) -> Finding | None:
-    connections: dict[str, Any] = facts.manifest.get("connections") or {}
-    waited = connections.get("limit_reached") or 0
-    if not waited:
-        return None
-    return Finding(
-        "connection_limit_reached",
-        Severity.WARNING,
-        {"requests": waited} | {key: value for key, value in connections.items() if key != "limit_reached"},
-        "Their latencies hold that wait, which the model is not to blame for: allow more streams or connections.",
+    @property
+    def severity(self) -> Severity:
+        invalid = self.p99_slip_ms > _SLIP_SHARE_INVALID * self.p50_latency_from_sent_ms
+        return Severity.INVALID if invalid else Severity.WARNING
+
+    def _sentence(self) -> str:
+        return (
+            f"The p99 schedule slip is {self.p99_slip_ms:.1f} ms beside a median latency of "
+            f"{self.p50_latency_from_sent_ms:.1f} ms from the send."
+        )
+
+
+class ClosedLoopSlip(ScheduleSlip):
+    """Of a closed loop: only the users' first requests have a scheduled time that does not follow from an answer."""
+
+    advice = ScheduleSlip.advices[1]
+
+
+@dataclass(frozen=True)
+class AchievedBelowOffered(Finding):
+    offered_rate: float
+    achieved_rate: float
+
+    code = "achieved_below_offered"
+    severities = (Severity.WARNING, Severity.INVALID)
+    when = (
+        f"the achieved rate is below {_RATE_SHARE_WARNING:.0%} of the offered rate, or with a ceiling of the rate at which it "
+        f"released requests; invalid below {_RATE_SHARE_INVALID:.0%}"
+    )
+    advices = ("The client did not reach the requested rate; use more --workers or a faster machine.",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        offered, achieved = facts.metrics.offered_rate, facts.metrics.achieved_rate
+        if facts.load.max_concurrency is not None:  # a request that waits at the ceiling cannot be sent any earlier
+            offered = mean_rate(facts.requests.scheduled_ns + facts.requests.ceiling_wait_ns)
+        if offered is None or achieved is None or facts.interrupted or achieved >= _RATE_SHARE_WARNING * offered:
+            return None
+        return cls(offered, achieved)
+
+    @property
+    def severity(self) -> Severity:
+        return Severity.INVALID if self.achieved_rate < _RATE_SHARE_INVALID * self.offered_rate else Severity.WARNING
+
+    def _sentence(self) -> str:
+        return f"{self.achieved_rate:.2f} requests/s were sent where {self.offered_rate:.2f} were offered."
+
+
+_STEAL = "The hypervisor gave the client's cores to others (steal); measure from a machine of its own."
+_COLLECTIONS = "Garbage collections stopped the client; use more --workers, so that each has less to collect."
+_BUSY = "A worker used up its core; use more --workers on more cores, or a lower rate."
+_DISPLACED = "Other processes had the client's cores; give it cores of its own, away from the server and everything else."
+
+
+@dataclass(frozen=True)
+class ClientSaturated(Finding):
+    """The lag of the event loops delays sends, and the time stamps of arrivals that the kernel did not stamp."""
+
+    lag_p99_ms: float | None
+    lag_mean_ms: float | None
+    lag_max_ms: float | None
+    wake_ups: int
+    p50_latency_from_sent_ms: float
+    p99_icl_ms: float | None
+    cpu_share: float | None
+    run_queue_wait_share: float | None
+    run_queue_wait_ms: float | None
+    gc_longest_ms: float | None
+    steal_cores: float | None
+    unstamped_reads: int | None
+
+    code = "client_saturated"
+    severities = (Severity.WARNING, Severity.INVALID)
+    when = (
+        f"the event loops of the workers woke late: p99 lag of at least {_TAIL_FLOOR_MS:g} ms and "
+        f"{_TAIL_SHARE_WARNING:.0%} of the median latency from the send, or {_GAPS_SHARE_WARNING:.0%} of the p99 gap between "
+        f"responses; invalid above {_TAIL_SHARE_INVALID:.0%} of the median latency at p99, or {_MEAN_SHARE_INVALID:.0%} (and "
+        f"{_MEAN_FLOOR_MS:g} ms) on average"
+    )
+    advices = (_STEAL, _COLLECTIONS, _BUSY, _DISPLACED)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        client, latency_ms = facts.client, facts.latency_from_sent_p50_ms
+        if client is None or latency_ms is None:
+            return None
+        finding = cls._of(client, latency_ms, facts)
+        return finding if finding._material else None
+
+    @classmethod
+    def _of(cls, client: ClientHealth, latency_ms: float, facts: RunFacts) -> Self:
+        lag, gaps_ms = client.lag, facts.metrics.icl_ms
+        return cls(
+            lag_p99_ms=None if lag is None else lag.p99_ms,
+            lag_mean_ms=None if lag is None else lag.mean_ms,
+            lag_max_ms=None if lag is None else lag.max_ms,
+            wake_ups=0 if lag is None else lag.samples,
+            p50_latency_from_sent_ms=latency_ms,
+            p99_icl_ms=None if gaps_ms is None else gaps_ms.p99,
+            cpu_share=None if client.busiest is None else client.busiest.cpu_share,
+            run_queue_wait_share=client.run_queue_wait_share,
+            run_queue_wait_ms=client.wait_ms,
+            gc_longest_ms=client.gc_longest_ms,
+            steal_cores=client.steal_cores,
+            unstamped_reads=_connections(facts).get("unstamped_reads"),
+        )
+
+    @property
+    def _tail_ms(self) -> float:
+        """p99 of the lag; 0 in a run too short for it."""
+        return self.lag_p99_ms or 0.0 if self.wake_ups >= _SAMPLES_FOR_TAIL else 0.0
+
+    @property
+    def _mean_ms(self) -> float:
+        """Mean lag; in a run too short for it, the mean wait for a core each time before a worker ran."""
+        return (self.lag_mean_ms if self.wake_ups >= _SAMPLES_FOR_MEAN else self.run_queue_wait_ms) or 0.0
+
+    @property
+    def _material(self) -> bool:
+        if self.severity is Severity.INVALID:
+            return True
+        limits_ms = [_TAIL_SHARE_WARNING * self.p50_latency_from_sent_ms]
+        if self.p99_icl_ms is not None:  # where latencies are long, the gaps between tokens may still be as short as the lag
+            limits_ms.append(_GAPS_SHARE_WARNING * self.p99_icl_ms)
+        return self._tail_ms >= max(_TAIL_FLOOR_MS, min(limits_ms))
+
+    @property
+    def severity(self) -> Severity:
+        tail_limit_ms = _TAIL_SHARE_INVALID * self.p50_latency_from_sent_ms
+        mean_limit_ms = _MEAN_SHARE_INVALID * self.p50_latency_from_sent_ms
+        tail_is_late = self._tail_ms >= _TAIL_FLOOR_MS and self._tail_ms > tail_limit_ms
+        mean_is_late = self._mean_ms >= _MEAN_FLOOR_MS and self._mean_ms > mean_limit_ms
+        return Severity.INVALID if tail_is_late or mean_is_late else Severity.WARNING
+
+    @property
+    def advice(self) -> str:
+        if self.steal_cores is not None and self.steal_cores > _STEAL_CORES:
+            return _STEAL
+        if self.gc_longest_ms is not None and self.gc_longest_ms > (self.lag_max_ms or 0.0) / 2:
+            return _COLLECTIONS
+        return _BUSY if self.cpu_share is not None and self.cpu_share > _BUSY_SHARE else _DISPLACED
+
+    def _sentence(self) -> str:
+        delayed = "its sends" if self.unstamped_reads == 0 else "its sends and times of arrival"
+        lag = (
+            ""
+            if self.lag_p99_ms is None
+            else f"it woke {self.lag_mean_ms:.1f} ms late on average, {self.lag_p99_ms:.1f} ms at p99, "
+        )
+        return (
+            f"The client was kept from running, and {delayed} are late: {lag}beside a median latency of "
+            f"{self.p50_latency_from_sent_ms:.1f} ms from the send ({', '.join(self._causes())})."
+        )
+
+    def _causes(self) -> list[str]:
+        texts = (
+            (self.cpu_share, "{:.0%} of a core used"),
+            (self.run_queue_wait_share, "{:.0%} of the time spent waiting for one"),
+            (self.gc_longest_ms, "longest garbage collection {:.1f} ms"),
+            (self.steal_cores, "{:.0%} of a core taken by the hypervisor"),
+        )
+        return [text.format(value) for value, text in texts if value is not None]
+
+
+@dataclass(frozen=True)
+class ClockStepped(Finding):
+    """Changes of the real-time and boot-time clocks against the monotonic one, which stops while the machine sleeps."""
+
+    slept_s: float
+    stepped_s: float
+
+    code = "clock_stepped"
+    severities = (Severity.WARNING, Severity.INVALID)
+    when = (
+        f"the wall clock was set by more than {_CLOCK_TOLERANCE_S * 1e3:g} ms during the run; invalid where the machine slept "
+        "for that long"
+    )
+    advices = (
+        "The numbers do not use that clock, but times that the server logged cannot be compared with theirs.",
+        "The machine slept during the run, and the run's clock stopped meanwhile; keep it awake, and measure again.",
     )
 
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        clock: dict[str, Any] = facts.manifest.get("clock") or {}
+        before, after = clock.get("before"), clock.get("after")
+        if not before or not after:
+            return None
+        stepped_ns = after["realtime_minus_monotonic_ns"] - before["realtime_minus_monotonic_ns"]
+        slept_ns = after["boottime_minus_monotonic_ns"] - before["boottime_minus_monotonic_ns"]
+        finding = cls(slept_s=slept_ns / 1e9, stepped_s=stepped_ns / 1e9)
+        return finding if finding._slept or abs(finding.stepped_s) > _CLOCK_TOLERANCE_S else None
 
-CLIENT_CHECKS: tuple[Callable[[RunFacts], Finding | None], ...] = (
-    _client_saturated,
-    _clock_stepped,
-    _connection_limit_reached,
-)
+    @property
+    def _slept(self) -> bool:
+        return abs(self.slept_s) > _CLOCK_TOLERANCE_S
+
+    @property
+    def severity(self) -> Severity:
+        return Severity.INVALID if self._slept else Severity.WARNING
+
+    @property
+    def advice(self) -> str:
+        return self.advices[1 if self._slept else 0]
+
+    def _sentence(self) -> str:
+        if self._slept:
+            return f"The machine slept for {self.slept_s:.1f} s during the run."
+        return f"The machine's wall clock was set by {self.stepped_s:+.3f} s during the run."
+
+
+@dataclass(frozen=True)
+class ConnectionLimitReached(Finding):
+    """Counts and times over all workers that reported them; manifests of older versions have fewer."""
+
+    requests: int
+    per_worker: int | None
+    opened: int | None
+    longest_wait_ms: float | None
+    total_wait_ms: float | None
+    unstamped_reads: int | None
+    workers_told: int | None
+
+    code = "connection_limit_reached"
+    severities = (Severity.WARNING,)
+    when = "requests waited for a free stream or connection"
+    advices = ("Their latencies include that wait, which the model did not cause: allow more streams or connections.",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        connections = _connections(facts)
+        waited = connections.get("limit_reached") or 0
+        if not waited:
+            return None
+        return cls(
+            requests=waited,
+            per_worker=connections.get("per_worker"),
+            opened=connections.get("opened"),
+            longest_wait_ms=connections.get("longest_wait_ms"),
+            total_wait_ms=connections.get("total_wait_ms"),
+            unstamped_reads=connections.get("unstamped_reads"),
+            workers_told=connections.get("workers_told"),
+        )
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """Without what is unknown."""
+        return {name: value for name, value in super().evidence.items() if value is not None}
+
+    def _sentence(self) -> str:
+        return f"{self.requests:,} requests waited for a stream, because the server accepts no more of them at once."
+
+
+def _connections(facts: RunFacts) -> dict[str, Any]:
+    return facts.manifest.get("connections") or {}

@@ -1,34 +1,136 @@
-"""Findings about what is missing of a run: it was cut, or the client could not write down what it measured."""
+"""Findings about what a run lacks: it ended early, parts of it were not recorded, or it is too small for its claims."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
 
+from harness.records.record import Outcome
 from reports.findings.finding import Finding, RunFacts, Severity
+from reports.statistics.percentiles import required_samples
 
 
-def _recovered(facts: RunFacts) -> Finding | None:
-    evidence = facts.manifest.get("recovered")
-    if not evidence:
-        return None
-    return Finding(
-        "recovered",
-        Severity.WARNING,
-        dict(evidence),
-        "The run was cut, and its records made from its journals: read it as a shorter run, and measure again to compare.",
+@dataclass(frozen=True)
+class Interrupted(Finding):
+    """``not_sent`` and ``scheduled`` are None in a closed loop that ends by the clock: it has no planned number of requests."""
+
+    not_sent: int | None
+    scheduled: int | None
+
+    code = "interrupted"
+    severities = (Severity.WARNING,)
+    when = "the run was stopped before its end"
+    advices = ("The run was stopped early; its numbers are of a shorter run than was requested.",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        not_sent: int = facts.metrics.failed_by_kind.get(Outcome.NOT_SENT.value, 0)
+        if not facts.interrupted and not not_sent:
+            return None
+        if not facts.load.closed:
+            return cls(not_sent, facts.metrics.scheduled)
+        prepared = facts.load.prepared if facts.load.duration_s is None else None
+        return cls(None if prepared is None else prepared - facts.metrics.scheduled, prepared)
+
+    def _sentence(self) -> str:
+        if self.not_sent is None:
+            return "The run was stopped before its end."
+        return f"The run was stopped; {self.not_sent:,} of {self.scheduled:,} requests were not sent."
+
+
+@dataclass(frozen=True)
+class Recovered(Finding):
+    scheduled: int
+    written_down: int
+    lost: int
+    not_sent: int
+    journals: int
+    torn_bytes: int
+
+    code = "recovered"
+    severities = (Severity.WARNING,)
+    when = "the run was cut short, and its records were recovered from its journals"
+    advices = (
+        "The run was cut short, and its records were recovered from its journals: read it as a shorter run, and measure again "
+        "to compare.",
     )
 
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        recovered = facts.manifest.get("recovered")
+        if not recovered:
+            return None
+        return cls(
+            scheduled=recovered["scheduled"],
+            written_down=recovered["written_down"],
+            lost=recovered["lost"],
+            not_sent=recovered["not_sent"],
+            journals=recovered["journals"],
+            torn_bytes=recovered["torn_bytes"],
+        )
 
-def _recording_failed(facts: RunFacts) -> Finding | None:
-    problem = facts.manifest.get("problem")
-    if not problem:
-        return None
-    return Finding(
-        "recording_failed",
-        Severity.WARNING,
-        {"problem": problem},
-        "Make room where the run's folder lies, or name another with --run_dir, and measure again.",
+    def _sentence(self) -> str:
+        return (
+            f"The run was cut short: of {self.scheduled:,} requests, {self.written_down:,} were recorded, "
+            f"{self.lost:,} are lost, {self.not_sent:,} were not sent"
+            + (", and a record was torn." if self.torn_bytes else ".")
+        )
+
+
+@dataclass(frozen=True)
+class RecordingFailed(Finding):
+    problem: str
+
+    code = "recording_failed"
+    severities = (Severity.WARNING,)
+    when = "the client could not write its journal, and stopped sending"
+    advices = ("Free some space where the run's folder lies, or name another with --run_dir, and measure again.",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        problem = facts.manifest.get("problem")
+        return cls(problem) if problem else None
+
+    def _sentence(self) -> str:
+        return f"Sending stopped because the client could not write its journal: {self.problem}."
+
+
+@dataclass(frozen=True)
+class PromptsDropped(Finding):
+    dropped: int
+
+    code = "prompts_dropped"
+    severities = (Severity.NOTE,)
+    when = "prompts were too long, and were left out"
+    advices = (
+        "Prompts longer than --max_input_len, or too long for the model's context with their output, were left out; raise "
+        "--max_input_len, or state it beside the numbers.",
     )
 
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        dropped = facts.manifest.get("workload", {}).get("dropped_too_long", 0)
+        return cls(dropped) if dropped else None
 
-COMPLETENESS_CHECKS: tuple[Callable[[RunFacts], Finding | None], ...] = (_recovered, _recording_failed)
+    def _sentence(self) -> str:
+        return f"{self.dropped:,} prompts were dropped as too long."
+
+
+@dataclass(frozen=True)
+class SampleTooSmall(Finding):
+    n: int
+    needed_for_p99: int
+
+    code = "sample_too_small"
+    severities = (Severity.NOTE,)
+    when = "fewer than 662 latencies, the number that a claim about p99 needs at 99% confidence"
+    advices = ("A claim about p99 needs more successful requests (99 % confidence); raise --num_requests.",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        needed = required_samples(0.99)
+        latency = facts.metrics.e2e_ms.scheduled
+        return None if latency is None or latency.n >= needed else cls(latency.n, needed)
+
+    def _sentence(self) -> str:
+        return f"{self.n:,} successes cannot support p99, which needs {self.needed_for_p99:,}."

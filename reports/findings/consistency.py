@@ -1,8 +1,9 @@
-"""Findings about numbers that must agree with each other, whoever counted them."""
+"""Findings about numbers that must agree with each other, whatever their sources."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -12,88 +13,172 @@ from reports.metrics.in_flight import mean_in_system
 from reports.metrics.output_events import summed_token_counts
 from reports.metrics.windows import Window
 
-_TEXT_TOLERANCE = 0.25  # random words tokenised again make an eighth more tokens than they came of
-_TEXT_TOKENS = 200  # in fewer, chance may do as much
+_TEXT_TOLERANCE = 0.25  # tokenising the text of random ids again gives about an eighth more tokens
+_TEXT_TOKENS = 200  # in fewer tokens, chance may exceed the tolerance
 _TOKENS_BEYOND_INVALID = 0.01
 _LITTLE_TOLERANCE = 0.05
-_LITTLE_EDGES = 2.0  # latencies that the window's two ends may cut through
+_LITTLE_EDGES = 2.0  # latencies that the two ends of the window may cut
 
 
-def _token_counts_disagree(facts: RunFacts) -> Finding | None:
-    """The tokens that came in responses against the server's count of them."""
-    requests = facts.requests
-    streamed = summed_token_counts(requests)
-    known = requests.done & ~np.isnan(streamed) & ~np.isnan(requests.output_tokens) & requests.has_tokens
-    differ = known & (streamed != requests.output_tokens)
-    if not differ.any():
-        return None
-    return Finding(
-        "token_counts_disagree",
-        Severity.WARNING,
-        {
-            "requests": int(differ.sum()),
-            "share": float(differ.sum() / known.sum()),
-            "in_responses": float(streamed[known].sum()),
-            "reported": float(requests.output_tokens[known].sum()),
-        },
-        "Throughput counts the reported tokens. See whether the server counts special tokens, or responses were lost.",
+@dataclass(frozen=True)
+class OutputLongerThanAsked(Finding):
+    """A server may not exceed the requested length, so responses arrived twice, or the count includes other tokens.
+
+    Counts from text tokenised again are too inexact for this check.
+    """
+
+    requests: int
+    tokens_beyond: float
+    share_of_tokens: float
+
+    code = "output_longer_than_asked"
+    severities = (Severity.WARNING, Severity.INVALID)
+    when = (
+        f"answers have more tokens than requested; invalid above {_TOKENS_BEYOND_INVALID:.0%} of the tokens. "
+        "Not checked where tokens are counted from text"
+    )
+    advices = ("Responses arrived twice, or the count includes what is not output (an echoed prompt): tokens/s are too high.",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        requests = facts.requests
+        beyond = requests.output_tokens - requests.requested_output_tokens
+        longer = requests.done & (beyond > 0)  # NaN where unknown is not above 0
+        if not longer.any() or TokenSource.TEXT.value in requests.output_tokens_sources:
+            return None
+        tokens_beyond = float(beyond[longer].sum())
+        share = float(beyond[longer].sum() / np.nansum(requests.output_tokens[requests.done]))
+        return cls(int(longer.sum()), tokens_beyond, share)
+
+    @property
+    def severity(self) -> Severity:
+        return Severity.INVALID if self.share_of_tokens > _TOKENS_BEYOND_INVALID else Severity.WARNING
+
+    def _sentence(self) -> str:
+        return (
+            f"{self.requests:,} answers were longer than requested: {self.tokens_beyond:,.0f} tokens too many, "
+            f"{self.share_of_tokens:.1%} of all."
+        )
+
+
+@dataclass(frozen=True)
+class TokenCountsDisagree(Finding):
+    requests: int
+    share: float
+    in_responses: float
+    reported: float
+
+    code = "token_counts_disagree"
+    severities = (Severity.WARNING,)
+    when = "the tokens of a request's responses do not sum to the count that the server reported"
+    advices = (
+        "Throughput counts the reported tokens. Check whether the server counts special tokens, or responses were lost.",
     )
 
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        requests = facts.requests
+        streamed = summed_token_counts(requests)
+        known = requests.done & ~np.isnan(streamed) & ~np.isnan(requests.output_tokens) & requests.has_tokens
+        differ = known & (streamed != requests.output_tokens)
+        if not differ.any():
+            return None
+        return cls(
+            requests=int(differ.sum()),
+            share=float(differ.sum() / known.sum()),
+            in_responses=float(streamed[known].sum()),
+            reported=float(requests.output_tokens[known].sum()),
+        )
 
-def _text_tokens_disagree(facts: RunFacts) -> Finding | None:
-    """The server's count of tokens against the returned texts tokenised again, over the answers for which that was done."""
-    requests = facts.requests
-    known = requests.done & ~np.isnan(requests.text_tokens) & ~np.isnan(requests.output_tokens)
-    in_text, reported = float(requests.text_tokens[known].sum()), float(requests.output_tokens[known].sum())
-    larger = max(in_text, reported)
-    if larger < _TEXT_TOKENS or abs(in_text - reported) <= _TEXT_TOLERANCE * larger:
-        return None
-    return Finding(
-        "text_tokens_disagree",
-        Severity.WARNING,
-        {"requests": int(known.sum()), "in_text": in_text, "reported": reported},
-        "Throughput counts the reported tokens. See whether --tokenizer_dir is the model's, and whether the server counts "
+    def _sentence(self) -> str:
+        return (
+            f"The responses of {self.requests:,} answers ({self.share:.0%}) do not sum to the reported token count: "
+            f"{self.in_responses:,.0f} tokens in responses, {self.reported:,.0f} reported in all."
+        )
+
+
+@dataclass(frozen=True)
+class TextTokensDisagree(Finding):
+    """Over the answers whose text was tokenised again."""
+
+    requests: int
+    in_text: float
+    reported: float
+
+    code = "text_tokens_disagree"
+    severities = (Severity.WARNING,)
+    when = (
+        f"the server's token counts differ by more than {_TEXT_TOLERANCE:.0%} from those of the returned texts tokenised again "
+        f"(every 16th answer, where a tokenizer is known; at least {_TEXT_TOKENS} tokens)"
+    )
+    advices = (
+        "Throughput counts the reported tokens. Check whether --tokenizer_dir is the model's, and whether the server counts "
         "tokens that it does not send (hidden reasoning, a prompt).",
     )
 
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        requests = facts.requests
+        known = requests.done & ~np.isnan(requests.text_tokens) & ~np.isnan(requests.output_tokens)
+        in_text, reported = float(requests.text_tokens[known].sum()), float(requests.output_tokens[known].sum())
+        larger = max(in_text, reported)
+        if larger < _TEXT_TOKENS or abs(in_text - reported) <= _TEXT_TOLERANCE * larger:
+            return None
+        return cls(int(known.sum()), in_text, reported)
 
-def _output_longer(facts: RunFacts) -> Finding | None:
-    """More tokens than a server may give: it sent some twice, or we counted what is no output. Text is counted too roughly."""
-    requests = facts.requests
-    beyond = requests.output_tokens - requests.requested_output_tokens
-    longer = requests.done & (beyond > 0)  # NaN where unknown is not above 0
-    if not longer.any() or TokenSource.TEXT.value in requests.output_tokens_sources:
-        return None
-    share = float(beyond[longer].sum() / np.nansum(requests.output_tokens[requests.done]))
-    return Finding(
-        "output_longer_than_asked",
-        Severity.INVALID if share > _TOKENS_BEYOND_INVALID else Severity.WARNING,
-        {"requests": int(longer.sum()), "tokens_beyond": float(beyond[longer].sum()), "share_of_tokens": share},
-        "Responses came twice, or the count holds what is no output (an echoed prompt): tokens/s are too high.",
+    def _sentence(self) -> str:
+        return (
+            f"The server reported {self.reported:,.0f} tokens for {self.requests:,} answers whose text has "
+            f"{self.in_text:,.0f} by the run's tokenizer."
+        )
+
+
+@dataclass(frozen=True)
+class LittlesLaw(Finding):
+    """Mean in flight = rate · mean latency (Little 1961); both sides are measured independently."""
+
+    mean_in_flight: float
+    rate_per_s: float
+    mean_latency_s: float
+
+    code = "littles_law"
+    severities = (Severity.WARNING,)
+    when = (
+        f"mean in flight ≠ rate × mean latency over the steady window, by more than {_LITTLE_TOLERANCE:.0%} "
+        "and what the ends of the window can cut"
     )
+    advices = ("Requests stay open longer than their latencies show: check how long answers last after their last token.",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        window = facts.metrics.windows.steady
+        sides = None if window is None else _little_sides(facts, window)
+        if window is None or sides is None:
+            return None
+        expected = sides.rate_per_s * sides.latency_s
+        tolerance = _LITTLE_TOLERANCE + _LITTLE_EDGES * sides.longest_s / window.length_s
+        if abs(sides.in_flight - expected) <= tolerance * max(sides.in_flight, expected):
+            return None
+        return cls(sides.in_flight, sides.rate_per_s, sides.latency_s)
+
+    def _sentence(self) -> str:
+        expected = self.rate_per_s * self.mean_latency_s
+        return (
+            f"Little's law fails in the steady window: {self.mean_in_flight:.1f} requests were in flight, where "
+            f"{self.rate_per_s:.1f} requests/s of {self.mean_latency_s:.3f} s make {expected:.1f}."
+        )
 
 
-def _littles_law(facts: RunFacts) -> Finding | None:
-    """Mean in flight = rate · mean latency (Little 1961), over the steady window, where both sides are measured apart."""
-    window = facts.metrics.windows.steady
-    sides = None if window is None else _little_sides(facts, window)
-    if window is None or sides is None:
-        return None
-    in_flight, rate_per_s, latency_s, longest_s = sides
-    expected = rate_per_s * latency_s
-    tolerance = _LITTLE_TOLERANCE + _LITTLE_EDGES * longest_s / window.length_s
-    if abs(in_flight - expected) <= tolerance * max(in_flight, expected):
-        return None
-    return Finding(
-        "littles_law",
-        Severity.WARNING,
-        {"mean_in_flight": in_flight, "rate_per_s": rate_per_s, "mean_latency_s": latency_s},
-        "Requests stay open longer than their latencies tell: see how long answers go on after their last token.",
-    )
-
-
-def _little_sides(facts: RunFacts, window: Window) -> tuple[float, float, float, float] | None:
+class _LittleSides(NamedTuple):
     """Mean in flight by the ends of exchanges; rate, mean and 99th percentile (s) of latencies by the last tokens."""
+
+    in_flight: float
+    rate_per_s: float
+    latency_s: float
+    longest_s: float
+
+
+def _little_sides(facts: RunFacts, window: Window) -> _LittleSides | None:
     requests = facts.requests
     edges_ns = np.array([window.start_s, window.end_s]) * 1e9
     in_flight = float(mean_in_system(requests.sent_ns, requests.done_ns, edges_ns)[0])
@@ -103,12 +188,4 @@ def _little_sides(facts: RunFacts, window: Window) -> tuple[float, float, float,
     if not within.any():
         return None
     rate_per_s = float(within.sum()) / window.length_s
-    return in_flight, rate_per_s, float(latency_s[within].mean()), float(np.quantile(latency_s[within], 0.99))
-
-
-CONSISTENCY_CHECKS: tuple[Callable[[RunFacts], Finding | None], ...] = (
-    _output_longer,
-    _token_counts_disagree,
-    _text_tokens_disagree,
-    _littles_law,
-)
+    return _LittleSides(in_flight, rate_per_s, float(latency_s[within].mean()), float(np.quantile(latency_s[within], 0.99)))

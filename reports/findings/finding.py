@@ -1,17 +1,19 @@
-"""A finding: one statement about whether a run can be believed. Data only; renderers turn it into prose."""
+"""A finding: one statement about whether a run can be believed, with its severity, evidence and advice."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
-from reports.metrics.asked_load import AskedLoad, load_of
 from reports.metrics.client_health import ClientHealth
+from reports.metrics.configuration import ConfiguredLoad, configured_load
 from reports.metrics.phases import Phase
 from reports.metrics.requests import Requests
-from reports.metrics.run_metrics import Metrics
+from reports.metrics.run_metrics import Anchored, Metrics
 from reports.metrics.server_load import ServerLoad
+from reports.render.plain_text import printable
 
 
 class Severity(StrEnum):
@@ -23,18 +25,8 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
-    """``evidence`` holds the numbers that the finding rests on; ``advice`` is one sentence that says what to do."""
-
-    code: str
-    severity: Severity
-    evidence: dict[str, Any]
-    advice: str
-
-
-@dataclass(frozen=True)
 class RunFacts:
-    """What the checks look at."""
+    """Everything that the checks of a run read."""
 
     requests: Requests
     metrics: Metrics
@@ -44,5 +36,61 @@ class RunFacts:
     phases: tuple[Phase, ...] = ()
 
     @property
-    def load(self) -> AskedLoad:
-        return load_of(self.manifest)
+    def load(self) -> ConfiguredLoad:
+        return configured_load(self.manifest)
+
+    @property
+    def latency(self) -> Anchored:
+        """The latency that delays are compared with: TTFT of a streamed run, else E2E latency."""
+        return self.metrics.ttft_ms or self.metrics.e2e_ms
+
+    @property
+    def latency_from_sent_p50_ms(self) -> float | None:
+        """The median of ``latency`` from the send; None where it is unknown or falls among failures."""
+        return None if self.latency.sent is None else self.latency.sent.p50
+
+    @property
+    def interrupted(self) -> bool:
+        return bool(self.manifest.get("interrupted"))
+
+
+@dataclass(frozen=True)
+class Finding(ABC):
+    """A kind of finding is a subclass. Its fields are the evidence, by their names in ``summary.json``.
+
+    ``code`` identifies the kind in every output. ``severities`` and ``advices`` hold each value that its findings can have, the
+    usual one first. ``when`` is the condition with its thresholds, in Markdown, for the documentation.
+    """
+
+    code: ClassVar[str]
+    severities: ClassVar[tuple[Severity, ...]]
+    when: ClassVar[str]
+    advices: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    @abstractmethod
+    def check(cls, facts: RunFacts) -> Finding | None:
+        """The finding of this kind in a run; None where the condition does not hold or cannot be evaluated."""
+
+    @property
+    def severity(self) -> Severity:
+        """One of ``severities``. Kinds with several override it."""
+        return self.severities[0]
+
+    @property
+    def advice(self) -> str:
+        """The remedy in one or two sentences; one of ``advices``. Kinds with several override it."""
+        return self.advices[0]
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """The values that the finding rests on, as JSON; None is unknown."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def sentence(self) -> str:
+        """The evidence in words, free of control characters: some of it is text from outside, such as a server's errors."""
+        return printable(self._sentence())
+
+    @abstractmethod
+    def _sentence(self) -> str: ...

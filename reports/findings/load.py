@@ -1,129 +1,234 @@
-"""Findings about the load: how requests came, whether the target kept up with them, and whether it settled."""
+"""Findings about the load: how requests arrived, whether the target kept up, and whether the run settled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from reports.findings.finding import Finding, RunFacts, Severity
-from reports.metrics.arrival_law import check_arrivals, law_of
+from reports.metrics.arrival_law import SIGNIFICANCE, check_arrivals
+from reports.metrics.configuration import configured_law
 from reports.metrics.in_flight import queue_growth
 from reports.metrics.latency import ceiling_waits_ms
 from reports.statistics.percentiles import nearest_rank
 
-_WAIT_FLOOR_MS = 2.0  # a shorter p99 of the waits at the ceiling,
-_WAIT_SHARE = 0.1  # or one below this share of the median latency, changes no conclusion
-_MATERIAL_DISTANCE = 0.02  # a smaller Kolmogorov-Smirnov distance no target would notice
+# A p99 of the waits at the ceiling that is below either changes no conclusion.
+_WAIT_FLOOR_MS = 2.0
+_WAIT_SHARE = 0.1  # of the median latency
+_MATERIAL_DISTANCE = 0.02  # Kolmogorov-Smirnov distance below which a difference does not affect a target
 
 
-def _not_steady(facts: RunFacts) -> Finding | None:
-    windows = facts.metrics.windows
-    if windows.steady is not None or windows.too_few_to_tell or facts.manifest.get("interrupted"):
-        return None
-    return Finding(
-        "not_steady",
-        Severity.WARNING,
-        {"reason": windows.not_steady},
-        "The numbers depend on how long the run was; make it longer, or the load lower, before you compare.",
+@dataclass(frozen=True)
+class WaitedAtCeiling(Finding):
+    max_concurrency: int | None
+    waited: int
+    share: float
+    p99_wait_ms: float
+    latency: str
+    p99_from_schedule_ms: float | None
+    p99_from_send_ms: float | None
+    offered_rate: float | None
+    achieved_rate: float | None
+
+    code = "waited_at_ceiling"
+    severities = (Severity.WARNING, Severity.NOTE)
+    when = (
+        f"p99 of the waits at --max_concurrency is at least {_WAIT_FLOOR_MS:g} ms and {_WAIT_SHARE:.0%} of the median "
+        "latency from the send; a note where all requests are due at once"
+    )
+    advices = (
+        "Users arriving at this rate experience the latency from the schedule, and the target received less load than that. "
+        "Raise --max_concurrency to measure it under all of the load, or lower --request_rate.",
+        "All requests were due at the start, so the latencies from the schedule show how long the whole run took.",
     )
 
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        waits_ms = np.sort(ceiling_waits_ms(facts.requests))
+        latency = facts.latency
+        if not waits_ms.size or latency.sent is None or latency.scheduled is None:
+            return None
+        p99_wait_ms = nearest_rank(waits_ms, 0.99)
+        if p99_wait_ms < max(_WAIT_FLOOR_MS, _WAIT_SHARE * (latency.sent.p50 or 0.0)):
+            return None
+        waited = int(np.count_nonzero(waits_ms))
+        return cls(
+            max_concurrency=facts.load.max_concurrency,
+            waited=waited,
+            share=waited / waits_ms.size,
+            p99_wait_ms=p99_wait_ms,
+            latency="E2E latency" if facts.metrics.ttft_ms is None else "TTFT",
+            p99_from_schedule_ms=latency.scheduled.p99,
+            p99_from_send_ms=latency.sent.p99,
+            offered_rate=facts.metrics.offered_rate,
+            achieved_rate=facts.metrics.achieved_rate,
+        )
 
-def _queue_growing(facts: RunFacts) -> Finding | None:
-    if facts.load.closed:  # its users wait for their answers: there is no queue that could grow without bound
-        return None
-    growth = queue_growth(facts.requests)
-    if growth is None:
-        return None
-    return Finding(
-        "queue_growing",
-        Severity.WARNING,
-        {
-            "in_system_before": growth.in_system_before,
-            "in_system_after": growth.in_system_after,
-            "arrivals": growth.arrivals,
-            "share_left_behind": growth.share_left_behind,
-        },
+    @property
+    def _burst(self) -> bool:
+        """Whether all requests were due at once, which offers no rate."""
+        return self.offered_rate is None
+
+    @property
+    def severity(self) -> Severity:
+        return Severity.NOTE if self._burst else Severity.WARNING
+
+    @property
+    def advice(self) -> str:
+        return self.advices[1 if self._burst else 0]
+
+    def _sentence(self) -> str:
+        return (
+            f"{self.waited:,} requests ({self.share:.0%}) waited in the client because {self.max_concurrency:,} were in "
+            f"flight, p99 {self.p99_wait_ms:,.1f} ms. p99 {self.latency} is {_milliseconds(self.p99_from_schedule_ms)} from "
+            f"the schedule, which includes the wait, and {_milliseconds(self.p99_from_send_ms)} from the send, which does not."
+        )
+
+
+def _milliseconds(percentile_ms: float | None) -> str:
+    """A percentile is None where it falls among failures."""
+    return "failed" if percentile_ms is None else f"{percentile_ms:,.1f} ms"
+
+
+@dataclass(frozen=True)
+class RequestsRanOut(Finding):
+    prepared: int | None
+    duration_s: float | None
+    last_sent_s: float
+
+    code = "requests_ran_out"
+    severities = (Severity.WARNING,)
+    when = "fewer requests were prepared than --duration could have used"
+    advices = ("No request is sent twice: prepare more with --num_requests or a longer dataset, or use a shorter --duration.",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        if not facts.load.ran_out:
+            return None
+        sent_ns = facts.requests.sent_ns[~np.isnan(facts.requests.sent_ns)]
+        return cls(
+            prepared=facts.load.prepared,
+            duration_s=facts.load.duration_s,
+            last_sent_s=float(sent_ns.max() / 1e9) if sent_ns.size else 0.0,
+        )
+
+    def _sentence(self) -> str:
+        return (
+            f"All {self.prepared:,} prepared requests were sent after {self.last_sent_s:.1f} s "
+            f"of {self.duration_s:g} s; the run ended early."
+        )
+
+
+@dataclass(frozen=True)
+class QueueGrowing(Finding):
+    in_system_before: float
+    in_system_after: float
+    arrivals: int
+    share_left_behind: float
+
+    code = "queue_growing"
+    severities = (Severity.WARNING,)
+    when = (
+        "in an open loop, the number of requests in the system grew steadily over the second half of the sending, by at least "
+        "5% of the arrivals and more than chance explains"
+    )
+    advices = (
         "The target is overloaded: latencies grow with the run's length. Lower --request_rate, or read the throughput alone.",
     )
 
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        if facts.load.closed:  # the users wait for their answers, which bounds the queue
+            return None
+        growth = queue_growth(facts.requests)
+        if growth is None:
+            return None
+        return cls(growth.in_system_before, growth.in_system_after, growth.arrivals, growth.share_left_behind)
 
-def _arrivals_not_as_asked(facts: RunFacts) -> Finding | None:
-    law = law_of(facts.manifest)
-    test = None if law is None else check_arrivals(facts.requests, law)
-    if test is None or not test.rejected:
-        return None
-    evidence = {
-        "law": test.law.name,
-        "rate_per_s": test.law.rate_per_s,
-        "gaps": test.gaps,
-        "statistic": test.statistic,
-        "p_value": test.p_value,
-        "sent_dispersion": facts.metrics.sent_dispersion,
-    }
-    material = test.p_value is None or test.statistic >= _MATERIAL_DISTANCE
-    return Finding(
-        "arrivals_not_as_asked",
-        Severity.WARNING if material else Severity.NOTE,
-        evidence,
-        "See the schedule slip. One honest run in a hundred is rejected by chance: if another --seed is not, it was chance."
-        if material
-        else "The difference is real but too small for a target to notice.",
+    def _sentence(self) -> str:
+        return (
+            f"The queue grew from {self.in_system_before:,.0f} to {self.in_system_after:,.0f} requests in the second half "
+            f"of the run: {self.share_left_behind:.0%} of {self.arrivals:,} arrivals were left behind."
+        )
+
+
+@dataclass(frozen=True)
+class NotSteady(Finding):
+    reason: str | None
+
+    code = "not_steady"
+    severities = (Severity.WARNING,)
+    when = "no steady window was found"
+    advices = ("The numbers depend on the length of the run; make it longer, or the load lower, before you compare.",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        windows = facts.metrics.windows
+        if windows.steady is not None or windows.too_few_to_tell or facts.interrupted:
+            return None
+        return cls(windows.not_steady)
+
+    def _sentence(self) -> str:
+        return f"No steady state was found: {self.reason}."
+
+
+@dataclass(frozen=True)
+class ArrivalsNotAsAsked(Finding):
+    """``statistic`` is the Kolmogorov-Smirnov distance; of constant gaps the share that deviates, without a ``p_value``."""
+
+    law: str
+    rate_per_s: float
+    gaps: int
+    statistic: float
+    p_value: float | None
+    sent_dispersion: float | None
+
+    code = "arrivals_not_as_asked"
+    severities = (Severity.WARNING, Severity.NOTE)
+    when = (
+        f"a Kolmogorov-Smirnov test at the {SIGNIFICANCE:.0%} level rejects that the gaps between sends have the requested "
+        f"exponential or gamma distribution (a note where the distance is below {_MATERIAL_DISTANCE:g}, too small to affect a "
+        f"target); of constant gaps, more than {SIGNIFICANCE:.0%} deviate by more than 10% and 1 ms"
+    )
+    advices = (
+        "See the schedule slip. Chance rejects one correct run in a hundred: measure again with another --seed to rule it out.",
+        "The difference is real but too small for a target to notice.",
     )
 
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        law = configured_law(facts.manifest)
+        test = None if law is None else check_arrivals(facts.requests, law)
+        if test is None or not test.rejected:
+            return None
+        return cls(
+            law=test.law.name,
+            rate_per_s=test.law.rate_per_s,
+            gaps=test.gaps,
+            statistic=test.statistic,
+            p_value=test.p_value,
+            sent_dispersion=facts.metrics.sent_dispersion,
+        )
 
-def _waited_at_ceiling(facts: RunFacts) -> Finding | None:
-    """Whether the tail of the waits at --max_concurrency is worth a word beside the latencies."""
-    waits_ms = np.sort(ceiling_waits_ms(facts.requests))
-    latency = facts.metrics.ttft_ms or facts.metrics.e2e_ms
-    if not waits_ms.size or latency.sent is None or latency.scheduled is None:
-        return None
-    p99_wait_ms = nearest_rank(waits_ms, 0.99)
-    if p99_wait_ms < max(_WAIT_FLOOR_MS, _WAIT_SHARE * (latency.sent.p50 or 0.0)):
-        return None
-    waited = int(np.count_nonzero(waits_ms))
-    burst = facts.metrics.offered_rate is None
-    return Finding(
-        "waited_at_ceiling",
-        Severity.NOTE if burst else Severity.WARNING,
-        {
-            "max_concurrency": facts.load.max_concurrency,
-            "waited": waited,
-            "share": waited / waits_ms.size,
-            "p99_wait_ms": p99_wait_ms,
-            "latency": "E2E latency" if facts.metrics.ttft_ms is None else "TTFT",
-            "p99_from_schedule_ms": latency.scheduled.p99,
-            "p99_from_send_ms": latency.sent.p99,
-            "offered_rate": facts.metrics.offered_rate,
-            "achieved_rate": facts.metrics.achieved_rate,
-        },
-        "Everything was due at the start, so the latencies from the schedule tell how long the whole took."
-        if burst
-        else "Users who come at this rate feel the latency from the schedule, and the target was asked for less. Raise "
-        "--max_concurrency to see what it does with all of them, or lower --request_rate.",
-    )
+    @property
+    def _material(self) -> bool:
+        return self.p_value is None or self.statistic >= _MATERIAL_DISTANCE
 
+    @property
+    def severity(self) -> Severity:
+        return Severity.WARNING if self._material else Severity.NOTE
 
-def _requests_ran_out(facts: RunFacts) -> Finding | None:
-    if not facts.load.ran_out:
-        return None
-    sent_ns = facts.requests.sent_ns[~np.isnan(facts.requests.sent_ns)]
-    return Finding(
-        "requests_ran_out",
-        Severity.WARNING,
-        {
-            "prepared": facts.load.prepared,
-            "duration_s": facts.load.duration_s,
-            "last_sent_s": float(sent_ns.max() / 1e9) if sent_ns.size else 0.0,
-        },
-        "Nothing is sent twice: give more with --num_requests or a longer dataset, or a shorter --duration.",
-    )
+    @property
+    def advice(self) -> str:
+        return self.advices[0 if self._material else 1]
 
-
-LOAD_CHECKS: tuple[Callable[[RunFacts], Finding | None], ...] = (
-    _waited_at_ceiling,
-    _requests_ran_out,
-    _queue_growing,
-    _not_steady,
-    _arrivals_not_as_asked,
-)
+    def _sentence(self) -> str:
+        requested = f"{self.law} gaps at {self.rate_per_s:g} requests/s"
+        if self.p_value is None:
+            return f"{self.statistic:.1%} of {self.gaps:,} gaps between sends deviate from the requested {requested}."
+        return (
+            f"{self.gaps:,} gaps between sends are not {requested}: Kolmogorov-Smirnov distance {self.statistic:.3f}, "
+            f"p = {self.p_value:.1g}."
+        )

@@ -1,8 +1,9 @@
-"""Findings from the server's own numbers: whether they and ours are about the same requests, and what was in its cache."""
+"""Findings from the server's own numbers: whether they and the client's are about the same requests, and its cache."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
@@ -10,38 +11,72 @@ from harness.records.record import Outcome, TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.model_statistics import counted_requests
 
-_TOKENS_TOLERANCE = 0.01  # of the tokens: a server may count end tokens, or what a stop word cuts off
+_TOKENS_TOLERANCE = 0.01  # a server may count end tokens, or what a stop word cuts off
 _PHASES_TOLERANCE = 0.05
 _PHASES_FLOOR_MS = 1.0
 _REUSE_NOTE = 0.01
 _REUSE_WARNING = 0.25
-_OTHERS_SENT = "Others sent requests to this server meanwhile, so the numbers are not of this load alone; measure without them."
-_FEWER = "The server began anew during the run, or it does not count what it answers; see its log."
+
+_OTHER_CLIENTS = (
+    "Other clients sent requests to this server during the run: the numbers are not of this load alone; measure without them."
+)
+_FEWER_REQUESTS = "The server restarted during the run, or does not count all that it answers; see its log."
+_OTHER_METRICS = "The metrics may belong to another server: check --metrics_url."
+_MORE_TOKENS = "Tokens were generated that did not arrive: for other clients, after a stop word, or as a draft."
+_FEWER_TOKENS = "The server counts fewer tokens than it sent; do not rely on tokens/s before you know the cause."
 
 
-def _counters_disagree(facts: RunFacts) -> Finding | None:
-    """Requests first: where those disagree, all else must."""
-    return _requests_disagree(facts) or _metrics_disagree(facts) or _tokens_disagree(facts)
+@dataclass(frozen=True)
+class CountersDisagree(Finding):
+    """Each kind of counter is a subclass."""
 
+    counter: str = field(init=False)
 
-def _requests_disagree(facts: RunFacts) -> Finding | None:
-    counted: float | None = counted_requests(facts.manifest, _model(facts))
-    if counted is None and facts.server is not None:
-        counted = facts.server.finished_requests
-    if counted is None:
-        return None
-    least, most = _requests_that_reached(facts)
-    if least <= counted <= most:
-        return None
-    return Finding(
-        "counters_disagree",
-        Severity.WARNING,
-        {"counter": "requests", "ours_least": least, "ours_most": most, "server": counted},
-        _OTHERS_SENT if counted > most else _FEWER,
+    code = "counters_disagree"
+    severities = (Severity.WARNING,)
+    when = (
+        "the server counted other requests than the client, or its metrics other requests than its statistics, or "
+        f"other output tokens than the client (by more than {_TOKENS_TOLERANCE:.0%})"
     )
+    advices = (_OTHER_CLIENTS, _FEWER_REQUESTS, _OTHER_METRICS, _MORE_TOKENS, _FEWER_TOKENS)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> CountersDisagree | None:
+        """Requests first: where those disagree, the other counters must."""
+        return RequestsDisagree.check(facts) or MetricsDisagree.check(facts) or TokensDisagree.check(facts)
 
 
-def _requests_that_reached(facts: RunFacts) -> tuple[int, int]:
+@dataclass(frozen=True)
+class RequestsDisagree(CountersDisagree):
+    """Requests that the server counted, against the client's that must have reached it and those that may have."""
+
+    counter: str = field(default="requests", init=False)
+    ours_least: int
+    ours_most: int
+    server: float
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        counted: float | None = counted_requests(facts.manifest, _model(facts))
+        if counted is None and facts.server is not None:
+            counted = facts.server.finished_requests
+        if counted is None:
+            return None
+        least, most = _requests_at_server(facts)
+        return None if least <= counted <= most else cls(least, most, counted)
+
+    @property
+    def advice(self) -> str:
+        return _OTHER_CLIENTS if self.server > self.ours_most else _FEWER_REQUESTS
+
+    def _sentence(self) -> str:
+        ours = f"{self.ours_least:,}"
+        if self.ours_least != self.ours_most:
+            ours += f" to {self.ours_most:,}"
+        return f"The server counted {self.server:,.0f} requests; {ours} of this run reached it."
+
+
+def _requests_at_server(facts: RunFacts) -> tuple[int, int]:
     """How many requests must have reached the server, and how many may have."""
     requests = facts.requests
     may = ~np.isnan(requests.sent_ns) & (requests.outcome != Outcome.CONNECT.value)
@@ -49,85 +84,137 @@ def _requests_that_reached(facts: RunFacts) -> tuple[int, int]:
     return int(requests.done.sum()), int(may.sum())
 
 
-def _metrics_disagree(facts: RunFacts) -> Finding | None:
-    """The metrics against the statistics of one server: only another server's metrics count otherwise."""
-    counted = counted_requests(facts.manifest, _model(facts))
-    told = None if facts.server is None else facts.server.metrics_requests
-    if counted is None or told is None or told == counted:
-        return None
-    url = (facts.manifest.get("telemetry") or {}).get("url")
-    return Finding(
-        "counters_disagree",
-        Severity.WARNING,
-        {"counter": "metrics", "statistics": counted, "metrics": told, "url": url},
-        "They may be of another server: --metrics_url names the right place.",
+@dataclass(frozen=True)
+class MetricsDisagree(CountersDisagree):
+    """Requests in the metrics, against the statistics of the server: two accounts of one server agree."""
+
+    counter: str = field(default="metrics", init=False)
+    statistics: int
+    metrics: float
+    url: str | None
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        statistics = counted_requests(facts.manifest, _model(facts))
+        metrics = None if facts.server is None else facts.server.metrics_requests
+        if statistics is None or metrics is None or metrics == statistics:
+            return None
+        return cls(statistics, metrics, (facts.manifest.get("telemetry") or {}).get("url"))
+
+    @property
+    def advice(self) -> str:
+        return _OTHER_METRICS
+
+    def _sentence(self) -> str:
+        return f"The metrics at {self.url} count {self.metrics:,.0f} requests; the server's statistics {self.statistics:,}."
+
+
+@dataclass(frozen=True)
+class TokensDisagree(CountersDisagree):
+    """Output tokens, where every request was answered in full and its tokens were counted from ids."""
+
+    counter: str = field(default="tokens", init=False)
+    ours: float
+    server: float
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        requests = facts.requests
+        generated = None if facts.server is None else facts.server.generated_tokens
+        ours = float(requests.output_tokens.sum())
+        retokenised = TokenSource.TEXT.value in requests.output_tokens_sources
+        if generated is None or np.isnan(ours) or not requests.done.all() or retokenised:
+            return None
+        return None if abs(generated - ours) <= _TOKENS_TOLERANCE * max(generated, ours) else cls(ours, generated)
+
+    @property
+    def advice(self) -> str:
+        return _MORE_TOKENS if self.server > self.ours else _FEWER_TOKENS
+
+    def _sentence(self) -> str:
+        return f"The server counted {self.server:,.0f} output tokens; {self.ours:,.0f} arrived."
+
+
+@dataclass(frozen=True)
+class PhasesExceedLatency(Finding):
+    phase: str
+    server_ms: float
+    client_ms: float
+
+    code = "phases_exceed_latency"
+    severities = (Severity.WARNING,)
+    when = (
+        f"the server reports a longer mean time for a part (by {_PHASES_TOLERANCE:.0%} and {_PHASES_FLOOR_MS:g} ms) than the "
+        "client measured for the whole"
     )
-
-
-def _tokens_disagree(facts: RunFacts) -> Finding | None:
-    """Output tokens, where every request was answered in full and was counted by someone who saw the ids."""
-    requests = facts.requests
-    generated = None if facts.server is None else facts.server.generated_tokens
-    ours = float(requests.output_tokens.sum())
-    retokenised = TokenSource.TEXT.value in requests.output_tokens_sources
-    if generated is None or np.isnan(ours) or not requests.done.all() or retokenised:
-        return None
-    if abs(generated - ours) <= _TOKENS_TOLERANCE * max(generated, ours):
-        return None
-    return Finding(
-        "counters_disagree",
-        Severity.WARNING,
-        {"counter": "tokens", "ours": ours, "server": generated},
-        "Tokens were made that did not arrive: for others, behind a stop word, or as a draft."
-        if generated > ours
-        else "The server counts fewer tokens than it sent; trust neither tokens/s before you know why.",
-    )
-
-
-def _phases_exceed_latency(facts: RunFacts) -> Finding | None:
-    exceeding = [
-        phase for phase in facts.phases if phase.server_ms > phase.client_ms * (1 + _PHASES_TOLERANCE) + _PHASES_FLOOR_MS
-    ]
-    if not exceeding:
-        return None
-    worst = min(exceeding, key=lambda phase: phase.unexplained_ms)
-    return Finding(
-        "phases_exceed_latency",
-        Severity.WARNING,
-        {"phase": worst.name, "server_ms": worst.server_ms, "client_ms": worst.client_ms},
+    advices = (
         "A part cannot be longer than the whole: one of the two clocks or counts is wrong; find out which before you compare.",
     )
 
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        exceeding = [
+            phase for phase in facts.phases if phase.server_ms > phase.client_ms * (1 + _PHASES_TOLERANCE) + _PHASES_FLOOR_MS
+        ]
+        if not exceeding:
+            return None
+        worst = min(exceeding, key=lambda phase: phase.unexplained_ms)
+        return cls(worst.name, worst.server_ms, worst.client_ms)
 
-def _prefix_cache_warmed(facts: RunFacts) -> Finding | None:
-    """What the server found in its cache; where it does not tell, what it could have found."""
-    planned = (facts.manifest.get("workload") or {}).get("repeated_prefix") or {}
-    repeated = planned.get("share")
-    reuse = None if facts.server is None else facts.server.cache_reuse
-    share = repeated if reuse is None else reuse.share
-    if share is None or share < _REUSE_NOTE:
-        return None
-    from_before = reuse is not None and repeated is not None and reuse.share > repeated + _REUSE_NOTE
-    return Finding(
-        "prefix_cache_warmed",
-        Severity.WARNING if reuse is not None and share >= _REUSE_WARNING else Severity.NOTE,
-        {
-            "reused_share": None if reuse is None else reuse.share,
-            "repeated_share": repeated,
-            "unit": planned.get("unit") if reuse is None else reuse.unit,
-        },
-        "Prompts were in the cache before this run began; start the server anew, or take another --seed."
-        if from_before
-        else "Prompts begin as earlier ones of the run did; compare only with runs of the same prompts.",
+    def _sentence(self) -> str:
+        whole = f"where the client measured {self.client_ms:.2f} ms for the whole"
+        return f"{self.phase}: {self.server_ms:.2f} ms on average, {whole}."
+
+
+@dataclass(frozen=True)
+class PrefixCacheWarmed(Finding):
+    """The share of prompts that the server found in its cache; where it does not report it, the share that could be there."""
+
+    reused_share: float | None
+    repeated_share: float | None
+    unit: str | None
+
+    code = "prefix_cache_warmed"
+    severities = (Severity.NOTE, Severity.WARNING)
+    when = (
+        f"at least {_REUSE_NOTE:.0%} of the prompts begin as earlier ones of the run, or of before it; a warning where the "
+        f"server found {_REUSE_WARNING:.0%} or more in its cache"
     )
+    advices = (
+        "Prompts begin as earlier ones of the run do; compare only with runs of the same prompts.",
+        "Prompts were in the cache before this run began; restart the server, or use another --seed.",
+    )
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        planned = (facts.manifest.get("workload") or {}).get("repeated_prefix") or {}
+        reuse = None if facts.server is None else facts.server.cache_reuse
+        finding = cls(
+            reused_share=None if reuse is None else reuse.share,
+            repeated_share=planned.get("share"),
+            unit=planned.get("unit") if reuse is None else reuse.unit,
+        )
+        share = finding.repeated_share if finding.reused_share is None else finding.reused_share
+        return None if share is None or share < _REUSE_NOTE else finding
+
+    @property
+    def severity(self) -> Severity:
+        large = self.reused_share is not None and self.reused_share >= _REUSE_WARNING
+        return Severity.WARNING if large else Severity.NOTE
+
+    @property
+    def advice(self) -> str:
+        if self.reused_share is None or self.repeated_share is None:
+            return self.advices[0]
+        return self.advices[1 if self.reused_share > self.repeated_share + _REUSE_NOTE else 0]
+
+    def _sentence(self) -> str:
+        share = self.repeated_share
+        repeated = "" if share is None else f" {share:.0%} of what was sent repeats an earlier prompt."
+        if self.reused_share is None:
+            return f"A prefix cache may have helped:{repeated}"
+        return f"The server found {self.reused_share:.0%} of the prompts' {self.unit} in its prefix cache.{repeated}"
 
 
 def _model(facts: RunFacts) -> str:
     return str((facts.manifest.get("target") or {}).get("model", ""))
-
-
-SERVER_CHECKS: tuple[Callable[[RunFacts], Finding | None], ...] = (
-    _counters_disagree,
-    _phases_exceed_latency,
-    _prefix_cache_warmed,
-)

@@ -1,40 +1,27 @@
-"""Whether requests were sent by the law that was asked for, and how bursty they came."""
+"""Test of the sends against the configured arrival law, and the burstiness of arrivals."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from reports.metrics.asked_load import load_of
+from reports.metrics.configuration import Law
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.probability import gamma_share, kolmogorov_smirnov
 
 SIGNIFICANCE = 0.01
 _FEWEST_GAPS = 20
-_COUNTED_ARRIVALS = 10  # mean of the counts that the index of dispersion is of
-_EVEN_GAP_SHARE = 0.1  # a constant gap may be off by this much of itself,
-_EVEN_GAP_FLOOR_S = 1e-3  # or this much
-
-
-@dataclass(frozen=True, slots=True)
-class Law:
-    """The distribution of gaps that was asked for: "exponential", "gamma" (with ``shape``) or "constant"; the rate rises
-    from 0 to what it is over ``ramp_up_s``.
-    """
-
-    name: str
-    rate_per_s: float
-    shape: float = 1.0
-    ramp_up_s: float = 0.0
+_ARRIVALS_PER_WINDOW = 10  # on average, in the index of dispersion
+_CONSTANT_GAP_TOLERANCE = 0.1  # share of a constant gap by which an actual gap may differ
+_CONSTANT_GAP_FLOOR_S = 1e-3  # difference that is always tolerated
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivalTest:
-    """Sent gaps against the law. ``statistic`` is Kolmogorov's and Smirnov's distance; of a constant law, which has no
-    distribution to test, the share of gaps that are off, with no ``p_value``.
+    """Sent gaps against the law. ``statistic`` is the Kolmogorov–Smirnov distance; for a constant law, which has no
+    distribution to test, it is the share of gaps out of tolerance, and ``p_value`` is None.
     """
 
     law: Law
@@ -44,25 +31,10 @@ class ArrivalTest:
     rejected: bool
 
 
-def law_of(manifest: dict[str, Any]) -> Law | None:
-    """The law that a manifest's options ask for; None where they ask for none, as at -1 or in a closed loop."""
-    options = manifest.get("options")
-    if not isinstance(options, dict):
-        return None
-    rate, name = options.get("request_rate"), options.get("time_delay_dist")
-    load = load_of(manifest)
-    if not isinstance(rate, int | float) or not rate > 0 or load.closed:
-        return None
-    if name == "gamma_dist":
-        return Law("gamma", float(rate), float(options.get("burstiness") or 1.0), load.ramp_up_s)
-    names = {"exponential_dist": "exponential", "constant": "constant"}
-    return Law(names[name], float(rate), ramp_up_s=load.ramp_up_s) if name in names else None
-
-
 def check_arrivals(requests: Requests, law: Law) -> ArrivalTest | None:
-    """Hold the gaps between sends against ``law``, at SIGNIFICANCE; None for too few.
+    """Test the gaps between sends against ``law``, at SIGNIFICANCE; None for too few.
 
-    A wait at the ceiling is taken off, since it was asked for, and so is the ramp.
+    The wait at the ceiling and the ramp are taken off, since both were configured.
     """
     sent_ns = requests.sent_ns - requests.ceiling_wait_ns
     gaps_s = np.diff(at_even_rate_ns(np.sort(sent_ns[~np.isnan(sent_ns)]), law.ramp_up_s)) / 1e9
@@ -70,7 +42,7 @@ def check_arrivals(requests: Requests, law: Law) -> ArrivalTest | None:
         return None
     if law.name == "constant":
         expected_s = 1.0 / law.rate_per_s
-        tolerated_s = max(_EVEN_GAP_SHARE * expected_s, _EVEN_GAP_FLOOR_S)
+        tolerated_s = max(_CONSTANT_GAP_TOLERANCE * expected_s, _CONSTANT_GAP_FLOOR_S)
         off = float((np.abs(gaps_s - expected_s) > tolerated_s).mean())
         return ArrivalTest(law, gaps_s.size, off, None, off > SIGNIFICANCE)
     statistic, p_value = kolmogorov_smirnov(gamma_share(gaps_s * law.rate_per_s, law.shape))
@@ -78,7 +50,7 @@ def check_arrivals(requests: Requests, law: Law) -> ArrivalTest | None:
 
 
 def at_even_rate_ns(times_ns: FloatArray, ramp_up_s: float) -> FloatArray:
-    """The times at which as many would have come at the full rate from the start: t² / (2 · ramp) for t within the ramp."""
+    """Times mapped to those of a process at the full rate from the start: t² / (2 · ramp) for t within the ramp."""
     ramp_ns = ramp_up_s * 1e9
     if not ramp_ns:
         return times_ns
@@ -91,7 +63,7 @@ def index_of_dispersion(times_ns: FloatArray) -> float | None:
     Cox and Lewis, The Statistical Analysis of Series of Events, 1966. None for fewer than 200 times, or all at once.
     """
     known = times_ns[~np.isnan(times_ns)]
-    windows = known.size // _COUNTED_ARRIVALS
+    windows = known.size // _ARRIVALS_PER_WINDOW
     if windows < _FEWEST_GAPS or known.max() == known.min():
         return None
     counts = np.histogram(known, windows)[0]

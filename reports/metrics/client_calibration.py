@@ -1,4 +1,4 @@
-"""The client's own calibration, as the run's manifest holds it, and how the run compares with what was calibrated."""
+"""Calibration of the client from the run's manifest, and the run's peak rates to hold against it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import nearest_rank
 
 _BIN_NS = 1e9
-_LONGEST_NS = 1e16  # four months; no run is longer, and a damaged time must not fill the memory
+_LONGEST_NS = 1e16  # four months; no run is longer, and a damaged time must not exhaust the memory
 _QUIET_CORES = 0.2
-_AT_ONCE = 1_000_000  # events; a run may have tens of millions
+_CHUNK = 1_000_000  # events; a run may have tens of millions
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What the client adds to a duration: mean and standard deviation of its errors, in ms."""
+    """Error that the client adds to a duration: mean and standard deviation, in ms."""
 
     mean_ms: float
     stdev_ms: float
@@ -32,11 +32,11 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class ClientCalibration:
-    """What `bench calibrate` found for a client like the run's. ``made_on`` is a date, ISO 8601.
+    """Results of `bench calibrate` for a client like the run's. ``made_on`` is a date, ISO 8601.
 
-    The limits are the highest rates that were seen to be held with ``workers`` processes, the most that were calibrated and
-    that the run had; 0 where none was held, None where there was no time to try. ``busy_cores`` is what others used of the
-    machine meanwhile.
+    The limits are the highest rates sustained with ``workers`` processes, the largest calibrated number that the run also
+    had; 0 where none was sustained, None where there was no time to measure. ``busy_cores`` is the CPU use of other processes
+    meanwhile.
     """
 
     made_on: str
@@ -49,41 +49,42 @@ class ClientCalibration:
 
     @property
     def was_disturbed(self) -> bool:
-        """Whether others used the machine when it was calibrated."""
+        """Whether other processes used the machine during the calibration."""
         return self.busy_cores > _QUIET_CORES
 
 
 def client_calibration(manifest: Mapping[str, Any]) -> ClientCalibration | None:
-    """The calibration that the run took along; None where it had none, or one of a form that is not known here."""
-    found = manifest.get("calibration")
-    if not isinstance(found, Mapping):
+    """The calibration in the run's manifest; None where there is none, or one of an unknown form."""
+    calibration = manifest.get("calibration")
+    if not isinstance(calibration, Mapping):
         return None
     try:
         workers = run_workers(manifest)
         limits = max(
-            (limits for limits in found["limits"] if limits["workers"] <= workers), key=lambda limits: int(limits["workers"])
+            (limits for limits in calibration["limits"] if limits["workers"] <= workers),
+            key=lambda limits: int(limits["workers"]),
         )
         return ClientCalibration(
-            made_on=str(found["made_at"])[:10],
-            ttft=_added(found["ttft"]),
-            icl=_added(found["icl"]),
+            made_on=str(calibration["made_at"])[:10],
+            ttft=_added(calibration["ttft"]),
+            icl=_added(calibration["icl"]),
             workers=int(limits["workers"]),
             requests_per_s=_rate(limits["requests"]),
             responses_per_s=_rate(limits["responses"]),
-            busy_cores=float(found.get("busy_cores") or 0.0),
+            busy_cores=float(calibration.get("busy_cores") or 0.0),
         )
     except (KeyError, TypeError, ValueError):
         return None
 
 
 def run_workers(manifest: Mapping[str, Any]) -> int:
-    """How many client processes the run had."""
-    chosen = manifest.get("workers") or {}
-    return int(chosen.get("count") or manifest.get("options", {}).get("workers") or 1)
+    """The number of the run's client processes."""
+    workers = manifest.get("workers") or {}
+    return int(workers.get("count") or manifest.get("options", {}).get("workers") or 1)
 
 
-def _added(found: Mapping[str, Any]) -> Added:
-    return Added(float(found["mean_ms"]), float(found["stdev_ms"]))
+def _added(errors: Mapping[str, Any]) -> Added:
+    return Added(float(errors["mean_ms"]), float(errors["stdev_ms"]))
 
 
 def _rate(limit: Mapping[str, Any]) -> float | None:
@@ -94,21 +95,21 @@ def _rate(limit: Mapping[str, Any]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class PeakRates:
-    """The busiest seconds of a run: p99 over its seconds of what was sent, and of the responses that came, in each."""
+    """Peak rates of a run: p99 over its seconds of the requests sent, and of the responses received, in each."""
 
     requests_per_s: float
     responses_per_s: float
 
 
 def peak_rates(requests: Requests) -> PeakRates:
-    """The rates of the run's busiest seconds; 0 where nothing was sent."""
+    """The peak rates of a run; 0 where nothing was sent."""
     return PeakRates(_busiest(requests.sent_ns), _busiest(requests.token_times_ns))
 
 
 def _busiest(events_ns: FloatArray) -> float:
     counts = np.zeros(0, dtype=np.int64)
-    for start in range(0, events_ns.size, _AT_ONCE):
-        part = events_ns[start : start + _AT_ONCE]
+    for start in range(0, events_ns.size, _CHUNK):
+        part = events_ns[start : start + _CHUNK]
         seconds = part[(part >= 0) & (part < _LONGEST_NS)] // _BIN_NS
         counted = np.bincount(seconds.astype(np.int64), minlength=counts.size)
         counted[: counts.size] += counts

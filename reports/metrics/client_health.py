@@ -1,4 +1,4 @@
-"""How the client fared: from the probes' samples in ``client.parquet`` to a few numbers."""
+"""Health of the client during a run: a summary of the probes' samples in ``client.parquet``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NS_PER_MS = 1e6
 
 @dataclass(frozen=True)
 class LoopLag:
-    """How late event loops woke while requests were in flight, in ms, over ``samples`` wake-ups of all workers."""
+    """Delay of event loop wake-ups while requests were in flight, in ms, over ``samples`` wake-ups of all workers."""
 
     mean_ms: float
     p50_ms: float
@@ -29,9 +29,9 @@ class LoopLag:
 
 @dataclass(frozen=True)
 class ThreadLoad:
-    """One worker's thread, or the parent's process. Shares are of the time that it was watched; None is unknown.
+    """CPU use of one worker's thread, or of the parent process. Shares are of the time observed; None is unknown.
 
-    ``wait_ms`` is how long, on average, it waited on a run queue each time before it ran.
+    ``wait_ms`` is the mean wait on a run queue before each time that it ran.
     """
 
     worker: int | None
@@ -46,7 +46,7 @@ class ThreadLoad:
 
 @dataclass(frozen=True)
 class ClientHealth:
-    """``workers`` by number; ``busy_cores`` and ``steal_cores`` are sums of shares of the cores that the client may use."""
+    """``workers`` are in the order of their numbers; ``busy_cores`` and ``steal_cores`` are sums over the client's cores."""
 
     lag: LoopLag | None
     workers: tuple[ThreadLoad, ...]
@@ -56,22 +56,22 @@ class ClientHealth:
 
     @property
     def busiest(self) -> ThreadLoad | None:
-        """The worker that used most CPU."""
+        """The worker with the highest CPU use."""
         return max(self.workers, key=lambda worker: worker.cpu_share, default=None)
 
     @property
     def cpu_cores(self) -> float | None:
-        """What the whole client used, in cores; None where a part is unknown."""
+        """CPU use of the whole client, in cores; None where a part is unknown."""
         return None if self.parent is None or not self.workers else sum(t.cpu_share for t in (*self.workers, self.parent))
 
     @property
     def run_queue_wait_share(self) -> float | None:
-        """That of the worker that waited most."""
+        """The largest share of any worker."""
         return max((w.run_queue_wait_share for w in self.workers if w.run_queue_wait_share is not None), default=None)
 
     @property
     def wait_ms(self) -> float | None:
-        """The mean wait before running, of the worker that waited most each time."""
+        """The largest mean wait of any worker."""
         return max((worker.wait_ms for worker in self.workers if worker.wait_ms is not None), default=None)
 
     @property
@@ -80,7 +80,7 @@ class ClientHealth:
 
 
 def client_health(table: pa.Table | None, requests: Requests) -> ClientHealth | None:
-    """Sum up ``client.parquet`` (columns of ClientSample); None where there is none."""
+    """Summarise ``client.parquet`` (columns of ClientSample); None without the file or samples."""
     if table is None or not len(table):
         return None
     columns = {name: floats(table[name]) for name in table.column_names}
@@ -98,12 +98,14 @@ def client_health(table: pa.Table | None, requests: Requests) -> ClientHealth | 
 
 
 def _lag(columns: dict[str, FloatArray], requests: Requests) -> LoopLag | None:
-    """Of wake-ups with a request in flight: what an idle loop does spoils no stamp, and would hide what does."""
+    """Lag of the wake-ups with a request in flight: a late wake-up of an idle loop delays no time stamp, and would hide the lag
+    of a busy one.
+    """
     known = ~np.isnan(columns["lag_ns"])
     lag_ns = columns["lag_ns"][known]
     woke_ns = columns["time_ns"][known]
-    spoiling = _in_flight(requests, woke_ns) | _in_flight(requests, woke_ns - lag_ns)
-    ordered = np.sort(lag_ns[spoiling]) / _NS_PER_MS
+    during_requests = _in_flight(requests, woke_ns) | _in_flight(requests, woke_ns - lag_ns)
+    ordered = np.sort(lag_ns[during_requests]) / _NS_PER_MS
     if not ordered.size:
         return None
     return LoopLag(
@@ -116,11 +118,11 @@ def _lag(columns: dict[str, FloatArray], requests: Requests) -> LoopLag | None:
 
 
 def _in_flight(requests: Requests, at_ns: FloatArray) -> NDArray[np.bool_]:
-    """Whether any request was under way: due, and not yet ended."""
+    """Whether any request was in flight: due, and not yet ended."""
     sent = ~np.isnan(requests.sent_ns)
     ends_ns = np.where(np.isnan(requests.done_ns), requests.sent_ns, requests.done_ns)[sent]
-    begun = np.searchsorted(np.sort(requests.scheduled_ns[sent]), at_ns, side="right")
-    return begun > np.searchsorted(np.sort(ends_ns), at_ns)
+    due = np.searchsorted(np.sort(requests.scheduled_ns[sent]), at_ns, side="right")
+    return due > np.searchsorted(np.sort(ends_ns), at_ns)
 
 
 def _load(columns: dict[str, FloatArray], rows: NDArray[np.bool_], worker: int | None) -> ThreadLoad | None:

@@ -1,7 +1,7 @@
 """Columns between Arrow and numpy, without pandas.
 
-``pyarrow.Array.to_numpy`` and ``pyarrow.array`` import pandas wherever it is installed, to know its objects if they meet one:
-0.4 s of CPU at the end of every measurement. Here none can come, so numbers go by DLPack, and what is written by its buffers.
+``pyarrow.Array.to_numpy`` and ``pyarrow.array`` import pandas where it is installed, to recognise its objects: 0.4 s of CPU at
+the end of every measurement. No such object occurs here, so numbers are read by DLPack, and columns are made from buffers.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ def integers(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
     """A column of whole numbers, shape [n]. Raises pyarrow.ArrowInvalid where it has a null."""
     array = _whole(column.cast(pa.int64()))
     if array.null_count:
-        raise pa.ArrowInvalid(f"{array.null_count} of {len(array)} values are missing that must be there")
+        raise pa.ArrowInvalid(f"{array.null_count} of {len(array)} values are missing in a column that needs all")
     return _viewed(array)
 
 
 def booleans(column: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
-    """A column of truths, shape [n]; null is false."""
+    """A column of booleans, shape [n]; null is false."""
     return np.asarray(floats(column) == 1.0)
 
 
 def integer_column(values: NDArray[np.int64], known: NDArray[np.bool_]) -> pa.Array:
-    """``values``, shape [n], with null for what is not ``known``."""
+    """``values``, shape [n], with null where they are not ``known``."""
     return pa.Array.from_buffers(pa.int64(), values.size, [_bits(known), pa.py_buffer(np.ascontiguousarray(values))])
 
 
@@ -59,7 +59,7 @@ def _viewed(array: pa.Array) -> NDArray[Any]:
 
 
 def _nan() -> pa.Scalar:
-    """pyarrow.scalar imports pandas, too."""
+    """NaN as a scalar; ``pyarrow.scalar`` imports pandas, too."""
     return pa.Array.from_buffers(pa.float64(), 1, [None, pa.py_buffer(np.array([np.nan]))])[0]
 
 

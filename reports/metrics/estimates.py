@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from reports.metrics.output_events import Rate
 from reports.render.tables import cell_text
@@ -19,8 +18,8 @@ _NO_SPREAD = "no spread"
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """``value`` in its own unit, None where it is unknown, with its two-sided 95 % interval; where there is none, ``reason``
-    says why, and ``at_least`` is the lower limit, where that one is known.
+    """``value`` in its own unit, None where it is unknown, with its two-sided 95 % interval; where there is none, ``reason`` is
+    why, and ``at_least`` the lower limit where that one is known.
     """
 
     value: float | None
@@ -30,7 +29,7 @@ class Estimate:
 
     @property
     def interval_text(self) -> str:
-        """The interval, or why there is none, after the lower limit where there is one."""
+        """The interval, or the reason for having none, after the lower limit where there is one."""
         if self.interval is not None:
             return f"{cell_text(self.interval[0])} – {cell_text(self.interval[1])}"
         reason = self.reason or NO_VALUE
@@ -40,13 +39,20 @@ class Estimate:
 UNKNOWN = Estimate(None, None, NO_VALUE)
 
 
-def of_distribution(distribution: Distribution | None, name: Literal["mean", "p50", "p99"]) -> Estimate:
-    """The mean or a percentile of one run."""
+def of_mean(distribution: Distribution | None) -> Estimate:
+    """The mean of one run's values."""
     if distribution is None:
         return UNKNOWN
-    interval: Interval | None = getattr(distribution, f"{name}_interval")
-    reason = None if interval is not None else distribution.reasons[name]
-    return Estimate(getattr(distribution, name), interval, reason, distribution.at_least.get(name))
+    mean = distribution.mean
+    return Estimate(mean.value, mean.interval, mean.reason)
+
+
+def of_percentile(distribution: Distribution | None, q: float) -> Estimate:
+    """A percentile of one run's values."""
+    if distribution is None:
+        return UNKNOWN
+    percentile = distribution.percentile(q)
+    return Estimate(percentile.value, percentile.interval, percentile.reason, percentile.at_least)
 
 
 def of_rate(rate: Rate | None) -> Estimate:

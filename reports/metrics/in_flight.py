@@ -1,4 +1,4 @@
-"""How many requests were in the system at each time: the load that a run put on its target."""
+"""Number of requests in the system over time: the load on the target."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from reports.statistics.arrays import FloatArray
 
 _PARTS = 10
 _RISING_PARTS = 0.8  # Spearman's rank correlation of the parts' queue with time
-_GROWTH_SHARE = 0.05  # of the requests that came meanwhile
-_GROWTH_DEVIATIONS = 3.0  # of a count of arrivals, which is what chance can do
+_GROWTH_SHARE = 0.05  # of the arrivals meanwhile
+_GROWTH_DEVIATIONS = 3.0  # standard deviations of a count of arrivals
 
 
 @dataclass(frozen=True, slots=True)
 class QueueGrowth:
-    """How many requests were in the system in the middle of the sending and at its end, and how many came between."""
+    """The number of requests in the system in the middle of the sending and at its end, and the arrivals between."""
 
     in_system_before: float
     in_system_after: float
@@ -26,12 +26,12 @@ class QueueGrowth:
 
     @property
     def share_left_behind(self) -> float:
-        """Of the requests that came, how many the target did not keep up with."""
+        """The share of the arrivals by which the target fell behind."""
         return (self.in_system_after - self.in_system_before) / self.arrivals
 
 
 def queue_growth(requests: Requests) -> QueueGrowth | None:
-    """The growth of the queue in the second half of the sending, where it is more than chance; else None.
+    """The growth of the queue in the second half of the sending, where it is significant; else None.
 
     The first half is left out because every queue fills at first. Requests sent in one burst show no growth.
     """
@@ -52,17 +52,17 @@ def queue_growth(requests: Requests) -> QueueGrowth | None:
     return QueueGrowth(float(queue[0]), float(queue[-1]), arrivals)
 
 
-def first_user_gone_ns(requests: Requests) -> float:
-    """When the first user of a closed loop sent no more: the end of the first request that none was due at the end of.
+def first_user_end_ns(requests: Requests) -> float:
+    """The time at which the first user of a closed loop stopped: the end of the first request at whose end none was due.
 
-    Who finds nobody listening is free a little later than that request ended, so its end tells nothing.
+    A user whose connection was refused is free a little later than its request ended, so such ends do not count.
     """
     ends_ns = requests.done_ns[~np.isnan(requests.done_ns) & (requests.outcome != Outcome.CONNECT.value)]
     return float(ends_ns[~np.isin(ends_ns, requests.scheduled_ns)].min(initial=np.inf))
 
 
 def mean_in_system(entered_ns: FloatArray, left_ns: FloatArray, edges_ns: FloatArray) -> FloatArray:
-    """The time average of how many had entered and not yet left, between neighbouring edges; shape [edges − 1].
+    """The time average of the number that had entered and not yet left, between neighbouring edges; shape [edges − 1].
 
     ``entered_ns`` and ``left_ns`` have shape [n]; a request with an unknown time is left out.
     """

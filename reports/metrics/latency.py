@@ -1,15 +1,19 @@
-"""Per-request latencies and token latencies, as series in the order of the schedule (docs/metrics.md)."""
+"""Per-request latencies and token latencies, as series in the order of the schedule."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.records.record import FAILURES, Outcome
+from reports.metrics.catalogue import E2E, TPOT, TTFT, Metric
 from reports.metrics.requests import Requests
-from reports.statistics.arrays import FloatArray
+from reports.statistics.arrays import FloatArray, known
 
-# What we broke off or never sent says nothing of the target.
+# A request that the client cancelled, never sent or lost is no failure of the target.
 _FAILED_BY_TARGET = [kind.value for kind in FAILURES if kind not in (Outcome.CANCELLED, Outcome.NOT_SENT, Outcome.LOST)]
 _NS_PER_MS = 1e6
 _PARTS_OF_RUN = 1 << 16
@@ -20,29 +24,40 @@ def latencies_ms(
 ) -> FloatArray:
     """End − anchor of each success; infinite for each request that the target failed. Of the ``chosen`` requests, or all."""
     latency = latencies_by_request_ms(requests, ends_ns, anchor_ns)
-    known: FloatArray = latency[~np.isnan(latency) if chosen is None else chosen & ~np.isnan(latency)]
-    return known
+    return known(latency if chosen is None else latency[chosen])
 
 
 def latencies_by_request_ms(requests: Requests, ends_ns: FloatArray, anchor_ns: FloatArray) -> FloatArray:
-    """The same for every request, shape [requests]: NaN for those of which nothing can be said."""
+    """The same for every request, shape [requests]: NaN where there is no latency and no failure of the target."""
     latency = np.where(requests.done, (ends_ns - anchor_ns) / _NS_PER_MS, np.nan)
     latency[np.isin(requests.outcome, _FAILED_BY_TARGET)] = np.inf
     return latency
 
 
+def ttft_by_request_ms(requests: Requests) -> FloatArray:
+    """TTFT from the schedule, shape [requests], as ``latencies_by_request_ms``."""
+    return latencies_by_request_ms(requests, requests.first_token_ns, requests.scheduled_ns)
+
+
+def e2e_by_request_ms(requests: Requests) -> FloatArray:
+    """E2E latency from the schedule, shape [requests], as ``latencies_by_request_ms``."""
+    return latencies_by_request_ms(requests, requests.last_token_ns, requests.scheduled_ns)
+
+
 def schedule_slip_ms(requests: Requests) -> FloatArray:
     """How late each request was sent, shape [requests sent]."""
-    slip: FloatArray = (requests.sent_ns - requests.scheduled_ns) / _NS_PER_MS
-    known: FloatArray = slip[~np.isnan(slip)]
-    return known
+    return known((requests.sent_ns - requests.scheduled_ns) / _NS_PER_MS)
 
 
 def client_slip_ms(requests: Requests) -> FloatArray:
-    """How late each request was sent by the client's own fault, shape [requests sent]: the wait at the ceiling is none."""
-    slip: FloatArray = (requests.sent_ns - requests.scheduled_ns - requests.ceiling_wait_ns) / _NS_PER_MS
-    known: FloatArray = slip[~np.isnan(slip)]
-    return known
+    """The schedule slip without the wait at the ceiling, which is no delay of the client; shape [requests sent]."""
+    return known(client_slip_by_request_ms(requests))
+
+
+def client_slip_by_request_ms(requests: Requests) -> FloatArray:
+    """The same for every request, shape [requests]; NaN where a request was not sent."""
+    slip_ms: FloatArray = (requests.sent_ns - requests.scheduled_ns - requests.ceiling_wait_ns) / _NS_PER_MS
+    return slip_ms
 
 
 def ceiling_waits_ms(requests: Requests) -> FloatArray:
@@ -56,8 +71,7 @@ def time_per_output_token_ms(requests: Requests) -> FloatArray:
 
     Where all came in one response the time between them is unknown, not 0: such a request has no TPOT.
     """
-    values = time_per_output_token_by_request_ms(requests)
-    return values[~np.isnan(values)]
+    return known(time_per_output_token_by_request_ms(requests))
 
 
 def time_per_output_token_by_request_ms(requests: Requests) -> FloatArray:
@@ -69,11 +83,17 @@ def time_per_output_token_by_request_ms(requests: Requests) -> FloatArray:
     return values
 
 
+BY_REQUEST: Mapping[Metric, Callable[[Requests], FloatArray]] = MappingProxyType(
+    {TTFT: ttft_by_request_ms, E2E: e2e_by_request_ms, TPOT: time_per_output_token_by_request_ms}
+)
+"""Each request's value of a metric, in ms from the schedule: shape [requests], NaN where there is none."""
+
+
 def inter_chunk_latencies_ms(requests: Requests) -> FloatArray:
     """Gaps between consecutive responses with tokens, pooled over successful requests, in the order in which they ended.
 
-    Requests that are in flight together wait for the same step of the target, so their gaps are alike: an interval must
-    see them side by side.
+    Requests that are in flight together wait for the same step of the target, so their gaps are correlated, and an interval
+    needs them side by side.
     """
     followers = _followers(requests)
     return _gaps_ms(requests, followers)[_order_of_arrival(requests, followers)]
@@ -87,13 +107,13 @@ def inter_token_latencies_ms(requests: Requests) -> FloatArray:
     gaps_ms = _gaps_ms(requests, followers)[order]
     if (counts == 1.0).all():
         return gaps_ms
-    known = counts > 0
-    tokens = counts[known].astype(np.int64)
-    return np.repeat(gaps_ms[known] / tokens, tokens)
+    counted = counts > 0
+    tokens = counts[counted].astype(np.int64)
+    return np.repeat(gaps_ms[counted] / tokens, tokens)
 
 
 def _followers(requests: Requests) -> NDArray[np.bool_]:
-    """Which responses but the very first follow another one of the same successful request; shape [responses − 1]."""
+    """Whether each response but the very first follows another one of the same successful request; shape [responses − 1]."""
     lengths = np.diff(requests.token_starts)
     follows = np.repeat(requests.done, lengths)
     follows[requests.token_starts[:-1][lengths > 0]] = False
@@ -107,7 +127,9 @@ def _gaps_ms(requests: Requests, followers: NDArray[np.bool_]) -> FloatArray:
 
 
 def _order_of_arrival(requests: Requests, followers: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The order in which the later responses came, to 1/65,535 of the run: 16 bits sort in one pass, however many millions."""
+    """The order in which the later responses arrived, to 1/65,535 of the run: a radix sort of 16 bits is linear in their
+    number.
+    """
     times_ns = requests.token_times_ns[1:][followers]
     if times_ns.size == 0:
         return np.empty(0, dtype=np.int64)

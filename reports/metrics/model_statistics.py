@@ -1,4 +1,4 @@
-"""What Triton counted of each model during a run: the difference of its statistics before and after."""
+"""Triton's statistics of each model during a run: the difference between after and before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COMPUTE = ("compute_input", "compute_infer", "compute_output")
 class ModelWork:
     """One model's requests. Times are means per successful request, in ms; None where it had none.
 
-    A decoupled model's times end when it has taken a request, not when it has answered: Triton counts no more there. An
+    A decoupled model's times end when it has accepted a request, not when it has answered: Triton counts no further. An
     ensemble's ``request_ms`` is the whole, its ``compute_ms`` the sum over its models.
     """
 
@@ -27,7 +27,7 @@ class ModelWork:
 
 
 def model_work(manifest: dict[str, Any]) -> tuple[ModelWork, ...]:
-    """Of every model that had requests during the run, by name; empty where the statistics are not known, or fell."""
+    """Every model with requests during the run, by name; empty where the statistics are unknown, or fell."""
     statistics = manifest.get("server_statistics") or {}
     before, after = statistics.get("before"), statistics.get("after")
     if not before or not after:
@@ -37,7 +37,7 @@ def model_work(manifest: dict[str, Any]) -> tuple[ModelWork, ...]:
 
 
 def counted_requests(manifest: dict[str, Any], model: str) -> int | None:
-    """By how much the count of a model's requests, failed ones too, grew; negative when it began anew, None if unknown."""
+    """The increase of a model's count of requests, failures included; negative after a restart, None where unknown."""
     statistics = manifest.get("server_statistics") or {}
     before, after = statistics.get("before"), statistics.get("after")
     if not before or not after or model not in before or model not in after:

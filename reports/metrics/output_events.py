@@ -1,4 +1,4 @@
-"""When output came, as events: what a throughput credits to a window, rather than whole requests."""
+"""Output as events in time, which a throughput credits to a window when they arrive, rather than whole requests."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import BINS, FEWEST_VALUES, TOO_FEW, TOO_UNEVEN, Interval, mean_of
-from reports.statistics.percentiles import CONFIDENCE
+from reports.statistics.percentiles import CONFIDENCE, interval_text
 
 
 @dataclass(frozen=True)
 class Events:
-    """Times in ns since the run's start, shape [n], and how much came at each (None: one each)."""
+    """Times in ns since the run's start, shape [n], and the amount at each (None: one each)."""
 
     times_ns: FloatArray
     amounts: FloatArray | None = None
 
     def per_bin(self, start_ns: float, end_ns: float, bins: int) -> FloatArray:
-        """What came in each of ``bins`` equal parts of [start, end], shape [bins]."""
+        """The amount in each of ``bins`` equal parts of [start, end], shape [bins]."""
         return np.histogram(self.times_ns, bins, (start_ns, end_ns), weights=self.amounts)[0].astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So much a second over a window. ``interval`` is None where ``reason`` says why there is none."""
+    """``value`` per second over a window. Where there is no ``interval``, ``reason`` is why; None where none is computed."""
 
     value: float
     interval: Interval | None
@@ -34,7 +34,7 @@ class Rate:
 
     @property
     def interval_text(self) -> str:
-        return str(self.reason) if self.interval is None else f"{self.interval[0]:,.2f} – {self.interval[1]:,.2f}"
+        return interval_text(self.interval, None, self.reason)
 
 
 def completions(requests: Requests) -> Events:
@@ -45,7 +45,7 @@ def completions(requests: Requests) -> Events:
 def output_tokens(requests: Requests) -> Events | None:
     """Output tokens of successful requests as they arrived, or None where some are unknown.
 
-    Where responses do not tell how many tokens each carried, a request's tokens count at its end.
+    Where the number of tokens in each response is unknown, a request's tokens count at its end.
     """
     totals = requests.output_tokens[requests.done]
     if np.isnan(totals).any():
@@ -60,7 +60,7 @@ def output_tokens(requests: Requests) -> Events | None:
 
 
 def rate(events: Events, start_ns: float, end_ns: float, confidence: float = CONFIDENCE) -> Rate | None:
-    """What came in [start, end], a second, with an interval from equal parts of the window; None for an empty window."""
+    """The amount per second in [start, end], with an interval from equal parts of the window; None for an empty window."""
     seconds = (end_ns - start_ns) / 1e9
     if not seconds > 0:
         return None
@@ -69,9 +69,9 @@ def rate(events: Events, start_ns: float, end_ns: float, confidence: float = CON
     if np.count_nonzero((events.times_ns >= start_ns) & (events.times_ns <= end_ns)) < FEWEST_VALUES:
         return Rate(value, None, TOO_FEW)
     mean = mean_of(per_bin)
-    interval = mean.interval(confidence) if mean.why_not is None else None
+    interval = mean.interval(confidence) if mean.no_interval_reason is None else None
     if interval is None:
-        return Rate(value, None, mean.why_not or TOO_UNEVEN)
+        return Rate(value, None, mean.no_interval_reason or TOO_UNEVEN)
     low, high = (bound * BINS / seconds for bound in interval)
     return Rate(value, (min(low, value), max(high, value)), None)
 

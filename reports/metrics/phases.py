@@ -1,4 +1,4 @@
-"""The parts of a request's time that the server accounts for, beside the whole that the client saw."""
+"""The parts of a request's time that the server measures, beside the whole that the client measures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NS_PER_MS = 1e6
 
 @dataclass(frozen=True)
 class Phase:
-    """One time, a mean over the run's requests, in ms: by the server's account, and by the client's of what contains it."""
+    """A mean over the run's requests, in ms, by the server, and by the client of the span that contains it."""
 
     name: str
     server_ms: float
@@ -24,14 +24,14 @@ class Phase:
 
     @property
     def unexplained_ms(self) -> float:
-        """What lies between: network, Triton, and whatever the server does not count."""
+        """The difference: network, Triton, and all that the server does not count."""
         return self.client_ms - self.server_ms
 
 
 def phases(requests: Requests, server: ServerLoad | None, model: str) -> tuple[Phase, ...]:
-    """The phases that both sides know, from the send on; empty where not every request is a success on both sides.
+    """The phases that both sides measure, from the send on; empty where not every request is a success on both sides.
 
-    The times that a server adds up are of all its requests. Only if those are ours, and all, may the two be compared.
+    A server sums the times of all its requests. The two are comparable only if these are exactly the run's requests.
     """
     if server is None or not requests.done.size or not requests.done.all() or not _counts_ours(requests, server, model):
         return ()
@@ -57,7 +57,7 @@ def _of_triton(
 ) -> tuple[tuple[str, float | None, float | None], ...]:
     if model is None or model.request_ms is None:
         return ()
-    if engine_ttft_ms is not None and model.request_ms < engine_ttft_ms:  # a decoupled model: what follows is not counted
+    if engine_ttft_ms is not None and model.request_ms < engine_ttft_ms:  # a decoupled model: Triton counts no further
         return (("Taking it in, by Triton", model.request_ms, exchange_ms),)
     return (
         ("Queue and compute, by Triton", _sum(model.queue_ms, model.compute_ms), exchange_ms),

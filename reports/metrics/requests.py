@@ -19,7 +19,7 @@ from reports.statistics.arrays import FloatArray
 class Requests:
     """Columns of ``requests.parquet``, shape [n] each, n requests; unknown numbers are NaN. Times are ns as float64.
 
-    They stand in the order in which they were due; ``index`` is each one's number in the schedule. float64 holds whole ns
+    They are in the order in which they were due; ``index`` is the number in the schedule. float64 holds whole ns
     exactly up to 104 days. The token responses of the request at position i are
     ``token_times_ns[token_starts[i]:token_starts[i + 1]]``; ``token_counts`` goes along, NaN where unknown.
     """
@@ -51,13 +51,13 @@ class Requests:
 
     @cached_property
     def ceiling_wait_ns(self) -> FloatArray:
-        """How long each request waited because as many as allowed were in flight; 0 where it did not, or is not known to."""
+        """Wait of each request below the ceiling on requests in flight; 0 where there was none, or none is known."""
         waits = self.released_ns - self.scheduled_ns
         return np.where(np.isnan(waits), 0.0, waits)
 
     @cached_property
     def has_tokens(self) -> NDArray[np.bool_]:
-        """Which requests got at least one response with generated tokens."""
+        """Which requests have at least one response with generated tokens."""
         return np.diff(self.token_starts) > 0
 
     @cached_property
@@ -75,12 +75,12 @@ class Requests:
 
 
 def from_table(table: pa.Table) -> Requests:
-    """Columns of the table that ``harness.records.read_table`` gives."""
+    """Columns of a table that ``harness.records.read_table`` returns."""
     return from_columns(table.select)
 
 
 def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
-    """Columns of a run. ``read`` gives the named ones; the large ones are read, turned and let go of one after the other."""
+    """Columns of a run. ``read`` returns the named ones; large columns are read, converted and released one at a time."""
     table = read(_SMALL_COLUMNS)
     token_times_ns, starts = _token_times(read(["token_times_ns"]))
     pa.default_memory_pool().release_unused()

@@ -1,4 +1,4 @@
-"""The numbers of a run, by the definitions in docs/metrics.md.
+"""The numbers of a run, by the definitions in docs/reference/metrics.md.
 
 Every latency has two anchors: ``scheduled`` (when the request should have been sent; the headline) and ``sent``.
 Latencies are of successful requests. Requests that failed count in their percentiles as slower than all of them.
@@ -6,14 +6,28 @@ Latencies are of successful requests. Requests that failed count in their percen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from harness.records.record import FAILURES
 from reports.metrics.arrival_law import at_even_rate_ns, index_of_dispersion
-from reports.metrics.asked_load import AskedLoad
+from reports.metrics.catalogue import (
+    ACHIEVED_RATE,
+    CEILING_WAIT,
+    E2E,
+    ICL,
+    ITL,
+    OFFERED_RATE,
+    OUTPUT_TOKEN_THROUGHPUT,
+    REQUEST_THROUGHPUT,
+    SCHEDULE_SLIP,
+    TPOT,
+    TTFT,
+    Metric,
+)  # fmt: skip
+from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.goodput import Goodput, Objective, goodput
 from reports.metrics.latency import (
     ceiling_waits_ms,
@@ -23,15 +37,18 @@ from reports.metrics.latency import (
     schedule_slip_ms,
     time_per_output_token_ms,
 )
+from reports.metrics.output_events import Rate
 from reports.metrics.requests import Requests
 from reports.metrics.slip import PartOfRun, Slip, slip_by_worker, slip_over_time
-from reports.metrics.windows import Windows, compute_windows, known_rate
-from reports.statistics.arrays import FloatArray
-from reports.statistics.percentiles import Distribution, nearest_rank, summarise
+from reports.metrics.upstream import UpstreamTable, upstream_statistics
+from reports.metrics.windows import Windows, compute_windows
+from reports.statistics.arrays import FloatArray, known, mean_of_known
+from reports.statistics.percentiles import Distribution, summarise
 
-_NS_PER_MS = 1e6
 _NS_PER_S = 1e9
-_ANY_OPEN_LOOP = AskedLoad()
+_OPEN_LOOP = ConfiguredLoad()
+
+FROM_SCHEDULE, FROM_SEND = "from schedule", "from send"
 
 
 @dataclass(frozen=True)
@@ -41,23 +58,10 @@ class Anchored:
     scheduled: Distribution | None
     sent: Distribution | None
 
-
-@dataclass(frozen=True)
-class UpstreamTable:
-    """The statistics of upstream's ``benchmark_core_model.py``, by upstream's definitions: latency counts from the send.
-
-    Times in ms, rates per second over (last response − first send); None where nothing succeeded.
-    """
-
-    requests_per_s: float | None
-    output_tokens_per_s: float | None
-    mean_latency_ms: float | None
-    p99_latency_ms: float | None
-    p90_latency_ms: float | None
-    mean_input_tokens: float | None
-    mean_output_tokens: float | None
-    total_latency_ms: float | None
-    total_requests: int
+    @property
+    def by_anchor(self) -> tuple[tuple[str, Distribution | None], ...]:
+        """Both, each with the name of its anchor in tables and pictures."""
+        return (FROM_SCHEDULE, self.scheduled), (FROM_SEND, self.sent)
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,45 @@ class Metrics:
     scheduled_dispersion: float | None
     sent_dispersion: float | None
     upstream: UpstreamTable
-    goodput: Goodput | None  # of the objectives that were set
+    goodput: Goodput | None  # None without objectives
     slip_by_worker: dict[int, Slip]
     slip_over_time: tuple[PartOfRun, ...]
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the run has the metrics that are ``streamed_only``."""
+        return self.ttft_ms is not None
+
+    @property
+    def latency(self) -> tuple[Metric, Anchored]:
+        """The latency that stands for the run where one is shown: TTFT, or E2E latency of an unstreamed run."""
+        return (E2E, self.e2e_ms) if self.ttft_ms is None else (TTFT, self.ttft_ms)
+
+    @property
+    def latencies(self) -> Mapping[Metric, Anchored | Distribution | None]:
+        """The latencies of such a run, in the order of the tables; None where no request has one."""
+        values: dict[Metric, Anchored | Distribution | None] = {
+            TTFT: self.ttft_ms,
+            E2E: self.e2e_ms,
+            TPOT: self.tpot_ms,
+            ITL: self.itl_ms,
+            ICL: self.icl_ms,
+            SCHEDULE_SLIP: self.slip_ms,
+        }
+        if self.ceiling_wait_ms is not None:
+            values[CEILING_WAIT] = self.ceiling_wait_ms
+        return {metric: value for metric, value in values.items() if self.streamed or not metric.streamed_only}
+
+    @property
+    def rates(self) -> Mapping[Metric, Rate | None]:
+        """Throughputs and arrival rates of the whole run; None is unknown. Arrival rates have no interval."""
+        whole = self.windows.whole
+        return {
+            REQUEST_THROUGHPUT: None if whole is None else whole.request_throughput,
+            OUTPUT_TOKEN_THROUGHPUT: None if whole is None else whole.output_token_throughput,
+            OFFERED_RATE: None if self.offered_rate is None else Rate(self.offered_rate, None, None),
+            ACHIEVED_RATE: None if self.achieved_rate is None else Rate(self.achieved_rate, None, None),
+        }
 
     @property
     def window_s(self) -> float | None:
@@ -92,11 +132,11 @@ class Metrics:
 
     @property
     def request_throughput(self) -> float | None:
-        return None if self.windows.whole is None else known_rate(self.windows.whole.request_throughput)
+        return _value(self.rates[REQUEST_THROUGHPUT])
 
     @property
     def output_token_throughput(self) -> float | None:
-        return None if self.windows.whole is None else known_rate(self.windows.whole.output_token_throughput)
+        return _value(self.rates[OUTPUT_TOKEN_THROUGHPUT])
 
     @property
     def failed(self) -> int:
@@ -104,10 +144,10 @@ class Metrics:
 
 
 def compute_metrics(
-    requests: Requests, streaming: bool, load: AskedLoad = _ANY_OPEN_LOOP, objectives: Sequence[Objective] = ()
+    requests: Requests, streaming: bool, load: ConfiguredLoad = _OPEN_LOOP, objectives: Sequence[Objective] = ()
 ) -> Metrics:
-    """Compute every metric. Of an unstreamed run the token latencies do not exist, since tokens arrive together; of a
-    closed loop no rate was offered, since its users set none. A rate that was to rise is evened before its dispersion is told.
+    """Compute every metric. An unstreamed run has no token latencies, since its tokens arrive together; a closed loop has no
+    offered rate, since its users set none. A configured ramp of the rate is evened out before the dispersion is computed.
     """
     scheduled_ns, sent_ns = (at_even_rate_ns(times, load.ramp_up_s) for times in (requests.scheduled_ns, requests.sent_ns))
     ttft_ms = _anchored(requests, requests.first_token_ns) if streaming else None
@@ -116,7 +156,7 @@ def compute_metrics(
     return Metrics(
         scheduled=len(requests.outcome),
         done=int(requests.done.sum()),
-        failed_by_kind=_failed_by_kind(requests),
+        failed_by_kind=failures_by_kind(requests),
         ttft_ms=ttft_ms,
         e2e_ms=e2e_ms,
         tpot_ms=summarise(time_per_output_token_ms(requests)) if streaming else None,
@@ -127,15 +167,19 @@ def compute_metrics(
         windows=compute_windows(requests, None if ttft_ms is None else ttft_ms.scheduled, e2e_ms.scheduled, load.closed),
         offered_rate=None if load.closed else mean_rate(requests.scheduled_ns),
         achieved_rate=mean_rate(requests.sent_ns),
-        mean_input_tokens=_mean(requests.input_tokens[requests.done]),
-        mean_output_tokens=_mean(requests.output_tokens[requests.done]),
+        mean_input_tokens=mean_of_known(requests.input_tokens[requests.done]),
+        mean_output_tokens=mean_of_known(requests.output_tokens[requests.done]),
         scheduled_dispersion=None if load.closed else index_of_dispersion(scheduled_ns),
         sent_dispersion=index_of_dispersion(requests.sent_ns if load.closed else sent_ns),
-        upstream=_upstream_table(requests),
+        upstream=upstream_statistics(requests),
         goodput=goodput(requests, objectives),
         slip_by_worker=slip_by_worker(requests),
         slip_over_time=slip_over_time(requests),
     )
+
+
+def _value(rate: Rate | None) -> float | None:
+    return None if rate is None else rate.value
 
 
 def _anchored(requests: Requests, ends_ns: FloatArray) -> Anchored:
@@ -152,37 +196,13 @@ def _token_latencies(requests: Requests) -> tuple[Distribution | None, Distribut
 
 def mean_rate(times_ns: FloatArray) -> float | None:
     """(n − 1) / (last − first) of the known times; None for fewer than 2, or all at once."""
-    known = times_ns[~np.isnan(times_ns)]
-    span_s = (known.max() - known.min()) / _NS_PER_S if known.size > 1 else 0.0
-    return float((known.size - 1) / span_s) if span_s > 0 else None
+    times_ns = known(times_ns)
+    span_s = (times_ns.max() - times_ns.min()) / _NS_PER_S if times_ns.size > 1 else 0.0
+    return float((times_ns.size - 1) / span_s) if span_s > 0 else None
 
 
-def _failed_by_kind(requests: Requests) -> dict[str, int]:
+def failures_by_kind(requests: Requests) -> dict[str, int]:
+    """The number of failed requests of each kind that occurred."""
     kinds, counts = np.unique(requests.outcome, return_counts=True)
-    found = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
-    return {kind.value: found[kind.value] for kind in FAILURES if kind.value in found}
-
-
-def _mean(values: FloatArray) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else None
-
-
-def _upstream_table(requests: Requests) -> UpstreamTable:
-    done = requests.done
-    if not done.any():
-        return UpstreamTable(None, None, None, None, None, None, None, None, 0)
-    latency_ms = np.sort((requests.done_ns[done] - requests.sent_ns[done]) / _NS_PER_MS)
-    span_s = float(requests.done_ns[done].max() - requests.sent_ns[done].min()) / _NS_PER_S
-    output_tokens = requests.output_tokens[done]
-    return UpstreamTable(
-        requests_per_s=float(done.sum()) / span_s if span_s else None,
-        output_tokens_per_s=None if not span_s or np.isnan(output_tokens).any() else float(output_tokens.sum()) / span_s,
-        mean_latency_ms=float(latency_ms.mean()),
-        p99_latency_ms=nearest_rank(latency_ms, 0.99),
-        p90_latency_ms=nearest_rank(latency_ms, 0.90),
-        mean_input_tokens=_mean(requests.input_tokens[done]),
-        mean_output_tokens=_mean(output_tokens),
-        total_latency_ms=span_s * 1e3,
-        total_requests=int(done.sum()),
-    )
+    by_kind = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
+    return {kind.value: by_kind[kind.value] for kind in FAILURES if kind.value in by_kind}

@@ -1,23 +1,23 @@
-"""How the server fared, by its own numbers: metrics through the run, and its models' statistics.
+"""Load of the server by its own numbers: its metrics through the run, and its models' statistics.
 
-Names differ: TensorRT-LLM's backend for Triton and our engine behind Triton, vLLM, trtllm-serve.
+Names of metrics differ between TensorRT-LLM's backend for Triton, the project's engine behind Triton, vLLM and trtllm-serve.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from reports.metrics.model_statistics import ModelWork, model_work
+from reports.metrics.configuration import ConfiguredTarget
+from reports.metrics.model_statistics import ModelWork
 from reports.metrics.requests import Requests
 from reports.metrics.server_series import Level, Telemetry
 
 _CORE_MODEL = "tensorrt_llm"
 _REQUESTS = "nv_trt_llm_request_metrics"
 _BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
-# The first that a server tells counts.
+# Of several names, the first that a server exports counts.
 _RUNNING = ("vllm:num_requests_running", "trtllm_num_requests_running")
 _WAITING = ("vllm:num_requests_waiting", "trtllm_num_requests_waiting")
 _CACHE_USED = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "trtllm_kv_cache_utilization")
@@ -52,7 +52,7 @@ _REUSE = (
 
 @dataclass(frozen=True)
 class CacheReuse:
-    """Of what prompts needed of the KV cache, in blocks or tokens, what was there already."""
+    """KV cache that prompts needed, and the part of it that was cached already, in blocks or tokens (``unit``)."""
 
     reused: float
     needed: float
@@ -75,7 +75,7 @@ class EngineTimes:
 
 @dataclass(frozen=True)
 class ServerLoad:
-    """What the server told; None is not told. Fractions are of 1."""
+    """A server's own numbers; None is not exported. Fractions are of 1."""
 
     readings: int
     active_requests: Level | None
@@ -84,8 +84,8 @@ class ServerLoad:
     kv_cache_used_fraction: Level | None
     gpu_utilization: Level | None
     cpu_utilization: Level | None
-    metrics_requests: float | None  # of the driven model, by Triton's metrics
-    finished_requests: float | None  # by a server's metrics that has no models' statistics
+    metrics_requests: float | None  # of the target model, by Triton's metrics
+    finished_requests: float | None  # by the metrics of a server without models' statistics
     generated_tokens: float | None
     prompt_tokens: float | None
     cache_reuse: CacheReuse | None
@@ -93,23 +93,22 @@ class ServerLoad:
     models: tuple[ModelWork, ...]
 
 
-def server_load(telemetry: Telemetry | None, requests: Requests, manifest: dict[str, Any]) -> ServerLoad | None:
-    """Sum up what a server told during a run; None where it told nothing."""
-    models = model_work(manifest)
+def server_load(
+    telemetry: Telemetry | None, requests: Requests, target: ConfiguredTarget, models: tuple[ModelWork, ...]
+) -> ServerLoad | None:
+    """Summarise a server's metrics and statistics of a run; None where there are none."""
     if telemetry is None and not models:
         return None
     known = Telemetry({}) if telemetry is None else telemetry
     ends_ns = requests.done_ns[~np.isnan(requests.done_ns)]
     until_ns = float(ends_ns.max()) if ends_ns.size else 0.0
-    target = manifest.get("target") or {}
-    core = _core_labels(known, target.get("model"))
-    return _Reading(known, core, until_ns, bool(target.get("streaming")), str(target.get("model", ""))).load(models)
+    return _Reading(known, _core_labels(known, target.model), until_ns, target).load(models)
 
 
-def _core_labels(telemetry: Telemetry, driven: str | None) -> dict[str, str]:
-    """Labels of the model whose engine's metrics count: the one that was driven, or the one behind it."""
+def _core_labels(telemetry: Telemetry, target: str) -> dict[str, str]:
+    """Labels of the model whose engine's metrics count: the target model, or the core model behind it."""
     names = {series.labels.get("model") for series in telemetry.select(_REQUESTS)}
-    chosen = next((name for name in (driven, _CORE_MODEL) if name in names), None)
+    chosen = next((name for name in (target, _CORE_MODEL) if name in names), None)
     return {} if chosen is None else {"model": chosen}
 
 
@@ -118,8 +117,7 @@ class _Reading:
     telemetry: Telemetry
     core: dict[str, str]
     until_ns: float
-    streamed: bool
-    driven: str
+    target: ConfiguredTarget
 
     def load(self, models: tuple[ModelWork, ...]) -> ServerLoad:
         prompt_tokens = self._first_increase(*_PROMPT_TOKENS)
@@ -147,7 +145,7 @@ class _Reading:
         )
 
     def _labels(self, name: str) -> dict[str, str]:
-        """The core model's labels, for what carries a Triton model's name."""
+        """The core model's labels, for a metric that has a Triton model as a label."""
         return {} if name.startswith(("vllm:", "trtllm_", "nv_gpu_", "nv_cpu_")) else self.core
 
     def _level(self, name: str, **labels: str) -> Level | None:
@@ -157,21 +155,21 @@ class _Reading:
         return next((level for name in names if (level := self._level(name)) is not None), None)
 
     def _averaged(self, name: str) -> Level | None:
-        """The mean over a gauge's series, which are GPUs or replicas."""
+        """The mean over a gauge's series, one for each GPU or replica."""
         level, count = self._level(name), len(self.telemetry.select(name))
         return None if level is None else Level(level.mean / count, level.max / count, level.readings)
 
     def _cache_used(self) -> Level | None:
-        told = self._level(_BLOCKS, kv_cache_block_type="fraction")
+        exported = self._level(_BLOCKS, kv_cache_block_type="fraction")
         used, largest = self._level(_BLOCKS, kv_cache_block_type="used"), self._level(_BLOCKS, kv_cache_block_type="max")
         if used is not None and largest is not None and largest.max > 0:
             return Level(used.mean / largest.max, used.max / largest.max, used.readings)
         averaged = (self._averaged(name) for name in _CACHE_USED)
-        return told or next((level for level in averaged if level is not None), None)
+        return exported or next((level for level in averaged if level is not None), None)
 
     def _first_increase(self, *names: str) -> float | None:
-        found = (self.telemetry.increase(name, **self._labels(name)) for name in names)
-        return next((increase for increase in found if increase is not None), None)
+        increases = (self.telemetry.increase(name, **self._labels(name)) for name in names)
+        return next((increase for increase in increases if increase is not None), None)
 
     def _mean_ms(self, *names: str) -> float | None:
         """The mean of a histogram's values during the run."""
@@ -184,16 +182,16 @@ class _Reading:
 
     def _triton_requests(self) -> float | None:
         counters = ("nv_inference_request_success", "nv_inference_request_failure")
-        parts = [self.telemetry.increase(name, model=self.driven) for name in counters]
+        parts = [self.telemetry.increase(name, model=self.target.model) for name in counters]
         known = [part for part in parts if part is not None]
         return sum(known) if len(known) == len(parts) else None
 
     def _summed_e2e_ms(self) -> float | None:
-        """Of our engine, which adds up first tokens and the gaps behind them; of streamed requests alone."""
+        """E2E latency from the sums of TTFT and gaps that the project's engine exports; of streamed requests alone."""
         count = self._first_increase(f"{_TTFT[0]}_count")
         parts = [self._first_increase(f"{name}_sum") for name in (_TTFT[0], _GAPS)]
         known = [part for part in parts if part is not None]
-        return sum(known) / count * 1e3 if count and len(known) == len(parts) and self.streamed else None
+        return sum(known) / count * 1e3 if count and len(known) == len(parts) and self.target.streaming else None
 
     def _cache_reuse(self, prompt_tokens: float | None) -> CacheReuse | None:
         for reused_name, needed_name, unit in _REUSE:

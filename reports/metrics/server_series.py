@@ -1,4 +1,4 @@
-"""The server's metrics over a run, as series: what ``server.parquet`` holds, ready for questions."""
+"""The server's metrics over a run (``server.parquet``) as series."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reports.statistics.arrays import FloatArray
 
 @dataclass(frozen=True)
 class Series:
-    """One series: ``values`` [n] at ``times_ns`` [n], ascending, since the run's start; what is before it is negative."""
+    """One series: ``values`` [n] at ``times_ns`` [n], ascending, since the run's start; negative before it."""
 
     name: str
     labels: Mapping[str, str]
@@ -23,7 +23,7 @@ class Series:
     values: FloatArray
 
     def increase(self) -> float | None:
-        """By how much a counter grew since the run's start; None when it fell (the server began anew) or is not known."""
+        """The increase of a counter since the run's start; None when it fell (the server restarted) or is not known."""
         first = max(0, int(np.searchsorted(self.times_ns, 0.0, side="right")) - 1)
         values = self.values[first:]
         if values.size < 2 or not np.isfinite(values).all() or (np.diff(values) < 0).any():
@@ -33,7 +33,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Level:
-    """A gauge over the run: mean and greatest of its ``readings``."""
+    """A gauge over the run: mean and maximum of its ``readings``."""
 
     mean: float
     max: float
@@ -57,7 +57,7 @@ class Telemetry:
         return sum(known) if known and len(known) == len(increases) else None
 
     def level(self, until_ns: float, name: str, **labels: str) -> Level | None:
-        """The selected gauges, added up at each reading, from the run's start until ``until_ns``."""
+        """The sum of the selected gauges at each reading, from the run's start until ``until_ns``."""
         sums: dict[float, float] = {}
         for series in self.select(name, **labels):
             within = (series.times_ns >= 0) & (series.times_ns <= until_ns) & np.isfinite(series.values)
@@ -70,7 +70,7 @@ class Telemetry:
 
 
 def telemetry_of(table: pa.Table | None) -> Telemetry | None:
-    """The series of ``server.parquet`` (columns of MetricSample); None where there is none."""
+    """The series of ``server.parquet`` (columns of MetricSample); None without the file or samples."""
     if table is None or not len(table):
         return None
     by_name: dict[str, tuple[Series, ...]] = {}
@@ -80,7 +80,7 @@ def telemetry_of(table: pa.Table | None) -> Telemetry | None:
 
 
 def _series(table: pa.Table) -> Iterator[Series]:
-    """The rows parted by name and labels, in one sort."""
+    """The rows grouped by name and labels, by one sort."""
     names, labels = (table[column].combine_chunks() for column in ("name", "labels"))
     codes = integers(names.indices) * len(labels.dictionary) + integers(labels.indices)
     times_ns = floats(table["time_ns"])

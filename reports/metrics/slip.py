@@ -1,4 +1,4 @@
-"""How late the client sent, by worker and over time. What waited at the ceiling on requests in flight is not counted."""
+"""Schedule slip of the client by worker and over time, without the wait at the ceiling on requests in flight."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from reports.metrics.latency import client_slip_by_request_ms
 from reports.metrics.requests import Requests
-from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import nearest_rank
 
 PARTS = 10
-_NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Slip:
-    """The slip of so many sends, in ms; None of no sends."""
+    """The slip of ``sends`` sends, in ms; None where there are none."""
 
     sends: int
     p50_ms: float | None
@@ -36,7 +35,7 @@ class PartOfRun:
 
 def slip_by_worker(requests: Requests) -> dict[int, Slip]:
     """The slip of each worker's sends, by the worker's number; empty where no worker is known."""
-    slip_ms = slip_of_each_ms(requests)
+    slip_ms = client_slip_by_request_ms(requests)
     known = ~np.isnan(slip_ms) & ~np.isnan(requests.worker)
     workers = requests.worker[known]
     return {int(worker): _slip_of(slip_ms[known][workers == worker]) for worker in np.unique(workers)}
@@ -44,7 +43,7 @@ def slip_by_worker(requests: Requests) -> dict[int, Slip]:
 
 def slip_over_time(requests: Requests) -> tuple[PartOfRun, ...]:
     """The slip in PARTS equal parts of the time over which requests were due; one part where all were due at once."""
-    slip_ms = slip_of_each_ms(requests)
+    slip_ms = client_slip_by_request_ms(requests)
     known = ~np.isnan(slip_ms)
     if not known.any():
         return ()
@@ -55,12 +54,6 @@ def slip_over_time(requests: Requests) -> tuple[PartOfRun, ...]:
         PartOfRun(float(edges[k]) / 1e9, float(edges[k + 1]) / 1e9, _slip_of(slip_ms[known][part == k]))
         for k in range(edges.size - 1)
     )
-
-
-def slip_of_each_ms(requests: Requests) -> FloatArray:
-    """Shape [requests]; NaN where a request was not sent."""
-    slip_ms: FloatArray = (requests.sent_ns - requests.scheduled_ns - requests.ceiling_wait_ns) / _NS_PER_MS
-    return slip_ms
 
 
 def _slip_of(slip_ms: NDArray[np.float64]) -> Slip:

@@ -1,11 +1,11 @@
-"""Steady state: which part of a run is neither ramp nor drain, by a named rule.
+"""Steady state: the part of a run that is neither ramp nor drain, by a named rule.
 
 The drain begins with the last send, in a closed loop when the first user sends no more; where all is sent at once, it is
-found like the ramp, read backwards. The ramp is found by MSER-5 (White 1997, "An effective truncation heuristic for bias
+detected like the ramp, read backwards. The ramp is detected by MSER-5 (White 1997, "An effective truncation heuristic for bias
 reduction in simulation output"): of batches of 5 observations leave out the first d, at most half, that make the standard
-error of the rest's mean smallest. If that is half of them, no steady state was seen. It is asked of two series of events
-over time, and the later start counts: requests in the system (scheduled, not yet ended), and output as it arrives. A queue
-that grows is never steady.
+error of the rest's mean smallest. Where d is half of them, there is no steady state. The rule is applied to two series of
+events over time, and the later start counts: requests in the system (scheduled, not yet ended), and output as it arrives. A
+growing queue is never steady.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.metrics.in_flight import first_user_gone_ns, mean_in_system, queue_growth
+from reports.metrics.in_flight import first_user_end_ns, mean_in_system, queue_growth
 from reports.metrics.output_events import Events
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
@@ -24,12 +24,12 @@ _BATCH = 5
 _FEWEST_REQUESTS = 100
 _BATCHES = 100
 _REQUESTS_A_BATCH = 5
-_BURST = 0.1  # of the window: sends within less are one burst, and the rest is not a drain
+_BURST = 0.1  # of the window: sends within less are one burst, after which the rest is not a drain
 
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """The steady part of a run in ns since its start, or None and the reason why there is none."""
+    """The steady part of a run in ns since its start, or None and the reason for having none."""
 
     window_ns: tuple[float, float] | None
     reason: str | None
@@ -37,7 +37,7 @@ class Steady:
 
 
 def find_steady(requests: Requests, output: Events, closed_loop: bool = False) -> Steady:
-    """Find the steady part; ``output`` are tokens, or completions where no tokens are known."""
+    """Detect the steady part; ``output`` are tokens, or completions where no tokens are known."""
     known = ~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns)
     if np.count_nonzero(known) < _FEWEST_REQUESTS:
         return Steady(None, f"fewer than {_FEWEST_REQUESTS} requests ended", too_few=True)
@@ -45,7 +45,7 @@ def find_steady(requests: Requests, output: Events, closed_loop: bool = False) -
     end = float(requests.done_ns[known].max())
     burst = last_sent - start < _BURST * (end - start)
     if not burst:
-        end = min(last_sent, first_user_gone_ns(requests)) if closed_loop else last_sent
+        end = min(last_sent, first_user_end_ns(requests)) if closed_loop else last_sent
     batches = min(_BATCHES, np.count_nonzero(known) // _REQUESTS_A_BATCH)
     edges = np.linspace(start, end, batches * _BATCH + 1)
     series = [
@@ -61,7 +61,7 @@ def find_steady(requests: Requests, output: Events, closed_loop: bool = False) -
 
 
 def mser5(series: FloatArray) -> int | None:
-    """How many leading values to leave out, a multiple of 5; None where that is half of them.
+    """The number of leading values to leave out, a multiple of 5; None where that is half of them.
 
     ``series`` has shape [n], n ≥ 50.
     """

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from reports.metrics.latency import latencies_ms
 from reports.metrics.output_events import Events, Rate, completions, output_tokens, rate
 from reports.metrics.requests import Requests
@@ -16,8 +14,8 @@ from reports.statistics.percentiles import Distribution, summarise
 
 @dataclass(frozen=True)
 class Window:
-    """From ``start_s`` to ``end_s`` since the run's start: what came out in it, a second, and the latencies from the
-    schedule, in ms, of the requests that were scheduled in it. None is unknown or does not exist.
+    """From ``start_s`` to ``end_s`` since the run's start: the output in it per second, and the latencies from the schedule,
+    in ms, of the requests that were scheduled in it. None is unknown or does not exist.
     """
 
     start_s: float
@@ -38,7 +36,7 @@ class Windows:
 
     whole: Window | None
     steady: Window | None
-    not_steady: str | None  # why there is no steady part
+    not_steady: str | None  # the reason for having no steady part
     too_few_to_tell: bool
 
 
@@ -109,8 +107,3 @@ def _window(
         ttft_ms=ttft_ms,
         e2e_ms=e2e_ms,
     )
-
-
-def known_rate(rate: Rate | None) -> float | None:
-    """The value of a rate that exists."""
-    return None if rate is None or not np.isfinite(rate.value) else rate.value

@@ -9,12 +9,25 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from reports.render.palette import ON_BLACK, ON_WHITE, RAMP_ON_BLACK, RAMP_ON_WHITE
-from reports.render.picture import Axis, Dots, HeatMap, Line, Mark, Picture, Spans, Trail, Whiskers
+from reports.render.picture import (
+    ON_BLACK,
+    ON_WHITE,
+    RAMP_ON_BLACK,
+    RAMP_ON_WHITE,
+    Axis,
+    Dots,
+    HeatMap,
+    Line,
+    Mark,
+    Picture,
+    Spans,
+    Trail,
+    Whiskers,
+)
 from reports.render.plain_text import printable
 
-_DIGITS = 7  # of a number that a reader may hover over
-# What would end a script element, begin a comment in it, or end a line of a script; all of it within JSON strings alone.
+_DIGITS = 7  # significant digits of a number, which the page shows under the pointer
+# Characters that end a script element or a line, or begin a comment; in JSON they occur only within strings.
 _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
@@ -24,7 +37,7 @@ def script_json(value: Any) -> str:
 
 
 def encode(pictures: Sequence[Picture]) -> dict[str, Any]:
-    """The document that ``pictures.js`` reads: the pictures by name, and what the colours look like in both themes."""
+    """The document that ``pictures.js`` reads: the pictures by name, and the colours of both themes."""
     return {
         "pictures": {picture.name: _picture(picture) for picture in pictures},
         "themes": {
@@ -57,66 +70,34 @@ def _axis(axis: Axis) -> dict[str, Any]:
 
 
 def _mark(mark: Mark) -> dict[str, Any]:
+    name = printable(mark.name)
     match mark:
         case Line():
-            return {
-                "kind": "line",
-                "name": printable(mark.name),
-                "colour": mark.colour,
-                "stroke": mark.stroke,
-                "steps": mark.steps,
-                "x": _numbers(mark.x),
-                "y": _numbers(mark.y),
-            }
+            return {"kind": "line", "name": name, "colour": mark.colour, "stroke": mark.stroke, "steps": mark.steps} | _at(mark)
         case Trail():
-            return {
-                "kind": "trail",
-                "name": printable(mark.name),
-                "colour": mark.colour,
-                "stroke": mark.stroke,
-                "x": _numbers(mark.x),
-                "y": _numbers(mark.y),
-            }
+            return {"kind": "trail", "name": name, "colour": mark.colour, "stroke": mark.stroke} | _at(mark)
         case Dots():
-            return {
-                "kind": "dots",
-                "name": printable(mark.name),
-                "colour": mark.colour,
-                "shape": mark.shape,
-                "x": _numbers(mark.x),
-                "y": _numbers(mark.y),
-                "notes": tuple(map(printable, mark.notes)),
-            }
+            notes = tuple(map(printable, mark.notes))
+            return {"kind": "dots", "name": name, "colour": mark.colour, "shape": mark.shape} | _at(mark) | {"notes": notes}
         case Whiskers():
-            return {
-                "kind": "whiskers",
-                "name": printable(mark.name),
-                "colour": mark.colour,
-                "x": _numbers(mark.x),
-                "low": _numbers(mark.low),
-                "high": _numbers(mark.high),
-            }
+            return {"kind": "whiskers", "name": name, "colour": mark.colour, "x": _numbers(mark.x)} | _limits(mark)
         case Spans():
-            return {
-                "kind": "spans",
-                "name": printable(mark.name),
-                "colour": mark.colour,
-                "y": _numbers(mark.y),
-                "low": _numbers(mark.low),
-                "high": _numbers(mark.high),
-            }
+            return {"kind": "spans", "name": name, "colour": mark.colour, "y": _numbers(mark.y)} | _limits(mark)
         case HeatMap():
-            return {
-                "kind": "heat",
-                "name": printable(mark.name),
-                "x": _numbers(mark.x_edges),
-                "y": _numbers(mark.y_edges),
-                "counts": mark.counts.tolist(),
-            }
+            edges = {"x": _numbers(mark.x_edges), "y": _numbers(mark.y_edges)}
+            return {"kind": "heat", "name": name} | edges | {"counts": mark.counts.tolist()}
+
+
+def _at(mark: Line | Trail | Dots) -> dict[str, Any]:
+    return {"x": _numbers(mark.x), "y": _numbers(mark.y)}
+
+
+def _limits(mark: Whiskers | Spans) -> dict[str, Any]:
+    return {"low": _numbers(mark.low), "high": _numbers(mark.high)}
 
 
 def _numbers(values: NDArray[Any]) -> list[float | None]:
-    """Seven significant digits; what is no finite number is null."""
+    """Values of seven significant digits; null for those that are not finite."""
     return [_short(value) for value in values.tolist()]
 
 

@@ -1,6 +1,6 @@
 """A page as data, and as one self-contained HTML file: sections of findings, tables and pictures.
 
-Nothing here knows what a run is, so that every page of ours is made of it.
+It is independent of runs, so that all pages of the reports use it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BOKEH = ("bokeh.min.js", "bokeh-api.min.js")
 
 @dataclass(frozen=True)
 class Card:
-    """One of the few numbers on top. ``interval`` is where it would be in other runs, or why that is not known."""
+    """A number at the top of the page. ``interval`` is its interval, or why it has none."""
 
     title: str
     value: str
@@ -40,7 +40,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Remark:
-    """A finding in words. ``severity`` is its style too: invalid, warning or note."""
+    """A finding or disagreement. ``severity`` (invalid, warning or note) is its style, too."""
 
     severity: str
     text: str
@@ -60,7 +60,7 @@ Block = Table | Picture | Note | tuple[Remark, ...]
 
 @dataclass(frozen=True)
 class Section:
-    """``pairs`` says that two pictures stand beside each other where there is room."""
+    """``pairs``: two neighbouring pictures are placed side by side where there is room."""
 
     id: str
     title: str
@@ -69,7 +69,7 @@ class Section:
 
 
 class Tone(StrEnum):
-    """How a verdict is shown, from the best to the worst."""
+    """The colour of a verdict, from the best to the worst."""
 
     GOOD = "good"
     CAUTION = "caution"
@@ -78,7 +78,7 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True)
 class Page:
-    """``facts`` are (name, text); ``verdict`` is one sentence, ``tone`` its colour, ``aside`` what softens it."""
+    """``facts`` are (name, text); ``verdict`` is one sentence, ``tone`` its colour, ``aside`` a reservation beside it."""
 
     title: str
     lead: str
@@ -92,12 +92,12 @@ class Page:
 
 
 def write_page(page: Page, path: Path) -> None:
-    """Write the file, with all that it needs in it. Raises OSError."""
+    """Write the file, self-contained. Raises OSError."""
     path.write_text(render_page(page), encoding="utf-8")
 
 
 def render_page(page: Page) -> str:
-    """The HTML. Whatever came from outside is escaped, and the page's policy lets no other script run than ours."""
+    """The HTML. Text from outside is escaped, and the page's policy allows only our own scripts."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown)
     environment.filters["cell"] = cell_text
     environment.tests["link"] = lambda cell: isinstance(cell, Link)
@@ -120,7 +120,7 @@ def render_page(page: Page) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """What an expression of the template gives, as the page holds it; our own scripts and markup stay as they are."""
+    """The printable form of a template expression's value; our own scripts and markup are not changed."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -129,7 +129,7 @@ def _pictures(sections: Sequence[Section]) -> Iterator[Picture]:
 
 
 def _rows(blocks: Sequence[Block], pairs: bool) -> list[list[Any]]:
-    """Blocks side by side: neighbouring pictures by two where ``pairs`` says so, all else alone."""
+    """Rows of blocks: two neighbouring pictures in a row if ``pairs``, else one block."""
     rows: list[list[Any]] = []
     for block in blocks:
         beside = pairs and isinstance(block, Picture) and rows and len(rows[-1]) == 1 and isinstance(rows[-1][0], Picture)
@@ -141,7 +141,7 @@ def _rows(blocks: Sequence[Block], pairs: bool) -> list[list[Any]]:
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """A content security policy that lets these scripts run alone, and loads nothing."""
+    """A content security policy that allows these scripts only, and loads nothing."""
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts)
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
 
@@ -152,9 +152,9 @@ def _own(name: str) -> str:
 
 @cache
 def _bokeh() -> tuple[str, ...]:
-    """Bokeh's scripts as its package carries them, without importing it. Raises ModuleNotFoundError."""
+    """Bokeh's scripts from its package, which is not imported. Raises ModuleNotFoundError."""
     spec = find_spec("bokeh")
     if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("bokeh, which draws the report's pictures, is not installed: pip install bokeh")
+        raise ModuleNotFoundError("bokeh is not installed; it draws the pictures of reports: pip install bokeh")
     folder = Path(spec.origin).parent / "server" / "static" / "js"
     return tuple((folder / name).read_text(encoding="utf-8").replace("</script", "<\\/script") for name in _BOKEH)

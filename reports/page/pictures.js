@@ -1,4 +1,4 @@
-// Pictures that can be questioned: hover and arrow keys tell values, a click on the legend hides a series, a drag zooms (all
+// Interactive pictures: hover and arrow keys show values, a click on the legend hides a series, a drag zooms (all
 // pictures over time together), a double click goes back. One is drawn at a time: what is in sight first, the rest in idle time.
 (() => {
   "use strict";
@@ -142,7 +142,7 @@
     if (button) copy(csv(pictures[button.dataset.copiesPicture]), button);
   });
 
-  // On paper each picture is a drawing of lines, not of the screen's points. Who prints before all are drawn gets all the same:
+  // On paper each picture is a drawing of lines, not of the screen's points. Printing also draws those that are not drawn yet:
   // a picture needs no more than microtasks, which run between two listeners.
   addEventListener("beforeprint", () => figures.forEach(begin));
   addEventListener("beforeprint", () => {

@@ -1,4 +1,4 @@
-// What a picture tells of the point under the pointer, or under the arrow keys.
+// The values of a picture at the point under the pointer, or under the arrow keys.
 (() => {
   "use strict";
   const { theme } = window.bench.drawing;
@@ -20,7 +20,7 @@
     return `${(100 * (1 - left)).toFixed(Math.max(1, Math.ceil(nines) - 1)).replace(/\.0+$/, "")}`;
   };
 
-  const told = (value, axis) => {
+  const valueText = (value, axis) => {
     const tick = axis.ticks.find(([at]) => Math.abs(at - value) < 1e-6);
     if (tick) return tick[1];
     if (axis.nines) return percentile(value);
@@ -70,23 +70,23 @@
       if (!renderers[k].visible) return;
       if (mark.kind === "line") {
         const index = onLine(mark, x);
-        if (index >= 0 && mark.y[index] !== null) rows.push({ mark, at: mark.x[index], text: told(mark.y[index], picture.y) });
+        if (index >= 0 && mark.y[index] !== null) rows.push({ mark, at: mark.x[index], text: valueText(mark.y[index], picture.y) });
       } else if (mark.kind === "dots") {
         const index = nearest(made, mark.x, mark.y, x, y, 18);
         if (index < 0) return;
-        const text = `${told(mark.y[index], picture.y)} at ${told(mark.x[index], picture.x)}`;
+        const text = `${valueText(mark.y[index], picture.y)} at ${valueText(mark.x[index], picture.x)}`;
         rows.push({ mark, text, note: mark.notes[index], dot: mark.x[index] });
       } else if (mark.kind === "whiskers") {
         const index = nearest(made, mark.x, mark.low, x, null, 14);
         if (index >= 0) {
-          const interval = `${number(mark.low[index])} – ${told(mark.high[index], picture.y)}`;
+          const interval = `${number(mark.low[index])} – ${valueText(mark.high[index], picture.y)}`;
           rows.push({ mark, text: interval, name: `${mark.name}, 95 % interval` });
         }
       } else if (mark.kind === "heat" && y !== null) {
         const [i, j] = [before(mark.x, x), before(mark.y, y)];
         const count = mark.counts[j]?.[i];
         if (count === undefined) return;
-        const where = `${number(mark.y[j])} – ${told(mark.y[j + 1], picture.y)}`;
+        const where = `${number(mark.y[j])} – ${valueText(mark.y[j + 1], picture.y)}`;
         rows.push({ mark, text: number(count), name: `${mark.name} of ${where}` });
       }
     });
@@ -99,7 +99,7 @@
     made.at = null;
   };
 
-  const tell = (made, x, y, sx, sy) => {
+  const showTip = (made, x, y, sx, sy) => {
     const { picture, tip, plot, rule, place } = made;
     const { start, end } = plot.x_range;
     const rows = x < start || x > end ? [] : values(made, x, y);
@@ -115,7 +115,7 @@
     const head = agree(lines, "at") ? lines[0].at : ofDots;
     rule.setv({ location: head, visible: lines.length > 0 });
     tip.replaceChildren();
-    tip.append(element("b", "", `${picture.x.label} ${told(head, picture.x)}`));
+    tip.append(element("b", "", `${picture.x.label} ${valueText(head, picture.x)}`));
     for (const row of rows) {
       const line = element("div");
       const swatch = element("i", `swatch ${row.mark.kind} ${row.mark.stroke || ""}`);
@@ -146,7 +146,7 @@
     const [choice, pick] = far.length ? [far, direction > 0 ? Math.min : Math.max] : [ahead, direction > 0 ? Math.max : Math.min];
     if (!choice.length) return;
     const x = choice.reduce((one, other) => pick(one, other));
-    tell(made, x, null, place.clientWidth * (0.08 + 0.9 * along(x)), 120);
+    showTip(made, x, null, place.clientWidth * (0.08 + 0.9 * along(x)), 120);
     made.at = x;
   };
 
@@ -156,10 +156,10 @@
     made.tip.hidden = true;
     made.tip.setAttribute("role", "status");
     place.append(made.tip);
-    const over = (event) => tell(made, event.x, event.y, event.sx, event.sy);
+    const over = (event) => showTip(made, event.x, event.y, event.sx, event.sy);
     plot.on_event("mousemove", over);
     plot.on_event("tap", over);
-    // a finger leaves the picture when it is lifted: what it asked for must stay
+    // a finger leaves the picture when it is lifted: the tip that it opened must stay
     let finger = false;
     place.addEventListener("pointerdown", (event) => (finger = event.pointerType === "touch"), true);
     plot.on_event("mouseleave", () => finger || hide(made));

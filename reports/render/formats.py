@@ -1,4 +1,4 @@
-"""A result as files, each of a format."""
+"""A result as files, each of a format. Apart from what it writes, so that the command line imports no renderer at its start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.records.whole_file import written_whole
 
 Result = TypeVar("Result")
 Writers = Mapping[str, Callable[[Result, Path], None]]
-"""Who writes a result, by the suffix of the file; each may raise OSError."""
+"""The functions that write a result, by the suffix of the file; each may raise OSError."""
 
 
 def write_formats(result: Result, page: Path, writers: Writers[Result]) -> Path:

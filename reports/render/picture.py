@@ -1,9 +1,11 @@
-"""A picture as data: what is drawn over which axes. `plots.py` draws it with matplotlib, `reports/page` in a browser."""
+"""A picture as data: marks over axes, and colours. `plots.py` draws it with matplotlib, `reports/page` in a browser."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +14,7 @@ from reports.statistics.arrays import FloatArray
 
 
 class Colour(StrEnum):
-    """A colour's role. Each is told apart by the colour-blind on white and on black (after Okabe and Ito 2008)."""
+    """A colour's role. All can be distinguished on white and on black, with colour blindness too (after Okabe and Ito 2008)."""
 
     BLUE = "blue"
     ORANGE = "orange"
@@ -23,6 +25,34 @@ class Colour(StrEnum):
     GREY = "grey"
 
 
+ON_WHITE: Mapping[Colour, str] = MappingProxyType(
+    {
+        Colour.BLUE: "#0067a8",
+        Colour.ORANGE: "#d55e00",
+        Colour.GREEN: "#00805f",
+        Colour.PURPLE: "#a8478a",
+        Colour.SKY: "#3c9dd0",
+        Colour.RED: "#c1121f",
+        Colour.GREY: "#7a828c",
+    }
+)
+ON_BLACK: Mapping[Colour, str] = MappingProxyType(
+    {
+        Colour.BLUE: "#5aa9e6",
+        Colour.ORANGE: "#ff9a4d",
+        Colour.GREEN: "#3fcf9f",
+        Colour.PURPLE: "#e39ccb",
+        Colour.SKY: "#9ad4f5",
+        Colour.RED: "#ff7b7b",
+        Colour.GREY: "#9aa4b0",
+    }
+)
+
+# Few to many, in evenly rising contrast to the page.
+RAMP_ON_WHITE = ("#e3eef8", "#b5d3ea", "#7fb1da", "#4a8cc4", "#2367a5", "#0b437c", "#062a52")
+RAMP_ON_BLACK = ("#12304a", "#174a70", "#20689a", "#3488bf", "#5aa9dc", "#92ccf0", "#d3ecfb")
+
+
 class Stroke(StrEnum):
     SOLID = "solid"
     DASHED = "dashed"
@@ -31,7 +61,7 @@ class Stroke(StrEnum):
 
 @dataclass(frozen=True)
 class Axis:
-    """``unit`` is "" for plain counts. ``ticks`` are (position, text) where the scale's own would not be understood.
+    """``unit`` is "" for plain counts. ``ticks`` are (position, text) that replace the scale's own.
 
     ``from_zero`` begins the axis at 0 (a linear axis alone). Axes of one ``group`` zoom together, as all of time do.
     Of an axis of ``nines`` the position of a percentile q is −log10(1 − q).
@@ -64,7 +94,7 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Trail:
-    """Points joined in their order, wherever x goes: a curve through the dots of the same name, which tell the values."""
+    """Points joined in their order, in any direction of x: a curve through the dots of the same name, which hold the values."""
 
     name: str
     x: FloatArray
@@ -74,7 +104,7 @@ class Trail:
 
 
 class Shape(StrEnum):
-    """What a dot looks like."""
+    """The look of a dot."""
 
     SPECK = "speck"  # one of very many, which may lie over each other
     POINT = "point"  # one of few
@@ -84,7 +114,7 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Dots:
-    """Single points, shape [n] each. ``notes`` tell of each in words."""
+    """Single points, shape [n] each. ``notes`` describe each point."""
 
     name: str
     x: FloatArray
@@ -107,7 +137,7 @@ class Whiskers:
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """95 % intervals [low, high] of x at y, shape [n] each, of the dots with the same name, whose notes tell them."""
+    """95 % intervals [low, high] of x at y, shape [n] each, of the dots with the same name, whose notes contain them."""
 
     name: str
     y: FloatArray
@@ -118,7 +148,7 @@ class Spans:
 
 @dataclass(frozen=True, eq=False)
 class HeatMap:
-    """How many fell in each cell: ``counts`` has shape [y_edges − 1, x_edges − 1]; an empty cell is not drawn."""
+    """The number of values in each cell: ``counts`` has shape [y_edges − 1, x_edges − 1]; an empty cell is not drawn."""
 
     name: str
     x_edges: FloatArray
@@ -131,7 +161,7 @@ Mark = Line | Trail | Dots | Whiskers | Spans | HeatMap
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """``name`` is a file's name without its ending; ``caption`` says how to read it, and what is binned or left out."""
+    """``name`` is a file's name without its ending; ``caption`` explains how to read it, and what is binned or left out."""
 
     name: str
     title: str

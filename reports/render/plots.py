@@ -15,8 +15,21 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from reports.render.palette import ON_WHITE, RAMP_ON_WHITE
-from reports.render.picture import Axis, Dots, HeatMap, Line, Mark, Picture, Shape, Spans, Stroke, Trail, Whiskers
+from reports.render.picture import (
+    ON_WHITE,
+    RAMP_ON_WHITE,
+    Axis,
+    Dots,
+    HeatMap,
+    Line,
+    Mark,
+    Picture,
+    Shape,
+    Spans,
+    Stroke,
+    Trail,
+    Whiskers,
+)
 from reports.render.plain_text import printable
 
 _WIDTH_IN, _HEIGHT_IN = 5.0, 3.0
@@ -54,7 +67,7 @@ _STYLE = {
 
 
 def write_plots(pictures: Sequence[Picture], folder: Path) -> list[Path]:
-    """Write NAME.png and NAME.svg of each picture into ``folder``, which is made where it is not. Raises OSError."""
+    """Write NAME.png and NAME.svg of each picture into ``folder``, which is made if need be. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     limits = _shared_limits(pictures)
     written: list[Path] = []

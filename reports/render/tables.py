@@ -1,4 +1,4 @@
-"""A table as data: what every format shows in its own way."""
+"""A table as data, which every format shows in its own way, and its text for terminal and Markdown."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from tabulate import tabulate
+
+from reports.render.plain_text import escaped, printable
+
 UNKNOWN = "–"
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A cell that leads somewhere: ``address`` is relative to the page; formats without links show the text alone."""
+    """A cell with a link: ``address`` is relative to the page; formats without links show the text alone."""
 
     text: str
     address: str
@@ -19,7 +23,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number that is shown in another way than others, as with its sign or in per cent: sorted and copied by ``value``."""
+    """A number with a text of its own, as with its sign or in per cent: sorted and copied by ``value``."""
 
     value: float
     text: str
@@ -30,9 +34,9 @@ Cell = str | int | float | Quantity | Link | None
 
 @dataclass(frozen=True)
 class Table:
-    """``rows`` have a cell for each column; None is unknown or does not exist. ``note`` says how to read it.
+    """``rows`` have a cell for each column; None is unknown or does not exist. ``note`` explains how to read it.
 
-    A ``long`` table may break over pages, and is folded where there is a way to unfold it.
+    A ``long`` table may break over pages, and is folded in formats that can unfold it.
     """
 
     name: str
@@ -43,12 +47,12 @@ class Table:
     long: bool = False
 
     def is_text(self, column: int) -> bool:
-        """Whether a column holds words rather than numbers, and so stands to the left."""
+        """Whether a column holds words rather than numbers, and so is aligned to the left."""
         return not any(isinstance(row[column], int | float | Quantity) for row in self.rows)
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell for people: two decimals, or three digits of what is small."""
+    """A cell as text: two decimals, or three significant digits of a small number."""
     if cell is None:
         return UNKNOWN
     if isinstance(cell, str):
@@ -61,5 +65,23 @@ def cell_text(cell: Cell) -> str:
 
 
 def link_to(text: str, path: Path) -> Link:
-    """A link to a file at a path relative to the page. Whatever a folder is called, the address is a path and no scheme."""
+    """A link to a file at a path relative to the page. For any name of a folder the address is a path, and no URL scheme."""
     return Link(text, "./" + quote(path.as_posix()))
+
+
+def console_table(table: Table, heading: str | None = None) -> str:
+    """The table under the names of its columns, the first replaced by ``heading`` where given; "" for a table without rows."""
+    if not table.rows:
+        return ""
+    rows = [tuple(printable(cell_text(cell)) for cell in row) for row in table.rows]
+    columns = table.columns if heading is None else (heading, *table.columns[1:])
+    alignment = ("left", *["right"] * (len(columns) - 1))
+    return tabulate(rows, headers=columns, colalign=alignment, disable_numparse=True)
+
+
+def markdown_table(table: Table) -> str:
+    """The table under its title; cells are text, never markup."""
+    rows = [[escaped(cell_text(cell)) for cell in row] for row in table.rows]
+    alignment = ["left" if table.is_text(column) else "right" for column in range(len(table.columns))]
+    text = tabulate(rows, headers=list(table.columns), tablefmt="pipe", colalign=alignment, disable_numparse=True)
+    return f"**{table.title}**\n\n{text}"

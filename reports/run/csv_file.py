@@ -1,4 +1,4 @@
-"""``requests.csv``: one row a request, for spreadsheets. The parquet file holds the same and every token's time."""
+"""``requests.csv``: one row per request, for spreadsheets. The parquet file has the same and the time of every token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = (
     "input_tokens", "requested_output_tokens", "output_tokens", "error",
 )  # fmt: skip
 _DIGITS = 25
-_ROWS_AT_ONCE = 100_000  # columns as text take far more memory than as numbers
+_CHUNK_ROWS = 100_000  # columns as text take far more memory than as numbers
 
 
 def write_csv(report: RunReport, path: Path) -> None:
@@ -29,8 +29,8 @@ def write_csv(report: RunReport, path: Path) -> None:
     requests = report.requests
     with path.open("wb") as file:
         file.write(",".join(COLUMNS).encode() + b"\n")
-        for start in range(0, len(requests.outcome), _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
+        for start in range(0, len(requests.outcome), _CHUNK_ROWS):
+            rows = slice(start, start + _CHUNK_ROWS)
             csv.write_csv(_table(requests, rows), file, csv.WriteOptions(include_header=False))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports.render.markdown_table import escaped, markdown_table
-from reports.run.headline import describe, describe_calibration, describe_run, verdict
+from reports.render.plain_text import escaped
+from reports.render.tables import markdown_table
+from reports.run.headline import describe_calibration, describe_run, verdict
 from reports.run.tables import failure_tables, interval_table, latency_table, rate_table
 from reports.run.watched_tables import client_tables, server_tables
 from reports.run_report import RunReport
@@ -14,7 +15,7 @@ from reports.run_report import RunReport
 def render_markdown(report: RunReport) -> str:
     """The whole text, ending with a newline."""
     findings = "\n".join(
-        f"- **{finding.severity.value}**: {escaped(describe(finding))} {escaped(finding.advice)}" for finding in report.findings
+        f"- **{finding.severity.value}**: {escaped(finding.sentence)} {escaped(finding.advice)}" for finding in report.findings
     )
     tables = [latency_table(report), interval_table(report), rate_table(report)]
     tables += [*client_tables(report), *server_tables(report), *failure_tables(report)]

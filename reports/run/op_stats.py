@@ -9,18 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reports.errors import CheckPerfError, OpStatsError
-from reports.metrics.run_metrics import Metrics, UpstreamTable
-from reports.run.rows import upstream_rows
+from reports.metrics.catalogue import Better
+from reports.metrics.run_metrics import Metrics
+from reports.metrics.upstream import UPSTREAM_STATISTICS, UpstreamStatistic
 
-# Names that differ between upstream's printed table and its CSV and reference files.
-_CSV_NAMES = {
-    "Avg. IP tokens per request": "Avg. Input tokens per request",
-    "Avg. OP tokens per request": "Avg. Output tokens per request",
-}
-_ROW_NAMES = [name for name, _ in upstream_rows(UpstreamTable(None, None, None, None, None, None, None, None, 0))]
-OP_STATS_COLUMNS = [_CSV_NAMES.get(name, name) for name in _ROW_NAMES]
-_HIGHER_IS_BETTER = {"Requests/Sec", "OP tokens/sec"}
-_LOWER_IS_BETTER = {"Avg. latency (ms)", "P99 latency (ms)", "P90 latency (ms)", "Total latency (ms)"}
+OP_STATS_COLUMNS = [statistic.column for statistic in UPSTREAM_STATISTICS]
 
 
 @dataclass(frozen=True)
@@ -41,7 +34,7 @@ class PerfCheck:
 
 def op_stats(metrics: Metrics) -> dict[str, float | int | None]:
     """Upstream's statistics under the names of its CSV."""
-    return {_CSV_NAMES.get(name, name): value for name, value in upstream_rows(metrics.upstream)}
+    return {statistic.column: statistic.value(metrics.upstream) for statistic in UPSTREAM_STATISTICS}
 
 
 def append_op_stats(metrics: Metrics, path: Path) -> None:
@@ -62,7 +55,7 @@ def append_op_stats(metrics: Metrics, path: Path) -> None:
 
 
 def check_op_stats_file(path: Path) -> None:
-    """Raise OpStatsError when ``path`` is a file that no row can be appended to: other columns, or no text."""
+    """Raise OpStatsError for a file to which no row can be appended, since it has other columns or is no text."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             header = next(csv.reader(file), None)
@@ -71,7 +64,7 @@ def check_op_stats_file(path: Path) -> None:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise OpStatsError(f"--op_stats_csv {path}: {error}") from error
     if header is not None and header != OP_STATS_COLUMNS:
-        raise OpStatsError(f"--op_stats_csv {path}: its columns are not ours; name another file")
+        raise OpStatsError(f"--op_stats_csv {path}: its columns differ from those of this version; name another file")
 
 
 def read_reference(path: Path, key: str | None) -> dict[str, float]:
@@ -87,7 +80,7 @@ def read_reference(path: Path, key: str | None) -> dict[str, float]:
     reference: dict[str, float] = document[key]
     if not reference:
         raise CheckPerfError(f"--check_perf_key {key}: the entry in {path} names no metric")
-    known = _HIGHER_IS_BETTER | _LOWER_IS_BETTER | set(_CSV_NAMES.values()) | set(_CSV_NAMES) | {"Total requests"}
+    known = _statistics_by_name()
     for metric, value in reference.items():
         if metric not in known:
             raise CheckPerfError(f"--check_perf_json {path}: unknown metric {metric!r}; known: {', '.join(sorted(known))}")
@@ -97,21 +90,36 @@ def read_reference(path: Path, key: str | None) -> dict[str, float]:
 
 
 def check_perf(metrics: Metrics, reference: dict[str, float], rtol: float, atol: float) -> list[PerfCheck]:
-    """Hold each metric named in ``reference`` against it.
+    """Check each metric named in ``reference`` against its value there.
 
     Rates may be lower and latencies higher than the reference by at most ``atol + rtol · reference``; better always
     passes. Token and request counts must be within it on both sides. A metric that does not exist fails.
     """
-    stats = op_stats(metrics)
-    return [_check(metric, stats[_CSV_NAMES.get(metric, metric)], value, rtol, atol) for metric, value in reference.items()]
+    statistics = _statistics_by_name()
+    checks = []
+    for name, expected in reference.items():
+        statistic = statistics[name]
+        value = statistic.value(metrics.upstream)
+        if value is None:
+            checks.append(PerfCheck(name, None, expected, None, passed=False))
+            continue
+        worse = _deterioration(value, expected, statistic.better)
+        relative = worse / abs(expected) if expected else None
+        checks.append(PerfCheck(name, value, expected, relative, passed=worse <= atol + rtol * abs(expected)))
+    return checks
 
 
-def _check(metric: str, value: float | None, reference: float, rtol: float, atol: float) -> PerfCheck:
-    if value is None:
-        return PerfCheck(metric, None, reference, None, False)
-    worse = reference - value if metric in _HIGHER_IS_BETTER else value - reference
-    if metric not in _HIGHER_IS_BETTER | _LOWER_IS_BETTER:
-        worse = abs(worse)
-    return PerfCheck(
-        metric, value, reference, worse / abs(reference) if reference else None, worse <= atol + rtol * abs(reference)
-    )
+def _statistics_by_name() -> dict[str, UpstreamStatistic]:
+    """By the names of upstream's files and of its printed table."""
+    return {name: one for one in UPSTREAM_STATISTICS for name in (one.column, one.printed)}
+
+
+def _deterioration(value: float, reference: float, better: Better | None) -> float:
+    """By how much ``value`` is worse than ``reference``, negative where it is better."""
+    match better:
+        case Better.HIGHER:
+            return reference - value
+        case Better.LOWER:
+            return value - reference
+        case None:
+            return abs(value - reference)

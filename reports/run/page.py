@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reports.metrics.catalogue import E2E, GOODPUT, THROUGHPUTS, TTFT, WINDOW, Metric
 from reports.metrics.output_events import Rate
-from reports.metrics.run_metrics import Anchored
+from reports.metrics.run_metrics import FROM_SCHEDULE, Anchored
 from reports.page.page import Block, Card, Note, Page, Remark, Section, Tone, write_page
+from reports.render.picture import Picture
 from reports.render.plain_text import printable
 from reports.render.tables import Table, cell_text
-from reports.run.headline import describe, describe_calibration, verdict
-from reports.run.pictures.of_run import RunPictures
+from reports.run.headline import describe_calibration, verdict
+from reports.run.pictures.client import client_pictures
+from reports.run.pictures.latency import latency_pictures
+from reports.run.pictures.server import server_pictures
+from reports.run.pictures.traffic import arrival_pictures, token_pictures
 from reports.run.tables import (
     failure_tables,
     interval_table,
@@ -27,6 +33,33 @@ from reports.run.tables import (
 )
 from reports.run.watched_tables import client_tables, server_tables
 from reports.run_report import RunReport
+from reports.statistics.percentiles import percentile_key
+
+
+@dataclass(frozen=True)
+class RunPictures:
+    """The pictures of a run, by the section of the page that they belong to."""
+
+    latency: tuple[Picture, ...]
+    arrivals: tuple[Picture, ...]
+    tokens: tuple[Picture, ...]
+    server: tuple[Picture, ...]
+    client: tuple[Picture, ...]
+
+    @property
+    def all(self) -> tuple[Picture, ...]:
+        return (*self.latency, *self.arrivals, *self.tokens, *self.server, *self.client)
+
+
+def run_pictures(report: RunReport) -> RunPictures:
+    """The pictures for which the run has data. Raises RunFolderError when a table of the folder is damaged."""
+    return RunPictures(
+        tuple(latency_pictures(report)),
+        tuple(arrival_pictures(report)),
+        tuple(token_pictures(report)),
+        tuple(server_pictures(report.telemetry)),
+        tuple(client_pictures(report.folder.read_client())),
+    )
 
 
 def write_html(report: RunReport, pictures: RunPictures, path: Path) -> None:
@@ -35,10 +68,10 @@ def write_html(report: RunReport, pictures: RunPictures, path: Path) -> None:
 
 
 def run_page(report: RunReport, pictures: RunPictures) -> Page:
-    """What the page of a run says, and in which order."""
-    target, workload = report.manifest.get("target", {}), report.manifest.get("workload", {})
+    """The contents of a run's page, in their order."""
+    workload = report.manifest.get("workload", {})
     return Page(
-        title=printable(f"{target.get('model', 'unknown model')} over {target.get('protocol', '?')}, {_streamed(target)}"),
+        title=printable(str(report.target)),
         lead=printable(f"{workload.get('description', 'unknown workload')}; {report.manifest.get('arrivals', '')}"),
         facts=_facts(report),
         verdict=verdict(report),
@@ -51,11 +84,11 @@ def run_page(report: RunReport, pictures: RunPictures) -> Page:
 
 
 def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
-    remarks = tuple(Remark(f.severity.value, describe(f), f.advice, f.code) for f in report.findings)
+    remarks = tuple(Remark(f.severity.value, f.sentence, f.advice, f.code) for f in report.findings)
     latency = [_with_rows(table) for table in (latency_table(report), interval_table(report), tail_table(report))]
     load = [_with_rows(table) for table in (rate_table(report), window_table(report))]
     return [
-        Section("findings", "Findings", (remarks,) if remarks else (Note("Nothing to find fault with."),)),
+        Section("findings", "Findings", (remarks,) if remarks else (Note("No findings."),)),
         Section("latency", "Latency", (*_joined(latency[:1]), *pictures.latency, *_joined(latency[1:])), pairs=True),
         Section("arrivals", "Arrivals", (*_joined(load), *pictures.arrivals, *slip_tables(report)), pairs=True),
         Section("tokens", "Tokens", pictures.tokens, pairs=True),
@@ -75,20 +108,16 @@ def _joined(tables: list[Table | None]) -> tuple[Block, ...]:
     return tuple(table for table in tables if table is not None)
 
 
-def _streamed(target: dict[str, Any]) -> str:
-    return "streamed" if target.get("streaming") else "unstreamed"
-
-
 def _facts(report: RunReport) -> tuple[tuple[str, str], ...]:
-    """What was run, for a reader who compares two pages."""
+    """Size and identity of the run in a few lines."""
     manifest, metrics = report.manifest, report.metrics
-    target, schedule = manifest.get("target", {}), manifest.get("schedule", {})
+    target, schedule = report.target, manifest.get("schedule", {})
     window = metrics.window_s
     facts: list[tuple[str, Any]] = [
         ("Requests", f"{metrics.done:,} of {metrics.scheduled:,} succeeded"),
-        ("Window", None if window is None else f"{cell_text(window)} s"),
+        (WINDOW.label, None if window is None else f"{cell_text(window)} {WINDOW.unit}"),
         ("Mean tokens in, out", _means(metrics.mean_input_tokens, metrics.mean_output_tokens)),
-        ("Target", "embedded pipeline" if target.get("embedded") else target.get("address")),
+        ("Target", "embedded pipeline" if target.embedded else target.address),
         ("Seed", schedule.get("seed")),
         ("Schedule digest", None if schedule.get("digest") is None else str(schedule["digest"])[:12]),
         ("Started", _started(manifest.get("started_at"))),
@@ -106,41 +135,33 @@ def _started(text: Any) -> str | None:
 
 
 def _counted(report: RunReport) -> str:
-    """How many findings there are, the gravest first."""
+    """The number of findings by severity, most severe first."""
     counts = Counter(finding.severity.value for finding in report.findings)
     return ", ".join(f"{n} {severity}{'s' if n > 1 and severity != 'invalid' else ''}" for severity, n in counts.items())
 
 
 def _cards(report: RunReport) -> tuple[Card, ...]:
-    """Four numbers: what a user feels in the tail, and what the target gave; and goodput where there are objectives."""
-    metrics, whole = report.metrics, report.metrics.windows.whole
-    latencies = (
-        [_latency_card("E2E latency", "p50", metrics.e2e_ms), _latency_card("E2E latency", "p99", metrics.e2e_ms)]
-        if metrics.ttft_ms is None
-        else [_latency_card("TTFT", "p99", metrics.ttft_ms), _latency_card("E2E latency", "p99", metrics.e2e_ms)]
-    )
-    goodput = () if metrics.goodput is None else (_rate_card("Goodput", "requests/s", metrics.goodput.rate),)
-    return (
-        *latencies,
-        _rate_card("Request throughput", "requests/s", None if whole is None else whole.request_throughput),
-        _rate_card("Output token throughput", "tokens/s", None if whole is None else whole.output_token_throughput),
-        *goodput,
-    )
+    """Two latencies, two throughputs, and goodput where there are objectives."""
+    metrics = report.metrics
+    first = _latency_card(E2E, 0.50, metrics.e2e_ms) if metrics.ttft_ms is None else _latency_card(TTFT, 0.99, metrics.ttft_ms)
+    goodput = () if metrics.goodput is None else (_rate_card(GOODPUT, metrics.goodput.rate),)
+    throughputs = (_rate_card(metric, metrics.rates[metric]) for metric in THROUGHPUTS)
+    return (first, _latency_card(E2E, 0.99, metrics.e2e_ms), *throughputs, *goodput)
 
 
-def _latency_card(name: str, percentile: str, anchored: Anchored) -> Card:
-    d = anchored.scheduled
+def _latency_card(metric: Metric, q: float, anchored: Anchored) -> Card:
+    title, d = f"{percentile_key(q)} {metric.label}", anchored.scheduled
     if d is None:
-        return Card(f"{percentile} {name}", cell_text(None), "", "unknown")
-    value = d.p50 if percentile == "p50" else d.p99
-    shown, unit = ("failed", "") if value is None else (cell_text(value), "ms")
-    return Card(f"{percentile} {name}, from schedule", shown, unit, _interval(d.interval_text(percentile)))
+        return Card(title, cell_text(None), "", "unknown")
+    percentile = d.percentile(q)
+    shown, unit = ("failed", "") if percentile.value is None else (cell_text(percentile.value), metric.unit)
+    return Card(f"{title}, {FROM_SCHEDULE}", shown, unit, _interval(percentile.interval_text))
 
 
-def _rate_card(name: str, unit: str, rate: Rate | None) -> Card:
+def _rate_card(metric: Metric, rate: Rate | None) -> Card:
     if rate is None:
-        return Card(name, cell_text(None), "", "unknown")
-    return Card(name, cell_text(rate.value), unit, _interval(rate.interval_text))
+        return Card(metric.label, cell_text(None), "", "unknown")
+    return Card(metric.label, cell_text(rate.value), metric.table_unit, _interval(rate.interval_text))
 
 
 def _interval(text: str) -> str:
@@ -150,7 +171,7 @@ def _interval(text: str) -> str:
 def _footer(report: RunReport) -> str:
     return (
         "Drag in a picture to zoom, double click to go back; pictures over time zoom together. Arrow keys walk through a "
-        "picture that has the focus. A click on a series hides it, on a column's head sorts. Definitions: docs/metrics.md of "
-        f"inflight-bench {printable(str(report.manifest.get('bench_version', '')))}".rstrip()
+        "picture that has the focus. A click on a series hides it, on a column's head sorts. Definitions: "
+        f"docs/reference/metrics.md of inflight-bench {printable(str(report.manifest.get('bench_version', '')))}".rstrip()
         + "."
     )

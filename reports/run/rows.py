@@ -2,77 +2,96 @@
 
 from __future__ import annotations
 
+from reports.metrics.catalogue import (
+    ARRIVAL_RATES,
+    ATTAINMENT,
+    DISPERSION,
+    GOODPUT,
+    OUTPUT_TOKEN_THROUGHPUT,
+    REQUEST_THROUGHPUT,
+    THROUGHPUTS,
+    WINDOW,
+)
 from reports.metrics.output_events import Rate
-from reports.metrics.run_metrics import Metrics, UpstreamTable
+from reports.metrics.run_metrics import Anchored, Metrics
 from reports.metrics.slip import Slip
+from reports.metrics.steady_state import RULE
+from reports.metrics.upstream import UPSTREAM_STATISTICS, UpstreamTable
 from reports.metrics.windows import Window
 from reports.statistics.percentiles import Distribution, required_samples
 
+LATENCY_COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max", "n")
+INTERVAL_COLUMNS = ("mean", "p50", "p99")
+_TAIL = 0.999
+
 
 def latency_rows(metrics: Metrics) -> list[tuple[str, Distribution | None]]:
-    """Latencies in ms; the token latencies only of a streamed run."""
+    """Latencies in ms by name and anchor."""
     rows: list[tuple[str, Distribution | None]] = []
-    for name, anchored in (("TTFT", metrics.ttft_ms), ("E2E latency", metrics.e2e_ms)):
-        if anchored is not None:
-            rows += [(f"{name}, from schedule", anchored.scheduled), (f"{name}, from send", anchored.sent)]
-    if metrics.ttft_ms is not None:
-        rows += [("TPOT", metrics.tpot_ms), ("ITL", metrics.itl_ms), ("Inter-chunk latency", metrics.icl_ms)]
-    rows.append(("Schedule slip", metrics.slip_ms))
-    return rows if metrics.ceiling_wait_ms is None else [*rows, ("of it, waited at the ceiling", metrics.ceiling_wait_ms)]
+    for metric, value in metrics.latencies.items():
+        if isinstance(value, Anchored):
+            rows += [(f"{metric.label}, {anchor}", distribution) for anchor, distribution in value.by_anchor]
+        else:
+            rows.append((metric.label, value))
+    return rows
 
 
 def interval_rows(metrics: Metrics) -> list[tuple[str, str, str, str]]:
-    """Name, and the 95 % intervals of mean, p50 and p99, in ms, or why there is none."""
+    """Name, and the 95 % intervals of INTERVAL_COLUMNS in ms, or the reason for having none."""
     return [
-        (name, d.interval_text("mean"), d.interval_text("p50"), d.interval_text("p99"))
+        (name, d.mean.interval_text, d.percentile(0.50).interval_text, d.percentile(0.99).interval_text)
         for name, d in latency_rows(metrics)
         if d is not None
     ]
 
 
 def rate_rows(metrics: Metrics) -> list[tuple[str, float | None, str]]:
-    """Rates of the whole run, with their 95 % intervals, and how bursty the requests came."""
-    whole = metrics.windows.whole
-    throughputs = (None, None) if whole is None else (whole.request_throughput, whole.output_token_throughput)
+    """Rates of the whole run, with their 95 % intervals, and the burstiness of the sends."""
+    rates = metrics.rates
     return [
-        ("Offered rate (requests/s)", metrics.offered_rate, ""),
-        ("Achieved rate (requests/s)", metrics.achieved_rate, ""),
-        ("Request throughput (requests/s)", metrics.request_throughput, _interval_text(throughputs[0])),
-        ("Output token throughput (tokens/s)", metrics.output_token_throughput, _interval_text(throughputs[1])),
-        ("Index of dispersion of the sends (1: Poisson)", metrics.sent_dispersion, ""),
+        *(_rate_row(metric.label_with_unit, rates[metric]) for metric in (*ARRIVAL_RATES, *THROUGHPUTS)),
+        (f"{DISPERSION.label} (1: Poisson)", metrics.sent_dispersion, ""),
         *_goodput_rows(metrics),
     ]
 
 
 def _goodput_rows(metrics: Metrics) -> list[tuple[str, float | None, str]]:
-    found = metrics.goodput
-    if found is None:
+    goodput = metrics.goodput
+    if goodput is None:
         return []
-    interval = found.attainment_interval
+    interval = goodput.attainment_interval
     percent = "" if interval is None else f"{100 * interval[0]:.2f} – {100 * interval[1]:.2f}"
-    every = " and ".join(map(str, found.objectives))
+    every = " and ".join(map(str, goodput.objectives))
     rows: list[tuple[str, float | None, str]] = [
-        (f"Goodput: {every} (requests/s)", None if found.rate is None else found.rate.value, _interval_text(found.rate)),
-        (f"Attainment (% of {found.sent:,} sent)", 100 * found.attainment, percent),
+        _rate_row(f"{GOODPUT.label}: {every} ({GOODPUT.table_unit})", goodput.rate),
+        (f"{ATTAINMENT.label} (% of {goodput.sent:,} sent)", 100 * goodput.attainment, percent),
     ]
-    if len(found.objectives) > 1:
+    if len(goodput.objectives) > 1:
         rows += [
-            (f"  {objective} alone (%)", 100 * met / found.sent, "")
-            for objective, met in zip(found.objectives, found.met, strict=True)
+            (f"  {objective} alone (%)", 100 * met / goodput.sent, "")
+            for objective, met in zip(goodput.objectives, goodput.met, strict=True)
         ]
     return rows
 
 
+def _rate_row(name: str, rate: Rate | None) -> tuple[str, float | None, str]:
+    return (name, None, "") if rate is None else (name, rate.value, rate.interval_text)
+
+
 def tail_rows(metrics: Metrics) -> list[tuple[str, float | None, str]]:
-    """p99.9 in ms of what has values enough for it, and its 95 % interval or why there is none."""
-    return [
-        (name, d.p99_9, d.interval_text("p99_9")) for name, d in latency_rows(metrics) if d is not None and d.supports(0.999)
-    ]
+    """p99.9 in ms of the latencies with enough values for it, and its 95 % interval or the reason for having none."""
+    tails = [(name, d.percentile(_TAIL)) for name, d in latency_rows(metrics) if d is not None and d.supports(_TAIL)]
+    return [(name, tail.value, tail.interval_text) for name, tail in tails]
+
+
+def unsupported_p99(metrics: Metrics) -> list[str]:
+    """The names of the latencies with too few values for a claim about p99."""
+    return [name for name, d in latency_rows(metrics) if d is not None and not d.supports(0.99)]
 
 
 def guard_note(metrics: Metrics) -> str | None:
-    """What a mark beside a p99 means, where one is of too few values for a claim; else None."""
-    if all(d is None or d.supports(0.99) for _, d in latency_rows(metrics)):
+    """The meaning of the mark beside a p99 of too few values; None where there is no such p99."""
+    if not unsupported_p99(metrics):
         return None
     return f"too few values for a claim about p99, which needs {required_samples(0.99):,} (99 % confidence)"
 
@@ -96,19 +115,26 @@ def _slip_row(slip: Slip) -> tuple[float | int | None, ...]:
     return slip.sends, slip.p50_ms, slip.p99_ms, slip.max_ms
 
 
-WINDOW_COLUMNS = ("start s", "end s", "requests/s", "tokens/s", "p50 ms", "p99 ms")
+WINDOW_COLUMNS = (
+    f"start {WINDOW.unit}",
+    f"end {WINDOW.unit}",
+    REQUEST_THROUGHPUT.table_unit,
+    OUTPUT_TOKEN_THROUGHPUT.table_unit,
+    "p50 ms",
+    "p99 ms",
+)
 
 
 def window_rows(metrics: Metrics) -> list[tuple[str, tuple[float | None, ...] | str]]:
-    """The whole run and its steady part under WINDOW_COLUMNS; in place of a steady part that there is not, why."""
+    """The whole run and its steady part under WINDOW_COLUMNS; in place of a missing steady part, the reason."""
     windows = metrics.windows
     if windows.whole is None:
         return []
-    latency = "E2E latency" if metrics.ttft_ms is None else "TTFT"
+    latency, _ = metrics.latency
     steady = windows.not_steady or "" if windows.steady is None else _window_row(windows.steady)
     return [
-        (f"Whole run (p50, p99: {latency})", _window_row(windows.whole)),
-        (f"Steady (MSER-5; p50, p99: {latency})", steady),
+        (f"Whole run (p50, p99: {latency.label})", _window_row(windows.whole)),
+        (f"Steady ({RULE}; p50, p99: {latency.label})", steady),
     ]
 
 
@@ -119,20 +145,6 @@ def _window_row(window: Window) -> tuple[float | None, ...]:
     return (window.start_s, window.end_s, *(None if rate is None else rate.value for rate in rates), *percentiles)
 
 
-def _interval_text(rate: Rate | None) -> str:
-    return "" if rate is None else rate.interval_text
-
-
 def upstream_rows(table: UpstreamTable) -> list[tuple[str, float | int | None]]:
-    """Upstream's rows under upstream's names. "Avg. InFlight requests" is left out: upstream prints a constant 0."""
-    return [
-        ("Requests/Sec", table.requests_per_s),
-        ("OP tokens/sec", table.output_tokens_per_s),
-        ("Avg. latency (ms)", table.mean_latency_ms),
-        ("P99 latency (ms)", table.p99_latency_ms),
-        ("P90 latency (ms)", table.p90_latency_ms),
-        ("Avg. IP tokens per request", table.mean_input_tokens),
-        ("Avg. OP tokens per request", table.mean_output_tokens),
-        ("Total latency (ms)", table.total_latency_ms),
-        ("Total requests", table.total_requests),
-    ]
+    """Upstream's rows under upstream's names."""
+    return [(statistic.printed, statistic.value(table)) for statistic in UPSTREAM_STATISTICS]

@@ -6,18 +6,31 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from reports.metrics.arrival_law import check_arrivals, law_of
-from reports.metrics.asked_load import load_of
+from reports.metrics.arrival_law import check_arrivals
+from reports.metrics.catalogue import (
+    ARRIVAL_RATES,
+    ATTAINMENT,
+    DISPERSION,
+    E2E,
+    GOODPUT,
+    LATENCIES,
+    OUTPUT_TOKEN_THROUGHPUT,
+    REQUEST_THROUGHPUT,
+    THROUGHPUTS,
+    TTFT,
+    WINDOW,
+)  # fmt: skip
 from reports.metrics.client_calibration import client_calibration, peak_rates
+from reports.metrics.configuration import configured_law, configured_load
 from reports.metrics.goodput import Goodput
 from reports.metrics.output_events import Rate
-from reports.metrics.run_metrics import Anchored
+from reports.metrics.run_metrics import Anchored, Metrics
 from reports.metrics.steady_state import RULE
 from reports.metrics.windows import Window
 from reports.render.plain_text import json_text
 from reports.run_report import RunReport
 from reports.statistics.autocorrelation import Interval
-from reports.statistics.percentiles import Distribution
+from reports.statistics.percentiles import WITH_INTERVAL, Distribution
 
 SCHEMA = 1
 
@@ -25,37 +38,16 @@ SCHEMA = 1
 def summary(report: RunReport) -> dict[str, Any]:
     """The document; what is unknown or does not exist is null."""
     metrics = report.metrics
-    whole = metrics.windows.whole
     return {
         "schema": SCHEMA,
         "validity": "valid" if report.valid else "invalid",
         "findings": [
             {"code": f.code, "severity": f.severity.value, "evidence": f.evidence, "advice": f.advice} for f in report.findings
         ],
-        "requests": {
-            "prepared": load_of(report.manifest).prepared or metrics.scheduled,
-            "scheduled": metrics.scheduled,
-            "done": metrics.done,
-            "failed": metrics.failed,
-            "by_kind": metrics.failed_by_kind,
-        },
-        "metrics": {
-            "ttft_ms": _anchored(metrics.ttft_ms),
-            "e2e_ms": _anchored(metrics.e2e_ms),
-            "tpot_ms": _distribution(metrics.tpot_ms),
-            "itl_ms": _distribution(metrics.itl_ms),
-            "icl_ms": _distribution(metrics.icl_ms),
-            "slip_ms": _distribution(metrics.slip_ms),
-            "ceiling_wait_ms": _distribution(metrics.ceiling_wait_ms),
-            "request_throughput": _value_of(None if whole is None else whole.request_throughput),
-            "output_token_throughput": _value_of(None if whole is None else whole.output_token_throughput),
-            "offered_rate": _value(metrics.offered_rate),
-            "achieved_rate": _value(metrics.achieved_rate),
-            "window_s": _value(metrics.window_s),
-            **_goodput(metrics.goodput),
-        },
+        "requests": _requests(report),
+        "metrics": _metrics(metrics),
         "windows": {
-            "whole": _window(whole),
+            "whole": _window(metrics.windows.whole),
             "steady": _window(metrics.windows.steady),
             "steady_rule": RULE,
             "steady_reason": metrics.windows.not_steady,
@@ -78,12 +70,68 @@ def write_summary(report: RunReport, path: Path) -> None:
     path.write_text(json_text(summary(report)), encoding="utf-8")
 
 
+def _requests(report: RunReport) -> dict[str, Any]:
+    metrics = report.metrics
+    return {
+        "prepared": configured_load(report.manifest).prepared or metrics.scheduled,
+        "scheduled": metrics.scheduled,
+        "done": metrics.done,
+        "failed": metrics.failed,
+        "by_kind": metrics.failed_by_kind,
+    }
+
+
+def _metrics(metrics: Metrics) -> dict[str, Any]:
+    """Every metric under its key."""
+    latencies, rates, goodput = metrics.latencies, metrics.rates, metrics.goodput
+    return {
+        **{metric.key: _latency(latencies.get(metric)) for metric in LATENCIES},
+        **{metric.key: _value_of(rates[metric]) for metric in (*THROUGHPUTS, *ARRIVAL_RATES)},
+        WINDOW.key: None if metrics.window_s is None else {"value": metrics.window_s, "interval": None},
+        GOODPUT.key: None if goodput is None else _value_of(goodput.rate),
+        ATTAINMENT.key: None if goodput is None else _attainment(goodput),
+    }
+
+
+def _latency(value: Anchored | Distribution | None) -> dict[str, Any] | None:
+    if isinstance(value, Anchored):
+        return {"scheduled": _distribution(value.scheduled), "sent": _distribution(value.sent)}
+    return _distribution(value)
+
+
+def _distribution(d: Distribution | None) -> dict[str, Any] | None:
+    if d is None:
+        return None
+    with_interval = [(percentile.key, percentile) for percentile in d.percentiles if percentile.q in WITH_INTERVAL]
+    reasons = [("mean", d.mean.reason), *((key, percentile.reason) for key, percentile in with_interval)]
+    return {
+        "mean": d.mean.value,
+        **{percentile.key: percentile.value for percentile in d.percentiles},
+        "max": d.max,
+        "n": d.n,
+        "failed": d.failed,
+        "mean_interval": _pair(d.mean.interval),
+        **{f"{key}_interval": _pair(percentile.interval) for key, percentile in with_interval},
+        "interval_reasons": {key: reason for key, reason in reasons if reason is not None},
+        "at_least": {key: percentile.at_least for key, percentile in with_interval if percentile.at_least is not None},
+        "p99_supported": d.supports(0.99),
+    }
+
+
 def _rate(rate: Rate | None) -> dict[str, Any] | None:
     return None if rate is None else {"value": rate.value, "interval": _pair(rate.interval), "interval_reason": rate.reason}
 
 
 def _value_of(rate: Rate | None) -> dict[str, Any] | None:
     return None if rate is None else {"value": rate.value, "interval": _pair(rate.interval)}
+
+
+def _attainment(goodput: Goodput) -> dict[str, Any]:
+    objectives = [
+        {"objective": str(objective), "attainment": met / goodput.sent}
+        for objective, met in zip(goodput.objectives, goodput.met, strict=True)
+    ]
+    return {"value": goodput.attainment, "interval": _pair(goodput.attainment_interval), "objectives": objectives}
 
 
 def _pair(interval: Interval | None) -> list[float] | None:
@@ -96,20 +144,20 @@ def _window(window: Window | None) -> dict[str, Any] | None:
     return {
         "start_s": window.start_s,
         "end_s": window.end_s,
-        "request_throughput": _rate(window.request_throughput),
-        "output_token_throughput": _rate(window.output_token_throughput),
-        "ttft_ms": _distribution(window.ttft_ms),
-        "e2e_ms": _distribution(window.e2e_ms),
+        REQUEST_THROUGHPUT.key: _rate(window.request_throughput),
+        OUTPUT_TOKEN_THROUGHPUT.key: _rate(window.output_token_throughput),
+        TTFT.key: _distribution(window.ttft_ms),
+        E2E.key: _distribution(window.e2e_ms),
     }
 
 
 def _arrivals(report: RunReport) -> dict[str, Any]:
-    """The law that was asked for, the test of the sends against it, and how bursty they were."""
-    law = law_of(report.manifest)
+    """The configured law, the test of the sends against it, and the burstiness of arrivals."""
+    law = configured_law(report.manifest)
     test = None if law is None else check_arrivals(report.requests, law)
     return {
         "scheduled_index_of_dispersion": report.metrics.scheduled_dispersion,
-        "sent_index_of_dispersion": report.metrics.sent_dispersion,
+        DISPERSION.key: report.metrics.sent_dispersion,
         "law": None if law is None else {"name": law.name, "rate_per_s": law.rate_per_s, "shape": law.shape},
         "test": None
         if test is None
@@ -117,63 +165,17 @@ def _arrivals(report: RunReport) -> dict[str, Any]:
     }
 
 
-def _goodput(found: Goodput | None) -> dict[str, Any]:
-    if found is None:
-        return {"goodput": None, "attainment": None}
-    objectives = [
-        {"objective": str(objective), "attainment": met / found.sent}
-        for objective, met in zip(found.objectives, found.met, strict=True)
-    ]
-    return {
-        "goodput": _value_of(found.rate),
-        "attainment": {"value": found.attainment, "interval": _pair(found.attainment_interval), "objectives": objectives},
-    }
-
-
 def _calibration(report: RunReport) -> dict[str, Any] | None:
-    """What the client adds, and how busy it was beside what was calibrated."""
-    found = client_calibration(report.manifest)
-    if found is None:
+    """What the client adds to durations, and its peak rates beside the calibrated ones."""
+    calibration = client_calibration(report.manifest)
+    if calibration is None:
         return None
     peak = peak_rates(report.requests)
     return {
-        "made_on": found.made_on,
-        "client_adds_ttft_ms": {"mean": found.ttft.mean_ms, "stdev": found.ttft.stdev_ms},
-        "client_adds_icl_ms": {"mean": found.icl.mean_ms, "stdev": found.icl.stdev_ms},
-        "workers": found.workers,
-        "requests_per_s": {"peak": peak.requests_per_s, "calibrated": found.requests_per_s},
-        "responses_per_s": {"peak": peak.responses_per_s, "calibrated": found.responses_per_s},
-    }
-
-
-def _value(value: float | None) -> dict[str, Any] | None:
-    return None if value is None else {"value": value, "interval": None}
-
-
-def _anchored(anchored: Anchored | None) -> dict[str, Any] | None:
-    if anchored is None:
-        return None
-    return {"scheduled": _distribution(anchored.scheduled), "sent": _distribution(anchored.sent)}
-
-
-def _distribution(d: Distribution | None) -> dict[str, Any] | None:
-    if d is None:
-        return None
-    return {
-        "mean": d.mean,
-        "p50": d.p50,
-        "p90": d.p90,
-        "p95": d.p95,
-        "p99": d.p99,
-        "p99_9": d.p99_9,
-        "max": d.max,
-        "n": d.n,
-        "failed": d.failed,
-        "mean_interval": _pair(d.mean_interval),
-        "p50_interval": _pair(d.p50_interval),
-        "p99_interval": _pair(d.p99_interval),
-        "p99_9_interval": _pair(d.p99_9_interval),
-        "interval_reasons": dict(d.reasons),
-        "at_least": dict(d.at_least),
-        "p99_supported": d.supports(0.99),
+        "made_on": calibration.made_on,
+        "client_adds_ttft_ms": {"mean": calibration.ttft.mean_ms, "stdev": calibration.ttft.stdev_ms},
+        "client_adds_icl_ms": {"mean": calibration.icl.mean_ms, "stdev": calibration.icl.stdev_ms},
+        "workers": calibration.workers,
+        "requests_per_s": {"peak": peak.requests_per_s, "calibrated": calibration.requests_per_s},
+        "responses_per_s": {"peak": peak.responses_per_s, "calibrated": calibration.responses_per_s},
     }

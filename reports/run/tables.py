@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from harness.records.record import Outcome
+from reports.metrics.catalogue import E2E, INPUT_TOKENS, OUTPUT_TOKENS, TTFT
+from reports.metrics.latency import client_slip_by_request_ms
 from reports.metrics.requests import Requests
-from reports.metrics.slip import slip_of_each_ms
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Table
 from reports.run.rows import (
+    INTERVAL_COLUMNS,
+    LATENCY_COLUMNS,
     SLIP_COLUMNS,
     WINDOW_COLUMNS,
     guard_note,
@@ -22,12 +25,13 @@ from reports.run.rows import (
     slip_by_worker_rows,
     slip_over_time_rows,
     tail_rows,
+    unsupported_p99,
     upstream_rows,
     window_rows,
 )
 from reports.run_report import RunReport
 from reports.statistics.arrays import FloatArray
-from reports.statistics.percentiles import Distribution
+from reports.statistics.percentiles import Distribution, required_samples
 
 _SLOWEST = 20
 _MOST_MESSAGES = 30
@@ -40,34 +44,31 @@ def latency_table(report: RunReport) -> Table:
     return Table(
         "latency",
         "Percentiles",
-        ("ms", "mean", "p50", "p90", "p95", "p99", "max", "n"),
+        ("ms", *LATENCY_COLUMNS),
         tuple((name, *_percentiles(d)) for name, d in latency_rows(metrics)),
         f"{metrics.failed:,} of {metrics.scheduled:,} requests failed; percentiles count those that the target failed as "
-        'slower than every success. "From schedule" is what a user who arrived on time felt; "from send" leaves out what the '
-        "client was late. Percentiles are nearest-rank."
-        + ("" if guard is None else f" Of some there are {guard}: {', '.join(_too_few(report))}."),
+        'slower than every success. "From schedule" is the latency for a user arriving on time; "from send" leaves out the '
+        "delay of the client. Percentiles are nearest-rank."
+        + ("" if guard is None else f" Of some there are {guard}: {', '.join(unsupported_p99(metrics))}."),
     )
 
 
-def _too_few(report: RunReport) -> list[str]:
-    return [name for name, d in latency_rows(report.metrics) if d is not None and not d.supports(0.99)]
-
-
 def tail_table(report: RunReport) -> Table:
-    """p99.9, of what has values enough for it; no rows where nothing has."""
+    """p99.9 of the latencies with enough values for it; no rows where there are none."""
     rows = tuple((name, "failed" if value is None else value, interval) for name, value, interval in tail_rows(report.metrics))
-    return Table("tails", "p99.9", ("ms", "p99.9", "95 % interval"), rows, "Of what has at least 6,636 values.")
+    note = f"Of latencies with at least {required_samples(0.999):,} values."
+    return Table("tails", "p99.9", ("ms", "p99.9", "95 % interval"), rows, note)
 
 
 def interval_table(report: RunReport) -> Table:
     return Table(
         "intervals",
         "95 % intervals",
-        ("ms", "mean", "p50", "p99"),
+        ("ms", *INTERVAL_COLUMNS),
         tuple(interval_rows(report.metrics)),
-        "Where the number would be in other runs like this one, at 95 % confidence, allowing for neighbours that wait in the "
-        'same queue. "n as good as 200" means that so many independent requests would tell as much: too few for this '
-        'percentile; "≥" is a lower limit where no upper one can be told.',
+        "The range of the number in other runs like this one, at 95 % confidence; requests that wait in the same queue are "
+        'treated as correlated. "n as good as 200" means that the requests hold as much information as 200 independent ones: '
+        'too few for this percentile; "≥" is a lower limit where there is no upper one.',
     )
 
 
@@ -76,7 +77,7 @@ def rate_table(report: RunReport) -> Table:
 
 
 def window_table(report: RunReport) -> Table:
-    """The windows; in place of one that there is not, the reason in the first column."""
+    """The windows; in place of a missing one, the reason in the first column."""
     rows: list[tuple[Cell, ...]] = []
     for name, cells in window_rows(report.metrics):
         missing = isinstance(cells, str)
@@ -92,8 +93,8 @@ def window_table(report: RunReport) -> Table:
 
 
 def slip_tables(report: RunReport) -> list[Table]:
-    """How late the client was, by worker where there are several, and over time."""
-    note = "How late the client sent; what waited at a ceiling on requests in flight is not counted."
+    """The client's delay of the sends, by worker where there are several, and over time."""
+    note = "The client's delay of the sends, without the wait at a ceiling on requests in flight."
     by_worker = tuple((name, *cells) for name, cells in slip_by_worker_rows(report.metrics))
     over_time = tuple((name, *cells) for name, cells in slip_over_time_rows(report.metrics))
     tables = [
@@ -119,21 +120,21 @@ def slowest_table(report: RunReport) -> Table:
     e2e_ms = (requests.last_token_ns - requests.scheduled_ns) / 1e6
     known = np.flatnonzero(requests.done & ~np.isnan(e2e_ms))
     slowest = known[np.argsort(-e2e_ms[known], kind="stable")][:_SLOWEST]
-    slip_ms = slip_of_each_ms(requests)
+    slip_ms = client_slip_by_request_ms(requests)
     ttft_ms = (requests.first_token_ns - requests.scheduled_ns) / 1e6
     rows = tuple(
         (
             int(requests.index[k]),
             float(requests.scheduled_ns[k]) / 1e9,
             _known(slip_ms, k),
-            _known(ttft_ms, k) if report.metrics.ttft_ms is not None else None,
+            _known(ttft_ms, k) if report.metrics.streamed else None,
             float(e2e_ms[k]),
             _count(requests.input_tokens, k),
             _count(requests.output_tokens, k),
         )
         for k in slowest
     )
-    columns = ("request", "scheduled s", "slip ms", "TTFT ms", "E2E ms", "input tokens", "output tokens")
+    columns = ("request", "scheduled s", "slip ms", TTFT.column, E2E.column, INPUT_TOKENS.label, OUTPUT_TOKENS.label)
     return Table(
         "slowest",
         "Slowest requests",
@@ -145,7 +146,7 @@ def slowest_table(report: RunReport) -> Table:
 
 
 def failure_tables(report: RunReport) -> list[Table]:
-    """How many failed in which way, and what they said."""
+    """Failures by kind, and their messages."""
     kinds = report.metrics.failed_by_kind
     if not kinds:
         return []
@@ -156,10 +157,10 @@ def failure_tables(report: RunReport) -> list[Table]:
         tables.append(
             Table(
                 "messages",
-                "What failed requests said",
+                "Messages of failed requests",
                 ("message", "kind", "requests", "first request"),
                 tuple((_cut(message), kind, count, first) for (message, kind), (count, first) in messages[:_MOST_MESSAGES]),
-                f"Messages as they came, shortened to {_MOST_CHARACTERS} characters.{shown}",
+                f"Messages as received, shortened to {_MOST_CHARACTERS} characters.{shown}",
             )
         )
     return tables
@@ -170,7 +171,7 @@ def manifest_table(report: RunReport) -> Table:
         (printable(key), value if isinstance(value, int | float) else printable(value))
         for key, value in flatten(report.manifest)
     )
-    return Table("manifest", "Manifest", ("key", "value"), rows, "run.json: all that is needed to repeat the run.", long=True)
+    return Table("manifest", "Manifest", ("key", "value"), rows, "run.json: everything needed to repeat the run.", long=True)
 
 
 def flatten(value: Any, prefix: str = "") -> list[tuple[str, str | int | float]]:
@@ -186,9 +187,9 @@ def flatten(value: Any, prefix: str = "") -> list[tuple[str, str | int | float]]
 
 def _percentiles(d: Distribution | None) -> tuple[Cell, ...]:
     if d is None:
-        return (None,) * 7
+        return (None,) * len(LATENCY_COLUMNS)
     tail = ("failed" if value is None else value for value in (d.p50, d.p90, d.p95, d.p99, d.max))
-    return (d.mean, *tail, d.n)
+    return (d.mean.value, *tail, d.n)
 
 
 def _known(values: FloatArray, k: int) -> float | None:
@@ -200,7 +201,7 @@ def _count(values: FloatArray, k: int) -> int | None:
 
 
 def _messages(requests: Requests) -> list[tuple[tuple[str, str], tuple[int, int]]]:
-    """((message, kind), (how many, the first request)), the most frequent first."""
+    """((message, kind), (count, first request)), the most frequent first."""
     failed = np.flatnonzero(requests.outcome != Outcome.DONE.value).tolist()
     counts: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], int] = {}

@@ -1,4 +1,4 @@
-"""The tables of what was seen of the client and the server beside the requests, the same in every format."""
+"""The tables of the client's health and the server's load, the same in every format."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from reports.metrics.server_series import Level
 from reports.render.tables import Table
 from reports.run_report import RunReport
 
-_MORE = "docs/telemetry.md says how it is measured."
+_MORE = "docs/explanation/observation.md describes the measurement."
 
 
 def client_tables(report: RunReport) -> tuple[Table, ...]:
-    """How the client fared; nothing where that is not known."""
+    """The client's health; no table where it is not known."""
     client = report.client
     if client is None:
         return ()
@@ -27,12 +27,12 @@ def client_tables(report: RunReport) -> tuple[Table, ...]:
         ("Machine: steal (% of a core)", _percent(client.steal_cores)),
     )
     known = tuple((name, value) for name, value in rows if value is not None)
-    note = f"Requests leave as late as the event loop wakes; times of arrival are the kernel's. {_MORE}"
+    note = f"A late wake-up of the event loop delays sends; times of arrival are the kernel's. {_MORE}"
     return (Table("client", "The client", ("Client", "value"), known, note),) if known else ()
 
 
 def server_tables(report: RunReport) -> tuple[Table, ...]:
-    """What the server told: its gauges, Triton's statistics of its models, and where a request's time went."""
+    """The server's gauges, Triton's statistics of its models, and the phases of a request."""
     tables = (_levels(report), _models(report), _phases(report))
     return tuple(table for table in tables if table.rows)
 
@@ -61,7 +61,7 @@ def _models(report: RunReport) -> Table:
         "Triton's statistics",
         ("Model, by Triton (means)", "requests", "failed", "queue ms", "compute ms", "request ms"),
         rows,
-        "What each model counted during the run. The times of a decoupled model end when it has taken a request.",
+        "Triton's counts of each model during the run. The times of a decoupled model end when it has accepted a request.",
     )
 
 
@@ -71,7 +71,7 @@ def _phases(report: RunReport) -> Table:
         "Where a request's time went",
         ("Mean of a request, ms", "server", "client", "between"),
         tuple((phase.name, phase.server_ms, phase.client_ms, phase.unexplained_ms) for phase in report.phases),
-        "What the server counts, what the client saw from the send of what contains it, and what lies between.",
+        "Time measured by the server, time of the client's span that contains it, from the send, and the difference.",
     )
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from harness.records.whole_file import written_whole
 from reports.run.csv_file import write_csv
 from reports.run.markdown import write_markdown
-from reports.run.page import write_html
-from reports.run.pictures.of_run import pictures_of
+from reports.run.page import run_pictures, write_html
 from reports.run.summary_json import write_summary
 from reports.run_report import RunReport
 
@@ -21,7 +20,7 @@ def write_reports(report: RunReport, plots: Path | None = None) -> None:
     for path, write in ((folder.summary, write_summary), (folder.csv, write_csv), (folder.markdown, write_markdown)):
         with written_whole(path) as temporary:
             write(report, temporary)
-    pictures = pictures_of(report)
+    pictures = run_pictures(report)
     with written_whole(folder.html) as temporary:
         write_html(report, pictures, temporary)
     if plots is not None:

@@ -1,10 +1,10 @@
-"""How far a mean may lie from the truth where neighbours are alike: what intervals of means, rates and percentiles rest on.
+"""Standard error of a mean of correlated neighbours, on which the intervals of means, rates and percentiles rest.
 
-Requests that come one after the other wait in the same queue, so n of them tell less than n independent ones. What counts
-is the long-run variance: the variance that the series' sum has over runs, its spectrum at frequency 0. It is the average of
-the squared cosine coefficients of the lowest frequencies (equal-weighted cosine: Müller 2007; Lazarus, Lewis, Stock and
-Watson 2018), and the error of the mean over its root follows Student's t with as many degrees of freedom as there are
-cosines. The more alike neighbours are the fewer cosines may be used, since the spectrum must be flat below the last.
+Requests that come one after the other wait in the same queue, so n of them hold less information than n independent ones.
+What counts is the long-run variance: the variance of the series' sum over runs, its spectrum at frequency 0. It is the
+average of the squared cosine coefficients of the lowest frequencies (equal-weighted cosine: Müller 2007; Lazarus, Lewis,
+Stock and Watson 2018), and the error of the mean over its root follows Student's t with as many degrees of freedom as there
+are cosines. The stronger the correlation, the fewer cosines may be used, since the spectrum must be flat below the last one.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reports.statistics.arrays import FloatArray
 from reports.statistics.probability import f_quantile, normal_quantile, student_quantile
 
-FloatArray = NDArray[np.float64]
 Interval = tuple[float, float]
 
 BINS = 1_000  # longer series are summed to so many bins, which changes no coefficient of a low frequency
-FEWEST_VALUES = 100  # below, nothing can be told of how alike neighbours are
-FEWEST_INDEPENDENT = 30  # with values as good as fewer, what is correlated may be longer than the run
+FEWEST_VALUES = 100  # below, the correlation of neighbours cannot be estimated
+FEWEST_INDEPENDENT = 30  # with an effective sample size below, the correlation time may exceed the run
 
 TOO_FEW = "n too small"
 DRIFTS = "drifts, or run too short"
 TOO_UNEVEN = "rests on few values"
 
-_FEWEST_COSINES, _MOST_COSINES = 4, 16  # beyond 16, Student's t is hardly narrower
+_FEWEST_COSINES, _MOST_COSINES = 4, 16  # beyond 16, Student's t hardly gets narrower
 _PILOT_COSINES = 8
-_VALUES_A_COSINE = 50  # independent ones, or as good
+_VALUES_A_COSINE = 50  # independent ones, by the effective sample size
 _DRIFT_COSINES = 2
 _DRIFT_SIGNIFICANCE = 0.01
 _CHUNK = 1 << 18
@@ -44,8 +44,8 @@ _ROUNDING = 1e-24  # of the mean's square: less is no variance
 class LongRun:
     """``variance`` of a series' sum over runs like this one, known with so many ``degrees`` of freedom.
 
-    ``effect`` is by how much it exceeds that of independent values (Kish's design effect): so many values tell as much as
-    one independent value. ``drifts`` where the lowest frequencies stand out, as where the run was not steady.
+    ``effect`` is its ratio to the variance of independent values (Kish's design effect): so many values hold as much
+    information as one independent value. ``drifts``: the lowest frequencies stand out, as in a run that was not steady.
     """
 
     variance: float
@@ -56,7 +56,7 @@ class LongRun:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean, or ratio of sums, of ``n`` values that tell as much as ``independent`` independent ones.
+    """A mean, or ratio of sums, of ``n`` values that hold as much information as ``independent`` independent ones.
 
     ``independent`` goes by the correlation of next neighbours, as if the series were a first-order autoregression. That is
     too many for most queues, but it hardly varies between runs, so it can decide which runs get an interval without
@@ -70,12 +70,11 @@ class Mean:
     long_run: LongRun
 
     def interval(self, confidence: float) -> Interval | None:
-        """The means that this one does not contradict, if the error grows with the square of the mean; None where no limit
-        above can be told.
+        """The interval of the mean, for an error that grows with the square of the mean; None where there is no upper limit.
 
-        That of a queue does so (Whitt 1989: with load ρ, M/M/1 has a mean of order 1/(1 − ρ) and an error of order 1/(1 − ρ)²),
-        and a rate is the inverse of a mean gap. So the lower limit is the one that is symmetric in 1/mean, and the upper one is
-        as far away as the error is that goes with it.
+        The error of a queue's mean does so (Whitt 1989: with load ρ, M/M/1 has a mean of order 1/(1 − ρ) and an error of order
+        1/(1 − ρ)²), and a rate is the inverse of a mean gap. So the lower limit is the one that is symmetric in 1/mean, and the
+        upper limit lies as far from the mean as the error that belongs to it.
         """
         half = _student(confidence, self.long_run.degrees) * self.standard_error
         if self.value <= 0:
@@ -84,17 +83,17 @@ class Mean:
         return (self.value / (1.0 + share), self.value + half * (1.0 + share) ** 2) if share < 1.0 else None
 
     @property
-    def why_not(self) -> str | None:
-        """Why nothing that rests on this series can have an interval; None where it can."""
+    def no_interval_reason(self) -> str | None:
+        """Why no number computed from this series has an interval; None where one may have."""
         if self.n < FEWEST_VALUES:
             return TOO_FEW
         if self.long_run.drifts:
             return DRIFTS
-        return as_good_as(self.independent) if self.independent < FEWEST_INDEPENDENT else None
+        return effective_size_reason(self.independent) if self.independent < FEWEST_INDEPENDENT else None
 
 
 def mean_of(values: NDArray[Any], counted: NDArray[np.bool_] | None = None) -> Mean:
-    """The mean of ``values``, shape [n], in the order in which they came; of those ``counted`` where given. n ≥ 1."""
+    """The mean of ``values``, shape [n], in the order in which they came; only those ``counted``, where given. n ≥ 1."""
     n = values.size if counted is None else int(np.count_nonzero(counted))
     starts = _starts(values.size)
     sums = np.add.reduceat(values if counted is None else np.where(counted, values, 0.0), starts, dtype=np.float64)
@@ -121,7 +120,8 @@ def student_to_normal(confidence: float, degrees: int) -> float:
     return _student(confidence, degrees) / normal_quantile((1.0 + confidence) / 2.0)
 
 
-def as_good_as(independent: float) -> str:
+def effective_size_reason(independent: float) -> str:
+    """The reason that names how many independent values a correlated series is worth."""
     return f"n as good as {math.floor(independent):,}"
 
 
@@ -145,7 +145,9 @@ def _moments(values: NDArray[Any], counted: NDArray[np.bool_] | None, mean: floa
 
 
 def _long_run(deviations: FloatArray, independent: float, n: int) -> LongRun:
-    """Of the deviations of ``n`` values, summed to bins; were they independent, their sum had the variance ``independent``."""
+    """The long-run variance of ``n`` values from their deviations, summed to bins; ``independent`` is the variance that the sum
+    of independent values would have.
+    """
     from scipy.fft import dct
 
     if independent <= 0 or deviations.size < FEWEST_VALUES:
@@ -158,7 +160,7 @@ def _long_run(deviations: FloatArray, independent: float, n: int) -> LongRun:
 
 
 def _stands_out(squares: FloatArray, independent: float) -> bool:
-    """Whether the lowest frequencies hold more than the next ones, beyond chance: Fisher's F of cosines."""
+    """Whether the lowest frequencies hold significantly more variance than the next ones: Fisher's F of cosines."""
     lowest, others = squares[:_DRIFT_COSINES], squares[_DRIFT_COSINES:_PILOT_COSINES]
     rounding = 1e-12 * independent
     return float(lowest.mean()) > _largest_ratio() * float(others.mean()) + rounding

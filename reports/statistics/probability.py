@@ -1,9 +1,9 @@
 """Quantiles and tails of the distributions that intervals and tests rest on, by scipy.special.
 
 scipy.stats has them all and more, but it takes over a second of CPU to import, at the end of every measurement. The
-functions below are those that it calls itself, or as good; tests hold each against it. Arguments are in the domain that
-is named, or the result is NaN; nothing is raised. Imports are inside the functions, so that a command that needs no number
-does not pay for them.
+functions below are those that it calls itself, or equivalent ones; tests compare each with it. Arguments outside the stated
+domain give NaN; nothing is raised. Imports are inside the functions, so that a command that needs no number does not pay for
+them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from reports.statistics.arrays import FloatArray
 
-_LARGEST_EXACT = 10_000  # values: the exact tail is a sum of so many terms
+_LARGEST_EXACT = 10_000  # values: the exact tail is a sum of as many terms
 _EXACT_BELOW = 0.05
 
 
@@ -29,7 +29,7 @@ def student_quantile(p: float, degrees: float) -> float:
     """The value that Student's t with ``degrees`` > 0 of freedom, whole or not, is below with probability ``p``."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(degrees, p)) if p != 0.0 else -math.inf  # scipy.special says +inf
+    return float(stdtrit(degrees, p)) if p != 0.0 else -math.inf  # scipy.special returns +inf
 
 
 def student_tail(value: float, degrees: float) -> float:
@@ -59,8 +59,8 @@ def beta_quantile(p: float, a: float, b: float) -> float:
 def binomial_at_most(k: int, n: int, p: float) -> float:
     """The probability of at most ``k`` ≥ 0 successes in ``n`` trials, each with probability ``p``.
 
-    It is the complement of the regularised incomplete beta function (Abramowitz and Stegun 26.5.24), which knows no largest
-    ``n``; scipy.special.bdtr takes 32 bits, and gives NaN beyond.
+    It is the complement of the regularised incomplete beta function (Abramowitz and Stegun 26.5.24), which has no limit
+    on ``n``; scipy.special.bdtr takes 32 bits, and returns NaN beyond.
     """
     from scipy.special import betaincc
 

@@ -1,4 +1,4 @@
-"""A distribution's whole shape in at most a thousand points, each an order statistic: exact, and close together in the tail."""
+"""A distribution's shape in at most a thousand points, each an order statistic: exact, and close together in the tail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMED_PERCENTILES = (0.50, 0.90, 0.95, 0.99, 0.999)
 class Curve:
     """The values of some ranks, shape [m] each, rising: value ``values[i]`` has rank ``ranks[i]`` (from 1) among ``n``.
 
-    ``n`` counts failed requests too, which stand behind all values; they have none.
+    ``n`` counts failed requests too, which rank behind all values and have none.
     """
 
     ranks: NDArray[np.int64]
@@ -47,7 +47,7 @@ def curve_of(ordered: NDArray[np.float64], n: int) -> Curve:
 
 def nearest_rank_of(q: float, n: int) -> int:
     """The rank of the q-quantile among n, from 1: upstream's ceil(q·n)."""
-    # q·n first loses its binary dust: 0.07·100 is 7.000000000000001, whose ceiling would be 8
+    # rounded to remove the binary error: 0.07·100 is 7.000000000000001, whose ceiling would be 8
     return max(1, math.ceil(round(q * n, 9)))
 
 

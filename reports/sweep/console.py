@@ -6,7 +6,7 @@ from tabulate import tabulate
 
 from reports.render.plain_text import printable
 from reports.sweep.points import Sweep, SweepPoint
-from reports.sweep.tables import FRONT_NOTE, counted
+from reports.sweep.tables import FRONT_NOTE, counts_text
 
 
 def render(sweep: Sweep) -> str:
@@ -16,7 +16,7 @@ def render(sweep: Sweep) -> str:
     headers = ("", "offered/s", "requests/s", "tokens/s", *percentiles, "failed", "findings")
     rows = [_row(point, number in sweep.front) for number, point in enumerate(sweep.points)]
     table = tabulate(rows, headers=headers, colalign=("left", *["right"] * 7, "left"), disable_numparse=True)
-    aside = f"\n{len(sweep.points)} points, {counted(sweep)}." if counted(sweep) else ""
+    aside = f"\n{len(sweep.points)} points, {counts_text(sweep)}." if counts_text(sweep) else ""
     return f"{table}\n\n* {FRONT_NOTE} {latency}.{aside}"
 
 

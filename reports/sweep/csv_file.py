@@ -1,31 +1,28 @@
-"""A sweep as CSV: one row a point, with a column for each setting that was varied."""
+"""A sweep as CSV: one row for each point, with a column for each varied setting."""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
 
-from reports.metrics.estimates import Estimate
+from reports.metrics.catalogue import OFFERED_RATE
 from reports.render.plain_text import spreadsheet_text
 from reports.sweep.points import Sweep, SweepPoint
 
-_ESTIMATES = ("request_throughput", "output_token_throughput", "latency_p50_ms", "latency_p99_ms", "e2e_p99_ms")
-
 
 def write_csv(sweep: Sweep, path: Path) -> None:
-    """Write the file; what is unknown is an empty cell. Raises OSError."""
+    """Write the file; an unknown value is an empty cell. Raises OSError."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        limits = [column for name in _ESTIMATES for column in (name, f"{name}_low", f"{name}_high")]
+        limits = [column for name in sweep.points[0].estimates for column in (name, f"{name}_low", f"{name}_high")]
         axes = [spreadsheet_text(axis) for axis in sweep.axes]
-        writer.writerow(["point", *axes, "runs", "valid", "pareto", "offered_rate", *limits, "failed", "findings", "latency"])
+        writer.writerow(["point", *axes, "runs", "valid", "pareto", OFFERED_RATE.key, *limits, "failed", "findings", "latency"])
         for number, point in enumerate(sweep.points):
             writer.writerow(_row(sweep, point, number in sweep.front))
 
 
 def _row(sweep: Sweep, point: SweepPoint, on_front: bool) -> list[object]:
     settings = dict(point.settings)
-    estimates: list[Estimate] = [getattr(point, name) for name in _ESTIMATES]
     return [
         spreadsheet_text(point.name),
         *(
@@ -36,7 +33,7 @@ def _row(sweep: Sweep, point: SweepPoint, on_front: bool) -> list[object]:
         int(point.valid),
         int(on_front),
         point.offered_rate,
-        *(cell for estimate in estimates for cell in (estimate.value, *(estimate.interval or (None, None)))),
+        *(cell for estimate in point.estimates.values() for cell in (estimate.value, *(estimate.interval or (None, None)))),
         point.failed,
         " ".join(point.findings),
         sweep.latency,
@@ -44,7 +41,7 @@ def _row(sweep: Sweep, point: SweepPoint, on_front: bool) -> list[object]:
 
 
 def _number(text: str) -> bool:
-    """Whether it is a number, which may begin with a minus."""
+    """Whether the text is a number: a leading minus is then no formula."""
     try:
         float(text)
     except ValueError:

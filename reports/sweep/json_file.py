@@ -1,10 +1,11 @@
-"""A sweep as JSON, schema 1 (docs/compare.md). It grows by new keys, never by a changed meaning."""
+"""A sweep as JSON, schema 1 (docs/reference/json.md). It grows by new keys, never by a changed meaning."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from reports.metrics.catalogue import OFFERED_RATE
 from reports.metrics.estimates import Estimate
 from reports.render.plain_text import json_text
 from reports.sweep.points import Sweep, SweepPoint
@@ -13,7 +14,7 @@ SCHEMA = 1
 
 
 def document(sweep: Sweep) -> dict[str, Any]:
-    """The document; what is unknown is null."""
+    """The document; an unknown value is null."""
     return {
         "schema": SCHEMA,
         "measured": sweep.measured,
@@ -35,12 +36,8 @@ def _point(point: SweepPoint, on_front: bool) -> dict[str, Any]:
         "runs": len(point.runs),
         "folders": [run.folder for run in point.runs],
         "valid": point.valid,
-        "offered_rate": point.offered_rate,
-        **_estimate("request_throughput", point.request_throughput),
-        **_estimate("output_token_throughput", point.output_token_throughput),
-        **_estimate("latency_p50_ms", point.latency_p50_ms),
-        **_estimate("latency_p99_ms", point.latency_p99_ms),
-        **_estimate("e2e_p99_ms", point.e2e_p99_ms),
+        OFFERED_RATE.key: point.offered_rate,
+        **{key: value for name, estimate in point.estimates.items() for key, value in _estimate(name, estimate).items()},
         "failed": point.failed,
         "findings": list(point.findings),
         "pareto": on_front,

@@ -10,7 +10,7 @@ from reports.render.plain_text import printable
 from reports.render.tables import cell_text
 from reports.sweep.pictures import sweep_pictures
 from reports.sweep.points import Sweep, SweepPoint
-from reports.sweep.tables import counted, front_sentence, points_table, runs_table
+from reports.sweep.tables import counts_text, front_sentence, points_table, runs_table
 
 
 def write_html(sweep: Sweep, path: Path) -> None:
@@ -19,7 +19,7 @@ def write_html(sweep: Sweep, path: Path) -> None:
 
 
 def sweep_page(sweep: Sweep) -> Page:
-    """What the page of a sweep says, and in which order."""
+    """The content of the page, in its order."""
     sections = (
         Section("curves", "Throughput and latency", sweep_pictures(sweep), pairs=True),
         Section("points", "Points", (points_table(sweep),)),
@@ -31,11 +31,12 @@ def sweep_page(sweep: Sweep) -> Page:
         facts=_facts(sweep),
         verdict=front_sentence(sweep),
         tone=Tone.GOOD if sweep.front else Tone.BAD,
-        aside=counted(sweep),
+        aside=counts_text(sweep),
         cards=_cards(sweep),
         sections=tuple(section for section in sections if section.blocks),
-        footer="Drag in a picture to zoom, double click to go back. Arrow keys walk through a picture that has the focus. A "
-        "click on a series hides it, on a column's head sorts. What is measured: docs/compare.md of inflight-bench.",
+        footer="Drag in a picture to zoom, double-click to reset. Arrow keys step through the picture that has the focus. "
+        "Click a series to hide it, a column's head to sort. What is measured: "
+        "docs/explanation/comparison.md of inflight-bench.",
     )
 
 
@@ -49,7 +50,7 @@ def _facts(sweep: Sweep) -> tuple[tuple[str, str], ...]:
 
 
 def _cards(sweep: Sweep) -> tuple[Card, ...]:
-    """The ends of what was measured: the most that came out, and the lowest tail. Of valid points."""
+    """The extremes of the valid points: most output tokens per second, and lowest p99 latency."""
     valid = [point for point in sweep.points if point.valid]
     tokens = {k: p.output_token_throughput for k, p in enumerate(valid) if p.output_token_throughput.value is not None}
     latency = {k: p.latency_p99_ms for k, p in enumerate(valid) if p.latency_p99_ms.value is not None}

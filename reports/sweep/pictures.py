@@ -1,4 +1,4 @@
-"""The pictures of a sweep: latency over throughput with the Pareto front, and both over the setting that was varied."""
+"""The pictures of a sweep: latency over throughput with the Pareto front, and both over a varied setting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Read = Callable[[SweepPoint], Estimate]
 
 
 def sweep_pictures(sweep: Sweep) -> tuple[Picture, ...]:
-    """Throughput against latency, p99 and p50; and where a number was varied, both against it."""
+    """Latency (p99, p50) over throughput; and both over a numeric setting, where one was varied."""
     return (
         *_throughput_latency(sweep, "p99", _p99),
         *_throughput_latency(sweep, "p50", _p50),
@@ -71,7 +71,7 @@ def _by_setting(sweep: Sweep) -> Iterator[Picture]:
 
 
 def _marks(sweep: Sweep, across: Read, up: Read) -> Iterator[Mark]:
-    """Each curve with the intervals of its points, and the invalid points, which no curve goes through."""
+    """The curves with the intervals of their points, and the invalid points, which are on no curve."""
     for number, curve in enumerate(curves(sweep)):
         points = [sweep.points[k] for k in curve.positions if sweep.points[k].valid]
         points = [point for point in points if _known(point, across, up)]
@@ -95,7 +95,7 @@ def _marks(sweep: Sweep, across: Read, up: Read) -> Iterator[Mark]:
 
 
 def _note(point: SweepPoint, across: Read) -> str:
-    """Which point it is, and its interval of tokens/s; whiskers tell the other one themselves."""
+    """Name of the point and its interval of tokens/s; the other interval is in the whiskers."""
     wide = across(point)
     return printable(point.name if wide.interval is None else f"{point.name}; 95 % of tokens/s: {wide.interval_text}")
 
@@ -125,7 +125,7 @@ def _known(point: SweepPoint, *reads: Read) -> bool:
 
 
 def _placed(point: SweepPoint, axis: str) -> bool:
-    """Everything at once (a rate of -1) has no place on an axis of rates."""
+    """Whether the point has a place on the axis; all requests at once (a rate of -1) has none."""
     number = setting_number(point, axis)
     return number is not None and number > 0
 

@@ -1,14 +1,15 @@
-"""A sweep read: one point a configuration, and which of them no other beats."""
+"""The points of a sweep, one for each configuration, and its Pareto front."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm, PlannedRun
 from harness.records.run_folder import RunFolderError
-from reports.metrics.estimates import Estimate, of_distribution, of_rate, over_runs
+from reports.metrics.catalogue import E2E, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT, TTFT
+from reports.metrics.estimates import Estimate, of_percentile, of_rate, over_runs
 from reports.metrics.run_metrics import Metrics
 from reports.run_report import RunReport, read_run
 from reports.statistics.percentiles import Distribution
@@ -18,7 +19,7 @@ Settings = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class SweepRun:
-    """One recorded run of a point: its folder within the sweep's, whether its page is there, and how to repeat it."""
+    """One recorded run of a point: its folder within the sweep's, whether it has a page, and the command that repeats it."""
 
     folder: str
     has_page: bool
@@ -28,10 +29,10 @@ class SweepRun:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One configuration and its runs. Numbers are means over its runs; None where a run does not have it.
+    """One configuration and its runs. Numbers are means over its runs; None where a run lacks the number.
 
-    ``settings`` are (option, value) of what the sweep varied. Rates per second; ``latency_*`` are what ``Sweep.latency``
-    says, from the schedule, in ms. ``valid``: no run of it is invalid.
+    ``settings`` are the (option, value) pairs that the sweep varied. Rates are per second; ``latency_*`` are in ms, of the
+    metric ``Sweep.latency``, from the schedule. A point is ``valid`` if all its runs are.
     """
 
     name: str
@@ -50,12 +51,23 @@ class SweepPoint:
     def valid(self) -> bool:
         return all(run.valid for run in self.runs)
 
+    @property
+    def estimates(self) -> Mapping[str, Estimate]:
+        """The numbers with an interval, by their names in JSON and CSV."""
+        return {
+            REQUEST_THROUGHPUT.key: self.request_throughput,
+            OUTPUT_TOKEN_THROUGHPUT.key: self.output_token_throughput,
+            "latency_p50_ms": self.latency_p50_ms,
+            "latency_p99_ms": self.latency_p99_ms,
+            f"{E2E.name}_p99_ms": self.e2e_p99_ms,
+        }
+
 
 @dataclass(frozen=True)
 class Sweep:
-    """Every recorded point in the order in which it was asked for. ``latency`` names what the points' latencies are of.
+    """All recorded points, in planned order. ``latency`` is the label of the metric of the points' latencies.
 
-    ``measured`` is the measuring verb with the options that all runs share; ``planned`` counts the runs that were asked for.
+    ``measured`` is the measuring verb with the options that all runs share; ``planned`` counts the planned runs.
     """
 
     measured: str
@@ -66,18 +78,18 @@ class Sweep:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The options that were varied, in the order in which they were named."""
+        """The varied options, in the order of the command line."""
         return tuple(dict.fromkeys(name for point in self.points for name, _ in point.settings))
 
     @property
     def recorded(self) -> int:
-        """How many runs there are."""
+        """The number of recorded runs."""
         return sum(len(point.runs) for point in self.points)
 
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What a point needs of a run, without its records: a sweep has many runs."""
+    """The numbers of a run that its point needs, without its records, since a sweep has many runs."""
 
     run: SweepRun
     streamed: bool
@@ -91,7 +103,7 @@ class _Measured:
 
 
 def read_sweep(folder: ExperimentFolder) -> Sweep:
-    """Read what is recorded of a sweep. Raises RunFolderError where that is nothing."""
+    """Read the recorded runs of a sweep. Raises RunFolderError where there are none."""
     experiment = folder.read()
     by_arm: dict[int, list[_Measured]] = {}
     for planned in experiment.runs:
@@ -100,19 +112,19 @@ def read_sweep(folder: ExperimentFolder) -> Sweep:
             by_arm.setdefault(planned.arm, []).append(_measured(report, _sweep_run(experiment, planned, report)))
     if not by_arm:
         raise RunFolderError(f"{folder.path}: no run of the sweep is recorded")
-    streamed = all(run.streamed for runs in by_arm.values() for run in runs)  # else E2E latency is what all points have
+    streamed = all(run.streamed for runs in by_arm.values() for run in runs)  # else only E2E latency exists for all points
     points = tuple(_point(experiment.arms[arm], by_arm[arm], streamed) for arm in sorted(by_arm))
     return Sweep(
         measured=shlex.join(experiment.arguments),
         planned=len(experiment.runs),
-        latency="TTFT" if streamed else "E2E latency",
+        latency=(TTFT if streamed else E2E).label,
         points=points,
         front=pareto_front(points),
     )
 
 
 def pareto_front(points: Sequence[SweepPoint]) -> tuple[int, ...]:
-    """Positions of the valid points than which no other valid one has both more tokens/s and a lower p99 latency."""
+    """Positions of the valid points that no other valid one beats in both tokens/s and p99 latency."""
     known = [
         (position, point.output_token_throughput.value, point.latency_p99_ms.value)
         for position, point in enumerate(points)
@@ -136,13 +148,12 @@ def _sweep_run(experiment: Experiment, planned: PlannedRun, report: RunReport) -
 
 def _measured(report: RunReport, run: SweepRun) -> _Measured:
     metrics: Metrics = report.metrics
-    whole = metrics.windows.whole
     return _Measured(
         run=run,
-        streamed=metrics.ttft_ms is not None,
+        streamed=metrics.streamed,
         offered_rate=metrics.offered_rate,
-        request_throughput=of_rate(None if whole is None else whole.request_throughput),
-        output_token_throughput=of_rate(None if whole is None else whole.output_token_throughput),
+        request_throughput=of_rate(metrics.rates[REQUEST_THROUGHPUT]),
+        output_token_throughput=of_rate(metrics.rates[OUTPUT_TOKEN_THROUGHPUT]),
         ttft_ms=None if metrics.ttft_ms is None else metrics.ttft_ms.scheduled,
         e2e_ms=metrics.e2e_ms.scheduled,
         failed=metrics.failed,
@@ -160,16 +171,16 @@ def _point(arm: PlannedArm, runs: Sequence[_Measured], streamed: bool) -> SweepP
         offered_rate=sum(offered) / len(offered) if len(offered) == len(runs) else None,
         request_throughput=over_runs([run.request_throughput for run in runs]),
         output_token_throughput=over_runs([run.output_token_throughput for run in runs]),
-        latency_p50_ms=over_runs([of_distribution(one, "p50") for one in latencies]),
-        latency_p99_ms=over_runs([of_distribution(one, "p99") for one in latencies]),
-        e2e_p99_ms=over_runs([of_distribution(run.e2e_ms, "p99") for run in runs]),
+        latency_p50_ms=over_runs([of_percentile(one, 0.50) for one in latencies]),
+        latency_p99_ms=over_runs([of_percentile(one, 0.99) for one in latencies]),
+        e2e_p99_ms=over_runs([of_percentile(run.e2e_ms, 0.99) for run in runs]),
         failed=sum(run.failed for run in runs),
         findings=tuple(sorted(frozenset().union(*(run.findings for run in runs)))),
     )
 
 
 def settings_of(arm: PlannedArm) -> Settings:
-    """The options of a point as (name, value); options of another shape than ``bench sweep`` plans are one setting."""
+    """The options of a point as (name, value); options not planned by ``bench sweep`` are one setting."""
     names, values = arm.options[::2], arm.options[1::2]
     if len(names) == len(values) and all(name.startswith("--") for name in names):
         return tuple((name.removeprefix("--"), value) for name, value in zip(names, values, strict=True))

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from reports.metrics.catalogue import E2E, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Table, link_to
 from reports.sweep.curves import setting_number
 from reports.sweep.points import Sweep, SweepPoint, SweepRun
 
 _MOST_NAMED = 3
+_TOKENS = OUTPUT_TOKEN_THROUGHPUT.table_unit
 _UNFOLDED = 12  # rows of a table of less interest
 FRONT_NOTE = "Pareto front: no other valid point has both more tokens/s and a lower p99"
 
 
 def points_table(sweep: Sweep) -> Table:
-    """A row a point: its settings, its numbers with intervals, whether it is on the front, and what was found."""
+    """A row for each point: settings, numbers with intervals, whether it is on the Pareto front, and findings."""
     varied = sweep.axes if len(sweep.axes) > 1 else ()
     return Table(
         "points",
         "Points",
         (
             *("point", *map(printable, varied), "Pareto front", "validity"),
-            *("offered/s", "requests/s", "tokens/s", "95 % of tokens/s"),
-            *(f"{sweep.latency} p50 ms", f"{sweep.latency} p99 ms", f"95 % of {sweep.latency} p99", "E2E p99 ms"),
-            *("failed", "findings"),
+            *("offered/s", REQUEST_THROUGHPUT.table_unit, _TOKENS, f"95 % of {_TOKENS}"),
+            *(f"{sweep.latency} p50 ms", f"{sweep.latency} p99 ms", f"95 % of {sweep.latency} p99"),
+            *(f"{E2E.short} p99 {E2E.unit}", "failed", "findings"),
         ),
         tuple(
             (
@@ -34,12 +36,12 @@ def points_table(sweep: Sweep) -> Table:
             )
             for number, point in enumerate(sweep.points)
         ),
-        "Latencies count from the schedule. A point leads to the report of its first run, with all settings of it.",
+        "Latencies count from the schedule. A point links to the report of its first run, which has all settings.",
     )
 
 
 def runs_table(sweep: Sweep) -> Table:
-    """A row a run: where it lies, and the command that repeats it."""
+    """A row for each run: its folder, and the command that repeats it."""
     rows = tuple(
         (printable(point.name), _folder(run), "valid" if run.valid else "INVALID", printable(run.command))
         for point in sweep.points
@@ -51,24 +53,24 @@ def runs_table(sweep: Sweep) -> Table:
 
 
 def front_sentence(sweep: Sweep) -> str:
-    """Which points no other one beats."""
+    """The points on the Pareto front, in one sentence."""
     if not sweep.front:
         return "No point is on the Pareto front: none is valid with both tokens/s and a p99."
     names = "; ".join(sweep.points[position].name for position in sweep.front)
-    told = f": {names}" if len(sweep.front) <= _MOST_NAMED else ""
-    return printable(f"On the Pareto front: {len(sweep.front)} of {len(sweep.points)} points{told}.")
+    listed = f": {names}" if len(sweep.front) <= _MOST_NAMED else ""
+    return printable(f"On the Pareto front: {len(sweep.front)} of {len(sweep.points)} points{listed}.")
 
 
-def counted(sweep: Sweep) -> str:
-    """What softens it: invalid points, and runs that are not made yet."""
+def counts_text(sweep: Sweep) -> str:
+    """The counts of invalid points and of missing runs, if any."""
     invalid = sum(not point.valid for point in sweep.points)
     missing = sweep.planned - sweep.recorded
     parts = [f"{invalid} of them not valid"] if invalid else []
-    return ", ".join([*parts, f"{missing} of {sweep.planned} runs not made yet"] if missing else parts)
+    return ", ".join([*parts, f"{missing} of {sweep.planned} runs not measured yet"] if missing else parts)
 
 
 def _named(point: SweepPoint, number: int, varied: tuple[str, ...]) -> Cell:
-    """Its name, or its number where columns of their own tell its settings."""
+    """The name of a point, or its number where separate columns contain its settings; a link to its report."""
     first = point.runs[0]
     name = str(number + 1) if varied else printable(point.name)
     return link_to(name, Path(first.folder, "report.html")) if first.has_page else name
@@ -80,7 +82,7 @@ def _folder(run: SweepRun) -> Cell:
 
 
 def _setting(point: SweepPoint, axis: str) -> Cell:
-    """A number where it is one, so that a table sorts by it."""
+    """The value as a number where it is one, so that the table sorts by it."""
     number = setting_number(point, axis)
     if number is None:
         value = dict(point.settings).get(axis)

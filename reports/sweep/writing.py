@@ -1,4 +1,4 @@
-"""Writing a sweep into its folder, in every format."""
+"""The output files of a sweep."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ WRITERS: Writers[Sweep] = {".json": write_json, ".csv": write_csv, ".md": write_
 
 
 def write_sweep(sweep: Sweep, folder: Path) -> Path:
-    """Write ``sweep.json``, ``.csv``, ``.md`` and ``.html``, each whole, and return where the page is. Raises OSError."""
+    """Write ``sweep.json``, ``.csv``, ``.md`` and ``.html`` into ``folder``; returns the path of the page. Raises OSError."""
     return write_formats(sweep, folder / "sweep.html", WRITERS)

@@ -1,4 +1,4 @@
-"""A trend as CSV: one row a run and measure."""
+"""A trend as CSV: one row for each run and measure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLUMNS = (
 
 
 def write_csv(trend: Trend, path: Path) -> None:
-    """Write the file; what is unknown is an empty cell. Raises OSError."""
+    """Write the file; an unknown value is an empty cell. Raises OSError."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)

@@ -1,4 +1,4 @@
-"""Which runs a trend is of: the finished ones below some folders, in the order of time."""
+"""The runs of a trend: the finished ones below some folders, in the order of time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.records.run_folder import RunFolder, RunFolderError
 
 @dataclass(frozen=True, slots=True)
 class FoundRun:
-    """A finished run. ``name`` is its folder, as seen from the folder that was searched."""
+    """A finished run. ``name`` is its folder, relative to the searched folder."""
 
     folder: RunFolder
     name: str
@@ -23,7 +23,7 @@ class FoundRun:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A run that has no place in a trend, and why."""
+    """A run that is not in the trend, and why."""
 
     name: str
     why: str
@@ -32,14 +32,14 @@ class LeftOut:
 def find_runs(paths: Sequence[Path]) -> tuple[tuple[FoundRun, ...], tuple[LeftOut, ...]]:
     """The finished runs among ``paths`` and below them, the oldest first; and those that were left out.
 
-    A run within a run's folder is none, and links are not followed. Raises RunFolderError where a path is no folder, or
+    Runs within a run's folder are ignored, and links are not followed. Raises RunFolderError where a path is not a folder, or
     where there is no run at all.
     """
     found: dict[Path, FoundRun] = {}
     left_out: dict[Path, LeftOut] = {}
     for path in paths:
         if not path.is_dir():
-            raise RunFolderError(f"{path} is no folder")
+            raise RunFolderError(f"{path} is not a folder")
         for folder in _run_folders(path):
             real = folder.resolve()
             if real in found or real in left_out:
@@ -70,12 +70,12 @@ def _name(folder: Path, searched: Path, *, alone: bool) -> str:
 
 
 def _started_at(folder: RunFolder) -> datetime:
-    """When a finished run began. Raises RunFolderError."""
+    """The start of a finished run. Raises RunFolderError."""
     manifest = folder.read_manifest()
     folder.check_finished(manifest)
     text: Any = manifest.get("started_at")
     try:
         started_at = datetime.fromisoformat(text)
     except (TypeError, ValueError):
-        raise RunFolderError(f"{folder.manifest} does not say when the run began") from None
+        raise RunFolderError(f"{folder.manifest} has no valid start time (started_at)") from None
     return started_at.replace(tzinfo=UTC) if started_at.tzinfo is None else started_at.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""Runs in the order of time, each held against one baseline: the one object that every format of a trend is written from."""
+"""A trend: runs in the order of time, each compared with one baseline. Every output format renders this object."""
 
 from __future__ import annotations
 
@@ -17,29 +17,31 @@ from reports.compare.difference import Difference
 from reports.compare.measures import MEASURES, Measure
 from reports.errors import NotComparableError
 from reports.findings.finding import Severity
-from reports.metrics.estimates import Estimate, of_distribution, of_rate
+from reports.metrics.catalogue import FAILED_SHARE
+from reports.metrics.estimates import Estimate, of_mean, of_percentile, of_rate
 from reports.metrics.goodput import share_interval
-from reports.metrics.latency import latencies_by_request_ms
+from reports.metrics.latency import e2e_by_request_ms
+from reports.metrics.run_metrics import Anchored
 from reports.run_report import RunReport, read_run
 from reports.trend.folders import FoundRun, LeftOut, find_runs
 
 
 class Standing(StrEnum):
-    """How a run stands to the baseline."""
+    """The relation of a run to the baseline."""
 
     BASELINE = "baseline"
     COMPARED = "compared"
-    DIFFERENT = "not comparable"  # it measured other work
+    DIFFERENT = "not comparable"  # its work was different
     INVALID = "not valid"
 
 
 @dataclass(frozen=True)
 class TrendRun:
-    """One run. ``findings`` are the codes of its warnings and faults, ``faults`` those that make it invalid; ``estimates``
-    are its measures by name, each in its unit.
+    """One run. ``findings`` are the codes of its warnings and invalid findings, ``faults`` of the latter; ``estimates`` are its
+    measures by name, each in its unit.
 
-    ``differences`` are of a run that is compared alone; ``disagreements`` are what differs from the baseline's runs, whose
-    values come first.
+    Only a compared run has ``differences``; ``disagreements`` are its differences from the baseline's manifests, whose values
+    come first.
     """
 
     name: str
@@ -55,7 +57,7 @@ class TrendRun:
 
     @property
     def verdict(self) -> str:
-        """What the evidence says of all measures together, or why it is not asked."""
+        """The verdict of all measures together, or the standing of a run that is not compared."""
         return overall(self.differences) if self.standing is Standing.COMPARED else self.standing.value
 
 
@@ -70,7 +72,7 @@ class Trend:
 
     @property
     def measures(self) -> tuple[Measure, ...]:
-        """Those that some run has; and failures only where some request failed."""
+        """The measures that some run has; failures only where some request failed."""
         return tuple(m for m in MEASURES if any(self._has(run, m) for run in self.runs))
 
     @property
@@ -92,7 +94,7 @@ def read_trend(paths: Sequence[Path], baseline: Path | None = None) -> Trend:
     arm = _first_valid(found) if baseline is None else _checked(read_arm(baseline))
     its_runs = () if arm is None else tuple(run.folder.path.resolve() for run in arm.runs)
     runs, unreadable = [], []
-    for one in found:  # one after the other, so that the records of one run at a time are held
+    for one in found:  # one at a time, so that the records of only one run are in memory
         try:
             report = read_run(one.folder)
         except RunFolderError as error:
@@ -103,28 +105,28 @@ def read_trend(paths: Sequence[Path], baseline: Path | None = None) -> Trend:
 
 
 def estimates_of(report: RunReport) -> dict[str, Estimate]:
-    """Every measure that a run has, with its interval; by name, in the measure's unit."""
-    metrics, whole = report.metrics, report.metrics.windows.whole
-    e2e_ms = latencies_by_request_ms(report.requests, report.requests.last_token_ns, report.requests.scheduled_ns)
-    found = {
-        "p50_e2e": of_distribution(metrics.e2e_ms.scheduled, "p50"),
-        "p99_e2e": of_distribution(metrics.e2e_ms.scheduled, "p99"),
-        "request_throughput": of_rate(None if whole is None else whole.request_throughput),
-        "output_token_throughput": of_rate(None if whole is None else whole.output_token_throughput),
-        "failed_share": _share(np.isinf(e2e_ms[~np.isnan(e2e_ms)])),
-    }
-    if metrics.ttft_ms is not None:
-        found["p50_ttft"] = of_distribution(metrics.ttft_ms.scheduled, "p50")
-        found["p99_ttft"] = of_distribution(metrics.ttft_ms.scheduled, "p99")
-        found["mean_tpot"] = of_distribution(metrics.tpot_ms, "mean")
-    return {measure.name: found[measure.name] for measure in MEASURES if measure.name in found}
+    """The measures of a run with their intervals, by name, in the measure's unit."""
+    streamed = report.metrics.streamed
+    return {m.name: _estimate(report, m) for m in MEASURES if streamed or not m.metric.streamed_only}
+
+
+def _estimate(report: RunReport, measure: Measure) -> Estimate:
+    metrics, metric = report.metrics, measure.metric
+    if metric is FAILED_SHARE:
+        e2e_ms = e2e_by_request_ms(report.requests)
+        return _share(np.isinf(e2e_ms[~np.isnan(e2e_ms)]))
+    if metric in metrics.rates:
+        return of_rate(metrics.rates[metric])
+    value = metrics.latencies[metric]
+    distribution = value.scheduled if isinstance(value, Anchored) else value
+    return of_mean(distribution) if measure.q is None else of_percentile(distribution, measure.q)
 
 
 def _share(failed: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Estimate:
     if not failed.size:
         return Estimate(None, None, "no request ended")
     interval = share_interval(failed)
-    return Estimate(float(failed.mean()), interval, None if interval else "it cannot be told")
+    return Estimate(float(failed.mean()), interval, None if interval else "interval unknown")
 
 
 def _first_valid(found: Sequence[FoundRun]) -> Arm | None:
@@ -132,18 +134,18 @@ def _first_valid(found: Sequence[FoundRun]) -> Arm | None:
         try:
             report = read_run(one.folder)
         except RunFolderError:
-            continue  # it is left out, and told so, when all are read
+            continue  # read_trend lists it as left out
         if report.valid:
             return Arm(one.name, (report,))
     return None
 
 
 def _checked(arm: Arm) -> Arm:
-    """A baseline that others can be held against. Raises NotComparableError."""
-    bad = [one for one in disagreements(arm.runs) if refused([one])]
-    if bad:
-        told = " ".join(f"{one.what}: {' against '.join(one.values)}." for one in bad)
-        raise NotComparableError(f"{arm.name} cannot be a baseline. {told} Name a valid run, or a folder of equal ones.")
+    """The arm, if its runs are valid and comparable. Raises NotComparableError."""
+    faults = [one for one in disagreements(arm.runs) if refused([one])]
+    if faults:
+        reasons = " ".join(f"{one.what}: {' against '.join(one.values)}." for one in faults)
+        raise NotComparableError(f"{arm.name} cannot be a baseline. {reasons} Name a valid run, or a folder of equal runs.")
     return arm
 
 
@@ -166,7 +168,7 @@ def _trend_run(one: FoundRun, report: RunReport, baseline: Arm | None, *, is_bas
 
 
 def _against(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
-    """What sets the last run apart: in what the runs before it disagree among each other says nothing of it."""
+    """The disagreements of the last run with all runs before it, without those among the latter."""
     return (one for one in disagreements(runs) if one.values[-1] not in one.values[:-1])
 
 

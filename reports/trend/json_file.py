@@ -1,4 +1,4 @@
-"""A trend as JSON, schema 1 (docs/trend.md). It grows by new keys, never by a changed meaning."""
+"""A trend as JSON, schema 1 (docs/reference/json.md). It grows by new keys, never by a changed meaning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNITS = {measure.name: measure.unit for measure in MEASURES}
 
 
 def document(trend: Trend) -> dict[str, Any]:
-    """The document; what is unknown or does not exist is null."""
+    """The document; a value that is unknown or does not exist is null."""
     return {
         "schema": SCHEMA,
         "baseline": None

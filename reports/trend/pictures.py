@@ -1,4 +1,4 @@
-"""The pictures of a trend: each measure over the runs, with its intervals and what the evidence says."""
+"""The pictures of a trend: each measure over the runs, with its intervals and verdicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reports.render.picture import Axis, Colour, Dots, Line, Mark, Picture, Shap
 from reports.render.plain_text import printable
 from reports.statistics.arrays import FloatArray
 from reports.trend.history import Standing, Trend, TrendRun
-from reports.trend.tables import in_unit, refusal, unit_of, when
+from reports.trend.tables import in_unit, refusal, start_text, unit_of
 
 _JOINED = "valid, comparable runs"
 _VERDICTS = {
@@ -26,11 +26,11 @@ _VERDICTS = {
 _MOST_TICKS = 8
 _LOG_FROM = 10.0  # values that spread further are drawn on a logarithmic axis
 
-Placed = tuple[int, TrendRun]  # with its number, from 1
+Placed = tuple[int, TrendRun]  # a run with its number, from 1
 
 
 def trend_pictures(trend: Trend) -> tuple[Picture, ...]:
-    """One picture a measure that some run has."""
+    """One picture for each measure of the trend."""
     return tuple(_picture(trend, measure) for measure in trend.measures)
 
 
@@ -44,8 +44,8 @@ def _picture(trend: Trend, measure: Measure) -> Picture:
     return Picture(
         f"trend-{measure.name}",
         measure.title,
-        f"Runs in the order of time; bars are 95 % intervals, {better} is better. A dot's colour is what the evidence says "
-        "against the baseline (dashed).",
+        f"Runs in the order of time; bars are 95 % intervals, {better} is better. A dot's colour is the verdict against "
+        "the baseline (dashed).",
         Axis("run", ticks=_ticks(len(trend.runs))),
         Axis(measure.title, unit_of(measure), log=_spreads(placed, measure)),
         tuple(marks),
@@ -53,13 +53,13 @@ def _picture(trend: Trend, measure: Measure) -> Picture:
 
 
 def _joined(placed: Sequence[Placed], measure: Measure, runs: int) -> Iterator[Mark]:
-    """The line from run to run. What is told of it has a gap where a run stays apart, and half a run before and after all, so
-    that no dot is cut off.
+    """The line from run to run. The values under the pointer have a gap where a run is not compared; the axis extends half a
+    run to both sides, so that no dot is cut off.
     """
     x, y = _values(placed, measure)
-    told = np.full(runs + 2, np.nan)
-    told[x.astype(np.int64)] = y
-    yield Line(_JOINED, np.array([0.5, *range(1, runs + 1), runs + 0.5]), told, Colour.BLUE)
+    shown = np.full(runs + 2, np.nan)
+    shown[x.astype(np.int64)] = y
+    yield Line(_JOINED, np.array([0.5, *range(1, runs + 1), runs + 0.5]), shown, Colour.BLUE)
     yield Trail(_JOINED, x, y, Colour.BLUE)
     yield from _whiskers(_JOINED, placed, measure, Colour.BLUE)
 
@@ -72,10 +72,10 @@ def _baseline(placed: Sequence[Placed], measure: Measure, runs: int) -> Iterator
 
 
 def _judged(placed: Sequence[Placed], measure: Measure) -> Iterator[Mark]:
-    """The runs of the trend, by what the evidence says of this measure."""
-    its_own = [one for one in placed if one[1].standing is Standing.BASELINE]
-    if its_own:
-        yield _dots("baseline", its_own, measure, Colour.PURPLE, Shape.POINT, lambda run: "the baseline")
+    """The runs of the trend, by the verdict on this measure."""
+    baseline_runs = [one for one in placed if one[1].standing is Standing.BASELINE]
+    if baseline_runs:
+        yield _dots("baseline", baseline_runs, measure, Colour.PURPLE, Shape.POINT, lambda run: "the baseline")
     for verdict, colour in _VERDICTS.items():
         here = [one for one in placed if (d := _difference(one[1], measure)) is not None and d.verdict is verdict]
         if here:
@@ -83,7 +83,7 @@ def _judged(placed: Sequence[Placed], measure: Measure) -> Iterator[Mark]:
 
 
 def _apart(placed: Sequence[Placed], measure: Measure) -> Iterator[Mark]:
-    """The runs that say nothing of the trend."""
+    """The runs that are not compared."""
     different = [one for one in placed if one[1].standing is Standing.DIFFERENT]
     if different:
         yield _dots(
@@ -96,9 +96,9 @@ def _apart(placed: Sequence[Placed], measure: Measure) -> Iterator[Mark]:
 
 
 def _dots(
-    name: str, placed: Sequence[Placed], measure: Measure, colour: Colour, shape: Shape, says: Callable[[TrendRun], str]
+    name: str, placed: Sequence[Placed], measure: Measure, colour: Colour, shape: Shape, note: Callable[[TrendRun], str]
 ) -> Dots:
-    notes = tuple(printable(f"{run.name}, {when(run)}: {says(run)}") for _, run in placed)
+    notes = tuple(printable(f"{run.name}, {start_text(run)}: {note(run)}") for _, run in placed)
     return Dots(name, *_values(placed, measure), colour, shape, notes)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reports.compare.comparable import Weight
 from reports.compare.measures import Measure
-from reports.compare.tables import DIFFERENCE_COLUMNS, difference_row, told_in_words
+from reports.compare.tables import DIFFERENCE_COLUMNS, difference_row, summary_sentence
 from reports.metrics.estimates import Estimate
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Table, cell_text, link_to
@@ -16,11 +16,11 @@ from reports.trend.history import Standing, Trend, TrendRun
 
 _UNFOLDED = 12  # rows of a table of less interest
 
-WhereTo = Callable[[Path], Path]
+LinkTarget = Callable[[Path], Path]
 
 
-def runs_table(trend: Trend, where_to: WhereTo | None = None) -> Table:
-    """A row a run: when, how it stands to the baseline, and its measures. ``where_to``: what leads from a page to a file."""
+def runs_table(trend: Trend, link_target: LinkTarget | None = None) -> Table:
+    """A row for each run: start, verdict, and measures. ``link_target`` returns the path from a page to a file."""
     measures = trend.measures
     return Table(
         "runs",
@@ -29,8 +29,8 @@ def runs_table(trend: Trend, where_to: WhereTo | None = None) -> Table:
         tuple(
             (
                 number,
-                when(run),
-                _folder(run, where_to),
+                start_text(run),
+                _folder(run, link_target),
                 run.verdict,
                 *(_value(run, m) for m in measures),
                 ", ".join(run.findings),
@@ -42,7 +42,7 @@ def runs_table(trend: Trend, where_to: WhereTo | None = None) -> Table:
 
 
 def changes_table(trend: Trend) -> Table:
-    """A row a run and measure: its interval, and what changed against the baseline."""
+    """A row for each run and measure: its interval, and its change against the baseline."""
     columns = ("run", "folder", "measure", "95 % of value", "baseline", "value", *DIFFERENCE_COLUMNS[3:])
     rows: list[tuple[Cell, ...]] = []
     for number, run in enumerate(trend.runs, start=1):
@@ -50,42 +50,41 @@ def changes_table(trend: Trend) -> Table:
             title, *rest = difference_row(d)
             rows.append((number, printable(run.name), title, _interval(d.measure, run.estimates.get(d.measure.name)), *rest))
     note = (
-        "A is the baseline, B the run. At most 5 % of "
-        "equal runs are called different in any measure (Holm): of many runs, some will be."
+        "A is the baseline, B the run. At most 5 % of equal runs differ in any measure by chance (Holm): of many runs, some do."
     )
     return Table("changes", "Changes against the baseline", columns, tuple(rows), note, long=True)
 
 
 def settings_table(trend: Trend) -> Table:
-    """A row a run and setting in which it differs from the baseline."""
+    """A row for each run and setting that differs from the baseline."""
     rows = tuple(
         (number, printable(run.name), d.weight.value, *map(printable, (d.what, _baseline_values(d.values), d.values[-1])))
         for number, run in enumerate(trend.runs, start=1)
         for d in run.disagreements
     )
-    note = "refuse: no verdict is given. warn: part of a change may come from here. changed: of the target, as is meant."
-    columns = ("run", "folder", "what it does", "setting", "baseline", "this run")
-    return Table("settings", "What differs from the baseline", columns, rows, note, long=len(rows) > _UNFOLDED)
+    note = "refuse: no verdict. warn: part of a change may come from here. changed: a change of the target, the likely subject."
+    columns = ("run", "folder", "effect", "setting", "baseline", "this run")
+    return Table("settings", "Differences from the baseline", columns, rows, note, long=len(rows) > _UNFOLDED)
 
 
 def left_out_table(trend: Trend) -> Table:
-    """Runs without a place in the trend."""
+    """Runs that are not in the trend, and why."""
     rows = tuple((printable(one.name), printable(one.why)) for one in trend.left_out)
     return Table("left-out", "Left out", ("folder", "why"), rows)
 
 
 def headline(trend: Trend) -> str:
-    """What the newest run that can be compared says."""
+    """The verdict on the newest comparable run, in one sentence."""
     if trend.baseline is None:
-        return "No run is valid, so there is no baseline, and nothing is compared."
+        return "No run is valid, so there is no baseline and no comparison."
     newest = trend.newest_compared
     if newest is None:
         return printable(f"No run is comparable to the baseline {trend.baseline}.")
-    return printable(f"The newest: {told_in_words(newest.name, trend.baseline, newest.differences)}")
+    return printable(f"The newest run: {summary_sentence(newest.name, trend.baseline, newest.differences)}")
 
 
-def counted(trend: Trend) -> str:
-    """How many runs there are, and how many of them say nothing."""
+def counts_text(trend: Trend) -> str:
+    """The number of runs, and of those that are not compared."""
     standings = Counter(run.standing for run in trend.runs)
     parts = [f"{len(trend.runs)} run{'' if len(trend.runs) == 1 else 's'}"]
     parts += [f"{standings[one]} {one.value}" for one in (Standing.INVALID, Standing.DIFFERENT) if standings[one]]
@@ -93,16 +92,16 @@ def counted(trend: Trend) -> str:
 
 
 def refusal(run: TrendRun) -> str:
-    """In what a run that is not comparable differs."""
+    """The settings that make a run not comparable."""
     return ", ".join(printable(d.what) for d in run.disagreements if d.weight is Weight.REFUSE)
 
 
-def when(run: TrendRun) -> str:
+def start_text(run: TrendRun) -> str:
     return f"{run.started_at:%Y-%m-%d %H:%M:%S}"
 
 
 def in_unit(measure: Measure, value: float) -> float:
-    """A share is read in per cent."""
+    """The value in ``unit_of(measure)``: a share in per cent."""
     return value if measure.relative else 100.0 * value
 
 
@@ -128,9 +127,9 @@ def _interval(measure: Measure, estimate: Estimate | None) -> str:
     return f"{cell_text(low)} – {cell_text(high)}"
 
 
-def _folder(run: TrendRun, where_to: WhereTo | None) -> Cell:
+def _folder(run: TrendRun, link_target: LinkTarget | None) -> Cell:
     name = printable(run.name)
-    return link_to(name, where_to(run.folder / "report.html")) if run.has_page and where_to is not None else name
+    return link_to(name, link_target(run.folder / "report.html")) if run.has_page and link_target is not None else name
 
 
 def _baseline_values(values: tuple[str, ...]) -> str:

@@ -1,6 +1,6 @@
-"""One request to a running Triton, asked and answered: what ``bench generate`` does. Not for measuring; see ``harness/``.
+"""A client for single requests to a running Triton, for ``bench generate``; measurements have the clients of ``harness/``.
 
-Every request has a gRPC stream of its own, which serves decoupled and other models alike, and can be cancelled.
+Every request has its own gRPC stream, which suits decoupled and other models, and can be cancelled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import grpc
 import numpy as np
 from tritonclient.grpc import InferResult, service_pb2, service_pb2_grpc
 
-from serving.client.request import Array, Ask, ServedModel, input_tensors, output_names
+from serving.client.request import Array, GenerationRequest, ModelInterface, input_tensors, output_names
 from serving.errors import ClientError
 
 _FINAL = "triton_final_response"
@@ -26,14 +26,13 @@ _OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),
 )
-_CONFIG_TIMEOUT_S = 20.0
 _DTYPES = {"bool": "BOOL", "int32": "INT32", "uint64": "UINT64", "float16": "FP16", "float32": "FP32", "object": "BYTES"}
-_GROWING = {"output_log_probs": -1, "generation_logits": -2}  # streamed in parts, to be joined along this axis
+_GROWING = {"output_log_probs": -1, "generation_logits": -2}  # streamed in parts, which are concatenated along this axis
 
 
 @dataclass(frozen=True)
-class Security:
-    """TLS files; all None means the system's roots. Compression is gRPC's name for it."""
+class ConnectionSecurity:
+    """TLS and compression of a connection. ``root_certificates`` None: the system's."""
 
     tls: bool = False
     root_certificates: bytes | None = None
@@ -43,16 +42,25 @@ class Security:
 
 
 @dataclass(frozen=True)
-class Early:
-    """How to end a request before it ends by itself: after ``after_ms``, by a ``stop`` request or by cancelling the call."""
+class EarlyStop:
+    """The early end of a request, ``after_ms`` after its start: by cancelling the call, or else by a ``stop`` request."""
 
     after_ms: int
-    by_cancelling: bool
+    cancel_call: bool
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """Options of one call. ``timeout_s`` bounds all of it; ``overwrite_text``: each streamed text replaces the one before."""
+
+    early_stop: EarlyStop | None = None
+    timeout_s: float | None = None
+    overwrite_text: bool = False
 
 
 @dataclass
-class Sequence:
-    """One generated sequence of one row: a beam each in ``tokens`` (core model) or ``texts``, and what else came with it."""
+class GeneratedSequence:
+    """One generated sequence of one row: an entry per beam in ``tokens`` (core model) or ``texts``, and its other outputs."""
 
     tokens: list[list[int]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
@@ -60,112 +68,91 @@ class Sequence:
 
 
 @dataclass
-class Generation:
-    """The answer to one request: sequences by (batch_index, sequence_index).
+class GenerationResult:
+    """The result of one request: sequences by (batch_index, sequence_index).
 
-    ``error`` is the server's sentence when it failed; ``stopped`` says that we ended it early; ``outputs`` names every output
-    that came.
+    ``error`` is the server's error message, if any; ``stopped``: the request was ended early; ``outputs`` has the names of all
+    outputs received.
     """
 
-    sequences: dict[tuple[int, int], Sequence] = field(default_factory=dict)
+    sequences: dict[tuple[int, int], GeneratedSequence] = field(default_factory=dict)
     outputs: set[str] = field(default_factory=set)
     responses: int = 0
     error: str | None = None
     stopped: bool = False
 
 
-class TritonClient:
-    """A channel to one server. ``address`` is host:port of its gRPC endpoint."""
+OnResponse = Callable[[GeneratedSequence, Mapping[str, Array]], None]
+"""Called with the sequence so far and the outputs of the response, by name."""
 
-    def __init__(self, address: str, security: Security | None = None) -> None:
-        security = security or Security()
-        self._address = address
-        settings: dict[str, Any] = {"options": _OPTIONS, "compression": security.compression}
+_DEFAULT_OPTIONS = CallOptions()
+
+
+class TritonClient:
+    """A gRPC channel to one server. ``address`` is host:port."""
+
+    def __init__(self, address: str, security: ConnectionSecurity | None = None) -> None:
+        security = security or ConnectionSecurity()
+        self.address = address
         if security.tls:
             credentials = grpc.ssl_channel_credentials(
                 security.root_certificates, security.private_key, security.certificate_chain
             )
-            self._channel = grpc.secure_channel(address, credentials, **settings)
+            self.channel = grpc.secure_channel(address, credentials, _OPTIONS, security.compression)
         else:
-            self._channel = grpc.insecure_channel(address, **settings)
-        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+            self.channel = grpc.insecure_channel(address, _OPTIONS, security.compression)
+        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self.channel)
 
     def __enter__(self) -> TritonClient:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._channel.close()
-
-    def describe(self, name: str) -> ServedModel:
-        """The model's configuration. Raises ClientError: nobody there, or no such model."""
-        try:
-            config = self._stub.ModelConfig(service_pb2.ModelConfigRequest(name=name), timeout=_CONFIG_TIMEOUT_S).config
-        except grpc.RpcError as error:
-            raise ClientError(self._problem(name, error)) from error
-        return ServedModel(
-            name=name,
-            decoupled=config.model_transaction_policy.decoupled,
-            inputs=frozenset(tensor.name for tensor in config.input),
-            outputs=frozenset(tensor.name for tensor in config.output),
-            parameters={key: value.string_value for key, value in config.parameters.items()},
-        )
-
-    def _problem(self, name: str, error: Any) -> str:
-        match error.code():
-            case grpc.StatusCode.NOT_FOUND:
-                return f"--model {name}: the server at {self._address} has no such model ({error.details()})"
-            case grpc.StatusCode.UNAVAILABLE:
-                return f"--url {self._address}: nobody answers there ({error.details()}); is this the server's gRPC port?"
-            case code:
-                return f"--url {self._address}: asking for model {name} failed with {code.name}: {error.details()}"
+        self.channel.close()
 
     def generate(
         self,
-        model: ServedModel,
-        ask: Ask,
+        model: ModelInterface,
+        request: GenerationRequest,
         message: Any,
-        *,
-        early: Early | None = None,
-        timeout_s: float | None = None,
-        overwrite_text: bool = False,
-        on_response: Callable[[Sequence, Any], None] = lambda sequence, response: None,
-    ) -> Generation:
-        """Send ``message`` (``encode(model, ask)``) and gather the whole answer; ``on_response`` sees every response.
+        options: CallOptions = _DEFAULT_OPTIONS,
+        on_response: OnResponse = lambda sequence, values: None,
+    ) -> GenerationResult:
+        """Send ``message`` (``encode(model, request)``) and collect the result; ``on_response`` is called for every response.
 
-        ``timeout_s`` bounds the whole exchange. With ``overwrite_text`` each streamed text replaces the one before it.
-        Raises ClientError when the model cannot be stopped as asked; a server's error is in the answer. Interrupting
+        Raises ClientError when the model has no input for an early stop; a server's error is part of the result. An interrupt
         cancels the request.
         """
-        if early is not None and not early.by_cancelling and "stop" not in model.inputs:
+        early_stop = options.early_stop
+        if early_stop is not None and not early_stop.cancel_call and "stop" not in model.inputs:
             raise ClientError(
-                f"--stop_after_ms: the model {model.name} has no input stop; --stop_via_request_cancel ends the call instead"
+                f"--stop_after_ms: the model {model.name} has no input stop; use --stop_via_request_cancel to cancel the call"
             )
-        answer = Generation()
-        gather = _Gatherer(ask, overwrite_text, answer, on_response)
-        exchange = _Exchange(self._stub, message, timeout_s)
+        result = GenerationResult()
+        assembler = _ResultAssembler(request, options.overwrite_text, result, on_response)
+        exchange = _Exchange(self._stub, message, options.timeout_s)
         try:
-            with _Stopper(exchange, model, ask, early):
-                for message in exchange:
-                    if message.error_message:
-                        answer.error = message.error_message
+            with _StopTimer(exchange, stop_request(model.name, request.request_id), early_stop):
+                for response in exchange:
+                    if response.error_message:
+                        result.error = response.error_message
                         break
-                    gather.add(message.infer_response)
+                    assembler.add(response.infer_response)
         except grpc.RpcError as error:
             if not (exchange.stopped and error.code() is grpc.StatusCode.CANCELLED):
-                answer.error = f"{error.code().name}: {error.details()}"
+                result.error = f"{error.code().name}: {error.details()}"
         finally:
             exchange.cancel()
-        answer.stopped = exchange.stopped
-        return answer
+        result.stopped = exchange.stopped
+        return result
 
 
-def encode(model: ServedModel, ask: Ask, tokenizer: Any | None = None) -> Any:
+def encode(model: ModelInterface, request: GenerationRequest, tokenizer: Any | None = None) -> Any:
     """The ``ModelInferRequest`` of one request. Raises RequestError."""
-    message = service_pb2.ModelInferRequest(model_name=model.name, id=ask.request_id)
+    message = service_pb2.ModelInferRequest(model_name=model.name, id=request.request_id)
     message.parameters["triton_enable_empty_final_response"].bool_param = True
-    for name, array in input_tensors(ask, model, tokenizer).items():
+    for name, array in input_tensors(request, model, tokenizer).items():
         add_input(message, name, array)
-    for name in output_names(ask, model):
+    for name in output_names(request, model):
         message.outputs.add(name=name)
     return message
 
@@ -181,12 +168,12 @@ def add_input(message: Any, name: str, array: Array) -> None:
 
 
 class _Exchange:
-    """One stream that carries one request, and perhaps a ``stop`` after it; ends when each has had its final response."""
+    """One stream with one request, and possibly a ``stop`` request; ends with the final response to the last of them."""
 
     def __init__(self, stub: Any, request: Any, timeout_s: float | None) -> None:
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._requests.put(request)
-        self._awaited = 1
+        self._pending = 1  # requests without a final response
         self._lock = threading.Lock()
         self.stopped = False
         self._call = stub.ModelStreamInfer(iter(self._requests.get, None), timeout=timeout_s)
@@ -199,37 +186,36 @@ class _Exchange:
 
     def _is_over(self) -> bool:
         with self._lock:
-            self._awaited -= 1
-            return self._awaited == 0
+            self._pending -= 1
+            return self._pending == 0
 
     def stop(self, request: Any) -> None:
         with self._lock:
-            if self._awaited:
-                self._awaited += 1
+            if self._pending:
+                self._pending += 1
                 self.stopped = True
                 self._requests.put(request)
 
-    def abandon(self) -> None:
+    def cancel_early(self) -> None:
         with self._lock:
-            if self._awaited:
+            if self._pending:
                 self.stopped = True
                 self._call.cancel()
 
     def cancel(self) -> None:
-        """End the call, whatever state it is in."""
+        """End the call, in whatever state it is."""
         self._requests.put(None)
         self._call.cancel()
 
 
-class _Stopper:
-    """Ends an exchange early from a thread of its own, if it still runs when the time has come."""
+class _StopTimer:
+    """A timer thread that ends an exchange early, if it still runs then."""
 
-    def __init__(self, exchange: _Exchange, model: ServedModel, ask: Ask, early: Early | None) -> None:
+    def __init__(self, exchange: _Exchange, stop_message: Any, early_stop: EarlyStop | None) -> None:
         self._timer = None
-        if early is not None:
-            stop = stop_request(model.name, ask.request_id)
-            action = exchange.abandon if early.by_cancelling else lambda: exchange.stop(stop)
-            self._timer = threading.Timer(early.after_ms / 1e3, action)
+        if early_stop is not None:
+            action = exchange.cancel_early if early_stop.cancel_call else lambda: exchange.stop(stop_message)
+            self._timer = threading.Timer(early_stop.after_ms / 1e3, action)
 
     def __enter__(self) -> None:
         if self._timer is not None:
@@ -242,43 +228,43 @@ class _Stopper:
 
 
 def stop_request(model: str, request_id: str) -> Any:
-    """The request that ends every request of the same id: upstream's tensors, with ``stop`` true."""
+    """The request that ends every request with the same id: upstream's tensors, with ``stop`` true."""
     message = service_pb2.ModelInferRequest(model_name=model, id=request_id)
     message.parameters["triton_enable_empty_final_response"].bool_param = True
-    nothing = np.zeros((1, 1), np.int32)
+    zero = np.zeros((1, 1), np.int32)
     for name in ("input_ids", "input_lengths", "request_output_len"):
-        add_input(message, name, nothing)
+        add_input(message, name, zero)
     add_input(message, "stop", np.ones((1, 1), np.bool_))
     return message
 
 
-class _Gatherer:
-    """Puts responses together: parts by their batch and sequence index, streamed pieces in order."""
+class _ResultAssembler:
+    """Assembles responses: parts by their batch and sequence index, streamed pieces in order."""
 
     def __init__(
-        self, ask: Ask, overwrite_text: bool, answer: Generation, on_response: Callable[[Sequence, Any], None]
+        self, request: GenerationRequest, overwrite_text: bool, result: GenerationResult, on_response: OnResponse
     ) -> None:
-        # streamed beams change as they grow, so that each response holds them whole
-        self._replaces = overwrite_text or int(ask.scalar("beam_width", 1)) > 1
-        self._answer = answer
+        # streamed beams change as they grow, so each response has them in full
+        self._replaces = overwrite_text or int(request.scalar("beam_width", 1)) > 1
+        self._result = result
         self._on_response = on_response
 
     def add(self, response: Any) -> None:
         if not response.outputs:
             return
-        result = InferResult(response)
-        values = {output.name: result.as_numpy(output.name) for output in response.outputs}
-        place = (_first(values.pop("batch_index", None)), _first(values.pop("sequence_index", None)))
-        self._answer.outputs.update(output.name for output in response.outputs)
-        self._answer.responses += 1
-        sequence = self._answer.sequences.setdefault(place, Sequence())
-        self._add_answer(sequence, values)
+        decoded = InferResult(response)
+        values = {output.name: decoded.as_numpy(output.name) for output in response.outputs}
+        position = (_first(values.pop("batch_index", None)), _first(values.pop("sequence_index", None)))
+        self._result.outputs.update(output.name for output in response.outputs)
+        self._result.responses += 1
+        sequence = self._result.sequences.setdefault(position, GeneratedSequence())
+        self._add_tokens_and_text(sequence, values)
         for name, value in values.items():
             if name not in ("output_ids", "sequence_length", "text_output"):
                 sequence.extras[name] = _joined(name, sequence.extras.get(name), value)
         self._on_response(sequence, values)
 
-    def _add_answer(self, sequence: Sequence, values: Mapping[str, Array]) -> None:
+    def _add_tokens_and_text(self, sequence: GeneratedSequence, values: Mapping[str, Array]) -> None:
         if "output_ids" in values:
             beams = values["output_ids"].reshape(-1, values["output_ids"].shape[-1])
             lengths = values.get("sequence_length", np.full(len(beams), beams.shape[1])).reshape(-1)

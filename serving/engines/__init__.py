@@ -1,4 +1,4 @@
-"""Engines: one protocol (``protocol.py``), one file for each library that can run a model."""
+"""Engines: the libraries that run a model, behind one protocol."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENGINE_NAMES = ("openvino", "tensorrt_llm")
 
 
 def check_installed(name: str) -> None:
-    """Raise EngineError when the library of the engine ``name`` is missing here, saying how to install it."""
+    """Raise EngineError with installation instructions when the library of the engine ``name`` is missing."""
     if name == "tensorrt_llm" and importlib.util.find_spec("tensorrt_llm") is None:
         raise EngineError(
             "the engine tensorrt_llm needs TensorRT-LLM; install it, on a machine with an NVIDIA GPU, with: "
@@ -23,7 +23,7 @@ def check_installed(name: str) -> None:
 def open_engine(name: str, engine_dir: Path, options: EngineOptions) -> Engine:
     """Load the engine in ``engine_dir``.
 
-    Raises EngineError when the name is unknown, the folder is no engine of that kind, or its library is missing.
+    Raises EngineError when the name is unknown, the folder is not an engine of that kind, or its library is missing.
     """
     match name:
         case "openvino":

@@ -1,8 +1,7 @@
-"""The seam between the served models and whatever runs the network.
+"""Interface between the served models and the engines that run the network.
 
-An engine owns a thread (or processes) of its own and batches in flight: a request that is submitted while others run
-joins them at the next step. What it generates comes back through a callback, in order, on the engine's thread; the
-callback must hand over and return.
+An engine owns a thread (or processes) and batches in flight: a request that is submitted while others run joins them at the
+next step. Generated tokens are delivered through a callback, in order, on the engine's thread; the callback must not block.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-# Upper bounds of the histograms' buckets, in seconds: from a step of a small model to a long wait in the queue.
+# Upper bounds of histogram buckets in seconds: from one step of a small model to a long wait in the queue.
 HISTOGRAM_BOUNDS_S = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 300.0,
 )  # fmt: skip
 
 
 class FinishReason(Enum):
-    """Why a sequence ended, in the words of TensorRT-LLM's LLM API."""
+    """Reason for the end of a sequence; the values are those of TensorRT-LLM's LLM API."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -27,7 +26,7 @@ class FinishReason(Enum):
 
 
 class GuideType(Enum):
-    """What shape a guided answer has, in upstream's words (``guided_decoding_guide_type``)."""
+    """Kind of a guide; the values are upstream's ``guided_decoding_guide_type``."""
 
     JSON = "json"  # any JSON object or array
     JSON_SCHEMA = "json_schema"
@@ -37,7 +36,7 @@ class GuideType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """The shape that the text of a guided answer must have; ``text`` is the schema, expression or grammar, empty for JSON."""
+    """Constraint of guided decoding; ``text`` is the schema, regular expression or grammar, empty for JSON."""
 
     type: GuideType
     text: str = ""
@@ -45,14 +44,14 @@ class Guide:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to choose tokens. The defaults are greedy decoding, as TensorRT-LLM's when nothing is asked.
+    """Sampling parameters. The defaults are greedy decoding, as in TensorRT-LLM.
 
     ``end_id`` None means that no token ends the sequence. ``top_k`` 0 and ``top_p`` 1.0 mean no limit. ``top_p_decay``
     multiplies the limit of top-p after each token, down to ``top_p_min``; the token ``top_p_reset_id`` restores it.
-    A sequence ends with the first of ``stop_words`` that its output ends with, and never holds one of ``bad_words``;
-    both are token sequences. ``embedding_bias`` is float32 [vocabulary], added to the logits; empty is none.
-    ``beam_width`` above 1 is beam search; ``return_beams`` of the beams are delivered, the best first. ``draft_ids`` are
-    tokens that a cheaper model proposes: those that this one would have chosen are kept, and one more token follows.
+    A sequence ends with the first of ``stop_words`` in its output, and never contains one of ``bad_words``; both are token
+    sequences. ``embedding_bias`` is float32 [vocabulary], added to the logits; empty is none. ``beam_width`` above 1 is beam
+    search; ``return_beams`` of the beams are delivered, best first. ``draft_ids`` are tokens proposed by a cheaper model: those
+    that this model would have chosen are kept, and one more token follows.
     """
 
     max_tokens: int
@@ -84,7 +83,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Returns:
-    """What to deliver beside the tokens, as an increment's ``details``; nothing of it costs a request that asks for nothing."""
+    """Requested outputs beside the tokens, delivered as ``Increment.details``; they cost nothing unless requested."""
 
     log_probs: bool = False
     context_logits: bool = False
@@ -98,7 +97,7 @@ class Returns:
 
 @dataclass(frozen=True, slots=True)
 class Beam:
-    """One sequence of a beam search. ``generation_logits`` is float32 [tokens, vocabulary], empty when not asked for."""
+    """One sequence of a beam search. ``generation_logits`` is float32 [tokens, vocabulary], empty unless requested."""
 
     token_ids: tuple[int, ...]
     cumulative_log_prob: float
@@ -108,9 +107,9 @@ class Beam:
 
 @dataclass(frozen=True, slots=True)
 class PerfMetrics:
-    """When a request got where, and the KV blocks it took; all so far. Times are ns of the monotonic clock, 0 is "not yet".
+    """Times and KV blocks of a request so far. Times are ns of the monotonic clock, 0 before the event.
 
-    ``kv_new_blocks`` were allocated for its prompt, ``kv_reused_blocks`` were found in the cache, ``kv_total_blocks`` were
+    ``kv_new_blocks`` were allocated for the prompt, ``kv_reused_blocks`` came from the cache, ``kv_total_blocks`` were
     allocated for prompt and output together.
     """
 
@@ -126,11 +125,11 @@ class PerfMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What an increment carries beside its tokens, for a request that asked (``Returns``) or searched beams.
+    """Outputs beside the tokens of an increment, as requested (``Returns``), or the beams of a beam search.
 
-    ``log_probs`` belong to the increment's tokens. Logits are float32, row by row: ``generation_logits`` [tokens,
-    vocabulary] of the increment's tokens, ``context_logits`` [prompt, vocabulary] once, on the first increment that carries
-    details. ``beams`` stand on the last increment of a beam search, whose ``token_ids`` are then empty.
+    ``log_probs`` belong to the increment's tokens. Logits are float32 in row order: ``generation_logits`` [tokens, vocabulary]
+    of the increment's tokens, ``context_logits`` [prompt, vocabulary] once, on the first increment with details. ``beams`` are
+    on the last increment of a beam search, whose ``token_ids`` are empty.
     """
 
     log_probs: tuple[float, ...] = ()
@@ -142,9 +141,9 @@ class Details:
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """What one engine step, or several that were not read apart, added to one request.
+    """Tokens that one or several engine steps added to one request.
 
-    ``finish`` is set on the last increment, and only there; ``error`` too ends the request.
+    ``finish`` is set on the last increment only; ``error`` ends the request, too.
     """
 
     token_ids: Sequence[int]
@@ -159,7 +158,7 @@ class Increment:
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """What a request must keep to: token ids lie in [0, vocabulary_size), prompt and output together fit the context."""
+    """Limits of a request: token ids lie in [0, vocabulary_size), prompt and output together fit the context."""
 
     vocabulary_size: int
     context_tokens: int
@@ -167,7 +166,7 @@ class EngineLimits:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts of seconds by bucket (upper bounds ``HISTOGRAM_BOUNDS_S``, then everything above), and their sum."""
+    """Histogram of durations: counts per bucket (``HISTOGRAM_BOUNDS_S``, and one above), and their sum in seconds."""
 
     counts: tuple[int, ...] = (0,) * (len(HISTOGRAM_BOUNDS_S) + 1)
     sum_s: float = 0.0
@@ -175,12 +174,12 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """State of an engine after its latest step. Counters (``…_total``) and histograms only grow; the others are of this moment.
+    """State of an engine after its latest step. Counters (``…_total``) and histograms are monotonic; the rest is current.
 
-    ``active_requests`` are all that have been submitted and not ended: ``waiting_requests`` of them have not started,
-    ``context_requests`` have no token yet, ``paused_requests`` gave their place in the cache to others. ``context_tokens``
-    are the prompt tokens of the requests in context phase. ``scheduled_requests_total / iterations_total`` over an interval
-    is the mean batch size of that interval; ``kv_reused_blocks_total / kv_prompt_blocks_total`` the KV cache's hit rate.
+    ``active_requests`` have been submitted and not ended: ``waiting_requests`` of them have not started, ``context_requests``
+    have no token yet, ``paused_requests`` were evicted from the cache. ``context_tokens`` are the prompt tokens of the requests
+    in context phase. ``scheduled_requests_total / iterations_total`` over an interval is its mean batch size;
+    ``kv_reused_blocks_total / kv_prompt_blocks_total`` is the hit rate of the KV cache.
     """
 
     active_requests: int
@@ -207,10 +206,10 @@ class EngineStats:
 
 
 class SchedulerPolicy(Enum):
-    """When a waiting request may start, in upstream's words.
+    """Condition for the start of a waiting request; the values are upstream's.
 
-    GUARANTEED_NO_EVICT: when the cache has room for all that it and the running requests may still need. MAX_UTILIZATION:
-    at once; a request that finds the cache full is paused, and computed again when there is room.
+    GUARANTEED_NO_EVICT: when the cache has room for the worst case of this and all running requests. MAX_UTILIZATION: at once;
+    when the cache is full, a request is paused and recomputed later.
     """
 
     GUARANTEED_NO_EVICT = "guaranteed_no_evict"
@@ -219,11 +218,11 @@ class SchedulerPolicy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Settings every engine understands, named after the parameters of upstream's ``tensorrt_llm/config.pbtxt``.
+    """Settings common to all engines, named after the parameters of upstream's ``tensorrt_llm/config.pbtxt``.
 
-    The cache has room for ``max_tokens_in_paged_kv_cache``, or for what ``kv_cache_free_gpu_mem_fraction`` of the memory
-    that is free at load holds (on a CPU: of the available RAM), whichever is less. ``max_queue_size`` 0 is no limit;
-    ``guided_decoding_backend`` empty is no guided decoding.
+    The cache holds ``max_tokens_in_paged_kv_cache`` tokens, or as many as fit into ``kv_cache_free_gpu_mem_fraction`` of the
+    memory that is free at load time (on a CPU: of the available RAM), whichever is less. ``max_queue_size`` 0 is no limit; an
+    empty ``guided_decoding_backend`` disables guided decoding.
     """
 
     max_tokens_in_paged_kv_cache: int = 131_072
@@ -262,18 +261,18 @@ class Engine(Protocol):
     ) -> None:
         """Queue one request; returns at once.
 
-        ``request_id`` is unique among the requests in flight. With ``streaming`` every step's tokens are delivered as
-        they come; without, one increment at the end carries them all. Exactly one delivered increment is the last.
-        What the engine cannot do is answered with an error increment that names it.
+        ``request_id`` is unique among the requests in flight. With ``streaming`` the tokens of every step are delivered
+        immediately; without, one increment at the end carries them all. Exactly one delivered increment is the last.
+        An unsupported parameter results in an error increment that names it.
         """
         ...
 
     def cancel(self, request_id: int) -> None:
-        """End a request early and free what it holds; its last increment says CANCELLED. Unknown ids are ignored."""
+        """End a request early and free its resources; its last increment has CANCELLED. Unknown ids are ignored."""
         ...
 
     def register_lora(self, task_id: int, weights: bytes, config: bytes) -> None:
-        """Make the adapter of a task known, for requests with ``lora_task_id``.
+        """Register the adapter of a task, for requests with ``lora_task_id``.
 
         ``weights`` is float16 [modules, values], ``config`` int32 [modules, 3] (module, layer, rank), both in upstream's
         layout and flat; ``len(config) / 12`` is the number of modules.

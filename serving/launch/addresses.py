@@ -1,4 +1,4 @@
-"""Where a server listens."""
+"""Addresses of a server: host and ports, and the search for free ones."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from serving.errors import LaunchError
 
 LOOPBACK = "127.0.0.1"
-EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 -- named, not bound: only --host can ask for it
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 -- a name only; nothing binds it unless --host does
 
 
 @dataclass(frozen=True, slots=True)
 class ServerAddresses:
-    """Where a running server listens."""
+    """Host and ports of a server's three endpoints."""
 
     host: str
     http_port: int
@@ -37,7 +37,7 @@ class ServerAddresses:
 def choose_addresses(
     http_port: int | None = None, grpc_port: int | None = None, metrics_port: int | None = None, host: str = LOOPBACK
 ) -> ServerAddresses:
-    """Addresses with free ports where None is given. Raises LaunchError for a host that is not ours, or a port in use."""
+    """Addresses with a free port for each None. Raises LaunchError for a host of another machine, or a port in use."""
     host = resolve_host(host)
     held: list[socket.socket] = []
     ports = []
@@ -46,7 +46,7 @@ def choose_addresses(
             holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             held.append(holder)
             if port in ports:
-                raise LaunchError(f"{option} {port}: the same port is named twice")
+                raise LaunchError(f"{option} {port}: the same port is given twice")
             if port:
                 holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -61,7 +61,7 @@ def choose_addresses(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens on ``host``."""
+    """Whether ``host`` is reachable from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -73,11 +73,11 @@ def is_loopback(host: str) -> bool:
 def resolve_host(host: str) -> str:
     """``host`` as a numeric IPv4 address of this machine, ``0.0.0.0`` for all of them. Raises LaunchError."""
     if not host:
-        raise LaunchError("--host: name an address; 0.0.0.0 is all of this machine's")
+        raise LaunchError("--host: give an address; 0.0.0.0 means all addresses of this machine")
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         try:
             probe.bind((host, 0))
         except (OSError, UnicodeError) as error:
-            raise LaunchError(f"--host {host}: is no IPv4 address of this machine: {error}") from error
+            raise LaunchError(f"--host {host}: not an IPv4 address of this machine: {error}") from error
         numeric: str = probe.getsockname()[0]
         return numeric

@@ -1,6 +1,6 @@
-"""Servers that outlive the command that started them: starting one, finding them again, stopping one.
+"""Background servers, which outlive the command that starts them: start, list, stop.
 
-A small process, ``keeper.py``, holds each of them, and writes a file in the user's state folder that says where it is.
+Each is owned by a small process, ``keeper.py``, which records it in a state file in the user's state folder.
 """
 
 from __future__ import annotations
@@ -22,19 +22,55 @@ from platformdirs import user_state_path
 from serving.errors import LaunchError
 from serving.launch.addresses import ServerAddresses
 from serving.launch.plan import LaunchPlan
-from serving.launch.processes import ProcessIdentity
-from serving.launch.run import put_away
+from serving.launch.run import remove_temporary_dir
 from serving.launch.server import answers_ok
 
 DEFAULT_NAME = "default"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _POLL_S = 0.1
-_STOP_MARGIN_S = 30.0  # beyond the server's own time: its repository and its container are put away too
+_STOP_MARGIN_S = 30.0  # beyond the server's exit timeout, for the removal of its repository and container
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """Unique identity of a process: its number, its start (clock ticks since boot) and the boot. Numbers alone are reused."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+    def is_alive(self) -> bool:
+        """Whether this process still runs; a zombie does not."""
+        return identify(self.pid) == self
+
+
+def identify(pid: int) -> ProcessIdentity | None:
+    """The process that runs under ``pid`` now, or None. Source: proc(5), fields 3 and 22 of ``/proc/PID/stat``."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    after_name = stat.rpartition(")")[2].split()  # the name, field 2, may contain blanks and parentheses
+    if after_name[0] in "ZX":
+        return None
+    return ProcessIdentity(pid, int(after_name[19]), boot_id)
+
+
+def this_process() -> ProcessIdentity:
+    """The identity of this process."""
+    identity = identify(os.getpid())
+    if identity is None:
+        raise RuntimeError("/proc has no entry for this process")
+    return identity
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundServer:
-    """What the state file of one server says. ``keeper`` stops it on SIGTERM; ``supervisor`` is gone when all of it is."""
+    """The content of one server's state file.
+
+    ``keeper`` stops the server on SIGTERM; ``supervisor`` ends when all processes of the server have ended.
+    """
 
     name: str
     keeper: ProcessIdentity
@@ -52,38 +88,38 @@ class BackgroundServer:
         return self.is_alive() and answers_ok(self.addresses, "/v2/health/ready")
 
 
-class KeeperOrder(msgspec.Struct, frozen=True):
-    """What the keeper is told on its standard input."""
+class KeeperRequest(msgspec.Struct, frozen=True):
+    """The keeper's standard input."""
 
     name: str
     state_file: str
     plan: LaunchPlan
 
 
-class KeeperAnswer(msgspec.Struct, frozen=True):
-    """The keeper's one line on its standard output: ready, or why not."""
+class KeeperReply(msgspec.Struct, frozen=True):
+    """The keeper's one line on its standard output; ``error`` is None when the server is ready."""
 
     error: str | None = None
 
 
 def state_dir() -> Path:
-    """Where the state files lie; XDG_STATE_HOME moves it."""
+    """The folder of the state files; XDG_STATE_HOME moves it."""
     return user_state_path("inflight-bench") / "servers"
 
 
 def list_servers() -> list[BackgroundServer]:
-    """Every server that a state file tells of, by name, dead ones too. A file that cannot be read is left alone."""
-    found = []
+    """Every server with a state file, by name, dead ones included. Unreadable files are ignored."""
+    servers = []
     for path in sorted(state_dir().glob("*.json")):
         try:
-            found.append(msgspec.json.decode(path.read_bytes(), type=BackgroundServer))
+            servers.append(msgspec.json.decode(path.read_bytes(), type=BackgroundServer))
         except (OSError, msgspec.DecodeError):
             continue
-    return found
+    return servers
 
 
 def forget(server: BackgroundServer) -> None:
-    """Remove the state file of a server that has ended without doing so, unless it is another's by now."""
+    """Remove the state file of a server that has ended without removing it, unless another server has the name by now."""
     if any(other == server for other in list_servers()) and not server.is_alive():
         _state_file(server.name).unlink(missing_ok=True)
         if server.temporary_dir is not None:
@@ -91,30 +127,30 @@ def forget(server: BackgroundServer) -> None:
 
 
 def write_state(server: BackgroundServer, path: Path) -> None:
-    """Write the file whole or not at all."""
+    """Write the state file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    aside = path.with_suffix(f".{os.getpid()}.tmp")
-    aside.write_bytes(msgspec.json.format(msgspec.json.encode(server)))
-    aside.rename(path)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(server)))
+    temporary.rename(path)
 
 
 def check_name(name: str) -> None:
-    """Raise LaunchError when ``name`` cannot be one, or a live server has it."""
+    """Raise LaunchError when ``name`` is invalid, or a live server has it."""
     if not _NAME.fullmatch(name):
         raise LaunchError(f"--name {name}: use letters, digits, '.', '-' and '_'")
     for server in list_servers():
         if server.name == name and server.is_alive():
             raise LaunchError(
                 f"--name {name}: a server of that name runs (process {server.keeper.pid}); "
-                f"give another name, or stop it with 'bench serve stop {name}'"
+                f"use another name, or stop it with 'bench serve stop {name}'"
             )
 
 
 def start(plan: LaunchPlan, name: str) -> BackgroundServer:
-    """Start ``plan`` apart from this process and return when it is ready. Raises LaunchError when it does not become so.
+    """Start ``plan`` under a keeper and return when the server is ready. Raises LaunchError when it does not become ready.
 
-    Interrupted while waiting, it stops what it started. The keeper ignores the end of our terminal, and stays in our session:
-    Linux schedules sessions as groups, and a client here could wait long for its turn beside a server in another.
+    On an interrupt while waiting, everything started is stopped. The keeper ignores SIGHUP, but stays in this session: Linux
+    schedules sessions as groups (autogroup), and a client could wait long beside a server of another session.
     """
     check_name(name)
     with Path(plan.log).open("ab") as log:
@@ -128,32 +164,32 @@ def start(plan: LaunchPlan, name: str) -> BackgroundServer:
     assert keeper.stdin is not None
     assert keeper.stdout is not None
     try:
-        keeper.stdin.write(msgspec.json.encode(KeeperOrder(name, str(_state_file(name)), plan)))
+        keeper.stdin.write(msgspec.json.encode(KeeperRequest(name, str(_state_file(name)), plan)))
         keeper.stdin.close()
         line = keeper.stdout.readline()
     except BaseException:
         keeper.terminate()
         keeper.wait()
-        put_away(plan)
+        remove_temporary_dir(plan)
         raise
-    error = msgspec.json.decode(line, type=KeeperAnswer).error if line else f"its keeper ended early; see {plan.log}"
+    error = msgspec.json.decode(line, type=KeeperReply).error if line else f"the server's keeper ended early; see {plan.log}"
     if error is not None:
         keeper.wait()
-        put_away(plan)
+        remove_temporary_dir(plan)
         raise LaunchError(error)
     return msgspec.json.decode(_state_file(name).read_bytes(), type=BackgroundServer)
 
 
 def stop(server: BackgroundServer, on_wait: Callable[[], None] = lambda: None) -> None:
-    """Stop a server with all its children; returns when they are gone. One that has ended already is only forgotten.
+    """Stop a server with all its processes; returns when they are gone. Of a dead server only the state file is removed.
 
-    Raises LaunchError when its processes are not ours to stop.
+    Raises LaunchError when the processes belong to another user.
     """
     if server.is_alive():
         _signal(server, signal.SIGTERM)
-        if not _gone(server, server.exit_timeout_s + _STOP_MARGIN_S, on_wait):
-            _signal(server, signal.SIGKILL)  # its supervisor then ends the rest
-            _gone(server, server.exit_timeout_s + _STOP_MARGIN_S, on_wait)
+        if not _wait_for_end(server, server.exit_timeout_s + _STOP_MARGIN_S, on_wait):
+            _signal(server, signal.SIGKILL)  # its supervisor then ends the server
+            _wait_for_end(server, server.exit_timeout_s + _STOP_MARGIN_S, on_wait)
     forget(server)
 
 
@@ -167,10 +203,10 @@ def _signal(server: BackgroundServer, number: signal.Signals) -> None:
     except ProcessLookupError:
         return
     except PermissionError as error:
-        raise LaunchError(f"{server.name}: process {server.keeper.pid} is another user's") from error
+        raise LaunchError(f"{server.name}: process {server.keeper.pid} belongs to another user") from error
 
 
-def _gone(server: BackgroundServer, timeout_s: float, on_wait: Callable[[], None]) -> bool:
+def _wait_for_end(server: BackgroundServer, timeout_s: float, on_wait: Callable[[], None]) -> bool:
     deadline = time.monotonic() + timeout_s
     while server.is_alive() or (server.supervisor is not None and server.supervisor.is_alive()):
         if time.monotonic() > deadline:

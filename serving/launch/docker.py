@@ -1,4 +1,4 @@
-"""The ``docker run`` that puts a server's command into a container."""
+"""The ``docker run`` command of a server in a container."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from serving.launch.addresses import ServerAddresses
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container to be run. ``mounts`` are ``host:container`` or ``host:container:ro``; ``gpus`` is Docker's own word."""
+    """A container. ``mounts`` are ``host:container`` or ``host:container:ro``; ``gpus`` is the value of Docker's ``--gpus``."""
 
     image: str
     name: str
@@ -22,9 +22,9 @@ class Container:
 def docker_command(
     container: Container, addresses: ServerAddresses, command: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """``docker run`` of ``command``, whose ports are published on ``addresses.host`` alone.
+    """``docker run`` of ``command``, with its ports published on ``addresses.host`` alone.
 
-    ``command`` itself must listen on every address of the container, or nothing could be forwarded to it.
+    ``command`` must listen on every address of the container; otherwise Docker cannot forward connections to it.
     """
     ports = (addresses.http_port, addresses.grpc_port, addresses.metrics_port)
     published = [word for port in ports for word in ("-p", f"{addresses.host}:{port}:{port}")]
@@ -42,11 +42,11 @@ def docker_command(
     )
 
 
-def noting_command(command: tuple[str, ...], id_file: str) -> tuple[str, ...]:
-    """A ``docker_command`` that writes the id of the container that it made into ``id_file``, a file that is not there yet."""
+def with_id_file(command: tuple[str, ...], id_file: str) -> tuple[str, ...]:
+    """A ``docker_command`` that writes its container's id to ``id_file``, which must not exist yet."""
     return (*command[:2], "--cidfile", id_file, *command[2:])
 
 
 def remove_command(container_id: str) -> tuple[str, ...]:
-    """Ends the container where ``docker run`` itself was killed; of one that is gone it says so and does nothing."""
+    """Ends a container whose ``docker run`` was killed; reports an error and does nothing where the container is gone."""
     return ("docker", "rm", "--force", container_id)

@@ -1,4 +1,4 @@
-"""What this machine has and lacks for serving; ``bench doctor`` prints it."""
+"""Checks of this machine for serving; ``bench doctor`` prints them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _MIN_FILES = 4096
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked for. ``mend`` is the command or step that supplies it; ``needed_for`` groups checks."""
+    """One requirement. ``needed_for`` is the feature that requires it; ``remedy`` is the command or step that supplies it."""
 
     needed_for: str
     name: str
     ok: bool
     found: str
-    mend: str = ""
+    remedy: str = ""
 
 
 EMBEDDED = "embedded pipeline"
@@ -43,20 +43,20 @@ LAUNCH = "multi-GPU and cluster launch"
 
 
 def check_machine() -> Iterator[Check]:
-    """Every check, the embedded pipeline's first. Nothing is imported, started or written for it."""
+    """Every check, the embedded pipeline's first. Nothing is imported, started or written."""
     yield from (check() for check in _EMBEDDED_CHECKS)
     yield _package(BUILD, "torch", "pip install 'inflight-bench[export]'")
     yield _package(BUILD, "optimum-intel", "pip install 'inflight-bench[export]'")
     gpus = _gpus()
-    mend_gpu = "install NVIDIA's driver, and run on a machine with an NVIDIA GPU"
-    yield Check(TENSORRT_LLM, "NVIDIA GPU", bool(gpus), gpus or "none found (nvidia-smi)", mend_gpu)
+    gpu_remedy = "use a machine with an NVIDIA GPU, and install NVIDIA's driver"
+    yield Check(TENSORRT_LLM, "NVIDIA GPU", bool(gpus), gpus or "none found (nvidia-smi)", gpu_remedy)
     yield _package(TENSORRT_LLM, "tensorrt-llm", "pip install 'inflight-bench[tensorrt-llm]'")
     yield _ngc_server()
-    yield Check(VLLM, "NVIDIA GPU", bool(gpus), gpus or "none found (nvidia-smi)", mend_gpu)
+    yield Check(VLLM, "NVIDIA GPU", bool(gpus), gpus or "none found (nvidia-smi)", gpu_remedy)
     yield _package(VLLM, "vllm", "pip install 'inflight-bench[vllm]'")
-    for program, mend in _PROGRAMS:
+    for program, remedy in _PROGRAMS:
         path = shutil.which(program)
-        yield Check(LAUNCH, program, path is not None, path or "not on PATH", mend)
+        yield Check(LAUNCH, program, path is not None, path or "not on PATH", remedy)
 
 
 _PROGRAMS = (
@@ -68,15 +68,15 @@ _PROGRAMS = (
 
 def _platform() -> Check:
     found = f"{platform.system()} {platform.machine()}"
-    return Check(EMBEDDED, "platform", found == "Linux x86_64", found, "use Linux on x86-64; Triton's wheel has no other build")
+    return Check(EMBEDDED, "platform", found == "Linux x86_64", found, "use Linux on x86-64, Triton's only platform as a wheel")
 
 
 def _python_stub() -> Check:
     package = wheel_dir()
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
     stubs = sorted(p.name for p in (package / "tritonserver" / "python_backend_stubs").iterdir()) if package else []
-    mend = f"use one of Python {', '.join(stubs)}" if stubs else f"pip install nvidia-pytriton=={PINNED_PYTRITON}"
-    return Check(EMBEDDED, "Triton stub for this Python", running in stubs, f"Python {running}", mend)
+    remedy = f"use one of Python {', '.join(stubs)}" if stubs else f"pip install nvidia-pytriton=={PINNED_PYTRITON}"
+    return Check(EMBEDDED, "Triton stub for this Python", running in stubs, f"Python {running}", remedy)
 
 
 def _triton() -> Check:
@@ -92,8 +92,8 @@ def _triton() -> Check:
 
 def _libpython() -> Check:
     folder = shared_libpython_dir()
-    mend = "apt-get install libpython3-dev, or use a Python built with --enable-shared"
-    return Check(EMBEDDED, "shared libpython", folder is not None, str(folder or "this Python is linked statically"), mend)
+    remedy = "apt-get install libpython3-dev, or use a Python built with --enable-shared"
+    return Check(EMBEDDED, "shared libpython", folder is not None, str(folder or "this Python is linked statically"), remedy)
 
 
 def _openvino() -> Check:
@@ -103,9 +103,7 @@ def _openvino() -> Check:
 
 def _demo_engine() -> Check:
     model = DEMO_ENGINE_DIR / "openvino_model.xml"
-    return Check(
-        EMBEDDED, "demo engine", model.is_file(), str(DEMO_ENGINE_DIR), "install inflight-bench again: files are missing"
-    )
+    return Check(EMBEDDED, "demo engine", model.is_file(), str(DEMO_ENGINE_DIR), "reinstall inflight-bench: files are missing")
 
 
 def _cache() -> Check:
@@ -118,8 +116,8 @@ def _cache() -> Check:
 def _shared_memory() -> Check:
     shm = Path("/dev/shm")  # noqa: S108
     free = shutil.disk_usage(shm).free if shm.is_dir() else 0
-    mend = "give it more room (in a container: --shm-size=1g)"
-    return Check(EMBEDDED, "shared memory", free >= _MIN_SHM_BYTES, f"{free >> 20} MiB free in {shm}", mend)
+    remedy = "make it larger (in a container: --shm-size=1g)"
+    return Check(EMBEDDED, "shared memory", free >= _MIN_SHM_BYTES, f"{free >> 20} MiB free in {shm}", remedy)
 
 
 def _memory() -> Check:
@@ -133,7 +131,7 @@ def _memory() -> Check:
 def _open_files() -> Check:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = hard == resource.RLIM_INFINITY or hard >= _MIN_FILES
-    found = f"limit {soft}, may be raised to {hard}"
+    found = f"limit {soft}, can be raised to {hard}"
     return Check(EMBEDDED, "open files", enough, found, f"raise the hard limit to {_MIN_FILES}")
 
 
@@ -151,9 +149,9 @@ _EMBEDDED_CHECKS: tuple[Callable[[], Check], ...] = (
 )
 
 
-def _package(needed_for: str, name: str, mend: str) -> Check:
+def _package(needed_for: str, name: str, remedy: str) -> Check:
     found = _version(name)
-    return Check(needed_for, name, found is not None, found or "not installed", mend)
+    return Check(needed_for, name, found is not None, found or "not installed", remedy)
 
 
 def _version(package: str) -> str | None:
@@ -179,5 +177,5 @@ def _gpus() -> str:
 
 def _ngc_server() -> Check:
     server = Path("/opt/tritonserver/backends/tensorrtllm")
-    mend = "run in NVIDIA's container tritonserver:<yy.mm>-trtllm-python-py3"
-    return Check(TENSORRT_LLM, "tensorrtllm backend", server.is_dir(), str(server) if server.is_dir() else "not found", mend)
+    remedy = "run in NVIDIA's container tritonserver:<yy.mm>-trtllm-python-py3"
+    return Check(TENSORRT_LLM, "tensorrtllm backend", server.is_dir(), str(server) if server.is_dir() else "not found", remedy)

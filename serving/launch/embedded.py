@@ -1,4 +1,4 @@
-"""The embedded pipeline: the five models on the wheel's Triton over the CPU engine, in one call."""
+"""The embedded pipeline: the five models on the wheel's Triton over the CPU engine, deployed by one call."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from serving.launch.addresses import ServerAddresses
+from serving.launch.options import Supervision
 from serving.launch.plan import LaunchPlan
 from serving.launch.run import running
 from serving.launch.server import Server
 from serving.launch.triton_wheel import find_triton
-from serving.launch.tritonserver import DEFAULT_EXIT_TIMEOUT_S, TritonServer, rank_command
+from serving.launch.tritonserver import TritonServer, rank_command
 from serving.repository.pipeline import MODEL_NAMES, RepositorySpec, write_repository
 
 READY_TIMEOUT_S = 180.0
+_SUPERVISION = Supervision(ready_timeout_s=READY_TIMEOUT_S)
 
 
 def embedded_plan(
@@ -24,30 +26,28 @@ def embedded_plan(
     log: Path,
     *,
     models: tuple[str, ...] = MODEL_NAMES,
-    exit_timeout_s: int = DEFAULT_EXIT_TIMEOUT_S,
-    ready_timeout_s: float = READY_TIMEOUT_S,
-    verbose: bool = False,
+    supervision: Supervision = _SUPERVISION,
     make_backends: bool = True,
 ) -> LaunchPlan:
-    """How the wheel's Triton serves ``repository``, which need not be written yet."""
+    """The plan by which the wheel's Triton serves ``repository``, which may be written later."""
     installation = find_triton(make_backends)
     server = TritonServer(
         executable=str(installation.executable),
         repository=str(repository),
         addresses=addresses,
         backend_dir=str(installation.backend_dir),
-        exit_timeout_s=exit_timeout_s,
-        verbose=verbose,
+        exit_timeout_s=supervision.exit_timeout_s,
+        verbose=supervision.verbose,
         log_file=str(log),
     )
     return LaunchPlan(
         command=rank_command(server, 0),
         addresses=addresses,
+        repository=str(repository),
         models=models,
         log=str(log),
+        supervision=supervision,
         environment=installation.environment_changes(),
-        exit_timeout_s=exit_timeout_s,
-        ready_timeout_s=ready_timeout_s,
     )
 
 
@@ -59,10 +59,10 @@ def deploy(
     repository_dir: Path | None = None,
     on_wait: Callable[[float], None] = lambda waited_s: None,
 ) -> Iterator[Server]:
-    """Write the repository (into a temporary folder unless ``repository_dir`` names one), start Triton, wait for READY.
+    """Write the repository to ``repository_dir`` (None: a temporary folder), start Triton, wait until every model is READY.
 
-    The server and the temporary folder are gone when the block is left. ``log`` receives the server's output.
-    Raises RepositoryError for a wrong ``spec`` and LaunchError when the server does not become ready.
+    On exit the server and the temporary folder are gone. ``log`` receives the server's output.
+    Raises RepositoryError for an invalid ``spec``, and LaunchError when the server does not become ready.
     """
     with tempfile.TemporaryDirectory(prefix="inflight-bench-") as temporary:
         repository = repository_dir or Path(temporary) / "repository"

@@ -1,4 +1,4 @@
-"""From options to what will be run: a plan for a process of this machine, or a script for Slurm."""
+"""Launch plans: the process to start on this machine, or the script for Slurm."""
 
 from __future__ import annotations
 
@@ -10,115 +10,113 @@ from serving.launch.addresses import EVERY_ADDRESS, ServerAddresses
 from serving.launch.docker import Container, docker_command
 from serving.launch.find_tritonserver import NVIDIA_TRITONSERVER, FoundTriton
 from serving.launch.mpirun import mpirun_command, orchestrator_environment
-from serving.launch.options import Launcher, LaunchOptions, check_options
+from serving.launch.options import DEFAULT_CONTAINER_IMAGE, Launcher, LaunchOptions, Supervision, check_options
 from serving.launch.slurm import sbatch_script
-from serving.launch.tritonserver import DEFAULT_EXIT_TIMEOUT_S, TritonServer, rank_command
+from serving.launch.tritonserver import TritonServer, rank_command
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """A command, what it needs of the environment beyond ours, and when it counts as ready.
+    """A server's command and the state in which it is ready.
 
-    ``models`` must answer READY. When the command has ended, ``temporary_dir`` is removed, and what is left of its container.
+    ``environment`` is what the command needs beyond the environment of this process. The server is ready when each of
+    ``models`` is. When the command has ended, ``temporary_dir`` is removed, and the container where there is one.
     """
 
     command: tuple[str, ...]
     addresses: ServerAddresses
+    repository: str
     models: tuple[str, ...]
     log: str
+    supervision: Supervision = field(default_factory=Supervision)
     environment: dict[str, str] = field(default_factory=dict)
-    exit_timeout_s: int = DEFAULT_EXIT_TIMEOUT_S
-    ready_timeout_s: float = 600.0
     in_container: bool = False
     temporary_dir: str | None = None
 
 
 def shell_line(command: tuple[str, ...], environment: Mapping[str, str]) -> str:
-    """One line that a shell runs to the same effect."""
+    """The equivalent command line of a shell."""
     assignments = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
     return " ".join([*assignments, shlex.join(command)])
 
 
 def plan_launch(options: LaunchOptions, triton: FoundTriton, models: tuple[str, ...]) -> LaunchPlan:
-    """What ``tritonserver``, ``mpirun`` and ``docker`` run. Raises LaunchError for options that exclude each other."""
+    """The plan for ``tritonserver``, ``mpirun`` and ``docker``. Raises LaunchError for options that exclude each other."""
     check_options(options)
-    addresses = _addresses(options)
     orchestration = _orchestration(options)
-    if options.launcher is Launcher.DOCKER:
-        container = _container(options)
-        inner = replace(_server(options, FoundTriton(options.tritonserver or NVIDIA_TRITONSERVER)), log_file=None)
-        inner = replace(inner, addresses=replace(addresses, host=EVERY_ADDRESS))
-        command = docker_command(container, addresses, _processes(options, inner), orchestration)
-        return _plan(options, command, models, {}, in_container=True)
-    command = _processes(options, _server(options, triton))
-    return _plan(options, command, models, {**triton.environment, **orchestration})
+    in_container = options.launcher is Launcher.DOCKER
+    if in_container:
+        command = _container_command(options, orchestration)
+        environment = {}
+    else:
+        command = _processes_command(options, _server(options, triton))
+        environment = {**triton.environment, **orchestration}
+    return LaunchPlan(
+        command=command,
+        addresses=options.addresses,
+        repository=options.model_repo,
+        models=models,
+        log=options.log_file,
+        supervision=options.supervision,
+        environment=environment,
+        in_container=in_container,
+    )
 
 
 def plan_script(options: LaunchOptions) -> str:
     """The script for ``sbatch``. Raises LaunchError for options that exclude each other."""
     check_options(options)
-    server = _server(options, FoundTriton(options.tritonserver or NVIDIA_TRITONSERVER))
-    if options.slurm.container_image:  # a file in the container would be gone with it; Slurm keeps what is printed
-        server = replace(server, log_file=None)
-    mounts = (f"{options.model_repo}:{options.model_repo}", *options.container_mounts)
-    job = replace(options.slurm, container_mounts=mounts if options.slurm.container_image else ())
+    server = _server(options, FoundTriton(options.processes.tritonserver or NVIDIA_TRITONSERVER))
+    job, image = options.slurm, options.container.container_image
+    if image:
+        server = replace(server, log_file=None)  # a file in the container would be lost; Slurm keeps the standard output
+        job = replace(job, container_image=image, container_mounts=_mounts(options))
     return sbatch_script(job, server, _orchestration(options))
 
 
-def _plan(
-    options: LaunchOptions,
-    command: tuple[str, ...],
-    models: tuple[str, ...],
-    environment: dict[str, str],
-    in_container: bool = False,
-) -> LaunchPlan:
-    return LaunchPlan(
-        command=command,
-        addresses=_addresses(options),
-        models=models,
-        log=options.log_file,
-        environment=environment,
-        exit_timeout_s=options.exit_timeout,
-        ready_timeout_s=options.ready_timeout,
-        in_container=in_container,
-    )
-
-
-def _processes(options: LaunchOptions, server: TritonServer) -> tuple[str, ...]:
-    """One process, or as many as there are ranks; the orchestrator too needs MPI, for its workers."""
-    if options.launcher is Launcher.MPIRUN or options.world_size > 1 or options.multi_model:
-        return mpirun_command(server, options.world_size, options.oversubscribe)
+def _processes_command(options: LaunchOptions, server: TritonServer) -> tuple[str, ...]:
+    """One process, or one for each rank. The orchestrator needs MPI as well, for its workers."""
+    processes = options.processes
+    if options.launcher is Launcher.MPIRUN or processes.world_size > 1 or processes.multi_model:
+        return mpirun_command(server, processes.world_size, processes.oversubscribe)
     return rank_command(server, 0)
 
 
+def _container_command(options: LaunchOptions, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """``docker run`` of a server that listens on every address of its container, and logs to its output."""
+    server = _server(options, FoundTriton(options.processes.tritonserver or NVIDIA_TRITONSERVER))
+    server = replace(server, log_file=None, addresses=replace(options.addresses, host=EVERY_ADDRESS))
+    container = Container(
+        image=options.container.container_image or DEFAULT_CONTAINER_IMAGE,
+        name=options.container.container_name or f"inflight-bench-{options.addresses.grpc_port}",
+        mounts=_mounts(options),
+        shm_size=options.container.shm_size,
+    )
+    return docker_command(container, options.addresses, _processes_command(options, server), environment)
+
+
 def _server(options: LaunchOptions, triton: FoundTriton) -> TritonServer:
+    processes = options.processes
     return TritonServer(
         executable=triton.executable,
         repository=options.model_repo,
-        addresses=_addresses(options),
+        addresses=options.addresses,
         backend_dir=triton.backend_dir,
-        exit_timeout_s=options.exit_timeout,
-        verbose=options.log,
+        exit_timeout_s=options.supervision.exit_timeout_s,
+        verbose=options.supervision.verbose,
         log_file=options.log_file,
-        loaded_models=options.tensorrt_llm_model_name,
-        gpu0_cuda_pool_bytes=options.multimodal_gpu0_cuda_mem_pool_bytes,
-        spawning_gpus=options.gpu_count if options.spawns_processes else None,
-        llmapi_launch=options.trtllm_llmapi_launch,
+        loaded_models=processes.tensorrt_llm_model_name,
+        gpu0_cuda_pool_bytes=processes.multimodal_gpu0_cuda_mem_pool_bytes,
+        spawning_gpus=processes.gpu_count if processes.spawns_processes else None,
+        llmapi_launch=processes.trtllm_llmapi_launch,
     )
 
 
-def _addresses(options: LaunchOptions) -> ServerAddresses:
-    return ServerAddresses(options.host, options.http_port, options.grpc_port, options.metrics_port)
+def _mounts(options: LaunchOptions) -> tuple[str, ...]:
+    """The repository under its own path, then the mounts of --container_mount."""
+    return (f"{options.model_repo}:{options.model_repo}", *options.container.container_mount)
 
 
 def _orchestration(options: LaunchOptions) -> dict[str, str]:
-    return orchestrator_environment(options.spawns_processes) if options.multi_model else {}
-
-
-def _container(options: LaunchOptions) -> Container:
-    return Container(
-        image=options.container_image,
-        name=options.container_name or f"inflight-bench-{options.grpc_port}",
-        mounts=(f"{options.model_repo}:{options.model_repo}", *options.container_mounts),
-        shm_size=options.shm_size,
-    )
+    processes = options.processes
+    return orchestrator_environment(processes.spawns_processes) if processes.multi_model else {}

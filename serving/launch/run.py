@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from serving.errors import LaunchError
-from serving.launch.docker import noting_command, remove_command
+from serving.launch.docker import remove_command, with_id_file
 from serving.launch.plan import LaunchPlan
 from serving.launch.server import Server
 
@@ -20,50 +20,50 @@ _REMOVAL_TIMEOUT_S = 30
 
 @contextmanager
 def started(plan: LaunchPlan) -> Iterator[Server]:
-    """The plan's server, started and not yet ready; it and all its processes are gone when the block is left."""
+    """The plan's server, started but perhaps not ready yet. On exit it and all its processes are gone."""
     program = plan.command[0]
     environment = {**os.environ, **plan.environment}
     try:
         if shutil.which(program, path=environment.get("PATH")) is None:
-            raise LaunchError(f"{program} is not on PATH of this machine; --dry_run prints the command for another")
+            raise LaunchError(f"{program} is not on PATH of this machine; --dry_run prints the command for another machine")
         with (
-            _own_container(plan) as command,
-            Server(command, environment, plan.addresses, Path(plan.log), plan.exit_timeout_s) as server,
+            _removed_container(plan) as command,
+            Server(command, environment, plan.addresses, Path(plan.log), plan.supervision.exit_timeout_s) as server,
         ):
             yield server
     finally:
-        put_away(plan)
+        remove_temporary_dir(plan)
 
 
 @contextmanager
 def running(plan: LaunchPlan, on_wait: Callable[[float], None] = lambda waited_s: None) -> Iterator[Server]:
-    """The plan's server once every model is READY. Raises LaunchError, with the log's tail, when it does not come to that."""
+    """The plan's server, with every model READY. Raises LaunchError, with the log's tail, when it does not become ready."""
     with started(plan) as server:
-        server.wait_until_ready(plan.models, plan.ready_timeout_s, on_wait)
+        server.wait_until_ready(plan.models, plan.supervision.ready_timeout_s, on_wait)
         yield server
 
 
 def submit(script: Path) -> str:
-    """Hand ``script`` to ``sbatch`` and return what it answers, the job's number. Raises LaunchError."""
+    """Submit ``script`` with ``sbatch`` and return its output, which has the job's number. Raises LaunchError."""
     if shutil.which("sbatch") is None:
-        raise LaunchError(f"sbatch is not on PATH of this machine; submit {script} where it is")
+        raise LaunchError(f"sbatch is not on PATH of this machine; submit {script} on a machine with Slurm")
     done = subprocess.run(["sbatch", str(script)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise LaunchError(f"sbatch refused {script}: {done.stderr.strip() or f'status {done.returncode}'}")
     return done.stdout.strip()
 
 
-def put_away(plan: LaunchPlan) -> None:
-    """Remove what a plan leaves behind when its command has ended; may be done twice."""
+def remove_temporary_dir(plan: LaunchPlan) -> None:
+    """Remove the plan's temporary folder once its command has ended; idempotent."""
     if plan.temporary_dir is not None:
         shutil.rmtree(plan.temporary_dir, ignore_errors=True)
 
 
 @contextmanager
-def _own_container(plan: LaunchPlan) -> Iterator[tuple[str, ...]]:
-    """The plan's command; of a container, with a note of its id, by which what is left of it is removed.
+def _removed_container(plan: LaunchPlan) -> Iterator[tuple[str, ...]]:
+    """The plan's command, which writes its container's id to a file; on exit the container with this id is removed.
 
-    Not by its name: where another container has the name, ``docker run`` fails, and the name is that other's.
+    The name is no safe key: where another container has it, ``docker run`` fails, and removal would hit that container.
     """
     if not plan.in_container:
         yield plan.command
@@ -71,16 +71,16 @@ def _own_container(plan: LaunchPlan) -> Iterator[tuple[str, ...]]:
     with tempfile.TemporaryDirectory(prefix="inflight-bench-") as folder:
         id_file = Path(folder) / "container_id"
         try:
-            yield noting_command(plan.command, str(id_file))
+            yield with_id_file(plan.command, str(id_file))
         finally:
             container_id = id_file.read_text(encoding="ascii").strip() if id_file.exists() else ""
-            if container_id:  # otherwise none was made
+            if container_id:  # empty or absent where docker made no container
                 _remove(remove_command(container_id))
 
 
 def _remove(command: tuple[str, ...]) -> None:
-    """Run it; most often there is nothing left for it to do, and it says so."""
+    """Run ``command``. Its failure is ignored: usually the container is gone already."""
     try:
         subprocess.run(command, capture_output=True, timeout=_REMOVAL_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
-        raise LaunchError(f"'{' '.join(command)}' did not end; the container may still run") from error
+        raise LaunchError(f"'{' '.join(command)}' did not finish; the container may still be running") from error

@@ -22,9 +22,9 @@ _POLL_S = 0.1
 
 
 class Server:
-    """A running server process; ``stop`` or leaving the ``with`` block ends it and everything it started.
+    """A running server process; ``stop`` or the end of the ``with`` block ends it and all its descendants.
 
-    It also ends when this process dies, of whatever cause: see ``serving/launch/supervisor.py``.
+    It also ends when this process dies, for any reason: see ``serving/launch/supervisor.py``.
     """
 
     def __init__(
@@ -35,19 +35,19 @@ class Server:
         log: Path,
         exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S,
     ) -> None:
-        """Start ``command``. Told to stop, it has ``exit_timeout_s`` and two seconds more before it is killed."""
+        """Start ``command``. After ``stop`` it has ``exit_timeout_s`` and two seconds more before it is killed."""
         self.addresses = addresses
         self.log = log
         with log.open("ab") as output:
-            self._log_start = output.tell()  # what stands before is an earlier server's
+            self._log_start = output.tell()  # earlier content is of an earlier server
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-m", "serving.launch.supervisor", str(exit_timeout_s + 2), *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
                 env=environment,
-                # A process group of its own keeps a terminal's Ctrl-C away. Not a session of its own: Linux schedules sessions
-                # as groups (autogroup), and a client could then wait 100 ms and more for its turn beside a busy server.
+                # A separate process group shields the server from a terminal's Ctrl-C. A separate session would be wrong: Linux
+                # schedules sessions as groups (autogroup), and a client could then wait 100 ms and more beside a busy server.
                 process_group=0,
             )
 
@@ -67,7 +67,7 @@ class Server:
     def wait_until_ready(
         self, models: Sequence[str], timeout_s: float, on_wait: Callable[[float], None] = lambda waited_s: None
     ) -> None:
-        """Return when the server and each of ``models`` answer READY; ``on_wait`` is called with the seconds waited.
+        """Return when the server and each of ``models`` are READY; ``on_wait`` is called with the seconds waited.
 
         Raises LaunchError, with the log's tail, when the server ends or ``timeout_s`` passes first.
         """
@@ -92,18 +92,18 @@ class Server:
             lines = log.read().splitlines()
         earlier, tail = lines[:-_LOG_TAIL_LINES], lines[-_LOG_TAIL_LINES:]
         errors = [line for line in earlier if _LOGGED_ERROR.match(line)][:_LOG_ERRORS]
-        said = ["Its first errors:", *errors, "…"] if errors else []
-        return "\n".join([f"Its log is {self.log}.", *said, "It ends:", *tail])
+        first_errors = ["First errors:", *errors, "…"] if errors else []
+        return "\n".join([f"See its log, {self.log}.", *first_errors, "Last lines:", *tail])
 
     def stop(self) -> None:
-        """End the server, letting requests in flight finish for a few seconds; returns when all its processes are gone."""
+        """End the server, with a few seconds for requests in flight; returns when all its processes are gone."""
         if self._supervisor.stdin is not None:
             self._supervisor.stdin.close()
         self._supervisor.wait()
 
 
 def answers_ok(addresses: ServerAddresses, path: str) -> bool:
-    """Whether the server answers a GET of ``path`` with 200."""
+    """Whether the server answers a GET of ``path`` with status 200."""
     host = LOOPBACK if addresses.host == EVERY_ADDRESS else addresses.host
     connection = http.client.HTTPConnection(host, addresses.http_port, timeout=5)
     try:

@@ -1,6 +1,6 @@
 """The batch script that starts a server under Slurm: headers for ``sbatch``, and one ``srun`` for all ranks.
 
-Source: upstream's Slurm recipes. They give every rank the same command; here ranks above 0 load the engine's models alone, as
+Source: upstream's Slurm recipes, which give every rank the same command; here ranks above 0 load only the engine's models, as
 under ``mpirun``.
 """
 
@@ -17,7 +17,7 @@ _RANK = "${SLURM_PROCID}"
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """What Slurm is asked for. None leaves Slurm's default; ``time`` is in Slurm's own form (``1:30:00``, minutes, …)."""
+    """Resources and headers of a job. None leaves Slurm's default; ``time`` is in Slurm's format (``1:30:00``, minutes, …)."""
 
     nodes: int
     tasks_per_node: int
@@ -36,7 +36,7 @@ class SlurmJob:
 
 
 def sbatch_script(job: SlurmJob, server: TritonServer, environment: Mapping[str, str]) -> str:
-    """The whole script, ready for ``sbatch``."""
+    """The complete script for ``sbatch``."""
     headers = [
         ("job-name", job.job_name),
         ("nodes", job.nodes),
@@ -54,7 +54,7 @@ def sbatch_script(job: SlurmJob, server: TritonServer, environment: Mapping[str,
 
 
 def srun_command(job: SlurmJob, server: TritonServer) -> tuple[str, ...]:
-    """``srun`` with a command that finds out its rank from ``SLURM_PROCID``."""
+    """``srun`` of a shell command that reads its rank from ``SLURM_PROCID``."""
     return (
         *("srun", f"--mpi={job.mpi}", f"--nodes={job.nodes}"),
         *(f"--ntasks={job.tasks}", f"--ntasks-per-node={job.tasks_per_node}"),
@@ -65,12 +65,12 @@ def srun_command(job: SlurmJob, server: TritonServer) -> tuple[str, ...]:
 
 
 def _rank_script(server: TritonServer, tasks: int) -> str:
-    first = _words(rank_command(server, 0, _RANK))
-    if tasks == 1 or server.llmapi_launch:  # trtllm-llmapi-launch itself makes workers of the ranks above 0
+    first = _shell_words(rank_command(server, 0, _RANK))
+    if tasks == 1 or server.llmapi_launch:  # trtllm-llmapi-launch turns the ranks above 0 into workers
         return f"exec {first}"
-    others = _words(rank_command(server, 1, _RANK))
+    others = _shell_words(rank_command(server, 1, _RANK))
     return f'if [ "$SLURM_PROCID" -eq 0 ]; then exec {first}; else exec {others}; fi'
 
 
-def _words(command: Sequence[str]) -> str:
+def _shell_words(command: Sequence[str]) -> str:
     return " ".join(f'"{word}"' if _RANK in word else shlex.quote(word) for word in command)

@@ -1,10 +1,10 @@
-"""Runs one server and makes sure that nothing of it outlives its owner.
+"""Process that runs one server and ends all its processes with its owner.
 
     python -m serving.launch.supervisor GRACE_S COMMAND [ARG …]
 
-The owner holds the other end of this process's standard input. When that closes, because the owner asked for the end or
-died of anything, kill -9 included, the server gets SIGINT (Triton then finishes what is in flight), after GRACE_S
-seconds SIGKILL, and every process that descends from it is reaped or killed.
+The owner holds the other end of this process's standard input. When that closes, because the owner closed it or died for any
+reason, kill -9 included, the server receives SIGINT (Triton then finishes the requests in flight) and after GRACE_S seconds
+SIGKILL, and every descendant of the server is reaped or killed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def main(grace_s: float, command: list[str]) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # a server's orphans become our children, so that we can end them
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # the server's orphans become children of this process
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # a terminal's Ctrl-C reaches the whole group; only the owner decides
+        signal.signal(number, signal.SIG_IGN)  # a terminal's Ctrl-C goes to the whole group; only the owner ends the server
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=lambda: _in_server(libc))
-    _wait_for_either(server)
+    _wait_for_end(server)
     if server.poll() is None:
         server.send_signal(signal.SIGINT)
         try:
@@ -40,12 +40,12 @@ def main(grace_s: float, command: list[str]) -> int:
 
 
 def _in_server(libc: ctypes.CDLL) -> None:
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # should this process itself be killed
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # in case this process is killed
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
 
-def _wait_for_either(server: subprocess.Popen[bytes]) -> None:
+def _wait_for_end(server: subprocess.Popen[bytes]) -> None:
     """Return when the owner's end of standard input closes or the server ends."""
     while server.poll() is None:
         readable, _, _ = select.select([sys.stdin.fileno()], [], [], 0.2)

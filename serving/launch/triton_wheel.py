@@ -1,8 +1,7 @@
-"""Where the real Triton server is on this machine, and the environment that it needs.
+"""The Triton server of the ``nvidia-pytriton`` wheel, and the environment that it needs.
 
-The server and its Python backend come out of the ``nvidia-pytriton`` wheel. The backend wants its library, its helper
-module and the stub of the running Python version side by side in one folder; that folder is made in the user's cache,
-so that site-packages is never written to.
+The Python backend needs its library, its helper module and the stub of the running Python version in one folder. That folder is
+made in the user's cache, so that site-packages is never written to.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from serving.errors import LaunchError
 
 @dataclass(frozen=True, slots=True)
 class TritonInstallation:
-    """A ``tritonserver`` executable, its backend folder, and where its shared libraries lie."""
+    """A ``tritonserver`` executable, its backend folder and the folders of its shared libraries."""
 
     executable: Path
     backend_dir: Path
     library_dirs: tuple[Path, ...]
 
     def environment(self) -> dict[str, str]:
-        """This process's environment, set up for the server and for the stubs that it starts.
+        """This process's environment, adapted to the server and to the stubs that it starts.
 
-        The stub embeds the first ``python3`` on PATH, so ours goes first; it ignores PYTHONPATH.
+        The stub embeds the first ``python3`` on PATH, so this Python goes first; it ignores PYTHONPATH.
         """
         env = dict(os.environ)
         env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}"
@@ -44,15 +43,15 @@ class TritonInstallation:
         return env
 
     def environment_changes(self) -> dict[str, str]:
-        """Only what ``environment`` changes in ours; a variable that must go is empty, which Python takes as unset."""
+        """The variables that ``environment`` changes; a removed variable is empty, which Python treats as unset."""
         changed = {name: value for name, value in self.environment().items() if os.environ.get(name) != value}
         return changed | ({"PYTHONHOME": ""} if os.environ.get("PYTHONHOME") else {})
 
 
 def find_triton(make_backends: bool = True) -> TritonInstallation:
-    """The server of the installed wheel, its backend folder made if need be. Raises LaunchError saying what is missing.
+    """The server of the installed wheel; makes its backend folder where it is missing. Raises LaunchError for missing parts.
 
-    Without ``make_backends`` nothing is written, and the folder is only named.
+    Without ``make_backends`` nothing is written, and the folder may not exist.
     """
     package = wheel_dir()
     if package is None:
@@ -60,8 +59,8 @@ def find_triton(make_backends: bool = True) -> TritonInstallation:
     server = package / "tritonserver"
     stub = server / "python_backend_stubs" / _python_version() / "triton_python_backend_stub"
     if not stub.is_file():
-        known = sorted(path.name for path in (server / "python_backend_stubs").iterdir())
-        raise LaunchError(f"Triton's wheel has no stub for Python {_python_version()}; it has {', '.join(known)}")
+        versions = sorted(path.name for path in (server / "python_backend_stubs").iterdir())
+        raise LaunchError(f"Triton's wheel has no stub for Python {_python_version()}; it has {', '.join(versions)}")
     libpython = shared_libpython_dir()
     if libpython is None:
         raise LaunchError(
@@ -76,13 +75,13 @@ def find_triton(make_backends: bool = True) -> TritonInstallation:
 
 
 def wheel_dir() -> Path | None:
-    """The folder of the ``pytriton`` package, found without importing it (its import is slow), or None."""
+    """The folder of the ``pytriton`` package, without its slow import; None where it is not installed."""
     spec = importlib.util.find_spec("pytriton")
     return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
 
 
 def shared_libpython_dir() -> Path | None:
-    """The folder that holds this interpreter's ``libpython3.X.so``, or None where Python is linked statically."""
+    """The folder of this interpreter's ``libpython3.X.so``, or None where Python is linked statically."""
     name = _libpython_name()
     folders = [sysconfig.get_config_var("LIBDIR"), f"{sys.base_prefix}/lib", sysconfig.get_config_var("LIBPL")]
     multiarch = sysconfig.get_config_var("MULTIARCH")
@@ -106,7 +105,7 @@ def _backend_dir() -> Path:
 
 
 def _make_backend_dir(server: Path, stub: Path) -> Path:
-    """``…/python/`` with library, helper and stub. Made aside and renamed, so that two launches cannot see it half made."""
+    """``…/python/`` with library, helper and stub, made atomically, so that a concurrent launch never sees it incomplete."""
     backends = _backend_dir()
     if backends.is_dir():
         return backends
@@ -118,6 +117,6 @@ def _make_backend_dir(server: Path, stub: Path) -> Path:
         shutil.copy2(file, temporary / "python" / file.name)
     try:
         temporary.rename(backends)
-    except OSError:  # another process was faster; its folder is as good
+    except OSError:  # another process was faster; its folder is equivalent
         shutil.rmtree(temporary, ignore_errors=True)
     return backends

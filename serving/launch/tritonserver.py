@@ -1,7 +1,7 @@
 """The command line of one ``tritonserver`` process, alone or as a rank of several.
 
-Source: upstream's ``scripts/launch_triton_server.py``. Differences: each port is named once, the endpoints listen on one host,
-and the shared-memory prefix holds the gRPC port too, so that two deployments on one machine cannot meet.
+Source: upstream's ``scripts/launch_triton_server.py``. Differences: each port is given once, the endpoints listen on one host,
+and the shared-memory prefix includes the gRPC port, so that two deployments on one machine share no memory.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ DEFAULT_LOADED_MODELS = ("tensorrt_llm",)
 
 @dataclass(frozen=True, slots=True)
 class TritonServer:
-    """What a ``tritonserver`` process is told, the same for every rank.
+    """The settings of a ``tritonserver`` process, the same for every rank.
 
-    ``backend_dir`` None leaves Triton's own. ``verbose`` raises the log's level on rank 0, which ``log_file`` then receives.
-    ``loaded_models`` are what ranks above 0 load. ``gpu0_cuda_pool_bytes`` is rank 0's pool for multimodal tensors (0: Triton's
-    own). ``spawning_gpus`` is the number of GPUs whose memory pools are left out because worker processes will own them: the
-    orchestrator's mode; None in every other. ``llmapi_launch`` starts it through ``trtllm-llmapi-launch``.
+    ``backend_dir`` None leaves Triton's default. ``verbose`` raises the log level of rank 0, which then logs to ``log_file``.
+    ``loaded_models`` are the models of ranks above 0. ``gpu0_cuda_pool_bytes`` is rank 0's pool for multimodal tensors (0:
+    Triton's default). ``spawning_gpus`` is the number of GPUs without a memory pool, because spawned workers own their memory
+    (orchestrator mode); None in every other mode. ``llmapi_launch`` starts the server through ``trtllm-llmapi-launch``.
     """
 
     executable: str
@@ -39,9 +39,9 @@ class TritonServer:
 
 
 def rank_command(server: TritonServer, rank: int, prefix_rank: str | None = None) -> tuple[str, ...]:
-    """The command of one rank. Rank 0 serves every model; the others load ``loaded_models`` and nothing else.
+    """The command of one rank. Rank 0 serves every model; the others load only ``loaded_models``.
 
-    ``prefix_rank`` stands for the rank in the shared-memory prefix, where only a shell will know it.
+    ``prefix_rank`` replaces the rank in the shared-memory prefix: a shell variable where the rank is known only at run time.
     """
     addresses = server.addresses
     prefix = f"inflight_bench_{addresses.grpc_port}_prefix{rank if prefix_rank is None else prefix_rank}_"
@@ -57,7 +57,7 @@ def rank_command(server: TritonServer, rank: int, prefix_rank: str | None = None
         f"--grpc-port={addresses.grpc_port}",
         f"--http-port={addresses.http_port}",
         f"--metrics-port={addresses.metrics_port}",
-        *(_first_rank(server) if rank == 0 else _further_rank(server)),
+        *(_first_rank(server) if rank == 0 else _other_rank(server)),
         *_spawning(server),
         "--disable-auto-complete-config",
         f"--backend-config=python,shm-region-prefix-name={prefix}",
@@ -73,12 +73,12 @@ def _first_rank(server: TritonServer) -> Sequence[str]:
     return arguments
 
 
-def _further_rank(server: TritonServer) -> Sequence[str]:
+def _other_rank(server: TritonServer) -> Sequence[str]:
     return ["--model-control-mode=explicit", *(f"--load-model={name}" for name in server.loaded_models)]
 
 
 def _spawning(server: TritonServer) -> Sequence[str]:
-    """Since Triton 24.06 its own pools would stand in the way of the workers that the orchestrator spawns."""
+    """Memory pools of size 0: since Triton 24.06 its pools take memory that the orchestrator's workers need."""
     if server.spawning_gpus is None:
         return []
     pools = [f"--cuda-memory-pool-byte-size={gpu}:0" for gpu in range(server.spawning_gpus)]

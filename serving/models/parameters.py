@@ -1,4 +1,4 @@
-"""Reading what Triton gives a Python-backend model: its ``config.pbtxt`` parameters and the tensors of a request."""
+"""Inputs of a Python-backend model: its ``config.pbtxt`` parameters and the tensors of a request; and error responses."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _FALSE = {"false", "0", "f", "n", "no"}
 
 
 class Parameters:
-    """The ``parameters`` block of a model's configuration, typed on reading. An unfilled ``${…}`` counts as absent."""
+    """The ``parameters`` block of a model's configuration, with typed access. An unfilled ``${…}`` counts as absent."""
 
     def __init__(self, model_config: str) -> None:
         block = json.loads(model_config).get("parameters", {})
         self._values = {key: value["string_value"] for key, value in block.items()}
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Raises ServingError when the key is absent and has no default."""
+        """A parameter as text. Raises ServingError when the key is absent and has no default."""
         value = self._values.get(key, "")
         if value and not value.startswith("${"):
             return str(value)
@@ -62,8 +62,8 @@ def scalar(request: Any, name: str) -> Any:
 
 
 def required(request: Any, name: str) -> Any:
-    """An input tensor that must be there, as an array. Raises RequestError: Triton counts a request's inputs, and takes one
-    that lacks a mandatory input but has an optional one more."""
+    """A mandatory input tensor as an array. Raises RequestError if it is missing: Triton only counts a request's inputs, and
+    accepts one that has an optional input instead of a mandatory one."""
     tensor = pb_utils.get_input_tensor_by_name(request, name)
     if tensor is None:
         raise RequestError(f"{name} is missing")
@@ -71,16 +71,15 @@ def required(request: Any, name: str) -> Any:
 
 
 def error_response(message: str, invalid: bool = True) -> Any:
-    """An error answer; ``invalid`` says that the request was wrong, not the server."""
+    """Error response: INVALID_ARG for an ``invalid`` request, else INTERNAL."""
     code = pb_utils.TritonError.INVALID_ARG if invalid else pb_utils.TritonError.INTERNAL
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, code))
 
 
-def refusal(error: Exception, failure: str) -> Any:
-    """The answer to the request that raised ``error``: an exception that left ``execute`` would fail the requests beside it.
+def response_to_error(error: Exception, failure: str) -> Any:
+    """Error response to the request that raised ``error``: an exception that leaves ``execute`` would fail the whole batch.
 
-    A RequestError is the client's mistake, and its words are the answer. Anything else is ours: ``failure`` says what did not
-    work, and the log hears of it too.
+    A RequestError is passed on as it is. Any other exception is internal: it is logged, with ``failure`` as the description.
     """
     if isinstance(error, RequestError):
         return error_response(str(error))

@@ -10,12 +10,12 @@ import triton_python_backend_utils as pb_utils
 from numpy.typing import NDArray
 
 from serving.errors import RequestError
-from serving.models.parameters import Parameters, refusal, required
+from serving.models.parameters import Parameters, required, response_to_error
 from serving.text.detokenization import END_OF_SEQUENCE, MORE_FOLLOWS, decode_piece, load_tokenizer
 
 
 class TritonPythonModel:
-    """One instance; Triton calls ``initialize`` once and ``execute`` for each batch of requests."""
+    """One model instance; Triton calls ``initialize`` once and ``execute`` for each batch of requests."""
 
     def initialize(self, args: dict[str, str]) -> None:
         parameters = Parameters(args["model_config"])
@@ -23,18 +23,18 @@ class TritonPythonModel:
         self._skip_special_tokens = parameters.boolean("skip_special_tokens", True)
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        return [self._answer(request) for request in requests]
+        return [self._response(request) for request in requests]
 
-    def _answer(self, request: Any) -> Any:
+    def _response(self, request: Any) -> Any:
         try:
             texts = self._texts(request)
         except Exception as error:
-            return refusal(error, "postprocessing failed")
+            return response_to_error(error, "postprocessing failed")
         output = np.array([[text.encode("utf-8") for text in beams] for beams in texts], dtype=np.object_)
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", output)])
 
     def _texts(self, request: Any) -> list[list[str]]:
-        """The text of every beam of every row."""
+        """Text of every beam of every row."""
         tokens, lengths = required(request, "TOKENS_BATCH"), required(request, "SEQUENCE_LENGTH")
         _check(tokens, lengths)
         tensor = pb_utils.get_input_tensor_by_name(request, "DETOKENIZATION_CONTEXT")
@@ -48,7 +48,7 @@ class TritonPythonModel:
         ]
 
     def _beams(self, tokens: NDArray[np.int32], lengths: NDArray[np.int32], context: list[int]) -> list[str]:
-        """Texts of one row's beams: tokens [beam, n], lengths [beam]; the context is a mark and the tokens before the piece."""
+        """Texts of one row's beams; tokens [beam, n], lengths [beam], context: a mark and the tokens before the piece."""
         mark, *before = context
         if mark not in (END_OF_SEQUENCE, MORE_FOLLOWS) or any(token < 0 for token in before):
             raise RequestError("DETOKENIZATION_CONTEXT must be a mark (-1 or -2) and the token ids before the piece")
@@ -71,4 +71,4 @@ def _check(tokens: NDArray[np.int32], lengths: NDArray[np.int32]) -> None:
         raise RequestError(f"SEQUENCE_LENGTH holds {wrong}, but TOKENS_BATCH has room for {tokens.shape[2]} tokens")
     shown = np.arange(tokens.shape[2]) < lengths[..., np.newaxis]
     if (tokens[shown] < 0).any():
-        raise RequestError(f"TOKENS_BATCH holds {int(tokens[shown].min())}, which is no token id")
+        raise RequestError(f"TOKENS_BATCH holds {int(tokens[shown].min())}, which is not a token id")

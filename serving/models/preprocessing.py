@@ -1,4 +1,4 @@
-"""``preprocessing``: text to token ids, and the defaults that the core model needs. Behaviour follows upstream's model."""
+"""``preprocessing``: text to token ids, and defaults for the core model's inputs. Behaviour follows upstream's model."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import triton_python_backend_utils as pb_utils
 from numpy.typing import NDArray
 
 from serving.errors import RequestError
-from serving.models.parameters import Parameters, refusal, required
+from serving.models.parameters import Parameters, required, response_to_error
 from serving.text.detokenization import load_tokenizer
-from serving.text.word_lists import to_word_list
+from serving.text.stop_words import to_word_list
 
 _UNSUPPORTED = ("IMAGE_BYTES", "IMAGE_URL", "IMAGE_SIZES", "VIDEO_BYTES", "DECODER_QUERY", "PROMPT_TABLE_EXTRA_ID")
 
 
 class TritonPythonModel:
-    """One instance; Triton calls ``initialize`` once and ``execute`` for each batch of requests."""
+    """One model instance; Triton calls ``initialize`` once and ``execute`` for each batch of requests."""
 
     def initialize(self, args: dict[str, str]) -> None:
         parameters = Parameters(args["model_config"])
@@ -30,23 +30,23 @@ class TritonPythonModel:
         self._pad_id = self._end_id if pad is None else int(pad)
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        return [self._answer(request) for request in requests]
+        return [self._response(request) for request in requests]
 
-    def _answer(self, request: Any) -> Any:
+    def _response(self, request: Any) -> Any:
         try:
             outputs = self._preprocess(request)
         except Exception as error:
-            return refusal(error, "preprocessing failed")
+            return response_to_error(error, "preprocessing failed")
         wanted = set(request.requested_output_names())
         return pb_utils.InferenceResponse([pb_utils.Tensor(name, value) for name, value in outputs.items() if name in wanted])
 
     def _preprocess(self, request: Any) -> dict[str, NDArray[Any]]:
         for name in _UNSUPPORTED:
             if pb_utils.get_input_tensor_by_name(request, name) is not None:
-                raise RequestError(f"{name}: the embedded pipeline serves decoder-only models of text, without prompt tables")
+                raise RequestError(f"{name}: the embedded pipeline serves decoder-only text models, without prompt tables")
         prompts = [self._encode(row) for row in _texts(request, "QUERY")]
         rows = len(prompts)
-        pad_ids = _one_a_row(request, "PAD_ID", rows, self._pad_id)
+        pad_ids = _per_row(request, "PAD_ID", rows, self._pad_id)
         input_ids = np.repeat(pad_ids, max(len(ids) for ids in prompts), axis=1)
         for row, ids in enumerate(prompts):
             input_ids[row, : len(ids)] = ids
@@ -58,8 +58,8 @@ class TritonPythonModel:
             "BAD_WORDS_IDS": self._word_lists(request, "BAD_WORDS_DICT", rows),
             "STOP_WORDS_IDS": self._word_lists(request, "STOP_WORDS_DICT", rows),
             "EMBEDDING_BIAS": self._embedding_bias(request, rows),
-            "REQUEST_OUTPUT_LEN": _one_a_row(request, "REQUEST_OUTPUT_LEN", rows),
-            "OUT_END_ID": _one_a_row(request, "END_ID", rows, self._end_id),
+            "REQUEST_OUTPUT_LEN": _per_row(request, "REQUEST_OUTPUT_LEN", rows),
+            "OUT_END_ID": _per_row(request, "END_ID", rows, self._end_id),
             "OUT_PAD_ID": pad_ids,
             "OUT_PROMPT_TABLE_EXTRA_IDS": np.zeros((rows, 0), dtype=np.uint64),
         }
@@ -86,14 +86,16 @@ class TritonPythonModel:
         return lists
 
     def _embedding_bias(self, request: Any, rows: int) -> NDArray[np.float32]:
-        """Weights for each token of the words, [rows, vocabulary]; without words [rows, 0]."""
+        """Bias of each token, [rows, vocabulary]: the sum over its words' weights; without words [rows, 0]."""
         words = _word_rows(request, "EMBEDDING_BIAS_WORDS", rows)
         tensor = pb_utils.get_input_tensor_by_name(request, "EMBEDDING_BIAS_WEIGHTS")
         weights = None if tensor is None else tensor.as_numpy()
         if words is None and weights is None:
             return np.zeros((rows, 0), dtype=np.float32)
         if words is None or weights is None or words.shape != weights.shape:
-            raise RequestError("embedding_bias_words and embedding_bias_weights must be sent together, one weight a word")
+            raise RequestError(
+                "embedding_bias_words and embedding_bias_weights must be sent together, with one weight per word"
+            )
         if not np.isfinite(weights).all():
             raise RequestError(f"embedding_bias_weights must be finite numbers, not {weights[~np.isfinite(weights)][0]}")
         if not any(words.flat):
@@ -109,7 +111,7 @@ class TritonPythonModel:
 
 
 def _word_rows(request: Any, name: str, rows: int) -> NDArray[Any] | None:
-    """Words, bytes [rows, n], or None when they were not sent."""
+    """Words as bytes [rows, n], or None when they were not sent."""
     tensor = pb_utils.get_input_tensor_by_name(request, name)
     if tensor is None:
         return None
@@ -119,14 +121,14 @@ def _word_rows(request: Any, name: str, rows: int) -> NDArray[Any] | None:
     return words
 
 
-def _one_a_row(request: Any, name: str, rows: int, default: int | None = None) -> NDArray[np.int32]:
-    """A number for each prompt of the batch, [rows, 1]."""
+def _per_row(request: Any, name: str, rows: int, default: int | None = None) -> NDArray[np.int32]:
+    """One value per prompt of the batch, int32 [rows, 1]."""
     tensor = pb_utils.get_input_tensor_by_name(request, name)
     if tensor is None and default is not None:
         return np.full((rows, 1), default, dtype=np.int32)
     values = required(request, name)
     if values.size != rows:
-        raise RequestError(f"{name} must hold one value a prompt, but its shape is {list(values.shape)} for {rows} prompts")
+        raise RequestError(f"{name} must hold one value per prompt, but its shape is {list(values.shape)} for {rows} prompts")
     return np.array(values, dtype=np.int32).reshape(rows, 1)
 
 

@@ -1,4 +1,4 @@
-"""Reads what a TensorRT-LLM engine was built for, from the ``config.json`` that ``trtllm-build`` writes beside it."""
+"""Build configuration of a TensorRT-LLM engine, from the ``config.json`` written by ``trtllm-build``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from serving.errors import RepositoryError
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """An engine's limits; None is what its ``config.json`` does not say."""
+    """Limits and features of an engine; None where its ``config.json`` has no value."""
 
     world_size: int | None
     max_batch_size: int | None
@@ -25,20 +25,20 @@ class EngineConfig:
 
 
 def read_engine_config(engine_dir: Path, option: str = "engine_dir") -> EngineConfig:
-    """Read ``config.json`` and see that every rank's engine is there.
+    """Read ``config.json`` and check that the engine file of every rank exists.
 
-    Raises RepositoryError, naming ``option``, when the file is missing or no engine's, or when an engine file is missing.
+    Raises RepositoryError, naming ``option``, when a file is missing or ``config.json`` is not that of an engine.
     """
     path = engine_dir / "config.json"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise RepositoryError(f"--{option}: {path} does not exist; is it an engine made by trtllm-build?") from None
+        raise RepositoryError(f"--{option}: {path} does not exist; give an engine folder written by trtllm-build") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise RepositoryError(f"--{option}: {path} cannot be read: {error}") from None
     build = _object(content, "build_config")
     if not build:
-        raise RepositoryError(f"--{option}: {path} has no build_config; it is not an engine's (a checkpoint's?)")
+        raise RepositoryError(f"--{option}: {path} has no build_config; it may belong to a checkpoint instead of an engine")
     plugins = _object(build, "plugin_config")
     config = EngineConfig(
         world_size=_world_size(_object(_object(content, "pretrained_config"), "mapping")),
@@ -67,7 +67,7 @@ def _count(content: dict[str, Any], key: str) -> int | None:
 
 
 def _flag(content: dict[str, Any], key: str) -> bool | None:
-    """Plugins are on with ``true`` or a data type, off with ``false``, ``null``, "disable"; older files leave them out."""
+    """State of a plugin: on for ``true`` or a data type, off for ``false``, ``null`` or "disable", absent in older files."""
     if key not in content:
         return None
     value = content[key]

@@ -1,6 +1,6 @@
-"""The repository for TensorRT-LLM's LLM API: one Python-backend model, ``tensorrt_llm``, which takes and gives text.
+"""Repository for TensorRT-LLM's LLM API: one Python-backend model, ``tensorrt_llm``, with text input and output.
 
-No engine is built before; the model is named in ``model.yaml``, whose every key is an argument of ``LLM(...)``.
+It needs no prebuilt engine: ``model.yaml`` contains the arguments of ``LLM(...)``, such as the model.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 from tritonclient.grpc import model_config_pb2 as pb
 
 from serving.errors import RepositoryError
-from serving.repository.llmapi_arguments import LLM_ARGUMENTS
 from serving.repository.model_config import add_parameters, add_tensors, write_config
 from serving.repository.tensors import parse_tensors
 from serving.repository.values import Kind, Parameter
@@ -63,15 +62,37 @@ total_accepted_draft_tokens  INT32  1
 total_draft_tokens           INT32  1
 """
 
+# Arguments of TensorRT-LLM's ``LLM(...)``, which rejects unknown ones. Source: its API-stability reference, 1.2/1.3.
+LLM_ARGUMENTS = frozenset(
+    """
+    model tokenizer tokenizer_mode custom_tokenizer skip_tokenizer_init trust_remote_code dtype revision tokenizer_revision
+    load_format model_kwargs checkpoint_format checkpoint_loader mm_encoder_only
+    tensor_parallel_size pipeline_parallel_size context_parallel_size cp_config pp_partition gpus_per_node
+    moe_tensor_parallel_size moe_expert_parallel_size moe_cluster_parallel_size enable_attention_dp attention_dp_config
+    enable_lm_head_tp_in_adp orchestrator_type
+    max_batch_size max_input_len max_seq_len max_beam_width max_num_tokens
+    kv_cache_config scheduler_config enable_chunked_prefill peft_cache_config cache_transceiver_config kv_connector_config
+    sparse_attention_config batch_wait_timeout_ms batch_wait_timeout_iters batch_wait_max_tokens_ratio
+    speculative_config guided_decoding_backend batched_logits_processor sampler_type gather_generation_logits reasoning_parser
+    enable_lora lora_config
+    backend cuda_graph_config torch_compile_config disable_overlap_scheduler attn_backend moe_config allreduce_strategy
+    enable_autotuner enable_min_latency force_dynamic_quantization garbage_collection_gen0_threshold
+    fail_fast_on_attention_window_too_large stream_interval num_postprocess_workers postprocess_tokenizer_dir
+    otlp_traces_endpoint
+    enable_iter_perf_stats enable_iter_req_stats return_perf_metrics perf_metrics_max_requests iter_stats_max_iterations
+    request_stats_max_iterations print_iter_log enable_layerwise_nvtx_marker
+    """.split()  # noqa: SIM905  a list of literals would be a page
+)
+
 _GPUS = Parameter("gpu_device_ids", Kind.GROUPS, "")
 _RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
 
 
 @dataclass(frozen=True)
 class LlmApiSpec:
-    """``model`` is a folder or a Hugging Face id; ``llm`` holds further arguments of ``LLM(...)``.
+    """Specification of the repository: ``model`` is a folder or a Hugging Face id, ``llm`` further arguments of ``LLM(...)``.
 
-    ``gpu_device_ids`` ("0,1;2,3") gives each group of GPUs an instance of its own; None is one instance on all.
+    ``gpu_device_ids`` ("0,1;2,3") has one group of GPUs per instance; None is one instance on all GPUs.
     """
 
     model: str
@@ -84,10 +105,13 @@ class LlmApiSpec:
 
 
 def write_llmapi_repository(spec: LlmApiSpec, folder: Path) -> Path:
-    """Check ``spec``, write the model into ``folder`` (made if absent, must be empty) and return it. Raises RepositoryError."""
+    """Validate ``spec``, write the model into ``folder`` (created if missing, must be empty) and return it.
+
+    Raises RepositoryError.
+    """
     config = llmapi_model_config(spec)
     if folder.exists() and any(folder.iterdir()):
-        raise RepositoryError(f"the model repository {folder} is not empty; name an empty or new folder")
+        raise RepositoryError(f"the model repository {folder} is not empty; give an empty or new folder")
     version = write_config(config, folder)
     write_self_contained_model(version, "serving.models.llmapi.model")
     (version / "model.yaml").write_text(_model_yaml(spec), encoding="utf-8")
@@ -95,7 +119,7 @@ def write_llmapi_repository(spec: LlmApiSpec, folder: Path) -> Path:
 
 
 def llmapi_model_config(spec: LlmApiSpec) -> pb.ModelConfig:
-    """The model's configuration, checked. Raises RepositoryError."""
+    """Configuration of the model. Raises RepositoryError for an invalid specification."""
     _check(spec)
     config = pb.ModelConfig(name="tensorrt_llm", backend="python", max_batch_size=0)
     config.model_transaction_policy.decoupled = spec.decoupled_mode
@@ -108,7 +132,7 @@ def llmapi_model_config(spec: LlmApiSpec) -> pb.ModelConfig:
 
 
 def parse_llm_argument(text: str) -> tuple[str, Any]:
-    """Read ``key=value`` or ``key.key=value``; the value is JSON, or else text. Raises RepositoryError."""
+    """Parse ``key=value`` or ``key.key=value``; the value is JSON, otherwise text. Raises RepositoryError."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip("."):
         raise RepositoryError(f"--set must be key=value, not {text!r}")
@@ -122,7 +146,7 @@ def parse_llm_argument(text: str) -> tuple[str, Any]:
 
 
 def nested(arguments: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Put dotted keys together: ``a.b=1`` and ``a.c=2`` make ``{"a": {"b": 1, "c": 2}}``. Raises RepositoryError."""
+    """Nest dotted keys: ``a.b=1`` and ``a.c=2`` become ``{"a": {"b": 1, "c": 2}}``. Raises RepositoryError."""
     result: dict[str, Any] = {}
     for key, value in arguments:
         *outer, last = key.split(".")
@@ -130,7 +154,7 @@ def nested(arguments: list[tuple[str, Any]]) -> dict[str, Any]:
         for name in outer:
             place = place.setdefault(name, {})
             if not isinstance(place, dict):
-                raise RepositoryError(f"--set {key}: {name} has a value already, so it cannot have parts")
+                raise RepositoryError(f"--set {key}: {name} already has a value and cannot have sub-keys")
         if last in place:
             raise RepositoryError(f"--set {key} is given twice")
         place[last] = value
@@ -142,16 +166,14 @@ def _check(spec: LlmApiSpec) -> None:
         raise RepositoryError("--model must be a folder or a Hugging Face id")
     looks_like_path = spec.model.startswith(("/", ".", "~"))
     if looks_like_path and spec.check_paths and not Path(spec.model).is_dir():
-        raise RepositoryError(
-            f"--model: {spec.model} is not a folder; where it exists in the container alone: --no_check_paths"
-        )
+        raise RepositoryError(f"--model: {spec.model} is not a folder; for a path inside the container add --no_check_paths")
     if spec.cancellation_check_period_ms < 1:
         raise RepositoryError(f"--cancellation_check_period_ms must be at least 1, not {spec.cancellation_check_period_ms}")
     if spec.accumulate_tokens and not spec.decoupled_mode:
-        raise RepositoryError("--accumulate_tokens concerns streaming, which needs --decoupled_mode")
+        raise RepositoryError("--accumulate_tokens applies to streaming, which needs --decoupled_mode")
     for name in spec.llm:
         if name == "model":
-            raise RepositoryError("--set model: name it with --model")
+            raise RepositoryError("--set model: use --model instead")
         if name not in LLM_ARGUMENTS:
             raise RepositoryError(f"--set {name}: LLM() has no such argument")
     _check_gpus(spec)
@@ -171,7 +193,7 @@ def _check_gpus(spec: LlmApiSpec) -> None:
 
 
 def _model_yaml(spec: LlmApiSpec) -> str:
-    """YAML, of which JSON values are a part."""
+    """Content of ``model.yaml``; JSON values are valid YAML."""
     triton = {
         "max_batch_size": 0,
         "decoupled": spec.decoupled_mode,
@@ -181,6 +203,6 @@ def _model_yaml(spec: LlmApiSpec) -> str:
     model = spec.model
     if spec.check_paths and Path(model).is_dir():
         model = str(Path(model).resolve())
-    lines = ["# Arguments of tensorrt_llm.LLM(...); triton_config is for this model and repeats what config.pbtxt says."]
+    lines = ["# Arguments of tensorrt_llm.LLM(...); triton_config belongs to the Triton model and repeats config.pbtxt."]
     lines += [f"{key}: {json.dumps(value)}" for key, value in {"model": model, **spec.llm, "triton_config": triton}.items()]
     return "\n".join(lines) + "\n"

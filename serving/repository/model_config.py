@@ -1,4 +1,4 @@
-"""Parts that Triton's ``ModelConfig`` messages are made of, whatever the target of the repository."""
+"""Building blocks of Triton's ``ModelConfig`` messages, common to all targets of a repository."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from serving.repository.tensors import ENSEMBLE_INPUTS, TensorSpec
 
 
 def write_config(config: pb.ModelConfig, repository: Path) -> Path:
-    """Write ``config.pbtxt`` and make the version folder, which is returned."""
+    """Write ``config.pbtxt`` and create the version folder, which is returned."""
     version = repository / str(config.name) / "1"
     version.mkdir(parents=True)
     (repository / config.name / "config.pbtxt").write_text(text_format.MessageToString(config), encoding="utf-8")
@@ -43,7 +43,7 @@ def add_parameters(config: pb.ModelConfig, parameters: Mapping[str, object]) -> 
 
 
 def add_ensemble_steps(config: pb.ModelConfig, core_outputs: Collection[str]) -> None:
-    """Route the tensors that ``config`` declares through the three steps; ``core_outputs`` are those the core model has."""
+    """Route the tensors declared in ``config`` through the three steps; ``core_outputs`` are the core model's outputs."""
     inputs = {tensor.name for tensor in config.input}
     to_postprocessing = {output: name for output, name in CORE_TO_POSTPROCESSING.items() if output in core_outputs}
     steps = config.ensemble_scheduling.step

@@ -1,7 +1,7 @@
-"""The repository for NVIDIA's container: the C++ backend ``tensorrtllm``, with our Python models around it.
+"""Repository for NVIDIA's container: the C++ backend ``tensorrtllm`` with this package's Python models around it.
 
-Only parameters that were set are written, so the backend finds nothing unfilled to warn about. The Python models bring their
-modules along (``vendoring.py``): the folder alone is enough, nothing is installed in the container.
+Only parameters that are set are written, since the backend warns about unfilled ones. The Python models are self-contained
+(``serving/repository/vendoring.py``): nothing has to be installed in the container.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from tritonclient.grpc import model_config_pb2 as pb
 from serving.errors import RepositoryError
 from serving.repository import tensors
 from serving.repository.model_config import add_ensemble_steps, add_parameters, add_tensors, write_config
-from serving.repository.ngc_checks import check_ngc_spec
 from serving.repository.ngc_parameters import FIXED, PARAMETERS, TOKENIZER_KEY
-from serving.repository.ngc_spec import NgcSpec
+from serving.repository.ngc_spec import NgcSpec, check_ngc_spec
 from serving.repository.vendoring import write_self_contained_model
 
 _MODEL_MODULES = {
@@ -24,22 +23,22 @@ _MODEL_MODULES = {
     "postprocessing": "serving.models.postprocessing",
     "tensorrt_llm_bls": "serving.models.bls.model",
 }
-# The C++ backend reads one spelling and would ignore the other, so only the one of its version is declared.
+# The C++ backend reads one of the two names and would ignore the other, so only that of its version is declared.
 _SINCE_NEWEST = {
     "min_tokens", "seed", "return_num_input_tokens", "return_num_output_tokens", "num_input_tokens", "num_output_tokens",
 }  # fmt: skip
 _UNTIL_V019 = {"min_length", "random_seed"}
-_OURS = {"detokenization_context", "DETOKENIZATION_CONTEXT"}  # the C++ backend does not make it
+_EMBEDDED_ONLY = {"detokenization_context", "DETOKENIZATION_CONTEXT"}  # not produced by the C++ backend
 
 
 def write_ngc_repository(spec: NgcSpec, folder: Path) -> Path:
-    """Check ``spec``, write the five models into ``folder`` (made if absent, must be empty) and return it.
+    """Validate ``spec``, write the five models into ``folder`` (created if missing, must be empty) and return it.
 
-    Raises RepositoryError, naming the option, when something cannot work; nothing is written then.
+    Raises RepositoryError, naming the option, before anything is written.
     """
     configs = ngc_model_configs(spec)
     if folder.exists() and any(folder.iterdir()):
-        raise RepositoryError(f"the model repository {folder} is not empty; name an empty or new folder")
+        raise RepositoryError(f"the model repository {folder} is not empty; give an empty or new folder")
     for config in configs:
         version = write_config(config, folder)
         if config.name in _MODEL_MODULES:
@@ -48,7 +47,7 @@ def write_ngc_repository(spec: NgcSpec, folder: Path) -> Path:
 
 
 def ngc_model_configs(spec: NgcSpec) -> tuple[pb.ModelConfig, ...]:
-    """The configurations of the five models, checked. Raises RepositoryError."""
+    """Configurations of the five models. Raises RepositoryError for an invalid specification."""
     paths, batch_size = check_ngc_spec(spec)
     tokenizer = str(paths[TOKENIZER_KEY])
     preprocessing = _model(spec, batch_size, "preprocessing", tensors.PREPROCESSING_INPUTS, tensors.PREPROCESSING_OUTPUTS)
@@ -84,7 +83,7 @@ def _bls(spec: NgcSpec, batch_size: int, tokenizer: str) -> pb.ModelConfig:
         "skip_special_tokens": spec.skip_special_tokens,
     }
     add_parameters(config, parameters)
-    if "exclude_input_in_output" in spec.parameters:  # BLS puts the prompt before the text itself
+    if "exclude_input_in_output" in spec.parameters:  # the BLS model itself puts the prompt before the text
         add_parameters(config, {"exclude_input_in_output": spec.parameters["exclude_input_in_output"]})
     if spec.tensorrt_llm_draft_model_name is not None:
         add_parameters(config, {"tensorrt_llm_draft_model_name": spec.tensorrt_llm_draft_model_name})
@@ -96,9 +95,9 @@ def _model(spec: NgcSpec, batch_size: int, name: str, inputs: str, outputs: str)
     datatypes = tensors.Datatypes(
         spec.logits_datatype, spec.prompt_embedding_table_data_type, spec.encoder_input_features_data_type
     )
-    left_out = (_UNTIL_V019 if spec.tensor_names == "newest" else _SINCE_NEWEST) | _OURS
+    omitted = (_UNTIL_V019 if spec.tensor_names == "newest" else _SINCE_NEWEST) | _EMBEDDED_ONLY
     declared = [
-        [tensor for tensor in tensors.parse_tensors(table, datatypes) if tensor.name not in left_out]
+        [tensor for tensor in tensors.parse_tensors(table, datatypes) if tensor.name not in omitted]
         for table in (inputs, outputs)
     ]
     add_tensors(config, *declared)
@@ -113,7 +112,7 @@ def _model(spec: NgcSpec, batch_size: int, name: str, inputs: str, outputs: str)
 
 
 def _instances(spec: NgcSpec, name: str) -> int:
-    if name == "tensorrt_llm":  # one instance for each group of GPUs
+    if name == "tensorrt_llm":  # one instance per group of GPUs
         return str(spec.parameters.get("gpu_device_ids", "")).count(";") + 1
     counts = {
         "preprocessing": spec.preprocessing_instance_count,

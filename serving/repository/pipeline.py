@@ -1,11 +1,10 @@
-"""Writes the model repository: five folders, each a ``config.pbtxt`` and a one-line ``1/model.py`` that imports the model.
+"""Repository of the embedded pipeline: five folders with a ``config.pbtxt`` and a one-line ``1/model.py`` each.
 
-The texts are made from Triton's own ``ModelConfig`` message, so what is written is always well-formed.
+The configurations are serialized from Triton's ``ModelConfig`` message, so they are always well-formed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,10 +16,11 @@ from serving.errors import RepositoryError
 from serving.repository import tensors
 from serving.repository.model_config import add_ensemble_steps, add_parameters, add_tensors, write_config
 
+_CORE_MODEL_NAME = "tensorrt_llm"
 DRAFT_MODEL_NAME = "tensorrt_llm_draft"
 MODEL_NAMES = ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls")
 
-_LOGITS_DATATYPES = ("FP32", "FP16")  # NumPy, through which the embedded models speak, has no BF16
+_LOGITS_DATATYPES = ("FP32", "FP16")  # the embedded models use NumPy, which has no BF16
 
 _MODEL_MODULES = {
     "preprocessing": "serving.models.preprocessing",
@@ -33,7 +33,7 @@ _MODEL_MODULES = {
 
 @dataclass(frozen=True)
 class RepositorySpec:
-    """Everything that decides a repository's content; field names are upstream's template variables where they exist."""
+    """Specification of a repository; field names are upstream's template variables where they exist."""
 
     engine_dir: Path
     tokenizer_dir: Path
@@ -49,24 +49,24 @@ class RepositorySpec:
     exclude_input_in_output: bool = False
     accumulate_tokens: bool = False
     logits_datatype: str = "FP32"
-    max_stream_interval: int = 4  # tokens of a streamed response at most, where sending takes much of the time
-    draft_engine_dir: Path | None = None  # a second core model that drafts for tensorrt_llm_bls
+    max_stream_interval: int = 4  # maximum number of tokens per streamed response when the sender is busy
+    draft_engine_dir: Path | None = None  # engine of a second core model, the draft model of tensorrt_llm_bls
     engine_options: EngineOptions = field(default_factory=EngineOptions)
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """The models of the repository."""
+        """Names of the repository's models."""
         return MODEL_NAMES if self.draft_engine_dir is None else (*MODEL_NAMES, DRAFT_MODEL_NAME)
 
 
 def write_repository(spec: RepositorySpec, folder: Path) -> Path:
-    """Write the five models into ``folder`` (made if absent, must be empty) and return it.
+    """Write the models into ``folder`` (created if missing, must be empty) and return it.
 
     Raises RepositoryError when a path does not exist, a number is out of range or the engine is unknown.
     """
     check_spec(spec)
     if folder.exists() and any(folder.iterdir()):
-        raise RepositoryError(f"the model repository {folder} is not empty; name an empty or new folder")
+        raise RepositoryError(f"the model repository {folder} is not empty; give an empty or new folder")
     for config in model_configs(spec):
         version = write_config(config, folder)
         if config.name in _MODEL_MODULES:
@@ -76,7 +76,7 @@ def write_repository(spec: RepositorySpec, folder: Path) -> Path:
 
 
 def check_spec(spec: RepositorySpec) -> None:
-    """Raise RepositoryError for the first field that cannot work."""
+    """Raise RepositoryError for the first invalid field."""
     if spec.engine not in ENGINE_NAMES:
         raise RepositoryError(f"unknown engine {spec.engine!r}; known: {', '.join(ENGINE_NAMES)}")
     folders = {"engine_dir": spec.engine_dir, "tokenizer_dir": spec.tokenizer_dir, "draft_engine_dir": spec.draft_engine_dir}
@@ -100,112 +100,100 @@ def check_spec(spec: RepositorySpec) -> None:
     if spec.logits_datatype not in _LOGITS_DATATYPES:
         raise RepositoryError(f"logits_datatype must be one of {', '.join(_LOGITS_DATATYPES)}, not {spec.logits_datatype!r}")
     if spec.accumulate_tokens and not spec.decoupled_mode:
-        raise RepositoryError("accumulate_tokens concerns streaming, which needs decoupled_mode")
+        raise RepositoryError("accumulate_tokens applies to streaming, which needs decoupled_mode")
     if spec.max_queue_delay_microseconds < 0:
         raise RepositoryError(f"max_queue_delay_microseconds must not be negative, not {spec.max_queue_delay_microseconds}")
 
 
 def model_configs(spec: RepositorySpec) -> tuple[pb.ModelConfig, ...]:
-    """The configurations of the five models, in the order of MODEL_NAMES, and of a draft model where there is one."""
+    """Configurations of the five models in the order of MODEL_NAMES, and of the draft model if there is one."""
+    core = _core(spec, _CORE_MODEL_NAME, spec.engine_dir)
     draft = () if spec.draft_engine_dir is None else (_core(spec, DRAFT_MODEL_NAME, spec.draft_engine_dir),)
-    return (_preprocessing(spec), _core(spec), _postprocessing(spec), _ensemble(spec), _bls(spec), *draft)
+    return (_preprocessing(spec), core, _postprocessing(spec), _ensemble(spec), _bls(spec), *draft)
 
 
 def _preprocessing(spec: RepositorySpec) -> pb.ModelConfig:
-    return _python_model(
-        spec,
-        "preprocessing",
-        tensors.PREPROCESSING_INPUTS,
-        tensors.PREPROCESSING_OUTPUTS,
-        {"tokenizer_dir": spec.tokenizer_dir, "add_special_tokens": spec.add_special_tokens},
-        instance_count=spec.preprocessing_instance_count,
-    )
+    config = _python_model(spec, "preprocessing", spec.preprocessing_instance_count)
+    _add_tensors(config, tensors.PREPROCESSING_INPUTS, tensors.PREPROCESSING_OUTPUTS, spec)
+    _add_batching(config, spec)
+    add_parameters(config, {"tokenizer_dir": spec.tokenizer_dir, "add_special_tokens": spec.add_special_tokens})
+    return config
 
 
 def _postprocessing(spec: RepositorySpec) -> pb.ModelConfig:
-    return _python_model(
-        spec,
-        "postprocessing",
-        tensors.POSTPROCESSING_INPUTS,
-        tensors.POSTPROCESSING_OUTPUTS,
-        {"tokenizer_dir": spec.tokenizer_dir, "skip_special_tokens": spec.skip_special_tokens},
-        instance_count=spec.postprocessing_instance_count,
-        # Triton's batcher answers the cancelled with an error, and an ensemble of 24.10 in which a step fails while the core
-        # model still streams never ends: it stayed in memory, and the server's stopping waited for it in vain.
-        batched=False,
-    )
+    """Without Triton's batcher, which answers cancelled requests with an error.
+
+    An ensemble of Triton 24.10 in which a step fails while the core model still streams never ends: it would stay in memory,
+    and the server would wait for it when it stops.
+    """
+    config = _python_model(spec, "postprocessing", spec.postprocessing_instance_count)
+    _add_tensors(config, tensors.POSTPROCESSING_INPUTS, tensors.POSTPROCESSING_OUTPUTS, spec)
+    add_parameters(config, {"tokenizer_dir": spec.tokenizer_dir, "skip_special_tokens": spec.skip_special_tokens})
+    return config
 
 
-def _core(spec: RepositorySpec, name: str = "tensorrt_llm", engine_dir: Path | None = None) -> pb.ModelConfig:
+def _core(spec: RepositorySpec, name: str, engine_dir: Path) -> pb.ModelConfig:
     options = spec.engine_options
-    return _python_model(
-        spec,
-        name,
-        tensors.CORE_INPUTS,
-        tensors.CORE_OUTPUTS,
-        {
-            "gpt_model_type": "inflight_fused_batching",
-            "gpt_model_path": engine_dir or spec.engine_dir,
-            "engine": spec.engine,
-            "tokenizer_dir": spec.tokenizer_dir,
-            "exclude_input_in_output": spec.exclude_input_in_output,
-            "max_stream_interval": spec.max_stream_interval,
-            "max_tokens_in_paged_kv_cache": options.max_tokens_in_paged_kv_cache,
-            "max_num_sequences": options.max_num_sequences,
-            "max_num_tokens": options.max_num_tokens,
-            "enable_kv_cache_reuse": options.enable_kv_cache_reuse,
-            "enable_chunked_context": options.enable_chunked_context,
-            "kv_cache_free_gpu_mem_fraction": options.kv_cache_free_gpu_mem_fraction,
-            "batch_scheduler_policy": options.batch_scheduler_policy.value,
-            "max_queue_size": options.max_queue_size,
-            "max_beam_width": options.max_beam_width,
-            "guided_decoding_backend": options.guided_decoding_backend or "none",
-            "lora_cache_host_memory_bytes": options.lora_cache_host_memory_bytes,
-        },
-        decoupled=spec.decoupled_mode,
-    )
+    config = _python_model(spec, name, instance_count=1)
+    config.model_transaction_policy.decoupled = spec.decoupled_mode
+    _add_tensors(config, tensors.CORE_INPUTS, tensors.CORE_OUTPUTS, spec)
+    _add_batching(config, spec)
+    parameters = {
+        "gpt_model_type": "inflight_fused_batching",
+        "gpt_model_path": engine_dir,
+        "engine": spec.engine,
+        "tokenizer_dir": spec.tokenizer_dir,
+        "exclude_input_in_output": spec.exclude_input_in_output,
+        "max_stream_interval": spec.max_stream_interval,
+        "max_tokens_in_paged_kv_cache": options.max_tokens_in_paged_kv_cache,
+        "max_num_sequences": options.max_num_sequences,
+        "max_num_tokens": options.max_num_tokens,
+        "enable_kv_cache_reuse": options.enable_kv_cache_reuse,
+        "enable_chunked_context": options.enable_chunked_context,
+        "kv_cache_free_gpu_mem_fraction": options.kv_cache_free_gpu_mem_fraction,
+        "batch_scheduler_policy": options.batch_scheduler_policy.value,
+        "max_queue_size": options.max_queue_size,
+        "max_beam_width": options.max_beam_width,
+        "guided_decoding_backend": options.guided_decoding_backend or "none",
+        "lora_cache_host_memory_bytes": options.lora_cache_host_memory_bytes,
+    }
+    add_parameters(config, parameters)
+    return config
 
 
 def _bls(spec: RepositorySpec) -> pb.ModelConfig:
-    return _python_model(
-        spec,
-        "tensorrt_llm_bls",
-        tensors.BLS_INPUTS,
-        tensors.TEXT_OUTPUTS,
-        {
-            "tensorrt_llm_model_name": "tensorrt_llm",
-            **({"tensorrt_llm_draft_model_name": DRAFT_MODEL_NAME} if spec.draft_engine_dir else {}),
-            "accumulate_tokens": spec.accumulate_tokens,
-            "exclude_input_in_output": spec.exclude_input_in_output,
-            "tokenizer_dir": spec.tokenizer_dir,
-            "skip_special_tokens": spec.skip_special_tokens,
-        },
-        instance_count=spec.bls_instance_count,
-        decoupled=spec.decoupled_mode,
-    )
-
-
-def _python_model(
-    spec: RepositorySpec,
-    name: str,
-    inputs: str,
-    outputs: str,
-    parameters: Mapping[str, object],
-    instance_count: int = 1,
-    decoupled: bool = False,
-    batched: bool = True,
-) -> pb.ModelConfig:
-    config = pb.ModelConfig(name=name, backend="python", max_batch_size=spec.triton_max_batch_size)
-    config.model_transaction_policy.decoupled = decoupled
-    if batched:
-        config.dynamic_batching.max_queue_delay_microseconds = spec.max_queue_delay_microseconds
-        # One request at a time: the Python backend fails every request of a batch for one that holds malformed strings. Nothing
-        # is lost, since the models take in a request and return; batches are formed by the engine.
-        config.dynamic_batching.preferred_batch_size.append(1)
-    _add_tensors(config, inputs, outputs, spec)
+    config = _python_model(spec, "tensorrt_llm_bls", spec.bls_instance_count)
+    config.model_transaction_policy.decoupled = spec.decoupled_mode
+    _add_tensors(config, tensors.BLS_INPUTS, tensors.TEXT_OUTPUTS, spec)
+    _add_batching(config, spec)
+    parameters = {
+        "tensorrt_llm_model_name": _CORE_MODEL_NAME,
+        "accumulate_tokens": spec.accumulate_tokens,
+        "exclude_input_in_output": spec.exclude_input_in_output,
+        "tokenizer_dir": spec.tokenizer_dir,
+        "skip_special_tokens": spec.skip_special_tokens,
+    }
+    if spec.draft_engine_dir is not None:
+        parameters["tensorrt_llm_draft_model_name"] = DRAFT_MODEL_NAME
     add_parameters(config, parameters)
+    return config
+
+
+def _python_model(spec: RepositorySpec, name: str, instance_count: int) -> pb.ModelConfig:
+    config = pb.ModelConfig(name=name, backend="python", max_batch_size=spec.triton_max_batch_size)
+    config.model_transaction_policy.decoupled = False
     config.instance_group.add(count=instance_count, kind=pb.ModelInstanceGroup.KIND_CPU)
     return config
+
+
+def _add_batching(config: pb.ModelConfig, spec: RepositorySpec) -> None:
+    """Triton's batcher with batches of one request.
+
+    The Python backend fails every request of a batch in which one has malformed strings. Larger batches would gain nothing:
+    the models submit a request and return, and the engine forms the batches.
+    """
+    config.dynamic_batching.max_queue_delay_microseconds = spec.max_queue_delay_microseconds
+    config.dynamic_batching.preferred_batch_size.append(1)
 
 
 def _ensemble(spec: RepositorySpec) -> pb.ModelConfig:

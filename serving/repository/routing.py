@@ -1,7 +1,7 @@
-"""Which tensor goes where in the pipeline. The ensemble's configuration and the BLS model both read it from here.
+"""Tensor routes of the pipeline, for the ensemble's configuration and the BLS model.
 
-Each table leads from a tensor of whoever sends to the name under which the next model takes it. A client's tensor that the core
-model declares under the same name is not listed: it goes there unless ``preprocessing`` makes it (``end_id``, ``pad_id``).
+Each table maps a tensor of the sender to its name in the next model. A client's tensor that the core model declares under the
+same name is not listed: it is routed there unless ``preprocessing`` produces it (``end_id``, ``pad_id``).
 Source: ``ensemble/config.pbtxt`` and ``tensorrt_llm_bls`` of tensorrtllm_backend v0.19 and newer.
 """
 
@@ -20,7 +20,7 @@ CLIENT_TO_PREPROCESSING = {
     "end_id": "END_ID",
     "pad_id": "PAD_ID",
     "prompt_table_extra_id": "PROMPT_TABLE_EXTRA_ID",
-    "image_bytes_input": "IMAGE_BYTES",  # from here on: declared by the BLS model alone
+    "image_bytes_input": "IMAGE_BYTES",  # from here on: declared by the BLS model only
     "image_url_input": "IMAGE_URL",
     "image_sizes_input": "IMAGE_SIZES",
     "video_bytes_input": "VIDEO_BYTES",
@@ -52,7 +52,7 @@ _RENAMED_FOR_CORE = {
 
 
 def client_to_core(client_inputs: str) -> dict[str, str]:
-    """Which of a text model's inputs go straight to the core model, and under what name; ``client_inputs`` is a table."""
+    """Routes from a text model's inputs directly to the core model; ``client_inputs`` is a table of tensors."""
     core = {tensor.name for tensor in tensors.parse_tensors(tensors.CORE_INPUTS)} - set(PREPROCESSING_TO_CORE.values())
     names = (tensor.name for tensor in tensors.parse_tensors(client_inputs))
     routes = {name: _RENAMED_FOR_CORE.get(name, name) for name in names}

@@ -1,7 +1,7 @@
-"""Fills the ``${name}`` of a ``config.pbtxt`` template, as upstream's ``tools/fill_template.py`` does.
+"""Substitution of ``${name}`` in a ``config.pbtxt`` template, as in upstream's ``tools/fill_template.py``.
 
-Substitutions are written ``key:value,key:value``; a backslash before ``,`` or ``:`` makes it part of the value. A name that no
-substitution gives stays as it is, but for those in ``DEFAULTS``, which every run fills.
+Substitutions are written ``key:value,key:value``; a backslash escapes ``,`` or ``:`` in a value. Placeholders without a
+substitution stay, except for those in ``DEFAULTS``, which are always filled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DEFAULTS = {"max_queue_size": "0", "max_queue_delay_microseconds": "0"}
 
 @dataclass(frozen=True, slots=True)
 class FilledTemplate:
-    """``unused`` are keys that stand in the template, but not as ``${key}``; ``unfilled`` are the names left open."""
+    """``unused`` are keys that occur in the template, but not as ``${key}``; ``unfilled`` are the remaining placeholders."""
 
     text: str
     unused: tuple[str, ...]
@@ -26,17 +26,15 @@ class FilledTemplate:
 
 
 def parse_substitutions(text: str) -> dict[str, str]:
-    """Read ``key:value,…``. Raises TemplateError for a pair without colon, with a second one, without key, or given twice."""
+    """Parse ``key:value,…``. Raises TemplateError for a pair without or with two colons, without key, or a duplicate."""
     values: dict[str, str] = {}
     for pair in _split(text, ",") if text else []:
         key, *rest = _split(pair, ":")
         key = key.strip()
         if not rest:
-            raise TemplateError(
-                f"{pair!r} has no colon: write key:value, and put a backslash before a comma that belongs to a value"
-            )
+            raise TemplateError(f"{pair!r} has no colon: write key:value, and escape commas in a value with a backslash")
         if len(rest) > 1:
-            raise TemplateError(f"{pair!r} has more than one colon: put a backslash before each that belongs to the value")
+            raise TemplateError(f"{pair!r} has more than one colon: escape colons in the value with a backslash")
         if not key:
             raise TemplateError(f"{pair!r} has no key before its colon")
         if key in values:
@@ -46,13 +44,13 @@ def parse_substitutions(text: str) -> dict[str, str]:
 
 
 def fill_template(text: str, values: Mapping[str, str]) -> FilledTemplate:
-    """Put ``values`` (and DEFAULTS) in place of their ``${name}``. Raises TemplateError for a key that is not in ``text``."""
+    """Replace ``${name}`` with ``values`` and DEFAULTS. Raises TemplateError for a key that is not in ``text``."""
     template = Template(text)
     names = template.get_identifiers()
     for key in values:
         if key not in text:
-            known = f"; it asks for {', '.join(names)}" if names else ", which has nothing to fill"
-            raise TemplateError(f"{key} is not in the template{known}")
+            placeholders = f"; its placeholders are {', '.join(names)}" if names else ", which has no placeholders"
+            raise TemplateError(f"{key} is not in the template{placeholders}")
     return FilledTemplate(
         text=template.safe_substitute({**DEFAULTS, **values}),
         unused=tuple(key for key in values if key not in names),

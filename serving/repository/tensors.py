@@ -1,11 +1,11 @@
 """Inputs and outputs of the five served models, with upstream's names, dtypes and dims.
 
-Source: ``all_models/inflight_batcher_llm/*/config.pbtxt`` of tensorrtllm_backend v0.19 and newer. The names that v0.11
-used (``min_length``, ``random_seed``) are accepted beside the new ones. One line is one tensor:
+Source: ``all_models/inflight_batcher_llm/*/config.pbtxt`` of tensorrtllm_backend v0.19 and newer. The names of v0.11
+(``min_length``, ``random_seed``) are accepted beside the new ones. One line is one tensor:
 
-    name[?] DTYPE dims [reshape] [ragged]      `?` optional; dims without the batch dimension, joined by commas
+    name[?] DTYPE dims [reshape] [ragged]      `?` optional; dims without the batch dimension, separated by commas
 
-``{logits}``, ``{prompt_embedding_table}`` and ``{encoder_input_features}`` stand for data types that a repository chooses.
+``{logits}``, ``{prompt_embedding_table}`` and ``{encoder_input_features}`` are data types that a repository configures.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ PERF_METRICS = (
     "total_accepted_draft_tokens",
     "total_draft_tokens",
 )
-# Outputs that a request has to switch on, by the input that does it. The counts of tokens have switches of their own.
+# Outputs that a request must enable, by the input that enables them. The token counts have flags of their own.
 OUTPUTS_BY_SWITCH: Mapping[str, tuple[str, ...]] = {
     "return_log_probs": ("cum_log_probs", "output_log_probs"),
     "return_context_logits": ("context_logits",),
@@ -145,7 +145,7 @@ PAD_ID?                        INT32  1
 PROMPT_TABLE_EXTRA_ID?         UINT64 1
 """
 
-# From PIXEL_VALUES on: for upstream's vision encoders; declared, and never made by text.
+# From PIXEL_VALUES on: for upstream's vision encoders; declared only, as text does not produce them.
 PREPROCESSING_OUTPUTS = """
 INPUT_ID                       INT32  -1
 REQUEST_INPUT_LEN              INT32  1
@@ -169,7 +169,7 @@ IMAGE_GRID_THW                 INT64  3
 VISION_INPUT_ID                INT32  -1
 """
 
-# The last input is ours: it makes streamed pieces join (serving/text/detokenization.py). Upstream's clients need not send it.
+# The last input is an addition that joins streamed pieces (serving/text/detokenization.py); upstream's clients do not send it.
 POSTPROCESSING_INPUTS = """
 TOKENS_BATCH                   INT32  -1,-1
 SEQUENCE_LENGTH                INT32  -1
@@ -270,7 +270,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Datatypes:
-    """The data types that a repository chooses; the names are upstream's template variables without their endings."""
+    """Configurable data types; the names are upstream's template variables without their suffixes."""
 
     logits: str = "FP32"
     prompt_embedding_table: str = "FP16"
@@ -278,7 +278,7 @@ class Datatypes:
 
 
 def parse_tensors(text: str, datatypes: Datatypes = Datatypes()) -> tuple[TensorSpec, ...]:
-    """Read one of this module's tables."""
+    """Parse one of this module's tables."""
     return tuple(_parse_line(line, datatypes) for line in text.splitlines() if line.strip())
 
 

@@ -1,4 +1,4 @@
-"""Kinds of values that a parameter of a configuration can have: how each is read, checked and written."""
+"""Configuration parameters by kind of value: parsing, validation and canonical text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Value = int | float | bool | str | Path
 
 
 class Kind(Enum):
-    """What a parameter's text may be. The value is how ``--help`` shows it."""
+    """Kind of a parameter's value. The enum value is its metavar in ``--help``."""
 
     INTEGER = "INTEGER"
     NUMBER = "NUMBER"
@@ -35,7 +35,7 @@ class Kind(Enum):
 class Parameter:
     """One parameter: ``option`` is upstream's template variable, ``key`` its name in the ``parameters`` block.
 
-    ``low`` and ``high`` are inclusive, and hold for every number of a list; ``key`` "" means that it is no entry of that block.
+    ``low`` and ``high`` are inclusive, and apply to every number of a list; ``key`` "" means that it has no entry there.
     """
 
     option: str
@@ -51,8 +51,8 @@ class Parameter:
         return "|".join(self.choices) if self.kind is Kind.CHOICE else self.kind.value
 
     def parse(self, text: str) -> Value:
-        """Read what a user wrote. Raises RepositoryError that names the option and says what it may be."""
-        return _READERS[self.kind](self, text.strip())
+        """Parse user input. Raises RepositoryError with the option and its allowed values."""
+        return _PARSERS[self.kind](self, text.strip())
 
 
 def _integer(parameter: Parameter, text: str) -> int:
@@ -116,7 +116,7 @@ def _wrong(parameter: Parameter, expected: str, text: str) -> RepositoryError:
     return RepositoryError(f"--{parameter.option} must be {expected}, not {text!r}")
 
 
-_READERS: dict[Kind, Callable[[Parameter, str], Value]] = {
+_PARSERS: dict[Kind, Callable[[Parameter, str], Value]] = {
     Kind.INTEGER: _integer,
     Kind.NUMBER: _number,
     Kind.BOOLEAN: _boolean,

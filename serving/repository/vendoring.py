@@ -1,4 +1,4 @@
-"""Puts our Python models into a repository so that they run where this package is not installed.
+"""Self-contained Python models for repositories that are served without this package.
 
 A model gets copies of exactly the modules that it imports, beside its ``model.py``. They need ``numpy`` and ``transformers``
 (both in NVIDIA's container) and Python 3.11 or newer.
@@ -16,14 +16,14 @@ _MODEL = """\
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # the modules beside this file, whatever else is installed
+sys.path.insert(0, str(Path(__file__).parent))  # the modules beside this file take precedence
 
 from {module} import TritonPythonModel  # noqa: E402, F401
 """
 
 
 def write_self_contained_model(version_dir: Path, module: str) -> None:
-    """Write ``model.py`` for the ``TritonPythonModel`` of ``module``, and the modules of ours that it imports."""
+    """Write ``model.py`` for the ``TritonPythonModel`` of ``module``, and this package's modules that it imports."""
     for name, source in vendored_sources(module).items():
         target = version_dir / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -32,22 +32,22 @@ def write_self_contained_model(version_dir: Path, module: str) -> None:
 
 
 def vendored_sources(module: str) -> dict[str, str]:
-    """The sources of ``module`` and of everything of ours that it imports, by path relative to where the package lies."""
+    """Sources of ``module`` and of this package's modules that it imports, by path relative to the package's parent."""
     sources: dict[str, str] = {}
-    waiting = [module]
-    while waiting:
-        name = waiting.pop()
+    pending = [module]
+    while pending:
+        name = pending.pop()
         path = _path_of(name)
         if path is None or path.as_posix() in sources:
             continue
         source = (_ROOT / path).read_text(encoding="utf-8")
         sources[path.as_posix()] = source
-        waiting += [name.rpartition(".")[0], *_imported(source)]
+        pending += [name.rpartition(".")[0], *_imported(source)]
     return sources
 
 
 def _path_of(module: str) -> Path | None:
-    """The file of a module of ours; None for a name that is none, such as a function imported from one."""
+    """File of a module of this package; None for another name, such as a function imported from a module."""
     path = Path(*module.split("."))
     candidates = (path.with_suffix(".py"), path / "__init__.py") if module else ()
     return next((candidate for candidate in candidates if (_ROOT / candidate).is_file()), None)

@@ -1,4 +1,4 @@
-"""Benchmarks run too long for a suite, but what they are made of changes: each must at least still start."""
+"""Benchmarks run too long for the test suite, but must not break with changes elsewhere: each is imported here."""
 
 from __future__ import annotations
 

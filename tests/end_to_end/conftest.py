@@ -27,13 +27,13 @@ def decoupled_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve
 
 @pytest.fixture(scope="session")
 def plain_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The pipeline deployed without decoupled models: one response a request."""
+    """The pipeline without decoupled models: one response per request."""
     yield from _deploy(tmp_path_factory.mktemp("plain"), decoupled=False)
 
 
 @pytest.fixture(scope="session")
 def narrow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One request runs and two may wait."""
+    """The pipeline with room for one running and two waiting requests."""
     options = EngineOptions(max_queue_size=2, max_num_sequences=1)
     yield from _deploy(tmp_path_factory.mktemp("narrow"), decoupled=True, options=options)
 

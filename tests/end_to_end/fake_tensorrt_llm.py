@@ -18,7 +18,7 @@ _STEP_S = 0.005
 
 @dataclass
 class SamplingParams:
-    """Upstream's defaults; the constructor refuses what it does not know."""
+    """Upstream's defaults; the constructor rejects unknown arguments."""
 
     max_tokens: int = 32
     best_of: int | None = None
@@ -115,7 +115,7 @@ def _perf_metrics() -> SimpleNamespace:
 
 
 class LLM:
-    """Refuses arguments that it does not know, as the real one does."""
+    """Rejects unknown arguments, like the real class."""
 
     def __init__(self, model: str, tensor_parallel_size: int = 1) -> None:
         self.loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""The command as people type it, against the real server."""
+"""The command ``bench`` against the real server."""
 
 import contextlib
 import json
@@ -25,18 +25,18 @@ BENCH = [str(Path(sys.executable).parent / "bench")]
 
 
 def program(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The command as a process of its own: where what it leaves behind, or how it ends, is what is tested."""
+    """The command in a child process, for tests of its exit and of what it leaves behind."""
     return subprocess.run([*BENCH, *arguments], cwd=cwd, capture_output=True, text=True, timeout=200)
 
 
 def bench(*arguments: str, cwd: Path) -> Ran:
-    """The command in this process, in ``cwd``: what it imports, it imports once for all tests."""
+    """The command in this process, in ``cwd``, so that its imports happen once for all tests."""
     with contextlib.chdir(cwd):
         return run_bench(*arguments)
 
 
 def assert_all_done(result: Ran | subprocess.CompletedProcess[str], run: Path) -> None:
-    """Every request succeeded. On a busy machine the client may send late, and the run then rightly is called invalid (3)."""
+    """All requests succeeded. On a busy machine the client may send late, and the run is then rightly invalid (3)."""
     assert result.returncode in (0, 3), result.stderr
     found = summary(run)
     assert found["requests"]["failed"] == 0
@@ -55,7 +55,7 @@ def manifest(run: Path) -> dict:  # type: ignore[type-arg]
 
 
 def descendants_of(command_part: str) -> list[psutil.Process]:
-    """Processes whose command line names ``command_part``, a path that only one test's server has."""
+    """Processes whose command line contains ``command_part``, a path of one test's server only."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -81,7 +81,7 @@ def own_server(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-def test_embedded_run_leaves_a_whole_run_folder_and_no_process(tmp_path: Path) -> None:
+def test_embedded_run_leaves_a_complete_run_folder_and_no_process(tmp_path: Path) -> None:
     traffic = ["--request_rate", "20", "--num_requests", "10", "--warmup_requests", "1"]
     result = program("dataset", *traffic, "--run_dir", "run", cwd=tmp_path)
     run = tmp_path / "run"
@@ -108,7 +108,7 @@ def test_embedded_run_leaves_a_whole_run_folder_and_no_process(tmp_path: Path) -
         ["-i", "grpc", "--request_rate=40", "--num_requests", "20", "token-norm-dist", *NORMAL[1:]],
     ],
 )
-def test_options_before_or_after_the_verb_are_the_same_run(
+def test_options_before_or_after_the_verb_are_equivalent(
     decoupled_server: Server, tmp_path: Path, arguments: list[str]
 ) -> None:
     target = ["--url", decoupled_server.addresses.grpc, "--warmup_requests", "1", "--run_dir", "run"]
@@ -119,7 +119,7 @@ def test_options_before_or_after_the_verb_are_the_same_run(
     )
 
 
-def test_the_number_of_workers_changes_neither_the_schedule_nor_the_outcome(decoupled_server: Server, tmp_path: Path) -> None:
+def test_schedule_and_outcome_are_independent_of_the_number_of_workers(decoupled_server: Server, tmp_path: Path) -> None:
     digests = set()
     for workers in ("1", "4"):
         target = ["--url", decoupled_server.addresses.grpc, "--workers", workers, "--run_dir", f"run{workers}"]
@@ -147,8 +147,8 @@ def test_real_conversations_succeed(
     assert (found["metrics"]["ttft_ms"] is not None) == (mode == "decoupled_server")
 
 
-def test_output_tokens_are_the_same_by_every_route(decoupled_server: Server, plain_server: Server, tmp_path: Path) -> None:
-    """Core ids, the server's own count, streamed and not: the same greedy answers have the same number of tokens."""
+def test_output_token_counts_are_equal_over_all_routes(decoupled_server: Server, plain_server: Server, tmp_path: Path) -> None:
+    """Core ids and the server's count, streamed and unstreamed: equal greedy outputs have equal numbers of tokens."""
     counts = set()
     for number, (server, model) in enumerate(
         [(decoupled_server, "tensorrt_llm"), (plain_server, "tensorrt_llm"), (decoupled_server, "ensemble")]
@@ -160,7 +160,7 @@ def test_output_tokens_are_the_same_by_every_route(decoupled_server: Server, pla
     assert len(counts) == 1
 
 
-def test_server_killed_in_the_middle_of_a_run_is_reported(own_server: Server, tmp_path: Path) -> None:
+def test_death_of_the_server_during_a_run_is_reported(own_server: Server, tmp_path: Path) -> None:
     target = ["--url", own_server.addresses.grpc, "--request_timeout", "20", "--run_dir", "run"]
     process = subprocess.Popen(
         [*BENCH, *NORMAL, "--num_requests", "150", "--request_rate", "30", *target],
@@ -182,7 +182,7 @@ def test_server_killed_in_the_middle_of_a_run_is_reported(own_server: Server, tm
     assert (tmp_path / "run" / "report.html").exists()
 
 
-def test_ctrl_c_once_drains_and_reports(decoupled_server: Server, tmp_path: Path) -> None:
+def test_single_ctrl_c_drains_and_reports(decoupled_server: Server, tmp_path: Path) -> None:
     target = ["--url", decoupled_server.addresses.grpc, "--run_dir", "run"]
     process = subprocess.Popen(
         [*BENCH, *NORMAL, "--num_requests", "1000", "--request_rate", "20", *target],
@@ -200,7 +200,7 @@ def test_ctrl_c_once_drains_and_reports(decoupled_server: Server, tmp_path: Path
     assert "not sent" in stdout
 
 
-def test_a_killed_bench_takes_its_server_along(tmp_path: Path) -> None:
+def test_killing_bench_ends_its_server(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*BENCH, "dataset", "--request_rate", "2", "--run_dir", "run"],
         cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -231,7 +231,7 @@ def test_serve_prints_addresses_and_stops_on_ctrl_c(tmp_path: Path) -> None:
     assert not descendants_of(f"--grpc-port={addresses['grpc'].rpartition(':')[2]}")
 
 
-def test_serve_refuses_a_port_in_use(decoupled_server: Server, tmp_path: Path) -> None:
+def test_serve_rejects_a_port_in_use(decoupled_server: Server, tmp_path: Path) -> None:
     result = program("serve", "--http_port", str(decoupled_server.addresses.http_port), cwd=tmp_path)
     assert result.returncode == 1
     assert "--http_port" in result.stderr
@@ -239,7 +239,7 @@ def test_serve_refuses_a_port_in_use(decoupled_server: Server, tmp_path: Path) -
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_serve_shows_the_servers_log_when_it_cannot_start(tmp_path: Path) -> None:
+def test_failed_start_of_serve_shows_the_servers_log(tmp_path: Path) -> None:
     broken = tmp_path / "engine"
     broken.mkdir()
     for file in DEMO_ENGINE_DIR.iterdir():
@@ -250,7 +250,7 @@ def test_serve_shows_the_servers_log_when_it_cannot_start(tmp_path: Path) -> Non
     assert "OpenVINO cannot load the engine" in result.stderr
 
 
-def test_an_unknown_model_is_one_sentence(decoupled_server: Server, tmp_path: Path) -> None:
+def test_unknown_model_error_is_one_line(decoupled_server: Server, tmp_path: Path) -> None:
     target = ["--url", decoupled_server.addresses.grpc, "--model", "gpt", "--run_dir", "run"]
     result = bench("dataset", *target, cwd=tmp_path)
     assert result.returncode == 1

@@ -1,4 +1,4 @@
-"""What a request of the core model may ask for, on the real server. Logits are checked against a network of our own."""
+"""Features of core model requests on the real server. Logits are compared with those of the network in this process."""
 
 import itertools
 import json
@@ -60,14 +60,14 @@ def fp32(*values: float) -> NDArray[np.float32]:
 
 
 def words(*sequences: list[int]) -> NDArray[np.int32]:
-    """A word list [1, 2, n] as upstream's preprocessing writes it."""
+    """A word list [1, 2, n] in the layout of upstream's preprocessing."""
     ids = [token for word in sequences for token in word]
     ends = list(itertools.accumulate(len(word) for word in sequences))
     return np.array([[ids, ends + [-1] * (len(ids) - len(ends))]], dtype=np.int32)
 
 
 def one(server: Server, **more: NDArray[Any]) -> grpcclient.InferResult:
-    """The single response to the prompt, over the stream API, which serves both modes."""
+    """The single response to the prompt, over the stream API, which works in both modes."""
     [[answer]] = stream(server, "tensorrt_llm", [{**core_inputs(PROMPT, 20), **more}])
     return answer
 
@@ -96,7 +96,7 @@ def test_log_probs_and_logits_are_those_of_the_network(server: Server, logits_of
     assert answer.as_numpy("generation_logits")[0, 0].argmax(axis=-1).tolist() == tokens  # greedy
 
 
-def test_logits_change_no_token_and_are_absent_unless_asked_for(server: Server) -> None:
+def test_logits_do_not_change_tokens_and_are_absent_unless_requested(server: Server) -> None:
     sampled = {"runtime_top_p": fp32(0.9), "seed": np.array([[3]], dtype=np.uint64)}
     plain, rich = one(server, **sampled), one(server, **sampled, return_generation_logits=flag(True))
     assert ids_of([plain]) == ids_of([rich])
@@ -135,7 +135,7 @@ def test_beam_search_returns_beams_best_first(server: Server, logits_of: Any) ->
         rows = log_softmax(logits_of(PROMPT + beam[:-1])[len(PROMPT) - 1 :])
         np.testing.assert_allclose(rows[np.arange(20), beam].sum(), score, atol=1e-2)
     greedy = one(server, return_log_probs=flag(True)).as_numpy("cum_log_probs").item()
-    assert scores[0] > greedy  # a wider search finds a likelier sequence
+    assert scores[0] > greedy  # a wider search finds a more likely sequence
 
 
 def test_shorter_beams_are_padded_with_the_pad_id(server: Server) -> None:
@@ -154,7 +154,7 @@ def test_beams_repeat_the_prompt_unless_excluded(server: Server) -> None:
     assert (answer.as_numpy("output_ids")[0, :, : len(PROMPT)] == PROMPT).all()
 
 
-def test_length_penalty_decides_how_long_beams_are_worth(server: Server) -> None:
+def test_length_penalty_affects_the_length_of_beams(server: Server) -> None:
     free = one(server, beam_width=int32(3)).as_numpy("output_ids")[0, 0].tolist()
     asked = {"beam_width": int32(3), "end_id": int32(free[6]), "num_return_sequences": int32(1)}
     short = one(server, **asked, len_penalty=fp32(0.0), early_stopping=flag(False)).as_numpy("sequence_length")
@@ -163,7 +163,7 @@ def test_length_penalty_decides_how_long_beams_are_worth(server: Server) -> None
     assert short.item() < long.item()
 
 
-def test_beams_become_texts(server: Server) -> None:
+def test_text_of_each_beam_is_returned(server: Server) -> None:
     inputs = {"text_input": text("What is machine learning?"), "max_tokens": int32(8), "beam_width": int32(2)}
     [[answer]] = stream(server, "ensemble", [inputs])
     texts = answer.as_numpy("text_output").reshape(-1).tolist()
@@ -172,7 +172,7 @@ def test_beams_become_texts(server: Server) -> None:
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_sequences_come_apart_by_their_index_and_follow_the_seed(decoupled_server: Server, streaming: bool) -> None:
+def test_sequences_are_identified_by_index_and_follow_the_seed(decoupled_server: Server, streaming: bool) -> None:
     def sequences() -> dict[int, list[int]]:
         sampled = {"runtime_top_p": fp32(0.95), "seed": np.array([[5]], dtype=np.uint64)}
         inputs = core_inputs(PROMPT, 20, num_return_sequences=int32(3), streaming=flag(streaming), **sampled)
@@ -191,7 +191,7 @@ def test_sequences_come_apart_by_their_index_and_follow_the_seed(decoupled_serve
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_rows_of_a_batch_come_apart_by_their_index(decoupled_server: Server, streaming: bool) -> None:
+def test_rows_of_a_batch_are_identified_by_index(decoupled_server: Server, streaming: bool) -> None:
     prompts = [PROMPT, PROMPT[:7], PROMPT[3:30]]
     lengths = [20, 5, 11]
     alone = [
@@ -225,11 +225,11 @@ def test_a_batch_in_one_request_needs_a_decoupled_model(plain_server: Server) ->
         infer(plain_server, "tensorrt_llm", inputs)
 
 
-# ---- what may and may not be said
+# ---- constraints on tokens
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_a_sequence_ends_behind_its_first_stop_word(decoupled_server: Server, streaming: bool) -> None:
+def test_sequence_ends_after_its_first_stop_word(decoupled_server: Server, streaming: bool) -> None:
     free = ids_of([one(decoupled_server)])
     listed = words(free[4:7], [VOCABULARY - 1], free[9:10])
     ask = pieces if streaming else lambda *args, **kwargs: [one(*args, **kwargs)]
@@ -243,10 +243,10 @@ def test_a_stop_word_frees_the_engine(decoupled_server: Server) -> None:
     assert generated_tokens(wait_until_idle(decoupled_server)) - before < 1000
 
 
-def test_bad_words_are_never_said_and_nothing_else_is_forbidden(server: Server) -> None:
+def test_only_bad_words_are_excluded(server: Server) -> None:
     free = ids_of([one(server)])
     pair = one(server, bad_words_list=words(free[2:4]))
-    assert ids_of([pair])[:3] == free[:3]  # its first token alone is allowed
+    assert ids_of([pair])[:3] == free[:3]  # its first token on its own is allowed
     assert ids_of([pair])[3] != free[3]
     single = ids_of([one(server, bad_words_list=words([free[0]], [free[5]]))])
     assert free[0] not in single
@@ -274,24 +274,24 @@ def test_penalties_make_tokens_rarer(server: Server, penalty: dict[str, float]) 
     assert len(set(penalised)) > len(set(free))
 
 
-def test_no_end_before_min_tokens(server: Server) -> None:
+def test_sequence_does_not_end_before_min_tokens(server: Server) -> None:
     fourth = ids_of([one(server)])[3]
     assert len(ids_of([one(server, end_id=int32(fourth))])) <= 4
     assert len(ids_of([one(server, end_id=int32(fourth), min_tokens=int32(9))])) >= 9
 
 
-def test_a_decaying_top_p_ends_in_greedy_choices(server: Server, logits_of: Any) -> None:
+def test_decaying_top_p_becomes_greedy(server: Server, logits_of: Any) -> None:
     sampled = {"runtime_top_p": fp32(0.99), "seed": np.array([[1]], dtype=np.uint64), "runtime_top_p_decay": fp32(0.01)}
     tokens = ids_of([one(server, **sampled)])
     greedy = logits_of(PROMPT + tokens[:-1])[len(PROMPT) - 1 :].argmax(axis=-1).tolist()
-    assert tokens[0] != greedy[0]  # the first has the whole of top-p
-    assert tokens[2:] == greedy[2:]  # 0.99 · 0.01² allows the likeliest alone
+    assert tokens[0] != greedy[0]  # the first token is sampled with full top-p
+    assert tokens[2:] == greedy[2:]  # 0.99 · 0.01² allows only the most likely token
     kept_up = ids_of([one(server, **sampled, runtime_top_p_min=fp32(0.99))])
     assert kept_up[2:] != logits_of(PROMPT + kept_up[:-1])[len(PROMPT) - 1 :].argmax(axis=-1).tolist()[2:]
 
 
 @pytest.mark.parametrize("way", [{}, {"bad_words_list": words([VOCABULARY - 1])}], ids=["pipeline", "exact"])
-def test_the_same_seed_says_the_same_beside_neighbours(decoupled_server: Server, way: dict[str, NDArray[Any]]) -> None:
+def test_output_of_a_seed_is_independent_of_the_batch(decoupled_server: Server, way: dict[str, NDArray[Any]]) -> None:
     sampled = {"runtime_top_k": int32(50), "runtime_top_p": fp32(0.9), "temperature": fp32(1.2)}
     mine = core_inputs(PROMPT, 24, **sampled, **way, seed=np.array([[7]], dtype=np.uint64))
     [alone] = stream(decoupled_server, "tensorrt_llm", [mine])
@@ -316,7 +316,7 @@ def guide(kind: str, shape: str = "") -> dict[str, NDArray[Any]]:
     return tensors | ({"guided_decoding_guide": text(shape)} if shape else {})
 
 
-def test_guided_text_has_the_shape_of_its_guide(server: Server, decode: Callable[[list[int]], str]) -> None:
+def test_guided_text_follows_its_guide(server: Server, decode: Callable[[list[int]], str]) -> None:
     schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
     assert json.loads(decode(ids_of([one(server, **guide("json_schema", json.dumps(schema)))])))["a"] in (1, 2)
     assert decode(ids_of([one(server, **guide("regex", "[0-9]{3}-[a-f]{2}"))]))[3] == "-"
@@ -329,9 +329,9 @@ def test_guided_text_has_the_shape_of_its_guide(server: Server, decode: Callable
     [("json_schema", "{nope"), ("regex", "[0-9"), ("ebnf_grammar", "no root here")],
     ids=["json", "regex", "ebnf"],
 )
-def test_a_broken_guide_fails_its_own_request_alone(decoupled_server: Server, kind: str, shape: str) -> None:
+def test_invalid_guide_fails_only_its_own_request(decoupled_server: Server, kind: str, shape: str) -> None:
     expected = ids_of([one(decoupled_server)])
-    with pytest.raises(InferenceServerException, match=f"guided_decoding_guide is no {kind} that can be followed"):
+    with pytest.raises(InferenceServerException, match=f"guided_decoding_guide is not a usable {kind}"):
         one(decoupled_server, **guide(kind, shape))
     assert ids_of([one(decoupled_server)]) == expected
 
@@ -350,7 +350,7 @@ def task(number: int) -> dict[str, NDArray[Any]]:
     return {"lora_task_id": np.array([[number]], dtype=np.uint64)}
 
 
-def test_an_adapter_is_sent_once_and_then_known_by_its_task(decoupled_server: Server) -> None:
+def test_adapter_is_cached_by_its_task(decoupled_server: Server) -> None:
     base = ids_of([one(decoupled_server)])
     first = ids_of([one(decoupled_server, **task(41), **adapter(0))])
     assert first != base
@@ -359,7 +359,7 @@ def test_an_adapter_is_sent_once_and_then_known_by_its_task(decoupled_server: Se
     assert ids_of([one(decoupled_server)]) == base
 
 
-def test_an_unknown_task_and_an_adapter_that_does_not_fit_are_refused(decoupled_server: Server) -> None:
+def test_unknown_task_and_unsuitable_adapter_are_rejected(decoupled_server: Server) -> None:
     with pytest.raises(InferenceServerException, match="LoRA task 99 not found in cache"):
         one(decoupled_server, **task(99))
     wrong = adapter(0)
@@ -368,7 +368,7 @@ def test_an_unknown_task_and_an_adapter_that_does_not_fit_are_refused(decoupled_
         one(decoupled_server, **task(43), **wrong)
 
 
-def test_drafts_change_no_token_and_say_how_much_was_accepted(server: Server) -> None:
+def test_drafts_do_not_change_tokens_and_report_acceptance(server: Server) -> None:
     free = ids_of([one(server)])
     for draft, accepted in ((free[:4], 4), ([*free[:2], 0, 0], 2), ([0, 1], 0)):
         inputs = {"draft_input_ids": int32(*draft), "return_perf_metrics": flag(True)}
@@ -397,7 +397,7 @@ def test_the_ensemble_passes_on_what_the_core_model_returns(server: Server) -> N
     assert answer.as_numpy("last_token_time_ns").item() > answer.as_numpy("arrival_time_ns").item() > 0
 
 
-def test_the_ensemble_guides_text(server: Server) -> None:
+def test_guided_decoding_through_the_ensemble(server: Server) -> None:
     inputs = {"text_input": text("yes or no?"), "max_tokens": int32(8), "exclude_input_in_output": flag(True)}
     [[answer]] = stream(server, "ensemble", [{**inputs, **guide_inputs("ebnf_grammar", 'root ::= "yes" | "no"')}])
     assert answer.as_numpy("text_output").reshape(-1)[0] in (b"yes", b"no")
@@ -407,7 +407,7 @@ def guide_inputs(kind: str, shape: str) -> dict[str, NDArray[Any]]:
     return {"guided_decoding_guide_type": text(kind), "guided_decoding_guide": text(shape)}
 
 
-def test_a_row_that_fails_leaves_the_other_rows_their_answers(decoupled_server: Server) -> None:
+def test_failed_row_does_not_affect_other_rows(decoupled_server: Server) -> None:
     two = {name: np.concatenate([value, value]) for name, value in core_inputs(PROMPT, 6).items()}
     two["lora_task_id"] = np.array([[0], [77]], dtype=np.uint64)
     answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
@@ -424,7 +424,7 @@ def test_a_row_that_fails_leaves_the_other_rows_their_answers(decoupled_server: 
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_sequences_and_rows_reach_the_ensembles_client_as_text(decoupled_server: Server, streaming: bool) -> None:
+def test_ensemble_returns_text_of_sequences_and_rows(decoupled_server: Server, streaming: bool) -> None:
     prompts = ["What is machine learning?", "x"]
     inputs = {
         "text_input": np.array([[prompt.encode()] for prompt in prompts], dtype=np.object_),

@@ -64,7 +64,7 @@ def perf(answer: grpcclient.InferResult) -> dict[str, int]:
 
 
 def histogram(page: str, name: str) -> dict[str, float]:
-    """Cumulative counts by upper bound, and count and sum."""
+    """Cumulative counts by upper bound, with count and sum."""
     found = {}
     for line in page.splitlines():
         if match := re.fullmatch(rf"{name}_(bucket|sum|count)\{{(.*)\}} (\S+)", line):
@@ -76,8 +76,8 @@ def histogram(page: str, name: str) -> dict[str, float]:
 # ---- performance metrics
 
 
-def test_perf_metrics_tell_times_in_order_and_the_blocks_of_the_cache(decoupled_server: Server) -> None:
-    prompt = [1000 + k * 7 % 997 for k in range(100)]  # 3 full blocks of 32 and one begun
+def test_perf_metrics_have_ordered_times_and_cache_blocks(decoupled_server: Server) -> None:
+    prompt = [1000 + k * 7 % 997 for k in range(100)]  # 3 full blocks of 32 and a partial one
     inputs = core_inputs(prompt, 40, return_perf_metrics=flag(True))
     before = time.monotonic_ns()
     [[first]] = stream(decoupled_server, "tensorrt_llm", [inputs])
@@ -87,12 +87,12 @@ def test_perf_metrics_tell_times_in_order_and_the_blocks_of_the_cache(decoupled_
     order = [before, *times, after]
     assert order == sorted(order)
     blocks = [name for name in PERF if name.startswith("kv")]
-    assert [perf(first)[name] for name in blocks] == [4, 0, 5]  # 139 tokens are kept: the last is never fed
+    assert [perf(first)[name] for name in blocks] == [4, 0, 5]  # 139 tokens are cached: the last is never an input
     assert [perf(again)[name] for name in blocks] == [1, 3, 2]
     assert (first.as_numpy("acceptance_rate").item(), first.as_numpy("total_draft_tokens").item()) == (0.0, 0)
 
 
-def test_perf_metrics_are_absent_unless_asked_for(decoupled_server: Server) -> None:
+def test_perf_metrics_are_absent_unless_requested(decoupled_server: Server) -> None:
     [[answer]] = stream(decoupled_server, "tensorrt_llm", [core_inputs(range(9), 4)])
     assert all(answer.as_numpy(name) is None for name in PERF)
 
@@ -108,7 +108,7 @@ def test_streamed_perf_metrics_grow_to_their_final_values(decoupled_server: Serv
 # ---- stop and cancellation
 
 
-def test_stop_without_an_id_is_an_error_and_for_an_ended_one_is_none(decoupled_server: Server) -> None:
+def test_stop_needs_an_id_and_accepts_an_ended_one(decoupled_server: Server) -> None:
     stream(decoupled_server, "tensorrt_llm", [core_inputs([5, 6], 4)], ["ended"])
     assert stream(decoupled_server, "tensorrt_llm", [STOP], ["ended"]) == [[]]
     with pytest.raises(InferenceServerException, match="Trying to stop a request but request ID is not provided"):
@@ -145,7 +145,7 @@ def test_stop_frees_every_kind_of_request_at_once(decoupled_server: Server, more
     wait_until_idle(decoupled_server)
 
 
-def test_cancelling_400_at_random_leaks_no_block_and_changes_no_answer(decoupled_server: Server) -> None:
+def test_400_random_cancellations_leak_no_block_and_change_no_output(decoupled_server: Server) -> None:
     mine = core_inputs(range(30, 80), 40)
     [before] = stream(decoupled_server, "tensorrt_llm", [mine])
     chance = random.Random(20261121)
@@ -176,13 +176,13 @@ def test_cancelling_400_at_random_leaks_no_block_and_changes_no_answer(decoupled
         client.async_stream_infer("tensorrt_llm", wire(core_inputs(range(30, 80), 1000)))
         used = value_of(wait_until_busy(decoupled_server), "nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="used")
         client.stop_stream(cancel_requests=True)
-    assert used <= math.ceil(1050 / 32)  # an idle engine is not asked; one at work would tell of blocks that were left
+    assert used <= math.ceil(1050 / 32)  # a busy engine, as leaked blocks would not show in an idle one
 
 
 # ---- deployments
 
 
-def test_a_full_queue_refuses_with_upstreams_words_and_serves_the_rest(narrow_server: Server) -> None:
+def test_full_queue_rejects_with_upstreams_message_and_serves_the_rest(narrow_server: Server) -> None:
     answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
     with grpcclient.InferenceServerClient(narrow_server.addresses.grpc) as client:
         client.start_stream(lambda result, error: answers.put((result, error)))
@@ -203,11 +203,11 @@ def test_a_full_queue_refuses_with_upstreams_words_and_serves_the_rest(narrow_se
         ("batch_scheduler_policy", "static", "batch_scheduler_policy must be guaranteed_no_evict or max_utilization"),
     ],
 )
-def test_a_wrong_parameter_is_refused_at_load_in_a_sentence(tmp_path: Path, parameter: str, value: str, message: str) -> None:
+def test_invalid_parameter_is_rejected_at_load_with_a_message(tmp_path: Path, parameter: str, value: str, message: str) -> None:
     from serving.repository import pipeline as written
 
     folder = written.write_repository(RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR), tmp_path / "repository")
-    for other in set(MODEL_NAMES) - {"tensorrt_llm"}:  # they would be loaded in vain
+    for other in set(MODEL_NAMES) - {"tensorrt_llm"}:  # loading them is not needed
         shutil.rmtree(folder / other)
     config = folder / "tensorrt_llm" / "config.pbtxt"
     text = config.read_text()
@@ -243,7 +243,7 @@ def test_request_metrics_and_token_histograms_are_exact(decoupled_server: Server
         assert now["+Inf"] == now["count"]
 
 
-def test_metrics_of_a_busy_engine_are_true_to_what_runs(tmp_path: Path) -> None:
+def test_metrics_of_a_busy_engine_match_its_requests(tmp_path: Path) -> None:
     with deployed(tmp_path, max_tokens_in_paged_kv_cache=3200, max_num_sequences=4) as server:
         answers: queue.Queue[Any] = queue.Queue()
         with grpcclient.InferenceServerClient(server.addresses.grpc) as client:
@@ -252,28 +252,28 @@ def test_metrics_of_a_busy_engine_are_true_to_what_runs(tmp_path: Path) -> None:
                 inputs = core_inputs(range(20 + number, 60 + number), 700)
                 client.async_stream_infer("tensorrt_llm", wire(inputs), request_id=str(number))
             expected = {"active": 6, "max": 4, "scheduled": 4, "waiting": 2, "generating": 4, "blocks": 100}
-            told: dict[str, float] = {}
+            published: dict[str, float] = {}
             deadline = time.monotonic() + 10
-            while told != expected:  # a page may be read while it is told
-                assert time.monotonic() < deadline, f"{told} never became {expected}"
+            while published != expected:  # a page may be read during its update
+                assert time.monotonic() < deadline, f"{published} never became {expected}"
                 page = metrics_page(server)
                 blocks = {
                     kind: value_of(page, "nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type=kind)
                     for kind in ("max", "used", "free", "tokens_per")
                 }
                 kinds = ("active", "max", "scheduled", "waiting")
-                told = {kind: value_of(page, "nv_trt_llm_request_metrics", request_type=kind) for kind in kinds}
-                told["generating"] = value_of(
+                published = {kind: value_of(page, "nv_trt_llm_request_metrics", request_type=kind) for kind in kinds}
+                published["generating"] = value_of(
                     page, "nv_trt_llm_inflight_batcher_metrics", inflight_batcher_specific_metric="generation_requests"
                 )
-                told["blocks"] = blocks["used"] + blocks["free"]
+                published["blocks"] = blocks["used"] + blocks["free"]
             assert [answers.get(timeout=60) for _ in range(6)] == [None] * 6
             client.stop_stream()
         assert (blocks["max"], blocks["tokens_per"]) == (100, 32)
         assert 4 <= blocks["used"] <= 96
-        asked_s = time.time()
+        before_s = time.time()
         page = wait_until_idle(server)
-        assert asked_s < value_of(page, "nv_trt_llm_general_metrics", general_type="timestamp") / 1e6 < time.time()
+        assert before_s < value_of(page, "nv_trt_llm_general_metrics", general_type="timestamp") / 1e6 < time.time()
         assert generated_tokens(page) == 6 * 700
 
 

@@ -1,4 +1,4 @@
-"""A short run of ``benchmarks/fuzz_server.py``: malformed requests harm nobody, and the log holds no broken request."""
+"""A short run of ``benchmarks/fuzz_server.py``: others are unaffected by malformed requests, and no batch failed in the log."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from serving.repository.pipeline import RepositorySpec
 
 @pytest.mark.parametrize("decoupled", [True, False])
 @pytest.mark.slow
-def test_malformed_requests_get_an_error_and_harm_nobody(tmp_path: Path, decoupled: bool) -> None:
+def test_malformed_requests_get_an_error_and_others_are_unaffected(tmp_path: Path, decoupled: bool) -> None:
     log = tmp_path / "server.log"
     with deploy(RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, decoupled_mode=decoupled), choose_addresses(), log) as server:
         findings = fuzz(server, decoupled, count=400, seed_number=11, beside=5)

@@ -1,4 +1,4 @@
-"""``bench generate`` as people type it, against the real server."""
+"""The command ``bench generate`` against the real server."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ BENCH = [str(Path(sys.executable).parent / "bench"), "generate"]
 
 
 def generate(*arguments: str, server: Server) -> Ran:
-    """The command in this process: what it imports, it imports once for all tests."""
+    """The command in this process, so that its imports happen once for all tests."""
     return run_bench("generate", "--url", server.addresses.grpc, *arguments)
 
 
@@ -38,7 +38,7 @@ def test_without_a_url_the_pipeline_is_deployed_for_the_call() -> None:
     assert shown(result.stdout, "Output beam 0").startswith("What is machine learning?")
 
 
-def test_core_model_with_ids_shows_exactly_the_tokens(decoupled_server: Server, ids_csv: str, tmp_path: Path) -> None:
+def test_core_model_with_ids_prints_exactly_the_tokens(decoupled_server: Server, ids_csv: str, tmp_path: Path) -> None:
     [answers] = stream(decoupled_server, "tensorrt_llm", [core_inputs([30, 31, 32, 33], 8)])
     expected = ids_of(answers)
     for streaming in ([], ["--streaming"]):
@@ -57,7 +57,7 @@ def test_core_model_with_ids_shows_exactly_the_tokens(decoupled_server: Server, 
 
 
 @pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm_bls", "tensorrt_llm"])
-def test_streamed_text_is_the_unstreamed_text(decoupled_server: Server, model: str) -> None:
+def test_streamed_text_equals_the_unstreamed_text(decoupled_server: Server, model: str) -> None:
     prompt = ["-m", model, "-p", "Naïve café 🌅?", "-o", "30", "--end_id", "-1", "--exclude_input_in_output"]
     whole = generate(*prompt, server=decoupled_server)
     streamed = generate(*prompt, "-S", server=decoupled_server)
@@ -67,7 +67,7 @@ def test_streamed_text_is_the_unstreamed_text(decoupled_server: Server, model: s
     assert streamed.stdout.partition("Output: ")[2].partition("\nOutput sequence")[0].rstrip("\n") == text
 
 
-def test_a_list_of_prompts_is_asked_one_by_one(plain_server: Server) -> None:
+def test_prompts_of_a_list_are_sent_one_by_one(plain_server: Server) -> None:
     result = generate("-p", '["first", "second"]', "-o", "3", server=plain_server)
     assert result.returncode == 0, result.stderr
     outputs = [line for line in result.stdout.splitlines() if line.startswith("Output beam 0: ")]
@@ -85,11 +85,11 @@ def test_stopping_early_frees_the_engine(decoupled_server: Server, ids_csv: str,
     assert generated_tokens(wait_until_idle(decoupled_server)) - before < 2000
 
 
-def test_nothing_to_stop_is_a_failure(decoupled_server: Server, ids_csv: str) -> None:
+def test_stop_without_running_request_is_a_failure(decoupled_server: Server, ids_csv: str) -> None:
     asked = ["--input_tokens_csv", ids_csv, "-o", "2", "--stop_after_ms", "60000", "--request_id", "78"]
     result = generate(*asked, server=decoupled_server)
     assert result.returncode == 1
-    assert "--stop_after_ms: the answer was whole before it was stopped" in result.stderr
+    assert "--stop_after_ms: the answer was complete before the stop" in result.stderr
 
 
 def test_ctrl_c_cancels_the_request(decoupled_server: Server, ids_csv: str) -> None:
@@ -117,14 +117,14 @@ def test_ctrl_c_cancels_the_request(decoupled_server: Server, ids_csv: str) -> N
 
 
 @pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm_bls"])
-def test_the_servers_refusal_is_shown_and_is_a_failure(plain_server: Server, model: str) -> None:
+def test_error_of_the_server_is_printed_and_is_a_failure(plain_server: Server, model: str) -> None:
     result = generate("-m", model, "-p", "hello", "-o", "0", server=plain_server)
     assert result.returncode == 1
     assert "request_output_len must be at least 1, not 0" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_streaming_is_refused_where_the_model_cannot(plain_server: Server) -> None:
+def test_streaming_is_rejected_for_a_model_without_support(plain_server: Server) -> None:
     result = generate("-p", "hello", "-S", server=plain_server)
     assert result.returncode == 1
     assert "decoupled" in result.stderr

@@ -1,4 +1,4 @@
-"""Triton's generate extension as ``bench -i http`` speaks it, held against gRPC on the same real server."""
+"""Triton's generate extension, used by ``bench -i http``, compared with gRPC on the same real server."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from harness.cli.measurement.urls import http_origin
+from harness.cli.measurement.target_options import http_origin
 from harness.clients.protocol import Client, ExchangeFailedError, Response
 from harness.clients.triton import grpc as triton_grpc
 from harness.clients.triton import http as triton_http
@@ -44,7 +44,7 @@ async def _answers(client: Client) -> list[list[Response]]:
 
 
 def _whole(answer: Sequence[Response]) -> tuple[object, ...]:
-    """An answer however its tokens were dealt out to responses."""
+    """An answer, independent of the distribution of its tokens over responses."""
     assert not [response.error for response in answer if response.error is not None]
     return (
         tuple(token for response in answer for token in response.token_ids or ()),
@@ -95,7 +95,7 @@ def test_embedded_pipeline_is_driven_over_http(tmp_path: Path) -> None:
     assert target["address"].startswith("http://127.0.0.1:")
 
 
-def test_error_of_the_model_is_the_servers_with_its_words(decoupled_server: Server) -> None:
+def test_model_error_is_a_server_error_with_its_message(decoupled_server: Server) -> None:
     origin = http_origin(decoupled_server.addresses.http)
     client = TritonHttpClient(origin, triton_http.inspect_model(origin, "tensorrt_llm", {}), streaming=True)
 
@@ -112,7 +112,7 @@ def test_error_of_the_model_is_the_servers_with_its_words(decoupled_server: Serv
     assert "HTTP status 400: input_ids holds 99999999" in str(failed)
 
 
-def test_full_queue_is_refused(narrow_server: Server, tmp_path: Path) -> None:
+def test_requests_beyond_a_full_queue_are_rejected(narrow_server: Server, tmp_path: Path) -> None:
     lengths = ["--input_mean", "20", "--input_stdev", "0", "--output_mean", "1000", "--output_stdev", "0"]
     target = ["-i", "http", "--url", narrow_server.addresses.http, "--run_dir", "run", "--warmup_requests", "0"]
     result = bench("token_norm_dist", *lengths, "--num_requests", "8", *target, cwd=tmp_path)
@@ -121,7 +121,7 @@ def test_full_queue_is_refused(narrow_server: Server, tmp_path: Path) -> None:
     assert (requests["done"], requests["by_kind"]) == (3, {"refused": 5})  # one runs, two wait
 
 
-def test_server_is_told_of_a_request_that_is_given_up(decoupled_server: Server) -> None:
+def test_server_is_notified_of_a_cancelled_request(decoupled_server: Server) -> None:
     origin = http_origin(decoupled_server.addresses.http)
     client = TritonHttpClient(origin, triton_http.inspect_model(origin, "tensorrt_llm", {}), streaming=True)
 

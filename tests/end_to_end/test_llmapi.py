@@ -1,4 +1,4 @@
-"""The llmapi target on the real server, over a stand-in for ``tensorrt_llm`` that lies beside its ``model.py``."""
+"""The llmapi target on the real server, with a fake ``tensorrt_llm`` beside its ``model.py``."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _text(*values: str) -> Any:
 
 
 def _ask(server: Server, requests: dict[str, dict[str, Any]], cancel_after_s: float | None = None) -> dict[str, list[Any]]:
-    """Send requests at once over one stream; what came for each, errors included, until its final response."""
+    """Send requests at once over one stream; returns the responses to each, errors included, up to the final one."""
     answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
     collected: dict[str, list[Any]] = {request_id: [] for request_id in requests}
     with grpcclient.InferenceServerClient(server.addresses.grpc) as client:
@@ -84,7 +84,7 @@ def _texts(results: list[Any]) -> list[str]:
     return [result.as_numpy("text_output")[0].decode() for result in results]
 
 
-def test_unstreamed_request_gets_the_whole_text_with_the_prompt_as_upstream_by_default(server: Server) -> None:
+def test_unstreamed_text_includes_the_prompt_by_default(server: Server) -> None:
     answers = _ask(server, {"a": _request(tokens=3), "b": _request(tokens=3, **_BEGIN)})
     assert (_texts(answers["a"]), _texts(answers["b"])) == (["Count: 0 1 2"], [" 0 1 2"])
 
@@ -95,11 +95,11 @@ def test_streamed_pieces_join_to_the_unstreamed_text(server: Server) -> None:
     assert "".join(pieces) == "Count: 0 1 2 3 4 5 6 7"
 
 
-def test_requests_run_at_once(server: Server) -> None:
+def test_requests_run_concurrently(server: Server) -> None:
     begin = time.monotonic()
     answers = _ask(server, {str(k): _request(tokens=100, streaming=_YES) for k in range(20)})
     assert all(len(pieces) == 100 for pieces in answers.values())
-    assert time.monotonic() - begin < 20 * 100 * 0.005  # what they take one by one
+    assert time.monotonic() - begin < 20 * 100 * 0.005  # the duration of sequential requests
 
 
 def test_generate_stream_serves_events(server: Server) -> None:
@@ -110,7 +110,7 @@ def test_generate_stream_serves_events(server: Server) -> None:
     assert "".join(event["text_output"] for event in events) == "Count: 0 1 2 3"
 
 
-def test_reasons_log_probability_and_metrics_come_when_asked_for_with_their_types(server: Server) -> None:
+def test_requested_reasons_log_probability_and_metrics_have_their_types(server: Server) -> None:
     more = {
         "return_finish_reason": _YES, "return_stop_reason": _YES, "return_cumulative_logprob": _YES,
         "sampling_param_return_perf_metrics": _YES, "sampling_param_stop": _text("3"),
@@ -139,8 +139,8 @@ def test_adapter_is_passed_on(server: Server) -> None:
 @pytest.mark.parametrize(
     ("request_tensors", "message"),
     [
-        (_request(text_input=_text("a", "b")), "text_input must hold one prompt"),
-        (_request(""), "text_input must hold one prompt that is not empty"),
+        (_request(text_input=_text("a", "b")), "text_input must hold one non-empty prompt"),
+        (_request(""), "text_input must hold one non-empty prompt"),
         (_request(tokens=0), "sampling_param_max_tokens must be at least 1"),
         (_request(sampling_param_top_p=np.array([2], np.float32)), "require 0 <= top_p <= 1"),
         (_request(lora_name=_text("a")), "lora_name, lora_id and lora_path belong together"),
@@ -148,7 +148,7 @@ def test_adapter_is_passed_on(server: Server) -> None:
         (_request(text_input=np.array([b"\xff"], np.object_)), "text_input is not valid UTF-8"),
     ],
 )
-def test_bad_request_gets_a_sentence_and_the_next_is_served(
+def test_bad_request_gets_an_error_and_the_next_is_served(
     server: Server, request_tensors: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InferenceServerException, match=message) as caught:
@@ -158,7 +158,7 @@ def test_bad_request_gets_a_sentence_and_the_next_is_served(
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_stop_ends_the_request_of_that_id_and_is_answered_as_cancelled(server: Server, streaming: bool) -> None:
+def test_stop_ends_the_request_of_that_id_with_cancelled(server: Server, streaming: bool) -> None:
     answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
     request = _request(tokens=20_000, streaming=np.array([streaming]), return_finish_reason=_YES)
     with grpcclient.InferenceServerClient(server.addresses.grpc) as client:
@@ -177,12 +177,12 @@ def test_stop_ends_the_request_of_that_id_and_is_answered_as_cancelled(server: S
         client.stop_stream()
 
 
-def test_stop_of_an_unknown_id_is_answered_as_cancelled(server: Server) -> None:
-    with pytest.raises(InferenceServerException, match="request nobody is stopped"):
-        _ask(server, {"nobody": {"text_input": _text(""), "stop": _YES}})
+def test_stop_of_an_unknown_id_gets_cancelled(server: Server) -> None:
+    with pytest.raises(InferenceServerException, match="request unknown is stopped"):
+        _ask(server, {"unknown": {"text_input": _text(""), "stop": _YES}})
 
 
-def test_abandoned_requests_do_not_harm_the_server(server: Server) -> None:
+def test_cancelled_requests_do_not_affect_the_server(server: Server) -> None:
     _ask(server, {str(k): _request(tokens=1000, streaming=_YES) for k in range(10)}, cancel_after_s=0.3)
     time.sleep(0.5)
     assert _texts(_ask(server, {"a": _request(tokens=1)})["a"]) == ["Count: 0"]
@@ -194,7 +194,7 @@ def test_accumulated_text_is_the_whole_text_so_far(tmp_path: Path) -> None:
         assert pieces == [" 0", " 0 1", " 0 1 2"]
 
 
-def test_streaming_is_refused_where_the_model_is_not_decoupled(tmp_path: Path) -> None:
+def test_streaming_is_rejected_unless_the_model_is_decoupled(tmp_path: Path) -> None:
     with _deploy(tmp_path, decoupled_mode=False) as server, grpcclient.InferenceServerClient(server.addresses.grpc) as client:
         answer = client.infer("tensorrt_llm", wire(_request(tokens=2)))
         assert answer.as_numpy("text_output")[0] == b"Count: 0 1"
@@ -202,7 +202,7 @@ def test_streaming_is_refused_where_the_model_is_not_decoupled(tmp_path: Path) -
             client.infer("tensorrt_llm", wire(_request(streaming=_YES)))
 
 
-def test_missing_library_says_how_to_install_it(tmp_path: Path) -> None:
+def test_missing_library_error_has_installation_instructions(tmp_path: Path) -> None:
     with pytest.raises(LaunchError) as caught, _deploy(tmp_path, with_library=False):
         pass
     log = (tmp_path / "server.log").read_text()
@@ -210,10 +210,10 @@ def test_missing_library_says_how_to_install_it(tmp_path: Path) -> None:
     assert "pip install 'tensorrt-llm>=1.0'" in log
 
 
-def test_model_yaml_that_contradicts_the_configuration_is_refused(tmp_path: Path) -> None:
+def test_model_yaml_that_contradicts_the_configuration_is_rejected(tmp_path: Path) -> None:
     repository = write_llmapi_repository(LlmApiSpec("org/model"), tmp_path / "repository")
     yaml = repository / "tensorrt_llm" / "1" / "model.yaml"
     yaml.write_text('model: "m"\ntriton_config: {"decoupled": false}\n')
     with pytest.raises(LaunchError), running(_plan(repository, tmp_path / "server.log")):
         pass
-    assert "model.yaml says decoupled: False, config.pbtxt says True" in (tmp_path / "server.log").read_text()
+    assert "decoupled is False in model.yaml but True in config.pbtxt" in (tmp_path / "server.log").read_text()

@@ -1,4 +1,4 @@
-"""Requests that are wrong in every way that the wire allows: each is answered, and nobody beside them is harmed."""
+"""Malformed requests of every kind that the protocol allows: each gets a response, and other requests are unaffected."""
 
 import queue
 import random
@@ -24,7 +24,7 @@ _STRINGS = (b"", b"\xff\xfe", b"a", b"regex", b"json", b"[", b"\x00", "ü😀".e
 
 
 def _values(chance: random.Random, dtype: str, dims: tuple[int, ...] = ()) -> NDArray[Any]:
-    """An array of the shape that Triton lets through ([1, *dims]), or of any small shape."""
+    """An array of the shape that Triton accepts ([1, *dims]), or of any small shape."""
     if chance.random() < 0.8:
         shape = (1, *(chance.choice((0, 1, 2, 3, 4)) if dim < 0 else dim for dim in dims))
     else:
@@ -55,12 +55,12 @@ def _spoil(
             case _:
                 spoilt[spec.name] = _values(chance, spec.dtype, spec.dims)
     if "request_output_len" in spoilt and spoilt["request_output_len"].dtype == np.int32:
-        spoilt["request_output_len"] = np.minimum(spoilt["request_output_len"], 4)  # valid ones shall be short
+        spoilt["request_output_len"] = np.minimum(spoilt["request_output_len"], 4)  # requests that stay valid must be short
     return spoilt
 
 
 def _send_all(server: Server, model: str, requests: list[dict[str, NDArray[Any]]]) -> tuple[int, int]:
-    """How many were answered, and how many refused."""
+    """Numbers of answered and of rejected requests."""
     done: queue.Queue[Any] = queue.Queue()
     answered = refused = in_flight = 0
     with grpcclient.InferenceServerClient(server.addresses.grpc) as client:
@@ -82,7 +82,7 @@ def _send_all(server: Server, model: str, requests: list[dict[str, NDArray[Any]]
 
 @pytest.mark.parametrize("model", ["tensorrt_llm", "ensemble"])
 @pytest.mark.slow
-def test_5000_malformed_requests_are_answered_and_harm_nobody(plain_server: Server, model: str) -> None:
+def test_5000_malformed_requests_are_answered_and_others_are_unaffected(plain_server: Server, model: str) -> None:
     chance, count = random.Random(model), 5000
     good: dict[str, NDArray[Any]] = dict(core_inputs([5, 6, 7], 3))
     specs = tensors.parse_tensors(tensors.CORE_INPUTS)

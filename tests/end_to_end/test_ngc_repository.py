@@ -1,4 +1,4 @@
-"""The Python models of the ngc target on the real server. The C++ core needs a GPU; the embedded core stands in its place."""
+"""The Python models of the ngc target on the real server, with the embedded core model instead of the C++ one (needs a GPU)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PROMPT = "What is machine learning?"
 
 
 def _ngc_with_embedded_core(folder: Path, tensor_names: str) -> Path:
-    """The ngc target's repository with the embedded target's ``tensorrt_llm``, which declares all that the C++ one does."""
+    """The ngc target's repository with the embedded target's ``tensorrt_llm``, which declares all tensors of the C++ one."""
     spec = NgcSpec(DEMO_ENGINE_DIR, {"engine_dir": Path("/engine")}, 16, tensor_names=tensor_names, check_paths=False)
     repository = write_ngc_repository(spec, folder / "repository")
     embedded = write_repository(RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, triton_max_batch_size=16), folder / "other")
@@ -42,25 +42,25 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         errors.write_text(f"{errors.read_text()}\nopen({str(folder / model)!r}, 'w').close()\n")
     with running(embedded_plan(repository, choose_addresses(), folder / "server.log")) as server:
         for model in ("preprocessing", "postprocessing", "tensorrt_llm_bls"):
-            assert (folder / model).exists()  # the modules in the repository were used, not the installed ones
+            assert (folder / model).exists()  # the modules in the repository are used, not the installed ones
         yield server
 
 
 @pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm_bls"])
-def test_text_goes_through_the_models_of_the_repository(server: Server, model: str) -> None:
+def test_models_of_the_repository_serve_text(server: Server, model: str) -> None:
     body = {"text_input": _PROMPT, "max_tokens": 12, "top_k": 1, "return_log_probs": False}
     status, answer = generate(server, model, body)
     assert status == 200, answer
     assert json.loads(answer)["text_output"].startswith(_PROMPT)
 
 
-def test_bls_streams_pieces_that_join_though_the_core_model_sends_no_context(server: Server) -> None:
+def test_bls_pieces_join_without_context_from_the_core_model(server: Server) -> None:
     body = {"text_input": _PROMPT, "max_tokens": 48, "exclude_input_in_output": True}
     _, whole = generate(server, "tensorrt_llm_bls", body)
     status, answer = generate(server, "tensorrt_llm_bls", {**body, "stream": True}, "generate_stream")
     pieces = [json.loads(line.removeprefix("data: "))["text_output"] for line in answer.splitlines() if line]
     assert status == 200
-    assert len(pieces) > 1  # tokens that gather while a response leaves go out together
+    assert len(pieces) > 1  # tokens that accumulate while a response is sent are joined
     assert "".join(pieces) == json.loads(whole)["text_output"]
 
 
@@ -71,7 +71,7 @@ def test_ensemble_streams(server: Server) -> None:
 
 
 @pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm_bls"])
-def test_only_the_spelling_of_the_containers_version_is_taken(server: Server, model: str) -> None:
+def test_only_the_tensor_names_of_the_containers_version_are_accepted(server: Server, model: str) -> None:
     refused = []
     for name in ("min_tokens", "min_length"):
         inputs = {"text_input": text(_PROMPT), "max_tokens": int32(4), name: int32(1)}
@@ -83,7 +83,7 @@ def test_only_the_spelling_of_the_containers_version_is_taken(server: Server, mo
     assert len(refused) == 1
 
 
-def test_a_bad_request_gets_a_sentence(server: Server) -> None:
+def test_bad_request_gets_an_error_message(server: Server) -> None:
     status, answer = generate(server, "ensemble", {"text_input": "", "max_tokens": 4})
     assert status == 400
     assert "text_input has no token" in answer

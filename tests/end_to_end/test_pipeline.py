@@ -45,7 +45,7 @@ def server(request: pytest.FixtureRequest) -> Server:
 
 
 def ask(server: Server, model: str, prompt: str, **more: np.ndarray) -> str:
-    """Unstreamed text, over the stream API, which serves decoupled and other models alike."""
+    """Unstreamed text, over the stream API, which works for decoupled and other models."""
     inputs = {"text_input": text(prompt), "max_tokens": int32(24), "exclude_input_in_output": flag(True), **more}
     [answers] = stream(server, model, [inputs])
     assert len(answers) == 1
@@ -103,7 +103,7 @@ def test_streamed_tokens_join_to_the_unstreamed_tokens(decoupled_server: Server)
     assert len(ids_of([whole])) == 64
 
 
-def test_64_requests_at_once_overlap_in_the_engine(decoupled_server: Server) -> None:
+def test_64_concurrent_requests_overlap_in_the_engine(decoupled_server: Server) -> None:
     def counters() -> tuple[float, float]:
         page = settled(decoupled_server)
         return (
@@ -119,22 +119,22 @@ def test_64_requests_at_once_overlap_in_the_engine(decoupled_server: Server) -> 
         after - before for after, before in zip(counters(), (scheduled_before, iterations_before), strict=True)
     )
     assert scheduled / iterations > 8
-    assert iterations < 33 * 32  # one by one would take 65 · 32 steps
-    assert together[0] == alone[0]  # neighbours in the batch do not change an answer
+    assert iterations < 33 * 32  # sequential requests would take 65 · 32 steps
+    assert together[0] == alone[0]  # the batch does not affect the output
 
 
 @pytest.mark.parametrize("model", TEXT_MODELS)
-def test_generate_answers_as_upstreams_readme_shows(server: Server, model: str) -> None:
+def test_generate_matches_upstreams_readme(server: Server, model: str) -> None:
     body = {"text_input": "What is machine learning?", "max_tokens": 20, "bad_words": "", "stop_words": ""}
     status, answer = generate(server, model, body)
     assert status == 200
     text_output = json.loads(answer)["text_output"]
-    assert text_output.startswith("What is machine learning?")  # the prompt is part of it unless excluded
+    assert text_output.startswith("What is machine learning?")  # includes the prompt unless excluded
     assert len(text_output) > 45
 
 
 @pytest.mark.parametrize("model", TEXT_MODELS)
-def test_generate_stream_sends_an_event_a_token(decoupled_server: Server, model: str) -> None:
+def test_generate_stream_sends_one_event_per_token(decoupled_server: Server, model: str) -> None:
     body = {"text_input": "What is machine learning?", "max_tokens": 100, "stream": True}
     status, answer = generate(decoupled_server, model, body, "generate_stream")
     events = [json.loads(line.removeprefix("data: ")) for line in answer.splitlines() if line]
@@ -144,7 +144,7 @@ def test_generate_stream_sends_an_event_a_token(decoupled_server: Server, model:
     assert "".join(event["text_output"] for event in events) == json.loads(whole)["text_output"]
 
 
-def test_streaming_is_refused_where_the_model_is_not_decoupled(plain_server: Server) -> None:
+def test_streaming_is_rejected_unless_the_model_is_decoupled(plain_server: Server) -> None:
     with pytest.raises(InferenceServerException, match="Streaming is only supported if model is deployed using decoupled mode"):
         infer(plain_server, "tensorrt_llm", core_inputs([5, 6], 4, streaming=flag(True)))
 
@@ -175,7 +175,7 @@ def test_the_prompt_is_repeated_unless_excluded(plain_server: Server) -> None:
         (core_inputs([5], 4, min_tokens=int32(5)), "min_tokens must lie in"),
     ],
 )
-def test_a_bad_request_is_told_which_input_is_wrong_and_harms_nobody(
+def test_bad_request_error_names_the_input_and_others_are_unaffected(
     plain_server: Server, inputs: dict[str, np.ndarray], message: str
 ) -> None:
     good = core_inputs(range(10, 20), 8)
@@ -195,7 +195,7 @@ def test_a_bad_request_is_told_which_input_is_wrong_and_harms_nobody(
         ({"temperature": -2.0}, "temperature must be at least 0"),
     ],
 )
-def test_a_bad_text_request_gets_a_sentence(server: Server, model: str, more: dict[str, object], message: str) -> None:
+def test_bad_text_request_gets_an_error_message(server: Server, model: str, more: dict[str, object], message: str) -> None:
     status, answer = generate(server, model, {"text_input": "Hello there", "max_tokens": 4, **more})
     assert status == 400
     assert message in json.loads(answer)["error"]
@@ -209,7 +209,7 @@ def test_end_id_ends_the_sequence(decoupled_server: Server) -> None:
     assert ids_of([ended]) == ids_of([free])[: ids_of([free]).index(fifth) + 1]
 
 
-def test_the_same_seed_samples_the_same_tokens_and_another_does_not(decoupled_server: Server) -> None:
+def test_samples_are_determined_by_the_seed(decoupled_server: Server) -> None:
     def sample(seed: int) -> dict[str, np.ndarray]:
         more = {"runtime_top_k": int32(50), "temperature": np.float32([[1.0]]), "seed": np.array([[seed]], dtype=np.uint64)}
         return core_inputs(range(30, 50), 24, **more)
@@ -222,8 +222,8 @@ def test_the_same_seed_samples_the_same_tokens_and_another_does_not(decoupled_se
 STOP = {"input_ids": int32(0), "input_lengths": int32(0), "request_output_len": int32(0), "stop": flag(True)}
 
 
-def test_stop_with_an_unknown_id_is_answered_without_error(decoupled_server: Server) -> None:
-    assert stream(decoupled_server, "tensorrt_llm", [STOP], ["nobody"]) == [[]]
+def test_stop_with_an_unknown_id_is_no_error(decoupled_server: Server) -> None:
+    assert stream(decoupled_server, "tensorrt_llm", [STOP], ["unknown"]) == [[]]
 
 
 def test_stop_ends_the_request_of_that_id(decoupled_server: Server) -> None:
@@ -247,7 +247,7 @@ def test_stop_ends_the_request_of_that_id(decoupled_server: Server) -> None:
     assert 0 < tokens < 1000
 
 
-def test_an_abandoned_request_frees_the_engine(decoupled_server: Server) -> None:
+def test_cancelled_request_frees_the_engine(decoupled_server: Server) -> None:
     before = generated_tokens(wait_until_idle(decoupled_server))
     with grpcclient.InferenceServerClient(decoupled_server.addresses.grpc) as client:
         client.start_stream(lambda result, error: None)

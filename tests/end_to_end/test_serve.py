@@ -1,4 +1,4 @@
-"""``bench serve`` as people type it: the real server over a repository on disk, and servers in the background."""
+"""The command ``bench serve``: the real server over a repository on disk, and servers in the background."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_tritonserver_of_this_machine_serves_a_repository_on_disk(tmp_path: Path
     assert process.returncode == 0, stderr
     assert not descendants_of(str(repository))
     log = (tmp_path / "triton_log.txt").read_text(errors="replace")
-    assert all(name in log for name in MODEL_NAMES)  # what Triton logs to the file and what it prints stand together
+    assert all(name in log for name in MODEL_NAMES)  # Triton's log file and its output are in one log
     assert repository.is_dir()
 
 

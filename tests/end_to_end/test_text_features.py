@@ -1,4 +1,4 @@
-"""What the text models add to the core model, on the real server: words, batches, sequences, stop words, drafts."""
+"""Features of the text models on the real server: words, batches, sequences, stop words, drafts."""
 
 import itertools
 import queue
@@ -45,7 +45,7 @@ def ask(server: Server, model: str = "tensorrt_llm_bls", **more: Any) -> list[An
 
 @pytest.fixture(scope="module")
 def drafting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A pipeline whose draft model is the target itself, that accumulates streamed text and searches with beams."""
+    """A pipeline with the target as its own draft model, accumulated streamed text and beam search."""
     options = EngineOptions(max_beam_width=3)
     spec = RepositorySpec(
         DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, draft_engine_dir=DEMO_ENGINE_DIR, accumulate_tokens=True, engine_options=options
@@ -55,7 +55,7 @@ def drafting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_bls_ends_the_text_before_a_stop_word_however_it_is_cut(decoupled_server: Server, streaming: bool) -> None:
+def test_bls_text_ends_before_a_stop_word_for_any_split(decoupled_server: Server, streaming: bool) -> None:
     free = text_of(ask(decoupled_server, max_tokens=int32(200)))
     for start in (5, 60, 200):
         stop = free[start : start + 4]
@@ -63,7 +63,7 @@ def test_bls_ends_the_text_before_a_stop_word_however_it_is_cut(decoupled_server
         assert text_of(answers) == free[: free.index(stop)]
 
 
-def test_stop_word_ends_the_work_of_the_core_model(decoupled_server: Server) -> None:
+def test_stop_word_ends_generation_in_the_core_model(decoupled_server: Server) -> None:
     free = text_of(ask(decoupled_server, max_tokens=int32(64)))
     before = generated_tokens(wait_until_idle(decoupled_server))
     ask(decoupled_server, max_tokens=int32(3000), stop_words=words(free[30:34]), stream=flag(True))
@@ -71,9 +71,7 @@ def test_stop_word_ends_the_work_of_the_core_model(decoupled_server: Server) -> 
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_rows_of_a_batch_carry_their_index_and_give_the_texts_of_single_requests(
-    decoupled_server: Server, streaming: bool
-) -> None:
+def test_rows_of_a_batch_have_an_index_and_the_text_of_single_requests(decoupled_server: Server, streaming: bool) -> None:
     prompts = ["What is machine learning?", "x", "The king and the queen"]
     single = [text_of(ask(decoupled_server, text_input=text(prompt))) for prompt in prompts]
     answers = ask(
@@ -91,7 +89,7 @@ def test_rows_of_a_batch_carry_their_index_and_give_the_texts_of_single_requests
 
 
 @pytest.mark.parametrize("model", TEXT_MODELS)
-def test_returned_sequences_carry_their_index(decoupled_server: Server, model: str) -> None:
+def test_returned_sequences_have_an_index(decoupled_server: Server, model: str) -> None:
     sampling = {"top_k": int32(50), "seed": np.uint64([[3]])}
     answers = ask(decoupled_server, model, num_return_sequences=int32(3), **sampling)
     texts = {answer.as_numpy("sequence_index").item(): text_of([answer]) for answer in answers}
@@ -100,7 +98,7 @@ def test_returned_sequences_carry_their_index(decoupled_server: Server, model: s
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_bls_passes_on_what_the_ensemble_passes_on(decoupled_server: Server, streaming: bool) -> None:
+def test_bls_passes_on_the_same_outputs_as_the_ensemble(decoupled_server: Server, streaming: bool) -> None:
     asked = {
         name: flag(True)
         for name in ("return_log_probs", "return_perf_metrics", "return_num_input_tokens", "return_num_output_tokens")
@@ -121,12 +119,12 @@ def test_bls_passes_on_what_the_ensemble_passes_on(decoupled_server: Server, str
 
 
 @pytest.mark.parametrize("model", TEXT_MODELS)
-def test_a_bias_on_words_changes_the_text(decoupled_server: Server, model: str) -> None:
+def test_word_bias_changes_the_text(decoupled_server: Server, model: str) -> None:
     biased = {"embedding_bias_words": words(" sea"), "embedding_bias_weights": np.float32([[1000.0]])}
     assert text_of(ask(decoupled_server, model, max_tokens=int32(4), **biased)).count("sea") == 4
 
 
-def test_a_client_that_leaves_an_unstreamed_bls_request_ends_the_work(decoupled_server: Server) -> None:
+def test_cancelling_an_unstreamed_bls_request_ends_generation(decoupled_server: Server) -> None:
     before = generated_tokens(wait_until_idle(decoupled_server))
     with grpcclient.InferenceServerClient(decoupled_server.addresses.grpc) as client:
         client.start_stream(lambda result, error: None)
@@ -137,7 +135,7 @@ def test_a_client_that_leaves_an_unstreamed_bls_request_ends_the_work(decoupled_
     assert generated_tokens(wait_until_idle(decoupled_server)) - before < 2000
 
 
-def test_a_final_mark_comes_once_and_with_the_last_text(decoupled_server: Server) -> None:
+def test_final_flag_is_sent_once_with_the_last_text(decoupled_server: Server) -> None:
     marks: list[bool] = []
     ended: queue.Queue[Any] = queue.Queue()
 
@@ -156,7 +154,7 @@ def test_a_final_mark_comes_once_and_with_the_last_text(decoupled_server: Server
     assert marks == [*[False] * (len(marks) - 1), True]
 
 
-def test_drafted_text_is_the_targets_own(drafting_server: Server) -> None:
+def test_drafted_text_is_that_of_the_target(drafting_server: Server) -> None:
     plain = ask(drafting_server, max_tokens=int32(40))
     for drafted in (1, 4, 7):
         answers = ask(drafting_server, max_tokens=int32(40), num_draft_tokens=int32(drafted), return_perf_metrics=flag(True))
@@ -173,14 +171,14 @@ def test_drafted_text_ends_before_its_stop_word_and_may_use_the_drafts_logits(dr
         assert text_of(answers) == plain[: plain.index(plain[50:54])]
 
 
-def test_accumulated_pieces_each_hold_all_text_so_far(drafting_server: Server) -> None:
+def test_accumulated_pieces_contain_all_text_so_far(drafting_server: Server) -> None:
     whole = text_of(ask(drafting_server))
     pieces = [text_of([answer]) for answer in ask(drafting_server, stream=flag(True))]
     assert pieces[-1] == whole
     assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(pieces))
 
 
-def test_every_beam_has_its_text_in_both_text_models(drafting_server: Server) -> None:
+def test_each_beam_has_its_text_in_both_text_models(drafting_server: Server) -> None:
     asked = {"beam_width": int32(3), "return_log_probs": flag(True)}
     [[ensemble], [bls]] = (ask(drafting_server, model, **asked) for model in TEXT_MODELS)
     beams = bls.as_numpy("text_output")
@@ -196,12 +194,12 @@ def test_every_beam_has_its_text_in_both_text_models(drafting_server: Server) ->
         ({"num_draft_tokens": int32(3)}, "tensorrt_llm_draft_model_name of tensorrt_llm_bls is not set"),
         ({"image_url_input": text("http://nowhere")}, "image_url_input: the embedded pipeline"),
         ({"stop_words": np.array([[b"\xff"]], dtype=np.object_)}, "STOP_WORDS_DICT is not valid UTF-8"),
-        ({"stream": flag(True), "beam_width": int32(2)}, "stream: not with a beam_width of 2"),
-        ({"embedding_bias_words": words("a")}, "one weight a word"),
+        ({"stream": flag(True), "beam_width": int32(2)}, "stream: not supported with a beam_width of 2"),
+        ({"embedding_bias_words": words("a")}, "one weight per word"),
     ],
     ids=["draft", "image", "utf8", "beams", "bias"],
 )
-def test_bls_refuses_in_a_sentence(decoupled_server: Server, more: Any, message: str) -> None:
+def test_bls_rejects_with_a_message(decoupled_server: Server, more: Any, message: str) -> None:
     with pytest.raises(InferenceServerException, match=message) as caught:
         ask(decoupled_server, **more)
     assert "Traceback" not in str(caught.value)

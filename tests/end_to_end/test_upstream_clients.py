@@ -1,4 +1,4 @@
-"""What upstream's own clients send, tensor for tensor, in both modes: they must work here unchanged.
+"""The requests of upstream's own clients, tensor for tensor, in both modes: they must work unchanged.
 
 Sources: ``benchmark_core_model.py``, ``inflight_batcher_llm_client.py`` and ``end_to_end_grpc_client.py``. None of them asks
 for empty final responses, and the core model's clients name no outputs, which asks for all.
@@ -77,7 +77,7 @@ def client_inputs(ids: Sequence[int], output_tokens: int, streaming: bool) -> li
 
 
 def stop_inputs() -> list[grpcclient.InferInput]:
-    """Its ``stop`` request: one id that was never set, lengths of nought."""
+    """Its ``stop`` request: one uninitialized id, lengths of zero."""
     return [
         tensor("input_ids", np.empty([1, 1], np.int32)),
         tensor("input_lengths", i32(0)),
@@ -123,17 +123,17 @@ def greedy(server: Server, ids: Sequence[int], output_tokens: int) -> list[int]:
         return ids_of(answers.get(timeout=60))[len(ids) :]
 
 
-def test_the_benchmark_gets_one_response_a_request_over_one_stream(decoupled_server: Server) -> None:
+def test_benchmark_gets_one_response_per_request_over_one_stream(decoupled_server: Server) -> None:
     prompts = [range(10 + k, 40 + k) for k in range(24)]
     with stream(decoupled_server) as (client, answers):
         for number, ids in enumerate(prompts):
             client.async_stream_infer("tensorrt_llm", benchmark_inputs(ids, 5 + number), request_id=str(number))
-    # the stream is closed and drained: what has come is all that comes
+    # The stream is closed and drained: no further response can arrive.
     results = [answers.get_nowait() for _ in range(answers.qsize())]
     assert sorted(int(result.get_response().id) for result in results) == list(range(24))
     for result in results:
         number = int(result.get_response().id)
-        first_output = result.get_response().outputs[0]  # its shape is where the benchmark reads the number of tokens
+        first_output = result.get_response().outputs[0]  # the benchmark reads the number of tokens from its shape
         assert first_output.name == "output_ids"
         ids = ids_of(result)
         assert list(first_output.shape) == [1, 1, len(ids)]
@@ -141,7 +141,7 @@ def test_the_benchmark_gets_one_response_a_request_over_one_stream(decoupled_ser
         assert len(ids) == 35 + number or ids[-1] == 1  # the benchmark's end_id
 
 
-def test_the_benchmark_gets_its_futures_where_nothing_is_decoupled(plain_server: Server) -> None:
+def test_benchmark_gets_its_futures_without_decoupled_models(plain_server: Server) -> None:
     answers: queue.Queue[Any] = queue.Queue()
     with grpcclient.InferenceServerClient(plain_server.addresses.grpc) as client:
         for number in range(16):
@@ -182,7 +182,7 @@ def test_the_core_client_streamed_gets_every_token_once(decoupled_server: Server
     assert [token for result in results for token in ids_of(result)] == expected
 
 
-def test_stop_on_the_stream_is_answered_by_one_empty_response(decoupled_server: Server) -> None:
+def test_stop_on_the_stream_gets_one_empty_response(decoupled_server: Server) -> None:
     with stream(decoupled_server) as (client, answers):
         client.async_stream_infer("tensorrt_llm", client_inputs(range(10, 30), 2000, True), request_id="stop me")
         first = answers.get(timeout=60)
@@ -193,7 +193,7 @@ def test_stop_on_the_stream_is_answered_by_one_empty_response(decoupled_server: 
     assert 0 < sum(len(ids_of(result)) for result in results if result not in empty) < 2000
 
 
-def test_stop_where_nothing_is_decoupled_ends_the_request_with_what_it_has(plain_server: Server) -> None:
+def test_stop_without_decoupled_models_ends_the_request_with_its_tokens_so_far(plain_server: Server) -> None:
     answers: queue.Queue[Any] = queue.Queue()
     wait_until_idle(plain_server)
     with grpcclient.InferenceServerClient(plain_server.addresses.grpc) as client:
@@ -213,7 +213,7 @@ def test_stop_where_nothing_is_decoupled_ends_the_request_with_what_it_has(plain
 
 @BOTH_MODES
 @pytest.mark.parametrize("request_id", ["finished", "never seen"])
-def test_stop_of_a_finished_or_unknown_id_succeeds_and_changes_nothing(
+def test_stop_of_a_finished_or_unknown_id_succeeds_without_effect(
     request: pytest.FixtureRequest, mode: str, request_id: str
 ) -> None:
     server: Server = request.getfixturevalue(mode)
@@ -268,7 +268,7 @@ def test_the_text_client_streamed_joins_to_the_unstreamed(decoupled_server: Serv
 
 
 @BOTH_MODES
-def test_end_to_end_test_finds_the_manual_pipeline_and_the_ensemble_equal(request: pytest.FixtureRequest, mode: str) -> None:
+def test_manual_pipeline_and_ensemble_are_equal_in_upstreams_end_to_end_test(request: pytest.FixtureRequest, mode: str) -> None:
     server: Server = request.getfixturevalue(mode)
     with grpcclient.InferenceServerClient(server.addresses.grpc) as client:
         query = [tensor("QUERY", text("Tell me a story")), tensor("REQUEST_OUTPUT_LEN", i32(12))]

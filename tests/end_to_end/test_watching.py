@@ -1,4 +1,4 @@
-"""What is watched of the real server and the real client, and that the two sides' counts are the same."""
+"""Observation of the real server and client, and agreement of their counts."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.clients.transport.http_get import parse_url
+from harness.clients.transport.url import parse_url
 from harness.observation.model_statistics import grpc_statistics, http_statistics
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
@@ -25,7 +25,7 @@ OUTPUT_TOKENS = 16
 
 
 def _measure(server: Server, run: Path, *options: str) -> dict[str, Any]:
-    """Measure; returns the summary. On a busy machine the run may rightly be invalid (3)."""
+    """Summary of a run. On a busy machine the run may rightly be invalid (3)."""
     lengths = ["--input_mean", "64", "--input_stdev", "0", "--output_mean", str(OUTPUT_TOKENS), "--output_stdev", "0"]
     target = ["--url", server.addresses.grpc, "--metrics_url", server.addresses.metrics, "--run_dir", str(run)]
     traffic = ["--request_rate", "30", "--num_requests", str(REQUESTS), "--warmup_requests", "3", "--telemetry_period", "0.2"]
@@ -48,26 +48,26 @@ def _codes(summary: dict[str, Any]) -> set[str]:
         ("plain_server", "tensorrt_llm"),
     ],
 )
-def test_counters_of_the_server_and_ours_agree_exactly(
+def test_counters_of_server_and_client_agree_exactly(
     request: pytest.FixtureRequest, tmp_path: Path, mode: str, model: str
 ) -> None:
     server: Server = request.getfixturevalue(mode)
     summary = _measure(server, tmp_path, "--model", model, "--seed", str(len(model) + len(mode)))
     assert summary["requests"]["done"] == REQUESTS
-    told = summary["server"]
-    [driven] = [work for work in told["models"] if work["name"] == model]
-    assert (driven["succeeded"], driven["failed"]) == (REQUESTS, 0)  # the warm-up's are not among them
-    assert told["metrics_requests"] == REQUESTS
+    server_counts = summary["server"]
+    [driven] = [work for work in server_counts["models"] if work["name"] == model]
+    assert (driven["succeeded"], driven["failed"]) == (REQUESTS, 0)  # without those of the warm-up
+    assert server_counts["metrics_requests"] == REQUESTS
     tokens = RunFolder(tmp_path).read_requests()["output_tokens"].to_pylist()
-    assert told["generated_tokens"] == sum(tokens) == REQUESTS * OUTPUT_TOKENS
-    assert told["times"]["requests"] == REQUESTS
+    assert server_counts["generated_tokens"] == sum(tokens) == REQUESTS * OUTPUT_TOKENS
+    assert server_counts["times"]["requests"] == REQUESTS
     assert not _codes(summary) & {"counters_disagree", "phases_exceed_latency"}
     for phase in summary["phases"]:
         assert 0 < phase["server_ms"] < phase["client_ms"] * 1.05 + 1, phase
     assert {"TTFT, by the engine"} <= {phase["name"] for phase in summary["phases"]} or mode == "plain_server"
 
 
-def test_every_model_of_the_ensemble_has_its_statistics(decoupled_server: Server, tmp_path: Path) -> None:
+def test_each_model_of_the_ensemble_has_statistics(decoupled_server: Server, tmp_path: Path) -> None:
     summary = _measure(decoupled_server, tmp_path, "--model", "ensemble")
     counted = {work["name"]: work["succeeded"] for work in summary["server"]["models"]}
     assert set(counted) == {"ensemble", "preprocessing", "tensorrt_llm", "postprocessing"}
@@ -78,7 +78,7 @@ def test_every_model_of_the_ensemble_has_its_statistics(decoupled_server: Server
     assert over_http == RunFolder(tmp_path).read_manifest()["server_statistics"]["after"]
 
 
-def test_telemetry_lies_on_the_runs_clock(decoupled_server: Server, tmp_path: Path) -> None:
+def test_telemetry_uses_the_clock_of_the_run(decoupled_server: Server, tmp_path: Path) -> None:
     summary = _measure(decoupled_server, tmp_path, "--output_mean", "60")
     folder = RunFolder(tmp_path)
     table, requests = folder.read_server(), folder.read_requests()
@@ -96,18 +96,18 @@ def test_telemetry_lies_on_the_runs_clock(decoupled_server: Server, tmp_path: Pa
     assert last_ns < active[-1][0]  # … and one after the last answer
     for series in (active, scheduled, used):
         assert len(series) >= 5
-        assert series[0][1] == series[-1][1] == 0  # at rest before and after
-        assert max(value for _, value in series) > 0  # and at work between
+        assert series[0][1] == series[-1][1] == 0  # idle before and after
+        assert max(value for _, value in series) > 0  # and busy in between
     busy = [time_ns for time_ns, value in active if value > 0]
     assert all(
         0 < time_ns < last_ns + 5_000_000_000 for time_ns in busy
-    )  # the engine tells every 100 ms, on a busy machine later
+    )  # the engine publishes every 100 ms, later on a busy machine
     assert summary["server"]["active_requests"]["max"] == max(value for time_ns, value in active if 0 <= time_ns <= last_ns)
     assert summary["server"]["kv_cache_used_fraction"]["max"] > 0
 
 
 @pytest.mark.slow
-def test_the_same_prompts_again_are_found_in_the_cache_and_told(decoupled_server: Server, tmp_path: Path) -> None:
+def test_repeated_prompts_hit_the_cache_and_are_reported(decoupled_server: Server, tmp_path: Path) -> None:
     first = _measure(decoupled_server, tmp_path / "first", "--seed", "77")
     again = _measure(decoupled_server, tmp_path / "again", "--seed", "77")
     assert first["server"]["cache_reuse"]["reused"] == 0
@@ -118,7 +118,7 @@ def test_the_same_prompts_again_are_found_in_the_cache_and_told(decoupled_server
 
 
 @pytest.mark.slow
-def test_traffic_of_others_shows(decoupled_server: Server, tmp_path: Path) -> None:
+def test_foreign_traffic_is_reported(decoupled_server: Server, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     command = [BENCH, "token_norm_dist", "--url", decoupled_server.addresses.grpc, "--telemetry_period", "0"]
     lengths = ["--input_mean", "8", "--input_stdev", "0", "--output_mean", "4", "--output_stdev", "0"]
@@ -142,8 +142,8 @@ def test_traffic_of_others_shows(decoupled_server: Server, tmp_path: Path) -> No
     assert "Others" in finding["advice"]
 
 
-def test_a_starved_client_is_invalid_and_says_why(tmp_path: Path) -> None:
-    """The client shares one core with busy loops, while its server answers at once from another."""
+def test_run_of_a_starved_client_is_invalid_with_findings(tmp_path: Path) -> None:
+    """The client shares one core with busy loops; its server responds at once from another core."""
     core = min(os.sched_getaffinity(0))
     run = tmp_path / "run"
     lengths = ["--input_mean", "4", "--input_stdev", "0", "--output_mean", "8", "--output_stdev", "0", "--vocab_size", "100"]
@@ -168,7 +168,7 @@ def test_a_starved_client_is_invalid_and_says_why(tmp_path: Path) -> None:
             stdout, stderr = client.communicate(timeout=120)
     assert client.returncode == 3, stderr
     found = json.loads((run / "summary.json").read_text())
-    assert found["requests"]["done"] == 300  # nothing failed: only the numbers are wrong
+    assert found["requests"]["done"] == 300  # no request failed: only the numbers are wrong
     assert {row["outcome"] for row in RunFolder(run).read_requests(["outcome"]).to_pylist()} == {Outcome.DONE.value}
     [finding] = [finding for finding in found["findings"] if finding["code"] == "client_saturated"]
     assert (found["validity"], finding["severity"]) == ("invalid", "invalid")
@@ -177,7 +177,7 @@ def test_a_starved_client_is_invalid_and_says_why(tmp_path: Path) -> None:
 
 
 def _pin(pid: int, core: int) -> None:
-    """The process, its threads and its children: what was started before the pinning, too."""
+    """Pin a process, its threads and its children, including those that already run."""
     for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
         for thread in process.threads():
             os.sched_setaffinity(thread.id, {core})

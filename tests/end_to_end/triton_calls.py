@@ -1,4 +1,4 @@
-"""Calls of a real Triton as an ordinary client makes them: tritonclient over gRPC, plain HTTP for generate."""
+"""Calls to a real Triton with ordinary clients: tritonclient over gRPC, plain HTTP for generate."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def stream(
 
 
 def collect(answers: queue.Queue[tuple[Any, Any]], collected: dict[str, list[Any]]) -> None:
-    """Put each response of a stream to its request's until all of ``collected`` have their last. Raises the first error."""
+    """Assign responses of a stream to their requests until all of ``collected`` have their last. Raises the first error."""
     unfinished = len(collected)
     while unfinished:
         result, error = answers.get(timeout=120)
@@ -110,7 +110,7 @@ def generate(server: Server, model: str, body: Mapping[str, Any], verb: str = "g
 
 
 def metrics_page(server: Server) -> str:
-    """What ``/metrics`` says. The server tells some hundred values one after the other every 100 ms, gauges before counters."""
+    """Content of ``/metrics``. The core model updates about 100 values one by one every 100 ms, gauges first."""
     with urllib.request.urlopen(f"http://{server.addresses.metrics}/metrics", timeout=10) as response:
         page: str = response.read().decode()
     return page
@@ -126,22 +126,22 @@ def value_of(page: str, name: str, **labels: str) -> float:
 
 
 def settled(server: Server) -> str:
-    """A page of /metrics that tells all that had happened before this call.
+    """A page of /metrics that includes all events before this call.
 
-    The telling that is under way may have begun too early; the next one has not, and is whole when a third begins.
+    The update in progress may have started too early; the next one has not, and it is complete when a third one starts.
     """
     deadline_s = time.monotonic() + 20
-    begun: set[float] = set()
-    while len(begun) < 4:
-        assert time.monotonic() < deadline_s, "the server does not tell its metrics"
+    updates: set[float] = set()
+    while len(updates) < 4:
+        assert time.monotonic() < deadline_s, "the server does not update its metrics"
         page = metrics_page(server)
-        begun.add(value_of(page, "nv_trt_llm_general_metrics", general_type="timestamp"))
+        updates.add(value_of(page, "nv_trt_llm_general_metrics", general_type="timestamp"))
         time.sleep(0.02)
     return page
 
 
 def wait_until_idle(server: Server) -> str:
-    """Return when the engine has nothing to do and holds no block; the page that says so."""
+    """Wait until the engine has no request and no used block; returns the page."""
     deadline_s = time.monotonic() + 20
     while any(load := _load(page := settled(server))):
         assert time.monotonic() < deadline_s, f"the engine is not idle: {load}"
@@ -149,7 +149,7 @@ def wait_until_idle(server: Server) -> str:
 
 
 def wait_until_busy(server: Server, requests: int = 1) -> str:
-    """Return when the engine has so many requests; the page. Begin with ``wait_until_idle``, or an earlier one may be meant."""
+    """Wait until the engine has this many requests; returns the page. Call ``wait_until_idle`` first."""
     deadline_s = time.monotonic() + 60
     while (load := _load(page := metrics_page(server)))[0] < requests:
         assert time.monotonic() < deadline_s, f"the engine has not got {requests} requests: {load}"
@@ -166,12 +166,12 @@ def _load(page: str) -> tuple[float, float]:
 
 
 def generated_tokens(page: str) -> float:
-    """Tokens that the engine has generated since its start."""
+    """Number of tokens generated since the engine's start."""
     return value_of(page, "inflight_bench_engine_generated_tokens")
 
 
 def wire(inputs: Tensors) -> list[grpcclient.InferInput]:
-    """Tensors as tritonclient sends them."""
+    """Tensors as inputs of tritonclient."""
     wired = []
     for name, value in inputs.items():
         tensor = grpcclient.InferInput(name, list(value.shape), _DTYPES[str(value.dtype)])

@@ -94,7 +94,7 @@ def token_norm_dist(server: ScriptedServer | str, model: str, requests: int, *op
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended, and what it said."""
+    """The exit status and the output of a command."""
 
     returncode: int
     stdout: str
@@ -132,7 +132,7 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 120.0, process:
 def check_whole(folder: Path, requests: int, server: ScriptedServer | None = None) -> Counter[str]:
     """Every request of the schedule has exactly one record, and all sums agree; returns the outcomes.
 
-    With ``server``: nothing is said to be done that did not reach it, and nothing was sent twice.
+    With ``server``: every request that is recorded as done reached it, and none was sent twice.
     """
     left = RunFolder(folder)
     assert left.read_manifest()["state"] == "done"

@@ -11,6 +11,6 @@ from tests.harness.scripted_server import ScriptedServer, scripted_server
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedServer]:
-    """A scripted server that lives as long as the tests; who kills a server, or reads its log, starts one of their own."""
+    """A scripted server for the session; a test that kills a server, or reads its log, starts its own."""
     with scripted_server(tmp_path_factory.mktemp("scripted") / "received") as running:
         yield running

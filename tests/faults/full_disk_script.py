@@ -15,10 +15,20 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 _LEFT_BYTES = 8_192
+
+
+@dataclass(frozen=True)
+class Commands:
+    """``bench OPTION …``, and then ``bench AGAIN``."""
+
+    bench: str
+    again: str
+    options: tuple[str, ...]
 
 
 def _ended(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -35,10 +45,11 @@ def _fill(disk: Path) -> None:
     (disk / "ballast").write_bytes(bytes(max(0, free - _LEFT_BYTES)))
 
 
-def main(disk: Path, size: str, kept: Path, fill_after: int, log: Path, again: str, bench: str, *options: str) -> None:
+def main(disk: Path, size: str, kept: Path, fill: tuple[int, Path], commands: Commands) -> None:
+    fill_after, log = fill
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)], check=True)
     folder = disk / "run"
-    process = _start(bench, *options, "--run_dir", str(folder))
+    process = _start(commands.bench, *commands.options, "--run_dir", str(folder))
     while fill_after and process.poll() is None:
         if len(log.read_text().split()) >= fill_after:
             _fill(disk)
@@ -47,12 +58,12 @@ def main(disk: Path, size: str, kept: Path, fill_after: int, log: Path, again: s
     first = _ended(process)
     left = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     subprocess.run(["mount", "-o", "remount,size=100m", str(disk)], check=True)
-    second = _ended(_start(bench, again, str(folder)))
+    second = _ended(_start(commands.bench, commands.again, str(folder)))
     if folder.is_dir():
         shutil.copytree(folder, kept)
     print(json.dumps({"first": first, "left": left, "second": second}))
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    main(Path(given[0]), given[1], Path(given[2]), int(given[3]), Path(given[4]), *given[5:])
+    _, mount, disk_size, copy, lines, log_file, again, bench, *options = sys.argv
+    main(Path(mount), disk_size, Path(copy), (int(lines), Path(log_file)), Commands(bench, again, tuple(options)))

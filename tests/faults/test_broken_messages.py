@@ -1,4 +1,4 @@
-"""Messages of an answer come cut, doubled, swapped or changed: nothing is counted twice, and what can be told is told."""
+"""Messages of an answer are cut, doubled, swapped or changed: nothing is counted twice, and what is detectable is reported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.records.run_folder import RunFolder
 from harness.records.table import write_table
 from harness.run.coordinator import Run
 from harness.run.live_statistics import Snapshot
-from reports.findings.checks import Finding
+from reports.findings.finding import Finding
 from reports.run_report import read_run
 from tests.harness.run.execute_script import make_plan
 from tests.harness.scripted_server import Act, ScriptedServer, scripted
@@ -36,7 +36,7 @@ def _quiet(snapshot: Snapshot) -> None:
     pass
 
 
-def test_each_disturbance_is_recorded_as_what_can_be_told_of_it(tmp_path: Path, server: ScriptedServer) -> None:
+def test_each_disturbance_is_recorded_as_far_as_it_is_detectable(tmp_path: Path, server: ScriptedServer) -> None:
     acts = list(_EXPECTED) * 5
     plan = make_plan(server.address, tmp_path, [scripted(act, _TOKENS, 5) for act in acts], range(len(acts)), workers=2)
     records = Run(plan).execute(_quiet).records

@@ -1,4 +1,4 @@
-"""A disk that is full at any moment of a run: sending stops, what was written down is kept, and the message says what to do."""
+"""A disk that is full at any moment of a run: sending stops, recorded exchanges are kept, the message has the remedy."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_journal_that_reaches_the_limit_of_a_files_size_stops_the_run_and_the_re
         counts = check_whole(tmp_path / "run", 1_000, server)
     assert status == 1
     assert "Sending stopped, for the client could not write its journal: [Errno 27] File too large" in err
-    assert "Sending stopped, for the client could not write its journal" in out
+    assert "Sending stopped because the client could not write its journal" in out
     assert set(counts) == {"done", "lost", "not_sent"}
     assert counts["done"] >= 40
     assert counts["not_sent"] > 300

@@ -33,15 +33,15 @@ def test_killed_worker_loses_its_requests_and_no_others(tmp_path: Path) -> None:
     assert "its worker ended with status -9" in out
 
 
-def _begun(program: Program) -> int:
-    """How many requests the workers say at their end that they had sent; each is in a journal, and once."""
-    begun = 0
+def _sent(program: Program) -> int:
+    """The requests that the workers report as sent at their end; each is in a journal, and once."""
+    sent = 0
     for journal in program.journals():
         indices = [exchange.index for exchange in journal.read_new()]
         assert journal.ended is not None
         assert len(set(indices)) == len(indices) == journal.ended.sent
-        begun += len(indices)
-    return begun
+        sent += len(indices)
+    return sent
 
 
 @pytest.mark.parametrize("closed_loop", [False, True], ids=["open", "closed"])
@@ -53,13 +53,13 @@ def test_killed_parent_takes_its_workers_along_and_its_run_can_be_recovered(tmp_
             program.wait_for_exchanges(30)
             program.process.kill()
             wait_until(lambda: not processes_with(program.mark))
-            begun = _begun(program)
+            sent = _sent(program)
         assert "'bench recover" in run_bench("report", str(folder)).stderr
         result = run_bench("recover", str(folder))
         assert result.returncode in (0, 3), result.stderr
         if closed_loop:
             rows = RunFolder(folder).read_requests().to_pylist()
-            assert len({row["index"] for row in rows}) == len(rows) == begun  # what nobody took was never due
+            assert len({row["index"] for row in rows}) == len(rows) == sent  # a request that no user took was never due
             assert set(map(int, server.received())) <= {row["index"] for row in rows}
             outcomes = {row["outcome"] for row in rows}
             assert outcomes == {"done", "cancelled"}
@@ -68,9 +68,9 @@ def test_killed_parent_takes_its_workers_along_and_its_run_can_be_recovered(tmp_
             assert set(counts) == {"done", "cancelled", "not_sent"}  # the workers ended in order: nothing is lost
             rows = RunFolder(folder).read_requests().to_pylist()
             reached = set(map(int, server.received()))
-            # One sent just before its worker broke it off: a server that reads both at once need not tell of it.
+            # One was sent just before its worker cancelled it: a server that reads both at once need not report it.
             assert reached <= {row["index"] for row in rows if row["outcome"] in ("done", "cancelled")}
-            assert counts["done"] + counts["cancelled"] == begun
+            assert counts["done"] + counts["cancelled"] == sent
             assert counts["done"] >= 30
     manifest = RunFolder(folder).read_manifest()
     assert manifest["recovered"]["lost"] == 0
@@ -104,7 +104,7 @@ def test_killed_before_its_first_request_there_is_nothing_to_recover(tmp_path: P
         scripted_server(tmp_path / "received") as server,
         bench(folder, *token_norm_dist(server, "mute", 5, "--warmup_requests", "2")) as program,
     ):
-        wait_until(lambda: bool(server.received()))  # a warm-up request that nobody answers
+        wait_until(lambda: bool(server.received()))  # a warm-up request, which is never answered
         program.process.kill()
         wait_until(lambda: not processes_with(program.mark))  # the workers, too, though they wait for an answer
     for verb in ("report", "recover"):

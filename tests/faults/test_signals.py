@@ -24,7 +24,7 @@ _QUICK = ["--request_rate", "200", "--request_timeout", "30"]
 
 
 def _interrupted(program: Program, number: signal.Signals) -> str:
-    """Send the signal and wait for the end; returns what was said on stderr."""
+    """Send the signal and wait for the end; returns its stderr."""
     program.process.send_signal(number)
     status, _, err = program.end()
     assert status == 130, err
@@ -56,7 +56,7 @@ def test_while_the_workers_connect(tmp_path: Path, server: ScriptedServer, numbe
         bench(tmp_path / "run", *token_norm_dist(proxy.address, "scripted", 10)) as program,
     ):
         wait_until(lambda: (tmp_path / "run" / "schedule.bin").exists(), process=program.process)
-        proxy.deaf = True  # whoever connects from now on hears nothing
+        proxy.deaf = True  # new connections get no answer
         asked = proxy.connections
         wait_until(lambda: proxy.connections > asked, process=program.process)
         _interrupted(program, number)
@@ -130,8 +130,8 @@ def test_while_answers_are_awaited_that_do_not_come(tmp_path: Path, number: sign
         ("harness.recording.run_lifecycle", "write_table"),
         ("harness.recording.run_lifecycle", "delete_journals"),
         ("harness.cli.measurement.measure", "tabulate"),
-        ("harness.cli.measurement.report_run", "read_run"),
-        ("harness.cli.measurement.report_run", "write_reports"),
+        ("harness.cli.measurement.run_folder", "read_run"),
+        ("harness.cli.measurement.run_folder", "write_reports"),
         ("reports.run.writing", "write_html"),
     ],
     ids=["accounting", "writing records", "giving up journals", "writing tables", "reading", "reporting", "writing the page"],

@@ -93,7 +93,9 @@ def test_server_that_ends_answers_without_a_status_gave_malformed_ones(tmp_path:
     assert {record.outcome for record in records} == {Outcome.MALFORMED}
 
 
-def test_requests_that_a_leaving_server_turned_away_are_told_and_later_ones_go_to_its_successor(tmp_path: Path) -> None:
+def test_requests_that_a_stopping_server_refused_are_reported_and_later_ones_go_to_its_successor(
+    tmp_path: Path,
+) -> None:
     connections = 0
 
     async def leaves_after_five(peer: Peer) -> None:
@@ -115,10 +117,10 @@ def test_requests_that_a_leaving_server_turned_away_are_told_and_later_ones_go_t
     with peer_server(leaves_after_five) as address:
         records = _records(address, tmp_path, 40, 10, timeout_s=10.0)
     outcomes = Counter(record.outcome for record in records)
-    turned_away = [record for record in records if record.outcome is Outcome.CONNECT]
-    assert [record.index for record in turned_away] == [5, 6, 7, 8, 9]
+    refused = [record for record in records if record.outcome is Outcome.CONNECT]
+    assert [record.index for record in refused] == [5, 6, 7, 8, 9]
     assert outcomes == {Outcome.DONE: 35, Outcome.CONNECT: 5}
-    assert all("did not take the request: restarting" in (record.error or "") for record in turned_away)
+    assert all("has not processed the request: restarting" in (record.error or "") for record in refused)
     assert connections == 2
 
 

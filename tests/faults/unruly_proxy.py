@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that breaks what passes through it, by chance from a seed or when told to."""
+"""A TCP proxy on loopback that breaks what passes through it, by chance from a seed, or on command."""
 
 from __future__ import annotations
 

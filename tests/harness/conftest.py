@@ -1,4 +1,4 @@
-"""What several tests of the harness use."""
+"""Fixtures of the harness's tests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.harness.scripted_server import ScriptedServer, scripted_server
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedServer]:
-    """A scripted server that lives as long as the tests; who kills a server starts one of their own."""
+    """A scripted server for the session; a test that kills a server starts its own."""
     with scripted_server(tmp_path_factory.mktemp("scripted") / "received") as running:
         yield running

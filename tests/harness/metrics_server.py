@@ -1,4 +1,4 @@
-"""An HTTP server in a thread of the test: it gives what its script says, and remembers who asked."""
+"""An HTTP server in a thread of the test: gives scripted answers, and records requests and clients."""
 
 from __future__ import annotations
 

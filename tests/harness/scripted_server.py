@@ -1,4 +1,4 @@
-"""A gRPC server in a process of its own that speaks Triton's service; what it does with a request, the prompt says.
+"""A gRPC server in a process of its own that speaks Triton's service; the prompt determines the answer to a request.
 
     python scripted_server.py LOG STREAMS PORT
 
@@ -32,7 +32,7 @@ SERVICE = "inference.GRPCInferenceService"
 FIRST_TOKEN = 5000  # the tokens of every answer count up from here
 
 
-_TEXT_MODELS = ("text", "uncounted")  # the second does not say how many tokens its text is
+_TEXT_MODELS = ("text", "uncounted")  # the second does not return the number of tokens
 
 
 class Act(IntEnum):
@@ -53,10 +53,10 @@ class Act(IntEnum):
     SWAPPED_LAST = 1_000_012  # the last two in the wrong order
     FOREIGN = 1_000_013  # the second is an answer to another request
     CUT_BODY = 1_000_014  # the second has lost its second half
-    WIDE = 1_000_015  # the second says that its tokens are INT64
+    WIDE = 1_000_015  # the second declares its tokens as INT64
 
 
-# What models do with every request, and how far apart their tokens are, in ms. Any other does what the prompt says.
+# What models do with every request, and how far apart their tokens are, in ms. Any other does what the prompt requests.
 _BY_MODEL = {
     "failing": (Act.ERROR, 0),
     "mute": (Act.MUTE, 0),
@@ -91,7 +91,7 @@ class ScriptedServer:
         self.process.wait()
 
     def finish(self) -> None:
-        """Tell it to take no more requests, and wait until it has finished those that it has."""
+        """Stop accepting requests, and wait until those in progress are finished."""
         self.process.terminate()
         self.process.wait()
 
@@ -214,9 +214,9 @@ class _Service:
             await asyncio.sleep(asked.gap_s)
             yield body
         if asked.act == Act.ERROR:
-            yield _error("the script says so")
+            yield _error("scripted error")
         if asked.act == Act.STATUS:
-            await context.abort(grpc.StatusCode.INTERNAL, "the script says so")
+            await context.abort(grpc.StatusCode.INTERNAL, "scripted error")
         if asked.act == Act.HANG:
             await asyncio.sleep(3600)
 
@@ -227,7 +227,7 @@ class _Service:
         if asked.act == Act.FULL:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "Exceeds maximum queue size")
         if asked.act != Act.ANSWER:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the script says so")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "scripted error")
         tokens = list(range(FIRST_TOKEN, FIRST_TOKEN + asked.tokens))
         body: bytes = _answer(request.id, tokens, asked.text, counted=True).SerializeToString()
         return body
@@ -237,7 +237,7 @@ class _Service:
         if name == "slow":
             await asyncio.sleep(3600)
         if name == "broken":
-            await context.abort(grpc.StatusCode.INTERNAL, "the script says so")
+            await context.abort(grpc.StatusCode.INTERNAL, "scripted error")
         if name not in ("scripted", "unary", *_TEXT_MODELS, *_BY_MODEL):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{name}' is not found")
         response = service_pb2.ModelConfigResponse()

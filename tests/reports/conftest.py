@@ -1,4 +1,4 @@
-"""Records and runs to report on. Times are given in ms, as a person writes them."""
+"""Records and runs to report on. Times are in ms."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from harness.records.server_table import MetricSample, write_server_table
 from harness.records.table import read_table, write_table
 from reports.metrics.requests import Requests, from_table
 from reports.run_report import RunReport, read_run
+from tests.reports.manifests import run_manifest
 
 
 def _ns(ms: float) -> int:
@@ -124,13 +125,13 @@ def make_sweep(
 
 @pytest.fixture(scope="session")
 def make_nights(make_report: Callable[..., RunReport], queued_run: Callable[..., list[Record]]) -> Callable[..., list[Path]]:
-    """Runs in a folder, one a night, with the service times in ms; beside each, what its manifest says otherwise."""
+    """Runs in a folder, one a night, with the service times in ms; beside each, changes to its manifest."""
 
     def make(path: Path, nights: Sequence[tuple[str, float, dict[str, Any]]]) -> list[Path]:
         path.mkdir(parents=True, exist_ok=True)
         for number, (name, service_ms, manifest) in enumerate(nights):
-            begun = {"started_at": f"2026-11-{number + 1:02d}T02:00:00+00:00"}
-            report = make_report(queued_run(20.0, number, service_ms), **(begun | manifest))
+            started = {"started_at": f"2026-11-{number + 1:02d}T02:00:00+00:00"}
+            report = make_report(queued_run(20.0, number, service_ms), **(started | manifest))
             report.folder.path.rename(path / name)
         return [path / name for name, *_ in nights]
 
@@ -165,18 +166,7 @@ def make_report(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunRe
     ) -> RunReport:
         folder = RunFolder(parent / str(next(numbers)))
         folder.path.mkdir()
-        folder.write_manifest(
-            {
-                "schema": 1,
-                "workload": {"description": "7 prompts of test.json", "dropped_too_long": 0},
-                "arrivals": "constant arrivals at 100 requests/s",
-                "schedule": {"digest": "0f" * 32, "seed": 42},
-                "target": {"model": "tensorrt_llm", "protocol": "grpc", "streaming": streaming},
-                "warm_up": {"requests": 0, "failures": []},
-                "interrupted": False,
-            }
-            | manifest
-        )
+        folder.write_manifest(run_manifest(streaming=streaming, **manifest))
         write_table(records, folder.requests)
         if client:
             write_client_table(client, folder.client)

@@ -32,7 +32,7 @@ def test_making_a_report_imports_nothing_that_it_can_do_without(
 
 
 def _with_everything(make_report: Callable[..., RunReport], records: list[Record]) -> RunReport:
-    """Intervals, a test of arrivals, goodput, a failure, what the client and the server say."""
+    """Intervals, a test of arrivals, goodput, a failure, client health and server load."""
     lost = Record(index=700, outcome=Outcome.LOST, scheduled_ns=1, requested_output_tokens=3, error="no answer")
     client = [ClientSample(time_ns=k * 10**9, worker=k % 2 or None, lag_ns=1_000, cpu_ns=1_000) for k in range(30)]
     server = [MetricSample(k * 10**9, 1_000, "nv_inference_count", '{"model":"m"}', float(k)) for k in range(30)]

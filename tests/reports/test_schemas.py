@@ -1,4 +1,4 @@
-"""The JSON that programs read is what docs/schemas says: every key is there, every key is documented, of the type it says."""
+"""The JSON that programs read is as in docs/schemas: every key is there, every key is documented and of its type."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _objects(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.name)
-def test_a_schema_is_one_and_says_that_every_key_is_there(path: Path) -> None:
+def test_a_schema_is_valid_and_requires_every_key(path: Path) -> None:
     schema = json.loads(path.read_text(encoding="utf-8"))
     Draft202012Validator.check_schema(schema)
     for one in _objects(schema):

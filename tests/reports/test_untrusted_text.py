@@ -25,8 +25,7 @@ from reports.render.plain_text import json_text, spreadsheet_text
 from reports.render.plots import write_plots
 from reports.run.console import render
 from reports.run.markdown import render_markdown
-from reports.run.page import run_page
-from reports.run.pictures.of_run import pictures_of
+from reports.run.page import run_page, run_pictures
 from reports.run.writing import write_reports
 from reports.run_report import RunReport
 from tests.reports.untrusted import TEXTS, run_named, shown, unprintable
@@ -52,9 +51,9 @@ def hostile(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> Cal
 
 @EACH
 def test_the_console_shows_it(hostile: Callable[..., RunReport], text: str) -> None:
-    told = render(hostile(text))
-    assert unprintable(told) == set()
-    assert shown(text) in told
+    printed = render(hostile(text))
+    assert unprintable(printed) == set()
+    assert shown(text) in printed
 
 
 @EACH
@@ -86,7 +85,7 @@ def test_markdown_holds_it_as_text(hostile: Callable[..., RunReport], text: str)
 @EACH
 def test_the_page_s_source_has_no_markup_of_it(hostile: Callable[..., RunReport], text: str) -> None:
     report = hostile(text)
-    page = render_page(run_page(report, pictures_of(report)))
+    page = render_page(run_page(report, run_pictures(report)))
     without_scripts = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     assert unprintable(without_scripts) == set()
     assert text not in page or not {*text} & {*"<>&"}
@@ -94,17 +93,17 @@ def test_the_page_s_source_has_no_markup_of_it(hostile: Callable[..., RunReport]
 
 @EACH
 def test_plots_draw_it(hostile: Callable[..., RunReport], text: str, tmp_path: Path) -> None:
-    named = [picture for picture in pictures_of(hostile(text)).server if picture.name.startswith("server-queue")]
+    named = [picture for picture in run_pictures(hostile(text)).server if picture.name.startswith("server-queue")]
     x = np.arange(3.0)
     axes = Axis(text, text), Axis("y", ticks=((0.0, text), (1.0, "one")))
-    told = Picture("told", text, text, *axes, (Line(text, x, x, Colour.BLUE), Line("other", x, -x, Colour.RED)))
-    write_plots([*named, told], tmp_path)
-    svg = ElementTree.parse(tmp_path / "told.svg").getroot()  # XML has no place for NUL or escape
+    drawn = Picture("drawn", text, text, *axes, (Line(text, x, x, Colour.BLUE), Line("other", x, -x, Colour.RED)))
+    write_plots([*named, drawn], tmp_path)
+    svg = ElementTree.parse(tmp_path / "drawn.svg").getroot()  # XML has no place for NUL or escape
     assert not [element for element in svg.iter() if element.tag.endswith(("script", "image"))]
     drawn = " ".join("".join(element.itertext()) for element in svg.iter() if element.tag.endswith("}text"))
     assert drawn.count(shown(text).strip()) >= 4  # both of the x axis, a tick, and the legend
     assert "other" in drawn
-    assert (tmp_path / "told.png").stat().st_size > 1_000
+    assert (tmp_path / "drawn.png").stat().st_size > 1_000
 
 
 # ---- comparisons
@@ -149,21 +148,21 @@ def test_a_comparison_shows_it_in_every_format(compared: Callable[[str], tuple[s
 def test_a_refusal_shows_it(hostile: Callable[..., RunReport], capsys: pytest.CaptureFixture[str], text: str) -> None:
     paths = [str(hostile(name).folder.path) for name in (text, f"{text}b")]
     assert bench(["compare", *paths]) == 3
-    told = capsys.readouterr().err
-    assert unprintable(told, "\n\t") == set()
-    assert "workload.description" in told
+    printed = capsys.readouterr().err
+    assert unprintable(printed, "\n\t") == set()
+    assert "workload.description" in printed
 
 
-def test_a_path_that_is_no_text_is_told_all_the_same(
+def test_a_path_that_is_no_text_is_printed_all_the_same(
     hostile: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = [str(hostile("x").folder.path.rename(tmp_path / f"{side}\udcff\x1b[2J")) for side in ("a", "b")]
     for arguments in (["compare", *paths], ["report", paths[0]], ["report", str(tmp_path / "not\x1b[2Jthere")]):
         assert bench(arguments) == 1
-        told = capsys.readouterr()
-        assert told.err.startswith("Error: ")
-        assert "\ufffd" in told.err
-        assert unprintable(told.out) | unprintable(told.err) == set()
+        printed = capsys.readouterr()
+        assert printed.err.startswith("Error: ")
+        assert "\ufffd" in printed.err
+        assert unprintable(printed.out) | unprintable(printed.err) == set()
 
 
 # ---- laws

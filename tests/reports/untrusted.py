@@ -1,4 +1,4 @@
-"""Text that somebody else chose, of which each reader would obey some: pages, terminals, spreadsheets, Markdown, JSON."""
+"""Text from outside that some reader would interpret: pages, terminals, spreadsheets, Markdown, JSON."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ TEXTS = {
 def run_named(
     make_report: Callable[..., RunReport], failed: Callable[..., Record], records: list[Record], text: str, **manifest: Any
 ) -> RunReport:
-    """A run that says ``text`` wherever a run folder holds text from outside: manifest, messages, labels of metrics."""
-    said = list(records)
+    """A run with ``text`` wherever a run folder holds text from outside: manifest, messages, labels of metrics."""
+    changed = list(records)
     k = len(records) // 2
-    said[k] = failed(k, 10 * k, Outcome.SERVER_ERROR, 10 * k, 10 * k + 9, error=text)
+    changed[k] = failed(k, 10 * k, Outcome.SERVER_ERROR, 10 * k, 10 * k + 9, error=text)
     zero, counted = statistics(**{text: (0, 1.0)}), statistics(**{text: (len(records), 1.0)})
     named: dict[str, Any] = {
         "bench_version": text,
@@ -54,7 +54,7 @@ def run_named(
         *metric("nv_inference_pending_request_count", {0.0: 0.0, 0.2: 0.0, 0.6: 1.0}, model="other", version="1"),
         *metric("nv_inference_request_success", {0.0: 0.0, 0.2: 9.0, 0.6: 50.0}, model=text, version="1"),
     ]
-    return make_report(said, server=server, **(named | manifest))
+    return make_report(changed, server=server, **(named | manifest))
 
 
 def unprintable(text: str, but: str = "\n") -> set[str]:

@@ -1,9 +1,10 @@
-"""What probes and servers tell, made up for tests."""
+"""Samples of probes and metrics of servers, made for tests."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from harness.records.client_sample import ClientSample
@@ -13,29 +14,33 @@ _SECOND_NS = 1_000_000_000
 _MS = 1_000_000
 
 
+@dataclass(frozen=True)
+class WorkerUsage:
+    """What a worker uses between two samples; shares are of the time between them."""
+
+    cpu_share: float = 0.2
+    wait_share: float | None = 0.01
+    switches: int = 10
+    gc_longest_ms: float = 0.0
+
+
 def worker_samples(
-    lags_ms: Sequence[float],
-    *,
-    worker: int = 0,
-    every_ms: float = 25.0,
-    cpu_share: float = 0.2,
-    wait_share: float | None = 0.01,
-    switches: int = 10,
-    gc_longest_ms: float = 0.0,
+    lags_ms: Sequence[float], usage: WorkerUsage = WorkerUsage(), *, worker: int = 0, every_ms: float = 25.0
 ) -> list[ClientSample]:
-    """A worker's baseline, and a wake-up for each lag, ``every_ms`` apart; shares are of that time."""
+    """A worker's baseline, and a wake-up for each lag, ``every_ms`` apart."""
+    wait_share = usage.wait_share
     baseline = ClientSample(time_ns=0, worker=worker, cpu_ns=0, run_queue_wait_ns=None if wait_share is None else 0)
     return [baseline] + [
         ClientSample(
             time_ns=round((k + 1) * every_ms * _MS),
             worker=worker,
             lag_ns=round(lag_ms * _MS),
-            cpu_ns=round(cpu_share * every_ms * _MS),
+            cpu_ns=round(usage.cpu_share * every_ms * _MS),
             run_queue_wait_ns=None if wait_share is None else round(wait_share * every_ms * _MS),
-            gc_pause_ns=round(gc_longest_ms * _MS),
-            gc_longest_ns=round(gc_longest_ms * _MS),
-            gc_count=int(gc_longest_ms > 0),
-            voluntary_switches=switches,
+            gc_pause_ns=round(usage.gc_longest_ms * _MS),
+            gc_longest_ns=round(usage.gc_longest_ms * _MS),
+            gc_count=int(usage.gc_longest_ms > 0),
+            voluntary_switches=usage.switches,
             involuntary_switches=0,
         )
         for k, lag_ms in enumerate(lags_ms)

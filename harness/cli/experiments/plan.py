@@ -1,4 +1,4 @@
-"""Planning an experiment: which configuration runs when, so that what drifts on a machine does not decide."""
+"""The plan of a series: a randomised block design, so that drift of the machine does not decide the comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.records.experiment import Experiment, PlannedArm, PlannedRun
 def plan_runs(kind: str, arguments: Sequence[str], arms: Sequence[PlannedArm], repeats: int, seed: int) -> Experiment:
     """``repeats`` blocks, each with one run of every arm, in an order drawn anew for each block (randomised blocks: Fisher).
 
-    Of two arms, half the blocks begin with either (one more, where ``repeats`` is odd), so that neither gains by going first.
+    Of two arms, either is first in half the blocks (one more, where ``repeats`` is odd), so that neither gains from its place.
     ``kind`` is "experiment" or "sweep".
     """
     runs: list[PlannedRun] = []

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import cloup
 
-from harness.cli.measurement.load import amount
-from harness.cli.measurement.options import MeasureOptions, measure_options, split_options
+from harness.cli.measurement.options import measure_options, read_options
 
 if TYPE_CHECKING:
+    from harness.cli.measurement.load_options import TrafficOptions
+    from harness.cli.measurement.prepare import Workload
     from harness.cli.measurement.target import Target
-    from harness.cli.measurement.workload import Workload
     from workloads.load import Load
     from workloads.request import PromptRow
 
 _SHIPPED_NAME = "prompts.json"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The rows of the file ``path``; the output length of each is ``op_tokens_per_word`` times the words of its answer."""
+
+    path: Path
+    rows: list[PromptRow]
+    op_tokens_per_word: float
 
 
 @cloup.command(
@@ -29,6 +40,7 @@ _SHIPPED_NAME = "prompts.json"
     "Dataset",
     cloup.option(
         "--dataset",
+        "path",
         type=click.Path(path_type=Path, dir_okay=False),
         help="JSON file in upstream's shape (input, instruction, output) or ShareGPT's. Default: the shipped prompts.",
     ),
@@ -36,22 +48,21 @@ _SHIPPED_NAME = "prompts.json"
         "--op_tokens_per_word",
         type=click.FloatRange(min=0, min_open=True),
         default=1.3,
-        help="Tokens to ask for per word of the dataset's answer.",
+        help="Tokens to request per word of the dataset's answer.",
     ),
 )
 @measure_options
-def command(**values: Any) -> int:
+def command(path: Path | None, op_tokens_per_word: float, **shared: Any) -> int:
     """Measure with prompts from a dataset, in the file's order.
 
-    Each request asks for as many tokens as the dataset's own answer has words, times --op_tokens_per_word.
+    The output length of a request is the number of words in the dataset's own answer, times --op_tokens_per_word.
     """
     from harness.cli.measurement.measure import measure
     from workloads.dataset import read_dataset
 
-    options, own = split_options(values)
-    path = own["dataset"] or shipped_dataset()
-    rows = read_dataset(path)
-    return measure("dataset", options, lambda target, load: _workload(options, own, path, rows, target, load))
+    path = path or shipped_dataset()
+    dataset = Dataset(path, read_dataset(path), op_tokens_per_word)
+    return measure("dataset", read_options(shared), partial(_make_workload, dataset))
 
 
 def shipped_dataset() -> Path:
@@ -63,25 +74,27 @@ def shipped_dataset() -> Path:
     return in_wheel if in_wheel.is_file() else package.parent / "datasets" / _SHIPPED_NAME
 
 
-def _workload(
-    options: MeasureOptions, own: dict[str, Any], path: Path, rows: list[PromptRow], target: Target, load: Load
-) -> Workload:
-    from harness.cli.measurement.workload import Workload
+def _make_workload(dataset: Dataset, traffic: TrafficOptions, load: Load, target: Target) -> Workload:
+    from harness.cli.measurement.prepare import Workload, request_count_text
     from workloads.dataset import dataset_requests
     from workloads.request import LengthLimits
 
     tokenizer = target.tokenizer
-    made = dataset_requests(
-        rows,
+    drawn = dataset_requests(
+        dataset.rows,
         None if tokenizer is None else tokenizer.encode,
-        load.most_requests(options.seed, options.num_requests),
-        own["op_tokens_per_word"],
-        LengthLimits(options.max_input_len, target.context_tokens),
-        ignore_eos=bool(options.ignore_eos),
+        load.most_requests(traffic.seed, traffic.num_requests),
+        dataset.op_tokens_per_word,
+        LengthLimits(traffic.max_input_len, target.context_tokens),
+        ignore_eos=bool(traffic.ignore_eos),
     )
     return Workload(
-        requests=made.requests,
-        description=f"{amount(load, len(made.requests))} prompts of {path.name}",
-        parameters={"dataset": str(path), "op_tokens_per_word": own["op_tokens_per_word"], "rows_read": made.rows},
-        dropped_too_long=made.dropped_too_long,
+        requests=drawn.requests,
+        description=f"{request_count_text(load, len(drawn.requests))} prompts of {dataset.path.name}",
+        parameters={
+            "dataset": str(dataset.path),
+            "op_tokens_per_word": dataset.op_tokens_per_word,
+            "rows_read": drawn.rows,
+        },
+        dropped_too_long=drawn.dropped_too_long,
     )

@@ -1,25 +1,77 @@
-"""Options of the load: when requests are sent, how many at once, for how long, and by how many workers."""
+"""Options of load and traffic: when requests are sent and for how long, and which requests they are."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 import cloup
 
-from harness.run.worker_count import MAX_WORKERS
+from harness.cli.engine_options import given
 
+if TYPE_CHECKING:
+    from workloads.load import Load
 
-def _read_workers(context: click.Context, parameter: click.Parameter, value: str) -> int | None:
-    """A number of workers, or "auto", which is None."""
-    if value == "auto":
-        return None
-    number: int = click.IntRange(1, MAX_WORKERS)(value, parameter, context)
-    return number
-
-
+_OPEN_LOOP_OPTIONS = ("request_rate", "time_delay_dist", "burstiness", "max_concurrency")
 _SECONDS = click.FloatRange(min=0, min_open=True, max=1e6)
 
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """When requests are sent. ``concurrency`` None: an open loop; ``duration`` and ``ramp_up`` in seconds."""
+
+    request_rate: float
+    time_delay_dist: str
+    burstiness: float | None
+    max_concurrency: int | None
+    concurrency: int | None
+    duration: float | None
+    ramp_up: float | None
+
+
+@dataclass(frozen=True)
+class TrafficOptions:
+    """Which requests are sent. ``ignore_eos`` None: the workload's default."""
+
+    num_requests: int | None
+    max_input_len: int | None
+    ignore_eos: bool | None
+    seed: int
+
+
+def make_load(options: LoadOptions) -> Load:
+    """The load that the options describe. Raises UsageError for options that contradict each other."""
+    from workloads.arrivals import AllAtOnce, RampedUp, arrivals_of
+    from workloads.load import ClosedLoop, OpenLoop
+
+    if options.duration is not None and options.ramp_up is not None and options.ramp_up >= options.duration:
+        raise click.UsageError(
+            f"--ramp_up {options.ramp_up:g} leaves nothing of --duration {options.duration:g}; make it shorter"
+        )
+    if options.concurrency is not None:
+        _check_closed_loop()
+        return ClosedLoop(options.concurrency, options.duration, options.ramp_up or 0.0)
+    arrivals = arrivals_of(options.request_rate, options.time_delay_dist, options.burstiness)
+    if isinstance(arrivals, AllAtOnce):
+        for name, value in (("--duration", options.duration), ("--ramp_up", options.ramp_up)):
+            if value is not None:
+                raise click.UsageError(
+                    f"{name} does nothing where everything is sent at once; give --request_rate or --concurrency"
+                )
+    if options.ramp_up is not None:
+        arrivals = RampedUp(arrivals, options.ramp_up)
+    return OpenLoop(arrivals, options.duration, options.max_concurrency)
+
+
+def _check_closed_loop() -> None:
+    for name in _OPEN_LOOP_OPTIONS:
+        if given(name):
+            raise click.UsageError(f"--{name} goes without --concurrency: in a closed loop the answers set the rate")
+
+
 load_group = cloup.option_group(
-    "Load (docs/load.md)",
+    "Load (docs/explanation/load.md)",
     cloup.option("--request_rate", type=float, default=-1.0, help="Requests per second; -1 sends everything at once."),
     cloup.option(
         "--time_delay_dist",
@@ -36,36 +88,28 @@ load_group = cloup.option_group(
     cloup.option(
         "--max_concurrency",
         type=click.IntRange(min=1),
-        help="Send no more while so many are in flight: later arrivals wait their turn, and latency counts from the arrival.",
+        help="Limit of requests in flight: later arrivals wait their turn, and latency counts from the arrival.",
     ),
     cloup.option(
         "--concurrency",
         type=click.IntRange(min=1),
-        help="Closed loop instead of a rate: so many users, each sends the next request when the last has ended.",
+        help="Closed loop instead of a rate: this many users, each sends its next request when the last one has ended.",
     ),
-    cloup.option("--duration", type=_SECONDS, help="Seconds after which nothing new is sent; what is in flight may end."),
+    cloup.option("--duration", type=_SECONDS, help="Seconds after which no request is sent; those in flight may end."),
     cloup.option(
-        "--ramp_up", type=_SECONDS, help="Seconds in which the rate rises from 0 to --request_rate, or the users come."
+        "--ramp_up", type=_SECONDS, help="Seconds in which the rate rises from 0 to --request_rate, or the users start."
     ),
-    cloup.option("--num_requests", type=click.IntRange(min=1), help="How many requests; a dataset is not repeated."),
+)
+
+traffic_group = cloup.option_group(
+    "Traffic",
+    cloup.option("--num_requests", type=click.IntRange(min=1), help="Number of requests; a dataset is not repeated."),
+    cloup.option("--max_input_len", type=click.IntRange(min=1), help="Drop prompts with more tokens, and report how many."),
     cloup.option(
-        "--workers",
-        callback=_read_workers,
-        default="auto",
-        metavar="N|auto",
-        help="Client processes; auto goes by the load and the machine's cores. N does not change what is sent.",
-    ),
-    cloup.option(
-        "--pin_workers/--no_pin_workers",
+        "--ignore_eos/--no_ignore_eos",
         default=None,
-        show_default="where cores are to spare",
-        help="Give each client process a core of its own.",
+        show_default="on for token_norm_dist, but not by -i openai; off for dataset",
+        help="Generate exactly the requested number of tokens.",
     ),
-    cloup.option(
-        "--connections",
-        type=click.IntRange(1, 1024),
-        metavar="N",
-        show_default="1, and more where the server limits streams",
-        help="HTTP/2 connections of each client process.",
-    ),
+    cloup.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of lengths, token ids and arrivals."),
 )

@@ -11,54 +11,22 @@ import click
 from harness.calibration.result import this_machine
 from harness.calibration.store import CalibrationFileError, default_path, find_calibration, for_manifest
 from harness.cli.measurement.options import MeasureOptions
+from harness.cli.measurement.prepare import PreparedRun
 from harness.cli.measurement.target import Target
-from harness.cli.measurement.workload import Workload
 from harness.clients.protocol import ConnectionUsage
 from harness.recording.run_result import RunResult
 from harness.records.run_folder import MANIFEST_SCHEMA
 from harness.run.environment import describe_environment
-from workloads.load import Load
+from workloads.load import ClosedLoop
 from workloads.prefixes import BLOCK_TOKENS, prefix_repetition
 from workloads.schedule import AnySchedule
 
 
-def calibration_for_run(protocol: str, environment: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A copy for the manifest of what `bench calibrate` found for ``protocol``; None where it has not run here.
-
-    ``environment`` is ``describe_environment``'s. A file that cannot be read is a warning: the run is none the worse for it.
-    """
-    try:
-        return for_manifest(find_calibration(default_path(), this_machine(environment)), protocol)
-    except CalibrationFileError as error:
-        click.echo(f"Warning: {error}", err=True)
-        return None
-
-
-def described_connections(usages: Sequence[ConnectionUsage | None]) -> dict[str, Any] | None:
-    """The connections of all workers for the manifest; None where no worker came to tell.
-
-    ``limit_reached`` counts the requests that waited because the server takes no more at once; the counts of a worker that
-    died are missing from it, ``workers_told`` says of how many it is.
-    """
-    told = [usage for usage in usages if usage is not None]
-    if not told:
-        return None
-    longest_ns = max((usage.longest_wait_ns for usage in told if usage.longest_wait_ns is not None), default=None)
-    return {
-        "per_worker": told[0].per_worker,
-        "opened": sum(usage.opened for usage in told),
-        "limit_reached": sum(usage.limit_reached for usage in told),
-        "longest_wait_ms": None if longest_ns is None else longest_ns / 1e6,
-        "total_wait_ms": sum(usage.total_wait_ns for usage in told) / 1e6,
-        "unstamped_reads": sum(usage.unstamped_reads for usage in told),
-        "workers_told": len(told),
-    }
-
-
-def make_manifest(
-    verb: str, options: MeasureOptions, target: Target, workload: Workload, load: Load, schedule: AnySchedule
-) -> dict[str, Any]:
+def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any]:
+    """The manifest before the first request. It records every option, and therefore takes all of them."""
     environment = describe_environment()
+    recorded = options.manifest_entry()
+    target, workload, schedule, workers = prepared.target, prepared.workload, prepared.schedule, prepared.workers
     return {
         "schema": MANIFEST_SCHEMA,
         "bench_version": version("inflight-bench"),
@@ -69,27 +37,93 @@ def make_manifest(
             "requests": len(schedule),
             "dropped_too_long": workload.dropped_too_long,
         },
-        "arrivals": str(load),
+        "arrivals": str(prepared.load),
         "schedule": {"digest": schedule.digest, "seed": schedule.seed},
-        "target": {
-            "address": target.address,
-            "protocol": options.protocol,
-            "model": target.model.name,
-            "decoupled": target.model.decoupled,
-            "streaming": target.streaming,
-            "embedded": target.server is not None,
-            "tokenizer_dir": None if target.tokenizer_dir is None else str(target.tokenizer_dir),
-            "model_parameters": dict(target.model.parameters),
-        },
-        "server": None if target.server is None else {"engine": options.written_down()["engine_settings"]},
-        "options": options.written_down(),
-        "warm_up": {"requests": options.warmup_requests},
+        "target": _target_entry(target),
+        "server": None if target.server is None else {"engine": recorded["engine_settings"]},
+        "options": recorded,
+        "warm_up": {"requests": options.client.warmup_requests},
         "environment": environment,
-        "calibration": calibration_for_run(options.protocol, environment),
+        "calibration": calibration_for_run(target.protocol, environment),
+        "load": _load_entry(options, prepared),
+        "workers": {"count": workers.count, "why": workers.reason, "pinned_cores": list(workers.pinned_cores)},
     }
 
 
-def repeated_prefix(schedule: AnySchedule, result: RunResult) -> dict[str, Any]:
+def _target_entry(target: Target) -> dict[str, Any]:
+    return {
+        "address": target.address,
+        "protocol": target.protocol,
+        "model": target.model.name,
+        "decoupled": target.model.decoupled,
+        "streaming": target.streaming,
+        "embedded": target.server is not None,
+        "tokenizer_dir": None if target.tokenizer_dir is None else str(target.tokenizer_dir),
+        "model_parameters": dict(target.model.parameters),
+    }
+
+
+def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any]:
+    """``ran_out``: the requests are too few for the duration, as far as that is known before the run."""
+    load, requested, traffic = prepared.load, options.load, options.traffic
+    is_closed = isinstance(load, ClosedLoop)
+    arriving = None if is_closed or load.duration_s is None else load.most_requests(traffic.seed, traffic.num_requests)
+    return {
+        "mode": "closed" if is_closed else "open",
+        "max_concurrency": requested.max_concurrency,
+        "concurrency": requested.concurrency,
+        "duration_s": requested.duration,
+        "ramp_up_s": requested.ramp_up,
+        "prepared": len(prepared.schedule),
+        "ran_out": arriving is not None and len(prepared.schedule) < arriving,
+    }
+
+
+def calibration_for_run(protocol: str, environment: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The result of `bench calibrate` for ``protocol`` on this machine, for the manifest; None where there is none.
+
+    ``environment`` is ``describe_environment``'s. An unreadable file is a warning, for the run does not depend on it.
+    """
+    try:
+        return for_manifest(find_calibration(default_path(), this_machine(environment)), protocol)
+    except CalibrationFileError as error:
+        click.echo(f"Warning: {error}", err=True)
+        return None
+
+
+def after_run(manifest: Mapping[str, Any], schedule: AnySchedule, result: RunResult) -> dict[str, Any]:
+    """``manifest`` with what is known after the run alone: repeated prompt prefixes, and connections."""
+    repeated = {"repeated_prefix": _repeated_prefix(schedule, result)}
+    return {**manifest, "workload": manifest["workload"] | repeated, "connections": connections_entry(result.connections)}
+
+
+def connections_entry(usages: Sequence[ConnectionUsage | None]) -> dict[str, Any] | None:
+    """The sums over the connections of all workers; None where no worker reported any.
+
+    ``limit_reached`` counts the requests that waited because the server's limit of concurrent streams was reached. The counts
+    of a worker that died are missing; ``workers_told`` is the number of workers that reported.
+    """
+    reported = [usage for usage in usages if usage is not None]
+    if not reported:
+        return None
+    longest_ns = max((usage.longest_wait_ns for usage in reported if usage.longest_wait_ns is not None), default=None)
+    return {
+        "per_worker": reported[0].per_worker,
+        "opened": sum(usage.opened for usage in reported),
+        "limit_reached": sum(usage.limit_reached for usage in reported),
+        "longest_wait_ms": None if longest_ns is None else longest_ns / 1e6,
+        "total_wait_ms": sum(usage.total_wait_ns for usage in reported) / 1e6,
+        "unstamped_reads": sum(usage.unstamped_reads for usage in reported),
+        "workers_told": len(reported),
+    }
+
+
+def _repeated_prefix(schedule: AnySchedule, result: RunResult) -> dict[str, Any]:
     sent = sorted((record.sent_ns, record.index) for record in result.records if record.sent_ns is not None)
-    found = prefix_repetition([schedule.requests[index] for _, index in sent])
-    return {"share": found.share, "unit": found.unit, "block_tokens": BLOCK_TOKENS, "whole_prompts": found.repeated_prompts}
+    repetition = prefix_repetition([schedule.requests[index] for _, index in sent])
+    return {
+        "share": repetition.share,
+        "unit": repetition.unit,
+        "block_tokens": BLOCK_TOKENS,
+        "whole_prompts": repetition.repeated_prompts,
+    }

@@ -1,20 +1,27 @@
-"""The folder of a run: --run_dir, or a new one below runs/."""
+"""The folder of a run from the command line: opened at --run_dir, and shown once it is recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 import click
 
+from harness.errors import RunError
 from harness.records.run_folder import RunFolder
+from reports.metrics.goodput import Objective
+from reports.run.console import render
+from reports.run.writing import write_reports
+from reports.run_report import RunReport, read_run
 
 
 @contextmanager
 def open_run_folder(verb: str, run_dir: Path | None) -> Iterator[RunFolder]:
-    """A new folder for the run; one that stays empty, because nothing could be started, is taken away again."""
+    """A new folder for the run; removed again if it stays empty, because nothing could be started."""
     path = _new_default_folder(verb) if run_dir is None else run_dir
     if path.exists() and any(path.iterdir()):
         raise click.BadParameter(f"{path} is not empty; name a new folder", param_hint="--run_dir")
@@ -27,7 +34,7 @@ def open_run_folder(verb: str, run_dir: Path | None) -> Iterator[RunFolder]:
 
 
 def _new_default_folder(verb: str) -> Path:
-    """``runs/<time>-<verb>``, numbered where another run began in the same second."""
+    """``runs/<time>-<verb>``, numbered where another run started in the same second."""
     stem = f"{datetime.now():%Y-%m-%d-%H%M%S}-{verb}"
     for name in (stem, *(f"{stem}-{number}" for number in range(2, 1000))):
         try:
@@ -35,4 +42,32 @@ def _new_default_folder(verb: str) -> Path:
         except FileExistsError:
             continue
         return Path("runs") / name
-    raise click.BadParameter("too many runs began in this second; name a folder", param_hint="--run_dir")
+    raise click.BadParameter("too many runs started in this second; name a folder", param_hint="--run_dir")
+
+
+def show_run(
+    folder: RunFolder, plots: Path | None = None, form: str = "console", objectives: Sequence[Objective] | None = None
+) -> RunReport:
+    """Write a run's reports and print it: the console's text, or the report file of the format ``form``.
+
+    Raises RunFolderError, and RunError where the reports cannot be written; the console's text is printed all the same.
+    """
+    report = read_run(folder, objectives)
+    if form == "console":
+        click.echo(render(report))
+    try:
+        write_reports(report, plots)
+    except OSError as error:
+        raise RunError(
+            f"the run is recorded, but its report cannot be written ({error}): make room, then run: bench report {folder.path}"
+        ) from error
+    if form != "console":
+        _print_file(folder, form)
+    return report
+
+
+def _print_file(folder: RunFolder, form: str) -> None:
+    files: dict[str, Path] = {"markdown": folder.markdown, "json": folder.summary, "csv": folder.csv, "html": folder.html}
+    with files[form].open("rb") as file:
+        shutil.copyfileobj(file, sys.stdout.buffer)
+    sys.stdout.buffer.flush()

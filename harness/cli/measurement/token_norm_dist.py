@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 import cloup
 
-from harness.cli.measurement.load import amount
-from harness.cli.measurement.options import MeasureOptions, measure_options, split_options
+from harness.cli.measurement.options import measure_options, read_options
 
 if TYPE_CHECKING:
+    from harness.cli.measurement.load_options import TrafficOptions
+    from harness.cli.measurement.prepare import Workload
     from harness.cli.measurement.target import Target
-    from harness.cli.measurement.workload import Workload
     from workloads.load import Load
-    from workloads.token_norm_dist import NormalLengths
+    from workloads.token_norm_dist import NormalLengths, TokenNormDist
 
 DEFAULT_NUM_REQUESTS = 1000
-_MARGIN = 1.1  # beside what is expected to be dropped
-_MOST_REDRAWN = 20.0  # times as many as are sent
+_MARGIN = 1.1  # over the number that is expected to be dropped
+_MAX_REDRAW_FACTOR = 20.0  # times as many as are sent
+
+
+@dataclass(frozen=True)
+class TokenDistribution:
+    """Lengths in tokens, and the vocabulary's size: ids are drawn below ``vocab_size``; None means the tokenizer's."""
+
+    inputs: NormalLengths
+    outputs: NormalLengths
+    vocab_size: int | None
+
+    def __str__(self) -> str:
+        inputs, outputs = self.inputs, self.outputs
+        return f"N({inputs.mean:g}, {inputs.stdev:g}) tokens in, N({outputs.mean:g}, {outputs.stdev:g}) out"
+
+    def manifest_entry(self) -> dict[str, float | None]:
+        """The options by name."""
+        return {
+            "input_mean": self.inputs.mean,
+            "input_stdev": self.inputs.stdev,
+            "output_mean": self.outputs.mean,
+            "output_stdev": self.outputs.stdev,
+            "vocab_size": self.vocab_size,
+        }
 
 
 @cloup.command(
@@ -40,7 +65,9 @@ _MOST_REDRAWN = 20.0  # times as many as are sent
     ),
 )
 @measure_options
-def command(**values: Any) -> int:
+def command(
+    input_mean: float, input_stdev: float, output_mean: float, output_stdev: float, vocab_size: int | None, **shared: Any
+) -> int:
     """Measure with random token ids, uniform over the vocabulary. Lengths are max(1, ceil(N(mean, stdev))).
 
     Without --num_requests and --duration, 1000 requests are sent.
@@ -48,61 +75,57 @@ def command(**values: Any) -> int:
     from harness.cli.measurement.measure import measure
     from workloads.token_norm_dist import NormalLengths
 
-    options, own = split_options(values)
-    inputs = NormalLengths(own["input_mean"], own["input_stdev"])
-    outputs = NormalLengths(own["output_mean"], own["output_stdev"])
+    inputs, outputs = NormalLengths(input_mean, input_stdev), NormalLengths(output_mean, output_stdev)
     inputs.check("input")
     outputs.check("output")
-    return measure("token_norm_dist", options, lambda target, load: _workload(options, own, target, load))
+    distribution = TokenDistribution(inputs, outputs, vocab_size)
+    return measure("token_norm_dist", read_options(shared), partial(_make_workload, distribution))
 
 
-def _workload(options: MeasureOptions, own: dict[str, Any], target: Target, load: Load) -> Workload:
-    from harness.cli.measurement.workload import Workload
+def _make_workload(distribution: TokenDistribution, traffic: TrafficOptions, load: Load, target: Target) -> Workload:
+    from harness.cli.measurement.prepare import Workload, request_count_text
     from workloads.load import OpenLoop
-    from workloads.request import LengthLimits
-    from workloads.token_norm_dist import NormalLengths, TokenNormDist
 
-    inputs = NormalLengths(own["input_mean"], own["input_stdev"])
-    outputs = NormalLengths(own["output_mean"], own["output_stdev"])
-    token_ids = _token_ids(own["vocab_size"], target)
-    decode = None if target.model.takes_token_ids else _decoder(target)
-
-    prompts = TokenNormDist(
-        inputs,
-        outputs,
-        token_ids,
-        options.seed,
-        LengthLimits(options.max_input_len, target.context_tokens),
-        decode,
-        ignore_eos=target.model.surely_ignores_eos if options.ignore_eos is None else options.ignore_eos,
-    )
-    count = _count(load, options, inputs, outputs)
-    made = prompts.draw(count)
-    if isinstance(load, OpenLoop) and load.duration_s is not None and options.num_requests is None and made.dropped_too_long:
-        made = prompts.draw(
-            math.ceil(count * min(_MOST_REDRAWN, _MARGIN * count / len(made.requests)))
-        )  # what is left fills the time
-    requests = made.requests[:count]
+    prompts = _prompts(distribution, traffic, target)
+    count = _count(distribution, traffic, load)
+    drawn = prompts.draw(count)
+    is_timed = isinstance(load, OpenLoop) and load.duration_s is not None and traffic.num_requests is None
+    if is_timed and drawn.dropped_too_long:  # draw again, so that the requests that are left fill the duration
+        drawn = prompts.draw(math.ceil(count * min(_MAX_REDRAW_FACTOR, _MARGIN * count / len(drawn.requests))))
+    requests = drawn.requests[:count]
     return Workload(
         requests=requests,
-        description=(
-            f"{amount(load, len(requests))} random prompts of N({inputs.mean:g}, {inputs.stdev:g}) tokens in, "
-            f"N({outputs.mean:g}, {outputs.stdev:g}) out"
-        ),
-        parameters=own,
-        dropped_too_long=made.dropped_too_long,
+        description=f"{request_count_text(load, len(requests))} random prompts of {distribution}",
+        parameters=distribution.manifest_entry(),
+        dropped_too_long=drawn.dropped_too_long,
     )
 
 
-def _count(load: Load, options: MeasureOptions, inputs: NormalLengths, outputs: NormalLengths) -> int:
-    """How many requests to draw; a closed loop that the clock ends gets as many as it can need."""
+def _prompts(distribution: TokenDistribution, traffic: TrafficOptions, target: Target) -> TokenNormDist:
+    """The prompts to draw from. Raises UsageError for an unknown vocabulary."""
+    from workloads.request import LengthLimits
+    from workloads.token_norm_dist import TokenNormDist
+
+    return TokenNormDist(
+        distribution.inputs,
+        distribution.outputs,
+        _token_ids(distribution.vocab_size, target),
+        traffic.seed,
+        LengthLimits(traffic.max_input_len, target.context_tokens),
+        None if target.model.takes_token_ids else _decoder(target),
+        ignore_eos=target.model.supports_ignore_eos if traffic.ignore_eos is None else traffic.ignore_eos,
+    )
+
+
+def _count(distribution: TokenDistribution, traffic: TrafficOptions, load: Load) -> int:
+    """The number of requests to draw; a closed loop with a duration gets as many as it can need."""
     from workloads.load import ClosedLoop
 
-    most = load.most_requests(options.seed, options.num_requests)
+    most = load.most_requests(traffic.seed, traffic.num_requests)
     if most is not None:
         return most
     if isinstance(load, ClosedLoop) and load.duration_s is not None:
-        return load.enough_requests(inputs.mean, outputs.mean)
+        return load.enough_requests(distribution.inputs.mean, distribution.outputs.mean)
     return DEFAULT_NUM_REQUESTS
 
 
@@ -116,8 +139,9 @@ def _token_ids(vocab_size: int | None, target: Target) -> range | list[int]:
 
 
 def _decoder(target: Target) -> Any:
-    if target.tokenizer is None:
+    tokenizer = target.tokenizer
+    if tokenizer is None:
         raise click.UsageError(
             f"the model {target.model.name} takes text: give --tokenizer_dir to turn random tokens into text"
         )
-    return lambda ids: target.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+    return lambda ids: tokenizer.decode(ids, clean_up_tokenization_spaces=False)

@@ -1,4 +1,4 @@
-"""``bench serve fill``: fill a configuration template, for those who have templates."""
+"""``bench serve fill``: fill a configuration template. One verb, one module."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ Examples:
   bench serve fill repo/tensorrt_llm/config.pbtxt 'gpu_device_ids:0\\,1' > config.pbtxt""",
 )
 @cloup.argument("template", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The config.pbtxt.")
-@cloup.argument("substitutions", required=False, default="", help="key:value,…; write \\, and \\: inside a value.")
-@cloup.option("-i", "--in_place", is_flag=True, help="Write the file itself. Without it the result goes to stdout.")
+@cloup.argument("substitutions", required=False, default="", help="key:value,…; escape them in a value as \\, and \\:.")
+@cloup.option("-i", "--in_place", is_flag=True, help="Write the result to the file instead of stdout.")
 def command(template: Path, substitutions: str, in_place: bool) -> None:
-    """Put values in place of the ${key} of a template, as upstream's fill_template.py does.
+    """Replace each ${key} of a template by its value, as upstream's fill_template.py does.
 
-    max_queue_size and max_queue_delay_microseconds are 0 where nothing else is said. Other ${…} that get no value stay; they
-    are listed on stderr.
+    max_queue_size and max_queue_delay_microseconds are 0 by default. Any other ${…} without a value stays, and is listed on
+    stderr.
     """
     from serving.errors import TemplateError
     from serving.repository.template import fill_template, parse_substitutions
 
     try:
-        text = template.read_bytes().decode("utf-8")  # as bytes, so that line ends stay as they are
+        text = template.read_bytes().decode("utf-8")  # as bytes, to preserve line ends
         filled = fill_template(text, parse_substitutions(substitutions))
     except UnicodeDecodeError:
         raise click.UsageError(f"{template} is not UTF-8 text") from None
     except TemplateError as error:
         raise click.UsageError(f"{template}: {error}") from None
     for key in filled.unused:
-        click.echo(f"Note: {template} has no ${{{key}}} to fill; is it filled already?", err=True)
+        click.echo(f"Note: {template} has no ${{{key}}}; is it already filled?", err=True)
     if filled.unfilled:
-        click.echo(f"Note: {template} still has ${{…}} for {', '.join(filled.unfilled)}.", err=True)
+        click.echo(f"Note: {template} still has a ${{…}} for {', '.join(filled.unfilled)}.", err=True)
     if in_place:
         template.write_bytes(filled.text.encode("utf-8"))
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -16,40 +15,14 @@ from harness.clients.transport.event_streams import EventStreams, is_compiled
 from harness.clients.transport.http1 import Body, HttpConnection, OnEvents, TlsConnection
 from harness.clients.transport.sse import EventStream
 from harness.clients.transport.tcp import Arrival
+from harness.clients.transport.url import Origin
 from harness.records.record import Outcome
 
 _LONGEST_IDLE_NS = 4_000_000_000  # the shortest keep-alive of common servers is uvicorn's and Node's, 5 s
 _OPENED_AT_ONCE = 100  # a server's queue of connections to accept may be limited to 128
 _LONGEST_MESSAGE = 2_000  # characters of an error
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 _USER_AGENT = "inflight-bench"
 _PATH_SAFE = "/%:@!$&'()*+,;=~?"
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """A server's address: ``scheme`` is http or https; ``host`` a name or an address, IPv6 without brackets."""
-
-    scheme: str
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.scheme}://{self._bracketed_host}:{self.port}"
-
-    @property
-    def _bracketed_host(self) -> str:
-        return f"[{self.host}]" if ":" in self.host else self.host
-
-    @property
-    def authority(self) -> str:
-        """The value of the Host header (RFC 9110, section 7.2)."""
-        default = self.port == _DEFAULT_PORTS[self.scheme]
-        return self._bracketed_host if default else f"{self._bracketed_host}:{self.port}"
-
-    def tls(self) -> ssl.SSLContext | None:
-        """A context with the system's trusted certificates; None for http."""
-        return ssl.create_default_context() if self.scheme == "https" else None
 
 
 def post_request(origin: Origin, path: str, body: bytes, accept: str, headers: Mapping[str, str]) -> bytes:

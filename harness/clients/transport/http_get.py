@@ -6,14 +6,13 @@ import http.client
 import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
 from harness.clients.protocol import NOT_JSON
-from harness.clients.transport.http1_pool import Origin, server_message
+from harness.clients.transport.http1_pool import server_message
+from harness.clients.transport.url import HttpUrl, Origin
 from harness.errors import TargetError
 
 _TIMEOUT_S = 5.0
@@ -33,32 +32,6 @@ class HttpStatusError(GetError):
         super().__init__(f"status {status} {reason}")
         self.status = status
         self.message = message
-
-
-@dataclass(frozen=True, slots=True)
-class HttpUrl:
-    """The parts of an http or https URL."""
-
-    scheme: str
-    host: str
-    port: int
-    path: str
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}{self.path}"
-
-
-def parse_url(url: str, default_path: str) -> HttpUrl:
-    """Read a URL; without a scheme it is http. Raises ValueError, with what is wrong."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    if parts.scheme not in ("http", "https"):
-        raise ValueError(f"{parts.scheme!r} is neither http nor https")
-    if not parts.hostname or parts.username is not None or parts.fragment:
-        raise ValueError("give http://host:port/path")
-    query = f"?{parts.query}" if parts.query else ""
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    return HttpUrl(parts.scheme, parts.hostname, port, (parts.path if parts.path.strip("/") else default_path) + query)
 
 
 class HttpGetter:

@@ -42,17 +42,22 @@ _OPTIONS = (
 
 def inspect_model(address: str, name: str, timeout_s: float = 10.0) -> TritonModel:
     """Fetch a model's configuration. Raises TargetError where no server answers, or there is no such model."""
-    request = service_pb2.ModelConfigRequest(name=name)
     with grpc.insecure_channel(address, options=_OPTIONS) as channel:
-        call = channel.unary_unary(
-            f"{_SERVICE}/ModelConfig",
-            request_serializer=service_pb2.ModelConfigRequest.SerializeToString,
-            response_deserializer=service_pb2.ModelConfigResponse.FromString,
-        )
-        try:
-            config = call(request, timeout=timeout_s).config
-        except grpc.RpcError as error:
-            raise TargetError(_inspection_problem(address, name, error)) from error
+        return inspect_model_over(channel, address, name, timeout_s)
+
+
+def inspect_model_over(channel: grpc.Channel, address: str, name: str, timeout_s: float) -> TritonModel:
+    """As ``inspect_model``, over a channel to ``address`` that exists already, which may be encrypted."""
+    request = service_pb2.ModelConfigRequest(name=name)
+    call = channel.unary_unary(
+        f"{_SERVICE}/ModelConfig",
+        request_serializer=service_pb2.ModelConfigRequest.SerializeToString,
+        response_deserializer=service_pb2.ModelConfigResponse.FromString,
+    )
+    try:
+        config = call(request, timeout=timeout_s).config
+    except grpc.RpcError as error:
+        raise TargetError(_inspection_problem(address, name, error)) from error
     return TritonModel(
         name=name,
         decoupled=config.model_transaction_policy.decoupled,

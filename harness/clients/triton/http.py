@@ -26,8 +26,9 @@ from harness.clients.protocol import (
     TokenId,
     is_full_message,
 )
-from harness.clients.transport.http1_pool import HttpCaller, Origin, post_request
+from harness.clients.transport.http1_pool import HttpCaller, post_request
 from harness.clients.transport.http_get import HttpStatusError, get_json
+from harness.clients.transport.url import Origin
 from harness.clients.triton.model import TritonModel
 from harness.errors import TargetError
 from workloads.request import Request

@@ -1,4 +1,4 @@
-"""What the client saw of itself through the run (``client.parquet``): whether it was free to stamp and send on time."""
+"""The client's health through the run (``client.parquet``): loop lag and CPU of each worker."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def client_pictures(table: pa.Table | None) -> list[Picture]:
     edges_ns = np.linspace(min(0.0, float(times_ns.min())), float(times_ns.max()) + 1.0, _PARTS + 1)
     lag: list[Line] = []
     cpu: list[Line] = []
-    for number, one in enumerate(workers[:_MOST_WORKERS].tolist()):
+    for number, worker_id in enumerate(workers[:_MOST_WORKERS].tolist()):
         colour, stroke = _COLOURS[number % len(_COLOURS)], Stroke.SOLID if number < len(_COLOURS) else Stroke.DASHED
-        mine, name = worker == one, f"worker {one:.0f}"
+        mine, name = worker == worker_id, f"worker {worker_id:.0f}"
         lag += _line(name, *_largest(times_ns[mine], lag_ns[mine] / 1e6, edges_ns), colour, stroke)
         cpu += _line(name, *_share(times_ns[mine], cpu_ns[mine], edges_ns), colour, stroke)
     return [*_lag(lag, many), *_cpu(cpu, many)]
@@ -40,8 +40,8 @@ def _lag(lines: list[Line], many: str) -> Iterator[Picture]:
         yield Picture(
             "client-lag",
             "Loop lag of the client",
-            "How much later than it should a worker's event loop woke, the largest of each part: what may be "
-            "added to a stamp." + many,
+            "Delay of a worker's event loop wake-ups, the largest of each part of the run: the most that a send may have been "
+            "delayed." + many,
             TIME,
             Axis("loop lag", "ms", from_zero=True),
             tuple(lines),
@@ -74,7 +74,7 @@ def _largest(times_ns: FloatArray, values: FloatArray, edges_ns: FloatArray) -> 
 
 
 def _share(times_ns: FloatArray, cpu_ns: FloatArray, edges_ns: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Increments over the time that they were gathered in, in per cent; averaged over each part."""
+    """Increments divided by the time between them, in per cent; averaged over each part."""
     known = ~np.isnan(cpu_ns)
     times_ns, cpu_ns = times_ns[known], cpu_ns[known]
     if times_ns.size < 2:

@@ -1,4 +1,4 @@
-"""How long answers took: by percentile, as a distribution, and over the run."""
+"""Pictures of latency: by percentile, as a distribution, and over the run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.records.record import Outcome
+from reports.metrics.catalogue import E2E, ICL, ITL, TPOT, TTFT
 from reports.metrics.requests import Requests
+from reports.metrics.run_metrics import FROM_SCHEDULE, FROM_SEND
 from reports.render.picture import Axis, Colour, Dots, HeatMap, Line, Mark, Picture, Shape, Stroke, Whiskers
-from reports.run.pictures.over_time import TIME, edges_of, log_edges, percentile_per_part, seconds, telling
+from reports.run.pictures.over_time import TIME, drawn_positions, edges_of, log_edges, percentile_per_part, seconds
 from reports.run_report import RunReport
 from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import Distribution
@@ -21,7 +23,7 @@ _MOST_DOTS = 2_000
 _CELLS = 40
 _FEWEST_FOR_HEAT = 50
 _LOG_ABOVE = 30.0  # largest / median: beyond, a linear axis shows the tail alone
-_BROKEN_OFF = [kind.value for kind in (Outcome.CANCELLED, Outcome.NOT_SENT, Outcome.LOST)]
+_NOT_FAILED_BY_TARGET = [kind.value for kind in (Outcome.CANCELLED, Outcome.NOT_SENT, Outcome.LOST)]
 
 
 def latency_pictures(report: RunReport) -> list[Picture]:
@@ -39,7 +41,7 @@ def latency_pictures(report: RunReport) -> list[Picture]:
 
 @dataclass(frozen=True)
 class Series:
-    """A distribution of latencies in ms, and how it is drawn."""
+    """A distribution of latencies in ms, with the look of its curve."""
 
     name: str
     distribution: Distribution | None
@@ -53,19 +55,19 @@ class Series:
 
 
 def percentile_axis(reach: float) -> Axis:
-    """1 − q on a log scale: each nine of the percentile takes the same room, as far as ``reach``, a position on it."""
+    """1 − q on a log scale: each nine of the percentile takes the same space, as far as ``reach``, a position on it."""
     marks = ((0.0, "0"), (0.3010299957, "50"), (0.6020599913, "75"))
     tails = ((float(k), f"{100 - 100 * 10.0**-k:.10g}") for k in range(1, 9))
     return Axis("percentile", ticks=tuple((at, text) for at, text in (*marks, *tails) if at <= reach + 0.01), nines=True)
 
 
 def nines(curve: Curve) -> FloatArray:
-    """Where each value stands on the percentile axis: −log10(1 − q); the largest of n at q = 1 − 1/2n."""
+    """The position of each value on the percentile axis: −log10(1 − q); the largest of n at q = 1 − 1/2n."""
     return quantile_positions(np.minimum(curve.shares, 1.0 - 0.5 / curve.n))
 
 
 def quantile_positions(q: Sequence[float] | FloatArray) -> FloatArray:
-    """Where quantiles below 1 stand on the percentile axis: −log10(1 − q)."""
+    """The positions of quantiles below 1 on the percentile axis: −log10(1 − q)."""
     at: FloatArray = -np.log10(1.0 - np.asarray(q))
     return at
 
@@ -78,7 +80,7 @@ def percentile_picture(name: str, title: str, series: list[Series]) -> Picture:
     return Picture(
         name,
         title,
-        "The latency that this share of requests did not exceed (nearest rank). Each further nine takes the same room; the "
+        "The latency that this share of requests did not exceed (nearest rank). Each further nine takes the same space; the "
         "last point is the slowest request."
         + " A bar is the 95 % interval of p50 or p99." * any(isinstance(mark, Whiskers) for mark in marks)
         + _cut_short([curve for _, curve in curves])
@@ -116,7 +118,7 @@ def distribution_picture(series: list[Series], name: str = "latency-distribution
 
 
 def latency_axis(curves: list[Curve]) -> Axis:
-    """Linear from 0, or logarithmic where the slowest would press the rest flat."""
+    """Linear from 0, or logarithmic where the slowest values would flatten the rest."""
     log = all(curve.values[0] > 0 for curve in curves) and any(
         curve.values[-1] > _LOG_ABOVE * curve.values[curve.values.size // 2] for curve in curves
     )
@@ -125,26 +127,26 @@ def latency_axis(curves: list[Curve]) -> Axis:
 
 def _series(report: RunReport) -> Iterator[Series]:
     ttft, e2e = report.metrics.ttft_ms, report.metrics.e2e_ms
-    yield Series("E2E latency, from schedule", e2e.scheduled, Colour.BLUE, intervals=True)
-    yield Series("E2E latency, from send", e2e.sent, Colour.SKY, Stroke.DASHED)
+    yield Series(f"{E2E.label}, {FROM_SCHEDULE}", e2e.scheduled, Colour.BLUE, intervals=True)
+    yield Series(f"{E2E.label}, {FROM_SEND}", e2e.sent, Colour.SKY, Stroke.DASHED)
     if ttft is not None:
-        yield Series("TTFT, from schedule", ttft.scheduled, Colour.ORANGE, intervals=True)
-        yield Series("TTFT, from send", ttft.sent, Colour.PURPLE, Stroke.DASHED)
+        yield Series(f"{TTFT.label}, {FROM_SCHEDULE}", ttft.scheduled, Colour.ORANGE, intervals=True)
+        yield Series(f"{TTFT.label}, {FROM_SEND}", ttft.sent, Colour.PURPLE, Stroke.DASHED)
 
 
 def _token_series(report: RunReport) -> list[Series]:
     metrics = report.metrics
-    found = [Series("TPOT", metrics.tpot_ms, Colour.GREEN), Series("ITL", metrics.itl_ms, Colour.BLUE)]
+    every = [Series(TPOT.label, metrics.tpot_ms, Colour.GREEN), Series(ITL.label, metrics.itl_ms, Colour.BLUE)]
     if metrics.icl_ms is not metrics.itl_ms:
-        found.append(Series("Inter-chunk latency", metrics.icl_ms, Colour.ORANGE, Stroke.DASHED))
-    return [series for series in found if series.distribution is not None]
+        every.append(Series(ICL.label, metrics.icl_ms, Colour.ORANGE, Stroke.DASHED))
+    return [series for series in every if series.distribution is not None]
 
 
 def _whiskers(series: Series) -> Iterator[Whiskers]:
     d = series.distribution
     assert d is not None
-    known = [(0.50, d.p50_interval), (0.99, d.p99_interval)]
-    at = [(-np.log10(1.0 - q), *interval) for q, interval in known if interval is not None]
+    known = [d.percentile(0.50), d.percentile(0.99)]
+    at = [(-np.log10(1.0 - one.q), *one.interval) for one in known if one.interval is not None]
     if at:
         x, low, high = (np.array(column) for column in zip(*at, strict=True))
         yield Whiskers(series.name, x, low, high, series.colour)
@@ -168,19 +170,19 @@ def _over_time(report: RunReport) -> Picture:
     left_out = False
     for name, ends_ns, colour in _ends(report):
         latency_ms = np.where(requests.done, (ends_ns - requests.scheduled_ns) / 1e6, np.nan)
-        shown = telling(latency_ms, _MOST_DOTS)
+        shown = drawn_positions(latency_ms, _MOST_DOTS)
         left_out = left_out or shown.size < np.count_nonzero(~np.isnan(latency_ms))
         notes = tuple(f"request {index}" for index in requests.index[shown].tolist())
         marks.append(Dots(name, arrival_s[shown], latency_ms[shown], colour, notes=notes))
     failed_ms = np.where(_failed(requests), (requests.done_ns - requests.scheduled_ns) / 1e6, np.nan)
-    shown = telling(failed_ms, _MOST_DOTS)
+    shown = drawn_positions(failed_ms, _MOST_DOTS)
     if shown.size:
         notes = tuple(f"request {requests.index[k]}: {requests.outcome[k]}" for k in shown.tolist())
         marks.append(Dots("failed", arrival_s[shown], failed_ms[shown], Colour.RED, Shape.CROSS, notes=notes))
     sampled = (
         f" Of more than {_MOST_DOTS:,} requests, each stretch of neighbours shows its slowest and its middle one." * left_out
     )
-    caption = "Each dot is one request at its scheduled arrival; latency counts from the schedule. × ended in failure then."
+    caption = "Each dot is one request at its scheduled arrival; latency counts from the schedule. × is a failure."
     values = np.concatenate([mark.y for mark in marks if isinstance(mark, Dots)])
     return Picture("latency-over-time", "Latency over time", caption + sampled, TIME, _axis_of(values), tuple(marks))
 
@@ -191,7 +193,7 @@ def _axis_of(values_ms: FloatArray) -> Axis:
 
 
 def _failed(requests: Requests) -> NDArray[np.bool_]:
-    return ~requests.done & ~np.isin(requests.outcome, _BROKEN_OFF)
+    return ~requests.done & ~np.isin(requests.outcome, _NOT_FAILED_BY_TARGET)
 
 
 def _heat_maps(report: RunReport) -> Iterator[Picture]:
@@ -214,8 +216,8 @@ def _heat_map(name: str, arrivals_ns: FloatArray, latency_ms: FloatArray, edges_
     return Picture(
         f"{name.split()[0].lower()}-heat-map",
         f"{name} over time, how often",
-        f"How many requests that were scheduled in each part ({part_s:.3g} s) had a latency in each range; the line is the "
-        "median of each part. Of successes.",
+        f"The number of successful requests scheduled in each part of the run ({part_s:.3g} s) with a latency in each range; "
+        "the line is the median of each part.",
         TIME,
         Axis("latency", "ms", log=True),
         (
@@ -226,7 +228,7 @@ def _heat_map(name: str, arrivals_ns: FloatArray, latency_ms: FloatArray, edges_
 
 
 def _counts(y: FloatArray, x: FloatArray, y_edges: FloatArray, x_edges: FloatArray) -> NDArray[np.int64]:
-    """How many points fall in each cell, shape [y_edges − 1, x_edges − 1]; all lie within the edges."""
+    """The number of points in each cell, shape [y_edges − 1, x_edges − 1]; all lie within the edges."""
     rows, columns = y_edges.size - 1, x_edges.size - 1
     row = np.clip(np.searchsorted(y_edges, y, side="right") - 1, 0, rows - 1)
     column = np.clip(np.searchsorted(x_edges, x, side="right") - 1, 0, columns - 1)
@@ -234,7 +236,7 @@ def _counts(y: FloatArray, x: FloatArray, y_edges: FloatArray, x_edges: FloatArr
 
 
 def _ends(report: RunReport) -> list[tuple[str, FloatArray, Colour]]:
-    ends = [("E2E latency", report.requests.last_token_ns, Colour.BLUE)]
-    if report.metrics.ttft_ms is not None:
-        ends.append(("TTFT", report.requests.first_token_ns, Colour.ORANGE))
+    ends = [(E2E.label, report.requests.last_token_ns, Colour.BLUE)]
+    if report.metrics.streamed:
+        ends.append((TTFT.label, report.requests.first_token_ns, Colour.ORANGE))
     return ends

@@ -1,4 +1,4 @@
-"""Time in equal parts, and what is known of each part: the x axis that most pictures share."""
+"""Series over equal parts of a run, and the time axis that most pictures share."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _FEWEST_PARTS = 10
 
 
 def end_ns(requests: Requests) -> float:
-    """When the last request ended, or should have been sent; 0 for none."""
+    """The time at which the last request ended, or should have been sent; 0 without requests."""
     known = np.concatenate([requests.scheduled_ns, requests.done_ns[~np.isnan(requests.done_ns)]])
     return float(known.max()) if known.size else 0.0
 
 
 def edges_of(requests: Requests, a_part: int = 20) -> FloatArray:
-    """Edges (ns, from 0) of equal parts of the run, 10 to 120 of them: with about ``a_part`` requests each, if that can be."""
+    """Edges (ns, from 0) of equal parts of the run, 10 to 120 of them, with about ``a_part`` requests each where possible."""
     parts = min(_MOST_PARTS, max(_FEWEST_PARTS, len(requests.outcome) // a_part))
     edges: FloatArray = np.linspace(0.0, max(end_ns(requests), 1.0), parts + 1)
     return edges
@@ -52,11 +52,11 @@ def percentile_per_part(times_ns: FloatArray, values: FloatArray, edges_ns: Floa
     part = np.clip(np.searchsorted(edges_ns, times_ns, side="right") - 1, 0, parts - 1)
     order = np.lexsort((values, part))
     starts = np.searchsorted(part[order], np.arange(parts + 1))
-    found = np.full(parts, np.nan)
+    percentiles = np.full(parts, np.nan)
     for k, (start, stop) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
         if stop > start:
-            found[k] = values[order[start + nearest_rank_of(q, stop - start) - 1]]
-    return found
+            percentiles[k] = values[order[start + nearest_rank_of(q, stop - start) - 1]]
+    return percentiles
 
 
 def log_edges(values: FloatArray, cells: int) -> FloatArray:
@@ -69,8 +69,8 @@ def log_edges(values: FloatArray, cells: int) -> FloatArray:
     return edges
 
 
-def telling(values: FloatArray, most: int) -> NDArray[np.int64]:
-    """Which values to draw: all that are known, or of each stretch of neighbours the largest and the one in the middle."""
+def drawn_positions(values: FloatArray, most: int) -> NDArray[np.int64]:
+    """Positions of the values to draw: all known ones, or of each stretch of neighbours the largest and the middle one."""
     known: NDArray[np.int64] = np.flatnonzero(~np.isnan(values))
     if known.size <= most:
         return known

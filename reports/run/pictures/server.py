@@ -1,4 +1,4 @@
-"""What the server told of itself through the run (``server.parquet``), on the time axis of all other pictures."""
+"""The server's metrics through the run (``server.parquet``), on the time axis of all other pictures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_LINES = 2 * len(_COLOURS)
 
 @dataclass(frozen=True)
 class Shown:
-    """A metric, or those of its series whose label has a value; ``name`` is the line's.
+    """A metric, or those of its series whose ``label`` has ``value``; ``name`` is the line's.
 
     An ``unusual`` one is left out where it stays at 0.
     """
@@ -105,7 +105,7 @@ _PANELS = (
     Panel(
         "server-memory",
         "Memory of the engine",
-        "What the engine says that it holds.",
+        "Memory in use, as the engine reports it.",
         Axis("memory", "GB", from_zero=True),
         (
             Shown(_MEMORY, "CPU", _MEMORY_TYPE, "cpu", 1e-9),
@@ -116,14 +116,14 @@ _PANELS = (
     Panel(
         "gpu-utilization",
         "GPU",
-        "The share of time in which the GPU computed, as its driver tells it.",
+        "The share of time in which the GPU computed, as its driver reports it.",
         Axis("GPU utilization", "%", from_zero=True),
         (Shown("nv_gpu_utilization", "utilization", scale=100.0),),
     ),
     Panel(
         "gpu-power",
         "GPU power",
-        "What the GPU draws.",
+        "Power draw of the GPU.",
         Axis("power", "W", from_zero=True),
         (Shown("nv_gpu_power_usage", "power"),),
     ),
@@ -131,29 +131,29 @@ _PANELS = (
 
 
 def server_pictures(telemetry: Telemetry | None) -> list[Picture]:
-    """A picture of each known group of metrics that the server told."""
+    """A picture of each known group of metrics that the server exports."""
     if telemetry is None:
         return []
     return [picture for panel in _PANELS if (picture := _picture(panel, telemetry)) is not None]
 
 
 def _picture(panel: Panel, telemetry: Telemetry) -> Picture | None:
-    found = [
+    selected = [
         (shown, series)
         for shown in panel.shown
         for series in telemetry.select(shown.metric, **({shown.label: shown.value} if shown.label else {}))
     ]
     lines: list[Line] = []
     averaged = False
-    for shown, series in found:
+    for shown, series in selected:
         times_ns, values = _values(panel, shown, series, telemetry)
         idle = not np.nan_to_num(values).any()
-        if not np.isfinite(values).any() or (idle and (shown.unusual or len(found) > len(panel.shown))):
-            continue  # of many series, those that stay at 0 tell nothing
+        if not np.isfinite(values).any() or (idle and (shown.unusual or len(selected) > len(panel.shown))):
+            continue  # of many series, those that stay at 0 are left out
         averaged = averaged or times_ns.size > _MOST_POINTS
         times_ns, values = _averaged(times_ns, values)
         colour, stroke = _COLOURS[len(lines) % len(_COLOURS)], Stroke.SOLID if len(lines) < len(_COLOURS) else Stroke.DASHED
-        lines.append(Line(_name(shown, series, found), seconds(times_ns), values, colour, stroke))
+        lines.append(Line(_name(shown, series, selected), seconds(times_ns), values, colour, stroke))
     if not lines:
         return None
     caption = panel.caption + f" Means of {_MOST_POINTS:,} equal parts of the run." * averaged
@@ -162,7 +162,7 @@ def _picture(panel: Panel, telemetry: Telemetry) -> Picture | None:
 
 
 def _values(panel: Panel, shown: Shown, series: Series, telemetry: Telemetry) -> tuple[FloatArray, FloatArray]:
-    """Times in ns from the run's start, and what is drawn at them; NaN is a gap."""
+    """Times in ns from the run's start, and the values drawn at them; NaN is a gap."""
     times_ns, values = series.times_ns, series.values * shown.scale
     if panel.counters:
         values = _growth(series.values) * shown.scale / _per(panel, series, telemetry)
@@ -172,7 +172,7 @@ def _values(panel: Panel, shown: Shown, series: Series, telemetry: Telemetry) ->
 
 
 def _per(panel: Panel, series: Series, telemetry: Telemetry) -> FloatArray:
-    """What each increment of ``series`` is divided by; NaN where that is nothing, or not known."""
+    """The divisor of each increment of ``series``; NaN where it is 0 or unknown."""
     if panel.per is None:
         per: FloatArray = np.diff(series.times_ns) / 1e9
     else:
@@ -184,7 +184,7 @@ def _per(panel: Panel, series: Series, telemetry: Telemetry) -> FloatArray:
 
 
 def _growth(values: FloatArray) -> FloatArray:
-    """Increments of a counter; where it fell the server began anew, and the increment is unknown."""
+    """Increments of a counter; where it fell, the server restarted, and the increment is unknown."""
     grown: FloatArray = np.diff(values)
     grown[grown < 0] = np.nan
     return grown
@@ -203,13 +203,13 @@ def _averaged(times_ns: FloatArray, values: FloatArray) -> tuple[FloatArray, Flo
     return middles[filled], sums[filled] / counts[filled]
 
 
-def _name(shown: Shown, series: Series, found: list[tuple[Shown, Series]]) -> str:
-    """The line's name, with the labels that tell it from its neighbours."""
-    others = [other.labels for one, other in found if one == shown]
-    telling = [
+def _name(shown: Shown, series: Series, selected: list[tuple[Shown, Series]]) -> str:
+    """The line's name, with the labels that distinguish it from its neighbours."""
+    others = [other.labels for one, other in selected if one == shown]
+    distinct = [
         value
         for key, value in series.labels.items()
         if key != shown.label and any(labels.get(key) != value for labels in others)
     ]
-    alone = len({one.name for one, _ in found}) == 1
-    return printable(", ".join(telling if alone and telling else [shown.name, *telling]))
+    alone = len({one.name for one, _ in selected}) == 1
+    return printable(", ".join(distinct if alone and distinct else [shown.name, *distinct]))

@@ -1,4 +1,4 @@
-"""What was offered, what was sent and what came back over the run, and how many tokens it was."""
+"""Pictures of traffic: requests offered, sent and answered over the run, and tokens."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from reports.metrics.asked_load import load_of
+from reports.metrics.configuration import configured_load
 from reports.metrics.in_flight import mean_in_system
+from reports.metrics.latency import client_slip_by_request_ms
 from reports.metrics.output_events import output_tokens
 from reports.metrics.requests import Requests
-from reports.metrics.slip import slip_of_each_ms
 from reports.render.picture import Axis, Colour, Dots, Line, Mark, Picture, Stroke
 from reports.run.pictures.over_time import TIME, edges_of, end_ns, held, per_second, percentile_per_part, seconds
 from reports.run_report import RunReport
 from reports.statistics.arrays import FloatArray
 
 _OPEN_RATES = (
-    "scheduled, sent, and ended with success. Where sent leaves offered, the client was late; where answered stays below, the "
-    "target did not keep up."
+    "scheduled, sent, and ended with success. Where sent departs from offered, the client was late; where answered stays "
+    "below, the target did not keep up."
 )
-_CLOSED_RATES = "sent, and ended with success. Users who wait for their answers offer no rate of their own."
+_CLOSED_RATES = "sent, and ended with success. A closed loop, whose users wait for their answers, offers no rate."
 _FINE_PARTS = 600
 _MOST_PAIRS = 2_000
 _LENGTH_CELLS = 60
@@ -30,13 +30,13 @@ def arrival_pictures(report: RunReport) -> list[Picture]:
     """Rates, slip and requests in flight over time; none where the whole run took no time."""
     if end_ns(report.requests) <= 0:
         return []
-    closed = load_of(report.manifest).closed
+    closed = configured_load(report.manifest).closed
     return [_rates(report.requests, closed), *_slip(report.requests), *_in_flight(report.requests)]
 
 
 def token_pictures(report: RunReport) -> list[Picture]:
-    """Tokens as they came, asked against got, and lengths."""
-    return [*_token_rate(report.requests), *_asked_and_got(report.requests), *_lengths(report.requests)]
+    """Tokens as they arrived, requested against received, and lengths."""
+    return [*_token_rate(report.requests), *_requested_and_received(report.requests), *_lengths(report.requests)]
 
 
 def _rates(requests: Requests, closed: bool) -> Picture:
@@ -66,12 +66,12 @@ def _slip(requests: Requests) -> Iterator[Picture]:
     edges_ns = edges_of(requests)
     at_s = seconds((edges_ns[:-1] + edges_ns[1:]) / 2)
     arrivals_ns = requests.scheduled_ns[sent]
-    slip_ms = slip_of_each_ms(requests)[sent]
+    slip_ms = client_slip_by_request_ms(requests)[sent]
     yield Picture(
         "slip",
         "Schedule slip over time",
-        "How late the client sent, by when it should have: the median and the largest slip of each "
-        f"{(edges_ns[1] - edges_ns[0]) / 1e9:.3g} s. What waited at a ceiling on requests in flight is not counted.",
+        "Delay of the sends against the schedule: the median and the largest slip of each "
+        f"{(edges_ns[1] - edges_ns[0]) / 1e9:.3g} s. The wait at a ceiling on requests in flight is not counted.",
         TIME,
         Axis("schedule slip", "ms", from_zero=True),
         (
@@ -93,7 +93,7 @@ def _in_flight(requests: Requests) -> Iterator[Picture]:
     yield Picture(
         "in-flight",
         "Requests in flight",
-        f"Sent and not yet ended, the mean of each {at_s[1]:.3g} s; dashed, also those that were due and not yet sent.",
+        f"Requests sent and not yet ended, the mean of each {at_s[1]:.3g} s; dashed, with those due and not yet sent.",
         TIME,
         Axis("requests", from_zero=True),
         (
@@ -119,7 +119,7 @@ def _token_rate(requests: Requests) -> Iterator[Picture]:
     )
 
 
-def _asked_and_got(requests: Requests) -> Iterator[Picture]:
+def _requested_and_received(requests: Requests) -> Iterator[Picture]:
     known = requests.done & ~np.isnan(requests.output_tokens) & ~np.isnan(requests.requested_output_tokens)
     if not known.any():
         return
@@ -127,9 +127,9 @@ def _asked_and_got(requests: Requests) -> Iterator[Picture]:
         np.column_stack([requests.requested_output_tokens[known], requests.output_tokens[known]]), axis=0, return_counts=True
     )
     caption = (
-        "Each dot stands for the successful requests that asked for so many output tokens and got so many; on the line lie "
+        "Each dot is the successful requests with one pair of requested and received output tokens; on the line are those that "
     )
-    caption += "those that got what they asked for."
+    caption += "received what they requested."
     if len(pairs) > _MOST_PAIRS:
         off = np.abs(pairs[:, 0] - pairs[:, 1])
         chosen = np.sort(np.argsort(off, kind="stable")[np.round(np.linspace(0, len(pairs) - 1, _MOST_PAIRS)).astype(np.int64)])
@@ -137,15 +137,15 @@ def _asked_and_got(requests: Requests) -> Iterator[Picture]:
         pairs, counts = pairs[chosen], counts[chosen]
     most = float(pairs.max())
     marks: tuple[Mark, ...] = (
-        Line("got what was asked", np.array([0.0, most]), np.array([0.0, most]), Colour.GREY, Stroke.DASHED),
+        Line("received as requested", np.array([0.0, most]), np.array([0.0, most]), Colour.GREY, Stroke.DASHED),
         Dots("requests", pairs[:, 0], pairs[:, 1], Colour.BLUE, notes=tuple(f"{n:,} requests" for n in counts.tolist())),
     )
     yield Picture(
         "asked-and-got",
-        "Output tokens asked for and got",
+        "Output tokens requested and received",
         caption,
-        Axis("asked for", "tokens", from_zero=True),
-        Axis("got", "tokens", from_zero=True),
+        Axis("requested", "tokens", from_zero=True),
+        Axis("received", "tokens", from_zero=True),
         marks,
     )
 
@@ -153,8 +153,8 @@ def _asked_and_got(requests: Requests) -> Iterator[Picture]:
 def _lengths(requests: Requests) -> Iterator[Picture]:
     columns = [
         ("input", requests.input_tokens[requests.done], Colour.ORANGE, Stroke.SOLID),
-        ("output asked for", requests.requested_output_tokens[requests.done], Colour.GREY, Stroke.DASHED),
-        ("output got", requests.output_tokens[requests.done], Colour.BLUE, Stroke.SOLID),
+        ("output requested", requests.requested_output_tokens[requests.done], Colour.GREY, Stroke.DASHED),
+        ("output received", requests.output_tokens[requests.done], Colour.BLUE, Stroke.SOLID),
     ]
     known = [(name, values[~np.isnan(values)], colour, stroke) for name, values, colour, stroke in columns]
     known = [column for column in known if column[1].size]
@@ -171,7 +171,7 @@ def _lengths(requests: Requests) -> Iterator[Picture]:
     yield Picture(
         "lengths",
         "Lengths in tokens",
-        f"How many successful requests have a prompt and an answer {cells}.",
+        f"The number of successful requests with a prompt and an answer {cells}.",
         Axis("length", "tokens"),
         Axis("requests", from_zero=True),
         marks,

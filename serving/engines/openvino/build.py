@@ -1,4 +1,4 @@
-"""Turning a Hugging Face checkpoint into an engine folder. Needs the extra ``[export]``; running an engine does not."""
+"""Export of a Hugging Face checkpoint to an engine folder. Needs the extra ``[export]``; running an engine does not."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _TOKENIZER_FILES = (
 
 
 def build_openvino_engine(model_dir: Path, output_dir: Path, weight_format: str) -> Path:
-    """Export the causal language model in ``model_dir`` to OpenVINO IR, and put its tokenizer beside it.
+    """Export the causal language model in ``model_dir`` to OpenVINO IR, with its tokenizer.
 
-    ``weight_format`` is how weights are stored (fp32, fp16, int8); the embedded engine computes in float32 either way.
-    Returns ``output_dir``. Raises EngineBuildError when ``model_dir`` is no checkpoint, ``output_dir`` already holds
-    something, or the extra [export] is not installed.
+    ``weight_format`` is the format of the stored weights (fp32, fp16, int8); the embedded engine always computes in float32.
+    Returns ``output_dir``. Raises EngineBuildError when ``model_dir`` is not a checkpoint, ``output_dir`` is not empty, or the
+    extra [export] is not installed.
     """
     _check(model_dir, output_dir, weight_format)
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a build reads model_dir, and nothing else
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a build reads model_dir only
     try:
         import openvino as ov
         from optimum.intel import OVModelForCausalLM, OVWeightQuantizationConfig
@@ -59,7 +59,7 @@ def build_openvino_engine(model_dir: Path, output_dir: Path, weight_format: str)
 
 
 def _add_tokenizer_ir(output_dir: Path) -> None:
-    """Guided decoding reads the tokenizer as IR. An engine whose tokenizer has no such form serves all but that."""
+    """Add the tokenizer as IR, for guided decoding. An engine whose tokenizer cannot be converted serves the rest."""
     from serving.engines.openvino.guides import save_tokenizer_ir
 
     try:
@@ -73,10 +73,10 @@ def _check(model_dir: Path, output_dir: Path, weight_format: str) -> None:
         raise EngineBuildError(f"unknown weight format {weight_format!r}; known: {', '.join(WEIGHT_FORMATS)}")
     config = model_dir / "config.json"
     if not config.is_file():
-        raise EngineBuildError(f"{model_dir} is no Hugging Face checkpoint: {config} does not exist")
+        raise EngineBuildError(f"{model_dir} is not a Hugging Face checkpoint: {config} does not exist")
     try:
         json.loads(config.read_text(encoding="utf-8"))
     except ValueError as error:
         raise EngineBuildError(f"{config} is not JSON: {error}") from error
     if output_dir.exists() and any(output_dir.iterdir()):
-        raise EngineBuildError(f"{output_dir} is not empty; name an empty or new folder")
+        raise EngineBuildError(f"{output_dir} is not empty; give an empty or new folder")

@@ -1,4 +1,4 @@
-"""The embedded engine: OpenVINO GenAI on the CPU. This half starts the computing half and speaks to it through a pipe."""
+"""The embedded engine: OpenVINO GenAI on the CPU, in a worker process that is controlled through a pipe."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OpenVinoEngine:
     """An ``Engine`` over ``serving/engines/openvino/worker.py``."""
 
     def __init__(self, engine_dir: Path, options: EngineOptions) -> None:
-        """Load an OpenVINO IR folder as ``bench engine build`` writes it. Raises EngineError when it cannot be loaded."""
+        """Load an OpenVINO IR folder as written by ``bench engine build``. Raises EngineError when it cannot be loaded."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -77,7 +77,7 @@ class OpenVinoEngine:
 
     def close(self) -> None:
         self._failure = self._failure or "the engine was closed before this request ended"
-        self._socket.shutdown(socket.SHUT_RDWR)  # closing would not wake the thread that reads
+        self._socket.shutdown(socket.SHUT_RDWR)  # closing alone would not wake the reading thread
         try:
             self._process.wait(_CLOSE_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -92,13 +92,13 @@ class OpenVinoEngine:
             message = Failed(f"it ended with status {self._process.wait()} while loading")
         if isinstance(message, Ready):
             return message
-        raise EngineError(message.reason if isinstance(message, Failed) else "the engine spoke before it was ready")
+        raise EngineError(message.reason if isinstance(message, Failed) else "the engine sent a message before it was ready")
 
     def _send(self, message: bytes) -> None:
         try:
             with self._sending:
                 self._pipe.send_bytes(message)
-        except OSError:  # the reading thread sees the end too, and says why
+        except OSError:  # the reading thread detects the end of the process, too, and records the reason
             self._failure = self._failure or "the engine's process has ended"
 
     def _deliver_all(self) -> None:

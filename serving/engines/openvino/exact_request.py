@@ -1,8 +1,8 @@
-"""A request that OpenVINO's sampler cannot serve: its own forward passes, and tokens chosen here.
+"""Exact requests: requests that OpenVINO's sampler cannot serve, with their own forward passes and sampling.
 
-One request at a time advances by one token (or one chunk of its prompt) between two steps of the pipeline, so it costs
-more than a request of the pipeline, and its answer does not depend on neighbours. Serves ``embedding_bias``,
-``bad_words_list``, a decaying top-p, draft tokens, and LoRA.
+One of them at a time advances by one token (or one chunk of its prompt) between two steps of the pipeline, so they cost more
+than requests of the pipeline, and their output does not depend on the batch. Serves ``embedding_bias``, ``bad_words_list``, a
+decaying top-p, draft tokens, and LoRA.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from serving.engines.protocol import Details, FinishReason, Increment, Sampling
 
 
 def needs_exact(sampling: Sampling) -> bool:
-    """Whether a request asks for what the pipeline's sampler does not have."""
+    """Whether a request uses a parameter that the pipeline's sampler lacks."""
     return bool(
         sampling.embedding_bias
         or sampling.bad_words
@@ -37,7 +37,7 @@ def needs_exact(sampling: Sampling) -> bool:
 
 
 class ExactRunning(Tracked):
-    """One such request."""
+    """One exact request."""
 
     def __init__(self, submit: Submit, session: LogitsSession, started_ns: int) -> None:
         super().__init__(submit, Allocation(blocks_for(len(submit.input_ids)), 0), started_ns)
@@ -45,16 +45,16 @@ class ExactRunning(Tracked):
         self._sampling = submit.sampling
         self._random = np.random.Generator(np.random.Philox(submit.sampling.seed))
         self._top_p = submit.sampling.top_p
-        self._pending: list[int] = [*submit.input_ids, *submit.sampling.draft_ids]  # tokens not yet fed
+        self._pending: list[int] = [*submit.input_ids, *submit.sampling.draft_ids]  # inputs not yet computed
         self._first_row = 0 if submit.returns.context_logits else len(submit.input_ids) - 1
-        self._rows: list[NDArray[np.float32]] = []  # logits from that position on, until prompt and draft are fed
+        self._rows: list[NDArray[np.float32]] = []  # logits from that position on, until prompt and draft are computed
         self._context = b""
-        self._tokens: list[int] = []  # chosen, but not delivered
+        self._tokens: list[int] = []  # chosen, not yet delivered
         self._log_probs: list[float] = []
         self._logits: list[NDArray[np.float32]] = []
 
     def step(self, telemetry: Telemetry) -> Increment | None:
-        """Compute one chunk, and choose what it allows to choose."""
+        """Compute one chunk, and choose the tokens that it determines."""
         chunk, self._pending = self._pending[:CHUNK_TOKENS], self._pending[CHUNK_TOKENS:]
         before = len(self.output)
         if before:
@@ -76,7 +76,7 @@ class ExactRunning(Tracked):
         self._session.close()
 
     def _begin(self, rows: NDArray[np.float32]) -> FinishReason | None:
-        """The prompt and the draft have been computed: keep what of the draft the model itself would have chosen."""
+        """After prompt and draft: choose the first tokens, and accept draft tokens as long as they match."""
         self._rows.clear()
         if self.submit.returns.context_logits:
             self._context = rows[: len(self.submit.input_ids)].tobytes()
@@ -89,7 +89,7 @@ class ExactRunning(Tracked):
             finish = self._take(rows[len(self.output)])
         if finish is not None and len(self.output) <= len(draft) and self.output[-1] == draft[len(self.output) - 1]:
             self._accepted_draft_tokens += 1
-        if finish is None and self._accepted_draft_tokens < len(draft):  # forget the rest of the draft
+        if finish is None and self._accepted_draft_tokens < len(draft):  # drop the rest of the draft
             self._session.restart()
             self._pending = [*self.submit.input_ids, *self.output]
         return finish

@@ -1,19 +1,34 @@
-"""Reading an OpenVINO engine folder without loading OpenVINO."""
+"""Content of an OpenVINO engine folder, read without loading OpenVINO."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
-from serving.engines.openvino.scheduling import CacheGeometry
 from serving.engines.protocol import EngineLimits
 from serving.errors import EngineError
 
 DEMO_ENGINE_DIR = Path(__file__).parents[2] / "demo_engine"
+TOKENS_PER_BLOCK = 32  # of the paged KV cache; fixed by OpenVINO's CPU plugin
+
+
+@dataclass(frozen=True, slots=True)
+class CacheGeometry:
+    """Dimensions of one token in the KV cache."""
+
+    layers: int
+    kv_heads: int
+    head_size: int
+    element_bytes: int = 4  # float32
+
+    @property
+    def block_bytes(self) -> int:
+        return 2 * self.layers * self.kv_heads * self.head_size * self.element_bytes * TOKENS_PER_BLOCK
 
 
 def read_limits(engine_dir: Path) -> EngineLimits:
-    """Vocabulary and context of an engine folder. Raises EngineError when it is no OpenVINO engine."""
+    """Vocabulary size and context length of an engine folder. Raises EngineError when it is not an OpenVINO engine."""
     if not (engine_dir / "openvino_model.xml").is_file():
         raise EngineError(f"{engine_dir} holds no OpenVINO engine (openvino_model.xml); make one with 'bench engine build'")
     path = engine_dir / "config.json"
@@ -25,7 +40,7 @@ def read_limits(engine_dir: Path) -> EngineLimits:
 
 
 def read_geometry(engine_dir: Path) -> CacheGeometry | None:
-    """What a token takes in the KV cache; None where ``config.json`` does not say it as Hugging Face's decoders do."""
+    """Geometry of the KV cache; None where ``config.json`` lacks the fields of Hugging Face's decoder models."""
     try:
         config = json.loads((engine_dir / "config.json").read_text(encoding="utf-8"))
         heads = int(config["num_attention_heads"])

@@ -1,8 +1,8 @@
-"""Tries guides in a process of its own, since a guide can crash its compiler, or keep it busy for ever.
+"""Trial compilation of guides in a separate process, since a guide can crash its compiler or make it run forever.
 
     python3 -m serving.engines.openvino.guide_probe PIPE_FD
 
-The probe compiles a guide in a pipeline over the demo engine: small, and its tokenizer covers every byte.
+The probe compiles a guide in a pipeline over the demo engine, which is small and whose tokenizer covers every byte.
 """
 
 from __future__ import annotations
@@ -35,37 +35,34 @@ _FIELDS = {
 
 
 class GuideProbe:
-    """Asks the probing process, one guide after the other; starts it when it is needed."""
+    """Client of the probe process, which is started on demand; checks one guide at a time."""
 
     def __init__(self) -> None:
         self._guides: deque[Guide] = deque()
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
-        self._asked = False
+        self._sent = False
 
-    @property
-    def busy(self) -> bool:
-        return bool(self._guides)
-
-    def ask(self, guide: Guide) -> None:
+    def check(self, guide: Guide) -> None:
+        """Queue a guide for checking."""
         if guide not in self._guides:
             self._guides.append(guide)
 
-    def settled(self) -> tuple[Guide, str] | None:
-        """The next guide whose outcome is known, and what is wrong with it (empty: nothing). Never waits."""
+    def result(self) -> tuple[Guide, str] | None:
+        """The next checked guide and its error (empty if valid), or None if there is no result yet. Never blocks."""
         if not self._guides:
             return None
         try:
             pipe = self._pipe or self._start()
-            if not self._asked:
+            if not self._sent:
                 pipe.send_bytes(msgspec.json.encode(self._guides[0]))
-                self._asked = True
+                self._sent = True
             if not pipe.poll(0):
                 return None
             reason = pipe.recv_bytes().decode()
         except (EOFError, OSError):
-            reason = self._bury()
-        self._asked = False
+            reason = self._reap()
+        self._sent = False
         return self._guides.popleft(), reason
 
     def _start(self) -> Connection:
@@ -80,7 +77,8 @@ class GuideProbe:
         self._pipe = Connection(ours.detach())
         return self._pipe
 
-    def _bury(self) -> str:
+    def _reap(self) -> str:
+        """Clean up after the probe process has died; returns the error of the guide that it was compiling."""
         status = self._process.wait() if self._process is not None else 0
         if self._pipe is not None:
             self._pipe.close()
@@ -131,7 +129,7 @@ def _try(pipeline: Any, guide: Guide) -> str:
 
 
 def _last_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["no reason is given"])[-1].split(": ", 1)[-1]
+    return (str(error).strip().splitlines() or ["no reason was given"])[-1].split(": ", 1)[-1]
 
 
 def _serve(pipe: Connection) -> None:
@@ -141,7 +139,7 @@ def _serve(pipe: Connection) -> None:
     while True:
         try:
             guide = msgspec.json.decode(pipe.recv_bytes(), type=Guide)
-            signal.setitimer(signal.ITIMER_PROF, _CPU_SECONDS)  # the signal ends the process, wherever it is
+            signal.setitimer(signal.ITIMER_PROF, _CPU_SECONDS)  # the signal ends the process inside the compiler, too
             reason = _try(pipeline, guide)
             signal.setitimer(signal.ITIMER_PROF, 0)
             pipe.send_bytes(reason.encode())

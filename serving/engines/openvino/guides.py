@@ -1,4 +1,4 @@
-"""Guided decoding in the OpenVINO engine: xgrammar inside OpenVINO GenAI, which needs the engine's tokenizer as OpenVINO IR."""
+"""Guided decoding in the OpenVINO engine: OpenVINO GenAI's xgrammar, which needs the engine's tokenizer as OpenVINO IR."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from serving.engines.protocol import Guide
 from serving.errors import EngineError
 
 _TOKENIZER_IR = "openvino_tokenizer.xml"
-_REMEMBERED = 1000
+_MOST_OUTCOMES = 1000
 
 
 def save_tokenizer_ir(tokenizer_dir: Path, output_dir: Path) -> None:
@@ -29,11 +29,11 @@ def save_tokenizer_ir(tokenizer_dir: Path, output_dir: Path) -> None:
         ov.save_model(detokenizer, output_dir / "openvino_detokenizer.xml")
     except Exception as error:
         reason = str(error).strip().splitlines()[0]
-        raise EngineError(f"the tokenizer in {tokenizer_dir} has no form that guided decoding can use: {reason}") from error
+        raise EngineError(f"the tokenizer in {tokenizer_dir} cannot be converted for guided decoding: {reason}") from error
 
 
 def load_tokenizer_ir(engine_dir: Path) -> Any:
-    """The engine's ``openvino_genai.Tokenizer``, converted now where the folder holds none. Raises EngineError."""
+    """The engine's ``openvino_genai.Tokenizer``, converted on the fly where the folder has none. Raises EngineError."""
     if (engine_dir / _TOKENIZER_IR).is_file():
         return _open_tokenizer(engine_dir)
     with tempfile.TemporaryDirectory(prefix="inflight-bench-tokenizer-") as folder:
@@ -50,35 +50,31 @@ def _open_tokenizer(folder: Path) -> Any:
 
 
 class Guides:
-    """Knows which guides are sound. A broken one in the shared pipeline would break off everyone's step."""
+    """Registry of checked guides. An invalid guide in the shared pipeline would abort the step of all requests."""
 
     def __init__(self, tokenizer: Any, missing: str = "") -> None:
-        """``tokenizer`` None refuses every guide; ``missing`` says why."""
+        """``tokenizer`` None rejects every guide, with the reason ``missing``."""
         self._missing = missing
         self.end_id = -1 if tokenizer is None else int(tokenizer.get_eos_token_id())
         self._probe = GuideProbe()
         self._outcomes: OrderedDict[Guide, str] = OrderedDict()
 
-    @property
-    def busy(self) -> bool:
-        return self._probe.busy
-
     def flaw(self, guide: Guide) -> str | None:
-        """What is wrong with a guide, empty when nothing is; None when that is not known yet, and will be asked."""
+        """Error of a guide, empty when it is valid; None when it is unchecked, and then it is queued for checking."""
         if self._missing:
             return f"guided_decoding_guide: {self._missing}"
         if guide not in self._outcomes:
-            self._probe.ask(guide)
+            self._probe.check(guide)
             return None
         reason = self._outcomes[guide]
-        return f"guided_decoding_guide is no {guide.type.value} that can be followed: {reason}" if reason else ""
+        return f"guided_decoding_guide is not a usable {guide.type.value}: {reason}" if reason else ""
 
-    def listen(self) -> bool:
-        """Whether something new is known; never waits."""
-        settled = self._probe.settled()
-        if settled is None:
+    def poll(self) -> bool:
+        """Fetch the next result of the probe, if any; returns whether there was one. Never blocks."""
+        result = self._probe.result()
+        if result is None:
             return False
-        self._outcomes[settled[0]] = settled[1]
-        if len(self._outcomes) > _REMEMBERED:
+        self._outcomes[result[0]] = result[1]
+        if len(self._outcomes) > _MOST_OUTCOMES:
             self._outcomes.popitem(last=False)
         return True

@@ -1,7 +1,7 @@
-"""Exact logits: a second compilation of the engine's own network, in float32, that keeps every row.
+"""Exact logits: a second, float32 compilation of the engine's network that returns the logits of every token.
 
-The continuous-batching pipeline shows no logits. This is the same IR with its own KV state, fed with the tokens of one
-request. It is compiled when the first request needs it.
+The continuous-batching pipeline exposes no logits. This is the same IR with a KV state of its own, for the tokens of one
+request. It is compiled on first use.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ EXACT = {
     "KV_CACHE_PRECISION": "f32",
     "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
 }
-CHUNK_TOKENS = 256  # the most that one call computes, so that neighbours in the batch wait little
+CHUNK_TOKENS = 256  # limit of one call, so that other requests in the batch wait only briefly
 
 
 class LogitsModel:
-    """The network of an engine folder, as it stands in the IR."""
+    """The network of an engine folder, from its IR."""
 
     def __init__(self, model: Any) -> None:
         """``model`` is an ``openvino.Model`` with inputs as optimum-intel exports them."""
@@ -44,7 +44,7 @@ class LogitsModel:
         return frozenset(name for node in self._model.inputs for name in node.get_names())
 
     def session(self) -> LogitsSession:
-        """An empty sequence; ``close`` it to let another use its memory."""
+        """A new empty sequence; ``close`` it to make its memory available to another."""
         request = self._free.pop() if self._free else self._compiled.create_infer_request()
         request.reset_state()
         return LogitsSession(request, self._inputs, self._free)
@@ -60,7 +60,7 @@ class LogitsSession:
         self.tokens = 0
 
     def extend(self, token_ids: Sequence[int], skip: int = 0) -> NDArray[np.float32]:
-        """Append tokens; float32 [tokens - skip, vocabulary], what follows each token after the first ``skip``."""
+        """Append tokens; returns the logits after each token except the first ``skip``, float32 [tokens - skip, vocabulary]."""
         rows = []
         for at in range(0, len(token_ids), CHUNK_TOKENS):
             chunk = self._extend(token_ids[at : at + CHUNK_TOKENS])

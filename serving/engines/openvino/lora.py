@@ -1,7 +1,7 @@
-"""LoRA for the OpenVINO engine: adapters in upstream's layout, added to the graph of an exact copy of the network.
+"""LoRA in the OpenVINO engine: adapters in upstream's layout, added to the graph of an exact copy of the network.
 
 Layout (``hf_lora_convert.py`` and TensorRT-LLM's LoRA documentation): a row of ``lora_config`` is module id, layer, rank; the
-same row of ``lora_weights`` is A [rank, in] then B [out, rank], flat, zero-padded, with alpha / rank already multiplied in.
+same row of ``lora_weights`` is A [rank, in], then B [out, rank], flat, zero-padded, already scaled by alpha / rank.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from openvino import opset13 as ops
 from serving.engines.openvino.logits import LogitsModel
 from serving.errors import RequestError
 
-# TensorRT-LLM's module ids, and what the layers are called in Hugging Face's Llama and its kin.
+# TensorRT-LLM's module ids → layer names of Hugging Face's Llama and related models.
 _MODULES = {
     1: "self_attn.q_proj",
     2: "self_attn.k_proj",
@@ -41,10 +41,10 @@ class Adapter:
 
 
 class LoraCache:
-    """The adapters of the tasks and the networks made with them; beyond the capacity the least recently used go first.
+    """LRU cache of the adapters by task and of the networks built with them.
 
-    A network is a copy with weights of its own, and counts as large as they are. Networks go before adapters do, since one can
-    be made again from its adapter; the adapter and the network that were used last are kept whatever their size.
+    A network is a copy with its own weights, and counts with their size. Networks are evicted before adapters, since they can
+    be rebuilt; the most recently used adapter and network are kept whatever their size.
     """
 
     def __init__(self, engine_dir: Path, capacity_bytes: int) -> None:
@@ -52,7 +52,7 @@ class LoraCache:
         self._capacity_bytes = capacity_bytes
         self._adapters: OrderedDict[int, Adapter] = OrderedDict()
         self._models: OrderedDict[int, LogitsModel] = OrderedDict()
-        self._network_bytes: int | None = None  # known when the first was read
+        self._network_bytes: int | None = None  # set when the first network is read
 
     def register(self, task_id: int, weights: bytes, config: bytes) -> None:
         rows = np.frombuffer(config, dtype=np.int32).reshape(-1, 3)
@@ -65,7 +65,7 @@ class LoraCache:
         self._evict()
 
     def model(self, task_id: int) -> LogitsModel:
-        """Raises RequestError for a task that is not known (upstream's words), or an adapter that does not fit the network."""
+        """Raises RequestError for an unknown task (with upstream's message), or an adapter that does not fit the network."""
         if task_id not in self._adapters:
             raise RequestError(f"LoRA task {task_id} not found in cache. Please send LoRA weights with request")
         self._adapters.move_to_end(task_id)
@@ -94,7 +94,7 @@ class LoraCache:
 
 
 def weight_bytes(model: Any) -> int:
-    """What the constants of an ``openvino.Model`` take once compiled as ``EXACT`` has it: floats as float32."""
+    """Memory of an ``openvino.Model``'s constants when compiled with ``EXACT``: floats as float32."""
     constants = [node.output(0) for node in model.get_ops() if node.get_type_name() == "Constant"]
     return sum(
         math.prod(output.get_shape()) * max(output.get_element_type().size, 4 if output.get_element_type().is_real() else 1)
@@ -103,11 +103,11 @@ def weight_bytes(model: Any) -> int:
 
 
 def add_adapter(model: Any, adapter: Adapter) -> None:
-    """Add the adapter's products to the layers of an ``openvino.Model``. Raises RequestError where one does not fit."""
+    """Add the adapter's matrix products to the layers of an ``openvino.Model``. Raises RequestError where one does not fit."""
     layers = {node.get_friendly_name(): node for node in model.get_ops() if node.get_type_name() == "MatMul"}
     for (module, layer, rank), values in zip(adapter.config.tolist(), adapter.weights, strict=True):
         if module not in _MODULES:
-            raise RequestError(f"lora_config names module {module}; the embedded engine adapts {_known_modules()}")
+            raise RequestError(f"lora_config names module {module}; the embedded engine supports {_known_modules()}")
         part = f"layers.{layer}.{_MODULES[module]}/"
         matching = [node for name, node in layers.items() if part in name]
         if len(matching) != 1:

@@ -1,4 +1,4 @@
-"""What the two halves of the OpenVINO engine say to each other, as MessagePack over a pipe."""
+"""Messages between the two processes of the OpenVINO engine, as MessagePack over a pipe."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from serving.engines.protocol import TOKENS_ONLY, EngineLimits, EngineStats, Inc
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Start a request. ``submitted_ns`` is the monotonic clock's, which both halves share."""
+    """Start a request. ``submitted_ns`` is a time of the monotonic clock, which both processes share."""
 
     request_id: int
     input_ids: list[int]
@@ -25,7 +25,7 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
 
 
 class RegisterLora(msgspec.Struct, frozen=True, tag=True):
-    """Keep an adapter for the requests of its task; see ``Engine.register_lora``."""
+    """Register the adapter of a task; see ``Engine.register_lora``."""
 
     task_id: int
     weights: bytes
@@ -40,13 +40,13 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The engine could not be loaded, or broke; nothing follows."""
+    """The engine could not be loaded, or failed; no message follows."""
 
     reason: str
 
 
 class Step(msgspec.Struct, frozen=True, tag=True):
-    """What one step, or one cancellation, brought: increments by request id, and from time to time the state after it."""
+    """Result of a step or a cancellation: increments by request id, and periodically the state after it."""
 
     increments: list[tuple[int, Increment]]
     stats: EngineStats | None

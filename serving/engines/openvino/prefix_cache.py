@@ -1,8 +1,8 @@
-"""An account of OpenVINO's prefix cache: which blocks of a new prompt it has, since the library does not say.
+"""Model of OpenVINO's prefix cache, which does not report the blocks that a new prompt reuses.
 
-Follows ``BlockManager::restore_cached_blocks`` of OpenVINO GenAI 2026.4: a block is known by the tokens up to its end. Full
-blocks of the prompt are taken one after the other; at the first that is missing, a block that holds fewer tokens will do.
-Blocks of ended requests stay until their place is needed, the longest unused going first.
+Follows ``BlockManager::restore_cached_blocks`` of OpenVINO GenAI 2026.4: a block is identified by all tokens up to its end.
+The full blocks of a prompt are looked up in order; at the first miss, a block with fewer tokens may match. Blocks of ended
+requests stay until their space is needed, least recently used first.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from serving.engines.openvino.scheduling import TOKENS_PER_BLOCK, blocks_for
+from serving.engines.openvino.folder import TOKENS_PER_BLOCK
+from serving.engines.openvino.scheduling import blocks_for
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a prompt took: ``held`` are the names of its full blocks."""
+    """Blocks of a prompt; ``held`` are the names of its full blocks."""
 
     new_blocks: int
     reused_blocks: int
@@ -24,7 +25,7 @@ class Allocation:
 
 
 class PrefixCacheAccount:
-    """Mirrors the cache's content; ``start``, ``finish`` and ``trim`` are told what happens."""
+    """Mirror of the cache's content, updated by ``start``, ``finish`` and ``trim``."""
 
     def __init__(self, *, enabled: bool) -> None:
         self._enabled = enabled
@@ -32,7 +33,7 @@ class PrefixCacheAccount:
         self._free: OrderedDict[int, None] = OrderedDict()
 
     def start(self, prompt: Sequence[int]) -> Allocation:
-        """A request with this prompt starts."""
+        """Allocate the blocks of a request that starts with this prompt."""
         needed = blocks_for(len(prompt))
         if not self._enabled:
             return Allocation(needed, 0)
@@ -49,7 +50,7 @@ class PrefixCacheAccount:
         return Allocation(needed - reused, reused, names)
 
     def finish(self, allocation: Allocation, prompt: Sequence[int], output: Sequence[int]) -> None:
-        """The request has ended; what it computed may serve others. The last token was never fed to the network."""
+        """Release an ended request; its blocks can be reused. The last token was never an input of the network."""
         if not self._enabled:
             return
         for name in allocation.held:
@@ -66,7 +67,7 @@ class PrefixCacheAccount:
             self._set_free(_name(names[-1] if names else 0, tail))
 
     def trim(self, free_blocks: int) -> None:
-        """The cache has room for this many blocks of ended requests."""
+        """Drop blocks of ended requests beyond this number."""
         while len(self._free) > max(0, free_blocks):
             self._free.popitem(last=False)
 

@@ -1,4 +1,4 @@
-"""A request that runs in OpenVINO's pipeline: reads what a step brought, and makes an increment of it."""
+"""Requests in OpenVINO's pipeline: conversion of the output of a step to an increment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CACHE_TOO_SMALL = "the KV cache is too small for this request; raise max_tokens
 
 
 class Tracked:
-    """When a request got where, and what it has generated."""
+    """Times and output of a request."""
 
     def __init__(self, submit: Submit, allocation: Allocation, started_ns: int) -> None:
         self.submit = submit
@@ -35,11 +35,11 @@ class Tracked:
 
     @property
     def in_context(self) -> bool:
-        """Whether its prompt is still being read."""
+        """Whether the request is in its context phase."""
         return self.first_token_ns == 0
 
     def note_tokens(self, count: int, now_ns: int, telemetry: Telemetry) -> None:
-        """``count`` tokens came just now."""
+        """Record the arrival of ``count`` tokens."""
         if self.first_token_ns == 0:
             self.first_token_ns = now_ns
             telemetry.time_to_first_token.add(now_ns - self.submit.submitted_ns)
@@ -72,15 +72,15 @@ class Running(Tracked):
         self._details = submit.returns.anything or submit.sampling.beam_width > 1
         self._only_tokens = submit.streaming and not (self._stop_words or self._details)
         self._searching = False
-        self._held: list[int] = []  # read, but not delivered: an unstreamed request's tokens
-        self._held_log_probs: list[float] = []
+        self._undelivered: list[int] = []  # tokens of an unstreamed request
+        self._undelivered_log_probs: list[float] = []
         self._logits = logits
         self._follower: LogitsFollower | None = None
 
     def read(self, now_ns: int, telemetry: Telemetry) -> Increment | None:
-        """What this step brought for the client, or None."""
+        """Increment of this step, or None."""
         ended = self.handle.get_status() != _RUNNING
-        if self._only_tokens and not ended:  # the way of nearly every streamed token
+        if self._only_tokens and not ended:  # the fast path of nearly every streamed token
             tokens: list[int] = []
             while self.handle.can_read():
                 for output in self.handle.read().values():
@@ -116,7 +116,7 @@ class Running(Tracked):
 
     @property
     def in_context(self) -> bool:
-        """A beam search shows no token before its end: its first step counts as the one that reads the prompt."""
+        """A beam search returns no token before its end: its first step counts as the context phase."""
         return self.first_token_ns == 0 and not self._searching
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class Running(Tracked):
         return tokens, log_probs, finish
 
     def _until_stop_word(self, tokens: Sequence[int]) -> int | None:
-        """How many of the new tokens stand before the end of the first stop word, it included; None where there is none."""
+        """Number of new tokens up to and including the first stop word; None where there is none."""
         for count in range(1, len(tokens) + 1):
             if ends_with_stop_word([*self.output, *tokens[:count]], self._stop_words):
                 return count
@@ -145,11 +145,11 @@ class Running(Tracked):
 
     def _increment(self, tokens: list[int], log_probs: list[float], finish: FinishReason | None) -> Increment | None:
         if not self.submit.streaming:
-            self._held.extend(tokens)
-            self._held_log_probs.extend(log_probs)
+            self._undelivered.extend(tokens)
+            self._undelivered_log_probs.extend(log_probs)
             if finish is None:
                 return None
-            tokens, log_probs = self._held, self._held_log_probs
+            tokens, log_probs = self._undelivered, self._undelivered_log_probs
         if not (tokens or finish):
             return None
         if not self._details:
@@ -196,7 +196,7 @@ class Running(Tracked):
 
 
 class LogitsFollower:
-    """Feeds an exact copy of the network with what the pipeline chose, to have the logits it chose from."""
+    """Recomputes the logits of the pipeline's tokens with an exact copy of the network."""
 
     def __init__(self, session: LogitsSession, prompt: Sequence[int], want_context: bool) -> None:
         self._session = session
@@ -205,7 +205,7 @@ class LogitsFollower:
         self._want_context = want_context
 
     def follow(self, tokens: Sequence[int]) -> tuple[bytes, bytes]:
-        """Logits of the prompt (the first time, if wanted) and of these tokens, float32."""
+        """Logits of the prompt (once, if requested) and of these tokens, as float32 bytes."""
         if not tokens:
             return b"", b""
         skip = 0 if self._want_context else len(self._pending) - 1

@@ -1,28 +1,12 @@
-"""When a waiting request may start: upstream's two capacity policies, over blocks of the paged KV cache."""
+"""Admission of waiting requests: upstream's two capacity policies, over blocks of the paged KV cache."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
+from serving.engines.openvino.folder import TOKENS_PER_BLOCK, CacheGeometry
 from serving.engines.protocol import EngineOptions, SchedulerPolicy
 from serving.errors import EngineError
-
-TOKENS_PER_BLOCK = 32  # fixed by OpenVINO's CPU plugin
-
-
-@dataclass(frozen=True, slots=True)
-class CacheGeometry:
-    """What one token takes in the KV cache."""
-
-    layers: int
-    kv_heads: int
-    head_size: int
-    element_bytes: int = 4  # float32
-
-    @property
-    def block_bytes(self) -> int:
-        return 2 * self.layers * self.kv_heads * self.head_size * self.element_bytes * TOKENS_PER_BLOCK
 
 
 def blocks_for(tokens: int) -> int:
@@ -30,23 +14,23 @@ def blocks_for(tokens: int) -> int:
 
 
 def cache_blocks(options: EngineOptions, geometry: CacheGeometry | None, free_bytes: int) -> int:
-    """Blocks of the cache: what ``max_tokens_in_paged_kv_cache`` and the share of free memory both allow.
+    """Number of cache blocks that both ``max_tokens_in_paged_kv_cache`` and the share of free memory allow.
 
-    Raises EngineError when not one block fits.
+    Raises EngineError when not even one block fits.
     """
     blocks = blocks_for(options.max_tokens_in_paged_kv_cache)
     if geometry is not None:
         blocks = min(blocks, int(options.kv_cache_free_gpu_mem_fraction * free_bytes) // geometry.block_bytes)
     if blocks < 1:
         raise EngineError(
-            f"kv_cache_free_gpu_mem_fraction {options.kv_cache_free_gpu_mem_fraction:g} of the {free_bytes >> 20} MiB that are "
-            "free has no room for one block of the KV cache"
+            f"kv_cache_free_gpu_mem_fraction {options.kv_cache_free_gpu_mem_fraction:g} of the {free_bytes >> 20} MiB of free "
+            "memory has no room for one block of the KV cache"
         )
     return blocks
 
 
 def available_bytes() -> int:
-    """RAM that can be had without swapping."""
+    """RAM that is available without swapping."""
     with open("/proc/meminfo", encoding="ascii") as meminfo:
         for line in meminfo:
             if line.startswith("MemAvailable:"):
@@ -55,7 +39,7 @@ def available_bytes() -> int:
 
 
 def worst_case_blocks(prompt_tokens: int, max_tokens: int, beam_width: int = 1) -> int:
-    """The most blocks that a request can hold at once. Beams share the full blocks of their prompt."""
+    """Largest number of blocks that a request can occupy. Beams share the full blocks of their prompt."""
     if beam_width == 1:
         return blocks_for(prompt_tokens + max_tokens)
     shared = prompt_tokens // TOKENS_PER_BLOCK
@@ -64,7 +48,7 @@ def worst_case_blocks(prompt_tokens: int, max_tokens: int, beam_width: int = 1) 
 
 
 class Admission:
-    """Which requests run, and what they may still need. First come, first served: one that must wait holds up those behind."""
+    """Running requests and their reserved blocks. First come, first served: a request that must wait blocks those behind it."""
 
     def __init__(self, policy: SchedulerPolicy, max_requests: int, blocks: int) -> None:
         self._policy = policy
@@ -76,7 +60,7 @@ class Admission:
     def admit(self, request_id: int, blocks: int, *, evictable: bool = True) -> bool:
         """Start a request that may need ``blocks``, if the policy allows it now.
 
-        One that is not ``evictable`` cannot be paused, so its blocks are reserved under either policy.
+        A request that is not ``evictable`` cannot be paused, so its blocks are reserved under either policy.
         """
         if len(self._reserved) >= self._max_requests:
             return False
@@ -88,7 +72,7 @@ class Admission:
         return True
 
     def can_ever(self, blocks: int, *, evictable: bool = True) -> bool:
-        """Whether an empty cache would do. MAX_UTILIZATION lets a request begin that may end before it has used them all."""
+        """Whether an empty cache would suffice. MAX_UTILIZATION admits a request that may end before it uses them all."""
         return blocks <= self._blocks or (evictable and self._policy is SchedulerPolicy.MAX_UTILIZATION)
 
     def release(self, request_id: int) -> None:

@@ -1,4 +1,4 @@
-"""Counts and times of the OpenVINO engine, gathered as it works and told in one ``EngineStats``."""
+"""Counters and durations of the OpenVINO engine, the source of its ``EngineStats``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BOUNDS_NS = tuple(round(bound * 1e9) for bound in HISTOGRAM_BOUNDS_S)
 
 
 class Times:
-    """A histogram that grows. A step's requests share their times: equal ones are counted, and sorted in when asked for."""
+    """Histogram of durations. The requests of a step share theirs, so equal values are counted first and binned on reading."""
 
     def __init__(self) -> None:
         self._new: dict[int, int] = {}
@@ -30,7 +30,7 @@ class Times:
 
 
 class Telemetry:
-    """Counters that only grow."""
+    """Monotonic counters and histograms of one engine."""
 
     def __init__(self) -> None:
         self.iterations = 0
@@ -45,6 +45,6 @@ class Telemetry:
 
 
 def resident_bytes() -> int:
-    """Memory that this process holds in RAM."""
+    """Resident memory of this process."""
     status = Path("/proc/self/statm").read_text(encoding="ascii").split()
     return int(status[1]) * 4096

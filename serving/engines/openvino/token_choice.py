@@ -1,7 +1,7 @@
-"""Choosing the next token from logits: what OpenVINO's own sampler cannot be asked for, in numpy. Pure functions.
+"""Token sampling in numpy, for the parameters that OpenVINO's own sampler lacks. Pure functions.
 
-Order and meaning follow OpenVINO GenAI's sampler (penalties over logits, then temperature, top-k, top-p), so that a greedy
-choice here is the choice there.
+Order and meaning follow OpenVINO GenAI's sampler (penalties on logits, then temperature, top-k, top-p), so a greedy choice is
+the same in both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Logits = NDArray[np.float32]
 
 
 def log_softmax(logits: Logits) -> NDArray[np.float64]:
-    """Natural logarithms of the probabilities, over the last axis."""
+    """Natural logarithms of the softmax over the last axis."""
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
     normalised: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return normalised
@@ -26,8 +26,8 @@ def log_softmax(logits: Logits) -> NDArray[np.float64]:
 def shape_logits(logits: Logits, sampling: Sampling, prompt: Sequence[int], output: Sequence[int]) -> NDArray[np.float64]:
     """Logits [vocabulary] after bias, penalties and bans, for the token that follows ``prompt + output``.
 
-    A banned token is -inf: the end before ``min_tokens``, and what would complete a bad word. As in TensorRT-LLM the prompt
-    counts as the beginning of a bad word.
+    A banned token is -inf: the end token before ``min_tokens``, and a token that would complete a bad word. As in
+    TensorRT-LLM a bad word may start in the prompt.
     """
     shaped = logits.astype(np.float64)
     if sampling.embedding_bias:
@@ -55,7 +55,7 @@ def _penalise(logits: NDArray[np.float64], sampling: Sampling, prompt: Sequence[
 
 
 def choose(shaped: NDArray[np.float64], sampling: Sampling, top_p: float, random: np.random.Generator) -> int:
-    """The next token: the likeliest, or one drawn with temperature from the ``top_k`` likeliest that make up ``top_p``."""
+    """The next token: the most likely one, or a sample with temperature from the ``top_k`` most likely within ``top_p``."""
     if sampling.greedy:
         return int(shaped.argmax())
     order = np.argsort(-shaped, kind="stable")
@@ -64,7 +64,7 @@ def choose(shaped: NDArray[np.float64], sampling: Sampling, top_p: float, random
     scaled = shaped[order] / sampling.temperature
     weights = np.exp(scaled - scaled[0])
     weights /= weights.sum()
-    before = np.cumsum(weights) - weights  # the likeliest token always stays
+    before = np.cumsum(weights) - weights  # the most likely token always stays
     weights = np.where(before < top_p, weights, 0.0)
     cumulative = np.cumsum(weights)
     drawn = np.searchsorted(cumulative, random.random() * cumulative[-1], side="right")
@@ -72,12 +72,12 @@ def choose(shaped: NDArray[np.float64], sampling: Sampling, top_p: float, random
 
 
 def next_top_p(top_p: float, token: int, sampling: Sampling) -> float:
-    """The limit of top-p for the token after ``token``."""
+    """The top-p limit for the token after ``token``."""
     if token == sampling.top_p_reset_id:
         return sampling.top_p
     return max(top_p * sampling.top_p_decay, sampling.top_p_min)
 
 
 def ends_with_stop_word(output: Sequence[int], stop_words: Sequence[Sequence[int]]) -> bool:
-    """Whether the output's last tokens are one of the words."""
+    """Whether the output ends with one of the words."""
     return any(len(word) <= len(output) and tuple(output[-len(word) :]) == tuple(word) for word in stop_words)

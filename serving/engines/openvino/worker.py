@@ -1,9 +1,9 @@
-"""The half of the OpenVINO engine that computes: OpenVINO GenAI's continuous batching, in a process of its own.
+"""Computing process of the OpenVINO engine: OpenVINO GenAI's continuous batching.
 
     python3 -m serving.engines.openvino.worker PIPE_FD ENGINE_DIR OPTIONS_JSON
 
-``step()`` runs one iteration of in-flight batching: prefill chunks, and one token for each running sequence. It holds
-the GIL all the while, which is why it lives apart from the process that answers clients. Ends when the pipe closes.
+``step()`` runs one iteration of in-flight batching: prefill chunks, and one token for each running sequence. It holds the GIL
+throughout, hence a process separate from the one that responds to clients. The process ends when the pipe closes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import openvino as ov
 import openvino_genai as genai
 
 from serving.engines.openvino.exact_request import ExactRunning, needs_exact
-from serving.engines.openvino.folder import read_geometry, read_limits
+from serving.engines.openvino.folder import TOKENS_PER_BLOCK, read_geometry, read_limits
 from serving.engines.openvino.guide_probe import structured_output
 from serving.engines.openvino.guides import Guides, load_tokenizer_ir
 from serving.engines.openvino.logits import EXACT, LogitsModel
@@ -33,7 +33,6 @@ from serving.engines.openvino.messages import Cancel, Failed, Ready, RegisterLor
 from serving.engines.openvino.prefix_cache import PrefixCacheAccount
 from serving.engines.openvino.running_request import Running
 from serving.engines.openvino.scheduling import (
-    TOKENS_PER_BLOCK,
     Admission,
     available_bytes,
     cache_blocks,
@@ -62,39 +61,39 @@ class _Worker:
         self._admission = Admission(options.batch_scheduler_policy, options.max_num_sequences, self._blocks)
         self._account = PrefixCacheAccount(enabled=options.enable_kv_cache_reuse)
         self._telemetry = Telemetry()
-        self._waiting: dict[int, Submit] = {}  # OpenVINO's own scheduler heeds max_num_seqs only without chunked prefill
-        self._unproven: dict[int, Submit] = {}  # guided requests whose guide is being tried
+        self._waiting: dict[int, Submit] = {}  # queued here: with chunked prefill OpenVINO ignores max_num_seqs
+        self._unchecked: dict[int, Submit] = {}  # guided requests whose guide is being checked
         self._running: dict[int, Running] = {}
         self._exact: dict[int, ExactRunning] = {}
         self._scheduled = 0
         self._stats_due_ns = 0
         self._stats = EngineStats(0, 0, options.max_num_sequences, 0, 0, 0, 0.0, self._blocks, TOKENS_PER_BLOCK)
-        pipe.send_bytes(encode(Ready(limits, self._now())))
+        pipe.send_bytes(encode(Ready(limits, self._current_stats())))
 
     def run(self) -> NoReturn:
         """Serve until the pipe closes."""
         while True:
-            while self._pipe.poll(self._patience_s()):
+            while self._pipe.poll(self._poll_timeout_s()):
                 self._receive()
-            if self._unproven and self._guides.listen():
-                self._queue_proven()
+            if self._unchecked and self._guides.poll():
+                self._queue_checked()
             self._start_waiting()
             if self._running:
                 self._step()
             if self._exact:
                 self._step_exact()
 
-    def _patience_s(self) -> float | None:
-        """How long to wait for a message: not at all while there is work."""
+    def _poll_timeout_s(self) -> float | None:
+        """Time to wait for a message: none while there is work."""
         if self._running or self._exact or self._waiting:
             return 0.0
-        return _PROBE_POLL_S if self._unproven else None
+        return _PROBE_POLL_S if self._unchecked else None
 
     def _receive(self) -> None:
         message = decode_to_engine(self._pipe.recv_bytes())
         if isinstance(message, Submit) and message.sampling.guide is not None:
-            self._unproven[message.request_id] = message
-            self._queue_proven()
+            self._unchecked[message.request_id] = message
+            self._queue_checked()
         elif isinstance(message, Submit):
             self._queue(message)
         elif isinstance(message, RegisterLora):
@@ -102,25 +101,25 @@ class _Worker:
         else:
             self._cancel(message)
 
-    def _queue_proven(self) -> None:
-        """Guided requests join the queue when their guide is known to be sound."""
-        for request_id, waiting in list(self._unproven.items()):
+    def _queue_checked(self) -> None:
+        """Queue the guided requests whose guide is valid; reject those whose guide is not."""
+        for request_id, waiting in list(self._unchecked.items()):
             flaw = self._guides.flaw(waiting.sampling.guide) if waiting.sampling.guide is not None else ""
             if flaw is None:
                 continue
-            del self._unproven[request_id]
+            del self._unchecked[request_id]
             if flaw:
-                self._refuse(request_id, flaw)
+                self._reject(request_id, flaw)
             else:
                 self._queue(waiting)
 
     def _queue(self, new: Submit) -> None:
         needed = _worst_case(new)
         if not self._admission.can_ever(needed, evictable=not needs_exact(new.sampling)):
-            self._refuse(
+            self._reject(
                 new.request_id,
                 f"the request may need {needed} blocks of the KV cache, which has {self._blocks}; "
-                "raise max_tokens_in_paged_kv_cache, or ask for fewer tokens",
+                "raise max_tokens_in_paged_kv_cache, or request fewer tokens",
             )
             return
         self._waiting[new.request_id] = new
@@ -129,7 +128,7 @@ class _Worker:
             if len(self._waiting) > self._max_queue_size:
                 del self._waiting[new.request_id]
                 full = f"Maximum queue size of {self._max_queue_size} has been reached, please try again later"
-                self._refuse(new.request_id, full)
+                self._reject(new.request_id, full)
 
     def _start_waiting(self) -> None:
         while self._waiting:
@@ -150,8 +149,8 @@ class _Worker:
                 self._add_to_pipeline(new, now_ns)
         except Exception as error:
             self._admission.release(new.request_id)
-            known = isinstance(error, RequestError)
-            self._refuse(new.request_id, str(error) if known else f"OpenVINO refused the request: {error}")
+            expected = isinstance(error, RequestError)
+            self._reject(new.request_id, str(error) if expected else f"OpenVINO rejected the request: {error}")
             return
         self._telemetry.queue_time.add(now_ns - new.submitted_ns)
         self._telemetry.prompt_tokens += len(new.input_ids)
@@ -174,12 +173,12 @@ class _Worker:
             self._end(message.request_id)
         elif message.request_id in self._exact:
             self._end(message.request_id)
-        elif (self._waiting.pop(message.request_id, None) or self._unproven.pop(message.request_id, None)) is None:
+        elif (self._waiting.pop(message.request_id, None) or self._unchecked.pop(message.request_id, None)) is None:
             return
         self._send([(message.request_id, Increment((), finish=FinishReason.CANCELLED))])
 
     def _end(self, request_id: int) -> None:
-        """Forget a request, and free what it holds. The pipeline drops a cancelled sequence in its next step."""
+        """Remove a request and free its resources. The pipeline drops a cancelled sequence in its next step."""
         self._admission.release(request_id)
         if request_id in self._exact:
             self._exact.pop(request_id).close()
@@ -198,7 +197,7 @@ class _Worker:
         for request_id, running in list(self._running.items()):
             try:
                 increment = running.read(now_ns, telemetry)
-            except Exception as error:  # its logits do not fit into memory, say; the others go on
+            except Exception as error:  # for example logits that do not fit into memory; the other requests continue
                 running.handle.cancel()
                 increment = _failed(error)
             if increment is not None:
@@ -209,10 +208,10 @@ class _Worker:
         self._scheduled = int(self._pipeline.get_metrics().scheduled_requests)
         telemetry.iterations += 1
         telemetry.scheduled_requests += self._scheduled
-        self._send_what_is_due(increments, now_ns)
+        self._send_step(increments, now_ns)
 
     def _step_exact(self) -> None:
-        """One token, or one chunk of the prompt, of the request that waits longest; then the next one's turn."""
+        """Compute one token, or one chunk of the prompt, of one exact request, round-robin."""
         request_id, exact = next(iter(self._exact.items()))
         try:
             increment = exact.step(self._telemetry)
@@ -224,27 +223,27 @@ class _Worker:
             self._end(request_id)
         if increment is not None:
             self._telemetry.generated_tokens += _tokens_of(increment)
-        self._send_what_is_due([] if increment is None else [(request_id, increment)], time.monotonic_ns())
+        self._send_step([] if increment is None else [(request_id, increment)], time.monotonic_ns())
 
-    def _refuse(self, request_id: int, reason: str) -> None:
+    def _reject(self, request_id: int, reason: str) -> None:
         self._send([(request_id, Increment((), error=reason))])
 
-    def _send_what_is_due(self, increments: list[tuple[int, Increment]], now_ns: int) -> None:
-        """After a step: what it delivered, and the state; a request that is not streamed delivers nothing for a long time."""
+    def _send_step(self, increments: list[tuple[int, Increment]], now_ns: int) -> None:
+        """Send the increments of a step, or the state alone when due: unstreamed requests rarely have increments."""
         if increments or now_ns >= self._stats_due_ns:
             self._send(increments, now_ns)
 
     def _send(self, increments: list[tuple[int, Increment]], now_ns: int | None = None) -> None:
-        """State goes along from time to time, and always when the engine has nothing more to do."""
+        """Send increments; with the state when it is due, and always when the engine becomes idle."""
         now_ns = time.monotonic_ns() if now_ns is None else now_ns
-        idle = not (self._running or self._exact or self._waiting or self._unproven)
-        stats = self._now() if idle or now_ns >= self._stats_due_ns else None
+        idle = not (self._running or self._exact or self._waiting or self._unchecked)
+        stats = self._current_stats() if idle or now_ns >= self._stats_due_ns else None
         if stats is not None:
             self._stats_due_ns = now_ns + _STATS_PERIOD_NS
         self._pipe.send_bytes(encode(Step(increments, stats)))
 
-    def _now(self) -> EngineStats:
-        """What is true now; an idle engine uses none of its cache (blocks kept for reuse count as free)."""
+    def _current_stats(self) -> EngineStats:
+        """Current state; an idle engine uses none of its cache (blocks kept for reuse count as free)."""
         telemetry = self._telemetry
         running = [*self._running.values(), *self._exact.values()]
         scheduled = (self._scheduled if self._running else 0) + bool(self._exact)
@@ -252,13 +251,13 @@ class _Worker:
         unscheduled = len(self._running) - self._scheduled - sum(one.in_context for one in self._running.values())
         return replace(
             self._stats,
-            active_requests=len(running) + len(self._waiting) + len(self._unproven),
+            active_requests=len(running) + len(self._waiting) + len(self._unchecked),
             scheduled_requests=scheduled,
             iterations_total=telemetry.iterations,
             scheduled_requests_total=telemetry.scheduled_requests,
             generated_tokens_total=telemetry.generated_tokens,
             kv_cache_used_fraction=self._used_blocks() / self._blocks,
-            waiting_requests=len(self._waiting) + len(self._unproven),
+            waiting_requests=len(self._waiting) + len(self._unchecked),
             context_requests=len(in_context),
             generation_requests=len(running) - len(in_context),
             paused_requests=max(0, unscheduled) if self._running else 0,
@@ -284,7 +283,7 @@ def _worst_case(new: Submit) -> int:
 
 
 def load_pipeline(engine_dir: Path, context_tokens: int, options: EngineOptions, blocks: int) -> tuple[Any, Guides]:
-    """The ``ContinuousBatchingPipeline`` of an engine folder, and its guides where they are wanted. Raises EngineError."""
+    """The ``ContinuousBatchingPipeline`` of an engine folder, and its guides where enabled. Raises EngineError."""
     scheduler = genai.SchedulerConfig()
     scheduler.num_kv_blocks = blocks
     scheduler.max_num_seqs = options.max_num_sequences
@@ -298,7 +297,7 @@ def load_pipeline(engine_dir: Path, context_tokens: int, options: EngineOptions,
     if options.guided_decoding_backend:
         try:
             tokenizer, missing = load_tokenizer_ir(engine_dir), ""
-        except EngineError as error:  # token ids can be served all the same
+        except EngineError as error:  # unguided requests can be served nevertheless
             missing = str(error)
     try:
         if tokenizer is None:
@@ -311,7 +310,7 @@ def load_pipeline(engine_dir: Path, context_tokens: int, options: EngineOptions,
 
 
 def generation_config(sampling: Sampling, guides: Guides) -> Any:
-    """``sampling`` as OpenVINO's GenerationConfig; its guide must be known to be sound."""
+    """``sampling`` as OpenVINO's GenerationConfig; its guide must have been checked."""
     config = genai.GenerationConfig()
     config.max_new_tokens = sampling.max_tokens
     config.min_new_tokens = sampling.min_tokens
@@ -324,10 +323,10 @@ def generation_config(sampling: Sampling, guides: Guides) -> Any:
     config.frequency_penalty = sampling.frequency_penalty
     if sampling.beam_width > 1:
         config.num_beams = config.num_return_sequences = sampling.beam_width
-        if sampling.end_id is None:  # a beam search heeds no ignore_eos, so its end must be a token that there is not
+        if sampling.end_id is None:  # beam search ignores ignore_eos, so its end token is one outside the vocabulary
             config.eos_token_id = _NO_TOKEN
             config.stop_token_ids = {_NO_TOKEN}
-            config.min_new_tokens = 0  # nothing can end it before, and there is no such logit to hold down
+            config.min_new_tokens = 0  # no token can end it early, and the end token has no logit to suppress
         config.length_penalty = sampling.length_penalty
         config.stop_criteria = genai.StopCriteria.EARLY if sampling.early_stopping else genai.StopCriteria.HEURISTIC
         config.logprobs = 1
@@ -338,7 +337,7 @@ def generation_config(sampling: Sampling, guides: Guides) -> Any:
         config.rng_seed = sampling.seed
         if sampling.top_k > 0:
             config.top_k = sampling.top_k
-    if sampling.guide is not None:  # a guided sequence ends where its guide does: then only the tokenizer's end token fits
+    if sampling.guide is not None:  # at the end of the guide only the tokenizer's end token is allowed
         config.structured_output_config = structured_output(sampling.guide)
         config.ignore_eos = False
         config.eos_token_id = guides.end_id
@@ -356,14 +355,14 @@ def _tokens_of(increment: Increment) -> int:
 
 
 def main(pipe_fd: int, engine_dir: Path, options: EngineOptions) -> int:
-    # The network would take every core there is. What answers requests, and a client on the same machine, come first:
-    # they need little, but at once.
+    # The network uses every core. The process that responds to requests, and a client on the same machine, need little CPU
+    # time but short latency, so they take precedence.
     os.nice(_NICENESS)
     pipe = Connection(pipe_fd)
     try:
         _Worker(pipe, engine_dir, options).run()
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        return 0  # the other half is gone, or wants us gone
+        return 0  # the parent process has ended or closed the engine
     except Exception as error:
         _LOG.exception("the OpenVINO engine failed")
         pipe.send_bytes(encode(Failed(str(error))))

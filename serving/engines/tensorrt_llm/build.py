@@ -1,7 +1,7 @@
-"""Building a TensorRT-LLM engine: the commands that convert a checkpoint and compile it, and running them.
+"""Build of a TensorRT-LLM engine: the commands that convert and compile a checkpoint, and their execution.
 
-Two steps. The model family's ``convert_checkpoint.py`` (or, where weights are calibrated, ``quantization/quantize.py``) writes
-a TensorRT-LLM checkpoint; ``trtllm-build`` compiles that to an engine. Sources: the two scripts in TensorRT-LLM's ``examples``
+Two steps: the model family's ``convert_checkpoint.py`` (or, for calibrated weights, ``quantization/quantize.py``) writes a
+TensorRT-LLM checkpoint, and ``trtllm-build`` compiles it to an engine. Sources: the two scripts in TensorRT-LLM's ``examples``
 and ``tensorrt_llm/commands/build.py``.
 """
 
@@ -36,10 +36,10 @@ LORA_MODULES = (
 
 @dataclass(frozen=True, slots=True)
 class TensorRtLlmBuild:
-    """One engine to be built; fields are named after upstream's flags. None leaves a flag to its tool's default.
+    """Parameters of an engine build, named after upstream's flags. None leaves a flag at the tool's default.
 
-    ``moe_tp_size`` x ``moe_ep_size`` must be ``tp_size``. ``max_draft_len`` above 0 makes a target for draft tokens that come
-    with each request.
+    ``moe_tp_size`` x ``moe_ep_size`` must equal ``tp_size``. ``max_draft_len`` above 0 builds a target model for draft tokens
+    that are sent with each request.
     """
 
     model_dir: Path
@@ -71,23 +71,23 @@ class TensorRtLlmBuild:
 
     @property
     def world_size(self) -> int:
-        """GPUs that the engine runs on, one rank each."""
+        """Number of GPUs that the engine runs on, one rank each."""
         return self.tp_size * self.pp_size
 
     @property
     def checkpoint(self) -> Path:
-        """Where the TensorRT-LLM checkpoint goes, between the two steps."""
+        """Folder of the intermediate TensorRT-LLM checkpoint."""
         return self.checkpoint_dir or self.output_dir.with_name(f"{self.output_dir.name}-checkpoint")
 
 
 def build_commands(build: TensorRtLlmBuild) -> tuple[tuple[str, ...], ...]:
-    """The two commands, in order. Raises EngineBuildError, naming the option, for what cannot be built."""
+    """The two commands, in order. Raises EngineBuildError, naming the option, for an impossible build."""
     checkpoint = read_checkpoint(build.model_dir)
     name = build.model_family or checkpoint.family
     if name is None:
         raise EngineBuildError(
-            f"{build.model_dir}: its model type {checkpoint.model_type!r} belongs to no family known here "
-            f"({', '.join(FAMILIES)}); name the one whose converter reads it with --model_family"
+            f"{build.model_dir}: its model type {checkpoint.model_type!r} belongs to no known family "
+            f"({', '.join(FAMILIES)}); select a converter that reads it with --model_family"
         )
     family = FAMILIES[name]
     _check_parallelism(build, family, checkpoint)
@@ -99,19 +99,19 @@ def build_commands(build: TensorRtLlmBuild) -> tuple[tuple[str, ...], ...]:
 
 
 def run_build(build: TensorRtLlmBuild) -> None:
-    """Run both commands; their output goes where ours goes. Raises EngineBuildError saying which failed, or what is missing."""
+    """Run both commands, with their output passed through. Raises EngineBuildError when one fails or a tool is missing."""
     convert, compile_ = build_commands(build)
     script = Path(convert[1])
     if not script.is_file():
-        raise EngineBuildError(f"{script} does not exist; name the folder of TensorRT-LLM's examples with --examples_dir")
+        raise EngineBuildError(f"{script} does not exist; give the folder of TensorRT-LLM's examples with --examples_dir")
     if shutil.which("trtllm-build") is None:
         raise EngineBuildError(
-            "trtllm-build is not on PATH; it comes with TensorRT-LLM: pip install 'inflight-bench[tensorrt-llm]', or use "
+            "trtllm-build is not on PATH; it is part of TensorRT-LLM: pip install 'inflight-bench[tensorrt-llm]', or use "
             "NVIDIA's container; --dry_run prints the commands for another machine"
         )
     for folder in (build.output_dir, build.checkpoint):
         if folder.exists() and any(folder.iterdir()):
-            raise EngineBuildError(f"{folder} is not empty; name an empty or new folder")
+            raise EngineBuildError(f"{folder} is not empty; give an empty or new folder")
     for command in (convert, compile_):
         try:
             subprocess.run(command, check=True)
@@ -144,7 +144,7 @@ def _quantize_command(build: TensorRtLlmBuild) -> tuple[str, ...]:
 
 
 def _trtllm_build_command(build: TensorRtLlmBuild) -> tuple[str, ...]:
-    """In-flight batching needs packed inputs and a paged cache; reuse, chunked context and draft tokens need paged context."""
+    """Flags: in-flight batching needs packed inputs and a paged cache; reuse, chunked context and drafts need paged context."""
     lora = bool(build.lora_dir or build.lora_target_modules)
     return (
         *("trtllm-build", "--checkpoint_dir", str(build.checkpoint), "--output_dir", str(build.output_dir)),
@@ -170,20 +170,24 @@ def _values(**flags: object) -> list[str]:
 
 def _check_parallelism(build: TensorRtLlmBuild, family: Family, checkpoint: Checkpoint) -> None:
     if build.pp_size > 1 and not family.pipeline:
-        raise EngineBuildError(f"--pp_size {build.pp_size}: TensorRT-LLM's converter of {family.name} knows no pipelines")
+        raise EngineBuildError(
+            f"--pp_size {build.pp_size}: TensorRT-LLM's converter of {family.name} does not support pipelines"
+        )
     if checkpoint.attention_heads is not None and checkpoint.attention_heads % build.tp_size:
         raise EngineBuildError(
-            f"--tp_size {build.tp_size}: the model's {checkpoint.attention_heads} attention heads cannot be dealt out evenly"
+            f"--tp_size {build.tp_size}: the model's {checkpoint.attention_heads} attention heads cannot be divided evenly"
         )
     if checkpoint.layers is not None and build.pp_size > checkpoint.layers:
         raise EngineBuildError(f"--pp_size {build.pp_size}: the model has {checkpoint.layers} layers")
     if build.moe_tp_size is None and build.moe_ep_size is None:
         return
     if not family.experts:
-        raise EngineBuildError(f"--moe_tp_size, --moe_ep_size: TensorRT-LLM's converter of {family.name} knows no experts")
+        raise EngineBuildError(
+            f"--moe_tp_size, --moe_ep_size: TensorRT-LLM's converter of {family.name} does not support experts"
+        )
     if QUANTIZATIONS[build.quantization].qformat:
         raise EngineBuildError(
-            f"--moe_tp_size, --moe_ep_size: quantize.py, which makes {build.quantization}, cannot spread experts"
+            f"--moe_tp_size, --moe_ep_size: quantize.py, which produces {build.quantization}, cannot distribute experts"
         )
     moe_tp, moe_ep = _moe_sizes(build)
     if moe_tp * moe_ep != build.tp_size:
@@ -193,7 +197,7 @@ def _check_parallelism(build: TensorRtLlmBuild, family: Family, checkpoint: Chec
 
 
 def _moe_sizes(build: TensorRtLlmBuild) -> tuple[int, int]:
-    """Both sizes; the one left out is what remains of ``tp_size``, as the converter reckons it."""
+    """Both sizes; a missing one is derived from ``tp_size``, as in the converter."""
     moe_tp = build.moe_tp_size or build.tp_size // (build.moe_ep_size or 1)
     return moe_tp, build.moe_ep_size or build.tp_size // moe_tp
 
@@ -202,25 +206,27 @@ def _check_quantization(build: TensorRtLlmBuild, family: Family) -> None:
     quantized = QUANTIZATIONS[build.quantization]
     if quantized.converter_flags and build.quantization not in family.quantizations:
         raise EngineBuildError(
-            f"--quantization {build.quantization}: TensorRT-LLM's converter of {family.name} does not know it"
+            f"--quantization {build.quantization}: TensorRT-LLM's converter of {family.name} does not support it"
         )
     if not quantized.qformat and build.kv_cache_dtype and build.kv_cache_dtype not in family.kv_cache_dtypes:
         raise EngineBuildError(
-            f"--kv_cache_dtype {build.kv_cache_dtype}: TensorRT-LLM's converter of {family.name} does not know it; "
-            "quantize.py does, so choose a --quantization that it makes (fp8, int4_awq, …)"
+            f"--kv_cache_dtype {build.kv_cache_dtype}: TensorRT-LLM's converter of {family.name} does not support it; "
+            "quantize.py does: choose one of its --quantization formats (fp8, int4_awq, …)"
         )
     calibrates = quantized.calibrates or build.kv_cache_dtype is not None
     if build.calib_dataset is not None and not calibrates:
-        raise EngineBuildError(f"--calib_dataset: --quantization {build.quantization} calibrates nothing")
+        raise EngineBuildError(f"--calib_dataset: --quantization {build.quantization} does not calibrate")
 
 
 def _check_limits(build: TensorRtLlmBuild) -> None:
     if build.max_input_len is not None and build.max_seq_len is not None and build.max_input_len > build.max_seq_len:
         raise EngineBuildError(
-            f"--max_input_len {build.max_input_len}: longer than --max_seq_len {build.max_seq_len}, prompt and output together"
+            f"--max_input_len {build.max_input_len}: longer than --max_seq_len {build.max_seq_len} (prompt and output)"
         )
     if build.max_draft_len and (build.max_beam_width or 1) > 1:
-        raise EngineBuildError(f"--max_draft_len {build.max_draft_len}: draft tokens and --max_beam_width exclude each other")
+        raise EngineBuildError(
+            f"--max_draft_len {build.max_draft_len}: draft tokens cannot be combined with --max_beam_width above 1"
+        )
     if build.max_lora_rank is not None and not (build.lora_dir or build.lora_target_modules):
         raise EngineBuildError("--max_lora_rank: without --lora_dir or --lora_target_modules the engine has no LoRA")
     for module in build.lora_target_modules:

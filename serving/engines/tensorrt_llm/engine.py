@@ -1,7 +1,7 @@
-"""TensorRT-LLM's LLM API as an engine. The library is imported only when one is opened.
+"""TensorRT-LLM's LLM API as an engine. The library is imported when an engine is opened.
 
-The LLM API is asynchronous: one event loop, on a thread of its own, starts each request, follows its ``RequestOutput`` and
-delivers what came. Source: TensorRT-LLM's ``llmapi`` (``LLM``, ``SamplingParams``, ``RequestOutput``).
+The LLM API is asynchronous: one event loop, on its own thread, starts each request, reads its ``RequestOutput`` and delivers
+the increments. Source: TensorRT-LLM's ``llmapi`` (``LLM``, ``SamplingParams``, ``RequestOutput``).
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _CLOSED = "the engine was closed before this request ended"
 
 @dataclass(slots=True)
 class _Running:
-    """One request in flight; lives on the event loop's thread alone."""
+    """One request in flight; used on the event loop's thread only."""
 
     deliver: Deliver
-    output: Any = None  # tensorrt_llm's RequestOutput, once there is one
+    output: Any = None  # tensorrt_llm's RequestOutput, once the request has started
     task: asyncio.Task[None] | None = None
     cancelled: bool = False
 
@@ -96,7 +96,7 @@ class TensorRtLlmEngine:
         self._call(self._abort, request_id)
 
     def register_lora(self, task_id: int, weights: bytes, config: bytes) -> None:
-        """Nothing is kept: a request that names an adapter is refused."""
+        """No effect: requests with an adapter are rejected."""
 
     def stats(self) -> EngineStats:
         return self._stats
@@ -113,7 +113,7 @@ class TensorRtLlmEngine:
         self._thread.join(_CLOSE_TIMEOUT_S)
 
     def _call(self, function: Any, *arguments: Any) -> bool:
-        """Have the loop's thread call ``function``, in the order of calls; False when the engine is closed."""
+        """Schedule ``function`` on the loop's thread, in the order of calls; False when the engine is closed."""
         with self._lock:
             if not self._closing:
                 self._loop.call_soon_threadsafe(function, *arguments)
@@ -130,18 +130,18 @@ class TensorRtLlmEngine:
     async def _run(self, request_id: int, running: _Running, input_ids: list[int], sampling: Sampling, streaming: bool) -> None:
         try:
             last = await self._generate(running, input_ids, sampling, streaming)
-        except asyncio.CancelledError:  # closing, or the library did not end an aborted request
+        except asyncio.CancelledError:  # the engine closes, or the library did not end an aborted request
             last = Increment((), finish=FinishReason.CANCELLED) if running.cancelled else Increment((), error=_CLOSED)
         except Exception as error:
-            doing = "refused the request" if running.output is None else "failed"
-            last = Increment((), error=f"TensorRT-LLM {doing}: {error}")
+            failure = "rejected the request" if running.output is None else "failed"
+            last = Increment((), error=f"TensorRT-LLM {failure}: {error}")
         del self._running[request_id]
         self._count_active()
         self._deliver(running, last)
 
     async def _generate(self, running: _Running, input_ids: list[int], sampling: Sampling, streaming: bool) -> Increment:
-        """Follow one request to its end; returns the last increment, having delivered the others."""
-        if running.cancelled:  # before its turn came
+        """Run one request to its end: deliver its increments, and return the last."""
+        if running.cancelled:  # before the task started
             return Increment((), finish=FinishReason.CANCELLED)
         parameters = self._library.SamplingParams(**sampling_arguments(sampling))
         running.output = self._llm.generate_async(input_ids, sampling_params=parameters, streaming=streaming)
@@ -162,8 +162,8 @@ class TensorRtLlmEngine:
         self._stats = replace(self._stats, generated_tokens_total=total)
         try:
             running.deliver(increment)
-        except Exception:  # the callback's fault must not take the other requests along
-            _LOG.exception("what took an increment failed")
+        except Exception:  # an error in one callback must not end the other requests
+            _LOG.exception("the callback of an increment failed")
 
     def _abort(self, request_id: int) -> None:
         running = self._running.get(request_id)
@@ -183,15 +183,15 @@ class TensorRtLlmEngine:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # a task that was cancelled before its first step never ran to its end
+        # A task that was cancelled before its first step has not delivered a last increment.
         for request_id in list(self._running):
             self._deliver(self._running.pop(request_id), Increment((), error=_CLOSED))
         self._count_active()
 
     def _count_active(self) -> None:
-        active = len(self._running)
-        idle = {} if active else {"scheduled_requests": 0, "kv_cache_used_fraction": 0.0}
-        self._stats = replace(self._stats, active_requests=active, **idle)  # type: ignore[arg-type]
+        self._stats = replace(self._stats, active_requests=len(self._running))
+        if not self._running:
+            self._stats = replace(self._stats, scheduled_requests=0, kv_cache_used_fraction=0.0)
 
     async def _follow_stats(self) -> None:
         while True:
@@ -200,18 +200,18 @@ class TensorRtLlmEngine:
                     self._stats = after_iteration(self._stats, json.loads(entry) if isinstance(entry, str) else entry)
                     self._count_active()
             except Exception:
-                _LOG.exception("TensorRT-LLM gave no statistics")
+                _LOG.exception("TensorRT-LLM returned no statistics")
                 return
             await asyncio.sleep(_STATS_PERIOD_S)
 
 
-def sampling_arguments(sampling: Sampling) -> dict[str, Any]:
-    """``sampling`` as arguments of ``SamplingParams``; what has its default is left out. The one place that maps them.
+def sampling_arguments(sampling: Sampling) -> dict[str, object]:
+    """Arguments of ``SamplingParams`` for ``sampling``, without those that have their default.
 
-    Without a tokenizer the LLM API wants ``end_id`` named; -1 is no token. ``temperature``, ``top_k`` and ``top_p`` left out
-    mean greedy decoding.
+    Without a tokenizer the LLM API requires ``end_id``; -1 is no token. Without ``temperature``, ``top_k`` and ``top_p`` it
+    decodes greedily.
     """
-    arguments: dict[str, Any] = {
+    arguments: dict[str, object] = {
         "max_tokens": sampling.max_tokens,
         "end_id": -1 if sampling.end_id is None else sampling.end_id,
         "pad_id": 0 if sampling.end_id is None else sampling.end_id,
@@ -231,15 +231,15 @@ def sampling_arguments(sampling: Sampling) -> dict[str, Any]:
 
 
 def unsupported(sampling: Sampling, returns: Returns) -> str | None:
-    """The first thing asked for that ``sampling_arguments`` does not map, by its tensor's name; None when all is mapped."""
+    """Tensor name of the first requested feature that ``sampling_arguments`` does not map; None when all are mapped."""
     default = Sampling(sampling.max_tokens)
-    asked = [tensor for field, tensor in _UNSUPPORTED.items() if getattr(sampling, field) != getattr(default, field)]
-    asked += [f"return_{field.name}" for field in fields(returns) if getattr(returns, field.name)]
-    return asked[0] if asked else None
+    names = [tensor for field, tensor in _UNSUPPORTED.items() if getattr(sampling, field) != getattr(default, field)]
+    names += [f"return_{field.name}" for field in fields(returns) if getattr(returns, field.name)]
+    return names[0] if names else None
 
 
 def after_iteration(stats: EngineStats, entry: Mapping[str, Any]) -> EngineStats:
-    """``stats`` after one entry of ``LLM.get_stats``, which tells of one iteration. Parts that a back end leaves out stay."""
+    """``stats`` updated with one entry of ``LLM.get_stats`` (one iteration). Values that a back end omits are unchanged."""
     batching = entry.get("inflightBatchingStats") or {}
     cache = entry.get("kvCacheStats") or {}
     scheduled = int(batching.get("numScheduledRequests", 0))
@@ -258,7 +258,7 @@ def after_iteration(stats: EngineStats, entry: Mapping[str, Any]) -> EngineStats
 
 
 def read_limits(engine_dir: Path) -> EngineLimits:
-    """Vocabulary and context of a Hugging Face checkpoint or of an engine by ``trtllm-build``. Raises EngineError."""
+    """Vocabulary size and context length of a Hugging Face checkpoint or a ``trtllm-build`` engine. Raises EngineError."""
     path = engine_dir / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -268,7 +268,7 @@ def read_limits(engine_dir: Path) -> EngineLimits:
     except OSError as error:
         raise EngineError(f"{engine_dir} is neither a checkpoint nor a TensorRT-LLM engine: {path} cannot be read") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise EngineError(f"{path} does not give the vocabulary and the context: {error}") from error
+        raise EngineError(f"{path} does not define the vocabulary size and the context length: {error}") from error
 
 
 def _import_library() -> Any:
@@ -286,12 +286,12 @@ def _load(library: Any, engine_dir: Path, options: EngineOptions) -> Any:
     from tensorrt_llm.llmapi import CapacitySchedulerPolicy, KvCacheConfig, SchedulerConfig
 
     if options.max_queue_size:
-        raise EngineError("max_queue_size: the tensorrt_llm engine has no limit of its own; leave it at 0")
-    make = library.LLM
-    if any(engine_dir.glob("rank*.engine")):  # since 1.0 the plain LLM is PyTorch's
-        make = importlib.import_module("tensorrt_llm._tensorrt_engine").LLM
+        raise EngineError("max_queue_size: the tensorrt_llm engine does not limit its queue; leave it at 0")
+    llm_class = library.LLM
+    if any(engine_dir.glob("rank*.engine")):  # since 1.0 the default LLM class runs PyTorch
+        llm_class = importlib.import_module("tensorrt_llm._tensorrt_engine").LLM
     try:
-        return make(
+        return llm_class(
             model=str(engine_dir),
             skip_tokenizer_init=True,
             max_batch_size=options.max_num_sequences,
@@ -314,5 +314,5 @@ def _load(library: Any, engine_dir: Path, options: EngineOptions) -> Any:
 def _last(completion: Any, tokens: Sequence[int]) -> Increment:
     reason = completion.finish_reason
     if reason == "timeout":
-        return Increment(tuple(tokens), error="TensorRT-LLM let the request time out")
+        return Increment(tuple(tokens), error="the request timed out in TensorRT-LLM")
     return Increment(tuple(tokens), finish=FinishReason(reason) if reason else FinishReason.LENGTH)

@@ -1,4 +1,4 @@
-"""What TensorRT-LLM's converters of the model families can do, and how their flags are spelled.
+"""Model families: the capabilities and flags of TensorRT-LLM's checkpoint converters.
 
 Source: ``convert_checkpoint.py`` of each family under TensorRT-LLM's ``examples``, and ``examples/quantization/quantize.py``.
 """
@@ -15,7 +15,7 @@ from serving.errors import EngineBuildError
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """How weights are made small: flags of the converter, or the ``--qformat`` of quantize.py; neither for none."""
+    """Weight format: flags of the converter, or ``--qformat`` of quantize.py; neither for unquantized weights."""
 
     converter_flags: tuple[str, ...] = ()
     qformat: str | None = None
@@ -24,7 +24,7 @@ class Quantization:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One converter: the Hugging Face model types it reads, and what it can do."""
+    """One converter: the Hugging Face model types that it reads, and its capabilities."""
 
     name: str
     model_types: tuple[str, ...]
@@ -34,12 +34,12 @@ class Family:
     experts: bool = False
 
     def paths(self, model_dir: Path, checkpoint_dir: Path) -> tuple[str, ...]:
-        """Flags for where it reads and writes; Gemma's converter must be told the checkpoint's kind too."""
+        """Input and output flags; Gemma's converter requires the kind of the checkpoint, too."""
         kind = ("--ckpt-type", "hf") if self.name == "gemma" else ()
         return (*kind, "--model_dir", str(model_dir), "--output_dir", str(checkpoint_dir))
 
     def parallelism(self, tp_size: int, pp_size: int) -> tuple[str, ...]:
-        """Flags for how many ranks; Gemma's converter knows tensor parallelism alone and calls it the world."""
+        """Flags for the number of ranks; Gemma's converter supports tensor parallelism only, as ``--world-size``."""
         if self.name == "gemma":
             return ("--world-size", str(tp_size))
         return ("--tp_size", str(tp_size), "--pp_size", str(pp_size))
@@ -47,7 +47,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a build must know of a Hugging Face checkpoint; None where its ``config.json`` does not say."""
+    """Properties of a Hugging Face checkpoint; None where its ``config.json`` has no value."""
 
     model_type: str | None
     family: str | None
@@ -87,16 +87,16 @@ FAMILIES = MappingProxyType(
 
 
 def read_checkpoint(model_dir: Path) -> Checkpoint:
-    """What ``config.json`` says. Raises EngineBuildError when ``model_dir`` is no checkpoint."""
+    """Properties from ``config.json``. Raises EngineBuildError when ``model_dir`` is not a checkpoint."""
     path = model_dir / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise EngineBuildError(f"{model_dir} is no Hugging Face checkpoint: {path} cannot be read: {error.strerror}") from error
+        raise EngineBuildError(f"{model_dir} is not a Hugging Face checkpoint: cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise EngineBuildError(f"{path} is not JSON: {error}") from error
     if not isinstance(config, dict):
-        raise EngineBuildError(f"{path} is no JSON object")
+        raise EngineBuildError(f"{path} is not a JSON object")
     model_type = config.get("model_type")
     family = next((family.name for family in FAMILIES.values() if model_type in family.model_types), None)
     return Checkpoint(
@@ -108,13 +108,13 @@ def read_checkpoint(model_dir: Path) -> Checkpoint:
 
 
 def converter_path(examples_dir: Path, family: Family) -> Path:
-    """The family's converter; it moved below ``models/core`` after TensorRT-LLM 0.18."""
+    """Path of the family's converter, which moved to ``models/core`` after TensorRT-LLM 0.18."""
     older = examples_dir / family.name / "convert_checkpoint.py"
     return older if older.is_file() else examples_dir / "models" / "core" / family.name / "convert_checkpoint.py"
 
 
 def quantizer_path(examples_dir: Path) -> Path:
-    """The script that calibrates."""
+    """Path of the calibration script."""
     return examples_dir / "quantization" / "quantize.py"
 
 

@@ -1,7 +1,7 @@
-"""How the answers of ``tensorrt_llm_bls`` leave: one sending thread, and what gathers while it is busy goes out together.
+"""Replies of ``tensorrt_llm_bls``: one sending thread, which joins what accumulates while it is busy.
 
-A response costs several round trips between processes, so that sending each token by itself would be slower than the core
-model makes them.
+A response costs several round trips between processes: sending each token on its own would be slower than the core model
+generates them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from serving.errors import RequestError
-from serving.models.bls.core_calls import CalledModelError
+from serving.models.bls.core_calls import CalledModelError, Tensors
 from serving.models.bls.request import Array, BlsRequest
 from serving.text.generated_text import GeneratedText
 
@@ -26,15 +26,20 @@ Key = tuple[int, int]  # batch index, sequence index
 
 
 class Reply:
-    """The answer to one request: what may be asked and sent, from any thread, until the last response."""
+    """Reply to one request through Triton's response sender; usable from any thread."""
 
     def __init__(self, sender: Any) -> None:
         self._sender = sender
         self._sending = threading.Lock()
         self._finished = False
 
+    @property
+    def finished(self) -> bool:
+        """Whether the last response was sent."""
+        return self._finished
+
     def send(self, response: Any, final: bool = False) -> None:
-        """Send a response; None with ``final`` ends the answer without one more. After the end nothing is sent."""
+        """Send a response; None with ``final`` sends the final flag alone. After the end nothing is sent."""
         with self._sending:
             if self._finished:
                 return
@@ -45,22 +50,33 @@ class Reply:
                 self._sender.send(response, flags=_FINAL if final else 0)
 
     def fail(self, error: Exception) -> None:
-        """End the answer with a sentence; never with a traceback."""
-        self.send(error_answer(error), final=True)
+        """End the reply with an error message, never with a traceback."""
+        self.send(error_response_of(error), final=True)
 
     def is_gone(self) -> bool:
-        """Whether the client gave up, or the answer ended and Triton must not be asked: 24.10 then reads freed memory."""
+        """Whether the client cancelled or the reply ended. Triton 24.10 reads freed memory when queried after the end."""
         with self._sending:
             return self._finished or bool(self._sender.is_cancelled())
 
     def is_abandoned(self) -> bool:
-        """Whether the client gave up before the answer ended."""
+        """Whether the client cancelled before the reply ended."""
         with self._sending:
             return not self._finished and bool(self._sender.is_cancelled())
 
 
-def error_answer(error: Exception) -> Any:
-    """An error as a response: Triton's code where another model gave one, else the request's fault or ours."""
+@dataclass(slots=True)
+class Running:
+    """A request in flight, and the core model's request that it waits for."""
+
+    reply: Reply
+    model_name: str
+    core_id: str
+    cancelled: bool = False
+    stop_again_s: float = 0.0
+
+
+def error_response_of(error: Exception) -> Any:
+    """Error response with the called model's code, INVALID_ARG for a RequestError, or INTERNAL."""
     if isinstance(error, CalledModelError):
         return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), error.code))
     if isinstance(error, RequestError):
@@ -74,33 +90,36 @@ class _Piece:
     key: Key
     token_ids: list[int]
     is_last: bool
-    others: dict[str, Array]  # what the client wants besides, from the same answer of the core model
+    others: dict[str, Array]  # further requested outputs of the same core response
 
 
 @dataclass(slots=True)
 class _Sequence:
-    """One sequence of a streamed answer."""
+    """State of one sequence of a streamed reply."""
 
     text: GeneratedText
     tokens_left: int
     end_id: int
-    generating: bool = True  # for the thread that reads the core model
-    ended: bool = False  # for the sending thread
+    generating: bool = True  # used by the reading thread
+    ended: bool = False  # used by the sending thread
 
 
-class StreamedReply(Reply):
-    """A streamed answer. ``add`` and ``close`` belong to the thread that reads the core model, ``flush`` to the sending one."""
+class StreamedText:
+    """Text of a streamed reply.
+
+    ``add``, ``close`` and ``fail`` belong to the thread that reads the core model, ``flush`` and ``abort`` to the sending one.
+    """
 
     def __init__(
         self,
-        sender: Any,
+        reply: Reply,
         request: BlsRequest,
         new_text: Callable[[int], GeneratedText],
         accumulates: bool,
         outbox: queue.SimpleQueue[Any],
         on_stop: Callable[[], object],
     ) -> None:
-        super().__init__(sender)
+        self._reply = reply
         self._request = request
         self._new_text = new_text
         self._accumulates = accumulates
@@ -114,8 +133,8 @@ class StreamedReply(Reply):
         self._generating = self._unended = request.sequences
         self._stops_early = False
 
-    def add(self, tensors: dict[str, Any]) -> None:
-        """Take one answer of the core model."""
+    def add(self, tensors: Tensors) -> None:
+        """Add one response of the core model."""
         key = key_of(tensors)
         sequence = self._sequences.get(key)
         if sequence is None:
@@ -129,47 +148,48 @@ class StreamedReply(Reply):
             self._generating -= 1
         with self._lock:
             self._pieces.append(_Piece(key, token_ids, is_last, others))
-            # The last piece of all waits for ``close``, which comes at once, and carries the final mark.
+            # The very last piece waits for ``close``, which follows at once, so that it carries the final flag.
             to_queue = self._generating > 0 and not self._queued
             self._queued = self._queued or to_queue
         if to_queue:
             self._outbox.put(self)
 
     def close(self) -> None:
-        """No more pieces: what is left goes out, and the final mark."""
+        """No more pieces: send what is left with the final flag."""
         with self._lock:
             self._closed = True
         self._outbox.put(self)
 
     def fail(self, error: Exception) -> None:
+        """End the reply with an error, after the collected pieces."""
         self._error = error
         self.close()
 
-    def give_up(self, error: Exception) -> None:
-        """``flush`` failed: the sentence goes out as it can, and the core model is stopped."""
+    def abort(self, error: Exception) -> None:
+        """``flush`` failed: send the error if possible, and stop the core model."""
         with suppress(Exception):
-            super().fail(error)
+            self._reply.fail(error)
         with suppress(Exception):
             self._on_stop()
 
     def flush(self) -> None:
-        """Send everything gathered."""
+        """Send all collected pieces."""
         with self._lock:
             pieces, self._pieces = self._pieces, []
             self._queued, closed = False, self._closed
-        if self._finished:
+        if self._reply.finished:
             return
         responses = [response for piece in _merged(pieces) if (response := self._response(piece)) is not None]
         if not closed:
             for response in responses:
-                self.send(response)
+                self._reply.send(response)
             return
-        responses += self._held_back()
+        responses += self._withheld()
         if self._error is not None:
-            responses.append(error_answer(self._error))
+            responses.append(error_response_of(self._error))
         for response in responses[:-1]:
-            self.send(response)
-        self.send(responses[-1] if responses else None, final=True)
+            self._reply.send(response)
+        self._reply.send(responses[-1] if responses else None, final=True)
 
     def _new_sequence(self, key: Key) -> _Sequence:
         row, _ = key
@@ -178,7 +198,7 @@ class StreamedReply(Reply):
 
     def _response(self, piece: _Piece) -> Any:
         sequence = self._sequences[piece.key]
-        if sequence.ended:  # what belongs to the end of a sequence may come behind its last token, but not behind a stop word
+        if sequence.ended:  # outputs of a finished sequence may follow its last token, but not its stop word
             late = piece.others and not sequence.text.stopped
             return self._text_response(piece.key, sequence, "", 0, piece.others) if late else None
         text = sequence.text.add(piece.token_ids, piece.is_last)
@@ -189,15 +209,15 @@ class StreamedReply(Reply):
             self._on_stop()
         return self._text_response(piece.key, sequence, text, len(piece.token_ids), piece.others)
 
-    def _held_back(self) -> list[Any]:
-        """What sequences that ended without saying so (stopped, cancelled) still owe."""
-        owed = []
+    def _withheld(self) -> list[Any]:
+        """Responses with the withheld text of sequences that ended without a last token (stopped, cancelled)."""
+        responses = []
         for key, sequence in self._sequences.items():
             if not sequence.ended:
                 sequence.ended = True
                 if text := sequence.text.add((), is_last=True):
-                    owed.append(self._text_response(key, sequence, text, 0, {}))
-        return owed
+                    responses.append(self._text_response(key, sequence, text, 0, {}))
+        return responses
 
     def _text_response(self, key: Key, sequence: _Sequence, text: str, tokens: int, others: dict[str, Array]) -> Any:
         text = sequence.text.whole() if self._accumulates else text
@@ -208,15 +228,15 @@ class StreamedReply(Reply):
             values["batch_index"] = int32(row)
         if request.num_return_sequences > 1:
             values["sequence_index"] = int32(index)
-        if request.asks("return_num_input_tokens"):
+        if request.flag("return_num_input_tokens"):
             values["num_input_tokens"] = int32(len(request.prompts[row]))
-        if request.asks("return_num_output_tokens"):
+        if request.flag("return_num_output_tokens"):
             values["num_output_tokens"] = int32(tokens)
         return response_of(values, request.wanted)
 
 
-def key_of(tensors: dict[str, Any]) -> Key:
-    """Which row of the batch and which of its sequences an answer of the core model belongs to."""
+def key_of(tensors: Tensors) -> Key:
+    """Batch row and sequence index of a core response."""
     row, sequence = (
         int(tensors[name].as_numpy().reshape(-1)[0]) if name in tensors else 0 for name in ("batch_index", "sequence_index")
     )
@@ -224,32 +244,32 @@ def key_of(tensors: dict[str, Any]) -> Key:
 
 
 def texts(values: list[str]) -> Array:
-    """Texts of the beams of one answer, bytes [1, beams]."""
+    """Texts of the beams of one response, bytes [1, beams]."""
     return np.array([[value.encode("utf-8") for value in values]], dtype=np.object_)
 
 
 def int32(value: int) -> Array:
-    """A number [1, 1]."""
+    """A single value, int32 [1, 1]."""
     return np.array([[value]], dtype=np.int32)
 
 
 def response_of(values: dict[str, Array], wanted: frozenset[str]) -> Any:
-    """A response with those of the values that the client named; the stub would drop others without holding the GIL."""
+    """A response with the requested values only: the stub would drop others without holding the GIL."""
     return pb_utils.InferenceResponse([pb_utils.Tensor(name, value) for name, value in values.items() if name in wanted])
 
 
-def send_until_closed(outbox: queue.SimpleQueue[StreamedReply | None], on_error: Callable[[Exception], object]) -> None:
-    """The sending thread's work; None in the outbox ends it."""
-    while (reply := outbox.get()) is not None:
+def send_until_closed(outbox: queue.SimpleQueue[StreamedText | None], on_error: Callable[[Exception], object]) -> None:
+    """Body of the sending thread; None in the outbox ends it."""
+    while (stream := outbox.get()) is not None:
         try:
-            reply.flush()
-        except Exception as error:  # one odd answer must not end the others
+            stream.flush()
+        except Exception as error:  # one broken reply must not end the others
             on_error(error)
-            reply.give_up(error)
+            stream.abort(error)
 
 
 def _merged(pieces: list[_Piece]) -> list[_Piece]:
-    """Pieces of one sequence joined, where they are tokens alone."""
+    """Pieces of each sequence joined, where they contain tokens only."""
     merged: list[_Piece] = []
     latest: dict[Key, _Piece] = {}
     for piece in pieces:

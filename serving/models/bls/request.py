@@ -1,4 +1,4 @@
-"""Reads a request of ``tensorrt_llm_bls`` and lets ``preprocessing`` turn its text to tokens."""
+"""Requests of ``tensorrt_llm_bls``: parsing, and tokenization by ``preprocessing``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import triton_python_backend_utils as pb_utils
 from numpy.typing import NDArray
 
 from serving.errors import RequestError
-from serving.models.bls.core_calls import ask_once
+from serving.models.bls.core_calls import call_once
 from serving.models.parameters import required
 from serving.repository.routing import CLIENT_TO_PREPROCESSING, PREPROCESSING_TO_CORE, client_to_core
 from serving.repository.tensors import BLS_INPUTS, OUTPUTS_BY_SWITCH
@@ -31,10 +31,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class BlsRequest:
-    """One request, its text turned to tokens.
+    """One tokenized request.
 
-    ``core_inputs`` are the core model's tensors by name, ``streaming`` not among them; ``wanted`` are the outputs that the
-    client named (Triton names them all where the client names none).
+    ``core_inputs`` are the core model's tensors by name, without ``streaming``; ``wanted`` are the requested outputs (Triton
+    requests all of them for a client that names none).
     """
 
     core_inputs: dict[str, Array]
@@ -52,55 +52,55 @@ class BlsRequest:
 
     @property
     def sequences(self) -> int:
-        """How many sequences the core model generates, each with answers of its own."""
+        """Number of sequences that the core model generates, each with responses of its own."""
         return len(self.prompts) * self.num_return_sequences
 
     @property
     def passed_on(self) -> frozenset[str]:
-        """The outputs of the core model that the client wants and switched on, besides tokens, counts and indices."""
-        on = (outputs for flag, outputs in OUTPUTS_BY_SWITCH.items() if self.asks(flag))
-        return frozenset().union(*on) & self.wanted
+        """Core outputs that are requested and enabled by their flag, other than tokens, counts and indices."""
+        enabled = (outputs for flag, outputs in OUTPUTS_BY_SWITCH.items() if self.flag(flag))
+        return frozenset().union(*enabled) & self.wanted
 
     @property
     def counts(self) -> list[str]:
-        """The counts of tokens that the client wants and switched on."""
+        """Token counts that are requested and enabled by their flag."""
         return [
-            name for name in ("num_input_tokens", "num_output_tokens") if name in self.wanted and self.asks(f"return_{name}")
+            name for name in ("num_input_tokens", "num_output_tokens") if name in self.wanted and self.flag(f"return_{name}")
         ]
 
     @property
     def core_outputs(self) -> list[str]:
-        """What to ask the core model for."""
+        """Outputs to request from the core model."""
         indices = ["batch_index"] * (len(self.prompts) > 1) + ["sequence_index"] * (self.num_return_sequences > 1)
         lengths = ["sequence_length"] * (self.beam_width > 1)  # a single beam is never padded
         return ["output_ids", *lengths, *indices, *sorted(self.passed_on)]
 
-    def asks(self, flag: str) -> bool:
+    def flag(self, name: str) -> bool:
         """Whether an optional flag was sent and is true."""
-        values = self.core_inputs.get(flag)
+        values = self.core_inputs.get(name)
         return values is not None and bool(values.any())
 
 
 def read_request(request: Any, excludes_input: bool, decoupled: bool) -> BlsRequest:
-    """Read a Triton request and ask ``preprocessing``. ``excludes_input`` is the deployment's ``exclude_input_in_output``.
+    """Parse a Triton request and tokenize it. ``excludes_input`` is the deployment's ``exclude_input_in_output``.
 
-    Raises RequestError for what is wrong with it, and CalledModelError when ``preprocessing`` refuses it.
+    Raises RequestError for an invalid request, and CalledModelError when ``preprocessing`` rejects it.
     """
     for name in _UNSUPPORTED:
         if pb_utils.get_input_tensor_by_name(request, name) is not None:
-            raise RequestError(f"{name}: the embedded pipeline serves decoder-only models of text, without prompt tables")
+            raise RequestError(f"{name}: the embedded pipeline serves decoder-only text models, without prompt tables")
     for name in ("text_input", "max_tokens"):
         required(request, name)
     streaming = _uniform(request, "stream", False)
     if streaming and not decoupled:
         raise RequestError("Streaming is only supported if model is deployed using decoupled mode.")
-    answer = ask_once("preprocessing", _renamed(request, CLIENT_TO_PREPROCESSING), list(PREPROCESSING_TO_CORE))
-    core_inputs = {core_name: answer[name].as_numpy() for name, core_name in PREPROCESSING_TO_CORE.items()}
+    tokenized = call_once("preprocessing", _renamed(request, CLIENT_TO_PREPROCESSING), list(PREPROCESSING_TO_CORE))
+    core_inputs = {core_name: tokenized[name].as_numpy() for name, core_name in PREPROCESSING_TO_CORE.items()}
     core_inputs |= {tensor.name(): tensor.as_numpy() for tensor in _renamed(request, _TO_CORE)}
     core_inputs.pop("streaming", None)
     prompts = _prompts(core_inputs)
     excluded = _uniform(request, "exclude_input_in_output", excludes_input)
-    core_inputs["exclude_input_in_output"] = np.ones((len(prompts), 1), np.bool_)  # the prompt's text is added here
+    core_inputs["exclude_input_in_output"] = np.ones((len(prompts), 1), np.bool_)  # BLS adds the prompt's text itself
     read = BlsRequest(
         core_inputs=core_inputs,
         prompts=prompts,
@@ -123,7 +123,7 @@ def read_request(request: Any, excludes_input: bool, decoupled: bool) -> BlsRequ
 
 
 def core_tensors(inputs: dict[str, Array]) -> list[Any]:
-    """Named arrays as Triton takes them."""
+    """Arrays by name as Triton tensors."""
     return [pb_utils.Tensor(name, values) for name, values in inputs.items()]
 
 
@@ -132,7 +132,7 @@ def _renamed(request: Any, names: dict[str, str]) -> list[Any]:
     for tensor in request.inputs():
         if tensor.name() in names:
             values = tensor.as_numpy()
-            values = values[:, np.newaxis] if values.ndim == 1 else values  # undo `reshape: []`
+            values = values[:, np.newaxis] if values.ndim == 1 else values  # undo `reshape: []` of the configuration
             renamed.append(pb_utils.Tensor(names[tensor.name()], values))
     return renamed
 
@@ -150,7 +150,7 @@ def _stop_words(request: Any, rows: int) -> list[tuple[str, ...]]:
 
 
 def _uniform(request: Any, name: str, default: Any) -> Any:
-    """An optional input that must be the same in every row of the batch."""
+    """Value of an optional input that must be the same in every row of the batch."""
     tensor = pb_utils.get_input_tensor_by_name(request, name)
     if tensor is None or tensor.as_numpy().size == 0:
         return default

@@ -1,7 +1,8 @@
-"""The core model's metrics on Triton's ``/metrics``: upstream's families, and the engine's own times and counts.
+"""The core model's metrics on Triton's ``/metrics``: upstream's families, and durations and counts of the engine.
 
-A call to a metric is a round trip to the server, so only what changed is told. A histogram would need one for every token or
-request: they are counters with Prometheus's names (``…_bucket`` with ``le``, ``…_sum``, ``…_count``), told all at once.
+A metric update is a round trip to the server, so only changed values are published. Triton's histograms would need an update
+per token or request: these are counters with Prometheus's names (``…_bucket`` with ``le``, ``…_sum``, ``…_count``) instead,
+published together.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import triton_python_backend_utils as pb_utils
 
@@ -25,7 +26,7 @@ _MEMORY = ("nv_trt_llm_runtime_memory_metrics", "Memory of the engine's process,
 _BLOCKS = ("nv_trt_llm_kv_cache_block_metrics", "KV cache blocks", "kv_cache_block_type")
 _BATCHER = ("nv_trt_llm_inflight_batcher_metrics", "In-flight batching", "inflight_batcher_specific_metric")
 _GENERAL = ("nv_trt_llm_general_metrics", "Time of the newest statistics (us since 1970), and engine steps", "general_type")
-_DISAGGREGATED = ("nv_trt_llm_disaggregated_serving_metrics", "Disaggregated serving, which this engine has not")
+_DISAGGREGATED = ("nv_trt_llm_disaggregated_serving_metrics", "Disaggregated serving, which this engine does not have")
 _COUNTERS = {
     "iterations": "Engine steps",
     "scheduled_requests": "Requests in the batch, summed over steps; divided by the steps it is the mean batch size",
@@ -41,15 +42,23 @@ _HISTOGRAMS = {
 }
 
 
+class Metric(Protocol):
+    """A counter or gauge of Triton."""
+
+    def set(self, value: float) -> None: ...
+
+    def increment(self, value: float) -> None: ...
+
+
 class CoreMetrics:
     """Publishes EngineStats and the lengths of answers; ``update`` is called from one thread, ``note_answer`` from any."""
 
     def __init__(self, model: str, version: str) -> None:
         self._labels = {"model": model, "version": version}
-        self._families: list[Any] = []  # Triton drops a family with its object
-        self._told: dict[Any, float] = {}
+        self._families: list[Any] = []  # Triton removes a family together with its object
+        self._published: dict[Metric, float] = {}
         self._histograms_due_s = 0.0
-        self._gauges: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self._gauges: dict[tuple[str, str, str], dict[str, Metric]] = {}
         self._answers: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
         self._counters = {
             name: self.counter(f"inflight_bench_engine_{name}", description) for name, description in _COUNTERS.items()
@@ -68,11 +77,12 @@ class CoreMetrics:
         ]
 
     def note_answer(self, input_tokens: int, output_tokens: int) -> None:
-        """A request has been answered; its lengths are told with the next ``update``."""
+        """Record the lengths of an answered request, for the next ``update``."""
         self._answers.put((input_tokens, output_tokens))
 
     def update(self, stats: EngineStats) -> None:
-        self._tell_gauges(stats)
+        """Publish the changed values."""
+        self._publish_gauges(stats)
         for name, counter in self._counters.items():
             self.raise_to(counter, getattr(stats, f"{name}_total"))
         for _ in range(self._answers.qsize()):
@@ -85,10 +95,10 @@ class CoreMetrics:
             for name, histogram in self._histograms.items():
                 times: Histogram = getattr(stats, name)
                 histogram.raise_to(times.counts, times.sum_s)
-            self._input_lengths.tell()
-            self._output_lengths.tell()
+            self._input_lengths.publish()
+            self._output_lengths.publish()
 
-    def _tell_gauges(self, stats: EngineStats) -> None:
+    def _publish_gauges(self, stats: EngineStats) -> None:
         used = round(stats.kv_cache_used_fraction * stats.kv_cache_blocks)
         self._set(
             _REQUESTS,
@@ -120,27 +130,27 @@ class CoreMetrics:
     def _set(self, family: tuple[str, str, str], **values: float) -> None:
         if family not in self._gauges:
             name, description, label = family
-            made = self._family(name, description, pb_utils.MetricFamily.GAUGE)
-            self._gauges[family] = {kind: made.Metric(labels={**self._labels, label: kind}) for kind in values}
+            gauges = self._family(name, description, pb_utils.MetricFamily.GAUGE)
+            self._gauges[family] = {kind: gauges.Metric(labels={**self._labels, label: kind}) for kind in values}
         for kind, value in values.items():
             gauge = self._gauges[family][kind]
-            if self._told.get(gauge) != value:
+            if self._published.get(gauge) != value:
                 gauge.set(value)
-                self._told[gauge] = value
+                self._published[gauge] = value
 
-    def raise_to(self, counter: Any, value: float) -> None:
-        """Bring a counter to its new value."""
-        grown = value - self._told.get(counter, 0)
-        if grown > 0:
-            counter.increment(grown)
-            self._told[counter] = value
+    def raise_to(self, counter: Metric, value: float) -> None:
+        """Raise a counter to its new value."""
+        increase = value - self._published.get(counter, 0)
+        if increase > 0:
+            counter.increment(increase)
+            self._published[counter] = value
 
-    def counters(self, name: str, description: str, labels: Sequence[Mapping[str, str]]) -> list[Any]:
-        """A counter for each set of labels."""
-        made = self._family(name, description, pb_utils.MetricFamily.COUNTER)
-        return [made.Metric(labels={**self._labels, **more}) for more in labels]
+    def counters(self, name: str, description: str, labels: Sequence[Mapping[str, str]]) -> list[Metric]:
+        """One counter per set of labels."""
+        counters = self._family(name, description, pb_utils.MetricFamily.COUNTER)
+        return [counters.Metric(labels={**self._labels, **more}) for more in labels]
 
-    def counter(self, name: str, description: str) -> Any:
+    def counter(self, name: str, description: str) -> Metric:
         return self.counters(name, description, [{}])[0]
 
     def _family(self, name: str, description: str, kind: Any) -> Any:
@@ -150,7 +160,7 @@ class CoreMetrics:
 
 
 class _CounterHistogram:
-    """A histogram told as counters; ``bounds`` are the buckets' upper bounds, and one more bucket holds what is above."""
+    """A histogram published as counters; ``bounds`` are the buckets' upper bounds, and one more bucket is unbounded."""
 
     def __init__(
         self,
@@ -167,7 +177,7 @@ class _CounterHistogram:
         [self._count] = metrics.counters(f"{name}_count", description, [labels])
 
     def raise_to(self, counts: Sequence[int], total: float) -> None:
-        """Bring it to ``counts``, a bucket each, and to the sum of all values."""
+        """Raise the counters to ``counts``, one per bucket, and to the sum of all values."""
         cumulative = list(accumulate(counts))
         for bucket, below in zip(self._buckets, cumulative, strict=True):
             self._metrics.raise_to(bucket, below)
@@ -180,7 +190,7 @@ class _TokenHistogram:
 
     def __init__(self, metrics: CoreMetrics, name: str, kind: str, description: str) -> None:
         labels = {"response_metric_type": kind}
-        self._told = _CounterHistogram(metrics, name, f"{description} of each answered request", _TOKEN_BOUNDS, labels)
+        self._histogram = _CounterHistogram(metrics, name, f"{description} of each answered request", _TOKEN_BOUNDS, labels)
         self._counts = [0] * (len(_TOKEN_BOUNDS) + 1)
         self._sum_tokens = 0
 
@@ -188,5 +198,5 @@ class _TokenHistogram:
         self._counts[bisect_left(_TOKEN_BOUNDS, tokens)] += 1
         self._sum_tokens += tokens
 
-    def tell(self) -> None:
-        self._told.raise_to(self._counts, self._sum_tokens)
+    def publish(self) -> None:
+        self._histogram.raise_to(self._counts, self._sum_tokens)

@@ -1,4 +1,4 @@
-"""Reads and checks the core model's ``parameters``. What is wrong is refused when the model loads, in one sentence."""
+"""The core model's ``parameters``: parsing and validation, when the model is loaded."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _DTYPES = {"TYPE_FP32": np.float32, "TYPE_FP16": np.float16}
 
 
 def engine_options(parameters: Parameters) -> EngineOptions:
-    """The engine's settings. Raises ServingError with the parameter's name and what it may be."""
+    """The engine's settings. Raises ServingError with the parameter's name and its allowed values."""
     default = EngineOptions()
     batching = parameters.text("gpt_model_type", _GPT_MODEL_TYPES[0])
     if batching not in _GPT_MODEL_TYPES:
         known_types = " or ".join(_GPT_MODEL_TYPES)
         raise ServingError(f"Invalid gpt_model_type {batching!r}; this engine batches in flight: {known_types}")
     policy = parameters.text("batch_scheduler_policy", default.batch_scheduler_policy.value)
-    if policy not in (known := [known.value for known in SchedulerPolicy]):
-        raise ServingError(f"parameter batch_scheduler_policy must be {' or '.join(known)}, not {policy!r}")
+    policies = [known.value for known in SchedulerPolicy]
+    if policy not in policies:
+        raise ServingError(f"parameter batch_scheduler_policy must be {' or '.join(policies)}, not {policy!r}")
     backend = parameters.text("guided_decoding_backend", default.guided_decoding_backend)
     if backend not in ("xgrammar", "none"):
         raise ServingError(f"parameter guided_decoding_backend must be xgrammar or none, not {backend!r}")
@@ -49,7 +50,7 @@ def engine_options(parameters: Parameters) -> EngineOptions:
 
 
 def logits_dtype(model_config: str) -> Any:
-    """NumPy's dtype of the logits that the model's configuration declares. Raises ServingError for one NumPy has not."""
+    """NumPy dtype of the logits in the model's configuration. Raises ServingError for a type without NumPy equivalent."""
     outputs = {output["name"]: output["data_type"] for output in json.loads(model_config).get("output", [])}
     declared = outputs.get("generation_logits", "TYPE_FP32")
     if declared not in _DTYPES:

@@ -1,4 +1,4 @@
-"""Reads and checks one request of the core model. What the embedded engine cannot do is refused, never ignored."""
+"""Requests of the core model: parsing and validation. Unsupported inputs are rejected, never ignored."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _UNSUPPORTED_IF_NOT_EMPTY = frozenset(
 
 @dataclass(frozen=True)
 class Deployment:
-    """What a deployment decides for all requests; ``exclude_input`` is its default for ``exclude_input_in_output``.
+    """Settings of the deployment that apply to all requests; ``exclude_input`` is the default of ``exclude_input_in_output``.
 
-    ``special_ids`` are tokens that leave no text where special tokens are skipped.
+    ``special_ids`` are tokens without text when special tokens are skipped.
     """
 
     limits: EngineLimits
@@ -57,7 +57,7 @@ class Deployment:
 
 @dataclass(frozen=True, eq=False)
 class LoraWeights:
-    """An adapter sent along: ``weights`` [modules, values], ``config`` [modules, 3]."""
+    """Adapter in a request: ``weights`` [modules, values], ``config`` [modules, 3]."""
 
     weights: NDArray[np.float16]
     config: NDArray[np.int32]
@@ -65,15 +65,15 @@ class LoraWeights:
 
 @dataclass(frozen=True, slots=True)
 class CoreRequest:
-    """A checked request of the core model: one row, one sequence (or one beam search).
+    """A validated request of the core model: one row, one sequence (or one beam search).
 
-    ``batch_index`` and ``sequence_index`` say which it is, where the client sent several rows or wants several sequences.
+    ``batch_index`` and ``sequence_index`` are set where the client sent several rows or requested several sequences.
     """
 
     input_ids: list[int]
     sampling: Sampling
     streaming: bool
-    exclude_input: bool  # streamed responses never repeat the prompt, as upstream's
+    exclude_input: bool  # streamed responses never repeat the prompt, as in upstream's model
     return_num_input_tokens: bool
     return_num_output_tokens: bool
     wanted_outputs: frozenset[str]
@@ -86,15 +86,15 @@ class CoreRequest:
 
     @property
     def is_plain(self) -> bool:
-        """Whether its responses hold nothing but tokens and their numbers."""
+        """Whether its responses contain only tokens and their counts."""
         indexed = self.batch_index is not None or self.sequence_index is not None
         return not (indexed or self.returns.anything or self.sampling.beam_width > 1)
 
 
 def parse_request(request: Any, deployment: Deployment) -> list[CoreRequest] | None:
-    """Read one Triton request into what the engine runs, a row and a sequence at a time; None when it is a ``stop`` request.
+    """Parse one Triton request to engine requests, one per row and sequence; None for a ``stop`` request.
 
-    Raises RequestError with the tensor's name and what is wrong with it.
+    Raises RequestError with the tensor's name and the problem.
     """
     tensors: dict[str, NDArray[Any]] = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
     if "stop" in tensors and tensors["stop"].any():
@@ -158,13 +158,13 @@ def _read_row(
 
 
 def _beam_search(row: Row, one: CoreRequest) -> CoreRequest:
-    """Checks what a beam search cannot be joined with; ``num_return_sequences`` is how many of its beams are returned."""
+    """Validate a beam search; ``num_return_sequences`` is the number of its returned beams."""
     sampling = one.sampling
     if one.streaming:
-        raise RequestError("streaming: a beam search knows its beams when it ends; leave streaming out or set beam_width to 1")
+        raise RequestError("streaming: the beams of a beam search are known at its end; omit streaming or set beam_width to 1")
     if sampling.beam_search_diversity_rate:
         raise RequestError("beam_search_diversity_rate: the embedded engine's beam search has no such penalty")
-    unjoined: dict[str, object] = {
+    incompatible: dict[str, object] = {
         "bad_words_list": sampling.bad_words,
         "stop_words_list": sampling.stop_words,
         "embedding_bias": sampling.embedding_bias,
@@ -173,15 +173,15 @@ def _beam_search(row: Row, one: CoreRequest) -> CoreRequest:
         "guided_decoding_guide_type": sampling.guide,
         "runtime_top_p_decay": sampling.top_p_decay != 1.0,
     }
-    for name, value in unjoined.items():
+    for name, value in incompatible.items():
         if value:
-            raise RequestError(f"{name}: the embedded engine cannot join it with beam_width {sampling.beam_width}")
+            raise RequestError(f"{name}: the embedded engine cannot combine it with beam_width {sampling.beam_width}")
     beams = row.number("num_return_sequences", sampling.beam_width, 1, sampling.beam_width)
     return replace(one, sampling=replace(sampling, return_beams=beams))
 
 
 def _sequences(row: Row, one: CoreRequest, deployment: Deployment) -> Iterator[CoreRequest]:
-    """``num_return_sequences`` requests that differ in their seed; the first has the client's own."""
+    """``num_return_sequences`` requests that differ in their seed; the first has the client's."""
     sampling = one.sampling
     exact: dict[str, object] = {"bad_words_list": sampling.bad_words, "embedding_bias": sampling.embedding_bias}
     exact |= {"draft_input_ids": sampling.draft_ids, "lora_task_id": sampling.lora_task_id}
@@ -189,7 +189,7 @@ def _sequences(row: Row, one: CoreRequest, deployment: Deployment) -> Iterator[C
     if sampling.guide is not None:
         for name, value in exact.items():
             if value:
-                raise RequestError(f"{name}: the embedded engine cannot join it with guided decoding")
+                raise RequestError(f"{name}: the embedded engine cannot combine it with guided decoding")
     count = row.number("num_return_sequences", 1, 1, deployment.max_num_sequences)
     if count == 1:
         yield one
@@ -203,7 +203,7 @@ def _sequences(row: Row, one: CoreRequest, deployment: Deployment) -> Iterator[C
 
 
 def _seed(seed: int, index: int) -> int:
-    """Seeds that are as unlike as can be, the same in every run."""
+    """Seed of a sequence: the client's for the first, a hash of it for the others."""
     if index == 0:
         return seed
     return int.from_bytes(hashlib.blake2b(f"{seed}/{index}".encode(), digest_size=8).digest())
@@ -211,13 +211,13 @@ def _seed(seed: int, index: int) -> int:
 
 def _input_ids(row: Row, limits: EngineLimits) -> list[int]:
     ids = row.array("input_ids")
-    held = 0 if ids is None else len(ids)
+    available = 0 if ids is None else len(ids)
     length = row.scalar("input_lengths")
     if length is None:
         raise RequestError("input_lengths is missing")
-    if ids is None or not 1 <= length <= held:
-        raise RequestError(f"input_lengths is {length}, but input_ids holds {held} tokens; a prompt needs at least one")
-    ids = ids[:length]  # what stands behind it is padding
+    if ids is None or not 1 <= length <= available:
+        raise RequestError(f"input_lengths is {length}, but input_ids holds {available} tokens; a prompt needs at least one")
+    ids = ids[:length]  # the rest is padding
     check_tokens("input_ids", ids, limits.vocabulary_size)
     prompt: list[int] = ids.tolist()
     return prompt
@@ -230,7 +230,7 @@ def _lora(row: Row, sampling: Sampling) -> LoraWeights | None:
     if weights is None or config is None:
         raise RequestError("lora_weights and lora_config go together; one of them is missing")
     if sampling.lora_task_id is None:
-        raise RequestError("lora_weights needs a lora_task_id above 0 to be known by")
+        raise RequestError("lora_weights needs a lora_task_id above 0")
     if weights.ndim != 2 or config.ndim != 2 or config.shape[1] != 3 or len(weights) != len(config):
         raise RequestError(
             "lora_weights must have shape [batch, modules, values] and lora_config [batch, modules, 3], but a row has "

@@ -1,4 +1,4 @@
-"""One row of a request's input tensors, read and checked by name."""
+"""One row of a request's input tensors: validated access by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from serving.errors import RequestError
 
 
 class Row:
-    """The tensors of one row: a request with a batch of n has n rows, and every tensor a value for each."""
+    """The tensors of one row: a request with a batch of n has n rows, and every tensor has a value for each."""
 
     def __init__(self, tensors: Mapping[str, NDArray[Any]], index: int, rows: int) -> None:
         self._tensors = tensors
@@ -30,7 +30,7 @@ class Row:
         return row
 
     def scalar(self, name: str, default: Any = None) -> Any:
-        """This row's single value."""
+        """This row's single value; ``default`` when the tensor was not sent."""
         values = self._tensors.get(name)
         if values is None:
             return default
@@ -41,17 +41,17 @@ class Row:
         return value.item() if isinstance(value, np.generic) else value
 
     def number(self, name: str, default: Any, low: float, high: float | None) -> Any:
-        """A scalar within [low, high]; ``high`` None is no bound."""
+        """A scalar within [low, high]; ``high`` None means unbounded."""
         value = self.scalar(name)
         if value is None:
             return default
-        if not low <= value or (high is not None and value > high) or value == float("inf"):  # `not low <=` also refuses NaN
+        if not low <= value or (high is not None and value > high) or value == float("inf"):  # `not low <=` also rejects NaN
             limits = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
             raise RequestError(f"{name} must be {limits}, not {value:g}")
         return value
 
     def first(self, *names: str, default: Any) -> Any:
-        """The scalar that was sent under the first of several names."""
+        """The scalar of the first of several names that was sent."""
         for name in names:
             if (value := self.scalar(name)) is not None:
                 return value
@@ -73,7 +73,7 @@ class Row:
         if value is None or value == none:
             return None
         if not 0 <= value < vocabulary_size:
-            raise RequestError(f"{name} is {value}: neither {none} (none) nor inside the vocabulary [0, {vocabulary_size})")
+            raise RequestError(f"{name} is {value}: neither {none} (none) nor in the vocabulary [0, {vocabulary_size})")
         return int(value)
 
     def tokens(self, name: str, vocabulary_size: int) -> list[int]:
@@ -89,7 +89,7 @@ class Row:
 
 
 def check_tokens(name: str, ids: NDArray[Any], vocabulary_size: int) -> None:
-    """Raises RequestError for the first id outside the vocabulary."""
+    """Raise RequestError for the first id outside the vocabulary."""
     if int(ids.min()) < 0 or int(ids.max()) >= vocabulary_size:
         wrong = ids[(ids < 0) | (ids >= vocabulary_size)].reshape(-1)[0]
         raise RequestError(f"{name} holds {wrong}, which is outside the vocabulary [0, {vocabulary_size})")

@@ -1,7 +1,8 @@
-"""Reads how a request of the core model wants its tokens chosen."""
+"""Sampling parameters of a request of the core model: parsing and validation."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,38 +11,21 @@ from serving.engines.protocol import EngineLimits, Guide, GuideType, Sampling
 from serving.errors import RequestError
 from serving.models.core.row import Row, check_tokens
 
-NO_END_ID = -1  # TensorRT-LLM's "no token ends the sequence"
+NO_END_ID = -1  # in TensorRT-LLM: no token ends the sequence
 _LARGEST_WORD_LIST = 4096  # tokens
 
 
 def read_sampling(row: Row, limits: EngineLimits, max_beam_width: int) -> Sampling:
-    """Raises RequestError with the tensor's name and what is wrong with it."""
+    """Parse the sampling parameters of one row. Raises RequestError with the tensor's name and the problem."""
     max_tokens = row.scalar("request_output_len")
     if max_tokens is None or max_tokens < 1:
         raise RequestError(f"request_output_len must be at least 1, not {max_tokens}")
-    top_k = row.number("runtime_top_k", 0, 0, None)
-    top_p = row.number("runtime_top_p", 0.0, 0.0, 1.0)
-    temperature = row.number("temperature", 1.0, 0.0, None)
     min_tokens = row.first("min_tokens", "min_length", default=0)
     if not 0 <= min_tokens <= max_tokens:
         raise RequestError(f"min_tokens must lie in [0, request_output_len = {max_tokens}], not {min_tokens}")
-    # TensorRT-LLM's rule: top_k 1, or neither top_k nor top_p, is greedy; one of them 0 means that only the other limits
-    greedy = top_k == 1 or (top_k == 0 and top_p == 0.0) or temperature == 0.0
-    decay = row.number("runtime_top_p_decay", 1.0, np.nextafter(0.0, 1.0), 1.0)
-    least_top_p = row.number("runtime_top_p_min", 0.0, 0.0, 1.0)
-    reset_id = row.token("runtime_top_p_reset_ids", limits.vocabulary_size)
-    decays = decay != 1.0 and not greedy  # without decay there is nothing to bound or to reset
-    sampling = Sampling(
-        max_tokens=max_tokens,
-        end_id=row.token("end_id", limits.vocabulary_size, NO_END_ID),
-        min_tokens=min_tokens,
-        greedy=greedy,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p or 1.0,
-        top_p_decay=decay if decays else 1.0,
-        top_p_min=least_top_p if decays else 0.0,
-        top_p_reset_id=reset_id if decays else None,
+    lengths = Sampling(max_tokens, row.token("end_id", limits.vocabulary_size, NO_END_ID), min_tokens)
+    sampling = replace(
+        _with_distribution(row, lengths, limits),
         repetition_penalty=row.number("repetition_penalty", 1.0, np.nextafter(0.0, 1.0), None),
         presence_penalty=row.number("presence_penalty", 0.0, -2.0, 2.0),
         frequency_penalty=row.number("frequency_penalty", 0.0, -2.0, 2.0),
@@ -55,15 +39,40 @@ def read_sampling(row: Row, limits: EngineLimits, max_beam_width: int) -> Sampli
         bad_words=_words(row, "bad_words_list", limits),
         embedding_bias=_embedding_bias(row, limits),
         guide=_guide(row),
-        lora_task_id=row.scalar("lora_task_id") or None,  # upstream's clients send 0 for "none"
+        lora_task_id=row.scalar("lora_task_id") or None,  # upstream's clients send 0 for no adapter
         draft_ids=tuple(row.tokens("draft_input_ids", limits.vocabulary_size)),
     )
     _check_draft(row, sampling, limits)
     return sampling
 
 
+def _with_distribution(row: Row, sampling: Sampling, limits: EngineLimits) -> Sampling:
+    """``sampling`` with temperature, top-k and top-p.
+
+    TensorRT-LLM's rule: top_k 1, or neither top_k nor top_p, is greedy; if one of them is 0, only the other one limits.
+    """
+    top_k = row.number("runtime_top_k", 0, 0, None)
+    top_p = row.number("runtime_top_p", 0.0, 0.0, 1.0)
+    temperature = row.number("temperature", 1.0, 0.0, None)
+    greedy = top_k == 1 or (top_k == 0 and top_p == 0.0) or temperature == 0.0
+    decay = row.number("runtime_top_p_decay", 1.0, np.nextafter(0.0, 1.0), 1.0)
+    top_p_min = row.number("runtime_top_p_min", 0.0, 0.0, 1.0)
+    reset_id = row.token("runtime_top_p_reset_ids", limits.vocabulary_size)
+    decays = decay != 1.0 and not greedy  # otherwise minimum and reset have no effect
+    return replace(
+        sampling,
+        greedy=greedy,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p or 1.0,
+        top_p_decay=decay if decays else 1.0,
+        top_p_min=top_p_min if decays else 0.0,
+        top_p_reset_id=reset_id if decays else None,
+    )
+
+
 def _words(row: Row, name: str, limits: EngineLimits) -> tuple[tuple[int, ...], ...]:
-    """Token sequences of a [2, n] list: row 0 the ids of all words, row 1 where each ends, -1 behind the last."""
+    """Token sequences of a [2, n] word list: row 0 the ids of all words, row 1 the end of each word, then -1."""
     table = row.array(name)
     if table is None:
         return ()
@@ -94,7 +103,7 @@ def _embedding_bias(row: Row, limits: EngineLimits) -> bytes:
         raise RequestError(f"embedding_bias must hold {limits.vocabulary_size} values a row, but its row is {list(bias.shape)}")
     if not np.isfinite(bias).all():
         raise RequestError("embedding_bias must be finite")
-    # A tokenizer may know fewer tokens than the network's vocabulary, which is often rounded up.
+    # A tokenizer may have fewer tokens than the network's vocabulary, which is often rounded up.
     whole = np.zeros(limits.vocabulary_size, dtype=np.float32)
     whole[: len(bias)] = bias
     return whole.tobytes() if bias.any() else b""
@@ -119,11 +128,11 @@ def _guide(row: Row) -> Guide | None:
 
 
 def _check_draft(row: Row, sampling: Sampling, limits: EngineLimits) -> None:
-    """Draft tokens are kept where greedy decoding gives the same; there the draft's own logits make no difference."""
+    """Validate draft inputs. Draft tokens are accepted where greedy decoding yields the same, regardless of draft logits."""
     logits: Any = row.array("draft_logits")
     if row.scalar("draft_acceptance_threshold") is not None:
         raise RequestError(
-            "draft_acceptance_threshold: this engine keeps the draft tokens that it would have chosen itself, and needs none"
+            "draft_acceptance_threshold: not supported; this engine accepts the draft tokens that it would have chosen itself"
         )
     if not sampling.draft_ids:
         if logits is not None:

@@ -1,4 +1,4 @@
-"""How many tokens a streamed response carries: one, until sending responses takes up too much of the time."""
+"""Tokens per streamed response, adapted to the load of the sending thread. Independent of Triton, to be tested without it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _IDLE_ENOUGH = 0.2
 
 
 class StreamPace:
-    """Watches the one thread that sends responses.
+    """Controller of the stream interval, driven by the utilization of the sending thread.
 
-    A response costs its sender, Triton and the client some 200 µs between them, whatever it carries, and on a CPU the
-    network pays for it. So where much of the time goes into sending, a stream's tokens are gathered: two a
-    response, then three, up to ``largest_interval``; and fewer again when the load falls. A first and a last token never
-    wait. The LLM API of TensorRT-LLM has the same as a fixed ``stream_interval``. ``largest_interval`` 1 turns it off.
+    A response costs sender, Triton and client about 200 µs in total, whatever its size, and on a CPU the network pays for it.
+    When sending takes much of the time, a stream's tokens are joined: two per response, then three, up to
+    ``largest_interval``; and fewer again when the load falls. First and last tokens never wait. TensorRT-LLM's LLM API has the
+    same as a fixed ``stream_interval``. ``largest_interval`` 1 disables it.
     """
 
     def __init__(self, largest_interval: int) -> None:
@@ -23,7 +23,7 @@ class StreamPace:
         self._busy_s = 0.0
 
     def sent(self, started_s: float, ended_s: float) -> None:
-        """Take note of one response's sending; times of a monotonic clock, in order."""
+        """Record the sending of one response; times of a monotonic clock, in order."""
         if self._window_start_s is None:
             self._window_start_s = started_s
         self._busy_s += ended_s - started_s

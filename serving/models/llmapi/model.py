@@ -1,9 +1,9 @@
-"""``tensorrt_llm`` of the ``llmapi`` target: text in, text out, over TensorRT-LLM's LLM API, without an engine built before.
+"""``tensorrt_llm`` of the ``llmapi`` target: text in, text out, over TensorRT-LLM's LLM API, without a prebuilt engine.
 
-``model.yaml`` beside ``model.py`` (or the file that ``LLM_CONFIG_PATH`` names) holds the arguments of ``LLM(...)``. An asyncio
-loop in a thread of its own runs every request at once. A streamed response carries the new text alone, so pieces join to the
-unstreamed text; with ``accumulate_tokens: true`` below ``triton_config`` each carries the whole text so far.
-Source: ``all_models/llmapi`` of TensorRT-LLM's ``triton_backend``, whose tensors and rules these are.
+``model.yaml`` beside ``model.py`` (or the file in ``LLM_CONFIG_PATH``) has the arguments of ``LLM(...)``. An asyncio loop on
+its own thread runs all requests concurrently. A streamed response contains the new text only, so the pieces join to the
+unstreamed text; with ``accumulate_tokens: true`` in ``triton_config`` each contains the whole text so far.
+Source: tensors and rules of ``all_models/llmapi`` in TensorRT-LLM's ``triton_backend``.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
+from numpy.typing import NDArray
 
 from serving.errors import ServingError
 from serving.models.llmapi.request import LlmApiRequest, parse_llmapi_request
-from serving.models.parameters import Parameters, error_response, refusal, scalar
+from serving.models.parameters import Parameters, error_response, response_to_error, scalar
 
-_ABORT_GRACE_S = 5.0  # then an aborted request ends without the library
+_ABORT_GRACE_S = 5.0  # after it, an aborted request is ended without the library
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _NOT_INSTALLED = (
     "TensorRT-LLM is not installed: serve in NVIDIA's container, or pip install 'tensorrt-llm>=1.0' "
     "for the Python that Triton runs"
 )
 _NOT_ENDED = f"the request was stopped, and the LLM API did not end it within {_ABORT_GRACE_S:g} s"
-_LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_")  # of the mpirun above us, which would make an instance join its world
+_LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_")  # of a parent mpirun: with them an instance would join its MPI world
 
 
 class TritonPythonModel:
-    """One instance, which is one LLM; ``execute`` only reads requests and hands them to the loop."""
+    """One instance with one LLM; ``execute`` parses requests and submits them to the loop."""
 
     def initialize(self, args: dict[str, str]) -> None:
         model_config = json.loads(args["model_config"])
@@ -43,7 +44,7 @@ class TritonPythonModel:
         self._decoupled = pb_utils.using_decoupled_model_transaction_policy(model_config)
         folder = Path(args["model_repository"]) / args["model_version"]
         arguments, triton = _read_settings(Path(os.environ.get("LLM_CONFIG_PATH", folder / "model.yaml")))
-        _refuse_other_config(triton, model_config, self._decoupled)
+        _check_triton_config(triton, model_config, self._decoupled)
         self._accumulate = bool(triton.get("accumulate_tokens", False))
         self._cancellation_check_s = float(triton.get("cancellation_check_period_ms", 100)) / 1e3
         _choose_gpus(parameters.text("gpu_device_ids", ""), args["model_instance_name"])
@@ -65,7 +66,7 @@ class TritonPythonModel:
             try:
                 parsed = None if scalar(request, "stop") else parse_llmapi_request(request, self._decoupled)
             except Exception as error:
-                sender.send(refusal(error, "the request could not be read"), flags=_FINAL)
+                sender.send(response_to_error(error, "the request could not be read"), flags=_FINAL)
                 continue
             if parsed is None:
                 self._in_loop(self._stop(request.request_id(), sender))
@@ -92,29 +93,29 @@ class TritonPythonModel:
         running.task = asyncio.current_task()
         try:
             last = await self._generate(running)
-        except asyncio.CancelledError:  # closing, or the library did not end an aborted request
+        except asyncio.CancelledError:  # the model is unloaded, or the library did not end an aborted request
             last = error_response("the model is being unloaded", invalid=False) if self._closing else _cancelled(_NOT_ENDED)
-        except Exception as error:  # what the library refuses is the request's fault or its own; its words say which
+        except Exception as error:  # the library raises ValueError or TypeError for invalid requests
             last = error_response(f"the LLM API failed: {error}", invalid=isinstance(error, ValueError | TypeError))
-        del self._running[id(running)]  # first, so that nobody asks a finished request whether it is cancelled
+        del self._running[id(running)]  # before the last response: afterwards Triton must not be queried for cancellation
         if last is None:
             running.sender.send(flags=_FINAL)
         else:
             running.sender.send(last, flags=_FINAL)
 
     async def _generate(self, running: _Running) -> Any:
-        """The last response, when those before it are sent; None when a stream ended without one that is known as the last."""
+        """Send all responses but the last, and return that; None when a stream ended without a finished result."""
         parsed = running.parsed
-        answer = self._llm.generate_async(
+        output = self._llm.generate_async(
             parsed.prompt,
             sampling_params=_sampling_params(parsed.sampling),
             lora_request=_lora_request(parsed.lora),
             streaming=parsed.streaming,
         )
-        running.answer = answer
+        running.output = output
         if not parsed.streaming:
-            return running.response((await answer).outputs[0], whole_text=True)
-        async for result in answer:
+            return running.response((await output).outputs[0], whole_text=True)
+        async for result in output:
             response = running.response(result.outputs[0], self._accumulate)
             if result.finished:
                 return response
@@ -122,7 +123,7 @@ class TritonPythonModel:
         return None
 
     async def _stop(self, request_id: str, sender: Any) -> None:
-        """Abort what runs under the id. The answer is CANCELLED for every id, as upstream's llmapi model gives."""
+        """Abort the requests with this id. The response is CANCELLED for every id, as in upstream's llmapi model."""
         if not request_id:
             sender.send(error_response("stop needs the request id of the request to stop"), flags=_FINAL)
             return
@@ -142,35 +143,35 @@ class TritonPythonModel:
                 try:
                     if running.sender.is_cancelled():
                         running.abort()
-                except Exception as error:  # of this request; the others are watched on
-                    pb_utils.Logger.log_error(f"llmapi: asking whether a request is cancelled failed: {error!r}")
+                except Exception as error:  # concerns this request only
+                    pb_utils.Logger.log_error(f"llmapi: the check for cancellation of a request failed: {error!r}")
 
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    """A request in flight; everything but its reading happens on the loop's thread."""
+    """A request in flight; used on the loop's thread, except for parsing."""
 
     request_id: str
     sender: Any
     parsed: LlmApiRequest
-    answer: Any = None
+    output: Any = None  # the LLM API's RequestOutput
     task: asyncio.Task[Any] | None = None
     is_aborted: bool = False
 
     def abort(self) -> None:
-        """Have the library end it; where it does not within the grace, the task that waits for it is cancelled."""
-        if self.answer is None or self.task is None or self.is_aborted:
+        """Abort in the library; if the request has not ended after the grace period, cancel its task."""
+        if self.output is None or self.task is None or self.is_aborted:
             return
         self.is_aborted = True
         self.task.get_loop().call_later(_ABORT_GRACE_S, self.task.cancel)
         try:
-            self.answer.abort()
-        except Exception as error:  # the grace ends the request all the same
+            self.output.abort()
+        except Exception as error:  # the request still ends after the grace period
             pb_utils.Logger.log_error(f"llmapi: the LLM API failed to abort a request: {error!r}")
 
     def response(self, output: Any, whole_text: bool) -> Any:
-        """One response with what the client named and asked for, typed as the configuration says."""
-        values: dict[str, Any] = {"text_output": _text(output.text if whole_text else output.text_diff)}
+        """One response with the requested outputs, in the types of the configuration."""
+        values: dict[str, NDArray[Any]] = {"text_output": _text(output.text if whole_text else output.text_diff)}
         wanted = self.parsed.returned
         if "finish_reason" in wanted:
             values["finish_reason"] = _text(str(output.finish_reason or ""))
@@ -180,12 +181,12 @@ class _Running:
             values["cumulative_logprob"] = np.array([output.cumulative_logprob], np.float32)
         if self.parsed.sampling.get("return_perf_metrics") and output.request_perf_metrics is not None:
             values |= _perf_metrics(output.request_perf_metrics)
-        named = self.parsed.wanted_outputs
-        return pb_utils.InferenceResponse([pb_utils.Tensor(name, value) for name, value in values.items() if name in named])
+        requested = self.parsed.wanted_outputs
+        return pb_utils.InferenceResponse([pb_utils.Tensor(name, value) for name, value in values.items() if name in requested])
 
 
 async def _open(arguments: Mapping[str, Any]) -> Any:
-    """Make the LLM on the loop's thread, where its answers will be awaited."""
+    """Create the LLM on the loop's thread, where its outputs are awaited."""
     try:
         from tensorrt_llm import LLM
     except ImportError as error:
@@ -194,20 +195,20 @@ async def _open(arguments: Mapping[str, Any]) -> Any:
 
 
 async def _end_tasks() -> None:
-    """End what still runs on the loop: requests get an error, watching stops."""
+    """Cancel all tasks on the loop: requests in flight, which end with an error, and the cancellation checks."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _sampling_params(values: Mapping[str, Any]) -> Any:
+def _sampling_params(values: Mapping[str, object]) -> Any:
     from tensorrt_llm import SamplingParams
 
     return SamplingParams(**values)
 
 
-def _lora_request(values: Mapping[str, Any] | None) -> Any:
+def _lora_request(values: Mapping[str, object] | None) -> Any:
     if values is None:
         return None
     from tensorrt_llm.executor import LoRARequest
@@ -216,7 +217,7 @@ def _lora_request(values: Mapping[str, Any] | None) -> Any:
 
 
 def _read_settings(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments of ``LLM(...)`` and what stands below ``triton_config``."""
+    """The arguments of ``LLM(...)``, and the content of ``triton_config``."""
     import yaml
 
     try:
@@ -224,34 +225,34 @@ def _read_settings(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ServingError(f"{path} cannot be read: {error}") from None
     if not isinstance(settings, dict) or "model" not in settings:
-        raise ServingError(f"{path} must name the model: 'model: DIRECTORY or Hugging Face id'")
+        raise ServingError(f"{path} must define the model: 'model: DIRECTORY or Hugging Face id'")
     triton = settings.pop("triton_config", None) or {}
     return settings, triton
 
 
-def _refuse_other_config(triton: Mapping[str, Any], model_config: Mapping[str, Any], decoupled: bool) -> None:
-    """``triton_config`` may repeat what ``config.pbtxt`` says, as upstream's file does; it cannot change it."""
+def _check_triton_config(triton: Mapping[str, Any], model_config: Mapping[str, Any], decoupled: bool) -> None:
+    """Raise ServingError where ``triton_config``, which may repeat values of ``config.pbtxt``, contradicts it."""
     for name, value in (("max_batch_size", model_config["max_batch_size"]), ("decoupled", decoupled)):
         if triton.get(name, value) != value:
-            raise ServingError(f"model.yaml says {name}: {triton[name]}, config.pbtxt says {value}: make them the same")
+            raise ServingError(f"{name} is {triton[name]} in model.yaml but {value} in config.pbtxt: make them equal")
 
 
 def _choose_gpus(gpu_device_ids: str, instance_name: str) -> None:
-    """Give this instance its GPUs of ``0,1;2,3``; before TensorRT-LLM is imported, which reads the variable once."""
+    """Set the GPUs of this instance from ``0,1;2,3``; before TensorRT-LLM is imported, which reads the variable once."""
     if not gpu_device_ids:
         return
     groups = gpu_device_ids.split(";")
     instance = int(instance_name.rpartition("_")[2])
     if instance >= len(groups):
-        raise ServingError(f"gpu_device_ids {gpu_device_ids} has no GPUs for instance {instance}: one group for each instance")
+        raise ServingError(f"gpu_device_ids {gpu_device_ids} has no GPUs for instance {instance}: give one group per instance")
     os.environ["CUDA_VISIBLE_DEVICES"] = groups[instance]
     for name in [name for name in os.environ if name.startswith(_LAUNCHER_VARIABLES)]:
         del os.environ[name]
 
 
-def _perf_metrics(metrics: Any) -> dict[str, Any]:
+def _perf_metrics(metrics: Any) -> dict[str, NDArray[Any]]:
     cache, times, drafts = metrics.kv_cache_metrics, metrics.timing_metrics, metrics.speculative_decoding
-    values: dict[str, Any] = {
+    values: dict[str, NDArray[Any]] = {
         "kv_cache_reused_block": np.array([cache.num_reused_blocks], np.int32),
         "kv_cache_missed_block": np.array([cache.num_missed_blocks], np.int32),
         "kv_cache_alloc_new_blocks": np.array([cache.num_new_allocated_blocks], np.int32),
@@ -272,5 +273,5 @@ def _cancelled(message: str) -> Any:
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, pb_utils.TritonError.CANCELLED))
 
 
-def _text(text: str) -> Any:
+def _text(text: str) -> NDArray[np.object_]:
     return np.array([text.encode("utf-8", "replace")], dtype=np.object_)

@@ -74,7 +74,7 @@ def test_no_file_is_no_calibration(tmp_path: Path) -> None:
         *(b'{"schema": 1}', b'{"schema": 2, "calibrations": []}', b'{"schema": 1, "calibrations": [{}]}'),
     ],
 )
-def test_a_file_that_cannot_be_read_says_so_and_is_replaced(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_cannot_be_read_is_an_error_and_is_replaced(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "calibration.json"
     path.write_bytes(content)
     with pytest.raises(CalibrationFileError, match=r"calibration\.json is .*run `bench calibrate` again"):
@@ -110,7 +110,7 @@ def test_a_run_copies_the_calibration_of_its_transport() -> None:
     assert for_manifest(replace(_CALIBRATION, transports=()), "grpc") is None
 
 
-def test_this_machine_is_told_by_what_a_calibration_depends_on() -> None:
+def test_this_machine_is_identified_by_what_a_calibration_depends_on() -> None:
     machine = this_machine(describe_environment())
     assert machine == this_machine(describe_environment())
     assert 0 < machine.cores <= len(os.sched_getaffinity(0))

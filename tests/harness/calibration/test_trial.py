@@ -64,7 +64,7 @@ def test_a_run_that_falls_seconds_behind_is_broken_off(paced: NullServerAddresse
     assert not multiprocessing.active_children()
 
 
-def test_what_is_not_held_says_why(paced: NullServerAddresses) -> None:
+def test_what_is_not_held_has_a_reason(paced: NullServerAddresses) -> None:
     result = run_trial(_subject(paced, "grpc"), make_schedule([_REQUEST] * 5, Constant(20.0), seed=0), 1)
 
     def changed(**arrays: list[float]) -> str | None:

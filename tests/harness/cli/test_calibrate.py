@@ -1,4 +1,4 @@
-"""`bench calibrate` as a user runs it, in a data folder of its own; so short that its numbers mean nothing."""
+"""`bench calibrate` from the command line, in a temporary data folder; too short for meaningful numbers."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-def test_it_measures_shows_and_keeps(data_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_calibration_is_shown_and_saved(data_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     environment = describe_environment()
     assert calibration_for_run("grpc", environment) is None
     assert run(["calibrate", "--quick"]) == 0
-    said = capsys.readouterr()
-    assert "TTFT: client adds, mean ± deviation, ms" in said.out
-    assert "Requests/s held, 1 worker" in said.out
-    assert str(default_path()) in said.out
-    assert "grpc, quiet: slip p99" in said.err
-    kept = find_calibration(default_path(), this_machine(environment))
-    assert kept is not None
-    assert kept.quick
-    for transport in kept.transports:
+    printed = capsys.readouterr()
+    assert "TTFT: client adds, mean ± deviation, ms" in printed.out
+    assert "Requests/s held, 1 worker" in printed.out
+    assert str(default_path()) in printed.out
+    assert "grpc, quiet: slip p99" in printed.err
+    saved = find_calibration(default_path(), this_machine(environment))
+    assert saved is not None
+    assert saved.quick
+    for transport in saved.transports:
         assert transport.ttft.n == 10
         assert transport.icl.n == 190
         assert transport.ttft.mean_ms > 0
-        assert [limits.workers for limits in transport.limits] == list(worker_counts(kept.machine.cores))
+        assert [limits.workers for limits in transport.limits] == list(worker_counts(saved.machine.cores))
     copied = calibration_for_run("grpc", environment)
     assert copied is not None
-    assert copied["made_at"] == kept.made_at
+    assert copied["made_at"] == saved.made_at
     assert run(["calibrate", "--show"]) == 0
-    assert capsys.readouterr().out in said.out
+    assert capsys.readouterr().out in printed.out
 
 
-def test_output_goes_to_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_goes_to_the_named_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "elsewhere.json"
     assert run(["calibrate", "--quick", "--output", str(output)]) == 0
     assert json.loads(output.read_text())["schema"] == 1
@@ -63,7 +63,7 @@ def test_output_goes_to_a_file_of_ones_own(tmp_path: Path, capsys: pytest.Captur
     capsys.readouterr()
 
 
-def test_nothing_to_show_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_calibration_show_names_the_remedy(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["calibrate", "--show"]) == 1
     assert "run `bench calibrate`" in capsys.readouterr().err
 
@@ -85,7 +85,7 @@ def test_quick_and_show_exclude_each_other(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("after", ["Calibrating", "quiet:"])
-def test_ctrl_c_stops_it_and_keeps_nothing(data_folder: Path, after: str) -> None:
+def test_ctrl_c_stops_it_and_saves_nothing(data_folder: Path, after: str) -> None:
     command = [sys.executable, "-c", "from harness.cli import main; main(['calibrate'])"]
     environment = {**os.environ, "XDG_DATA_HOME": str(data_folder)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as calibrate:
@@ -96,9 +96,9 @@ def test_ctrl_c_stops_it_and_keeps_nothing(data_folder: Path, after: str) -> Non
         calibrate.send_signal(signal.SIGINT)
         children = psutil.Process(calibrate.pid).children(recursive=True)
         assert calibrate.wait(timeout=60) == 130
-        said = calibrate.stderr.read()
-    assert "Traceback" not in said
-    assert "interrupted" in said
+        stderr = calibrate.stderr.read()
+    assert "Traceback" not in stderr
+    assert "interrupted" in stderr
     assert not default_path().exists()
     _, alive = psutil.wait_procs(children, timeout=20)
     assert not alive

@@ -1,4 +1,4 @@
-"""``bench engine build`` from the command line."""
+"""``bench engine build`` on the command line."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def test_option_of_the_other_engine_is_refused(
 ) -> None:
     argv = ["engine", "build", "--engine", engine, "--model_dir", "model", "--output_dir", "engine", *option]
     assert run(argv) == ExitStatus.USAGE
-    assert f"{option[0]}: not with --engine {engine}; it belongs to {owner}" in capsys.readouterr().err
+    assert f"{option[0]}: not with --engine {engine}; only with --engine {owner}" in capsys.readouterr().err
 
 
-def test_what_cannot_be_built_is_one_sentence(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_build_error_is_one_sentence(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*_BUILD, "--tp_size", "3", "--dry_run"]) == ExitStatus.FAILED
     assert capsys.readouterr().err.startswith("Error: --tp_size 3:")
 
 
-def test_choices_are_those_that_the_builder_knows() -> None:
+def test_choices_are_those_of_the_builder() -> None:
     choices = {parameter.name: getattr(parameter.type, "choices", None) for parameter in build.params}
     assert list(choices["quantization"]) == list(QUANTIZATIONS)
     assert list(choices["model_family"]) == list(FAMILIES)

@@ -1,4 +1,4 @@
-"""``bench recover`` on folders as a cut run leaves them: made by a real run whose end never came."""
+"""``bench recover`` on the folder of a cut run: a copy of a real run's folder, made before its records were written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NEEDED = {"run.json", "schedule.bin", "journal-0.bin", "journal-1.bin"}
 
 @pytest.fixture(scope="module")
 def whole_and_cut(server: ScriptedServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """One run twice: as it ended, and as it lay there before its records were made."""
+    """One run's folder twice: complete, and as it was before its records were written."""
     parent = tmp_path_factory.mktemp("runs")
     whole, cut = parent / "whole", parent / "cut"
     write_table = run_lifecycle.write_table
@@ -47,7 +47,7 @@ def whole_and_cut(server: ScriptedServer, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def cut(whole_and_cut: tuple[Path, Path], tmp_path: Path) -> Iterator[Path]:
-    """A run's folder as a kill at its very end leaves it: nothing is lost."""
+    """The folder of a run that was killed after its last response: no request is lost."""
     return shutil.copytree(whole_and_cut[1], tmp_path / "run")
 
 
@@ -59,7 +59,7 @@ def _names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_folder_of_a_run_that_goes_on_holds_what_a_recovery_needs(cut: Path) -> None:
+def test_folder_of_a_running_run_contains_all_that_recovery_needs(cut: Path) -> None:
     assert _names(cut) >= _NEEDED
     assert json.loads((cut / "run.json").read_text())["state"] == "running"
 
@@ -78,17 +78,17 @@ def test_recovered_run_is_the_run(whole_and_cut: tuple[Path, Path], cut: Path, c
         for only_known_at_its_end in ("connections", "clock", "server_statistics", "telemetry"):
             manifest.pop(only_known_at_its_end)
     started = [datetime.fromisoformat(manifest.pop("started_at")) for manifest in manifests]
-    assert abs(started[0] - started[1]) < timedelta(milliseconds=100)  # one is a worker's reckoning, one the parent's
+    assert abs(started[0] - started[1]) < timedelta(milliseconds=100)  # one is computed by a worker, one by the parent
     assert manifests[0] == manifests[1]
     shown = capsys.readouterr()
     assert "12 of 12 requests were written down in 2 journals; 0 are lost, 0 were not sent." in shown.err
-    assert "The run was cut: of 12 requests 12 were written down" in shown.out
+    assert "The run was cut short: of 12 requests, 12 were recorded" in shown.out
     summaries = [json.loads((folder / "summary.json").read_text()) for folder in (whole, cut)]
     assert summaries[0]["requests"] == summaries[1]["requests"]
     assert summaries[0]["requests"]["done"] == 12
 
 
-def test_torn_record_is_said_and_its_request_is_lost(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_torn_record_is_reported_and_its_request_is_lost(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
     journal = cut / "journal-1.bin"
     journal.write_bytes(journal.read_bytes()[:-100])
     assert run(["recover", str(cut)]) == ExitStatus.INVALID  # one of twelve is more than one in a hundred
@@ -99,7 +99,7 @@ def test_torn_record_is_said_and_its_request_is_lost(cut: Path, capsys: pytest.C
     assert findings["recovered"]["evidence"]["torn_bytes"] > 0
 
 
-def test_report_of_a_cut_run_says_what_to_do(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_of_a_cut_run_names_the_remedy(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = _names(cut)
     assert run(["report", str(cut)]) == ExitStatus.FAILED
     assert f"'bench recover {cut}' makes its records from its journals" in capsys.readouterr().err
@@ -146,7 +146,7 @@ def test_run_without_journals_is_refused(cut: Path, capsys: pytest.CaptureFixtur
     assert "holds no journals: the run was cut before its first request was sent" in _refused(cut, capsys)
 
 
-def test_run_that_goes_on_is_refused(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_in_progress_is_refused(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with JournalWriter(cut / "journal-1.bin"):
         assert "a process of this run is still at work" in _refused(cut, capsys)
 
@@ -167,7 +167,7 @@ def test_recovery_that_is_interrupted_can_be_repeated(cut: Path, monkeypatch: py
             os._exit(0)  # never: the kill comes first
         assert os.waitpid(child, 0)[1] == signal.SIGKILL
         expected.add(len(list(cut.glob("journal-*.bin"))))
-    assert expected == {2}  # nothing was given up by then
+    assert expected == {2}  # no journal was deleted by then
     assert run(["recover", str(cut)]) in (ExitStatus.VALID, ExitStatus.INVALID)
     assert len(_rows(cut)) == 12
     assert "report.html" in _names(cut)
@@ -189,12 +189,12 @@ def test_full_disk_while_recovering_leaves_everything(
     assert "requests.parquet" not in _names(cut)
 
 
-# ---- text that is counted here
+# ---- tokens counted by the client
 
 
 @pytest.fixture
 def cut_text(server: ScriptedServer, tmp_path: Path) -> Path:
-    """A cut run of a model that answers with text and does not count it."""
+    """A cut run of a model whose answers have text and no token counts."""
     dataset, whole, cut = tmp_path / "prompts.json", tmp_path / "whole", tmp_path / "cut"
     dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three four"}] * 3))
     tokenizer = shutil.copytree(_demo_tokenizer(), tmp_path / "tokenizer")
@@ -224,9 +224,7 @@ def test_text_is_counted_with_the_tokenizer_of_the_run(cut_text: Path) -> None:
     assert {row["output_tokens_source"] for row in rows} == {"text"}
 
 
-def test_tokenizer_that_is_gone_is_named_and_another_place_can_be_given(
-    cut_text: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_tokenizer_is_named_and_another_folder_can_be_given(cut_text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     moved = (cut_text.parent / "tokenizer").rename(cut_text.parent / "moved")
     assert "name it with --tokenizer_dir" in _refused(cut_text, capsys)
     run(["recover", str(cut_text), "--tokenizer_dir", str(moved)])

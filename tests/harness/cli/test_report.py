@@ -1,4 +1,4 @@
-"""``bench report``: what is printed, and what is written."""
+"""``bench report``: its output and its files."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from harness.cli import run
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolder
 from harness.records.table import write_table
+from tests.reports.manifests import run_manifest
 
 
 @pytest.fixture
@@ -21,17 +22,7 @@ def folder(tmp_path: Path) -> RunFolder:
     """A run of 50 requests, without a report."""
     made = RunFolder(tmp_path / "run")
     made.path.mkdir()
-    made.write_manifest(
-        {
-            "schema": 1,
-            "workload": {"description": "50 prompts", "dropped_too_long": 0},
-            "arrivals": "constant arrivals at 100 requests/s",
-            "schedule": {"digest": "0f" * 32, "seed": 42},
-            "target": {"model": "tensorrt_llm", "protocol": "grpc", "streaming": True},
-            "warm_up": {"requests": 0, "failures": []},
-            "interrupted": False,
-        }
-    )
+    made.write_manifest(run_manifest(workload={"description": "50 prompts", "dropped_too_long": 0}))
     write_table(
         [
             Record(
@@ -59,7 +50,7 @@ def _printed(capsys: pytest.CaptureFixture[str], folder: RunFolder, *options: st
     return captured.out
 
 
-def test_every_file_is_written_whatever_is_printed(capsys: pytest.CaptureFixture[str], folder: RunFolder) -> None:
+def test_every_file_is_written_with_any_format(capsys: pytest.CaptureFixture[str], folder: RunFolder) -> None:
     text = _printed(capsys, folder)
     assert "This run is valid." in text
     for path in (folder.summary, folder.csv, folder.markdown, folder.html):
@@ -70,7 +61,7 @@ def test_json_is_the_summary(capsys: pytest.CaptureFixture[str], folder: RunFold
     assert json.loads(_printed(capsys, folder, "--format", "json")) == json.loads(folder.summary.read_text())
 
 
-def test_csv_has_a_row_a_request(capsys: pytest.CaptureFixture[str], folder: RunFolder) -> None:
+def test_csv_has_one_row_per_request(capsys: pytest.CaptureFixture[str], folder: RunFolder) -> None:
     rows = list(csv.DictReader(io.StringIO(_printed(capsys, folder, "--format", "csv"))))
     assert [int(row["index"]) for row in rows] == list(range(50))
 
@@ -83,13 +74,13 @@ def test_markdown_and_html_are_the_files(capsys: pytest.CaptureFixture[str], fol
     assert text == path.read_text(encoding="utf-8")
 
 
-def test_plots_are_written_where_asked(capsys: pytest.CaptureFixture[str], folder: RunFolder, tmp_path: Path) -> None:
+def test_plots_are_written_to_the_named_folder(capsys: pytest.CaptureFixture[str], folder: RunFolder, tmp_path: Path) -> None:
     _printed(capsys, folder, "--plots", str(tmp_path / "figures"))
     names = {path.name for path in (tmp_path / "figures").iterdir()}
     assert {"latency-by-percentile.png", "latency-by-percentile.svg", "rates.png", "rates.svg"} <= names
 
 
-def test_a_format_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str], folder: RunFolder) -> None:
+def test_an_unknown_format_is_refused(capsys: pytest.CaptureFixture[str], folder: RunFolder) -> None:
     assert run(["report", str(folder.path), "--format", "pdf"]) == ExitStatus.USAGE
     assert "'console', 'markdown', 'json', 'csv', 'html'" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""Ctrl-C before a verb has anything to put away, or where an exception would be lost: one word, status 130, no traceback."""
+"""Ctrl-C before a verb has started, or where Python would lose the exception: one word, status 130, no traceback."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class InterruptAt:
         if name == self.module:
             press()
 
-class InterruptAtItsEnd:
+class InterruptInFinalizer:
     def __del__(self):
         press()
 
@@ -54,7 +54,7 @@ main(["generate", "--url", "127.0.0.1:1", "-p", "hello"])
     assert done.stderr.strip() == "interrupted"
 
 
-def test_extension_module_is_made_before_the_exception_is_raised() -> None:
+def test_extension_module_is_loaded_before_the_exception_is_raised() -> None:
     done = _run(
         """
 def verb(argv):
@@ -70,11 +70,11 @@ def verb(argv):
     assert (done.stdout, done.stderr, done.returncode) == ("True\n", "interrupted\n", ExitStatus.INTERRUPTED)
 
 
-def test_exception_that_a_finalizer_loses_comes_again() -> None:
+def test_exception_that_a_finalizer_loses_is_raised_again() -> None:
     done = _run(
         """
 def verb(argv):
-    InterruptAtItsEnd()
+    InterruptInFinalizer()
     time.sleep(60)
 """
         + _MAIN
@@ -82,12 +82,12 @@ def verb(argv):
     assert (done.stderr, done.returncode) == ("interrupted\n", ExitStatus.INTERRUPTED)
 
 
-def test_pressed_again_because_it_seemed_unheard_it_breaks_off_no_clean_up() -> None:
+def test_a_second_press_interrupts_no_clean_up() -> None:
     done = _run(
         """
 def verb(argv):
     try:
-        InterruptAtItsEnd()  # lost, and to come again
+        InterruptInFinalizer()  # lost, and to be raised again
         press()
     finally:
         time.sleep(0.5)
@@ -98,7 +98,7 @@ def verb(argv):
     assert (done.stdout, done.stderr, done.returncode) == ("clean\n", "interrupted\n", ExitStatus.INTERRUPTED)
 
 
-def test_ignored_as_by_a_shell_in_the_background_it_stays_ignored() -> None:
+def test_a_sigint_that_a_shell_ignores_in_the_background_stays_ignored() -> None:
     done = _run(
         """
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -112,16 +112,16 @@ def verb(argv):
     assert (done.stderr, done.returncode) == ("", ExitStatus.VALID)
 
 
-def test_once_all_is_said_it_ends_a_program_that_cannot_end() -> None:
+def test_after_the_last_output_it_ends_a_program_that_hangs() -> None:
     done = _run(
         """
 import threading
 
 def verb(argv):
     threading.Thread(target=lambda: (time.sleep(0.3), press(), time.sleep(60))).start()
-    print("said", flush=True)
+    print("done", flush=True)
     return 0
 """
         + _MAIN
     )
-    assert (done.stdout, done.stderr, done.returncode) == ("said\n", "", -signal.SIGINT)
+    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", -signal.SIGINT)

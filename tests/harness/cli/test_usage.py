@@ -1,4 +1,4 @@
-"""What a user can get wrong on the command line, and what ``bench`` answers."""
+"""Errors on the command line, and the messages of ``bench``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NORMAL = ["--input_mean", "4", "--input_stdev", "0", "--output_mean", "4", "--o
 
 
 def _error(capsys: pytest.CaptureFixture[str], argv: list[str], status: ExitStatus) -> str:
-    """Run ``argv``, which must fail with ``status``; returns the one sentence that says why."""
+    """Run ``argv``, which must fail with ``status``; returns its one error sentence."""
     assert run(argv) == status
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
     assert captured.out == ""
     sentences = [line for line in captured.err.splitlines() if line.startswith("Error: ")]
     assert len(sentences) == 1
-    assert captured.err.rstrip().endswith(sentences[0])  # nothing after it, and it is one line
+    assert captured.err.rstrip().endswith(sentences[0])  # it is the last line, and one line
     return sentences[0]
 
 
@@ -39,14 +39,14 @@ def _free_port() -> int:
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
 # ---- help
 
 
-def test_help_lists_every_verb_with_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_verb_with_its_short_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == ExitStatus.VALID
     text = capsys.readouterr().out
     assert {"dataset", "token_norm_dist", "report", "serve"} <= set(bench.commands)
@@ -87,7 +87,7 @@ def test_version() -> None:
     assert done.stdout.startswith("bench 0.")
 
 
-# ---- where options stand, and how they are spelled; -5 is refused by name, which proves that it was read
+# ---- place and spelling of options; -5 is refused by name, which proves that the option was read
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,14 @@ def test_version() -> None:
     ],
     ids=" ".join,
 )
-def test_options_stand_before_or_after_the_verb_with_hyphens_or_underscores(
+def test_options_are_accepted_before_and_after_the_verb_with_hyphens_and_underscores(
     capsys: pytest.CaptureFixture[str], argv: list[str]
 ) -> None:
     message = _error(capsys, argv, ExitStatus.USAGE)
     assert message.startswith("Error: --request_rate -5: give requests per second")
 
 
-def test_help_of_a_verb_may_be_asked_for_before_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_option_before_a_verb_is_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["-h", "dataset"]) == ExitStatus.VALID
     assert capsys.readouterr().out.startswith("Usage: bench dataset")
 
@@ -152,7 +152,7 @@ def test_impossible_rate(capsys: pytest.CaptureFixture[str], rate: str) -> None:
         (["token_norm_dist", *_NORMAL, "--input_mean", "nan"], "--input_mean"),
         (["report"], "RUN"),
         (["dataset", "--slo", "ttft_ms<200"], "'ttft_ms<200' is no objective"),
-        (["report", "run", "--slo", "p99_ttft<=200"], "of ttft_ms, tpot_ms, e2e_ms"),
+        (["report", "run", "--slo", "p99_ttft<=200"], "metrics: ttft_ms, tpot_ms, e2e_ms"),
         (["serve", "--grpc_port", "0"], "--grpc_port"),
         (["serve", "--grpc_port", "70000"], "--grpc_port"),
         (["engine", "build"], "--model_dir"),
@@ -160,7 +160,7 @@ def test_impossible_rate(capsys: pytest.CaptureFixture[str], rate: str) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_usage_error_names_what_is_wrong(capsys: pytest.CaptureFixture[str], argv: list[str], named: str) -> None:
+def test_usage_error_names_the_option(capsys: pytest.CaptureFixture[str], argv: list[str], named: str) -> None:
     assert named in _error(capsys, argv, ExitStatus.USAGE)
 
 
@@ -187,7 +187,7 @@ def test_usage_error_names_what_is_wrong(capsys: pytest.CaptureFixture[str], arg
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 @pytest.mark.parametrize("before", [True, False], ids=["before_the_verb", "after_it"])
-def test_load_that_contradicts_itself(capsys: pytest.CaptureFixture[str], argv: list[str], message: str, before: bool) -> None:
+def test_contradicting_load_options(capsys: pytest.CaptureFixture[str], argv: list[str], message: str, before: bool) -> None:
     assert message in _error(capsys, [*argv, "dataset"] if before else ["dataset", *argv], ExitStatus.USAGE)
 
 
@@ -209,7 +209,7 @@ def test_dataset_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None
         ("\udcff", "UTF-8"),
     ],
 )
-def test_malformed_dataset_names_the_file_and_the_place(
+def test_malformed_dataset_is_named_with_the_place(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str, where: str
 ) -> None:
     (tmp_path / "bad.json").write_bytes(content.encode("utf-8", "surrogateescape"))
@@ -256,12 +256,12 @@ def test_run_folder_that_is_a_file(capsys: pytest.CaptureFixture[str], tmp_path:
 
 
 @pytest.mark.parametrize("url", ["http://localhost:8000", "localhost:port", "localhost:0", "localhost:99999", "", "grpc://"])
-def test_url_that_is_no_grpc_address(capsys: pytest.CaptureFixture[str], url: str) -> None:
+def test_malformed_grpc_address(capsys: pytest.CaptureFixture[str], url: str) -> None:
     assert "--url" in _error(capsys, ["dataset", "--url", url], ExitStatus.USAGE)
 
 
 @pytest.mark.parametrize("url", [":8001", "localhost:²", "[::1]:"])
-def test_url_that_is_nearly_a_grpc_address(capsys: pytest.CaptureFixture[str], url: str) -> None:
+def test_url_that_resembles_a_grpc_address(capsys: pytest.CaptureFixture[str], url: str) -> None:
     assert "--url" in _error(capsys, ["dataset", "--url", url], ExitStatus.USAGE)
 
 
@@ -269,7 +269,7 @@ def test_ipv6_address_without_a_port_gets_the_default_port(capsys: pytest.Captur
     assert "[::1]:8001" in _error(capsys, ["dataset", "--url", "[::1]"], ExitStatus.FAILED)
 
 
-def test_batch_size_that_triton_cannot_hold(capsys: pytest.CaptureFixture[str]) -> None:
+def test_batch_size_above_tritons_limit(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "--triton_max_batch_size", "3000000000"]) in (ExitStatus.USAGE, ExitStatus.FAILED)
     assert "triton_max_batch_size" in capsys.readouterr().err
 
@@ -277,13 +277,13 @@ def test_batch_size_that_triton_cannot_hold(capsys: pytest.CaptureFixture[str]) 
 # ---- the target
 
 
-def test_nobody_listening_at_the_url(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_server_at_the_url(capsys: pytest.CaptureFixture[str]) -> None:
     address = f"127.0.0.1:{_free_port()}"
     message = _error(capsys, ["dataset", "--url", address], ExitStatus.FAILED)
     assert f"--url {address}: no server answers there" in message
 
 
-def test_run_that_could_not_begin_leaves_no_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_run_that_cannot_start_leaves_no_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     _error(capsys, ["dataset", "--url", f"127.0.0.1:{_free_port()}"], ExitStatus.FAILED)
     assert [path for path in tmp_path.rglob("*") if path.name != "runs"] == []
 
@@ -294,7 +294,7 @@ def test_engine_folder_without_an_engine(capsys: pytest.CaptureFixture[str], tmp
     assert "holds no OpenVINO engine" in message
 
 
-def test_report_of_what_is_no_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_report_of_a_folder_without_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "is not a run folder" in _error(capsys, ["report", str(tmp_path)], ExitStatus.FAILED)
 
 
@@ -309,7 +309,7 @@ def test_report_of_what_is_no_run(capsys: pytest.CaptureFixture[str], tmp_path: 
         (["--nosuch"], 2),
         (["dataset", "--url", "127.0.0.1:1"], 1),
     ],
-    ids=["no_dataset", "rate", "option", "nobody"],
+    ids=["no_dataset", "rate", "option", "no_server"],
 )
 def test_program_exits_with_the_status_and_one_sentence(argv: list[str], status: int) -> None:
     done = subprocess.run([_BENCH, *argv], capture_output=True, text=True, check=False)
@@ -319,7 +319,7 @@ def test_program_exits_with_the_status_and_one_sentence(argv: list[str], status:
     assert done.stdout == ""
 
 
-def test_reader_that_goes_away_is_no_crash() -> None:
+def test_closed_stdout_is_no_crash() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run([_BENCH, "dataset", "--help"], stdout=writing, stderr=subprocess.PIPE, text=True, check=False)

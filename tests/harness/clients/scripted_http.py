@@ -1,4 +1,4 @@
-"""A raw HTTP server that does to each request what a test says, byte for byte."""
+"""A raw HTTP server whose answer to each request a test scripts, byte for byte."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from harness.clients.protocol import Connection, ExchangeFailedError
-from harness.clients.transport.http1_pool import Origin
+from harness.clients.transport.url import Origin
 from harness.records.record import Outcome
 
 Answered = tuple[list[bytes], Outcome | None, str]

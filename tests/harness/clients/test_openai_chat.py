@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models
 from harness.clients.protocol import MalformedResponseError, Response
-from harness.clients.transport.http1_pool import Origin
+from harness.clients.transport.url import Origin
 from harness.errors import TargetError
 from harness.journal.worker_journal import Exchange
 from harness.recording.recorder import CountTokens, Recorder
@@ -161,7 +161,7 @@ def _record(
     failure: Outcome | None = None,
     index: int = 0,
 ) -> Record:
-    request = Request(output_tokens=4, prompt="Tell me of the sea", input_tokens=5)
+    request = Request(output_tokens=4, prompt="Write of the sea", input_tokens=5)
     schedule = Schedule((request,) * (index + 1), tuple(range(index + 1)), seed=0)
     recorder = Recorder(summarise_schedule(schedule), _client(), count_tokens)
     bodies = [json.dumps(chunk).encode() for _, chunk in chunks]
@@ -178,7 +178,7 @@ def test_role_and_usage_are_no_tokens() -> None:
     )
     assert (record.outcome, record.token_times_ns) == (Outcome.DONE, (20, 40))
     assert (record.output_tokens, record.output_tokens_source) == (4, TokenSource.SERVER)
-    assert record.token_counts is None  # four tokens in two chunks: nobody says how many in which
+    assert record.token_counts is None  # four tokens in two chunks: how many in which is unknown
     assert record.input_tokens == 9
     assert record.prompt_echoed is False
 
@@ -308,7 +308,7 @@ def test_models_are_asked_for_beside_the_chat(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("answer", [plain(b"", b"404 Not Found"), plain(b'{"models": []}'), plain(b"[]")])
-def test_server_that_does_not_tell(answer: bytes) -> None:
+def test_server_that_does_not_list_its_models(answer: bytes) -> None:
     assert _models(answer) is None
 
 

@@ -15,7 +15,7 @@ def _niceness() -> int:
     return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
-def test_work_is_less_urgent_and_nothing_else_is() -> None:
+def test_work_has_a_higher_niceness_and_nothing_else_has() -> None:
     before = _niceness()
     assert run_at_low_priority(_niceness) == min(19, before + 10)
     assert _niceness() == before
@@ -42,11 +42,11 @@ def test_signals_are_taken_while_it_works() -> None:
 
 
 def test_a_thread_with_short_slices_keeps_its_niceness_and_policy() -> None:
-    def wish() -> tuple[bool, int, int]:
+    def request() -> tuple[bool, int, int]:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 3)
         return request_short_slices(), os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)
 
     with ThreadPoolExecutor(1) as thread:
-        done, niceness, policy = thread.submit(wish).result()
+        done, niceness, policy = thread.submit(request).result()
     assert done == (platform.machine() in ("x86_64", "aarch64"))
     assert (niceness, policy) == (3, os.SCHED_OTHER)

@@ -1,4 +1,4 @@
-"""What a process may use of a machine, read from copies of the files in which the kernel says it."""
+"""The cores and the quota of a process, read from copies of the kernel's files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_control_groups_limit(tmp_path: Path, files: dict[str, str], quota: 
     assert cgroup_quota(_files(tmp_path, files)) == quota
 
 
-def test_siblings_are_read_and_a_machine_that_does_not_tell_has_none(tmp_path: Path) -> None:
+def test_siblings_are_read_and_a_machine_without_the_file_has_none(tmp_path: Path) -> None:
     first, *others = available_cores().ids
     path = f"sys/devices/system/cpu/cpu{first}/topology/thread_siblings_list"
     cores = available_cores(_files(tmp_path, {path: f"{first},1000-1002\n"}))

@@ -39,13 +39,13 @@ def test_calls_that_a_long_one_swallowed_are_not_made_up_for() -> None:
 
 def test_signals_are_left_to_the_main_thread() -> None:
     masks: list[set[signal.Signals]] = []
-    told = threading.Event()
+    called = threading.Event()
 
     def look() -> None:
         masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))  # type: ignore[arg-type]
-        told.set()
+        called.set()
 
     periodic = Periodic(0.01, look, "test")
-    assert told.wait(30)
+    assert called.wait(30)
     periodic.stop()
     assert {signal.SIGINT, signal.SIGTERM} <= masks[0]

@@ -61,7 +61,7 @@ def test_wake_ups_are_uneven_and_a_period_apart_on_average(start_ns: int, period
     assert all(abs(fraction - k / 1000) < 0.02 for k, fraction in enumerate(fractions))
 
 
-def test_samples_tell_whose_they_are_and_when(tmp_path: Path) -> None:
+def test_samples_have_their_worker_and_time(tmp_path: Path) -> None:
     _watched(tmp_path / "probe")
     samples = list(read_samples(tmp_path / "probe"))
     assert {sample.worker for sample in samples} == {3}

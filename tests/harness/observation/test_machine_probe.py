@@ -24,7 +24,7 @@ def test_times_are_summed_over_the_cores_that_the_client_may_use() -> None:
     assert core_times(_STAT, {0, 1}) == CoreTimes((36 + 100) * _TICK_NS, 54 * _TICK_NS)
 
 
-def test_what_is_not_told_is_unknown() -> None:
+def test_what_is_not_in_the_file_is_unknown() -> None:
     assert core_times("", {0}) is None
     assert core_times(_STAT, {7}) is None
     assert core_times("cpu0 1 2 3 4\n", {0}) is None  # a kernel without steal

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.clients.transport.http_get import GetError, HttpUrl
+from harness.clients.transport.http_get import GetError
+from harness.clients.transport.url import HttpUrl
 from harness.host.clock import now_ns
 from harness.observation.metrics_file import read_metrics, read_scrapes
 from harness.observation.metrics_sampler import MetricsSampler, Sampled
@@ -52,7 +53,7 @@ def test_the_run_has_a_reading_before_its_start_many_through_it_and_one_at_its_e
 
 
 def test_counters_are_waited_for_until_they_stand_still(tmp_path: Path) -> None:
-    requests = {0: 1, 1: 2, 2: 2}  # then 3; told once late, it looks like rest
+    requests = {0: 1, 1: 2, 2: 2}  # then 3; an update that is late once looks like a stable counter
     with metrics_server(
         lambda number: (200, f"nv_requests {requests.get(number, 3)}\nnv_cpu_utilization 0.{number}\n".encode())
     ) as server:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.clients.transport.http_get import HttpUrl
+from harness.clients.transport.url import HttpUrl
 from harness.observation.model_statistics import ModelStatistics, StatisticsError, grpc_statistics, http_statistics, settled
 from tests.harness.metrics_server import metrics_server
 from tests.harness.scripted_server import ScriptedServer
@@ -59,7 +59,7 @@ def test_a_server_without_statistics(server: ScriptedServer) -> None:
         grpc_statistics(server.address)
 
 
-def test_nobody_there() -> None:
+def test_no_server() -> None:
     with metrics_server(lambda number: (200, b"")) as server:
         pass
     with pytest.raises(StatisticsError):

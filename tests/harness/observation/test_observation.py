@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.clients.transport.http_get import HttpUrl
+from harness.clients.transport.url import HttpUrl
 from harness.host.clock import now_ns
 from harness.observation.model_statistics import StatisticsError
 from harness.observation.observation import MetricsSource, Observation, tabulate_observations

@@ -75,6 +75,6 @@ def test_any_labels_are_read_as_the_library_reads_the_whole_text(written: list[t
     "text",
     ["<html>\n", "nv_x\n", "nv_x one\n", 'nv_x{a="1" 3\n', "nv_x{a=1} 3\n", 'nv_x{a="1"}\n', "nv_x 1 2 3\n", " \x00 1\n"],
 )
-def test_what_is_no_such_text_is_told(text: str) -> None:
+def test_what_is_no_such_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         list(ExpositionReader().read(text))

@@ -130,7 +130,7 @@ def test_a_closed_loop_runs_out_when_a_user_finds_nothing_to_send(
     assert ran_out(summarise_schedule(schedule), records) is expected
 
 
-def test_users_who_had_enough_did_not_run_out() -> None:
+def test_users_with_enough_requests_did_not_run_out() -> None:
     schedule = ClosedSchedule((_REQUEST,) * 9, (0, 50), 0, 100)
     records = [_record(0, 0, 60), _record(1, 50, 130), _record(2, 60, 140)]
     assert not ran_out(summarise_schedule(schedule), records)

@@ -21,7 +21,7 @@ _CORE = frozenset({"input_ids", "input_lengths", "request_output_len", "streamin
 _TEXT = frozenset({"text_input", "max_tokens", "stream"})
 _EXCLUDE = frozenset({"exclude_input_in_output"})
 _OFFSET_NS = 5_000
-_DUE_NS = 5_040  # not the offset: in a closed loop an answer says when a request is due
+_DUE_NS = 5_040  # not the offset: in a closed loop the due time depends on an answer
 _RELEASED_NS = 5_090
 _SENT_NS = 5_100
 _DONE_NS = 9_000
@@ -114,7 +114,7 @@ def test_ids_and_the_servers_count_of_them_are_kept_apart() -> None:
     assert (record.token_counts, record.token_times_ns) == ((1, 1, 2), (6_000, 6_400, 7_000))
     assert (record.output_tokens, record.output_tokens_source) == (4, TokenSource.SERVER)
     lost = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(_exchange((6_000, _counted(3, 7))), 0)
-    assert (lost.token_counts, lost.output_tokens) == ((1,), 3)  # what the finding token_counts_disagree tells
+    assert (lost.token_counts, lost.output_tokens) == ((1,), 3)  # the finding token_counts_disagree reports it
 
 
 def test_a_server_that_counts_some_of_its_responses_is_not_taken_at_its_word() -> None:
@@ -167,7 +167,7 @@ def test_padding_behind_the_sequence_length_is_not_counted() -> None:
     assert (record.output_tokens, record.token_counts) == (2, (2,))
 
 
-_TEXT_PROMPT = "Tell me of the sea and of ships"
+_TEXT_PROMPT = "Write of the sea and of ships!!"
 _OF_TEXT = Request(output_tokens=8, prompt=_TEXT_PROMPT, input_tokens=9)
 
 
@@ -248,13 +248,13 @@ def test_error_after_some_tokens_keeps_them() -> None:
 @pytest.mark.parametrize(
     "words", ["Exceeds maximum queue size", "Maximum queue size of 8 reached", "exceeds maximum queue size"]
 )
-def test_full_server_is_told_apart_from_a_failing_one(words: str) -> None:
+def test_full_server_is_distinguished_from_a_failing_one(words: str) -> None:
     record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((6_000, _error(f"[UNAVAILABLE] {words}"))), 0)
     assert record.outcome is Outcome.REFUSED
     assert words in (record.error or "")
 
 
-def test_error_that_the_server_named_is_told_rather_than_how_the_transport_ended() -> None:
+def test_error_of_the_server_is_reported_rather_than_that_of_the_transport() -> None:
     exchange = _exchange((6_000, _error("bad request")), failure=Outcome.STREAM_CUT, error="UNAVAILABLE: Socket closed")
     record = _recorder(_PROMPT_OF_3, _CORE).record(exchange, 0)
     assert (record.outcome, record.error) == (Outcome.SERVER_ERROR, "bad request")
@@ -262,9 +262,9 @@ def test_error_that_the_server_named_is_told_rather_than_how_the_transport_ended
 
 @pytest.mark.parametrize("failure", [Outcome.TIMEOUT, Outcome.STREAM_CUT, Outcome.CANCELLED, Outcome.CONNECT, Outcome.REFUSED])
 def test_transport_failure_keeps_the_partial_answer(failure: Outcome) -> None:
-    exchange = _exchange((6_000, _ids(7)), (6_500, _ids(8, 9)), failure=failure, error="what gRPC said")
+    exchange = _exchange((6_000, _ids(7)), (6_500, _ids(8, 9)), failure=failure, error="the error of gRPC")
     record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(exchange, 0)
-    assert (record.outcome, record.error) == (failure, "what gRPC said")
+    assert (record.outcome, record.error) == (failure, "the error of gRPC")
     assert (record.token_times_ns, record.token_counts, record.output_tokens) == ((6_000, 6_500), (1, 2), 3)
 
 
@@ -314,7 +314,7 @@ def _marked(*ids: int, request_id: str = "0", final: bool = False) -> bytes:
     return body
 
 
-def test_response_to_another_request_is_malformed_and_its_tokens_count_for_nobody() -> None:
+def test_response_to_another_request_is_malformed_and_its_tokens_are_not_counted() -> None:
     exchange = _exchange((6_000, _marked(7)), (6_500, _marked(8, request_id="4")), (7_000, _marked(9, final=True)))
     record = _recorder(_PROMPT_OF_3, _CORE).record(exchange, 0)
     assert (record.outcome, record.output_tokens, record.token_times_ns) == (Outcome.MALFORMED, None, ())

@@ -165,7 +165,7 @@ def _as_users(part: ClosedPart, lengths_ns: list[int]) -> list[Exchange]:
     st.lists(st.integers(1, 999), min_size=_REQUESTS, max_size=_REQUESTS),
     st.data(),
 )
-def test_in_a_closed_loop_every_user_who_was_free_has_one_record_wherever_journals_are_cut(
+def test_in_a_closed_loop_every_user_that_was_free_has_one_record_wherever_journals_are_cut(
     workers: int, users: int, end_ns: int | None, lengths_ns: list[int], data: st.DataObject
 ) -> None:
     basis = _closed_basis(workers, users, end_ns)
@@ -207,7 +207,7 @@ def test_times_and_warm_up_come_from_the_journals(tmp_path: Path) -> None:
     assert (result.interrupted, result.problem) == (False, None)
 
 
-def test_what_is_known_of_a_request_without_an_exchange_is_said(tmp_path: Path) -> None:
+def test_a_request_without_an_exchange_has_a_reason(tmp_path: Path) -> None:
     folder, basis = RunFolder(tmp_path), _basis(3)
     _write(folder, basis, 0, _exchange(0), Ended(2, "the run was stopped before its time", (6,)))
     _write(folder, basis, 1, _exchange(1))
@@ -218,7 +218,7 @@ def test_what_is_known_of_a_request_without_an_exchange_is_said(tmp_path: Path) 
     assert errors[4] == errors[2] == cut  # of a worker that was killed, of one whose journal is not there
 
 
-def test_folder_without_journals_says_that_nothing_was_sent(tmp_path: Path) -> None:
+def test_folder_without_journals_is_refused_since_nothing_was_sent(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="holds no journals: the run was cut before its first request was sent"):
         recover(RunFolder(tmp_path), _basis(2), None)
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from harness.clients.openai_chat import OpenAIChatClient
-from harness.clients.transport.http1_pool import Origin
+from harness.clients.transport.url import Origin
 from harness.clients.triton.grpc import TritonGrpcClient
 from harness.clients.triton.http import TritonHttpClient
 from harness.clients.triton.model import TritonModel
@@ -80,7 +80,7 @@ def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_basis(tmp_path / "schedule.bin")
 
 
-def test_schedule_of_another_version_says_so(tmp_path: Path) -> None:
+def test_schedule_of_another_version_is_refused_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "schedule.bin"
     path.write_bytes(b"inflight-bench schedule 2\n" + bytes(40))
     with pytest.raises(JournalError, match="another version"):

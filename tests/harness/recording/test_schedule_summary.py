@@ -14,9 +14,9 @@ _TEXTS = st.text("ab\ud800é", min_size=1, max_size=5)  # a lone surrogate, too:
 def test_what_records_need_of_a_schedule_is_kept() -> None:
     request = Request(output_tokens=4, prompt="Hello", input_ids=(1, 2, 3), input_tokens=3, ignore_eos=True, session="s")
     schedule = Schedule((request, Request(output_tokens=1)), (5, 70), seed=9)
-    asked = summarise_schedule(schedule)
-    assert (asked.digest, asked.times) == (schedule.digest, OpenTimes((5, 70)))
-    first, second = asked.requests
+    summary = summarise_schedule(schedule)
+    assert (summary.digest, summary.times) == (schedule.digest, OpenTimes((5, 70)))
+    first, second = summary.requests
     assert (first.output_tokens, first.input_tokens, first.ignore_eos, first.session) == (4, 3, True, "s")
     assert first.text is not None
     assert first.ids is not None
@@ -27,14 +27,14 @@ def test_what_records_need_of_a_schedule_is_kept() -> None:
 def test_workers_have_the_parts_that_the_schedule_gives_them() -> None:
     requests = (Request(output_tokens=1),) * 11
     for schedule in (Schedule(requests, tuple(range(11)), seed=0), ClosedSchedule(requests, (0, 1, 2), 0, end_ns=9)):
-        asked = summarise_schedule(schedule)
+        summary = summarise_schedule(schedule)
         for worker in range(3):
-            assert tuple(asked.indices(worker, 3)) == schedule.shard(worker, 3)
-    assert asked.times == ClosedTimes((0, 1, 2), 9)
+            assert tuple(summary.indices(worker, 3)) == schedule.shard(worker, 3)
+    assert summary.times == ClosedTimes((0, 1, 2), 9)
 
 
 @given(_TEXTS, _TEXTS)
-def test_texts_that_begin_with_a_prompt_are_told_as_by_the_prompt_itself(prompt: str, text: str) -> None:
+def test_texts_that_begin_with_a_prompt_are_recognised_as_by_the_prompt_itself(prompt: str, text: str) -> None:
     kept = summarise_schedule(Schedule((Request(output_tokens=1, prompt=prompt),), (0,), seed=0)).requests[0].text
     assert kept is not None
     assert kept.begins_text(text) == text.startswith(prompt)
@@ -42,7 +42,7 @@ def test_texts_that_begin_with_a_prompt_are_told_as_by_the_prompt_itself(prompt:
 
 
 @given(_IDS, _IDS)
-def test_ids_that_begin_with_a_prompt_are_told_as_by_the_prompt_itself(prompt: list[int], ids: list[int]) -> None:
+def test_ids_that_begin_with_a_prompt_are_recognised_as_by_the_prompt_itself(prompt: list[int], ids: list[int]) -> None:
     kept = summarise_schedule(Schedule((Request(output_tokens=1, input_ids=tuple(prompt)),), (0,), seed=0)).requests[0].ids
     assert kept is not None
     assert kept.begins_ids(ids) == (ids[: len(prompt)] == prompt)

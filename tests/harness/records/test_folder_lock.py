@@ -18,7 +18,7 @@ with shared_lock(Path(sys.argv[1])):
 """
 
 
-def test_those_who_write_hold_a_folder_together_and_keep_out_who_wants_it_alone(tmp_path: Path) -> None:
+def test_shared_locks_coexist_and_exclude_an_exclusive_one(tmp_path: Path) -> None:
     with shared_lock(tmp_path), shared_lock(tmp_path), pytest.raises(BlockingIOError), exclusive_lock(tmp_path):
         raise AssertionError("it was had alone")
     with exclusive_lock(tmp_path):

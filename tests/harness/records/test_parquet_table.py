@@ -1,4 +1,4 @@
-"""Files of other versions, or of nobody's: read as the columns that this version knows, or refused by an error of Arrow."""
+"""Files of other versions or programs: read as this version's columns, or refused with an error of Arrow."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_manifest_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> N
     assert folder.read_manifest() == {"schema": MANIFEST_SCHEMA}
 
 
-def test_folder_that_is_no_run_says_so(tmp_path: Path) -> None:
+def test_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match=rf"{tmp_path} is not a run folder: it has no run\.json"):
         RunFolder(tmp_path).read_manifest()
 
@@ -40,7 +40,7 @@ def test_damaged_or_foreign_manifest_names_the_file(tmp_path: Path, content: byt
         RunFolder(tmp_path).read_manifest()
 
 
-def test_run_without_its_table_says_that_it_did_not_come_to_its_end(tmp_path: Path) -> None:
+def test_run_without_its_table_is_refused_as_unfinished(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match=r"holds no requests\.parquet"):
         RunFolder(tmp_path).read_requests()
 

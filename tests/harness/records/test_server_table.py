@@ -42,7 +42,7 @@ def test_round_trip_in_the_order_of_writing(tmp_path_factory: pytest.TempPathFac
     assert [entry.name for entry in path.parent.iterdir()] == ["server.parquet"]
 
 
-def test_a_folder_without_the_table_has_none_and_a_damaged_one_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_the_table_has_none_and_a_damaged_one_is_an_error(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     assert folder.read_server() is None
     folder.server.write_bytes(b"PAR1 and nothing more")

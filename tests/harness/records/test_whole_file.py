@@ -33,7 +33,7 @@ def test_writing_that_breaks_off_leaves_the_old_file_and_no_half_of_a_new_one(tm
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_writing_that_made_no_file_says_so(tmp_path: Path) -> None:
+def test_writing_that_made_no_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), written_whole(tmp_path / "run.json"):
         pass
     assert list(tmp_path.iterdir()) == []

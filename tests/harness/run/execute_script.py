@@ -1,9 +1,9 @@
-"""Carries out a run in a process of its own, so that a test can send it signals and limit it.
+"""A run in a process of its own, so that a test can send it signals and limit it.
 
     python execute_script.py ADDRESS FOLDER WORKERS COUNT GAP_MS ACT [FILE_LIMIT]
 
 COUNT requests, GAP_MS apart, all of one Act. Prints ``ready`` when the workers are about to be started, ``sent N`` as the run
-goes on, ``stopping`` when it has heard a signal, and at the end the result as one line of JSON.
+goes on, ``stopping`` after a signal, and at the end the result as one line of JSON.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from workloads.schedule import Schedule
 
 SEND_TOKENS = 6
 TOKEN_GAP_MS = 20
+_TIMEOUT_S = 20.0
 
 
 def make_plan(
@@ -38,16 +39,12 @@ def make_plan(
     offsets_ms: Sequence[float],
     workers: int,
     warm_up: Sequence[Request] = (),
-    timeout_s: float = 20.0,
-    streaming: bool = True,
-    model: str = "scripted",
 ) -> RunPlan:
     """A plan that sends ``requests`` at ``offsets_ms`` to the scripted server at ``address``."""
-    client = TritonGrpcClient(address, inspect_model(address, model), streaming)
+    client = TritonGrpcClient(address, inspect_model(address, "scripted"), streaming=True)
     schedule = Schedule(tuple(requests), tuple(round(ms * 1e6) for ms in offsets_ms), seed=0)
-    return RunPlan(
-        schedule, client, Recorder(summarise_schedule(schedule), client), RunFolder(folder), workers, tuple(warm_up), timeout_s
-    )
+    recorder = Recorder(summarise_schedule(schedule), client)
+    return RunPlan(schedule, client, recorder, RunFolder(folder), workers, tuple(warm_up), _TIMEOUT_S)
 
 
 def main(address: str, folder: Path, workers: int, count: int, gap_ms: int, act: Act) -> None:

@@ -15,7 +15,8 @@ from harness.records.run_folder import RunFolder
 from harness.records.table import write_table
 from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
-from reports.metrics.arrival_law import Law, check_arrivals, index_of_dispersion
+from reports.metrics.arrival_law import check_arrivals, index_of_dispersion
+from reports.metrics.configuration import Law
 from reports.metrics.requests import Requests, from_columns
 from workloads.arrivals import Exponential
 from workloads.load import OpenLoop

@@ -12,13 +12,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.errors import RunError
 from harness.journal.worker_journal import JournalReader
 from harness.observation.sample_file import read_samples
@@ -81,7 +82,8 @@ def test_each_kind_of_ending_is_recorded_as_what_it_is(tmp_path: Path, server: S
         Act.GARBAGE: (Outcome.MALFORMED, 0),
     }
     acts = list(expected) * 3
-    plan = make_plan(server.address, tmp_path, [scripted(act) for act in acts], range(len(acts)), workers, timeout_s=4.0)
+    plan = make_plan(server.address, tmp_path, [scripted(act) for act in acts], range(len(acts)), workers)
+    plan = replace(plan, timeout_s=4.0)
     result = Run(plan).execute(quiet)
     _check_accounted_for(plan, result)
     for act, record in zip(acts, result.records, strict=True):
@@ -93,7 +95,9 @@ def test_each_kind_of_ending_is_recorded_as_what_it_is(tmp_path: Path, server: S
 @pytest.mark.parametrize(("model", "streaming"), [("scripted", False), ("unary", False)])
 def test_unstreamed_answers(tmp_path: Path, server: ScriptedServer, model: str, streaming: bool) -> None:
     requests = [scripted(Act.ANSWER, 5), scripted(Act.FULL)]
-    plan = make_plan(server.address, tmp_path, requests, [0, 0], 1, streaming=streaming, model=model)
+    plan = make_plan(server.address, tmp_path, requests, [0, 0], 1)
+    client = TritonGrpcClient(server.address, inspect_model(server.address, model), streaming)
+    plan = replace(plan, client=client, recorder=replace(plan.recorder, client=client))
     done, full = Run(plan).execute(quiet).records
     assert (done.outcome, done.token_counts, len(done.token_times_ns)) == (Outcome.DONE, (5,), 1)
     assert full.outcome is Outcome.REFUSED
@@ -170,26 +174,27 @@ def test_warm_up_comes_before_the_clock_and_is_in_no_record(tmp_path: Path) -> N
     assert result.warm_up_failures == ()
 
 
-def test_warm_up_that_fails_in_part_is_told(tmp_path: Path, server: ScriptedServer) -> None:
+def test_warm_up_that_fails_in_part_is_reported(tmp_path: Path, server: ScriptedServer) -> None:
     warm_up = [scripted(act) for act in (Act.ANSWER, Act.ERROR, Act.FULL, Act.STATUS, Act.GARBAGE)]
     result = Run(make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1, warm_up)).execute(quiet)
     stream_error, full, status, garbage = result.warm_up_failures
-    assert stream_error == "the script says so"
+    assert stream_error == "scripted error"
     assert "maximum queue size" in full
-    assert status == "server_error: INTERNAL: the script says so"
+    assert status == "server_error: INTERNAL: scripted error"
     assert garbage.startswith("not a Triton response")
     assert _outcomes(result) == {Outcome.DONE: 1}
 
 
-def test_warm_up_that_fails_altogether_ends_the_run_and_says_why(tmp_path: Path, server: ScriptedServer) -> None:
+def test_warm_up_that_fails_altogether_ends_the_run_with_the_reason(tmp_path: Path, server: ScriptedServer) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1, [scripted(Act.ERROR)] * 2)
-    with pytest.raises(RunError, match="every warm-up request failed; the first error: the script says so"):
+    with pytest.raises(RunError, match="every warm-up request failed; the first error: scripted error"):
         Run(plan).execute(quiet)
     assert not multiprocessing.active_children()
 
 
 def test_warm_up_that_hangs_ends_with_the_requests_time_limit(tmp_path: Path, server: ScriptedServer) -> None:
-    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1, [scripted(Act.HANG)], timeout_s=0.3)
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1, [scripted(Act.HANG)])
+    plan = replace(plan, timeout_s=0.3)
     with pytest.raises(RunError, match="timeout: DEADLINE_EXCEEDED"):
         Run(plan).execute(quiet)
 
@@ -242,7 +247,7 @@ def test_killed_server_gives_failures_by_their_kind(tmp_path: Path, workers: int
 def test_journal_that_cannot_be_written_stops_the_sending_and_what_was_recorded_stands(
     tmp_path: Path, server: ScriptedServer
 ) -> None:
-    with _executing(server, tmp_path, workers=2, count=400, gap_ms=5, act=Act.ANSWER, file_limit=16_384) as run:
+    with _executing(server, tmp_path, 2, _Load(count=400, gap_ms=5, act=Act.ANSWER), file_limit=16_384) as run:
         result = _result(run)
     records = result["records"]
     kinds = Counter(record["outcome"] for record in records)
@@ -260,13 +265,13 @@ def test_journal_that_cannot_be_written_stops_the_sending_and_what_was_recorded_
 
 
 def test_worker_killed_before_the_start_ends_the_run(tmp_path: Path, server: ScriptedServer) -> None:
-    with _executing(server, tmp_path, workers=2, count=5, gap_ms=5, act=Act.ANSWER) as run:
+    with _executing(server, tmp_path, 2, _Load(count=5, gap_ms=5, act=Act.ANSWER)) as run:
         os.kill(_worker_processes(run)[0].pid, signal.SIGKILL)
         assert _result(run)["raised"] == "RunError: bench-worker-0 ended with status -9 before the run began"
 
 
 @pytest.mark.slow
-def test_nobody_listening_ends_the_run(tmp_path: Path) -> None:
+def test_a_target_that_does_not_listen_ends_the_run(tmp_path: Path) -> None:
     with scripted_server(tmp_path / "received") as server:
         plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1)
     with pytest.raises(
@@ -278,14 +283,23 @@ def test_nobody_listening_ends_the_run(tmp_path: Path) -> None:
 # ---- signals
 
 
+@dataclass(frozen=True)
+class _Load:
+    """``count`` requests of one Act, ``gap_ms`` apart."""
+
+    count: int
+    gap_ms: int
+    act: Act
+
+
 @contextmanager
 def _executing(
-    server: ScriptedServer, folder: Path, workers: int, count: int, gap_ms: int, act: Act, file_limit: int | None = None
+    server: ScriptedServer, folder: Path, workers: int, load: _Load, file_limit: int | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    numbers = [str(number) for number in (workers, count, gap_ms)]
+    numbers = [str(number) for number in (workers, load.count, load.gap_ms)]
     limit = [] if file_limit is None else [str(file_limit)]
     process = subprocess.Popen(
-        [sys.executable, execute_script.__file__, server.address, str(folder), *numbers, act.name, *limit],
+        [sys.executable, execute_script.__file__, server.address, str(folder), *numbers, load.act.name, *limit],
         stdout=subprocess.PIPE,
         stderr=(folder / "stderr").open("w"),
         text=True,
@@ -310,9 +324,9 @@ def _wait_for_sent(run: subprocess.Popen[str], count: int) -> None:
     raise AssertionError(f"the run ended before it had sent {count}")
 
 
-def _wait_for(run: subprocess.Popen[str], said: str) -> None:
+def _wait_for(run: subprocess.Popen[str], awaited: str) -> None:
     assert run.stdout is not None
-    assert any(line.strip() == said for line in run.stdout), f"the run ended before it said {said!r}"
+    assert any(line.strip() == awaited for line in run.stdout), f"the run ended before it printed {awaited!r}"
 
 
 def _worker_processes(run: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -346,7 +360,7 @@ def _result(run: subprocess.Popen[str]) -> Any:
 def test_first_signal_stops_sending_drains_and_keeps(
     tmp_path: Path, server: ScriptedServer, workers: int, send: Callable[[int, int], None], number: signal.Signals
 ) -> None:
-    with _executing(server, tmp_path, workers, count=2_000, gap_ms=5, act=Act.ANSWER) as run:
+    with _executing(server, tmp_path, workers, _Load(count=2_000, gap_ms=5, act=Act.ANSWER)) as run:
         _wait_for_sent(run, 20)
         send(run.pid, number)
         result = _result(run)
@@ -362,7 +376,7 @@ def test_first_signal_stops_sending_drains_and_keeps(
 
 @BOTH
 def test_first_signal_ends_a_long_pause_between_arrivals(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
-    with _executing(server, tmp_path, workers, count=4, gap_ms=600_000, act=Act.ANSWER) as run:
+    with _executing(server, tmp_path, workers, _Load(count=4, gap_ms=600_000, act=Act.ANSWER)) as run:
         _wait_for_sent(run, 1)
         os.kill(run.pid, signal.SIGINT)
         result = _result(run)
@@ -373,7 +387,7 @@ def test_first_signal_ends_a_long_pause_between_arrivals(tmp_path: Path, server:
 def test_second_signal_breaks_off_what_is_in_flight_and_keeps_its_part(
     tmp_path: Path, server: ScriptedServer, workers: int
 ) -> None:
-    with _executing(server, tmp_path, workers, count=2_000, gap_ms=5, act=Act.HANG) as run:
+    with _executing(server, tmp_path, workers, _Load(count=2_000, gap_ms=5, act=Act.HANG)) as run:
         _wait_for_sent(run, 30)
         os.kill(run.pid, signal.SIGINT)
         _wait_for(run, "stopping")
@@ -390,7 +404,7 @@ def test_second_signal_breaks_off_what_is_in_flight_and_keeps_its_part(
 
 @BOTH
 def test_signal_while_the_workers_start_ends_the_run(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
-    with _executing(server, tmp_path, workers, count=5, gap_ms=5, act=Act.ANSWER) as run:
+    with _executing(server, tmp_path, workers, _Load(count=5, gap_ms=5, act=Act.ANSWER)) as run:
         _worker_processes(run)
         os.kill(run.pid, signal.SIGINT)
         assert _result(run) == {"raised": "KeyboardInterrupt"}
@@ -409,7 +423,7 @@ def _wait_until_it_imports(worker: psutil.Process) -> None:
 def test_ctrl_c_while_the_workers_start_ends_the_run_without_a_traceback(
     tmp_path: Path, server: ScriptedServer, workers: int
 ) -> None:
-    with _executing(server, tmp_path, workers, count=5, gap_ms=5, act=Act.ANSWER) as run:
+    with _executing(server, tmp_path, workers, _Load(count=5, gap_ms=5, act=Act.ANSWER)) as run:
         _wait_until_it_imports(_worker_processes(run)[0])
         os.killpg(run.pid, signal.SIGINT)
         assert _result(run) == {"raised": "KeyboardInterrupt"}
@@ -423,7 +437,7 @@ def test_handlers_are_restored_after_the_run(tmp_path: Path, server: ScriptedSer
 
 
 def test_parent_that_is_killed_leaves_no_worker_behind(tmp_path: Path, server: ScriptedServer) -> None:
-    with _executing(server, tmp_path, workers=2, count=2_000, gap_ms=20, act=Act.ANSWER) as run:
+    with _executing(server, tmp_path, 2, _Load(count=2_000, gap_ms=20, act=Act.ANSWER)) as run:
         _wait_for_sent(run, 3)
         workers = _worker_processes(run)
         run.kill()

@@ -13,7 +13,7 @@ from harness.run.environment import describe_environment
 def test_description_is_json_and_has_the_versions_that_are_installed() -> None:
     described = json.loads(json.dumps(describe_environment()))
     assert described["packages"]["grpcio"] == version("grpcio")
-    assert "vllm-that-nobody-has" not in described["packages"]
+    assert "vllm-that-does-not-exist" not in described["packages"]
     assert described["event_reader"] in ("compiled", "interpreted")
     assert described["cores"] == len(os.sched_getaffinity(0))
     assert 2**28 < described["memory_bytes"] < 2**50

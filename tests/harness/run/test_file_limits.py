@@ -64,15 +64,15 @@ def test_need_is_that_of_one_process() -> None:
     at_once = Schedule(requests, (0,) * 3_000, seed=0)
     spread = Schedule(requests, tuple(k * _S // 100 for k in range(3_000)), seed=0)
     users = ClosedSchedule(requests, (0,) * 2_000, seed=0)
-    own = files_needed(at_once, 1, http, 60.0).surely - 3_000
+    own = files_needed(at_once, 1, http, 60.0).at_least - 3_000
     assert 20 < own < 200
-    assert files_needed(at_once, 1, grpc, 60.0).surely == own + 50
-    assert files_needed(at_once, 4, http, 60.0).surely == own + 750  # the limit is each process's own
-    assert files_needed(users, 2, http, 60.0).surely == own + 1_000
+    assert files_needed(at_once, 1, grpc, 60.0).at_least == own + 50
+    assert files_needed(at_once, 4, http, 60.0).at_least == own + 750  # the limit is each process's own
+    assert files_needed(users, 2, http, 60.0).at_least == own + 1_000
     need = files_needed(spread, 1, http, 10.0)
-    assert (need.surely, need.at_most) == (own + 1, own + 1_001)
-    assert "--workers" in files_needed(users, 1_000, grpc, 10.0).instead  # there the parent needs the most
-    assert files_needed(users, 1_000, grpc, 10.0).surely > 1_000
+    assert (need.at_least, need.at_most) == (own + 1, own + 1_001)
+    assert "--workers" in files_needed(users, 1_000, grpc, 10.0).alternative  # there the parent needs the most
+    assert files_needed(users, 1_000, grpc, 10.0).at_least > 1_000
 
 
 # ---- real limits
@@ -81,10 +81,10 @@ _CHILD = """
 import json, resource, socket, sys
 from harness.errors import RunError
 from harness.run.file_limits import FileNeed, allow_files
-surely, at_most, soft, hard = map(int, sys.argv[1:])
+at_least, at_most, soft, hard = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 try:
-    allow_files(FileNeed(surely, at_most, "for so many requests", "use more --workers"))
+    allow_files(FileNeed(at_least, at_most, "for so many requests", "use more --workers"))
     problem = None
 except RunError as error:
     problem = str(error)
@@ -98,8 +98,8 @@ print(json.dumps({"problem": problem, "limit": resource.getrlimit(resource.RLIMI
 """
 
 
-def _limited(surely: int, at_most: int, soft: int, hard: int) -> Any:
-    arguments = [sys.executable, "-c", _CHILD, *map(str, (surely, at_most, soft, hard))]
+def _limited(at_least: int, at_most: int, soft: int, hard: int) -> Any:
+    arguments = [sys.executable, "-c", _CHILD, *map(str, (at_least, at_most, soft, hard))]
     return json.loads(subprocess.run(arguments, capture_output=True, text=True, check=True).stdout)
 
 
@@ -118,7 +118,7 @@ def test_need_that_is_not_certain_is_met_as_far_as_the_hard_limit_goes() -> None
     assert 400 < found["opened"] < 512
 
 
-def test_hard_limit_below_what_surely_is_needed_is_an_error_that_says_how_to_raise_it() -> None:
+def test_hard_limit_below_the_certain_need_is_an_error_with_the_remedy() -> None:
     problem = _limited(3_064, 3_064, soft=128, hard=512)["problem"]
     for words in ("3,064 files", "its limit is 512", "ulimit -n 3064", "LimitNOFILE=3064", "use more --workers"):
         assert words in problem

@@ -104,7 +104,7 @@ def test_the_clock_ends_a_closed_loop_and_what_was_never_due_is_no_failure(
     assert snapshots[-1].scheduled is None
 
 
-def test_users_who_find_nothing_to_send_are_told_of(tmp_path: Path, server: ScriptedServer) -> None:
+def test_users_without_a_request_left_are_reported(tmp_path: Path, server: ScriptedServer) -> None:
     schedule = _closed([scripted(Act.ANSWER)] * 10, users=3, duration_ms=20_000)
     result = Run(_plan(server, tmp_path, schedule, 1)).execute(quiet)
     assert _outcomes(result) == {Outcome.DONE: 10}
@@ -240,7 +240,7 @@ def test_failures_leave_their_room_to_others(tmp_path: Path, server: ScriptedSer
 
 
 @BOTH
-def test_first_signal_reaches_those_who_wait_at_the_ceiling(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
+def test_first_signal_reaches_requests_that_wait_at_the_ceiling(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     schedule = _below_ceiling([scripted(Act.ANSWER, 1, 1_000)] * 50, [0] * 50, 2)
     interrupt = once(lambda snapshot: snapshot.sent >= 2, lambda: os.kill(os.getpid(), signal.SIGINT))
     result = Run(_plan(server, tmp_path, schedule, workers)).execute(interrupt)

@@ -30,7 +30,7 @@ def _shown(*snapshots: Snapshot) -> list[str]:
     return output.getvalue().splitlines()
 
 
-def test_line_says_what_the_run_does() -> None:
+def test_line_shows_the_state_of_the_run() -> None:
     assert format_snapshot(_at(61.9, done=40, ttft_ms=12.34)) == (
         "01:01  sent 45/300  in flight 3  done 40  failed 2  10.0 req/s  204 tok/s  TTFT p50/p99 12.3/24.7 ms"
     )

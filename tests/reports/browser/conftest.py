@@ -1,4 +1,4 @@
-"""A real browser: Debian's headless Chromium, driven by Selenium. Where there is none the tests skip, and say so."""
+"""A real browser: Debian's headless Chromium, driven by Selenium. Without one the tests skip, with the reason."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Tab:
         return self.driver.execute_script(script, *arguments)
 
     def gesture(self, make: Callable[[], None], script: str, *arguments: Any) -> None:
-        """Make a gesture until the script says that it took: on a slow machine the page takes a click for a long press."""
+        """Repeat a gesture until the script returns true: on a slow machine the page takes a click for a long press."""
         end = time.monotonic() + _PATIENCE_S
         while time.monotonic() < end:
             make()
@@ -70,7 +70,7 @@ class Tab:
         return entries
 
     def requested(self) -> list[str]:
-        """The addresses that the page asked for since it was opened."""
+        """The addresses that the page requested since it was opened."""
         events = [json.loads(entry["message"])["message"] for entry in self.log("performance")]
         return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
 
@@ -90,20 +90,20 @@ class Tab:
         )
         return found
 
-    def ask(self, name: str, x: float, y: float, *, touch: bool = False) -> str:
-        """Point at a picture, at shares of its frame from the left and from below; returns what it tells there."""
+    def point_at(self, name: str, x: float, y: float, *, touch: bool = False) -> str:
+        """Point at a picture, at shares of its frame from the left and from below; returns the text shown there."""
         end = time.monotonic() + _PATIENCE_S
         while time.monotonic() < end:  # a picture above may have been drawn, and moved this one away
             frame = self.plot(name)
             at = (frame["left"] + frame["width"] * x, frame["top"] + frame["height"] * (1.0 - y))
             self.touch(*at) if touch else self.mouse("mouseMoved", *at)
             time.sleep(0.3)
-            if told := self.told(name):
-                return told
-        raise AssertionError(f"{name} told nothing at {x}, {y}: {self.log('browser')}")
+            if shown_text := self.text_at_pointer(name):
+                return shown_text
+        raise AssertionError(f"{name} shows nothing at {x}, {y}: {self.log('browser')}")
 
-    def told(self, name: str) -> str:
-        """What the picture tells now; nothing is empty."""
+    def text_at_pointer(self, name: str) -> str:
+        """The text that the picture shows at the pointer; empty if none."""
         text: str = self.run(
             """const tip = document.querySelector(`[data-picture='${arguments[0]}'] .tip`);
                return tip.hidden ? "" : tip.innerText;""",
@@ -161,11 +161,10 @@ def tab(driver: Any) -> Iterator[Tab]:
 @pytest.fixture(scope="session")
 def page_of() -> Callable[..., Path]:
     """Write a run's page, and return where it is."""
-    from reports.run.page import write_html
-    from reports.run.pictures.of_run import pictures_of
+    from reports.run.page import run_pictures, write_html
 
     def write(report: Any) -> Path:
-        write_html(report, pictures_of(report), report.folder.html)
+        write_html(report, run_pictures(report), report.folder.html)
         path: Path = report.folder.html
         return path
 

@@ -56,11 +56,11 @@ def test_it_opens_without_an_error_and_asks_for_nothing(
 
 
 @SIZES
-def test_a_measure_s_dot_tells_its_change_and_interval(tab: Any, comparison_page: Path, size: tuple[int, int]) -> None:
+def test_a_dot_of_a_measure_shows_its_change_and_interval(tab: Any, comparison_page: Path, size: tuple[int, int]) -> None:
     tab.open(comparison_page, size)
     tab.plot("arm1-changes")
     x, y, at, note = tab.run(_FIRST_DOT)
-    text = tab.ask("arm1-changes", x, y, touch=size == PHONE)
+    text = tab.point_at("arm1-changes", x, y, touch=size == PHONE)
     row = {cells[0]: cells for cells in _rows(tab)}["TTFT p50, ms"]
     assert f"TTFT p50 at {at:.4g} %" in text
     assert note == f"95 %: {row[5]}"
@@ -70,12 +70,12 @@ def test_a_measure_s_dot_tells_its_change_and_interval(tab: Any, comparison_page
 
 
 @SIZES
-def test_curves_of_both_runs_tell_their_values(tab: Any, comparison_page: Path, size: tuple[int, int]) -> None:
+def test_curves_of_both_runs_show_their_values(tab: Any, comparison_page: Path, size: tuple[int, int]) -> None:
     tab.open(comparison_page, size)
-    told = tab.ask("distribution", 0.95, 0.5, touch=size == PHONE).splitlines()
-    assert told[0].startswith("latency ")
-    assert [name for name in told if name in ("before", "after")] == ["before", "after"]
-    quantiles = tab.ask("arm1-quantiles", 0.4, 0.5, touch=size == PHONE)
+    shown_text = tab.point_at("distribution", 0.95, 0.5, touch=size == PHONE).splitlines()
+    assert shown_text[0].startswith("latency ")
+    assert [name for name in shown_text if name in ("before", "after")] == ["before", "after"]
+    quantiles = tab.point_at("arm1-quantiles", 0.4, 0.5, touch=size == PHONE)
     assert quantiles.splitlines()[0].startswith("percentile ")
     assert "B − A" in quantiles
 
@@ -94,12 +94,12 @@ def test_the_names_of_measures_stand_apart(tab: Any, comparison_page: Path, size
 def test_the_arrow_keys_walk_from_measure_to_measure(tab: Any, comparison_page: Path) -> None:
     tab.open(comparison_page).plot("arm1-changes")
     tab.run("document.querySelector(\"[data-picture='arm1-changes'] .plot\").focus()")
-    told = set()
+    texts = set()
     for _ in range(8):
         tab.cdp("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight", code="ArrowRight", windowsVirtualKeyCode=39)
-        told.add(tab.told("arm1-changes"))
-    assert any("TTFT p50 at" in text for text in told)
-    assert len(told) >= 3
+        texts.add(tab.text_at_pointer("arm1-changes"))
+    assert any("TTFT p50 at" in text for text in texts)
+    assert len(texts) >= 3
 
 
 @SIZES
@@ -161,7 +161,7 @@ def test_the_table_and_a_picture_copy_as_csv(tab: Any, comparison_page: Path) ->
     tab.cdp("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
     tab.run(f"document.querySelector('[data-copies=\"t-{_TABLE}\"]').click()")
     lines = tab.wait(_COPIED, "measure,A,B").splitlines()
-    assert lines[0] == "measure,A,B,B − A,change,95 % interval,p (Holm),could have shown,evidence says"
+    assert lines[0] == "measure,A,B,B − A,change,95 % interval,p (Holm),could have shown,verdict"
     assert len(lines) == 9
     first = lines[1].rsplit(",", 8)
     assert first[0] == '"TTFT p50, ms"'
@@ -202,7 +202,7 @@ _RANGES = """
 const ends = ([name, { plot }]) => [name, [plot.x_range.start, plot.x_range.end]];
 return Object.fromEntries([...window.bench.drawn].map(ends));
 """
-# The dot of the first measure: its place as shares of the frame, its change, and what it says.
+# The dot of the first measure: its place as shares of the frame, its change, and its text.
 _FIRST_DOT = """
 const { plot, picture } = window.bench.drawn.get("arm1-changes");
 const top = Math.max(...picture.y.ticks.map(([at]) => at));

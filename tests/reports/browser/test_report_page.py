@@ -57,9 +57,9 @@ def test_text_from_outside_is_text(tab: Any, report_page: Path) -> None:
 
 
 @SIZES
-def test_hovering_or_touching_tells_the_values(tab: Any, report_page: Path, size: tuple[int, int]) -> None:
+def test_hovering_or_touching_shows_the_values(tab: Any, report_page: Path, size: tuple[int, int]) -> None:
     tab.open(report_page, size)
-    text = tab.ask("latency-distribution", 0.9, 0.5, touch=size == PHONE)
+    text = tab.point_at("latency-distribution", 0.9, 0.5, touch=size == PHONE)
     assert text.splitlines()[0].startswith("latency ")
     assert text.splitlines()[0].endswith(" ms")
     assert "E2E latency, from schedule\n0\n" in text  # all answers took longer
@@ -71,13 +71,13 @@ def test_hovering_or_touching_tells_the_values(tab: Any, report_page: Path, size
         tab.wait("return document.querySelector(\"[data-picture='latency-distribution'] .tip\").hidden")
 
 
-def test_what_hovering_tells_is_what_the_table_says(tab: Any, report_page: Path) -> None:
+def test_values_under_the_pointer_are_those_of_the_table(tab: Any, report_page: Path) -> None:
     name = "latency-by-percentile"
     tab.open(report_page).plot(name)
     p90 = tab.run(
         "const {start, end} = window.bench.drawn.get(arguments[0]).plot.x_range; return (1 - start) / (end - start)", name
     )
-    text = tab.ask(name, p90, 0.5)
+    text = tab.point_at(name, p90, 0.5)
     row = tab.run(
         "return [...document.querySelectorAll('#t-latency tbody tr')].map((r) => [...r.cells].map((c) => c.textContent))"
     )
@@ -88,23 +88,23 @@ def test_what_hovering_tells_is_what_the_table_says(tab: Any, report_page: Path)
 
 
 @SIZES
-def test_a_heat_map_and_a_dot_tell_what_they_are(tab: Any, report_page: Path, size: tuple[int, int]) -> None:
+def test_a_heat_map_and_a_dot_show_their_values(tab: Any, report_page: Path, size: tuple[int, int]) -> None:
     tab.open(report_page, size)
-    for name, said in (("e2e-heat-map", "requests of "), ("latency-over-time", "request ")):
+    for name, expected in (("e2e-heat-map", "requests of "), ("latency-over-time", "request ")):
         tab.plot(name)
-        assert said in tab.ask(name, *tab.run(_WHERE, name), touch=size == PHONE)
+        assert expected in tab.point_at(name, *tab.run(_WHERE, name), touch=size == PHONE)
 
 
 def test_the_arrow_keys_walk_through_a_picture(tab: Any, report_page: Path) -> None:
     tab.open(report_page).plot("rates")
     tab.run("document.querySelector(\"[data-picture='rates'] .plot\").focus()")
-    told = []
+    texts = []
     for _ in range(3):
         tab.cdp("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight", code="ArrowRight", windowsVirtualKeyCode=39)
-        told.append(tab.told("rates"))
-    times = [float(text.splitlines()[0].split()[-2]) for text in told]
+        texts.append(tab.text_at_pointer("rates"))
+    times = [float(text.splitlines()[0].split()[-2]) for text in texts]
     assert times == sorted(set(times))
-    assert "offered" in told[0]
+    assert "offered" in texts[0]
 
 
 @SIZES

@@ -56,42 +56,42 @@ def test_it_opens_without_an_error_and_asks_for_nothing(
 
 
 @SIZES
-def test_a_point_of_a_sweep_tells_its_settings_and_that_it_is_on_the_front(
+def test_a_point_of_a_sweep_shows_its_settings_and_that_it_is_on_the_front(
     tab: Any, sweep_page: Path, size: tuple[int, int]
 ) -> None:
     tab.open(sweep_page, size)
     name = "throughput-latency-p99"
     tab.plot(name)
-    told = tab.ask(name, *tab.run(_WHERE, name, "Pareto front"), touch=size == PHONE)
-    assert "request_rate=10 policy=wait" in told
-    assert "Pareto front\n" in told
-    assert "95 % of tokens/s: " in told
+    shown_text = tab.point_at(name, *tab.run(_WHERE, name, "Pareto front"), touch=size == PHONE)
+    assert "request_rate=10 policy=wait" in shown_text
+    assert "Pareto front\n" in shown_text
+    assert "95 % of tokens/s: " in shown_text
 
 
 @SIZES
-def test_a_run_of_a_trend_tells_when_it_was_and_what_changed(tab: Any, trend_page: Path, size: tuple[int, int]) -> None:
+def test_a_run_of_a_trend_shows_its_start_and_its_change(tab: Any, trend_page: Path, size: tuple[int, int]) -> None:
     tab.open(trend_page, size)
     name = "trend-p50_ttft"
     tab.plot(name)
-    told = tab.ask(name, *tab.run(_WHERE, name, "worse"), touch=size == PHONE)
-    assert told.splitlines()[0] == "run 4"
-    assert "n4, 2026-11-04 02:00:00: +" in told
+    shown_text = tab.point_at(name, *tab.run(_WHERE, name, "worse"), touch=size == PHONE)
+    assert shown_text.splitlines()[0] == "run 4"
+    assert "n4, 2026-11-04 02:00:00: +" in shown_text
     tab.open(trend_page, size).plot(name)
-    told = tab.ask(name, *tab.run(_WHERE, name, "not comparable"), touch=size == PHONE)
-    assert told.splitlines()[0] == "run 3"
-    assert "differs in workload.description" in told
-    assert "valid, comparable runs" not in told
+    shown_text = tab.point_at(name, *tab.run(_WHERE, name, "not comparable"), touch=size == PHONE)
+    assert shown_text.splitlines()[0] == "run 3"
+    assert "differs in workload.description" in shown_text
+    assert "valid, comparable runs" not in shown_text
 
 
 def test_the_arrow_keys_walk_from_run_to_run(tab: Any, trend_page: Path) -> None:
     name = "trend-p50_ttft"
     tab.open(trend_page).plot(name)
     tab.run("document.querySelector(`[data-picture='${arguments[0]}'] .plot`).focus()", name)
-    told = []
+    texts = []
     for _ in range(4):
         tab.cdp("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight", code="ArrowRight", windowsVirtualKeyCode=39)
-        told.append(tab.told(name).splitlines()[0])
-    assert told == ["run 1", "run 2", "run 4", "run 5"]  # the third has other work
+        texts.append(tab.text_at_pointer(name).splitlines()[0])
+    assert texts == ["run 1", "run 2", "run 4", "run 5"]  # the work of the third was different
 
 
 @SIZES

@@ -33,9 +33,9 @@ def test_a_report_shows_it_and_obeys_nothing(
     assert " ".join(shown(text).split()) in tab.run("return document.querySelector('h1').innerText")
     assert shown(text).strip() in tab.run("return document.getElementById('t-messages').textContent")
     assert shown(text).strip() in tab.run("return document.getElementById('t-models').textContent")
-    told = tab.run("return document.querySelector(\"[data-picture='server-queue'] .legend\").textContent")
-    assert unprintable(told) == set()
-    assert shown(text) in told
+    legend = tab.run("return document.querySelector(\"[data-picture='server-queue'] .legend\").textContent")
+    assert unprintable(legend) == set()
+    assert shown(text) in legend
 
 
 @EACH
@@ -44,7 +44,7 @@ def test_a_comparison_shows_it_and_obeys_nothing(
 ) -> None:
     name = text.replace("/", "\u2215").replace("\x00", "\x01")  # what no file name can hold
     texts = {"a": text, "b": f"{text}b"}
-    folders = [hostile(told).folder.path.rename(tmp_path / f"{name}{side}") for side, told in texts.items()]
+    folders = [hostile(one).folder.path.rename(tmp_path / f"{name}{side}") for side, one in texts.items()]
     page = tmp_path / "c.html"
     assert bench(["compare", "--allow_different", "--output", str(page), "--", *map(str, folders)]) == 0
     _open(tab, page)
@@ -61,7 +61,7 @@ def _open(tab: Any, page: Path) -> None:
 
 
 def _check(tab: Any) -> None:
-    """No script ran but ours, nothing was asked for, and nothing on the page steers what is around it."""
+    """Only our own scripts ran, nothing was requested, and no character on the page controls what surrounds it."""
     assert tab.errors() == []  # a script that the policy stopped would be one
     assert [url for url in tab.requested() if not url.startswith(("data:", "blob:", "file:"))] == []
     assert tab.run("return document.querySelectorAll('main script, main img, main iframe, main [onerror]').length") == 0

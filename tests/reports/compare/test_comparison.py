@@ -24,7 +24,7 @@ from reports.compare.difference import Verdict
 from reports.compare.json_file import document
 from reports.compare.markdown import render_markdown
 from reports.compare.page import comparison_page, difference_cards, tone_of
-from reports.compare.tables import told_in_words
+from reports.compare.tables import summary_sentence
 from reports.compare.writing import write_comparison
 from reports.errors import ConditionError, NotComparableError
 from reports.page.page import Tone, render_page
@@ -59,7 +59,7 @@ def _compare(runs: Sequence[RunReport], *conditions: str, **options: Any) -> Any
     return compare(arms, [parse_condition(text) for text in conditions], **options)
 
 
-def test_a_slower_run_is_worse_and_says_by_how_much(noisy_run: Callable[..., RunReport]) -> None:
+def test_a_slower_run_is_worse_by_its_change(noisy_run: Callable[..., RunReport]) -> None:
     (one,) = _compare([noisy_run(1), noisy_run(2, 60.0)]).comparisons
     assert one.verdict == "worse"
     ttft = next(d for d in one.differences if d.measure.name == "p50_ttft")
@@ -76,15 +76,15 @@ def test_equal_runs_show_no_difference(noisy_run: Callable[..., RunReport]) -> N
     assert "No difference" in render(comparison)
 
 
-def test_what_never_varied_is_no_evidence_where_nothing_else_can_be_told(noisy_run: Callable[..., RunReport]) -> None:
+def test_a_constant_measure_is_no_evidence_where_all_others_are_unknown(noisy_run: Callable[..., RunReport]) -> None:
     differences = _compare([noisy_run(1), noisy_run(3)]).comparisons[0].differences
     assert any(d.measure.name == "failed_share" and d.verdict is Verdict.NONE for d in differences)
-    untold = [
+    unknown = [
         d if d.measure.name == "failed_share" else replace(d, verdict=Verdict.UNKNOWN, p_value=None, spread=None)
         for d in differences
     ]
-    assert overall(untold) == "cannot be told"
-    assert told_in_words("B", "A", untold) == "Whether B differs from A cannot be told from these runs."
+    assert overall(unknown) == "cannot be told"
+    assert summary_sentence("B", "A", unknown) == "These runs do not show whether B differs from A."
 
 
 def test_runs_of_other_work_are_refused_with_what_differs(noisy_run: Callable[..., RunReport]) -> None:
@@ -187,23 +187,23 @@ def test_fail_if_fails_only_where_the_evidence_is_there(
 
 
 @pytest.mark.parametrize("text", ["", "p99_ttft", "p99_ttft > 5", "p98_ttft > 5%", "p99_ttft >= 5%", "failed_share > 5%"])
-def test_a_condition_that_cannot_be_read_says_how_one_is_written(text: str) -> None:
+def test_a_malformed_condition_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ConditionError):
         parse_condition(text)
 
 
-def test_every_format_says_the_same(
+def test_every_format_has_the_same_content(
     noisy_run: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = [str(noisy_run(seed, ttft).folder.path) for seed, ttft in ((1, 50.0), (2, 60.0))]
     outputs = [tmp_path / f"c.{suffix}" for suffix in ("json", "md", "csv", "html")]
     assert bench(["compare", *paths, *(f"--output={path}" for path in outputs)]) == 0
-    told = json.loads(outputs[0].read_text())["comparisons"][0]
-    assert told["verdict"] == "worse"
+    content = json.loads(outputs[0].read_text())["comparisons"][0]
+    assert content["verdict"] == "worse"
     assert "worse than" in outputs[1].read_text()
     assert "worse than" in outputs[3].read_text()
     rows = list(csv.DictReader(outputs[2].open()))
-    assert [row["verdict"] for row in rows] == [d["verdict"] for d in told["differences"]]
+    assert [row["verdict"] for row in rows] == [d["verdict"] for d in content["differences"]]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_the_worst_news_of_several_arms_sets_the_tone(noisy_run: Callable[..., R
     assert page.tone is Tone.BAD
 
 
-def test_a_card_shows_the_median_where_the_99th_percentile_cannot_be_told(noisy_run: Callable[..., RunReport]) -> None:
+def test_a_card_shows_the_median_where_the_99th_percentile_is_unknown(noisy_run: Callable[..., RunReport]) -> None:
     differences = _compare([noisy_run(1), noisy_run(2)]).comparisons[0].differences
     assert [card.title for card in difference_cards(differences)][:2] == ["TTFT p99", "E2E latency p99"]
     few = [replace(d, interval=None) if d.measure.name == "p99_ttft" else d for d in differences]
@@ -240,7 +240,7 @@ def test_text_from_outside_is_shown_as_text(noisy_run: Callable[..., RunReport])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["compare"], "Missing argument"),
         (["compare", "runs/a"], "at least two runs"),
@@ -248,9 +248,9 @@ def test_text_from_outside_is_shown_as_text(noisy_run: Callable[..., RunReport])
         (["compare", "a", "b", "--fail_if", "nonsense"], "p99_ttft"),
     ],
 )
-def test_mistakes_are_told_as_usage(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_are_reported(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench(arguments) == 2
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_folder_without_runs_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -266,7 +266,7 @@ def test_an_experiment_gets_its_comparison_in_every_format(noisy_run: Callable[.
     assert all("worse" in path.read_text() for path in tmp_path.iterdir())
 
 
-def test_an_experiment_that_is_recorded_says_where_its_page_is(
+def test_a_recorded_experiment_prints_the_path_of_its_page(
     noisy_run: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arms = [PlannedArm("a", ()), PlannedArm("<b>", ("--workers", "2"))]

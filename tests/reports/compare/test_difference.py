@@ -21,10 +21,11 @@ from reports.compare.difference import (
     within_runs,
 )
 from reports.compare.measures import Measure, Measured, percentile
+from reports.metrics.catalogue import REQUEST_THROUGHPUT, TTFT
 from reports.statistics.autocorrelation import DRIFTS
 
-LATENCY = Measure("p50_ttft", "TTFT p50", "ms")
-RATE = Measure("request_throughput", "Request throughput", "1/s", higher_is_better=True)
+LATENCY = Measure(TTFT, 0.50)
+RATE = Measure(REQUEST_THROUGHPUT)
 
 
 def _run(rng: np.random.Generator, size: int = 1_000, scale: float = 1.0) -> Measured:
@@ -97,7 +98,7 @@ def test_a_run_that_drifts_is_not_judged() -> None:
 
 
 @pytest.mark.parametrize(("measure", "b", "verdict"), [(LATENCY, 30.0, Verdict.WORSE), (RATE, 30.0, Verdict.BETTER)])
-def test_a_higher_value_is_worse_or_better_as_the_measure_says(measure: Measure, b: float, verdict: Verdict) -> None:
+def test_a_higher_value_is_worse_or_better_by_the_measure(measure: Measure, b: float, verdict: Verdict) -> None:
     a_runs = [{measure.name: _known(v)} for v in (20.0, 20.1, 19.9)]
     b_runs = [{measure.name: _known(b * f)} for f in (1.0, 1.01, 0.99)]
     (difference,) = compare_measures([measure], a_runs, b_runs, requests_paired=False, runs_paired=False)
@@ -105,7 +106,7 @@ def test_a_higher_value_is_worse_or_better_as_the_measure_says(measure: Measure,
     assert difference.change == pytest.approx(0.5, abs=0.01)
 
 
-def test_a_value_that_is_not_known_is_said_to_be_unknown_and_does_not_join_the_family() -> None:
+def test_an_unknown_value_has_an_unknown_difference_and_does_not_join_the_family() -> None:
     rng = np.random.default_rng(4)
     unknown = Measured(None, np.zeros(10), "n too small")
     found = compare_measures(

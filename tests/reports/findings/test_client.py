@@ -9,24 +9,94 @@ import pytest
 
 from harness.records.client_sample import ClientSample
 from harness.records.record import Outcome, Record
-from reports.run.headline import describe
 from reports.run_report import RunReport
-from tests.reports.found import finding_of as _finding
-from tests.reports.watched import machine_samples, worker_samples
+from tests.reports.findings.lookup import finding_of, severity_of
+from tests.reports.findings.runs import late_sends, stretched_sends
+from tests.reports.manifests import clock_readings
+from tests.reports.watched import WorkerUsage, machine_samples, worker_samples
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
 SteadyRun = Callable[..., list[Record]]
 
 
-def _samples(lags_ms: Sequence[float], **more: Any) -> list[ClientSample]:
+def _samples(lags_ms: Sequence[float], worker: int = 0, **usage: Any) -> list[ClientSample]:
     """A worker's, within the second that ``steady_run(100)`` lasts."""
-    return worker_samples(lags_ms, every_ms=2.5, **more)
+    return worker_samples(lags_ms, WorkerUsage(**usage), worker=worker, every_ms=2.5)
 
 
-def _severity(report: RunReport, code: str) -> str | None:
-    finding = _finding(report, code)
-    return None if finding is None else finding.severity.value
+# ---- schedule_slip
+
+
+@pytest.mark.parametrize(
+    ("slip_ms", "latency_ms", "severity"),
+    [
+        (0, 10, None),
+        (1.9, 1, None),  # below the floor of 2 ms whatever the share
+        (2, 100, None),  # 2 %
+        (9, 100, None),
+        (11, 100, "warning"),
+        (50, 100, "warning"),
+        (51, 100, "invalid"),
+        (2, 3, "invalid"),
+    ],
+)
+def test_slip_is_compared_with_the_median_latency(
+    make_report: MakeReport, answered: Make, slip_ms: float, latency_ms: float, severity: str | None
+) -> None:
+    assert severity_of(make_report(late_sends(answered, slip_ms, latency_ms)), "schedule_slip") == severity
+
+
+def test_slip_evidence(make_report: MakeReport, answered: Make) -> None:
+    finding = finding_of(make_report(late_sends(answered, 20, 80)), "schedule_slip")
+    assert finding is not None
+    assert finding.evidence == pytest.approx({"p99_slip_ms": 20, "p50_latency_from_sent_ms": 80})
+
+
+def test_slip_is_compared_with_ttft_where_streamed_else_with_e2e_latency(make_report: MakeReport, answered: Make) -> None:
+    records = [answered(k, 100 * k, 100 * k + 20, [(100 * k + 50, 1), (100 * k + 1_020, 1)]) for k in range(20)]
+    assert severity_of(make_report(records, streaming=True), "schedule_slip") == "invalid"  # 20 of 30 ms
+    assert severity_of(make_report(records, streaming=False), "schedule_slip") is None  # 20 of 1,000 ms
+
+
+def test_late_sends_that_failed_count_as_slip(make_report: MakeReport, answered: Make, failed: Make) -> None:
+    records = late_sends(answered, 0, 10)
+    records[10:20] = [failed(k, 100 * k, Outcome.TIMEOUT, 100 * k + 30, 100 * k + 90) for k in range(10, 20)]
+    assert severity_of(make_report(records), "schedule_slip") == "invalid"
+
+
+def test_where_most_requests_failed_the_client_is_not_blamed_beside_a_latency_of_zero(
+    make_report: MakeReport, answered: Make, failed: Make
+) -> None:
+    records = late_sends(answered, 3, 1_000, count=40)
+    records += [failed(k, 100 * k, Outcome.TIMEOUT, 100 * k + 3, 100 * k + 2_000) for k in range(40, 100)]
+    finding = finding_of(make_report(records), "schedule_slip")
+    assert finding is None or finding.evidence["p50_latency_from_sent_ms"] is None
+
+
+# ---- achieved_below_offered
+
+
+@pytest.mark.parametrize(("stretch", "severity"), [(1.0, None), (1.04, None), (1.08, "warning"), (1.2, "invalid")])
+def test_a_rate_that_was_not_reached(make_report: MakeReport, answered: Make, stretch: float, severity: str | None) -> None:
+    report = make_report(stretched_sends(answered, stretch))
+    assert severity_of(report, "achieved_below_offered") == severity
+    if severity is not None:
+        finding = finding_of(report, "achieved_below_offered")
+        assert finding is not None
+        assert finding.evidence == pytest.approx({"offered_rate": 100.0, "achieved_rate": 100 / stretch})
+
+
+def test_everything_at_once_offers_no_rate_to_fall_short_of(make_report: MakeReport, answered: Make) -> None:
+    report = make_report([answered(k, 0, 50 * k, [(10_000, 1)]) for k in range(20)])
+    assert finding_of(report, "achieved_below_offered") is None
+
+
+def test_an_interrupted_run_is_not_blamed_for_its_rate(make_report: MakeReport, answered: Make, failed: Make) -> None:
+    records = [answered(k, 10 * k, 20 * k, [(20 * k + 5_000, 1)]) for k in range(50)]
+    assert finding_of(make_report(records), "achieved_below_offered") is not None
+    stopped = [*records, failed(50, 500, Outcome.NOT_SENT)]
+    assert finding_of(make_report(stopped, interrupted=True), "achieved_below_offered") is None
 
 
 # ---- client_saturated; the median latency from the send of steady_run is 100 ms, the gaps are 10 ms
@@ -52,46 +122,46 @@ def _severity(report: RunReport, code: str) -> str | None:
 def test_late_stamps_count_by_what_they_are_late_beside(
     make_report: MakeReport, steady_run: SteadyRun, lags_ms: list[float], severity: str | None
 ) -> None:
-    assert _severity(make_report(steady_run(100), client=_samples(lags_ms)), "client_saturated") == severity
+    assert severity_of(make_report(steady_run(100), client=_samples(lags_ms)), "client_saturated") == severity
 
 
 def test_small_lags_are_no_matter_however_short_the_latencies(make_report: MakeReport, answered: Make) -> None:
     records = [answered(k, 10 * k, 10 * k, [(10 * k + 1, 2)]) for k in range(100)]
     samples = _samples([0.5] * 290 + [1.9] * 10)
-    assert _severity(make_report(records, client=samples), "client_saturated") is None
-    assert _severity(make_report(records, client=_samples([0.5] * 290 + [2.1] * 10)), "client_saturated") == "invalid"
+    assert severity_of(make_report(records, client=samples), "client_saturated") is None
+    assert severity_of(make_report(records, client=_samples([0.5] * 290 + [2.1] * 10)), "client_saturated") == "invalid"
 
 
 def test_a_busy_machine_with_good_stamps_is_not_blamed(make_report: MakeReport, steady_run: SteadyRun) -> None:
     samples = _samples([0.3] * 300, cpu_share=0.97, wait_share=0.6, switches=50, gc_longest_ms=0.5)
     report = make_report(steady_run(100), client=[*samples, *machine_samples(8, busy_cores=2.0, steal_cores=0.3)])
-    assert _severity(report, "client_saturated") is None
+    assert severity_of(report, "client_saturated") is None
 
 
-def test_in_a_short_run_the_wait_for_a_core_tells(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    starved = worker_samples([0.1] * 10, wait_share=0.9, switches=2)
-    assert _severity(make_report(steady_run(20), client=starved), "client_saturated") == "invalid"  # 11 ms each time
-    waiting = worker_samples([0.1] * 10, wait_share=0.9, switches=20)
-    assert _severity(make_report(steady_run(20), client=waiting), "client_saturated") is None  # 1.1 ms each time
+def test_a_short_run_is_judged_by_the_wait_for_a_core(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    starved = worker_samples([0.1] * 10, WorkerUsage(wait_share=0.9, switches=2))
+    assert severity_of(make_report(steady_run(20), client=starved), "client_saturated") == "invalid"  # 11 ms each time
+    waiting = worker_samples([0.1] * 10, WorkerUsage(wait_share=0.9, switches=20))
+    assert severity_of(make_report(steady_run(20), client=waiting), "client_saturated") is None  # 1.1 ms each time
 
 
 def test_one_starved_worker_of_four_is_enough(make_report: MakeReport, steady_run: SteadyRun) -> None:
     samples = [s for worker in range(4) for s in _samples([60.0 if worker == 2 else 0.1] * 300, worker=worker)]
-    assert _severity(make_report(steady_run(100), client=samples), "client_saturated") == "invalid"
+    assert severity_of(make_report(steady_run(100), client=samples), "client_saturated") == "invalid"
 
 
 def test_unstreamed_runs_are_judged_by_their_whole_latency(make_report: MakeReport, steady_run: SteadyRun) -> None:
     report = make_report(steady_run(100), streaming=False, client=_samples([0.1] * 280 + [70.0] * 20))
-    finding = _finding(report, "client_saturated")
+    finding = finding_of(report, "client_saturated")
     assert finding is not None
     assert (finding.severity.value, finding.evidence["p99_icl_ms"]) == ("invalid", None)
     assert finding.evidence["p50_latency_from_sent_ms"] == pytest.approx(120.0)
 
 
-def test_without_samples_or_successes_nothing_is_said(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
-    assert _finding(make_report(steady_run(100)), "client_saturated") is None
+def test_without_samples_or_successes_there_is_no_finding(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
+    assert finding_of(make_report(steady_run(100)), "client_saturated") is None
     nothing_done = [failed(k, 10 * k, Outcome.CONNECT, 10 * k, 10 * k + 1) for k in range(100)]
-    assert _finding(make_report(nothing_done, client=_samples([90.0] * 40)), "client_saturated") is None
+    assert finding_of(make_report(nothing_done, client=_samples([90.0] * 40)), "client_saturated") is None
 
 
 @pytest.mark.parametrize(
@@ -107,16 +177,16 @@ def test_advice_is_about_the_likely_cause(
     make_report: MakeReport, steady_run: SteadyRun, more: dict[str, Any], advice: str
 ) -> None:
     samples: list[ClientSample] = [*more["samples"], *machine_samples(8, steal_cores=more.get("steal_cores", 0.0))]
-    finding = _finding(make_report(steady_run(100), client=samples), "client_saturated")
+    finding = finding_of(make_report(steady_run(100), client=samples), "client_saturated")
     assert finding is not None
     assert advice in finding.advice
 
 
 def test_evidence_reaches_the_sentence(make_report: MakeReport, steady_run: SteadyRun) -> None:
     samples = _samples([60.0] * 300, cpu_share=0.1, wait_share=0.8, gc_longest_ms=1.5)
-    finding = _finding(make_report(steady_run(100), client=samples), "client_saturated")
+    finding = finding_of(make_report(steady_run(100), client=samples), "client_saturated")
     assert finding is not None
-    assert describe(finding) == (
+    assert finding.sentence == (
         "The client was kept from running, and its sends and times of arrival are late: it woke 60.0 ms late on average, "
         "60.0 ms at p99, beside a median latency of 100.0 ms from the send (10% of a core used, 80% of the time spent waiting "
         "for one, longest garbage collection 1.5 ms)."
@@ -127,50 +197,44 @@ def test_a_client_whose_kernel_stamps_what_arrives_is_late_with_its_sends_alone(
     make_report: MakeReport, steady_run: SteadyRun
 ) -> None:
     report = make_report(steady_run(100), client=_samples([60.0] * 300), connections={"unstamped_reads": 0})
-    finding = _finding(report, "client_saturated")
+    finding = finding_of(report, "client_saturated")
     assert finding is not None
-    assert "and its sends are late:" in describe(finding)
+    assert "and its sends are late:" in finding.sentence
 
 
 # ---- clock_stepped
 
 
-def _clock(stepped_ms: float = 0.0, slept_ms: float = 0.0) -> dict[str, Any]:
-    before = {"realtime_minus_monotonic_ns": 1_795_306_986_682_515_898, "boottime_minus_monotonic_ns": 32}
-    after = {
-        "realtime_minus_monotonic_ns": before["realtime_minus_monotonic_ns"] + round(stepped_ms * 1e6),
-        "boottime_minus_monotonic_ns": before["boottime_minus_monotonic_ns"] + round(slept_ms * 1e6),
-    }
-    return {"clock": {"before": before, "after": after}}
-
-
 @pytest.mark.parametrize(
     ("clock", "severity"),
     [
-        (_clock(), None),
-        (_clock(stepped_ms=9, slept_ms=9), None),
-        (_clock(stepped_ms=11), "warning"),
-        (_clock(stepped_ms=-3_600_000), "warning"),
-        (_clock(slept_ms=11), "invalid"),
-        (_clock(stepped_ms=60_000, slept_ms=60_000), "invalid"),  # awake again, the wall clock is right and the other is not
+        (clock_readings(), None),
+        (clock_readings(stepped_ms=9, slept_ms=9), None),
+        (clock_readings(stepped_ms=11), "warning"),
+        (clock_readings(stepped_ms=-3_600_000), "warning"),
+        (clock_readings(slept_ms=11), "invalid"),
+        (
+            clock_readings(stepped_ms=60_000, slept_ms=60_000),
+            "invalid",
+        ),  # the wall clock counts sleep
         ({"clock": None}, None),
-        ({"clock": {"before": _clock()["clock"]["before"], "after": None}}, None),
+        ({"clock": {"before": clock_readings()["clock"]["before"], "after": None}}, None),
         ({}, None),
     ],
 )
-def test_a_clock_that_was_set_is_told_and_a_machine_that_slept_spoils_the_run(
+def test_a_clock_that_was_set_is_a_warning_and_a_machine_that_slept_makes_the_run_invalid(
     make_report: MakeReport, steady_run: SteadyRun, clock: dict[str, Any], severity: str | None
 ) -> None:
-    assert _severity(make_report(steady_run(10), **clock), "clock_stepped") == severity
+    assert severity_of(make_report(steady_run(10), **clock), "clock_stepped") == severity
 
 
 def test_clocks_in_words(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    stepped = _finding(make_report(steady_run(10), **_clock(stepped_ms=-1500)), "clock_stepped")
-    slept = _finding(make_report(steady_run(10), **_clock(slept_ms=60_000)), "clock_stepped")
+    stepped = finding_of(make_report(steady_run(10), **clock_readings(stepped_ms=-1500)), "clock_stepped")
+    slept = finding_of(make_report(steady_run(10), **clock_readings(slept_ms=60_000)), "clock_stepped")
     assert stepped is not None
     assert slept is not None
-    assert describe(stepped) == "The machine's wall clock was set by -1.500 s during the run."
-    assert describe(slept) == "The machine slept for 60.0 s during the run."
+    assert stepped.sentence == "The machine's wall clock was set by -1.500 s during the run."
+    assert slept.sentence == "The machine slept for 60.0 s during the run."
 
 
 # ---- connection_limit_reached
@@ -183,12 +247,12 @@ def test_clocks_in_words(make_report: MakeReport, steady_run: SteadyRun) -> None
 def test_requests_that_waited_for_a_stream(
     make_report: MakeReport, steady_run: SteadyRun, connections: Any, requests: int | None
 ) -> None:
-    finding = _finding(make_report(steady_run(10), connections=connections), "connection_limit_reached")
+    finding = finding_of(make_report(steady_run(10), connections=connections), "connection_limit_reached")
     assert (None if finding is None else finding.evidence["requests"]) == requests
     if finding is not None:
         assert finding.severity.value == "warning"
-        assert describe(finding) == "7 requests waited because the server takes no more streams at once."
+        assert finding.sentence == "7 requests waited for a stream, because the server accepts no more of them at once."
 
 
-def test_a_manifest_from_before_there_were_such_facts_says_nothing(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    assert _finding(make_report(steady_run(10)), "connection_limit_reached") is None
+def test_a_manifest_without_connections_has_no_such_finding(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    assert finding_of(make_report(steady_run(10)), "connection_limit_reached") is None

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from harness.records.record import Outcome, Record, TokenSource
-from reports.run.headline import describe
 from reports.run_report import RunReport
-from tests.reports.found import finding_of as _finding
+from tests.reports.findings.lookup import finding_of
+from tests.reports.manifests import counted_by_server
 from tests.reports.watched import metric, statistics
 
 Make = Callable[..., Record]
@@ -18,32 +18,23 @@ MakeReport = Callable[..., RunReport]
 SteadyRun = Callable[..., list[Record]]
 
 
-def _counted(after: int, before: int = 0, ms: float = 1.0) -> dict[str, Any]:
-    """Statistics of the model that make_report's manifest drives."""
-    return {
-        "server_statistics": {"before": statistics(tensorrt_llm=(before, ms)), "after": statistics(tensorrt_llm=(after, ms))}
-    }
-
-
 # ---- counters_disagree: requests
 
 
-@pytest.mark.parametrize(("counted", "said"), [(100, False), (99, True), (101, True), (-5, True)])
-def test_a_server_that_counts_other_requests_than_ours_is_told(
-    make_report: MakeReport, steady_run: SteadyRun, counted: int, said: bool
+@pytest.mark.parametrize(("counted", "expected"), [(100, False), (99, True), (101, True), (-5, True)])
+def test_a_server_that_counts_other_requests_is_found(
+    make_report: MakeReport, steady_run: SteadyRun, counted: int, expected: bool
 ) -> None:
-    finding = _finding(make_report(steady_run(100), **_counted(10 + counted, before=10)), "counters_disagree")
-    assert (finding is not None) == said
+    finding = finding_of(make_report(steady_run(100), **counted_by_server(10 + counted, before=10)), "counters_disagree")
+    assert (finding is not None) == expected
     if finding is not None:
         assert finding.evidence == {"counter": "requests", "ours_least": 100, "ours_most": 100, "server": counted}
         assert finding.severity.value == "warning"
-        assert describe(finding) == f"The server counted {counted} requests; 100 of ours reached it."
-        assert ("Others" in finding.advice) == (counted > 100)
+        assert finding.sentence == f"The server counted {counted} requests; 100 of this run reached it."
+        assert ("Other clients" in finding.advice) == (counted > 100)
 
 
-def test_of_requests_that_failed_none_knows_whether_they_reached_the_server(
-    make_report: MakeReport, steady_run: SteadyRun, failed: Make
-) -> None:
+def test_failed_requests_may_have_reached_the_server(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
     records = [
         *steady_run(90),
         *(failed(90 + k, 900, Outcome.TIMEOUT, 900, 950) for k in range(4)),
@@ -53,54 +44,60 @@ def test_of_requests_that_failed_none_knows_whether_they_reached_the_server(
         failed(99, 990, Outcome.CANCELLED, 990, 995),
     ]
     for counted in (90, 93, 96):
-        assert _finding(make_report(records, **_counted(counted)), "counters_disagree") is None
+        assert finding_of(make_report(records, **counted_by_server(counted)), "counters_disagree") is None
     for counted in (89, 97):
-        finding = _finding(make_report(records, **_counted(counted)), "counters_disagree")
+        finding = finding_of(make_report(records, **counted_by_server(counted)), "counters_disagree")
         assert finding is not None
         assert (finding.evidence["ours_least"], finding.evidence["ours_most"]) == (90, 96)
-        assert "90 to 96 of ours" in describe(finding)
+        assert "90 to 96 of this run" in finding.sentence
 
 
 def test_a_server_without_statistics_may_count_in_its_metrics(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    for counted, said in ((100, False), (140, True)):
+    for counted, expected in ((100, False), (140, True)):
         samples = metric("vllm:request_success_total", {-1: 0, 2: counted}, finished_reason="stop")
-        assert (_finding(make_report(steady_run(100), server=samples), "counters_disagree") is not None) == said
+        assert (finding_of(make_report(steady_run(100), server=samples), "counters_disagree") is not None) == expected
 
 
 def test_what_is_not_known_is_not_compared(make_report: MakeReport, steady_run: SteadyRun) -> None:
     other_model = {"before": statistics(other=(0, 1.0)), "after": statistics(other=(3, 1.0))}
     for facts in ({}, {"server_statistics": None}, {"server_statistics": other_model}):
-        assert _finding(make_report(steady_run(20), **facts), "counters_disagree") is None
+        assert finding_of(make_report(steady_run(20), **facts), "counters_disagree") is None
 
 
 # ---- counters_disagree: metrics
 
 
-@pytest.mark.parametrize(("told", "said"), [(100, False), (40, True), (0, True)])
-def test_metrics_of_another_server_are_found_out(make_report: MakeReport, steady_run: SteadyRun, told: int, said: bool) -> None:
+@pytest.mark.parametrize(("counted", "expected"), [(100, False), (40, True), (0, True)])
+def test_metrics_of_another_server_are_found(
+    make_report: MakeReport, steady_run: SteadyRun, counted: int, expected: bool
+) -> None:
     labels = {"model": "tensorrt_llm", "version": "1"}
-    samples = metric("nv_inference_request_success", {-1: 3, 2: 3 + told}, **labels) + metric(
+    samples = metric("nv_inference_request_success", {-1: 3, 2: 3 + counted}, **labels) + metric(
         "nv_inference_request_failure", {-1: 0, 2: 0}, reason="OTHER", **labels
     )
     telemetry = {"url": "http://host:8002/metrics"}
-    finding = _finding(make_report(steady_run(100), server=samples, telemetry=telemetry, **_counted(100)), "counters_disagree")
-    assert (finding is not None) == said
+    finding = finding_of(
+        make_report(steady_run(100), server=samples, telemetry=telemetry, **counted_by_server(100)), "counters_disagree"
+    )
+    assert (finding is not None) == expected
     if finding is not None:
-        expected = f"The metrics at http://host:8002/metrics count {told} requests; the server's statistics 100."
-        assert describe(finding) == expected
+        sentence = f"The metrics at http://host:8002/metrics count {counted} requests; the server's statistics 100."
+        assert finding.sentence == sentence
 
 
 # ---- counters_disagree: tokens; steady_run's answers have 3 tokens each
 
 
-@pytest.mark.parametrize(("told", "said"), [(300, False), (297, False), (303, False), (296, True), (304, True)])
-def test_tokens_that_one_side_alone_has_seen(make_report: MakeReport, steady_run: SteadyRun, told: int, said: bool) -> None:
-    samples = metric("vllm:generation_tokens_total", {-1: 1000, 2: 1000 + told})
-    finding = _finding(make_report(steady_run(100), server=samples), "counters_disagree")
-    assert (finding is not None) == said
+@pytest.mark.parametrize(("counted", "expected"), [(300, False), (297, False), (303, False), (296, True), (304, True)])
+def test_tokens_that_one_side_alone_has_seen(
+    make_report: MakeReport, steady_run: SteadyRun, counted: int, expected: bool
+) -> None:
+    samples = metric("vllm:generation_tokens_total", {-1: 1000, 2: 1000 + counted})
+    finding = finding_of(make_report(steady_run(100), server=samples), "counters_disagree")
+    assert (finding is not None) == expected
     if finding is not None:
-        assert finding.evidence == {"counter": "tokens", "ours": 300.0, "server": float(told)}
-        assert describe(finding) == f"The server counted {told} output tokens; 300 arrived."
+        assert finding.evidence == {"counter": "tokens", "ours": 300.0, "server": float(counted)}
+        assert finding.sentence == f"The server counted {counted} output tokens; 300 arrived."
 
 
 def test_tokens_are_not_compared_where_ours_cannot_be_exact(
@@ -110,27 +107,25 @@ def test_tokens_are_not_compared_where_ours_cannot_be_exact(
     retokenised = steady_run(100, output_tokens_source=TokenSource.TEXT)
     with_a_failure = [*steady_run(100), failed(100, 1000, Outcome.TIMEOUT, 1000, 1010)]
     for records in (retokenised, with_a_failure):
-        assert _finding(make_report(records, server=samples), "counters_disagree") is None
+        assert finding_of(make_report(records, server=samples), "counters_disagree") is None
 
 
 # ---- phases_exceed_latency; an exchange of steady_run takes 121 ms
 
 
-@pytest.mark.parametrize(("whole_ms", "said"), [(10, False), (121, False), (128, False), (129, True), (500, True)])
+@pytest.mark.parametrize(("whole_ms", "expected"), [(10, False), (121, False), (128, False), (129, True), (500, True)])
 def test_a_part_is_not_longer_than_the_whole(
-    make_report: MakeReport, steady_run: SteadyRun, whole_ms: float, said: bool
+    make_report: MakeReport, steady_run: SteadyRun, whole_ms: float, expected: bool
 ) -> None:
-    finding = _finding(make_report(steady_run(100), **_counted(100, ms=whole_ms / 4)), "phases_exceed_latency")
-    assert (finding is not None) == said
+    finding = finding_of(make_report(steady_run(100), **counted_by_server(100, ms=whole_ms / 4)), "phases_exceed_latency")
+    assert (finding is not None) == expected
     if finding is not None:
         assert finding.severity.value == "warning"
         assert finding.evidence["client_ms"] == pytest.approx(121.0)
-        assert f"{whole_ms:.2f} ms on average, where the whole took 121.00 ms as the client saw it." in describe(finding)
+        assert f"{whole_ms:.2f} ms on average, where the client measured 121.00 ms for the whole." in finding.sentence
 
 
-def test_an_engine_that_claims_more_than_the_client_saw_is_told_by_the_worst(
-    make_report: MakeReport, steady_run: SteadyRun
-) -> None:
+def test_the_phase_that_exceeds_the_latency_most_is_reported(make_report: MakeReport, steady_run: SteadyRun) -> None:
     samples = [
         sample
         for name, total_s in (("time_to_first_token", 13.0), ("e2e_request_latency", 40.0))
@@ -139,7 +134,7 @@ def test_an_engine_that_claims_more_than_the_client_saw_is_told_by_the_worst(
             *metric(f"vllm:{name}_seconds_count", {-1: 0, 2: 100}),
         )
     ]
-    finding = _finding(make_report(steady_run(100), server=samples), "phases_exceed_latency")
+    finding = finding_of(make_report(steady_run(100), server=samples), "phases_exceed_latency")
     assert finding is not None
     assert (finding.evidence["phase"], finding.evidence["server_ms"]) == ("E2E, by the engine", pytest.approx(400.0))
 
@@ -165,8 +160,8 @@ def _repeated(share: float | None) -> dict[str, Any]:
         (0.02, 0.02, "note"),
         (0.24, 0.3, "note"),
         (0.25, 0.3, "warning"),
-        (0.0, 0.9, None),  # the server keeps no prefixes, and tells so
-        (None, 0.9, "note"),  # it may, and does not tell
+        (0.0, 0.9, None),  # the server keeps no prefixes, and reports it
+        (None, 0.9, "note"),  # it may, and does not report it
         (None, 0.0, None),
         (None, None, None),
         (0.5, None, "warning"),
@@ -176,20 +171,20 @@ def test_what_the_server_found_in_its_cache_counts_before_what_it_could_have_fou
     make_report: MakeReport, steady_run: SteadyRun, reused: float | None, repeated: float | None, severity: str | None
 ) -> None:
     samples = [] if reused is None else _reuse(reused)
-    finding = _finding(make_report(steady_run(100), server=samples, **_repeated(repeated)), "prefix_cache_warmed")
+    finding = finding_of(make_report(steady_run(100), server=samples, **_repeated(repeated)), "prefix_cache_warmed")
     assert (None if finding is None else finding.severity.value) == severity
 
 
-def test_a_cache_that_was_warm_before_the_run_is_told_apart(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    before = _finding(make_report(steady_run(100), server=_reuse(0.5), **_repeated(0.1)), "prefix_cache_warmed")
-    itself = _finding(make_report(steady_run(100), server=_reuse(0.1), **_repeated(0.1)), "prefix_cache_warmed")
+def test_a_cache_that_was_warm_before_the_run_has_other_advice(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    before = finding_of(make_report(steady_run(100), server=_reuse(0.5), **_repeated(0.1)), "prefix_cache_warmed")
+    itself = finding_of(make_report(steady_run(100), server=_reuse(0.1), **_repeated(0.1)), "prefix_cache_warmed")
     assert before is not None
     assert itself is not None
     assert "before this run" in before.advice
     assert "earlier ones of the run" in itself.advice
-    assert describe(before) == (
+    assert before.sentence == (
         "The server found 50% of the prompts' tokens in its prefix cache. 10% of what was sent repeats an earlier prompt."
     )
-    unknown = _finding(make_report(steady_run(100), **_repeated(0.4)), "prefix_cache_warmed")
+    unknown = finding_of(make_report(steady_run(100), **_repeated(0.4)), "prefix_cache_warmed")
     assert unknown is not None
-    assert describe(unknown) == "A prefix cache may have helped: 40% of what was sent repeats an earlier prompt."
+    assert unknown.sentence == "A prefix cache may have helped: 40% of what was sent repeats an earlier prompt."

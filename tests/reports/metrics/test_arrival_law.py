@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from reports.metrics.arrival_law import Law, check_arrivals, index_of_dispersion, law_of
+from reports.metrics.arrival_law import check_arrivals, index_of_dispersion
+from reports.metrics.configuration import Law, configured_law
 from workloads.arrivals import Arrivals, Constant, Exponential, Gamma, RampedUp
 
 _LAWS: list[tuple[Arrivals, Law]] = [
@@ -72,10 +73,10 @@ def test_what_waited_at_the_ceiling_came_when_it_was_due() -> None:
     due_ns = Exponential(50.0).offsets_ns(1_000, 3)
     waits_ns = np.where(np.arange(1_000) % 10 < 5, 100_000_000, 0)
     law = Law("exponential", 50.0)
-    told, untold = (check_arrivals(_Sent(due_ns + waits_ns, wait), law) for wait in (waits_ns, 0.0))  # type: ignore[arg-type]
-    assert told is not None
-    assert untold is not None
-    assert (told.rejected, untold.rejected) == (False, True)
+    declared, undeclared = (check_arrivals(_Sent(due_ns + waits_ns, wait), law) for wait in (waits_ns, 0.0))  # type: ignore[arg-type]
+    assert declared is not None
+    assert undeclared is not None
+    assert (declared.rejected, undeclared.rejected) == (False, True)
 
 
 def test_few_gaps_prove_nothing() -> None:
@@ -96,21 +97,21 @@ def test_few_gaps_prove_nothing() -> None:
     ],
 )
 def test_the_law_is_the_one_that_the_options_ask_for(options: Any, law: Law | None) -> None:
-    assert law_of({"options": options}) == law
+    assert configured_law({"options": options}) == law
 
 
-def test_the_load_says_whether_there_is_a_law_and_how_long_its_rate_rises() -> None:
+def test_the_load_decides_whether_there_is_a_law_and_how_long_its_rate_rises() -> None:
     options = {"request_rate": 10.0, "time_delay_dist": "exponential_dist"}
-    assert law_of({"options": options, "load": {"mode": "closed", "concurrency": 8}}) is None
+    assert configured_law({"options": options, "load": {"mode": "closed", "concurrency": 8}}) is None
     rising = {"options": options, "load": {"mode": "open", "ramp_up_s": 5.0}}
-    assert law_of(rising) == Law("exponential", 10.0, ramp_up_s=5.0)
+    assert configured_law(rising) == Law("exponential", 10.0, ramp_up_s=5.0)
 
 
 @pytest.mark.parametrize(
     ("arrivals", "expected"),
     [(Exponential(50.0), 1.0), (Constant(50.0), 0.0), (Gamma(50.0, 0.25), 3.6), (Gamma(50.0, 4.0), 0.27)],
 )
-def test_the_index_of_dispersion_tells_how_bursty_arrivals_are(arrivals: Arrivals, expected: float) -> None:
+def test_the_index_of_dispersion_measures_how_bursty_arrivals_are(arrivals: Arrivals, expected: float) -> None:
     index = index_of_dispersion(arrivals.offsets_ns(50_000, 1).astype(float))
     assert index == pytest.approx(expected, rel=0.1, abs=0.02)
 

@@ -1,4 +1,4 @@
-"""The client's calibration in a report: what is read from the manifest, what the run is held against, and what is said."""
+"""The client's calibration in a report: what is read from the manifest, what the run is held against, and the sentences."""
 
 from __future__ import annotations
 
@@ -12,37 +12,19 @@ from hypothesis import strategies as st
 from harness.records.record import Record
 from reports.metrics.client_calibration import client_calibration, peak_rates
 from reports.metrics.requests import Requests
-from reports.render.markdown_table import escaped
+from reports.render.plain_text import escaped
 from reports.run.console import render
-from reports.run.headline import describe, describe_calibration
+from reports.run.headline import describe_calibration
 from reports.run.markdown import render_markdown
-from reports.run.page import write_html
-from reports.run.pictures.of_run import pictures_of
+from reports.run.page import run_pictures, write_html
 from reports.run.summary_json import summary
 from reports.run_report import RunReport
+from tests.reports.manifests import calibration, rate_limit
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
 MakeRequests = Callable[[list[Record]], Requests]
 SteadyRun = Callable[..., list[Record]]
-
-
-def _limit(held_per_s: float | None, failed_per_s: float | None = None) -> dict[str, Any]:
-    return {"held_per_s": held_per_s, "failed_per_s": failed_per_s, "why": "some reason"}
-
-
-def _calibration(requests: Any, responses: Any, **more: Any) -> dict[str, Any]:
-    """As a run's manifest holds it; ``requests`` and ``responses`` are the limits of one worker."""
-    spread = {"n": 100, "mean_ms": 0.1, "stdev_ms": 0.05, "size_mean_ms": 0.1, "size_p50_ms": 0.1, "size_p99_ms": 0.3}
-    return {
-        "made_at": "2026-11-22T01:23:51+00:00",
-        "quick": False,
-        "transport": "grpc",
-        "ttft": spread,
-        "icl": spread | {"mean_ms": -0.0001, "stdev_ms": 0.04},
-        "e2e": spread,
-        "limits": [{"workers": 1, "requests": requests, "responses": responses}],
-    } | more
 
 
 # ---- the finding; the runs send 60 requests in a second, and 180 responses come
@@ -55,19 +37,19 @@ def _finding(report: RunReport, code: str) -> Any:
 @pytest.mark.parametrize(
     ("requests", "responses", "provoked"),
     [
-        (_limit(60), _limit(180), False),
-        (_limit(1000, 1200), _limit(20_000), False),
-        (_limit(59), _limit(180), True),
-        (_limit(60), _limit(179), True),
-        (_limit(50), _limit(60), True),
-        (_limit(None), _limit(None), False),  # there was no time to try
-        (_limit(None, 10), _limit(180), True),  # not even 10 were held
+        (rate_limit(60), rate_limit(180), False),
+        (rate_limit(1000, 1200), rate_limit(20_000), False),
+        (rate_limit(59), rate_limit(180), True),
+        (rate_limit(60), rate_limit(179), True),
+        (rate_limit(50), rate_limit(60), True),
+        (rate_limit(None), rate_limit(None), False),  # there was no time to try
+        (rate_limit(None, 10), rate_limit(180), True),  # not even 10 were held
     ],
 )
-def test_a_run_beyond_what_was_calibrated_is_told(
+def test_a_run_beyond_the_calibration_is_a_finding(
     make_report: MakeReport, steady_run: SteadyRun, requests: Any, responses: Any, provoked: bool
 ) -> None:
-    report = make_report(steady_run(60), calibration=_calibration(requests, responses))
+    report = make_report(steady_run(60), calibration=calibration(requests, responses))
     finding = _finding(report, "beyond_calibration")
     assert (finding is not None) == provoked
     if finding is not None:
@@ -76,31 +58,33 @@ def test_a_run_beyond_what_was_calibrated_is_told(
         assert report.valid
 
 
-def test_the_finding_says_which_rate_was_too_high(make_report: MakeReport, steady_run: SteadyRun) -> None:
+def test_the_finding_names_the_rate_that_was_too_high(make_report: MakeReport, steady_run: SteadyRun) -> None:
     only_requests = _finding(
-        make_report(steady_run(60), calibration=_calibration(_limit(50), _limit(20_000))), "beyond_calibration"
+        make_report(steady_run(60), calibration=calibration(rate_limit(50), rate_limit(20_000))), "beyond_calibration"
     )
-    assert describe(only_requests) == (
+    assert only_requests.sentence == (
         "In its busiest seconds the client handled 60 requests/s where 50 are calibrated (with 1 worker)."
     )
-    both = _finding(make_report(steady_run(60), calibration=_calibration(_limit(50), _limit(None, 125))), "beyond_calibration")
-    assert "60 requests/s where 50 are calibrated and 180 responses/s where 0 are calibrated" in describe(both)
+    both = _finding(
+        make_report(steady_run(60), calibration=calibration(rate_limit(50), rate_limit(None, 125))), "beyond_calibration"
+    )
+    assert "60 requests/s where 50 are calibrated and 180 responses/s where 0 are calibrated" in both.sentence
 
 
 def test_the_limits_are_those_of_as_many_workers_as_the_run_had(make_report: MakeReport, steady_run: SteadyRun) -> None:
     limits = [
-        {"workers": 1, "requests": _limit(50), "responses": _limit(1000)},
-        {"workers": 2, "requests": _limit(120), "responses": _limit(2000)},
-        {"workers": 8, "requests": _limit(1), "responses": _limit(1)},
+        {"workers": 1, "requests": rate_limit(50), "responses": rate_limit(1000)},
+        {"workers": 2, "requests": rate_limit(120), "responses": rate_limit(2000)},
+        {"workers": 8, "requests": rate_limit(1), "responses": rate_limit(1)},
     ]
-    calibration = _calibration(None, None, limits=limits)
+    limited = calibration(None, None, limits=limits)
     for workers, calibrated, provoked in ((1, 1, True), (2, 2, False), (5, 2, False), (8, 8, True)):
-        report = make_report(steady_run(60), calibration=calibration, workers={"count": workers})
+        report = make_report(steady_run(60), calibration=limited, workers={"count": workers})
         found = client_calibration(report.manifest)
         assert found is not None
         assert found.workers == calibrated
         assert (_finding(report, "beyond_calibration") is not None) == provoked
-    assert _finding(make_report(steady_run(60), calibration=calibration, options={"workers": 2}), "beyond_calibration") is None
+    assert _finding(make_report(steady_run(60), calibration=limited, options={"workers": 2}), "beyond_calibration") is None
 
 
 def test_a_run_without_a_calibration_has_no_such_finding(make_report: MakeReport, steady_run: SteadyRun) -> None:
@@ -130,7 +114,7 @@ def test_nothing_sent_has_no_peak(make_requests: MakeRequests, failed: Make) -> 
     assert (peak.requests_per_s, peak.responses_per_s) == (0, 0)
 
 
-# ---- what is said
+# ---- the sentences
 
 
 _SAID = (
@@ -140,10 +124,10 @@ _SAID = (
 
 
 def test_every_format_says_what_the_client_adds(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    report = make_report(steady_run(60), calibration=_calibration(_limit(800), _limit(16_000)))
+    report = make_report(steady_run(60), calibration=calibration(rate_limit(800), rate_limit(16_000)))
     assert describe_calibration(report) == _SAID
     assert _SAID in render(report)
-    write_html(report, pictures_of(report), report.folder.html)
+    write_html(report, run_pictures(report), report.folder.html)
     assert _SAID in report.folder.html.read_text()
     assert escaped(_SAID) in render_markdown(report)
     assert summary(report)["calibration"] == {
@@ -156,10 +140,10 @@ def test_every_format_says_what_the_client_adds(make_report: MakeReport, steady_
     }
 
 
-def test_every_format_says_that_nothing_is_known(make_report: MakeReport, steady_run: SteadyRun) -> None:
+def test_every_format_shows_that_nothing_is_known(make_report: MakeReport, steady_run: SteadyRun) -> None:
     report = make_report(steady_run(60), calibration=None)
     assert "Run `bench calibrate`" in render(report)
-    write_html(report, pictures_of(report), report.folder.html)
+    write_html(report, run_pictures(report), report.folder.html)
     assert "Run `bench calibrate`" in report.folder.html.read_text()
     assert escaped("Run `bench calibrate`") in render_markdown(report)
     assert summary(report)["calibration"] is None
@@ -168,21 +152,22 @@ def test_every_format_says_that_nothing_is_known(make_report: MakeReport, steady
 @pytest.mark.parametrize(
     ("requests", "responses", "reach"),
     [
-        (_limit(800), _limit(None), "up to 800 requests/s with 1 worker"),
-        (_limit(None), _limit(None, 5), "at a quiet rate only"),
+        (rate_limit(800), rate_limit(None), "up to 800 requests/s with 1 worker"),
+        (rate_limit(None), rate_limit(None, 5), "at a quiet rate only"),
     ],
 )
 def test_a_limit_that_is_not_known_is_not_said(
     make_report: MakeReport, steady_run: SteadyRun, requests: Any, responses: Any, reach: str
 ) -> None:
-    report = make_report(steady_run(10), calibration=_calibration(requests, responses))
+    report = make_report(steady_run(10), calibration=calibration(requests, responses))
     assert f"(calibrated 2026-11-22, {reach})." in describe_calibration(report)
 
 
 def test_a_calibration_of_a_busy_machine_says_so(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    for cores, said in ((0.1, "(calibrated 2026-11-22, up to"), (1.44, "2026-11-22, while others kept 1.4 cores busy, up to")):
-        report = make_report(steady_run(10), calibration=_calibration(_limit(800), _limit(9000), busy_cores=cores))
-        assert said in describe_calibration(report)
+    undisturbed, disturbed = "(calibrated 2026-11-22, up to", "2026-11-22, while other processes kept 1.4 cores busy, up to"
+    for cores, text in ((0.1, undisturbed), (1.44, disturbed)):
+        report = make_report(steady_run(10), calibration=calibration(rate_limit(800), rate_limit(9000), busy_cores=cores))
+        assert text in describe_calibration(report)
 
 
 _JSON = st.recursive(

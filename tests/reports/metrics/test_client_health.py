@@ -10,7 +10,7 @@ from harness.records.client_sample import ClientSample
 from harness.records.record import Record
 from reports.metrics.client_health import ClientHealth
 from reports.run_report import RunReport
-from tests.reports.watched import machine_samples, worker_samples
+from tests.reports.watched import WorkerUsage, machine_samples, worker_samples
 
 MakeReport = Callable[..., RunReport]
 SteadyRun = Callable[..., list[Record]]
@@ -55,8 +55,8 @@ def test_a_late_wake_up_counts_where_it_was_due_during_a_request(
 
 def test_shares_are_of_the_time_watched(make_report: MakeReport, steady_run: SteadyRun) -> None:
     samples = [
-        *worker_samples([0.1] * 80, cpu_share=0.25, wait_share=0.05, switches=5),
-        *worker_samples([0.1] * 80, worker=1, cpu_share=0.5, wait_share=0.02, switches=5, gc_longest_ms=3),
+        *worker_samples([0.1] * 80, WorkerUsage(cpu_share=0.25, wait_share=0.05, switches=5)),
+        *worker_samples([0.1] * 80, WorkerUsage(0.5, wait_share=0.02, switches=5, gc_longest_ms=3), worker=1),
         *machine_samples(2, busy_cores=1.5, steal_cores=0.25),
     ]
     health = _health(make_report, steady_run(200), samples)
@@ -72,8 +72,8 @@ def test_shares_are_of_the_time_watched(make_report: MakeReport, steady_run: Ste
     assert health.cpu_cores == pytest.approx(0.25 + 0.5 + 0.1)
 
 
-def test_what_the_system_does_not_tell_is_unknown_and_not_0(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    health = _health(make_report, steady_run(50), worker_samples([0.1] * 20, wait_share=None))
+def test_what_the_system_does_not_report_is_unknown_and_not_0(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    health = _health(make_report, steady_run(50), worker_samples([0.1] * 20, WorkerUsage(wait_share=None)))
     assert (health.run_queue_wait_share, health.wait_ms, health.steal_cores, health.parent, health.cpu_cores) == (None,) * 5
 
 

@@ -59,6 +59,6 @@ def test_texts(texts: list[str | None]) -> None:
     assert column.to_pylist() == texts
 
 
-def test_whole_numbers_that_must_be_there_are_missed() -> None:
+def test_a_missing_whole_number_is_refused() -> None:
     with pytest.raises(pa.ArrowInvalid, match="1 of 2 values"):
         integers(pa.array([None, 1], pa.int64()))

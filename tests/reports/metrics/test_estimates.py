@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.metrics.estimates import UNKNOWN, Estimate, of_distribution, of_rate, over_runs
+from reports.metrics.estimates import UNKNOWN, Estimate, of_mean, of_percentile, of_rate, over_runs
 from reports.metrics.output_events import Rate
 
 
@@ -22,9 +22,9 @@ def test_several_runs_have_student_s_interval() -> None:
     assert found.interval == pytest.approx((10.0 - 4.30265 / 3**0.5, 10.0 + 4.30265 / 3**0.5), rel=1e-4)
 
 
-def test_a_run_without_the_number_takes_it_from_all_and_says_why() -> None:
+def test_a_run_without_the_number_leaves_the_mean_without_one_and_gives_the_reason() -> None:
     assert over_runs([Estimate(1.0, None, None), Estimate(None, None, "failed")]) == Estimate(None, None, "failed")
-    assert of_distribution(None, "p99") == of_rate(None) == UNKNOWN
+    assert of_percentile(None, 0.99) == of_mean(None) == of_rate(None) == UNKNOWN
 
 
 def test_equal_runs_have_no_spread() -> None:
@@ -40,5 +40,5 @@ def test_the_mean_lies_within_its_interval_and_nothing_lies_below_0(values: list
         assert 0.0 <= low <= found.value <= high
 
 
-def test_where_only_the_lower_limit_is_known_it_is_told() -> None:
+def test_where_only_the_lower_limit_is_known_it_is_shown() -> None:
     assert Estimate(100.0, None, "n too small", at_least=80.0).interval_text == "≥ 80.00; n too small"

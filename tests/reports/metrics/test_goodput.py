@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolderError
-from reports.metrics.goodput import METRICS, Goodput, Objective, goodput, parse_objective
+from reports.metrics.catalogue import E2E, OBJECTIVE_METRICS, TTFT, Metric
+from reports.metrics.goodput import Goodput, Objective, goodput, parse_objective
 from reports.metrics.requests import Requests
 from reports.run.console import render
 from reports.run.summary_json import summary
@@ -21,7 +22,7 @@ MakeRequests = Callable[[Sequence[Record]], Requests]
 MakeReport = Callable[..., RunReport]
 
 
-def _found(requests: Requests, *texts: str) -> Goodput:
+def _goodput_of(requests: Requests, *texts: str) -> Goodput:
     found = goodput(requests, [parse_objective(text) for text in texts])
     assert found is not None
     return found
@@ -30,8 +31,8 @@ def _found(requests: Requests, *texts: str) -> Goodput:
 # ---- reading objectives
 
 
-@given(st.sampled_from(METRICS), st.floats(min_value=1e-6, max_value=1e9))
-def test_an_objective_reads_what_it_writes(metric: str, limit_ms: float) -> None:
+@given(st.sampled_from(OBJECTIVE_METRICS), st.floats(min_value=1e-6, max_value=1e9))
+def test_an_objective_reads_what_it_writes(metric: Metric, limit_ms: float) -> None:
     written = str(Objective(metric, limit_ms))
     assert parse_objective(written) == Objective(metric, pytest.approx(limit_ms, rel=1e-14))
     assert str(parse_objective(written)) == written
@@ -39,14 +40,14 @@ def test_an_objective_reads_what_it_writes(metric: str, limit_ms: float) -> None
 
 @pytest.mark.parametrize("text", ["ttft_ms<=200", " ttft_ms  <= 200.0 ", "ttft_ms<=2e2"])
 def test_spaces_and_exponents_are_allowed(text: str) -> None:
-    assert parse_objective(text) == Objective("ttft_ms", 200.0)
+    assert parse_objective(text) == Objective(TTFT, 200.0)
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "ttft_ms", "ttft<=200", "ttft_ms<200", "ttft_ms=200", "ttft_ms<=0", "ttft_ms<=-1", "ttft_ms<=1.2.3", "ttft_ms<=1e999"],
 )
-def test_what_is_no_objective_is_said_in_words(text: str) -> None:
+def test_an_invalid_objective_is_explained(text: str) -> None:
     with pytest.raises(ValueError, match=r"ttft_ms<=200|above 0"):
         parse_objective(text)
 
@@ -63,17 +64,17 @@ def test_every_objective_must_be_met_at_its_limit_or_below(make_requests: MakeRe
             answered(3, 30, 30, [(130, 1), (150, 1)], done=500),
         ]
     )
-    found = _found(requests, "ttft_ms<=100", "tpot_ms<=20")
+    found = _goodput_of(requests, "ttft_ms<=100", "tpot_ms<=20")
     assert (found.good, found.sent, found.met, found.attainment) == (2, 4, (3, 3), 0.5)
-    assert _found(requests, "e2e_ms<=120").good == 3
+    assert _goodput_of(requests, "e2e_ms<=120").good == 3
     assert found.rate is not None
     assert found.rate.value == pytest.approx(2 / 0.5)  # first scheduled arrival to the end of the last success
 
 
 def test_latency_counts_from_the_schedule(make_requests: MakeRequests, answered: Make) -> None:
     requests = make_requests([answered(0, 0, 90, [(100, 1)])])
-    assert _found(requests, "ttft_ms<=99").good == 0
-    assert _found(requests, "ttft_ms<=100").good == 1
+    assert _goodput_of(requests, "ttft_ms<=99").good == 0
+    assert _goodput_of(requests, "ttft_ms<=100").good == 1
 
 
 def test_a_failure_is_not_good_and_counts_as_sent_and_what_was_not_sent_does_not(
@@ -86,49 +87,49 @@ def test_a_failure_is_not_good_and_counts_as_sent_and_what_was_not_sent_does_not
         failed(2, 0, Outcome.TIMEOUT, 0, 700),
         failed(3, 0, Outcome.NOT_SENT),
     ]
-    found = _found(make_requests(records), "ttft_ms<=100")
+    found = _goodput_of(make_requests(records), "ttft_ms<=100")
     assert (found.good, found.sent, found.attainment) == (1, 3, pytest.approx(1 / 3))
 
 
 def test_an_answer_without_tokens_met_nothing(make_requests: MakeRequests, answered: Make) -> None:
-    assert _found(make_requests([answered(0, 0, 0, [])]), "tpot_ms<=100").good == 0
+    assert _goodput_of(make_requests([answered(0, 0, 0, [])]), "tpot_ms<=100").good == 0
 
 
 @pytest.mark.parametrize(("tokens", "good"), [([(50, 1)], 1), ([(50, 9)], 1), ([(50, 1), (80, 1)], 0), ([(50, 2), (80, 2)], 1)])
-def test_time_per_output_token_is_0_where_nobody_waited_between_tokens(
+def test_time_per_output_token_is_0_without_a_wait_between_tokens(
     make_requests: MakeRequests, answered: Make, tokens: list[tuple[float, int]], good: int
 ) -> None:
-    assert _found(make_requests([answered(0, 0, 0, tokens)]), "tpot_ms<=10").good == good
+    assert _goodput_of(make_requests([answered(0, 0, 0, tokens)]), "tpot_ms<=10").good == good
 
 
 def test_time_per_output_token_of_unknown_tokens_was_not_met(make_requests: MakeRequests, answered: Make) -> None:
     record = answered(0, 0, 0, [(50, 1), (51, 1)], output_tokens=None, token_counts=None)
-    assert _found(make_requests([record]), "tpot_ms<=10").good == 0
+    assert _goodput_of(make_requests([record]), "tpot_ms<=10").good == 0
 
 
 def test_without_objectives_or_sends_there_is_none(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
     assert goodput(make_requests([answered(0, 0, 0, [(5, 1)])]), []) is None
-    assert goodput(make_requests([failed(0, 0, Outcome.NOT_SENT)]), [Objective("e2e_ms", 1.0)]) is None
+    assert goodput(make_requests([failed(0, 0, Outcome.NOT_SENT)]), [Objective(E2E, 1.0)]) is None
 
 
 def test_nothing_good_is_a_goodput_of_0_and_nothing_done_has_no_window(
     make_requests: MakeRequests, answered: Make, failed: Make
 ) -> None:
-    slow = _found(make_requests([answered(0, 0, 0, [(500, 1)])]), "ttft_ms<=1")
+    slow = _goodput_of(make_requests([answered(0, 0, 0, [(500, 1)])]), "ttft_ms<=1")
     assert slow.rate is not None
     assert slow.rate.value == 0.0
-    assert _found(make_requests([failed(0, 0, Outcome.TIMEOUT, 0, 9)]), "ttft_ms<=1").rate is None
+    assert _goodput_of(make_requests([failed(0, 0, Outcome.TIMEOUT, 0, 9)]), "ttft_ms<=1").rate is None
 
 
 def test_attainment_has_an_interval_within_0_and_1(
     make_requests: MakeRequests, steady_run: Callable[..., list[Record]]
 ) -> None:
     records = steady_run(700)
-    assert _found(make_requests(records[:99]), "ttft_ms<=100").attainment_interval is None
-    every, none = (_found(make_requests(records), f"ttft_ms<={limit}").attainment_interval for limit in (100, 99))
+    assert _goodput_of(make_requests(records[:99]), "ttft_ms<=100").attainment_interval is None
+    every, none = (_goodput_of(make_requests(records), f"ttft_ms<={limit}").attainment_interval for limit in (100, 99))
     assert every is not None
     assert none is not None
-    # of 700 independent requests 0.9947; that all are alike says nothing of how alike they are, so it is a little wider
+    # of 700 independent requests 0.9947; equal values carry no information on their correlation, so it is a little wider
     assert 0.985 < every[0] < 0.025 ** (1 / 700)
     assert every[1] == 1.0
     assert none == (0.0, pytest.approx(1 - every[0]))
@@ -165,7 +166,7 @@ def test_without_objectives_both_are_null_and_no_row_is_shown(
     assert "Goodput" not in render(report)
 
 
-def test_a_manifest_with_an_objective_that_is_none_says_where(
+def test_an_invalid_objective_of_a_manifest_is_named_with_its_place(
     make_report: MakeReport, steady_run: Callable[..., list[Record]]
 ) -> None:
     with pytest.raises(RunFolderError, match=r"run.json, options.slo: 'fast' is no objective"):

@@ -69,7 +69,7 @@ def test_flags_and_sources(make_requests: MakeRequests, answered: Make) -> None:
 
 
 def test_nanoseconds_survive_exactly(make_requests: MakeRequests, answered: Make) -> None:
-    late_ns = 90 * 24 * 3600 * 10**9 + 1  # 90 days: float64 still tells it from its neighbours
+    late_ns = 90 * 24 * 3600 * 10**9 + 1  # 90 days: float64 still distinguishes it from its neighbours
     requests = make_requests([answered(0, 0, 0, [(1, 1)], sent_ns=late_ns, done_ns=late_ns + 1, token_times_ns=(late_ns,))])
     assert int(requests.sent_ns[0]) == late_ns
     assert int(requests.done_ns[0]) == late_ns + 1

@@ -55,7 +55,7 @@ def test_failed_requests_are_counted_and_have_no_times() -> None:
 
 
 @pytest.mark.parametrize("known", [None, {}, {"before": statistics(core=(1, 1.0)), "after": None}])
-def test_statistics_that_are_not_known_tell_of_no_work(known: Any) -> None:
+def test_unknown_statistics_are_no_work(known: Any) -> None:
     assert model_work({"server_statistics": known}) == ()
     assert counted_requests({"server_statistics": known}, "core") is None
 
@@ -69,7 +69,7 @@ def test_a_server_that_began_anew_has_counted_less_than_nothing() -> None:
 # ---- the metrics of different servers
 
 
-def test_nothing_told_is_no_server(make_report: MakeReport, steady_run: SteadyRun) -> None:
+def test_without_telemetry_there_is_no_server(make_report: MakeReport, steady_run: SteadyRun) -> None:
     assert make_report(steady_run(5)).server is None
 
 
@@ -105,7 +105,7 @@ def test_triton_with_tensorrt_llm(make_report: MakeReport, steady_run: SteadyRun
     assert load.models == ()
 
 
-def test_our_engine_tells_its_times_and_the_blocks_that_prompts_needed(make_report: MakeReport, steady_run: SteadyRun) -> None:
+def test_our_engine_exports_its_times_and_the_blocks_of_prompts(make_report: MakeReport, steady_run: SteadyRun) -> None:
     core = {"model": "tensorrt_llm", "version": "1"}
     samples = (
         metric(_REQUESTS, {0.1: 4}, request_type="active", **core)
@@ -123,7 +123,7 @@ def test_our_engine_tells_its_times_and_the_blocks_that_prompts_needed(make_repo
     assert (load.times.requests, load.times.queue_ms, load.times.ttft_ms) == (100.0, 5.0, 20.0)
     assert load.times.e2e_ms == pytest.approx(100.0)
     unstreamed = _load(make_report, steady_run(100), samples, target={"model": "tensorrt_llm", "streaming": False})
-    assert unstreamed.times.e2e_ms is None  # there the gaps are not told
+    assert unstreamed.times.e2e_ms is None  # the gaps are not exported
 
 
 def test_vllm(make_report: MakeReport, steady_run: SteadyRun) -> None:

@@ -25,7 +25,7 @@ def test_each_worker_has_its_own_slip(make_requests: MakeRequests, answered: Mak
     assert found == {0: Slip(5, 5.0, 9.0, 9.0), 3: Slip(5, 55.0, 59.0, 59.0)}
 
 
-def test_who_sent_nothing_or_is_not_known_has_none(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+def test_a_worker_without_sends_or_unknown_has_no_slip(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
     records = [answered(0, 0, 1, [(5, 1)]), failed(1, 10, Outcome.NOT_SENT, worker=1)]
     assert slip_by_worker(make_requests(records)) == {}
 

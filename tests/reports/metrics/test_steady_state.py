@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.records.record import Outcome, Record
-from reports.metrics.asked_load import AskedLoad
-from reports.metrics.in_flight import first_user_gone_ns, mean_in_system, queue_growth
+from reports.metrics.configuration import ConfiguredLoad
+from reports.metrics.in_flight import first_user_end_ns, mean_in_system, queue_growth
 from reports.metrics.output_events import completions
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import compute_metrics
@@ -82,24 +82,24 @@ def test_the_steady_part_of_a_closed_loop_ends_when_its_first_user_has_nothing_t
             due, done = 100 * k + user, 100 * (k + 1) + user
             records.append(answered(len(records), due, due, [(done - 1, 1)], done=done))
     requests = make_requests(sorted(records, key=lambda record: record.scheduled_ns))
-    assert first_user_gone_ns(requests) / 1e9 == pytest.approx(6.004)
+    assert first_user_end_ns(requests) / 1e9 == pytest.approx(6.004)
     window = find_steady(requests, completions(requests), closed_loop=True).window_ns
     assert window is not None
     assert window[1] / 1e9 == pytest.approx(6.004)
-    metrics = compute_metrics(requests, streaming=True, load=AskedLoad(closed=True, concurrency=8))
+    metrics = compute_metrics(requests, streaming=True, load=ConfiguredLoad(closed=True, concurrency=8))
     assert metrics.windows.steady is not None
     assert metrics.windows.steady.request_throughput is not None
     assert metrics.windows.steady.request_throughput.value == pytest.approx(80.0, rel=0.02)
 
 
-def test_a_user_who_found_nobody_listening_is_not_gone(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+def test_a_user_whose_connection_was_refused_has_not_stopped(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
     records = [
         answered(0, 0, 0, [(9, 1)], done=10),
         failed(1, 10, Outcome.CONNECT, 10, 11),
         answered(2, 111, 111, [(119, 1)], done=120),  # a tenth of a second later
         answered(3, 120, 120, [(129, 1)], done=130),
     ]
-    assert first_user_gone_ns(make_requests(records)) / 1e6 == pytest.approx(130)
+    assert first_user_end_ns(make_requests(records)) / 1e6 == pytest.approx(130)
 
 
 def test_output_is_credited_to_the_window_when_it_comes(make_requests: MakeRequests, answered: Make) -> None:
@@ -131,7 +131,7 @@ def test_of_a_burst_the_plateau_is_the_steady_part(make_requests: MakeRequests, 
     assert window[1] / 1e9 == pytest.approx(10.5, abs=0.4)
 
 
-def test_a_few_requests_are_too_few_to_tell(make_requests: MakeRequests, answered: Make) -> None:
+def test_few_requests_are_too_few_for_a_steady_state(make_requests: MakeRequests, answered: Make) -> None:
     steady = find_steady(requests := make_requests([answered(k, k, k, [(k + 5, 1)]) for k in range(99)]), completions(requests))
     assert steady.window_ns is None
     assert steady.too_few

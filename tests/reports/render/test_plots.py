@@ -13,7 +13,7 @@ from matplotlib.image import imread
 from harness.records.record import Record
 from reports.render.picture import Axis, Colour, Dots, HeatMap, Line, Picture, Shape, Spans, Stroke, Trail, Whiskers
 from reports.render.plots import figure_of, write_plots
-from reports.run.pictures.of_run import pictures_of
+from reports.run.page import run_pictures
 from reports.run_report import RunReport
 
 
@@ -72,7 +72,7 @@ def test_ticks_of_percentiles_are_named() -> None:
 def test_every_picture_of_a_run_can_be_drawn(
     make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]], tmp_path: Path
 ) -> None:
-    pictures = pictures_of(make_report(steady_run(200))).all
+    pictures = run_pictures(make_report(steady_run(200))).all
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         written = write_plots(pictures, tmp_path)

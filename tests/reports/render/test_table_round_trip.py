@@ -70,7 +70,7 @@ def test_every_field_of_a_record_has_a_column(path: Path) -> None:
     assert read_table(path).column_names == list(Record.__struct_fields__)
 
 
-def test_unknown_counts_and_no_counts_are_told_apart(path: Path) -> None:
+def test_unknown_counts_and_no_counts_are_distinguished(path: Path) -> None:
     write_table([Record(0, Outcome.DONE, 0, 1, token_counts=None), Record(1, Outcome.DONE, 0, 1, token_counts=())], path)
     assert read_table(path)["token_counts"].to_pylist() == [None, []]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from harness.records.record import Outcome, Record
-from reports.render.markdown_table import escaped
+from reports.render.plain_text import escaped
 from reports.run.markdown import render_markdown, write_markdown
 from reports.run_report import RunReport
 
@@ -14,7 +14,7 @@ MakeReport = Callable[..., RunReport]
 SteadyRun = Callable[..., list[Record]]
 
 
-def test_it_says_what_was_run_the_verdict_and_the_percentiles(make_report: MakeReport, steady_run: SteadyRun) -> None:
+def test_it_shows_what_was_run_the_verdict_and_the_percentiles(make_report: MakeReport, steady_run: SteadyRun) -> None:
     report = make_report(steady_run(10))
     text = render_markdown(report)
     assert text.startswith(

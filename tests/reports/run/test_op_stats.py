@@ -14,7 +14,8 @@ import pytest
 from harness.records.record import Outcome, Record
 from reports.errors import CheckPerfError, OpStatsError
 from reports.metrics.requests import Requests
-from reports.metrics.run_metrics import Metrics, UpstreamTable, compute_metrics
+from reports.metrics.run_metrics import Metrics, compute_metrics
+from reports.metrics.upstream import UpstreamTable
 from reports.run.op_stats import append_op_stats, check_perf, op_stats, read_reference
 
 Make = Callable[..., Record]
@@ -88,7 +89,7 @@ def test_a_file_with_another_header_is_not_appended_to_blindly(metrics: Metrics,
     names = list(_NAMES)
     path.write_text(",".join([*names[:-2], "Avg. InFlight requests", *names[-2:]]) + "\n", encoding="utf-8")
     before = path.read_bytes()
-    with pytest.raises(OpStatsError, match="columns are not ours"):
+    with pytest.raises(OpStatsError, match="its columns differ from those of this version"):
         append_op_stats(metrics, path)
     assert path.read_bytes() == before
 
@@ -248,6 +249,6 @@ def test_a_missing_entry_is_refused_by_the_option_s_name(tmp_path: Path, documen
         read_reference(path, "a")
 
 
-def test_a_missing_key_is_asked_for(tmp_path: Path) -> None:
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckPerfError, match="needs --check_perf_key"):
         read_reference(_file(tmp_path, "{}"), None)

@@ -14,8 +14,7 @@ import pytest
 
 from harness.records.record import FAILURES, Outcome, Record
 from harness.records.server_table import MetricSample
-from reports.run.page import write_html
-from reports.run.pictures.of_run import pictures_of
+from reports.run.page import run_pictures, write_html
 from reports.run_report import RunReport
 
 Make = Callable[..., Record]
@@ -66,7 +65,7 @@ class _Page(HTMLParser):
 
 
 def _page(report: RunReport) -> tuple[str, _Page]:
-    write_html(report, pictures_of(report), report.folder.html)
+    write_html(report, run_pictures(report), report.folder.html)
     text = report.folder.html.read_text(encoding="utf-8")
     return text, _Page(text)
 
@@ -184,7 +183,7 @@ def test_intervals_and_windows_are_shown(make_report: MakeReport, steady_run: St
     assert _cells(text, "Steady (MSER-5; p50, p99: TTFT)")
 
 
-def test_the_slowest_requests_and_what_failures_said_are_listed(make_report: MakeReport, answered: Make, failed: Make) -> None:
+def test_the_slowest_requests_and_failure_messages_are_listed(make_report: MakeReport, answered: Make, failed: Make) -> None:
     records = [answered(k, 10 * k, 10 * k + 2, [(10 * k + 50 + k, 1)], input_tokens=7) for k in range(40)]
     records += [failed(40 + k, 400, Outcome.TIMEOUT, 400, 500, error="late" if k else "first") for k in range(3)]
     text, _ = _page(make_report(records))
@@ -194,7 +193,7 @@ def test_the_slowest_requests_and_what_failures_said_are_listed(make_report: Mak
     assert _rows(text[text.index('id="t-messages"') :]) == [["late", "timeout", "2", "41"], ["first", "timeout", "1", "40"]]
 
 
-def test_an_invalid_run_says_so_on_top(make_report: MakeReport, failed: Make) -> None:
+def test_an_invalid_run_is_declared_so_on_top(make_report: MakeReport, failed: Make) -> None:
     text, page = _page(make_report([failed(0, 0, Outcome.CONNECT, 0, 1)]))
     assert '<p class="verdict bad">THIS RUN IS NOT VALID: nothing_done, errors.' in text
     assert _rows(text[text.index('id="t-failures"') :]) == [["connect", "1"]]

@@ -92,14 +92,14 @@ def test_every_percentile_has_its_own_number_and_an_interval_is_a_pair(make_repo
     assert throughput["interval"][0] <= throughput["value"] <= throughput["interval"][1]
 
 
-def test_an_interval_that_does_not_exist_says_why(make_report: MakeReport, answered: Make) -> None:
+def test_an_interval_that_does_not_exist_has_a_reason(make_report: MakeReport, answered: Make) -> None:
     records = [answered(k, 0, 0, [(k + 1, 1)]) for k in range(600)]  # slower and slower
     scheduled = _written(make_report(records))["metrics"]["e2e_ms"]["scheduled"]
     assert scheduled["p99_interval"] is None
     assert scheduled["interval_reasons"]["p99"] == "drifts, or run too short"
 
 
-def test_both_windows_and_the_arrivals_are_told(make_report: MakeReport, steady_run: Callable[..., list[Record]]) -> None:
+def test_both_windows_and_the_arrivals_are_there(make_report: MakeReport, steady_run: Callable[..., list[Record]]) -> None:
     options = {"request_rate": 100.0, "time_delay_dist": "constant"}
     document = _written(make_report(steady_run(700), options=options))
     windows = document["windows"]
@@ -115,7 +115,7 @@ def test_both_windows_and_the_arrivals_are_told(make_report: MakeReport, steady_
     }
 
 
-def test_slip_is_told_by_worker_and_over_time(make_report: MakeReport, answered: Make) -> None:
+def test_slip_is_there_by_worker_and_over_time(make_report: MakeReport, answered: Make) -> None:
     records = [answered(k, 10 * k, 10 * k + 1 + k % 2, [(10 * k + 5, 1)], worker=k % 2) for k in range(11)]
     document = _written(make_report(records))
     assert document["slip_by_worker"] == [

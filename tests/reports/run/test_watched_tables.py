@@ -9,16 +9,15 @@ from collections.abc import Callable
 import pytest
 
 from harness.records.record import Record
-from reports.render.markdown_table import escaped
+from reports.render.plain_text import escaped
 from reports.render.tables import Table
 from reports.run.console import render
 from reports.run.markdown import render_markdown
-from reports.run.page import run_page
-from reports.run.pictures.of_run import pictures_of
+from reports.run.page import run_page, run_pictures
 from reports.run.summary_json import summary, write_summary
 from reports.run.watched_tables import client_tables, server_tables
 from reports.run_report import RunReport
-from tests.reports.watched import machine_samples, metric, statistics, worker_samples
+from tests.reports.watched import WorkerUsage, machine_samples, metric, statistics, worker_samples
 
 MakeReport = Callable[..., RunReport]
 SteadyRun = Callable[..., list[Record]]
@@ -29,7 +28,7 @@ def watched(make_report: MakeReport, steady_run: SteadyRun) -> RunReport:
     core = {"model": "tensorrt_llm", "version": "1"}
     return make_report(
         steady_run(100),
-        client=[*worker_samples([0.5] * 39 + [1.5], cpu_share=0.25, wait_share=0.04), *machine_samples(1, busy_cores=1.25)],
+        client=[*worker_samples([0.5] * 39 + [1.5], WorkerUsage(0.25, wait_share=0.04)), *machine_samples(1, busy_cores=1.25)],
         server=[
             *metric("nv_trt_llm_request_metrics", {0.1: 4, 0.6: 8}, request_type="active", **core),
             *metric("nv_trt_llm_kv_cache_block_metrics", {0.1: 0.125, 0.6: 0.375}, kv_cache_block_type="fraction", **core),
@@ -59,7 +58,7 @@ def test_tables(watched: RunReport) -> None:
         assert all(len(row) == len(table.columns) for row in table.rows)
 
 
-def test_a_run_that_nobody_watched_has_no_such_tables(make_report: MakeReport, steady_run: SteadyRun) -> None:
+def test_a_run_without_samples_has_no_such_tables(make_report: MakeReport, steady_run: SteadyRun) -> None:
     report = make_report(steady_run(5))
     assert _tables(report) == ()
     found = summary(report)
@@ -67,7 +66,7 @@ def test_a_run_that_nobody_watched_has_no_such_tables(make_report: MakeReport, s
 
 
 def test_every_format_shows_every_row(watched: RunReport) -> None:
-    page = run_page(watched, pictures_of(watched))
+    page = run_page(watched, run_pictures(watched))
     in_page = [block for section in page.sections for block in section.blocks]
     text, markdown = render(watched), render_markdown(watched)
     for table in _tables(watched):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from reports.statistics.autocorrelation import BINS, mean_of, share_of, student_to_normal
-from reports.statistics.percentiles import summarise
+from reports.statistics.percentiles import Distribution, Percentile, SampleMean, summarise
 
 _SEEDS = st.integers(0, 2**32 - 1)
 Series = NDArray[np.float64]
@@ -36,7 +36,11 @@ def _correlated(n: int, correlation: float, seed: int) -> Series:
 def _intervals(series: Series, confidence: float = 0.95) -> Intervals:
     d = summarise(series, confidence)
     assert d is not None
-    return {"mean": d.mean_interval, "p50": d.p50_interval, "p99": d.p99_interval}
+    return {name: estimate.interval for name, estimate in _estimates(d).items()}
+
+
+def _estimates(d: Distribution) -> dict[str, SampleMean | Percentile]:
+    return {"mean": d.mean, "p50": d.percentile(0.50), "p99": d.percentile(0.99)}
 
 
 def _width(interval: tuple[float, float] | None) -> float:
@@ -53,15 +57,16 @@ def test_an_interval_holds_its_estimate_and_percentiles_lie_within_the_values(se
     series = _correlated(n, correlation, seed)
     d = summarise(series)
     assert d is not None
-    for name, estimate in (("mean", d.mean), ("p50", d.p50), ("p99", d.p99)):
-        interval = _intervals(series)[name]
-        assert (interval is None) == (name in d.reasons)
-        assert name not in d.at_least or name in d.reasons
-        assert estimate is not None
+    for name, estimate in _estimates(d).items():
+        interval, value = estimate.interval, estimate.value
+        at_least = estimate.at_least if isinstance(estimate, Percentile) else None
+        assert (interval is None) == (estimate.reason is not None)
+        assert at_least is None or estimate.reason is not None
+        assert value is not None
         if interval is not None:
-            assert interval[0] <= estimate <= interval[1]
-        if name in d.at_least:
-            assert series.min() <= d.at_least[name] <= estimate
+            assert interval[0] <= value <= interval[1]
+        if at_least is not None:
+            assert series.min() <= at_least <= value
         if interval is not None and name != "mean":
             assert series.min() <= interval[0]
             assert interval[1] <= series.max()
@@ -81,7 +86,7 @@ def test_more_confidence_is_never_narrower(seed: int, correlation: float) -> Non
 
 @settings(max_examples=15)
 @given(_SEEDS, st.floats(0.0, 0.9), st.integers(100, 5_000))
-def test_the_order_read_backwards_tells_the_same(seed: int, correlation: float, n: int) -> None:
+def test_the_reversed_order_gives_the_same(seed: int, correlation: float, n: int) -> None:
     series = _correlated(n // 100 * 100, correlation, seed)
     if n > BINS:
         series = series[: n // BINS * BINS]  # equal bins, or the first would not be the last
@@ -117,7 +122,7 @@ def test_the_error_of_a_mean_is_that_of_independent_values_where_they_are_indepe
 
 
 @pytest.mark.parametrize("correlation", [0.5, 0.9, 0.98])
-def test_the_error_of_a_mean_grows_with_the_correlation_as_theory_says(correlation: float) -> None:
+def test_the_error_of_a_mean_grows_with_the_correlation_as_in_theory(correlation: float) -> None:
     """The long-run variance of a first-order autoregression of variance 1 is (1 + φ) / (1 − φ)."""
     n, design_effect = 40_000, (1 + correlation) / (1 - correlation)
     means = [mean_of(_autoregressive(n, correlation, seed)) for seed in range(40)]
@@ -227,7 +232,7 @@ def _queue(load: float, n: int, seed: int) -> Series:
     ],
     ids=["independent", "autoregressive", "queue at 50 %", "short queue at 70 %"],
 )
-def test_intervals_hold_the_truth_about_as_often_as_they_say(
+def test_intervals_hold_the_truth_at_about_their_confidence(
     runs: list[Series], truth: tuple[float, float, float | None]
 ) -> None:
     found = [_intervals(run) for run in runs]
@@ -253,12 +258,14 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(
     ],
     ids=["few", "drifting", "a step", "alike"],
 )
-def test_a_series_that_tells_too_little_says_why(series: Series, reason: str) -> None:
+def test_a_series_with_too_little_information_has_a_reason_in_place_of_intervals(series: Series, reason: str) -> None:
     d = summarise(series)
     assert d is not None
-    assert (d.mean_interval, d.p50_interval, d.p99_interval, d.at_least) == (None, None, None, {})
-    assert d.reasons["mean"].startswith(reason)
-    assert d.interval_text("mean") == d.reasons["mean"]
+    assert [estimate.interval for estimate in _estimates(d).values()] == [None] * 3
+    assert [percentile.at_least for percentile in d.percentiles] == [None] * 5
+    assert d.mean.reason is not None
+    assert d.mean.reason.startswith(reason)
+    assert d.mean.interval_text == d.mean.reason
 
 
 def test_a_mean_that_rests_on_few_values_has_no_limit_above() -> None:
@@ -266,19 +273,22 @@ def test_a_mean_that_rests_on_few_values_has_no_limit_above() -> None:
     series[[90, 700]] = 5_000.0
     d = summarise(series)
     assert d is not None
-    assert (d.mean_interval, d.reasons["mean"]) == (None, "rests on few values")
-    assert d.p50_interval == (0.01, 0.01)
+    assert (d.mean.interval, d.mean.reason) == (None, "rests on few values")
+    assert d.percentile(0.50).interval == (0.01, 0.01)
 
 
 def test_a_percentile_without_an_upper_limit_still_has_a_lower_one() -> None:
     d = summarise(_queue(0.7, 2_000, seed=1))
     assert d is not None
-    assert d.p99_interval is None
-    assert d.reasons["p99"].startswith("n as good as")
+    p99 = d.percentile(0.99)
+    assert p99.interval is None
+    assert p99.reason is not None
+    assert p99.reason.startswith("n as good as")
     assert d.p50 is not None
-    assert d.p99 is not None
-    assert d.p50 < d.at_least["p99"] < d.p99
-    assert d.interval_text("p99") == f"≥ {d.at_least['p99']:.2f}; {d.reasons['p99']}"
+    assert p99.value is not None
+    assert p99.at_least is not None
+    assert d.p50 < p99.at_least < p99.value
+    assert p99.interval_text == f"≥ {p99.at_least:.2f}; {p99.reason}"
 
 
 def test_failures_thin_out_the_mean_s_denominator() -> None:
@@ -286,5 +296,5 @@ def test_failures_thin_out_the_mean_s_denominator() -> None:
     series[::4] = np.inf
     d = summarise(series)
     assert d is not None
-    assert d.mean_interval is not None
-    assert d.mean_interval[0] < 1.0 < d.mean_interval[1]
+    assert d.mean.interval is not None
+    assert d.mean.interval[0] < 1.0 < d.mean.interval[1]

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from reports.statistics.percentiles import (
     Distribution,
+    Percentile,
+    SampleMean,
     fewest_for_limits,
     nearest_rank,
     percentile_limits,
@@ -19,7 +21,7 @@ from reports.statistics.percentiles import (
     summarise,
 )
 
-_TOO_FEW = dict.fromkeys(("mean", "p50", "p99"), "n too small")
+_TOO_FEW = "n too small"
 _VALUES = st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), min_size=1, max_size=300)
 
 
@@ -63,22 +65,20 @@ def test_summary_golden() -> None:
     summary = summarise(values)
     assert summary is not None
     assert summary == Distribution(
-        mean=50.5,
-        p50=50.0,
-        p90=90.0,
-        p95=95.0,
-        p99=99.0,
+        mean=SampleMean(50.5, summary.mean.interval),
+        percentiles=(
+            Percentile(0.50, 50.0, summary.percentile(0.50).interval),
+            Percentile(0.90, 90.0),
+            Percentile(0.95, 95.0),
+            Percentile(0.99, 99.0, None, summary.percentile(0.99).at_least, _TOO_FEW),
+            Percentile(0.999, None),
+        ),
         max=100.0,
         n=100,
         failed=0,
-        mean_interval=summary.mean_interval,
-        p50_interval=summary.p50_interval,
-        p99_interval=None,
-        reasons={"p99": "n too small"},
-        at_least=summary.at_least,
     )
-    assert summary.mean_interval is not None
-    assert summary.p50_interval is not None
+    assert summary.mean.interval is not None
+    assert summary.percentile(0.50).interval is not None
     assert (values == before).all()  # the caller's array stays in its order
 
 
@@ -87,7 +87,23 @@ def test_no_values_have_no_summary() -> None:
 
 
 def test_one_value_is_every_percentile_and_supports_none() -> None:
-    assert summarise(np.array([3.0])) == Distribution(3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1, 0, reasons=_TOO_FEW)
+    percentiles = (
+        Percentile(0.50, 3.0, reason=_TOO_FEW),
+        Percentile(0.90, 3.0),
+        Percentile(0.95, 3.0),
+        Percentile(0.99, 3.0, reason=_TOO_FEW),
+        Percentile(0.999, None),
+    )
+    assert summarise(np.array([3.0])) == Distribution(SampleMean(3.0, reason=_TOO_FEW), percentiles, 3.0, 1, 0)
+
+
+def test_a_percentile_is_looked_up_by_its_quantile_and_no_other() -> None:
+    d = summarise(np.arange(1.0, 101.0))
+    assert d is not None
+    assert [d.percentile(q).key for q in (0.5, 0.9, 0.95, 0.99, 0.999)] == ["p50", "p90", "p95", "p99", "p99_9"]
+    assert [d.percentile(q).value for q in (0.5, 0.9, 0.95, 0.99)] == [d.p50, d.p90, d.p95, d.p99]
+    with pytest.raises(KeyError):
+        d.percentile(0.75)
 
 
 @given(_VALUES)
@@ -103,7 +119,14 @@ def test_percentiles_are_ordered_and_are_values_that_occurred(values: list[float
 
 def test_failures_count_as_slower_than_every_value() -> None:
     d = summarise(np.concatenate([np.arange(1.0, 91.0), np.full(10, np.inf)]))
-    assert d == Distribution(mean=45.5, p50=50.0, p90=90.0, p95=None, p99=None, max=None, n=90, failed=10, reasons=_TOO_FEW)
+    percentiles = (
+        Percentile(0.50, 50.0, reason=_TOO_FEW),
+        Percentile(0.90, 90.0),
+        Percentile(0.95, None),
+        Percentile(0.99, None, reason=_TOO_FEW),
+        Percentile(0.999, None),
+    )
+    assert d == Distribution(SampleMean(45.5, reason=_TOO_FEW), percentiles, max=None, n=90, failed=10)
 
 
 def test_an_interval_that_reaches_into_the_failures_does_not_exist() -> None:
@@ -113,10 +136,15 @@ def test_an_interval_that_reaches_into_the_failures_does_not_exist() -> None:
         np.random.default_rng(0).shuffle(series)
         d = summarise(series)
         assert d is not None
-        assert (d.p99_interval is not None) == (reason is None)
-        assert d.reasons.get("p99") == reason
-        assert d.mean_interval is not None
-        assert (960 < d.at_least["p99"] < 990) if failed else not d.at_least
+        p99 = d.percentile(0.99)
+        assert (p99.interval is not None) == (reason is None)
+        assert p99.reason == reason
+        assert d.mean.interval is not None
+        if failed:
+            assert p99.at_least is not None
+            assert 960 < p99.at_least < 990
+        else:
+            assert all(percentile.at_least is None for percentile in d.percentiles)
 
 
 def test_required_samples_golden() -> None:
@@ -144,7 +172,7 @@ def _ranks(n: int, q: float, effect: float = 1.0, confidence: float = 0.95) -> t
 @pytest.mark.parametrize(
     ("q", "n"), [(0.5, 20), (0.5, 500), (0.9, 500), (0.99, 368), (0.99, 700), (0.99, 5_000), (0.999, 6_636)]
 )
-def test_limits_hold_the_true_percentile_as_often_as_they_say(q: float, n: int) -> None:
+def test_limits_hold_the_true_percentile_at_their_confidence(q: float, n: int) -> None:
     trials, truth = 2_000, -math.log(1 - q)
     rng = np.random.default_rng(20_240_601)
     limits = [percentile_limits(1e6 + np.sort(rng.exponential(1.0, n)), q, 1.0) for _ in range(trials)]
@@ -180,8 +208,8 @@ def test_the_fewest_values_of_which_the_largest_is_a_limit(q: float, fewest: int
 def test_p99_has_no_interval_of_too_few_values(n: int, interval: bool) -> None:
     d = summarise(np.random.default_rng(5).permutation(np.arange(1_000.0, 1_000.0 + n)))
     assert d is not None
-    assert (d.p99_interval is not None) is interval
-    assert d.at_least.keys() == (set() if interval else {"p99"})
+    assert (d.percentile(0.99).interval is not None) is interval
+    assert {one.q for one in d.percentiles if one.at_least is not None} == (set() if interval else {0.99})
 
 
 def test_the_limits_of_the_median_golden() -> None:
@@ -207,8 +235,8 @@ def test_the_guard_of_p99_and_of_p99_9(n: int, supported: tuple[bool, bool]) -> 
     d = summarise(np.random.default_rng(1).exponential(1.0, n))
     assert d is not None
     assert (d.supports(0.99), d.supports(0.999)) == supported
-    assert (d.p99_9 is not None) == supported[1]
-    assert (d.p99_9_interval is not None) == supported[1]
+    assert (d.percentile(0.999).value is not None) == supported[1]
+    assert (d.percentile(0.999).interval is not None) == supported[1]
     assert d.p99 is not None
 
 
@@ -216,10 +244,11 @@ def test_p99_9_golden() -> None:
     values = np.random.default_rng(0).permutation(np.arange(1.0, 10_001.0))
     d = summarise(values)
     assert d is not None
-    assert (d.p99, d.p99_9, d.max) == (9_900.0, 9_990.0, 10_000.0)
-    assert d.p99_9_interval is not None
-    assert d.p99_9_interval[0] < 9_990.0 < d.p99_9_interval[1]
-    assert d.interval_text("p99_9") == f"{d.p99_9_interval[0]:,.2f} – {d.p99_9_interval[1]:,.2f}"
+    p99_9 = d.percentile(0.999)
+    assert (d.p99, p99_9.value, d.max) == (9_900.0, 9_990.0, 10_000.0)
+    assert p99_9.interval is not None
+    assert p99_9.interval[0] < 9_990.0 < p99_9.interval[1]
+    assert p99_9.interval_text == f"{p99_9.interval[0]:,.2f} – {p99_9.interval[1]:,.2f}"
 
 
 def test_failures_are_no_samples_of_p99_9_and_take_it_away() -> None:
@@ -228,5 +257,6 @@ def test_failures_are_no_samples_of_p99_9_and_take_it_away() -> None:
     d = summarise(series)
     assert d is not None
     assert d.supports(0.999)
-    assert (d.p99_9, d.p99_9_interval, d.reasons["p99_9"]) == (None, None, "failed")
+    p99_9 = d.percentile(0.999)
+    assert (p99_9.value, p99_9.interval, p99_9.reason) == (None, None, "failed")
     assert not summarise(series[:6_640]).supports(0.999)  # type: ignore[union-attr]

@@ -22,7 +22,7 @@ from reports.statistics.probability import (
 )
 
 _SAME = 1e-9  # relative; most are the same function, but scipy may change which one it calls
-_TINY = 1e-300  # absolute: no report can tell a probability below it from none
+_TINY = 1e-300  # absolute: no report distinguishes a probability below it from 0
 
 _P = st.one_of(
     st.floats(0.0, 1.0),
@@ -125,7 +125,7 @@ def _shares_at(distance: float, n: int) -> np.ndarray[tuple[int], np.dtype[np.fl
     ("n", "tolerated"), [(20, 6e-4), (30, 5e-4), (100, 2e-4), (301, 1e-4), (1_000, 3e-5), (9_999, 3e-6), (20_000, 2e-6)]
 )
 def test_kolmogorov_smirnov_p_value_is_near_the_exact_one(n: int, tolerated: float) -> None:
-    """Tolerances as the docstring says; the exact law is Marsaglia, Tsang and Wang's, and Pelz and Good's, in scipy."""
+    """Tolerances as in the docstring; the exact law is Marsaglia, Tsang and Wang's, and Pelz and Good's, in scipy."""
     distances = np.linspace(0.35, 2.5, 60) / math.sqrt(n)
     expected = stats.kstwo.sf(distances, n)
     found = np.array([kolmogorov_smirnov(_shares_at(distance, n))[1] for distance in distances])

@@ -80,7 +80,7 @@ def test_a_sweep_is_read_with_its_points_in_the_order_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--over", "request_rate", "dataset"], "OPTION=V1,V2"),
         (["--over", "request_rate=1,1", "dataset"], "OPTION=V1,V2"),
@@ -91,6 +91,6 @@ def test_a_sweep_is_read_with_its_points_in_the_order_asked_for(
         (["dataset"], "--over"),
     ],
 )
-def test_mistakes_are_told_as_usage(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_are_reported(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench(["sweep", *arguments]) == 2
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Curves of a sweep, and what each format says of it."""
+"""Curves of a sweep, and its output formats."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from harness.cli import run as bench
 from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.table import read_table
 from reports.page.page import render_page
-from reports.render.markdown_table import escaped
 from reports.render.picture import Dots, Shape, Spans, Trail, Whiskers
-from reports.render.plain_text import spreadsheet_text
+from reports.render.plain_text import escaped, spreadsheet_text
 from reports.sweep.console import render
 from reports.sweep.csv_file import write_csv
 from reports.sweep.curves import curve_axis, curves
@@ -122,17 +121,17 @@ def test_repeats_of_a_point_have_an_interval_between_runs(make_sweep: MakeSweep,
     ] * 3
 
 
-def test_every_format_lies_beside_the_runs_and_says_the_same(sweep_folder: ExperimentFolder, sweep: Sweep) -> None:
+def test_every_format_is_written_beside_the_runs_with_the_same_content(sweep_folder: ExperimentFolder, sweep: Sweep) -> None:
     first = sweep_folder.run_folder(sweep_folder.read().runs[0])
     first.html.write_text("a report")
     page = write_sweep(read_sweep(sweep_folder), sweep_folder.path)
-    told = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
-    assert told == json.loads(json.dumps(document(sweep), allow_nan=False))
+    content = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
+    assert content == json.loads(json.dumps(document(sweep), allow_nan=False))
     rows = list(csv.DictReader(page.with_suffix(".csv").open(newline="", encoding="utf-8")))
-    assert [row["request_rate"] for row in rows] == [point["settings"]["request_rate"] for point in told["points"]]
-    assert [float(row["latency_p99_ms"]) for row in rows] == [point["latency_p99_ms"] for point in told["points"]]
-    assert [row["pareto"] == "1" for row in rows] == [point["pareto"] for point in told["points"]]
-    assert all(point["output_token_throughput_interval"] for point in told["points"])
+    assert [row["request_rate"] for row in rows] == [point["settings"]["request_rate"] for point in content["points"]]
+    assert [float(row["latency_p99_ms"]) for row in rows] == [point["latency_p99_ms"] for point in content["points"]]
+    assert [row["pareto"] == "1" for row in rows] == [point["pareto"] for point in content["points"]]
+    assert all(point["output_token_throughput_interval"] for point in content["points"])
     html = page.read_text(encoding="utf-8")
     assert f'href="./{quote(first.path.name)}/report.html"' in html
     assert html.count('/report.html"') == 2  # of the table of points, and of that of runs
@@ -157,7 +156,7 @@ def test_a_text_of_a_csv_file_is_no_formula(text: str, shown: str) -> None:
     assert spreadsheet_text(text) == shown
 
 
-def test_a_sweep_that_is_recorded_says_where_its_page_is(
+def test_a_recorded_sweep_prints_the_path_of_its_page(
     make_sweep: MakeSweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_sweep(tmp_path, (10, 20), {"wait": 20.0})

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.records.run_folder import RunFolderError
+from harness.records.run_folder import RunFolder, RunFolderError
 from reports.trend.folders import find_runs
+from tests.reports.manifests import run_manifest
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def run_at() -> Callable[..., Path]:
 
     def make(path: Path, started_at: Any = "2026-11-01T00:00:00+00:00", **manifest: Any) -> Path:
         path.mkdir(parents=True)
-        (path / "run.json").write_text(json.dumps({"schema": 1, "started_at": started_at} | manifest))
+        RunFolder(path).write_manifest(run_manifest(started_at=started_at, **manifest))
         return path
 
     return make
@@ -45,15 +45,17 @@ def test_a_run_that_is_named_twice_is_there_once(run_at: Any, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("manifest", "why"),
     [
-        ({"started_at": None}, "does not say when"),
-        ({"started_at": "yesterday"}, "does not say when"),
-        ({"started_at": 7}, "does not say when"),
+        ({"started_at": None}, "has no valid start time"),
+        ({"started_at": "yesterday"}, "has no valid start time"),
+        ({"started_at": 7}, "has no valid start time"),
         ({"state": "running"}, "was cut"),
         ({"state": "not_started"}, "ended before its first request"),
         ({"schema": 99}, "not a manifest"),
     ],
 )
-def test_what_has_no_place_is_left_out_and_says_why(run_at: Any, tmp_path: Path, manifest: dict[str, Any], why: str) -> None:
+def test_runs_without_a_place_are_left_out_with_the_reason(
+    run_at: Any, tmp_path: Path, manifest: dict[str, Any], why: str
+) -> None:
     run_at(tmp_path / "good")
     run_at(tmp_path / "bad", **manifest)
     found, (left_out,) = find_runs([tmp_path])
@@ -62,8 +64,8 @@ def test_what_has_no_place_is_left_out_and_says_why(run_at: Any, tmp_path: Path,
     assert why in left_out.why
 
 
-def test_a_folder_without_a_run_and_a_path_that_is_none_are_told(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_and_a_path_that_is_no_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match=r"no folder there has a run\.json"):
         find_runs([tmp_path])
-    with pytest.raises(RunFolderError, match="is no folder"):
+    with pytest.raises(RunFolderError, match="is not a folder"):
         find_runs([tmp_path / "absent"])

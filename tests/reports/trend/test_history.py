@@ -52,7 +52,7 @@ def trend(nights: Path) -> Trend:
     return read_trend([nights])
 
 
-def test_runs_stand_in_the_order_of_time_with_what_the_evidence_says(trend: Trend) -> None:
+def test_runs_are_in_the_order_of_time_with_their_verdicts(trend: Trend) -> None:
     assert [(run.name, run.verdict) for run in trend.runs] == [
         ("n1", "baseline"),
         ("n2", "no difference shown"),
@@ -84,7 +84,7 @@ def test_a_value_of_a_run_is_the_one_that_is_compared(nights: Path, trend: Trend
         assert interval[0] <= value <= interval[1]
 
 
-def test_runs_of_other_work_say_in_what_they_differ(trend: Trend) -> None:
+def test_runs_of_different_work_show_their_differences(trend: Trend) -> None:
     other = trend.runs[2]
     assert other.standing is Standing.DIFFERENT
     assert [(d.what, d.weight.value) for d in other.disagreements] == [("workload.description", "refuse")]
@@ -116,12 +116,12 @@ def test_an_invalid_baseline_is_refused(nights: Path, capsys: pytest.CaptureFixt
 def test_invalid_runs_alone_are_shown_without_a_baseline(nights: Path) -> None:
     trend = read_trend([nights / "n5"])
     assert trend.baseline is None
-    assert "nothing is compared" in render(trend)
-    assert "nothing is compared" in render_page(trend_page(trend, lambda path: path))
+    assert "no baseline and no comparison" in render(trend)
+    assert "no baseline and no comparison" in render_page(trend_page(trend, lambda path: path))
     assert json.loads(json.dumps(document(trend), allow_nan=False))["baseline"] is None
 
 
-def test_a_picture_tells_runs_apart_by_what_they_are(trend: Trend) -> None:
+def test_a_picture_marks_runs_by_their_standing(trend: Trend) -> None:
     picture = next(p for p in trend_pictures(trend) if p.name == "trend-p50_ttft")
     dots = {mark.name: mark for mark in picture.marks if isinstance(mark, Dots)}
     assert {name: mark.x.tolist() for name, mark in dots.items()} == {
@@ -134,7 +134,7 @@ def test_a_picture_tells_runs_apart_by_what_they_are(trend: Trend) -> None:
     assert "differs in workload.description" in dots["not comparable"].notes[0]
     assert dots["worse"].notes[0].startswith("n4, 2026-11-04 02:00:00: +")
     (line,) = [mark for mark in picture.marks if isinstance(mark, Line)]
-    assert line.x[~np.isnan(line.y)].tolist() == [1.0, 2.0, 4.0]  # the third is told by its own dot
+    assert line.x[~np.isnan(line.y)].tolist() == [1.0, 2.0, 4.0]  # the third has a dot of its own
     joined, baseline = (mark for mark in picture.marks if isinstance(mark, Trail))
     assert joined.x.tolist() == [1.0, 2.0, 4.0]
     assert baseline.y.tolist() == pytest.approx([trend.runs[0].estimates["p50_ttft"].value] * 2)
@@ -152,16 +152,16 @@ def test_failures_are_drawn_in_per_cent_where_there_are_any(trend: Trend, nights
     assert "failed_share" not in {measure.name for measure in sound.measures}
 
 
-def test_every_format_says_the_same(nights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_format_has_the_same_content(nights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (nights / "n2" / "report.html").write_text("a report")
     outputs = [tmp_path / "out" / f"t.{suffix}" for suffix in ("json", "md", "csv", "html")]
     outputs[0].parent.mkdir()
     assert bench(["trend", str(nights), *(f"--output={path}" for path in outputs)]) == 0
-    said = capsys.readouterr().out
-    assert "The newest: n4 is worse than n1: TTFT p50 +" in said
-    assert f"Written: {outputs[3]}" in said
-    told = json.loads(outputs[0].read_text(encoding="utf-8"))
-    assert [run["verdict"] for run in told["runs"]] == [
+    printed = capsys.readouterr().out
+    assert "The newest run: n4 is worse than n1: TTFT p50 +" in printed
+    assert f"Written: {outputs[3]}" in printed
+    content = json.loads(outputs[0].read_text(encoding="utf-8"))
+    assert [run["verdict"] for run in content["runs"]] == [
         "baseline",
         "no difference shown",
         "not comparable",
@@ -174,7 +174,7 @@ def test_every_format_says_the_same(nights: Path, tmp_path: Path, capsys: pytest
     (address,) = [part.split('"')[0] for part in html.split('href="./')[1:]]
     assert (outputs[3].parent / address).read_text() == "a report"
     rows = list(csv.DictReader(outputs[2].open(newline="", encoding="utf-8")))
-    of_n4 = {d["measure"]: d for d in told["runs"][3]["differences"]}
+    of_n4 = {d["measure"]: d for d in content["runs"][3]["differences"]}
     assert {row["measure"]: row["verdict"] for row in rows if row["run"] == "n4"} == {
         name: d["verdict"] for name, d in of_n4.items()
     }
@@ -191,17 +191,17 @@ def test_text_from_outside_is_shown_as_text(trend: Trend, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "says"),
+    ("arguments", "status", "message"),
     [
         (["trend"], 2, "Missing argument"),
         (["trend", "x", "--output", "t.pdf"], 2, ".html"),
         (["trend", "x", "--baseline", "absent"], 2, "absent"),
-        (["trend", "absent"], 1, "absent is no folder"),
+        (["trend", "absent"], 1, "absent is not a folder"),
     ],
 )
-def test_mistakes_are_told(arguments: list[str], status: int, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_are_reported(arguments: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench(arguments) == status
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_compare_takes_a_baseline(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The one-shot client against a server in this process that says what a test tells it to say."""
+"""The client for single requests, against a scripted server in this process."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from serving.client.request import Ask, ServedModel
-from serving.client.triton import Early, Generation, TritonClient, add_input, encode
+from serving.client.request import GenerationRequest, ModelInterface
+from serving.client.triton import CallOptions, EarlyStop, GenerationResult, TritonClient, add_input, encode
 from serving.errors import ClientError
 
 Script = Callable[[Iterator[Any], Any], Iterator[Any]]
-CORE = ServedModel(
+CORE = ModelInterface(
     "tensorrt_llm",
-    True,
     frozenset({"input_ids", "input_lengths", "request_output_len", "stop", "streaming", "beam_width"}),
     frozenset({"output_ids", "sequence_length"}),
-    {},
 )
-TEXT = ServedModel("ensemble", True, frozenset({"text_input", "max_tokens", "stream"}), frozenset({"text_output"}), {})
-ASK = Ask(input_ids=((5, 6),), request_id="7")
+TEXT = ModelInterface("ensemble", frozenset({"text_input", "max_tokens", "stream"}), frozenset({"text_output"}))
+REQUEST = GenerationRequest(input_ids=((5, 6),), request_id="7")
 
 
 class _Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
@@ -36,19 +34,9 @@ class _Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[m
     def ModelStreamInfer(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:  # noqa: N802
         yield from self._script(requests, context)
 
-    def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
-        if request.name != "tensorrt_llm":
-            context.abort(grpc.StatusCode.NOT_FOUND, f"no {request.name}")
-        response = service_pb2.ModelConfigResponse()
-        response.config.model_transaction_policy.decoupled = True
-        response.config.input.add(name="input_ids")
-        response.config.output.add(name="output_ids")
-        response.config.parameters["tokenizer_dir"].string_value = "/models"
-        return response
-
 
 @contextmanager
-def served(script: Script) -> Iterator[TritonClient]:
+def scripted_client(script: Script) -> Iterator[TritonClient]:
     server = grpc.server(ThreadPoolExecutor(4))
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(_Service(script), server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -60,7 +48,7 @@ def served(script: Script) -> Iterator[TritonClient]:
         server.stop(None)
 
 
-def says(final: bool = True, **outputs: np.ndarray) -> Any:
+def response(final: bool = True, **outputs: np.ndarray) -> Any:
     """A response of the stream; ``text_output`` is given as an array of bytes."""
     message = service_pb2.ModelStreamInferResponse()
     request = service_pb2.ModelInferRequest()
@@ -83,7 +71,7 @@ def text(*values: str) -> np.ndarray:
     return np.array([[value.encode() for value in values]], dtype=object)
 
 
-def plays(*messages: Any) -> Script:
+def replay(*messages: Any) -> Script:
     def script(requests: Iterator[Any], context: Any) -> Iterator[Any]:
         next(requests)
         yield from messages
@@ -91,35 +79,39 @@ def plays(*messages: Any) -> Script:
     return script
 
 
-def generate(client: TritonClient, model: ServedModel = CORE, ask: Ask = ASK, **more: Any) -> Generation:
-    return client.generate(model, ask, encode(model, ask), **more)
+def generate(
+    client: TritonClient, model: ModelInterface = CORE, request: GenerationRequest = REQUEST, **options: Any
+) -> GenerationResult:
+    return client.generate(model, request, encode(model, request), CallOptions(**options))
 
 
-def test_streamed_tokens_are_joined_and_padding_is_cut() -> None:
-    first = says(False, output_ids=ids(1, 2, 0), sequence_length=np.array([[2]]))
-    with served(plays(first, says(False, output_ids=ids(3), sequence_length=np.array([[1]])), says())) as client:
-        answer = generate(client)
-    assert answer.sequences[0, 0].tokens == [[1, 2, 3]]
-    assert (answer.error, answer.stopped, answer.responses) == (None, False, 2)
+def test_streamed_tokens_are_concatenated_without_padding() -> None:
+    first = response(False, output_ids=ids(1, 2, 0), sequence_length=np.array([[2]]))
+    with scripted_client(
+        replay(first, response(False, output_ids=ids(3), sequence_length=np.array([[1]])), response())
+    ) as client:
+        result = generate(client)
+    assert result.sequences[0, 0].tokens == [[1, 2, 3]]
+    assert (result.error, result.stopped, result.responses) == (None, False, 2)
 
 
 def test_streamed_beams_replace_each_other() -> None:
     beams = [np.array([[[1, 0], [2, 0]]]), np.array([[[1, 5], [3, 4]]])]
     lengths = [np.array([[1, 1]]), np.array([[2, 2]])]
-    messages = [says(k == 1, output_ids=beams[k], sequence_length=lengths[k]) for k in (0, 1)]
-    with served(plays(*messages)) as client:
-        answer = generate(client, ask=Ask(input_ids=((5,),), scalars={"beam_width": 2}))
-    assert answer.sequences[0, 0].tokens == [[1, 5], [3, 4]]
+    messages = [response(k == 1, output_ids=beams[k], sequence_length=lengths[k]) for k in (0, 1)]
+    with scripted_client(replay(*messages)) as client:
+        result = generate(client, request=GenerationRequest(input_ids=((5,),), scalars={"beam_width": 2}))
+    assert result.sequences[0, 0].tokens == [[1, 5], [3, 4]]
 
 
-def test_rows_and_sequences_are_told_apart_however_they_interleave() -> None:
+def test_interleaved_rows_and_sequences_are_separated() -> None:
     def part(row: int, number: int, piece: str, final: bool = False) -> Any:
-        return says(final, text_output=text(piece), batch_index=np.array([[row]]), sequence_index=np.array([[number]]))
+        return response(final, text_output=text(piece), batch_index=np.array([[row]]), sequence_index=np.array([[number]]))
 
     messages = [part(1, 0, "b"), part(0, 1, "x"), part(0, 0, "a"), part(1, 0, "B"), part(0, 1, "X", final=True)]
-    with served(plays(*messages)) as client:
-        answer = generate(client, TEXT, Ask(prompts=("p", "q")))
-    assert {place: sequence.texts for place, sequence in answer.sequences.items()} == {
+    with scripted_client(replay(*messages)) as client:
+        result = generate(client, TEXT, GenerationRequest(prompts=("p", "q")))
+    assert {place: sequence.texts for place, sequence in result.sequences.items()} == {
         (1, 0): ["bB"],
         (0, 1): ["xX"],
         (0, 0): ["a"],
@@ -127,14 +119,15 @@ def test_rows_and_sequences_are_told_apart_however_they_interleave() -> None:
 
 
 @pytest.mark.parametrize(("overwrite", "whole"), [(False, "aab"), (True, "ab")])
-def test_accumulated_text_replaces_what_came_before(overwrite: bool, whole: str) -> None:
-    with served(plays(says(False, text_output=text("a")), says(text_output=text("ab")))) as client:
-        assert generate(client, TEXT, Ask(prompts=("p",)), overwrite_text=overwrite).sequences[0, 0].texts == [whole]
+def test_accumulated_text_replaces_the_previous_text(overwrite: bool, whole: str) -> None:
+    with scripted_client(replay(response(False, text_output=text("a")), response(text_output=text("ab")))) as client:
+        result = generate(client, TEXT, GenerationRequest(prompts=("p",)), overwrite_text=overwrite)
+    assert result.sequences[0, 0].texts == [whole]
 
 
-def test_parts_of_log_probs_and_logits_are_joined_and_counts_added() -> None:
+def test_parts_of_log_probs_and_logits_are_concatenated_and_counts_added() -> None:
     def part(k: int, final: bool) -> Any:
-        return says(
+        return response(
             final,
             output_ids=ids(k),
             output_log_probs=np.full((1, 1, 1), float(k), np.float32),
@@ -143,7 +136,7 @@ def test_parts_of_log_probs_and_logits_are_joined_and_counts_added() -> None:
             num_output_tokens=np.array([[1]]),
         )
 
-    with served(plays(part(1, False), part(2, True))) as client:
+    with scripted_client(replay(part(1, False), part(2, True))) as client:
         extras = generate(client).sequences[0, 0].extras
     assert extras["output_log_probs"].tolist() == [[[1.0, 2.0]]]
     assert extras["generation_logits"].shape == (1, 1, 2, 3)
@@ -151,23 +144,23 @@ def test_parts_of_log_probs_and_logits_are_joined_and_counts_added() -> None:
     assert extras["num_output_tokens"].tolist() == [[2]]
 
 
-def test_the_servers_error_is_in_the_answer() -> None:
-    with served(plays(service_pb2.ModelStreamInferResponse(error_message="no room"))) as client:
+def test_the_servers_error_is_in_the_result() -> None:
+    with scripted_client(replay(service_pb2.ModelStreamInferResponse(error_message="no room"))) as client:
         assert generate(client).error == "no room"
 
 
 def test_a_stream_that_breaks_is_an_error() -> None:
     def breaks(requests: Iterator[Any], context: Any) -> Iterator[Any]:
-        yield says(False, output_ids=ids(1))
+        yield response(False, output_ids=ids(1))
         context.abort(grpc.StatusCode.INTERNAL, "it broke")
 
-    with served(breaks) as client:
-        answer = generate(client)
-    assert answer.error == "INTERNAL: it broke"
-    assert answer.sequences[0, 0].tokens == [[1]]
+    with scripted_client(breaks) as client:
+        result = generate(client)
+    assert result.error == "INTERNAL: it broke"
+    assert result.sequences[0, 0].tokens == [[1]]
 
 
-def test_a_silent_server_meets_the_deadline() -> None:
+def test_timeout_of_a_silent_server() -> None:
     over = threading.Event()
 
     def hangs(requests: Iterator[Any], context: Any) -> Iterator[Any]:
@@ -175,26 +168,26 @@ def test_a_silent_server_meets_the_deadline() -> None:
         over.wait(30)
         yield from ()
 
-    with served(hangs) as client:
-        answer = generate(client, timeout_s=0.3)
-    assert answer.error is not None
-    assert answer.error.startswith("DEADLINE_EXCEEDED")
+    with scripted_client(hangs) as client:
+        result = generate(client, timeout_s=0.3)
+    assert result.error is not None
+    assert result.error.startswith("DEADLINE_EXCEEDED")
 
 
-def test_stop_sends_upstreams_request_on_the_same_stream_and_awaits_both_ends() -> None:
+def test_stop_sends_upstreams_request_on_the_same_stream_and_waits_for_both_ends() -> None:
     received = []
 
     def stoppable(requests: Iterator[Any], context: Any) -> Iterator[Any]:
         received.append(next(requests))
-        yield says(False, output_ids=ids(1))
+        yield response(False, output_ids=ids(1))
         received.append(next(requests))
-        yield says()  # the stop request's own
-        yield says(True, output_ids=ids(2))
+        yield response()  # the final response of the stop request
+        yield response(True, output_ids=ids(2))
 
-    with served(stoppable) as client:
-        answer = generate(client, early=Early(50, by_cancelling=False))
-    assert answer.stopped
-    assert answer.sequences[0, 0].tokens == [[1, 2]]
+    with scripted_client(stoppable) as client:
+        result = generate(client, early_stop=EarlyStop(50, cancel_call=False))
+    assert result.stopped
+    assert result.sequences[0, 0].tokens == [[1, 2]]
     assert received[1].id == received[0].id == "7"
     assert [(t.name, t.datatype, list(t.shape)) for t in received[1].inputs] == [
         ("input_ids", "INT32", [1, 1]),
@@ -205,28 +198,31 @@ def test_stop_sends_upstreams_request_on_the_same_stream_and_awaits_both_ends() 
     assert list(received[1].raw_input_contents[1:]) == [bytes(4), bytes(4), b"\x01"]
 
 
-def test_cancelling_reaches_the_server_and_is_no_error() -> None:
+def test_cancellation_reaches_the_server_and_is_not_an_error() -> None:
     cancelled = threading.Event()
 
     def endless(requests: Iterator[Any], context: Any) -> Iterator[Any]:
         context.add_callback(cancelled.set)
-        yield says(False, output_ids=ids(1))
+        yield response(False, output_ids=ids(1))
         cancelled.wait(30)
 
-    with served(endless) as client:
-        answer = generate(client, early=Early(1000, by_cancelling=True))
+    with scripted_client(endless) as client:
+        result = generate(client, early_stop=EarlyStop(1000, cancel_call=True))
         assert cancelled.wait(10)
-    assert (answer.error, answer.stopped, answer.sequences[0, 0].tokens) == (None, True, [[1]])
+    assert (result.error, result.stopped, result.sequences[0, 0].tokens) == (None, True, [[1]])
 
 
-def test_an_answer_that_came_in_time_is_not_stopped() -> None:
-    with served(plays(says(output_ids=ids(1)))) as client:
-        assert not generate(client, early=Early(60_000, by_cancelling=False)).stopped
+def test_a_result_before_the_stop_time_is_not_stopped() -> None:
+    with scripted_client(replay(response(output_ids=ids(1)))) as client:
+        assert not generate(client, early_stop=EarlyStop(60_000, cancel_call=False)).stopped
 
 
-def test_stop_is_refused_where_the_model_has_no_such_input() -> None:
-    with served(plays(says())) as client, pytest.raises(ClientError, match="the model ensemble has no input stop"):
-        generate(client, TEXT, Ask(prompts=("p",)), early=Early(1, by_cancelling=False))
+def test_stop_is_refused_where_the_model_has_no_input_for_it() -> None:
+    with (
+        scripted_client(replay(response())) as client,
+        pytest.raises(ClientError, match="the model ensemble has no input stop"),
+    ):
+        generate(client, TEXT, GenerationRequest(prompts=("p",)), early_stop=EarlyStop(1, cancel_call=False))
 
 
 def test_an_interrupted_request_is_cancelled() -> None:
@@ -234,26 +230,15 @@ def test_an_interrupted_request_is_cancelled() -> None:
 
     def endless(requests: Iterator[Any], context: Any) -> Iterator[Any]:
         context.add_callback(cancelled.set)
-        yield says(False, output_ids=ids(1))
+        yield response(False, output_ids=ids(1))
         cancelled.wait(30)
 
     def interrupt(sequence: Any, values: Any) -> None:
         raise KeyboardInterrupt
 
-    with served(endless) as client:
+    message = encode(CORE, REQUEST)
+
+    with scripted_client(endless) as client:
         with pytest.raises(KeyboardInterrupt):
-            generate(client, on_response=interrupt)
+            client.generate(CORE, REQUEST, message, on_response=interrupt)
         assert cancelled.wait(10)
-
-
-def test_a_model_is_described_and_a_missing_one_named() -> None:
-    with served(plays()) as client:
-        model = client.describe("tensorrt_llm")
-        assert (model.decoupled, model.takes_token_ids, model.parameters) == (True, True, {"tokenizer_dir": "/models"})
-        with pytest.raises(ClientError, match=r"--model gpt: the server at .* has no such model"):
-            client.describe("gpt")
-
-
-def test_nobody_there_is_one_sentence() -> None:
-    with TritonClient("127.0.0.1:1") as client, pytest.raises(ClientError, match="nobody answers there"):
-        client.describe("tensorrt_llm")

@@ -1,4 +1,4 @@
-"""The surface of TensorRT-LLM's LLM API that the adapter uses, over a loop that counts.
+"""Fake of the part of TensorRT-LLM's LLM API that the adapter uses, with a counting loop as its network.
 
 Names, arguments and behaviour are those of the API's stability reference: unknown arguments are refused; a ``RequestOutput``
 can be awaited or iterated, holds all tokens so far, and ends as cancelled some time after ``abort``; a request that cannot be
@@ -67,7 +67,7 @@ class CompletionOutput:
 
 
 class RequestOutput:
-    """Awaitable and asynchronously iterable, as the real one; lives on the loop on which it was made."""
+    """Awaitable and asynchronously iterable, like the real class; bound to the event loop that created it."""
 
     def __init__(self, prompt: list[int], sampling: SamplingParams, streaming: bool) -> None:
         self.prompt_token_ids = prompt
@@ -108,9 +108,9 @@ class RequestOutput:
 
 
 class LLM:
-    """Runs ``max_batch_size`` requests at once, a token of each a step, on a thread of its own."""
+    """Runs ``max_batch_size`` requests at once, one token of each per step, on its own thread."""
 
-    ignores_abort = False  # a test's own subclass may be deaf
+    ignores_abort = False  # set by subclasses in tests
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ def next_token(prompt: list[int], position: int) -> int:
 
 
 def modules() -> dict[str, ModuleType]:
-    """The modules as ``sys.modules`` holds them."""
+    """The fake modules by name, for ``sys.modules``."""
     top, api, compiled = (ModuleType(name) for name in ("tensorrt_llm", "tensorrt_llm.llmapi", "tensorrt_llm._tensorrt_engine"))
     top.LLM, top.SamplingParams = LLM, SamplingParams  # type: ignore[attr-defined]
     api.KvCacheConfig = KvCacheConfig  # type: ignore[attr-defined]

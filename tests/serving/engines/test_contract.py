@@ -1,4 +1,4 @@
-"""What every engine promises, whatever runs the network: OpenVINO's for real, TensorRT-LLM's over a fake of its library."""
+"""Contract of all engines: OpenVINO's with the real library, TensorRT-LLM's with a fake one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(params=ENGINE_NAMES)
 def own_engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    """One that the test may close."""
+    """An engine that the test may close."""
     opened = open_engine(request.param, _engine_dir(request.param, tmp_path, monkeypatch), EngineOptions())
     yield opened
     opened.close()
@@ -81,12 +81,12 @@ def test_exactly_one_increment_is_the_last_and_comes_last(engine: Engine, stream
     for asked, answer in enumerate(answers, 5):
         assert len(answer.tokens()) == asked
         assert answer.last().finish is FinishReason.LENGTH
-    time.sleep(0.1)  # whatever else might come has come
+    time.sleep(0.1)  # time for any further increment to arrive
     for answer in answers:
         assert [increment.is_last for increment in answer.increments] == [False] * (len(answer.increments) - 1) + [True]
 
 
-def test_unstreamed_answer_is_one_increment_and_streamed_ones_join_to_it_in_order(engine: Engine) -> None:
+def test_streamed_increments_join_to_the_single_unstreamed_one(engine: Engine) -> None:
     whole = _submit(engine, _PROMPT, Sampling(30))[1]
     streamed = _submit(engine, _PROMPT, Sampling(30), streaming=True)[1]
     assert streamed.tokens() == whole.tokens()
@@ -94,13 +94,13 @@ def test_unstreamed_answer_is_one_increment_and_streamed_ones_join_to_it_in_orde
     assert len(streamed.increments) > 5
 
 
-def test_prompt_is_not_echoed_and_tokens_are_of_the_vocabulary(engine: Engine) -> None:
+def test_prompt_is_not_echoed_and_tokens_are_in_the_vocabulary(engine: Engine) -> None:
     tokens = _submit(engine, _PROMPT, Sampling(12))[1].tokens()
     assert len(tokens) == 12
     assert all(0 <= token < engine.limits.vocabulary_size for token in tokens)
 
 
-def test_end_token_ends_it_but_not_before_min_tokens(engine: Engine) -> None:
+def test_end_token_ends_the_sequence_but_not_before_min_tokens(engine: Engine) -> None:
     free = _submit(engine, _PROMPT, Sampling(20))[1].tokens()
     end = free[7]
     answer = _submit(engine, _PROMPT, Sampling(20, end_id=end))[1]
@@ -110,7 +110,7 @@ def test_end_token_ends_it_but_not_before_min_tokens(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_cancelled_request_ends_as_cancelled_and_its_neighbour_goes_on(engine: Engine, streaming: bool) -> None:
+def test_cancelled_request_ends_and_others_continue(engine: Engine, streaming: bool) -> None:
     _, neighbour = _submit(engine, _PROMPT, Sampling(100), streaming=True)
     request_id, cancelled = _submit(engine, _PROMPT, Sampling(3000), streaming)
     assert neighbour.first.wait(_WAIT_S)
@@ -121,13 +121,13 @@ def test_cancelled_request_ends_as_cancelled_and_its_neighbour_goes_on(engine: E
     assert len(neighbour.tokens()) == 100
 
 
-def test_cancelling_at_once_ends_it_too(engine: Engine) -> None:
+def test_immediate_cancellation_ends_the_request(engine: Engine) -> None:
     request_id, answer = _submit(engine, _PROMPT, Sampling(3000))
     engine.cancel(request_id)
     assert answer.last().finish is FinishReason.CANCELLED
 
 
-def test_cancelling_what_is_unknown_or_ended_does_nothing(engine: Engine) -> None:
+def test_cancelling_unknown_or_ended_requests_has_no_effect(engine: Engine) -> None:
     request_id, answer = _submit(engine, _PROMPT, Sampling(2))
     answer.last()
     engine.cancel(request_id)
@@ -136,19 +136,19 @@ def test_cancelling_what_is_unknown_or_ended_does_nothing(engine: Engine) -> Non
     assert len(answer.increments) == 1
 
 
-def test_refused_request_ends_with_an_error_and_others_go_on(engine: Engine) -> None:
+def test_rejected_request_ends_with_an_error_and_others_continue(engine: Engine) -> None:
     refused = _submit(engine, [], Sampling(4))[1]
     other = _submit(engine, _PROMPT, Sampling(4))[1]
-    assert "refused the request" in (refused.last().error or "")
+    assert "rejected the request" in (refused.last().error or "")
     assert len(refused.increments) == 1
     assert len(other.tokens()) == 4
 
 
-def test_stats_count_tokens_and_iterations_and_return_to_rest(engine: Engine) -> None:
+def test_stats_count_tokens_and_iterations_and_become_idle(engine: Engine) -> None:
     before = engine.stats()
     answers = [_submit(engine, _PROMPT, Sampling(200), k % 2 == 0)[1] for k in range(8)]
     deadline = time.monotonic() + _WAIT_S
-    while not 1 <= engine.stats().active_requests <= 8:  # told every now and then
+    while not 1 <= engine.stats().active_requests <= 8:  # updated periodically
         assert time.monotonic() < deadline
         time.sleep(0.005)
     for answer in answers:
@@ -164,7 +164,7 @@ def test_stats_count_tokens_and_iterations_and_return_to_rest(engine: Engine) ->
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_closing_ends_what_is_in_flight_and_what_comes_after(own_engine: Engine, streaming: bool) -> None:
+def test_closing_ends_requests_in_flight_and_later_ones(own_engine: Engine, streaming: bool) -> None:
     first = _submit(own_engine, _PROMPT, Sampling(3000), streaming=True)[1]
     others = [_submit(own_engine, _PROMPT, Sampling(3000), streaming)[1] for _ in range(3)]
     assert first.first.wait(_WAIT_S)

@@ -1,4 +1,4 @@
-"""A small HTTP server in Triton's place, as a program of its own."""
+"""A small HTTP server in Triton's place, as a separate program."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def make_program(folder: Path, name: str, text: str) -> Path:
 
 @pytest.fixture
 def fake_triton(tmp_path: Path) -> Path:
-    """A ``tritonserver`` that is ready at once, has a child, and ends on SIGINT without it."""
+    """A ``tritonserver`` that is ready at once, has a child process, and leaves it behind on SIGINT."""
     return make_program(tmp_path, "tritonserver", _SERVER)
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository of one model."""
+    """A repository with one model."""
     folder = tmp_path / "repo"
     (folder / "tensorrt_llm").mkdir(parents=True)
     (folder / "tensorrt_llm" / "config.pbtxt").touch()

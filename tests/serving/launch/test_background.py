@@ -1,4 +1,4 @@
-"""Servers that outlive who started them, with a small server in Triton's place."""
+"""Background servers, with a small HTTP server in Triton's place."""
 
 from __future__ import annotations
 
@@ -17,15 +17,26 @@ import pytest
 
 from serving.errors import LaunchError
 from serving.launch.addresses import choose_addresses
-from serving.launch.background import BackgroundServer, forget, list_servers, start, state_dir, stop, write_state
+from serving.launch.background import (
+    BackgroundServer,
+    ProcessIdentity,
+    forget,
+    identify,
+    list_servers,
+    start,
+    state_dir,
+    stop,
+    this_process,
+    write_state,
+)
+from serving.launch.options import Supervision
 from serving.launch.plan import LaunchPlan
-from serving.launch.processes import ProcessIdentity, identify, this_process
 from serving.launch.tritonserver import TritonServer, rank_command
 from tests.serving.launch.conftest import make_program
 
 
 @pytest.fixture(autouse=True)
-def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _separate_state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     yield
     for server in list_servers():
@@ -40,10 +51,10 @@ def plan(tmp_path: Path, fake_triton: Path, repository: Path) -> LaunchPlan:
     return LaunchPlan(
         command=command,
         addresses=addresses,
+        repository=str(repository),
         models=("tensorrt_llm",),
         log=str(tmp_path / "log"),
-        exit_timeout_s=2,
-        ready_timeout_s=30.0,
+        supervision=Supervision(ready_timeout_s=30.0, exit_timeout_s=2),
         temporary_dir=str(tmp_path / "temporary"),
     )
 
@@ -63,7 +74,7 @@ def _none_runs(family: list[psutil.Process]) -> bool:
     return not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in family)
 
 
-def test_started_server_is_listed_ready_and_stopping_it_ends_its_whole_family(plan: LaunchPlan, tmp_path: Path) -> None:
+def test_started_server_is_listed_as_ready_and_stop_ends_its_whole_family(plan: LaunchPlan, tmp_path: Path) -> None:
     server = start(plan, "mine")
     assert list_servers() == [server]
     assert (server.name, server.addresses, server.is_alive(), server.is_ready()) == ("mine", plan.addresses, True, True)
@@ -76,7 +87,7 @@ def test_started_server_is_listed_ready_and_stopping_it_ends_its_whole_family(pl
     assert not (tmp_path / "temporary").exists()
 
 
-def test_it_outlives_the_process_that_started_it_and_a_hang_up(plan: LaunchPlan) -> None:
+def test_server_outlives_the_process_that_started_it_and_a_hang_up(plan: LaunchPlan) -> None:
     subprocess.run([sys.executable, "-c", _START, msgspec.json.encode(plan).decode()], check=True, timeout=60)
     (server,) = list_servers()
     os.kill(server.keeper.pid, signal.SIGHUP)
@@ -85,8 +96,8 @@ def test_it_outlives_the_process_that_started_it_and_a_hang_up(plan: LaunchPlan)
     assert os.getpgid(server.keeper.pid) != os.getpgrp()  # a terminal's Ctrl-C does not reach it
 
 
-def test_interrupted_while_it_waits_it_leaves_nothing(plan: LaunchPlan, tmp_path: Path) -> None:
-    never = replace(plan, models=("tensorrt_llm", "nosuch"), ready_timeout_s=200.0)
+def test_interrupt_while_waiting_leaves_nothing(plan: LaunchPlan, tmp_path: Path) -> None:
+    never = replace(plan, models=("tensorrt_llm", "nosuch"), supervision=Supervision(ready_timeout_s=200.0, exit_timeout_s=2))
     starter = psutil.Popen([sys.executable, "-c", _START, msgspec.json.encode(never).decode()], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 30
     while len(family := starter.children(recursive=True)) < 4:
@@ -99,7 +110,7 @@ def test_interrupted_while_it_waits_it_leaves_nothing(plan: LaunchPlan, tmp_path
     assert not (tmp_path / "temporary").exists()
 
 
-def test_name_of_a_live_server_is_taken(plan: LaunchPlan) -> None:
+def test_name_of_a_live_server_is_refused(plan: LaunchPlan) -> None:
     server = start(plan, "mine")
     with pytest.raises(LaunchError, match=rf"--name mine: a server of that name runs \(process {server.keeper.pid}\)"):
         start(plan, "mine")
@@ -107,12 +118,12 @@ def test_name_of_a_live_server_is_taken(plan: LaunchPlan) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../up", "a b", "a/b", "-x", "x" * 65])
-def test_name_that_is_no_file_name_is_refused(plan: LaunchPlan, name: str) -> None:
+def test_name_that_is_not_a_file_name_is_refused(plan: LaunchPlan, name: str) -> None:
     with pytest.raises(LaunchError, match="--name"):
         start(plan, name)
 
 
-def test_server_that_does_not_start_says_why_and_leaves_nothing(plan: LaunchPlan, tmp_path: Path) -> None:
+def test_failed_start_shows_the_log_and_leaves_nothing(plan: LaunchPlan, tmp_path: Path) -> None:
     broken = make_program(tmp_path, "broken", "#!/bin/sh\necho 'E1121 no GPU'\nexit 1\n")
     with pytest.raises(LaunchError, match="ended while starting") as caught:
         start(replace(plan, command=(str(broken),)), "mine")
@@ -121,7 +132,7 @@ def test_server_that_does_not_start_says_why_and_leaves_nothing(plan: LaunchPlan
     assert not (tmp_path / "temporary").exists()
 
 
-def test_server_that_ended_by_itself_is_seen_as_dead_and_forgotten_on_demand(plan: LaunchPlan, tmp_path: Path) -> None:
+def test_server_that_ended_by_itself_is_listed_as_dead_until_forgotten(plan: LaunchPlan, tmp_path: Path) -> None:
     server = start(plan, "mine")
     family = _family(server)
     (triton,) = [process for process in family if "tritonserver" in " ".join(process.cmdline()[:2])]
@@ -133,10 +144,10 @@ def test_server_that_ended_by_itself_is_seen_as_dead_and_forgotten_on_demand(pla
     forget(server)
     assert list_servers() == []
     assert not (tmp_path / "temporary").exists()
-    stop(start(replace(plan, temporary_dir=None), "mine"))  # its name is free again
+    stop(start(replace(plan, temporary_dir=None), "mine"))  # the name is free again
 
 
-def test_stopping_a_keeper_that_was_killed_waits_for_what_it_held(plan: LaunchPlan) -> None:
+def test_stop_after_the_keeper_was_killed_waits_for_its_server(plan: LaunchPlan) -> None:
     server = start(plan, "mine")
     family = _family(server)
     os.kill(server.keeper.pid, signal.SIGKILL)
@@ -146,28 +157,28 @@ def test_stopping_a_keeper_that_was_killed_waits_for_what_it_held(plan: LaunchPl
     assert list_servers() == []
 
 
-def test_another_process_under_the_same_number_is_not_taken_for_the_server(plan: LaunchPlan) -> None:
+def test_another_process_with_the_same_number_is_not_mistaken_for_the_server(plan: LaunchPlan) -> None:
     ours = this_process()
     stale = BackgroundServer(
         "old", replace(ours, start_ticks=ours.start_ticks - 1), None, plan.addresses, plan.log, 1.0, plan.command
     )
     write_state(stale, state_dir() / "old.json")
     assert not stale.is_alive()
-    stop(stale)  # would otherwise end this very process
+    stop(stale)  # an error would end this process
     assert list_servers() == []
 
 
-def test_file_that_is_no_state_is_left_alone() -> None:
+def test_file_that_is_not_a_state_file_is_ignored() -> None:
     state_dir().mkdir(parents=True)
     (state_dir() / "strange.json").write_text("{")
     assert list_servers() == []
     assert (state_dir() / "strange.json").exists()
 
 
-# ---- telling processes apart
+# ---- process identity
 
 
-def test_a_process_is_itself_until_it_ends() -> None:
+def test_process_identity_is_alive_until_the_process_ends() -> None:
     child = subprocess.Popen(["sleep", "1000"])
     identity = identify(child.pid)
     assert identity is not None
@@ -181,7 +192,7 @@ def test_a_process_is_itself_until_it_ends() -> None:
     assert not identity.is_alive()
 
 
-def test_name_with_blanks_and_parentheses_does_not_confuse_the_start_time(tmp_path: Path) -> None:
+def test_start_time_is_read_behind_a_name_with_blanks_and_parentheses(tmp_path: Path) -> None:
     program = make_program(tmp_path, "a) R (b", "#!/bin/sh\nsleep 1000 & wait\n")
     child = psutil.Popen([str(program)])
     try:

@@ -1,4 +1,4 @@
-"""Commands and scripts, held against upstream's start script and Slurm recipes."""
+"""Commands and scripts, compared with upstream's start script and Slurm recipes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SERVER = TritonServer("/opt/tritonserver/bin/tritonserver", "/repo", _ADDRESSES
 
 
 def _ranks(command: tuple[str, ...]) -> list[list[str]]:
-    """The programs of an mpirun command, parted at the lone colons; mpirun's own words left out."""
+    """The programs of an mpirun command, without mpirun's own options."""
     words = list(command[command.index("-n") :])
     return [list(group) for colon, group in groupby(words, lambda word: word == ":") if not colon]
 
@@ -38,7 +38,7 @@ def _shm_prefix(rank: list[str] | tuple[str, ...]) -> str:
 # ---- one process
 
 
-def test_every_argument_of_the_reference_is_there_once() -> None:
+def test_every_argument_of_the_reference_occurs_once() -> None:
     command = rank_command(_SERVER, 0)
     assert command[0] == "/opt/tritonserver/bin/tritonserver"
     assert sorted(command[1:]) == sorted(
@@ -57,7 +57,7 @@ def test_every_argument_of_the_reference_is_there_once() -> None:
     )
 
 
-def test_backend_folder_is_named_only_where_the_server_does_not_know_it() -> None:
+def test_backend_folder_is_passed_only_where_it_is_given() -> None:
     assert "--backend-directory=/backends" in rank_command(replace(_SERVER, backend_dir="/backends"), 0)
     assert not any("--backend-directory" in word for word in rank_command(_SERVER, 0))
 
@@ -69,7 +69,7 @@ def test_only_rank_0_writes_the_verbose_log_and_has_the_multimodal_pool() -> Non
     assert not alone & set(rank_command(server, 1))
 
 
-def test_verbose_log_without_a_file_stays_on_the_output() -> None:
+def test_verbose_log_without_a_file_goes_to_the_output() -> None:
     command = rank_command(replace(_SERVER, verbose=True), 0)
     assert "--log-verbose=3" in command
     assert not any(word.startswith("--log-file") for word in command)
@@ -79,7 +79,7 @@ def test_verbose_log_without_a_file_stays_on_the_output() -> None:
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 8])
-def test_ranks_are_one_process_each_parted_by_lone_colons(world_size: int) -> None:
+def test_ranks_are_one_process_each_separated_by_colons(world_size: int) -> None:
     command = mpirun_command(_SERVER, world_size)
     assert command[:2] == ("mpirun", "--allow-run-as-root")
     assert command.count(":") == world_size - 1
@@ -98,7 +98,7 @@ def test_only_rank_0_serves_every_model() -> None:
 
 
 @given(st.integers(1, 64), st.integers(1, 65535))
-def test_no_two_ranks_and_no_two_deployments_share_memory(world_size: int, grpc_port: int) -> None:
+def test_ranks_and_deployments_share_no_memory(world_size: int, grpc_port: int) -> None:
     prefixes = [_shm_prefix(rank) for rank in _ranks(mpirun_command(_SERVER, world_size))]
     elsewhere = replace(_SERVER, addresses=replace(_ADDRESSES, grpc_port=grpc_port))
     assert len(set(prefixes)) == world_size
@@ -107,12 +107,12 @@ def test_no_two_ranks_and_no_two_deployments_share_memory(world_size: int, grpc_
         assert not set(prefixes) & {_shm_prefix(rank) for rank in _ranks(mpirun_command(elsewhere, world_size))}
 
 
-def test_oversubscribing_is_mpiruns_own_option() -> None:
+def test_oversubscribe_is_an_option_of_mpirun() -> None:
     assert mpirun_command(_SERVER, 2, oversubscribe=True)[:3] == ("mpirun", "--allow-run-as-root", "--oversubscribe")
     assert "--oversubscribe" not in mpirun_command(_SERVER, 2)
 
 
-def test_llmapi_launch_stands_before_every_ranks_server() -> None:
+def test_llmapi_launch_precedes_every_ranks_server() -> None:
     for rank in _ranks(mpirun_command(replace(_SERVER, llmapi_launch=True), 2)):
         assert rank[2:4] == ["trtllm-llmapi-launch", "/opt/tritonserver/bin/tritonserver"]
 
@@ -120,7 +120,7 @@ def test_llmapi_launch_stands_before_every_ranks_server() -> None:
 # ---- orchestrator mode
 
 
-def test_orchestrators_environment_says_who_starts_the_workers() -> None:
+def test_orchestrators_environment_sets_whether_it_spawns_workers() -> None:
     assert orchestrator_environment(True) == {"TRTLLM_ORCHESTRATOR": "1", "TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES": "1"}
     assert orchestrator_environment(False) == {"TRTLLM_ORCHESTRATOR": "1", "TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES": "0"}
 
@@ -140,7 +140,7 @@ def test_spawning_orchestrator_leaves_every_gpus_memory_to_its_workers() -> None
 # ---- docker
 
 
-def test_container_gets_gpus_memory_mounts_ports_and_environment() -> None:
+def test_container_has_gpus_memory_mounts_and_environment() -> None:
     container = Container("image:tag", "mine", ("/repo:/repo", "/engines:/engines:ro"), shm_size="4g")
     command = docker_command(container, _ADDRESSES, ["tritonserver", "--x"], {"A": "1"})
     pairs = list(pairwise(command))
@@ -162,7 +162,7 @@ def test_containers_ports_are_published_on_the_host_alone() -> None:
 _JOB = SlurmJob(2, 8, "mine", "1:30:00", "team", "gpu", "pmix", "nvcr.io/image", ("/repo:/repo", "/engines:/engines"), "out-%j")
 
 
-def test_batch_headers_hold_what_was_asked() -> None:
+def test_batch_headers_are_those_of_the_job() -> None:
     script = sbatch_script(_JOB, _SERVER, {"TRTLLM_ORCHESTRATOR": "1"})
     assert script.startswith("#!/bin/bash\n#SBATCH ")
     assert [line.removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH")] == [
@@ -178,7 +178,7 @@ def test_batch_headers_hold_what_was_asked() -> None:
     assert "export TRTLLM_ORCHESTRATOR=1\n" in script
 
 
-def test_what_was_not_asked_is_left_to_slurm() -> None:
+def test_unset_fields_are_left_to_slurm() -> None:
     script = sbatch_script(SlurmJob(1, 1), _SERVER, {})
     for name in ("time", "account", "partition", "output", "container-image", "container-mounts"):
         assert f"--{name}" not in script
@@ -232,7 +232,7 @@ def test_script_run_by_a_shell_starts_each_rank_with_its_own_arguments(tmp_path:
     assert ranks == [list(rank_command(server, rank)) for rank in range(3)]
 
 
-def test_llmapi_launch_makes_its_own_workers_of_the_other_ranks() -> None:
+def test_llmapi_launch_runs_the_same_command_on_every_rank() -> None:
     script = srun_command(SlurmJob(2, 8), replace(_SERVER, llmapi_launch=True))[-1]
     assert script.startswith("exec trtllm-llmapi-launch /opt/tritonserver/bin/tritonserver --model-repository=/repo")
     assert "--load-model" not in script

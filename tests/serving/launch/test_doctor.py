@@ -1,4 +1,4 @@
-"""What ``bench doctor`` looks for."""
+"""Checks of ``bench doctor``."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -10,36 +10,36 @@ from serving.launch.doctor import EMBEDDED, check_machine
 
 
 def test_a_machine_that_runs_these_tests_can_run_the_embedded_pipeline() -> None:
-    lacking = [check.name for check in check_machine() if check.needed_for == EMBEDDED and not check.ok]
-    assert lacking == []
+    missing = [check.name for check in check_machine() if check.needed_for == EMBEDDED and not check.ok]
+    assert missing == []
 
 
-def test_every_check_says_how_to_mend_what_is_missing() -> None:
-    assert [check.name for check in check_machine() if not check.mend] == []
+def test_every_check_has_a_remedy() -> None:
+    assert [check.name for check in check_machine() if not check.remedy] == []
 
 
-def test_checks_of_one_purpose_stand_together() -> None:
+def test_checks_are_grouped_by_purpose() -> None:
     purposes = [check.needed_for for check in check_machine()]
     changes = sum(one != other for one, other in pairwise(purposes))
     assert changes == len(set(purposes)) - 1
 
 
-def test_a_python_without_a_shared_library_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_static_python_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "shared_libpython_dir", lambda: None)
     [libpython] = [check for check in check_machine() if check.name == "shared libpython"]
     assert not libpython.ok
     assert "linked statically" in libpython.found
 
 
-def test_another_version_of_tritons_wheel_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_of_tritons_wheel_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_version", lambda package: "0.7.0")
     [triton] = [check for check in check_machine() if check.name == "Triton server"]
     assert not triton.ok
-    assert triton.mend == "pip install nvidia-pytriton==0.6.0"
+    assert triton.remedy == "pip install nvidia-pytriton==0.6.0"
 
 
-def test_a_cache_that_cannot_be_written_is_found_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_read_only_cache_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
     [cache] = [check for check in check_machine() if check.name == "cache folder"]
     assert not cache.ok
-    assert "XDG_CACHE_HOME" in cache.mend
+    assert "XDG_CACHE_HOME" in cache.remedy

@@ -1,4 +1,4 @@
-"""Which server is found."""
+"""The search for the server, a repository's models, and GPUs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serving.errors import LaunchError
-from serving.launch import find_tritonserver as finding
+from serving.launch import find_tritonserver as find_tritonserver_module
 from serving.launch.find_tritonserver import FoundTriton, count_gpus, find_tritonserver, served_models
 
 
@@ -22,24 +22,24 @@ def _program(folder: Path, name: str, text: str = "#!/bin/sh\n") -> Path:
 
 @pytest.fixture
 def path_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that stands first on PATH; NVIDIA's usual place is moved to where nothing is."""
+    """The first folder on PATH; NVIDIA's usual place is replaced by a missing one."""
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(finding, "NVIDIA_TRITONSERVER", str(tmp_path / "opt" / "tritonserver"))
+    monkeypatch.setattr(find_tritonserver_module, "NVIDIA_TRITONSERVER", str(tmp_path / "opt" / "tritonserver"))
     return tmp_path / "bin"
 
 
-def test_named_server_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_given_server_is_used(tmp_path: Path) -> None:
     named = _program(tmp_path, "my-triton")
     assert find_tritonserver(str(named)) == FoundTriton(str(named))
 
 
-def test_named_server_that_is_not_there_is_refused_but_for_a_dry_run(tmp_path: Path) -> None:
+def test_given_server_that_is_missing_is_refused_except_in_a_dry_run(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=f"--tritonserver {tmp_path}/none: there is no such program"):
         find_tritonserver(str(tmp_path / "none"))
     assert find_tritonserver("/opt/elsewhere/tritonserver", dry_run=True).executable == "/opt/elsewhere/tritonserver"
 
 
-def test_nvidias_server_goes_before_the_one_on_path_and_that_before_the_wheels(tmp_path: Path, path_folder: Path) -> None:
+def test_nvidias_server_precedes_the_one_on_path_which_precedes_the_wheels(tmp_path: Path, path_folder: Path) -> None:
     wheels = find_tritonserver(None)
     assert "pytriton" in wheels.executable
     assert wheels.backend_dir is not None
@@ -61,7 +61,7 @@ def test_models_of_a_repository_are_its_folders_with_a_configuration(tmp_path: P
 def test_repository_that_is_missing_or_empty_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=f"--model_repo {tmp_path}/none: there is no such folder"):
         served_models(tmp_path / "none")
-    with pytest.raises(LaunchError, match=f"--model_repo {tmp_path}: holds no model"):
+    with pytest.raises(LaunchError, match=f"--model_repo {tmp_path}: contains no model"):
         served_models(tmp_path)
 
 

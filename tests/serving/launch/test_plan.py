@@ -1,4 +1,4 @@
-"""From options to plans: which way takes which command, and what excludes what."""
+"""Launch plans: the command of each launcher, and the refused combinations of options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from serving.errors import LaunchError
 from serving.launch.find_tritonserver import FoundTriton
-from serving.launch.options import Launcher, LaunchOptions
+from serving.launch.options import DEFAULT_ADDRESSES, ContainerOptions, Launcher, LaunchOptions, ProcessOptions, Supervision
 from serving.launch.plan import plan_launch, plan_script, shell_line
 from serving.launch.slurm import SlurmJob
 
@@ -23,20 +23,26 @@ def _options(launcher: Launcher, **changes: object) -> LaunchOptions:
     return replace(LaunchOptions(launcher, "/repo"), **changes)  # type: ignore[arg-type]
 
 
+def _processes(launcher: Launcher, **changes: object) -> LaunchOptions:
+    return _options(launcher, processes=ProcessOptions(**changes))  # type: ignore[arg-type]
+
+
 def test_tritonserver_is_one_process_without_mpi() -> None:
-    plan = plan_launch(_options(Launcher.TRITONSERVER, exit_timeout=44, ready_timeout=5.0), _TRITON, _MODELS)
+    supervision = Supervision(ready_timeout_s=5.0, exit_timeout_s=44)
+    plan = plan_launch(_options(Launcher.TRITONSERVER, supervision=supervision), _TRITON, _MODELS)
     assert plan.command[:3] == ("/triton", "--model-repository=/repo", "--backend-directory=/backends")
     assert "--exit-timeout-secs=44" in plan.command
-    assert (plan.models, plan.environment, plan.exit_timeout_s, plan.ready_timeout_s) == (_MODELS, _TRITON.environment, 44, 5.0)
+    assert (plan.models, plan.environment, plan.supervision) == (_MODELS, _TRITON.environment, supervision)
+    assert plan.repository == "/repo"
     assert not plan.in_container
 
 
-def test_mpirun_stands_before_even_one_rank() -> None:
+def test_a_single_rank_runs_under_mpirun_too() -> None:
     assert plan_launch(_options(Launcher.MPIRUN), _TRITON, _MODELS).command[:4] == ("mpirun", "--allow-run-as-root", "-n", "1")
 
 
-def test_orchestrator_is_told_by_its_environment() -> None:
-    plan = plan_launch(_options(Launcher.MPIRUN, multi_model=True, gpu_count=2), _TRITON, _MODELS)
+def test_orchestrator_mode_is_set_in_the_environment() -> None:
+    plan = plan_launch(_processes(Launcher.MPIRUN, multi_model=True, gpu_count=2), _TRITON, _MODELS)
     assert plan.environment == {
         "LD_LIBRARY_PATH": "/lib",
         "TRTLLM_ORCHESTRATOR": "1",
@@ -47,7 +53,7 @@ def test_orchestrator_is_told_by_its_environment() -> None:
 
 
 def test_orchestrator_without_spawning_starts_every_rank_and_keeps_tritons_pools() -> None:
-    options = _options(Launcher.MPIRUN, multi_model=True, disable_spawn_processes=True, world_size=3)
+    options = _processes(Launcher.MPIRUN, multi_model=True, disable_spawn_processes=True, world_size=3)
     plan = plan_launch(options, _TRITON, _MODELS)
     assert plan.environment["TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES"] == "0"
     assert plan.command.count("-n") == 3
@@ -55,7 +61,12 @@ def test_orchestrator_without_spawning_starts_every_rank_and_keeps_tritons_pools
 
 
 def test_container_runs_nvidias_server_on_every_address_inside_and_on_the_host_outside() -> None:
-    options = _options(Launcher.DOCKER, container_mounts=("/e:/e",), log=True, log_file="/outside.log", container_name="mine")
+    options = _options(
+        Launcher.DOCKER,
+        container=ContainerOptions(container_mount=("/e:/e",), container_name="mine"),
+        supervision=Supervision(verbose=True),
+        log_file="/outside.log",
+    )
     plan = plan_launch(options, FoundTriton(""), _MODELS)
     assert plan.command[0] == "docker"
     assert "/opt/tritonserver/bin/tritonserver" in plan.command
@@ -74,67 +85,73 @@ def test_container_runs_nvidias_server_on_every_address_inside_and_on_the_host_o
     assert plan.command[plan.command.index("--name") + 1] == "mine"
 
 
-def test_container_has_a_name_for_each_grpc_port_unless_it_is_given_one() -> None:
+def test_default_container_name_has_the_grpc_port() -> None:
     for port in (8001, 9001):
-        command = plan_launch(_options(Launcher.DOCKER, grpc_port=port), FoundTriton(""), _MODELS).command
+        addresses = replace(DEFAULT_ADDRESSES, grpc_port=port)
+        command = plan_launch(_options(Launcher.DOCKER, addresses=addresses), FoundTriton(""), _MODELS).command
         assert command[command.index("--name") + 1] == f"inflight-bench-{port}"
 
 
 def test_container_of_several_ranks_runs_mpirun_and_gets_the_orchestrators_environment() -> None:
-    options = _options(Launcher.DOCKER, world_size=2, multi_model=True, disable_spawn_processes=True)
+    options = _processes(Launcher.DOCKER, world_size=2, multi_model=True, disable_spawn_processes=True)
     command = plan_launch(options, FoundTriton(""), _MODELS).command
     assert command[command.index("mpirun") :].count("-n") == 2
     assert "TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES=0" in command
 
 
-def test_slurm_script_mounts_the_repository_and_what_was_asked() -> None:
-    job = SlurmJob(1, 2, container_image="image")
-    script = plan_script(_options(Launcher.SLURM, slurm=job, container_mounts=("/e:/e",)))
-    assert "--container-mounts=/repo:/repo,/e:/e" in script
-    assert "--container-mounts" not in plan_script(_options(Launcher.SLURM, slurm=replace(job, container_image=None)))
+def test_slurm_script_mounts_the_repository_and_the_given_folders() -> None:
+    container = ContainerOptions(container_image="image", container_mount=("/e:/e",))
+    options = _options(Launcher.SLURM, slurm=SlurmJob(1, 2), container=container)
+    assert "--container-mounts=/repo:/repo,/e:/e" in plan_script(options)
+    assert "--container-mounts" not in plan_script(replace(options, container=replace(container, container_image=None)))
 
 
-def test_slurm_log_is_a_file_only_where_a_container_does_not_swallow_it() -> None:
-    options = _options(Launcher.SLURM, log=True, log_file="/here/log")
+def test_slurm_job_logs_to_a_file_only_outside_a_container() -> None:
+    options = _options(Launcher.SLURM, supervision=Supervision(verbose=True), log_file="/here/log")
     assert "--log-file=/here/log" in plan_script(options)
-    inside = plan_script(replace(options, slurm=SlurmJob(1, 1, container_image="image")))
+    inside = plan_script(replace(options, container=ContainerOptions(container_image="image")))
     assert "--log-verbose=3" in inside
     assert "--log-file" not in inside
 
 
 @pytest.mark.parametrize(
-    ("launcher", "changes", "said"),
+    ("options", "message"),
     [
-        (Launcher.TRITONSERVER, {"world_size": 2}, "--world_size 2: .*--launcher mpirun"),
-        (Launcher.MPIRUN, {"disable_spawn_processes": True}, "--disable_spawn_processes is a way of --multi_model"),
-        (Launcher.MPIRUN, {"multi_model": True, "world_size": 2, "gpu_count": 1}, "spawns its own processes.*not 2"),
-        (Launcher.SLURM, {"multi_model": True, "slurm": SlurmJob(2, 2), "gpu_count": 1}, "spawns its own processes.*not 4"),
-        (Launcher.MPIRUN, {"multi_model": True}, "give --gpu_count"),
-        (Launcher.MPIRUN, {"multi_model": True, "gpu_count": 1, "trtllm_llmapi_launch": True}, "--trtllm_llmapi_launch"),
+        (_processes(Launcher.TRITONSERVER, world_size=2), "--world_size 2: .*--launcher mpirun"),
+        (_processes(Launcher.MPIRUN, disable_spawn_processes=True), "--disable_spawn_processes requires --multi_model"),
+        (_processes(Launcher.MPIRUN, multi_model=True, world_size=2, gpu_count=1), "spawns its own processes.*not 2"),
         (
-            Launcher.MPIRUN,
-            {"multi_model": True, "gpu_count": 1, "multimodal_gpu0_cuda_mem_pool_bytes": 9},
+            replace(_processes(Launcher.SLURM, multi_model=True, gpu_count=1), slurm=SlurmJob(2, 2)),
+            "spawns its own processes.*not 4",
+        ),
+        (_processes(Launcher.MPIRUN, multi_model=True), "set --gpu_count"),
+        (_processes(Launcher.MPIRUN, multi_model=True, gpu_count=1, trtllm_llmapi_launch=True), "--trtllm_llmapi_launch"),
+        (
+            _processes(Launcher.MPIRUN, multi_model=True, gpu_count=1, multimodal_gpu0_cuda_mem_pool_bytes=9),
             "--multimodal_gpu0_cuda_mem_pool_bytes",
         ),
-        (Launcher.MPIRUN, {"tensorrt_llm_model_name": ("a", "")}, "--tensorrt_llm_model_name: '' is no model name"),
-        (Launcher.DOCKER, {"container_mounts": ("/only",)}, "--container_mount /only"),
-        (Launcher.DOCKER, {"container_mounts": ("/a:",)}, "--container_mount /a:"),
-        (Launcher.SLURM, {"container_mounts": ("/a,b:/c",)}, "--container_mount /a,b:/c: Slurm parts"),
-        (Launcher.SLURM, {"slurm": SlurmJob(1, 1, time="1 hour")}, "--slurm_time '1 hour'"),
-        (Launcher.SLURM, {"slurm": SlurmJob(1, 1, account="a\n#SBATCH --exclusive")}, "--slurm_account"),
-        (Launcher.SLURM, {"slurm": SlurmJob(1, 1, partition="")}, "--slurm_partition ''"),
+        (_processes(Launcher.MPIRUN, tensorrt_llm_model_name=("a", "")), "--tensorrt_llm_model_name: '' is not a model name"),
+        (_options(Launcher.DOCKER, container=ContainerOptions(container_mount=("/only",))), "--container_mount /only"),
+        (_options(Launcher.DOCKER, container=ContainerOptions(container_mount=("/a:",))), "--container_mount /a:"),
+        (
+            _options(Launcher.SLURM, container=ContainerOptions(container_mount=("/a,b:/c",))),
+            "--container_mount /a,b:/c: Slurm separates",
+        ),
+        (_options(Launcher.SLURM, slurm=SlurmJob(1, 1, time="1 hour")), "--slurm_time '1 hour'"),
+        (_options(Launcher.SLURM, slurm=SlurmJob(1, 1, account="a\n#SBATCH --exclusive")), "--slurm_account"),
+        (_options(Launcher.SLURM, slurm=SlurmJob(1, 1, partition="")), "--slurm_partition ''"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_wishes_that_cannot_be_met_name_their_option(launcher: Launcher, changes: dict[str, object], said: str) -> None:
-    options = _options(launcher, **changes)
-    with pytest.raises(LaunchError, match=said):
-        plan_script(options) if launcher is Launcher.SLURM else plan_launch(options, _TRITON, _MODELS)
+def test_invalid_combinations_name_their_option(options: LaunchOptions, message: str) -> None:
+    with pytest.raises(LaunchError, match=message):
+        plan_script(options) if options.launcher is Launcher.SLURM else plan_launch(options, _TRITON, _MODELS)
 
 
 _WORD = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1)
 
 
 @given(st.lists(_WORD, min_size=1), st.dictionaries(st.from_regex(r"\A[A-Z_]+\Z"), _WORD))
-def test_printed_line_is_read_back_by_a_shell_as_it_was(command: list[str], environment: dict[str, str]) -> None:
+def test_a_shell_parses_the_printed_line_back_into_its_words(command: list[str], environment: dict[str, str]) -> None:
     words = shlex.split(shell_line(tuple(command), environment))
     assert words == [*(f"{name}={value}" for name, value in environment.items()), *command]

@@ -1,4 +1,4 @@
-"""Plans that run, with scripts in the place of ``mpirun``, ``docker`` and ``sbatch``."""
+"""Running plans, with scripts in place of ``mpirun``, ``docker`` and ``sbatch``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from serving.errors import LaunchError
 from serving.launch.addresses import choose_addresses
 from serving.launch.find_tritonserver import FoundTriton
-from serving.launch.options import Launcher, LaunchOptions
+from serving.launch.options import ContainerOptions, Launcher, LaunchOptions, ProcessOptions, Supervision
 from serving.launch.plan import LaunchPlan, plan_launch
 from serving.launch.run import running, submit
 from tests.serving.launch.conftest import make_program
@@ -24,7 +24,7 @@ with open(os.environ["NOTES"], "a") as notes:
     notes.write(json.dumps([os.environ.get("TRTLLM_ORCHESTRATOR"), *sys.argv[1:]]) + chr(10))
 """
 _NOTE = f"#!/bin/sh\npython3 -c '{_NOTE_PY}' NAME \"$@\"\n"
-# runs what stands behind the first server's name, up to the next rank
+# runs the first rank's command; the words of later ranks are passed to it
 _MPIRUN = _NOTE.replace("NAME", "mpirun") + 'while [ "$1" != "-n" ]; do shift; done; shift 2; exec "$@"\n'
 _DOCKER = _NOTE.replace("NAME", "docker") + (
     '[ "$1" = run ] || exit 0\n[ "$2" != --cidfile ] || id_file=$3\n'
@@ -35,7 +35,7 @@ _DOCKER = _NOTE.replace("NAME", "docker") + (
 
 @pytest.fixture
 def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the programs that stand on PATH were called with: a line a call."""
+    """The calls of the programs on PATH, one line per call."""
     programs = tmp_path / "bin"
     programs.mkdir()
     make_program(programs, "mpirun", _MPIRUN)
@@ -47,29 +47,30 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _plan(launcher: Launcher, triton: Path, repository: Path, **changes: object) -> LaunchPlan:
-    addresses = choose_addresses()
     options = LaunchOptions(
         launcher,
         str(repository),
-        http_port=addresses.http_port,
-        grpc_port=addresses.grpc_port,
-        metrics_port=addresses.metrics_port,
-        tritonserver=str(triton),
-        ready_timeout=30.0,
+        choose_addresses(),
         log_file=str(repository.parent / "log"),
+        supervision=Supervision(ready_timeout_s=30.0),
+        processes=ProcessOptions(tritonserver=str(triton)),
     )
     return plan_launch(replace(options, **changes), FoundTriton(str(triton)), ("tensorrt_llm",))  # type: ignore[arg-type]
 
 
+def _container(name: str) -> ContainerOptions:
+    return ContainerOptions(container_image="image:1", container_name=name)
+
+
 def _family(folder: Path) -> list[psutil.Process]:
-    found = []
+    family = []
     for process in psutil.Process().children(recursive=True):
         try:
             if str(folder) in " ".join(process.cmdline()) or process.name() == "sleep":
-                found.append(process)
+                family.append(process)
         except psutil.NoSuchProcess:
             continue
-    return found
+    return family
 
 
 def _calls(notes: Path) -> list[list[str]]:
@@ -87,14 +88,15 @@ def test_tritonserver_is_ready_in_the_block_and_gone_with_its_children_after_it(
 
 
 def test_mpirun_is_run_with_the_plans_arguments_and_environment(notes: Path, fake_triton: Path, repository: Path) -> None:
-    plan = _plan(Launcher.MPIRUN, fake_triton, repository, multi_model=True, gpu_count=1)
+    processes = ProcessOptions(tritonserver=str(fake_triton), multi_model=True, gpu_count=1)
+    plan = _plan(Launcher.MPIRUN, fake_triton, repository, processes=processes)
     with running(plan) as server:
         assert server.is_running()
     assert _calls(notes) == [["1", "mpirun", *plan.command[1:]]]
 
 
 def test_container_is_removed_when_its_command_has_ended(notes: Path, fake_triton: Path, repository: Path) -> None:
-    plan = _plan(Launcher.DOCKER, fake_triton, repository, container_image="image:1", container_name="mine")
+    plan = _plan(Launcher.DOCKER, fake_triton, repository, container=_container("mine"))
     with running(plan) as server:
         assert server.is_running()
     run, remove = _calls(notes)
@@ -104,15 +106,15 @@ def test_container_is_removed_when_its_command_has_ended(notes: Path, fake_trito
     assert not Path(str(run[4])).parent.exists()
 
 
-def test_container_that_has_the_name_already_is_left_alone(notes: Path, fake_triton: Path, repository: Path) -> None:
-    plan = _plan(Launcher.DOCKER, fake_triton, repository, container_image="image:1", container_name="taken")
+def test_another_container_of_the_same_name_is_not_removed(notes: Path, fake_triton: Path, repository: Path) -> None:
+    plan = _plan(Launcher.DOCKER, fake_triton, repository, container=_container("taken"))
     with pytest.raises(LaunchError, match="ended while starting"), running(plan):
         pass
     assert [call[1:3] for call in _calls(notes)] == [["docker", "run"]]
 
 
 @pytest.mark.parametrize(("launcher", "program"), [(Launcher.MPIRUN, "mpirun"), (Launcher.DOCKER, "docker")])
-def test_program_that_is_not_there_is_said_by_name(
+def test_missing_program_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_triton: Path, repository: Path, launcher: Launcher, program: str
 ) -> None:
     plan = replace(_plan(launcher, fake_triton, repository), temporary_dir=str(tmp_path / "temporary"))
@@ -132,20 +134,20 @@ def test_server_that_fails_shows_its_log_and_leaves_nothing(tmp_path: Path, repo
     assert _family(tmp_path) == []
 
 
-def test_script_is_handed_to_sbatch_and_its_answer_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submit_passes_the_script_to_sbatch_and_returns_its_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_program(tmp_path, "sbatch", '#!/bin/sh\necho "Submitted batch job 7 from $1"\n')
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     assert submit(Path("job.sbatch")) == "Submitted batch job 7 from job.sbatch"
 
 
-def test_refusal_of_sbatch_is_said_in_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_output_of_sbatch_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_program(tmp_path, "sbatch", "#!/bin/sh\necho 'sbatch: error: invalid account' >&2\nexit 1\n")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with pytest.raises(LaunchError, match=r"sbatch refused job\.sbatch: sbatch: error: invalid account"):
         submit(Path("job.sbatch"))
 
 
-def test_machine_without_sbatch_says_where_to_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_sbatch_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LaunchError, match=r"sbatch is not on PATH of this machine; submit job\.sbatch"):
+    with pytest.raises(LaunchError, match=r"sbatch is not on PATH of this machine; submit job\.sbatch on a machine with Slurm"):
         submit(Path("job.sbatch"))

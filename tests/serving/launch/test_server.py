@@ -17,13 +17,13 @@ from serving.launch.server import Server
 _HTTP_SERVER = """
 import http.server, os, signal, sys
 port, ready_after = int(sys.argv[1]), int(sys.argv[2])
-asked = 0
+requests = 0
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        global asked
-        asked += 1
+        global requests
+        requests += 1
         known = self.path in ("/v2/health/ready", "/v2/models/ensemble/ready", "/v2/models/tensorrt_llm/ready")
-        self.send_response(200 if known and asked > ready_after else 400)
+        self.send_response(200 if known and requests > ready_after else 400)
         self.end_headers()
 signal.signal(signal.SIGINT, lambda *_: os._exit(0))
 http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
@@ -38,7 +38,7 @@ def _listening() -> Iterator[int]:
 
 def _can_listen(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what lingers in TIME_WAIT is no listener
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a socket in TIME_WAIT does not listen
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
@@ -62,16 +62,16 @@ def test_addresses_print_as_host_and_port() -> None:
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
-def test_named_port_is_kept(position: int) -> None:
-    named = choose_addresses().http_port
+def test_given_port_is_kept(position: int) -> None:
+    port = choose_addresses().http_port
     ports: list[int | None] = [None, None, None]
-    ports[position] = named
+    ports[position] = port
     addresses = choose_addresses(*ports)
-    assert (addresses.http_port, addresses.grpc_port, addresses.metrics_port)[position] == named
+    assert (addresses.http_port, addresses.grpc_port, addresses.metrics_port)[position] == port
 
 
 @pytest.mark.parametrize(("position", "option"), [(0, "--http_port"), (1, "--grpc_port"), (2, "--metrics_port")])
-def test_named_port_that_is_in_use_names_its_option(position: int, option: str) -> None:
+def test_port_in_use_names_its_option(position: int, option: str) -> None:
     with _listening() as port:
         ports: list[int | None] = [None, None, None]
         ports[position] = port
@@ -79,7 +79,7 @@ def test_named_port_that_is_in_use_names_its_option(position: int, option: str) 
             choose_addresses(*ports)
 
 
-def test_port_of_a_server_that_has_just_ended_can_be_named_again() -> None:
+def test_port_of_a_server_that_has_just_ended_can_be_used_again() -> None:
     with _listening() as port:
         client = socket.create_connection(("127.0.0.1", port))
     client.close()  # leaves the pair in TIME_WAIT
@@ -91,23 +91,23 @@ def test_port_beyond_the_range_names_its_option() -> None:
         choose_addresses(http_port=70_000)
 
 
-def test_port_named_twice_is_refused() -> None:
+def test_port_given_twice_is_refused() -> None:
     port = choose_addresses().http_port
     with pytest.raises(LaunchError, match=f"--grpc_port {port}"):
         choose_addresses(http_port=port, grpc_port=port)
 
 
-def test_host_that_is_not_this_machines_names_its_option() -> None:
-    with pytest.raises(LaunchError, match=r"--host 192\.0\.2\.1: is no IPv4 address of this machine"):
+def test_host_of_another_machine_names_its_option() -> None:
+    with pytest.raises(LaunchError, match=r"--host 192\.0\.2\.1: not an IPv4 address of this machine"):
         choose_addresses(host="192.0.2.1")
 
 
-def test_empty_host_is_not_taken_for_every_address() -> None:
-    with pytest.raises(LaunchError, match="--host: name an address"):
+def test_empty_host_does_not_mean_every_address() -> None:
+    with pytest.raises(LaunchError, match="--host: give an address"):
         choose_addresses(host="")
 
 
-def test_host_by_name_becomes_an_address() -> None:
+def test_host_name_is_resolved() -> None:
     assert choose_addresses(host="localhost").host == "127.0.0.1"
 
 
@@ -119,7 +119,7 @@ def test_only_loopback_is_loopback(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
 
 
-# ---- a server's life, with a small HTTP server in Triton's place
+# ---- start and stop, with a small HTTP server in Triton's place
 
 
 @contextmanager
@@ -143,14 +143,14 @@ def test_waits_until_the_server_and_every_model_are_ready(tmp_path: Path) -> Non
     assert _can_listen(server.addresses.http_port)
 
 
-def test_model_that_is_never_ready_is_named_when_the_time_is_up(tmp_path: Path) -> None:
+def test_model_that_is_not_ready_in_time_is_named(tmp_path: Path) -> None:
     with _server(tmp_path, _HTTP_SERVER, "0") as server:
         server.wait_until_ready(["ensemble"], 30.0)
         with pytest.raises(LaunchError, match=r"not ready after 1 s .*nosuch"):
             server.wait_until_ready(["ensemble", "nosuch"], 1.0)
 
 
-def test_server_that_ends_while_starting_says_what_its_log_says(tmp_path: Path) -> None:
+def test_failed_start_quotes_the_log(tmp_path: Path) -> None:
     script = "raise SystemExit('no such backend')"
     with _server(tmp_path, script) as server, pytest.raises(LaunchError, match="ended while starting") as caught:
         server.wait_until_ready(["ensemble"], 30.0)
@@ -158,7 +158,7 @@ def test_server_that_ends_while_starting_says_what_its_log_says(tmp_path: Path) 
     assert str(tmp_path / "log") in str(caught.value)
 
 
-def test_first_errors_of_a_long_log_are_in_its_tail(tmp_path: Path) -> None:
+def test_first_errors_of_a_long_log_are_in_the_message(tmp_path: Path) -> None:
     log = ["I1121 18:00:00 starting", "E1121 18:00:01 the first error", "E1121 18:00:02 the second"] + ["I1121 noise"] * 50
     with _server(tmp_path, f"print({chr(10).join(log)!r})") as server, pytest.raises(LaunchError) as caught:
         server.wait_until_ready(["ensemble"], 30.0)
@@ -171,11 +171,11 @@ def test_first_errors_of_a_long_log_are_in_its_tail(tmp_path: Path) -> None:
 def _command_line(process: psutil.Process) -> str:
     try:
         return " ".join(process.cmdline())
-    except psutil.Error:  # it ended meanwhile: some other test's
+    except psutil.Error:  # a process of another test, which has ended
         return ""
 
 
-def test_ctrl_c_in_our_terminal_does_not_reach_the_server(tmp_path: Path) -> None:
+def test_ctrl_c_of_the_terminal_does_not_reach_the_server(tmp_path: Path) -> None:
     with _server(tmp_path, _HTTP_SERVER, "0") as server:
         server.wait_until_ready([], 30.0)
         family = [child for child in psutil.Process().children(recursive=True) if str(tmp_path) in _command_line(child)]
@@ -184,7 +184,7 @@ def test_ctrl_c_in_our_terminal_does_not_reach_the_server(tmp_path: Path) -> Non
         assert {os.getsid(member.pid) for member in family} == {os.getsid(0)}  # Linux schedules sessions as groups
 
 
-def test_stopping_ends_the_process_and_may_be_done_twice(tmp_path: Path) -> None:
+def test_stop_ends_the_process_and_is_idempotent(tmp_path: Path) -> None:
     before = psutil.Process().children(recursive=True)  # servers that other tests share
     with _server(tmp_path, _HTTP_SERVER, "0") as server:
         server.wait_until_ready([], 30.0)

@@ -1,4 +1,4 @@
-"""Real processes under ``python -m serving.launch.supervisor``; the 'servers' are scripts that write down their process ids."""
+"""Real processes under ``python -m serving.launch.supervisor``; the servers are scripts that record their process ids."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ open(sys.argv[1], "a").write(f"server {os.getpid()}\\n")
 while True:
     time.sleep(0.02)
 """
-# A server with a child and a grandchild in sessions of their own, both deaf to SIGINT and SIGTERM.
+# A server with a child and a grandchild in separate sessions, both of which ignore SIGINT and SIGTERM.
 _FAMILY = """
 import os, signal, subprocess, sys, time
 role, *younger = sys.argv[2:]
@@ -48,19 +48,19 @@ open(sys.argv[1], "a").write(f"{role} {os.getpid()}\\n")
 while True:
     time.sleep(0.02)
 """
-# An owner as serving.launch.server.Server is one: it holds the supervisor's standard input, and nothing else.
+# An owner like serving.launch.server.Server: it holds only the supervisor's standard input.
 _OWNER = """
 import os, subprocess, sys, time
-held = subprocess.Popen([sys.executable, "-m", "serving.launch.supervisor", "1", *sys.argv[2:]], stdin=subprocess.PIPE,
+supervisor = subprocess.Popen([sys.executable, "-m", "serving.launch.supervisor", "1", *sys.argv[2:]], stdin=subprocess.PIPE,
                         start_new_session=True)
-open(sys.argv[1], "a").write(f"supervisor {held.pid}\\n")
+open(sys.argv[1], "a").write(f"supervisor {supervisor.pid}\\n")
 while True:
     time.sleep(0.02)
 """
 
 
 class _Scripts:
-    """A folder with scripts, and the notes that they write."""
+    """A folder of scripts and their notes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -73,7 +73,7 @@ class _Scripts:
         return [sys.executable, str(path), str(self.notes), *arguments]
 
     def pid(self, role: str) -> int:
-        """The process in ``role``, as soon as it has said who it is."""
+        """The process of ``role``; waits for its note."""
         _wait_until(lambda: any(line.startswith(f"{role} ") for line in self.lines()))
         return next(int(line.split()[1]) for line in self.lines() if line.startswith(f"{role} "))
 
@@ -89,15 +89,15 @@ class _Scripts:
 
 @pytest.fixture
 def scripts(tmp_path: Path) -> Iterator[_Scripts]:
-    made = _Scripts(tmp_path)
-    yield made
-    made.end()
+    scripts = _Scripts(tmp_path)
+    yield scripts
+    scripts.end()
 
 
 def _wait_until(condition: Callable[[], bool], timeout_s: float = _WAIT_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.01)
 
 
@@ -122,7 +122,7 @@ def _close(supervisor: subprocess.Popen[bytes]) -> int:
     return supervisor.wait(_WAIT_S)
 
 
-def test_closing_stdin_interrupts_the_server_and_passes_its_status_on(scripts: _Scripts) -> None:
+def test_closed_stdin_interrupts_the_server_and_its_status_is_returned(scripts: _Scripts) -> None:
     supervisor = _supervise(5, scripts.command(_SERVER))
     server = scripts.pid("server")
     assert _close(supervisor) == 7
@@ -130,13 +130,13 @@ def test_closing_stdin_interrupts_the_server_and_passes_its_status_on(scripts: _
     assert not _is_alive(server)
 
 
-def test_server_starts_with_signals_as_usual_though_its_supervisor_ignores_them() -> None:
+def test_server_has_default_signal_handlers_although_its_supervisor_ignores_signals() -> None:
     supervisor = _supervise(5, ["sleep", "60"])
     time.sleep(0.3)
     assert _close(supervisor) == 128 + signal.SIGINT
 
 
-def test_server_that_will_not_end_is_killed_after_the_grace(scripts: _Scripts) -> None:
+def test_server_that_ignores_signals_is_killed_after_the_grace_period(scripts: _Scripts) -> None:
     supervisor = _supervise(0.5, scripts.command(_STUBBORN))
     server = scripts.pid("server")
     started = time.monotonic()
@@ -145,7 +145,7 @@ def test_server_that_will_not_end_is_killed_after_the_grace(scripts: _Scripts) -
     assert not _is_alive(server)
 
 
-def test_nothing_that_the_server_started_outlives_it(scripts: _Scripts) -> None:
+def test_descendants_of_the_server_do_not_outlive_it(scripts: _Scripts) -> None:
     supervisor = _supervise(1, scripts.command(_FAMILY, "server", "child", "grandchild"))
     family = [scripts.pid(role) for role in ("server", "child", "grandchild")]
     _close(supervisor)
@@ -171,16 +171,16 @@ def test_status_of_a_server_that_ends_by_itself(scripts: _Scripts, status: int) 
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_owner_that_dies_of_anything_takes_the_server_and_its_children_along(scripts: _Scripts, number: signal.Signals) -> None:
+def test_server_and_its_children_end_when_the_owner_dies(scripts: _Scripts, number: signal.Signals) -> None:
     owner = subprocess.Popen(
         scripts.command(_OWNER, *scripts.command(_FAMILY, "server", "child", "grandchild")),
         stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell has it ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell ignores it
     )
-    everyone = [scripts.pid(role) for role in ("supervisor", "server", "child", "grandchild")]
+    family = [scripts.pid(role) for role in ("supervisor", "server", "child", "grandchild")]
     os.kill(owner.pid, number)
     owner.wait(_WAIT_S)
-    _wait_until(lambda: not any(map(_is_alive, everyone)))
+    _wait_until(lambda: not any(map(_is_alive, family)))
 
 
 def test_server_dies_with_a_supervisor_that_is_killed(scripts: _Scripts) -> None:
@@ -194,7 +194,7 @@ def test_server_dies_with_a_supervisor_that_is_killed(scripts: _Scripts) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_to_the_supervisor_are_not_its_owners_will(scripts: _Scripts, number: signal.Signals) -> None:
+def test_supervisor_ignores_signals(scripts: _Scripts, number: signal.Signals) -> None:
     supervisor = _supervise(5, scripts.command(_SERVER))
     server = scripts.pid("server")
     supervisor.send_signal(number)
@@ -205,7 +205,7 @@ def test_signals_to_the_supervisor_are_not_its_owners_will(scripts: _Scripts, nu
     assert _close(supervisor) == 7
 
 
-def test_what_is_written_to_stdin_is_no_reason_to_end(scripts: _Scripts) -> None:
+def test_input_on_stdin_does_not_end_the_server(scripts: _Scripts) -> None:
     supervisor = _supervise(5, scripts.command(_SERVER))
     scripts.pid("server")
     assert supervisor.stdin is not None

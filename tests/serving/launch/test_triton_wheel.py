@@ -1,4 +1,4 @@
-"""Finding the server in the installed wheel; nothing is started."""
+"""The search for the server in the installed wheel; nothing is started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TritonInsta
     return find_triton()
 
 
-def test_backend_folder_is_made_whole_in_the_users_cache(installation: TritonInstallation, tmp_path: Path) -> None:
+def test_backend_folder_is_made_in_the_users_cache(installation: TritonInstallation, tmp_path: Path) -> None:
     python = installation.backend_dir / "python"
     assert tmp_path in python.parents
     assert {path.name for path in python.iterdir()} == {
@@ -32,14 +32,14 @@ def test_backend_folder_is_made_whole_in_the_users_cache(installation: TritonIns
     assert [path.name for path in installation.backend_dir.parent.iterdir()] == [installation.backend_dir.name]
 
 
-def test_backend_folder_that_is_there_is_used_again(installation: TritonInstallation) -> None:
+def test_existing_backend_folder_is_reused(installation: TritonInstallation) -> None:
     marker = installation.backend_dir / "python" / "marker"
     marker.touch()
     assert find_triton() == installation
     assert marker.exists()
 
 
-def test_environment_puts_this_python_first_and_keeps_away_from_the_network(
+def test_environment_puts_this_python_first_and_is_offline(
     installation: TritonInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", "/mine")

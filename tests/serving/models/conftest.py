@@ -1,4 +1,4 @@
-"""A stand-in for ``triton_python_backend_utils``: the real module's other half exists only inside Triton's stub."""
+"""A fake ``triton_python_backend_utils``: the native part of the real module exists only inside Triton's stub."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class InferenceResponse:
 
 
 class Request:
-    """A request with tensors, as ``execute`` gets it."""
+    """A request with tensors, as passed to ``execute``."""
 
     def __init__(self, tensors: dict[str, np.ndarray[Any, Any]], outputs: list[str] | None = None) -> None:
         self.tensors = tensors
@@ -64,7 +64,7 @@ def _get_input_tensor_by_name(request: Request, name: str) -> Tensor | None:
 
 @pytest.fixture(autouse=True, scope="package")
 def backend() -> Iterator[ModuleType]:
-    """Let the models import the stand-in; they are forgotten again afterwards."""
+    """Install the fake module for the models; afterwards both are removed from ``sys.modules``."""
     module: Any = ModuleType("triton_python_backend_utils")
     module.Tensor = Tensor
     module.TritonError = TritonError

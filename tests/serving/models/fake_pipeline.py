@@ -1,4 +1,4 @@
-"""``tensorrt_llm_bls`` with a stand-in for Triton around it: the real preprocessing, and a core model that counts words."""
+"""``tensorrt_llm_bls`` in a fake Triton, with the real preprocessing and a fake core model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NextToken = Callable[[list[int]], int]  # prompt and output so far → token
 
 
 class Answer:
-    """An answer of another model: tensors, or an error."""
+    """Response of another model: tensors, or an error."""
 
     def __init__(self, tensors: dict[str, Any], error: tuple[str, int] | None = None) -> None:
         self._tensors = tensors
@@ -40,7 +40,7 @@ class Answer:
 
 
 class FakeCore:
-    """Greedy decoding with a function for a network; understands what BLS sends, and answers as the core model does."""
+    """Greedy decoding with a function as the network, behind the core model's inputs and outputs."""
 
     def __init__(self, next_token: NextToken, token_s: float = 0.0) -> None:
         self._next = next_token
@@ -49,7 +49,7 @@ class FakeCore:
         self.stopped: set[str] = set()
         self.generated = 0
         self.fail_after: int | None = None
-        self.last_words: dict[str, Any] = {}
+        self.trailing_outputs: dict[str, Any] = {}
         self.more: Callable[[list[int]], dict[str, Any]] = lambda tokens: {}
 
     def answers(self, request_id: str, inputs: dict[str, Any], outputs: list[str]) -> Iterator[Answer]:
@@ -63,13 +63,13 @@ class FakeCore:
             for sequence in range(int(inputs.get("num_return_sequences", np.ones(1)).reshape(-1)[0]))
         ]
         streams = {key: self._one(request_id, key, inputs) for key in rows}
-        while streams:  # answers of the sequences come by turns
+        while streams:  # the responses of the sequences alternate
             for key, stream in list(streams.items()):
                 tokens = next(stream, None)
                 if tokens is None:
                     del streams[key]
-                    if self.last_words:
-                        yield Answer({"output_ids": np.zeros((1, 1, 0), np.int32), **self.last_words})
+                    if self.trailing_outputs:
+                        yield Answer({"output_ids": np.zeros((1, 1, 0), np.int32), **self.trailing_outputs})
                 elif self.fail_after is not None and self.generated > self.fail_after:
                     yield Answer({}, ("the engine broke", 13))
                     return
@@ -98,7 +98,7 @@ class FakeCore:
     def _answer(self, key: tuple[int, int], tokens: list[int], inputs: dict[str, Any], outputs: list[str]) -> Answer:
         beams = int(inputs.get("beam_width", np.ones(1)).reshape(-1)[0])
         table = np.zeros((1, beams, len(tokens)), np.int32)
-        lengths = [max(0, len(tokens) - beam) for beam in range(beams)]  # each beam one token shorter than the one before
+        lengths = [max(0, len(tokens) - beam) for beam in range(beams)]  # each beam is one token shorter than the previous one
         for beam, length in enumerate(lengths):
             table[0, beam, :length] = tokens[:length]
         values = {
@@ -114,7 +114,7 @@ class FakeCore:
 
 
 class Sender:
-    """Takes responses in Triton's place, and says what the client did."""
+    """Fake response sender: records responses, and reports the client's cancellation."""
 
     def __init__(self) -> None:
         self.responses: list[Any] = []
@@ -122,7 +122,7 @@ class Sender:
         self.ended = threading.Event()
         self.came = threading.Event()
         self.cancelled = False
-        self.asked_too_late = False
+        self.queried_too_late = False
         self.delay_s = 0.0
 
     def send(self, response: Any = None, flags: int = 0) -> None:
@@ -136,7 +136,7 @@ class Sender:
             self.ended.set()
 
     def is_cancelled(self) -> bool:
-        self.asked_too_late = self.asked_too_late or self.finals > 0
+        self.queried_too_late = self.queried_too_late or self.finals > 0
         return self.cancelled
 
     @property
@@ -166,7 +166,7 @@ class Bls:
         self.model.initialize({"model_config": json.dumps({"parameters": {k: {"string_value": v} for k, v in block.items()}})})
 
     def _install(self) -> None:
-        """Give the stand-in module of conftest.py what BLS needs: other models to ask."""
+        """Add the other models to the fake module of conftest.py."""
         backend, cores, preprocessing, is_decoupled = self._backend, self.cores, self._preprocessing, self._decoupled
 
         class InferenceRequest:
@@ -187,7 +187,7 @@ class Bls:
         backend.using_decoupled_model_transaction_policy = lambda config: is_decoupled
 
     def send(self, inputs: dict[str, Any], outputs: list[str] | None = None) -> Sender:
-        self._install()  # another may have been deployed since
+        self._install()  # another pipeline may have been installed since
         sender = Sender()
         request = self._backend.Request(inputs, outputs or ["text_output"])
         request.get_response_sender = lambda: sender
@@ -199,12 +199,12 @@ class Bls:
         """Send, and wait for the end."""
         sender = self.send(request_of(**inputs), outputs)
         assert sender.ended.wait(20), "no final response"
-        assert not sender.asked_too_late
+        assert not sender.queried_too_late
         return sender
 
 
 def request_of(*, prompt: str | list[str] = "the sea", max_tokens: int | None = 12, **more: Any) -> dict[str, Any]:
-    """Tensors of a request; words and flags may be plain Python values, None leaves a tensor out."""
+    """Tensors of a request; words and flags may be plain Python values, None omits a tensor."""
     prompts = [prompt] if isinstance(prompt, str) else prompt
     tensors: dict[str, Any] = {
         "text_input": _bytes([[text] for text in prompts]),

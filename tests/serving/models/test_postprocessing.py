@@ -1,4 +1,4 @@
-"""Token ids to text: batches, beams, pieces. Streams that join are in test_streaming.py."""
+"""Token ids to text: batches, beams, pieces. See test_streaming.py for complete streams."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_beam_of_every_row_is_decoded(decode: Any, context: Any) -> None:
     assert [[text.decode() for text in beams] for beams in output] == _ROWS
 
 
-def test_rows_of_pieces_each_have_their_context(decode: Any) -> None:
+def test_each_row_of_pieces_has_its_context(decode: Any) -> None:
     [first, second] = [_ids("€")[:1], _ids("sea")[:1]]
     tokens, context = [[_ids("€")[1:2]], [_ids(" a")[:1]]], [[MORE_FOLLOWS, *first], [MORE_FOLLOWS, *second]]
     output = decode(tokens, [[1], [1]], context).tensors["OUTPUT"]
@@ -67,7 +67,7 @@ def test_rows_of_pieces_each_have_their_context(decode: Any) -> None:
     assert output[1, 0].decode() == " a"
 
 
-def test_special_tokens_are_kept_where_configured(decode: Any) -> None:
+def test_special_tokens_are_kept_if_configured(decode: Any) -> None:
     ids = [[[*_ids("sea"), _TOKENIZER.eos_token_id]]]
     lengths = [[len(ids[0][0])]]
     assert decode(ids, lengths).tensors["OUTPUT"].item() == b"sea"
@@ -81,13 +81,13 @@ def test_special_tokens_are_kept_where_configured(decode: Any) -> None:
         ([[[5]]], [1], None, "SEQUENCE_LENGTH [batch, beam]"),
         ([[[5]]], [[2]], None, "SEQUENCE_LENGTH holds 2, but TOKENS_BATCH has room for 1"),
         ([[[5]]], [[-1]], None, "SEQUENCE_LENGTH holds -1"),
-        ([[[-5]]], [[1]], None, "TOKENS_BATCH holds -5, which is no token id"),
+        ([[[-5]]], [[1]], None, "TOKENS_BATCH holds -5, which is not a token id"),
         ([[[5]]], [[1]], [[7, 5]], "DETOKENIZATION_CONTEXT must be a mark"),
         ([[[5]]], [[1]], [[MORE_FOLLOWS, -9]], "DETOKENIZATION_CONTEXT must be a mark"),
         ([[[5], [6]]], [[1, 1]], [[MORE_FOLLOWS, 5]], "belongs to one beam"),
     ],
 )
-def test_what_is_wrong_is_named_in_a_sentence(decode: Any, tokens: Any, lengths: Any, context: Any, message: str) -> None:
+def test_invalid_input_error_names_the_cause(decode: Any, tokens: Any, lengths: Any, context: Any, message: str) -> None:
     answer = decode(tokens, lengths, context)
     assert answer.error is not None
     assert message in answer.error.message

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.text.detokenization import load_tokenizer
-from serving.text.word_lists import from_word_list
+from serving.text.stop_words import from_word_list
 
 _TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
 _OUTPUTS = [
@@ -82,7 +82,7 @@ def test_one_prompt_and_its_defaults(ask: Any) -> None:
     assert tensors["EMBEDDING_BIAS"].shape == tensors["OUT_PROMPT_TABLE_EXTRA_IDS"].shape == (1, 0)
 
 
-def test_pad_falls_back_to_end_and_end_to_none(backend: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pad_id_defaults_to_end_id_and_end_id_to_none(backend: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     from serving.models import preprocessing
 
     for eos, pad, expected in ((2, 0, (2, 0)), (2, None, (2, 2)), (None, None, (-1, -1))):
@@ -110,7 +110,7 @@ def test_batch_of_prompts_is_padded_with_each_rows_pad_id(ask: Any) -> None:
 
 @settings(max_examples=40)
 @given(rows=st.lists(_WORDS, min_size=1, max_size=3))
-def test_word_lists_of_a_batch_hold_each_rows_words(ask: Any, rows: list[list[str]]) -> None:
+def test_word_lists_of_a_batch_contain_the_words_of_each_row(ask: Any, rows: list[list[str]]) -> None:
     width = max(len(row) for row in rows)
     words = _bytes(*[row + [""] * (width - len(row)) for row in rows])
     tensors = ask(*["x"] * len(rows), STOP_WORDS_DICT=words, BAD_WORDS_DICT=words).tensors
@@ -120,20 +120,20 @@ def test_word_lists_of_a_batch_hold_each_rows_words(ask: Any, rows: list[list[st
     assert (tensors["BAD_WORDS_IDS"] == tensors["STOP_WORDS_IDS"]).all()
 
 
-def test_embedding_bias_adds_up_over_the_tokens_of_its_words(ask: Any) -> None:
+def test_embedding_bias_sums_over_the_tokens_of_its_words(ask: Any) -> None:
     weights = np.float32([[0.5, 2.0, 1.0]])
     [bias] = ask("x", EMBEDDING_BIAS_WORDS=_bytes(["sea", "sea", ""]), EMBEDDING_BIAS_WEIGHTS=weights).tensors["EMBEDDING_BIAS"]
     assert bias.shape == (len(_TOKENIZER),)
     assert {token: bias[token] for token in np.flatnonzero(bias)} == dict.fromkeys(_ids("sea"), 2.5)
 
 
-def test_embedding_bias_of_no_words_is_no_bias(ask: Any) -> None:
+def test_embedding_bias_without_words_is_empty(ask: Any) -> None:
     empty = ask("x", EMBEDDING_BIAS_WORDS=_bytes([""]), EMBEDDING_BIAS_WEIGHTS=np.float32([[3.0]]))
     assert empty.tensors["EMBEDDING_BIAS"].shape == (1, 0)
 
 
 @pytest.mark.parametrize("add", [True, False])
-def test_special_tokens_only_where_configured(backend: ModuleType, add: bool) -> None:
+def test_special_tokens_are_added_only_if_configured(backend: ModuleType, add: bool) -> None:
     from serving.models.preprocessing import TritonPythonModel
 
     model = TritonPythonModel()
@@ -144,7 +144,7 @@ def test_special_tokens_only_where_configured(backend: ModuleType, add: bool) ->
     assert answer.tensors["INPUT_ID"].tolist() == [_TOKENIZER.encode("sea", add_special_tokens=add)]
 
 
-def test_only_what_was_asked_for_is_sent(ask: Any) -> None:
+def test_only_requested_outputs_are_sent(ask: Any) -> None:
     assert set(ask("x", outputs=["INPUT_ID", "OUT_END_ID"]).tensors) == {"INPUT_ID", "OUT_END_ID"}
 
 
@@ -161,7 +161,7 @@ def test_only_what_was_asked_for_is_sent(ask: Any) -> None:
         ({"EMBEDDING_BIAS_WEIGHTS": np.float32([[1]])}, "embedding_bias_words and embedding_bias_weights"),
         (
             {"EMBEDDING_BIAS_WORDS": _bytes(["a"]), "EMBEDDING_BIAS_WEIGHTS": np.float32([[1, 2]])},
-            "one weight a word",
+            "one weight per word",
         ),
         (
             {"EMBEDDING_BIAS_WORDS": _bytes(["a"]), "EMBEDDING_BIAS_WEIGHTS": np.float32([[np.nan]])},
@@ -171,9 +171,9 @@ def test_only_what_was_asked_for_is_sent(ask: Any) -> None:
             {"EMBEDDING_BIAS_WORDS": _bytes([b"\xff"]), "EMBEDDING_BIAS_WEIGHTS": np.float32([[1]])},
             "EMBEDDING_BIAS_WORDS is not valid UTF-8",
         ),
-        ({"END_ID": np.int32([[1], [2]])}, "END_ID must hold one value a prompt"),
-        ({"PAD_ID": np.zeros((1, 0), np.int32)}, "PAD_ID must hold one value a prompt"),
-        ({"REQUEST_OUTPUT_LEN": np.int32([[1, 2]])}, "REQUEST_OUTPUT_LEN must hold one value a prompt"),
+        ({"END_ID": np.int32([[1], [2]])}, "END_ID must hold one value per prompt"),
+        ({"PAD_ID": np.zeros((1, 0), np.int32)}, "PAD_ID must hold one value per prompt"),
+        ({"REQUEST_OUTPUT_LEN": np.int32([[1, 2]])}, "REQUEST_OUTPUT_LEN must hold one value per prompt"),
         ({"QUERY": None}, "QUERY is missing"),
         ({"REQUEST_OUTPUT_LEN": None}, "REQUEST_OUTPUT_LEN is missing"),
         ({"IMAGE_BYTES": np.zeros((1, 1, 1, 1, 1), np.uint8)}, "IMAGE_BYTES: the embedded pipeline serves"),
@@ -185,7 +185,7 @@ def test_only_what_was_asked_for_is_sent(ask: Any) -> None:
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_what_is_wrong_is_named_in_a_sentence(ask: Any, more: dict[str, Any], message: str) -> None:
+def test_invalid_input_error_names_the_cause(ask: Any, more: dict[str, Any], message: str) -> None:
     answer = ask("x", **more)
     assert answer.error is not None
     assert message in answer.error.message
@@ -194,6 +194,6 @@ def test_what_is_wrong_is_named_in_a_sentence(ask: Any, more: dict[str, Any], me
 
 @settings(max_examples=60)
 @given(prompt=st.binary(max_size=20), words=st.lists(st.binary(max_size=6), min_size=1, max_size=3))
-def test_any_bytes_get_an_answer_or_a_sentence(ask: Any, prompt: bytes, words: list[bytes]) -> None:
+def test_any_bytes_get_a_response_or_an_error_message(ask: Any, prompt: bytes, words: list[bytes]) -> None:
     answer = ask(prompt, STOP_WORDS_DICT=_bytes(words))
     assert answer.error is None or answer.error.code == "invalid"

@@ -17,7 +17,7 @@ _TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
 
 
 class _Sender:
-    """Takes responses in Triton's place."""
+    """Fake response sender that records responses."""
 
     def __init__(self) -> None:
         self.responses: list[Any] = []
@@ -34,14 +34,15 @@ class _Sender:
 
 
 def _replies(increments: Sequence[Sequence[int]], streaming: bool, prompt: list[int] | None = None) -> _Sender:
-    """What the core model sends when the engine delivers ``increments``, each of them read apart."""
-    from serving.models.core.model import Reply
+    """Responses of the core model to ``increments`` of the engine, one response per increment."""
+    from serving.models.core.reply import Reply
     from serving.models.core.request import CoreRequest
+    from serving.models.core.responses import TokenResponses
 
     outputs = frozenset({"output_ids", "sequence_length", "detokenization_context", "num_output_tokens"})
     request = CoreRequest(prompt or [5], Sampling(99), streaming, prompt is None or streaming, False, True, outputs)
     sender, outbox = _Sender(), queue.SimpleQueue[Any]()
-    reply = Reply(1, "client", sender, request, outbox, StreamPace(1))
+    reply = Reply(1, "client", sender, TokenResponses(request), outbox, StreamPace(1))
     for number, tokens in enumerate(increments, start=1):
         reply.add(Increment(list(tokens), FinishReason.LENGTH if number == len(increments) else None))
         assert outbox.get_nowait().send() == (number == len(increments))
@@ -86,38 +87,39 @@ def test_streamed_pieces_join_to_the_text(backend: ModuleType) -> None:
     assert [response.tensors["num_output_tokens"].item() for response in sender.responses] == [1] * len(pieces)
 
 
-def test_last_piece_may_bring_no_token(backend: ModuleType) -> None:
+def test_last_piece_may_be_empty(backend: ModuleType) -> None:
     ids = _encode("sea €")
     assert "".join(_texts(backend, _replies([ids[:1], ids[1:-1], ids[-1:], []], streaming=True))) == "sea €"
     assert "".join(_texts(backend, _replies([ids[:1], ids[1:-1], []], streaming=True))) == decode(_TOKENIZER, ids[:-1], True)
 
 
-def test_answer_of_one_response_is_the_whole_text(backend: ModuleType) -> None:
+def test_single_response_is_the_whole_text(backend: ModuleType) -> None:
     assert _texts(backend, _replies([_encode(_TEXT)], streaming=False)) == [_TEXT]
     assert _texts(backend, _replies([_encode(_TEXT)], streaming=True)) == [_TEXT]
 
 
-def test_prompt_stands_before_an_unstreamed_answer_unless_left_out(backend: ModuleType) -> None:
+def test_prompt_precedes_unstreamed_text_unless_excluded(backend: ModuleType) -> None:
     assert _texts(backend, _replies([_encode(" wide")], streaming=False, prompt=_encode("The sea is"))) == ["The sea is wide"]
 
 
-def test_answer_without_tokens_is_an_empty_text(backend: ModuleType) -> None:
+def test_response_without_tokens_is_an_empty_text(backend: ModuleType) -> None:
     assert _texts(backend, _replies([[]], streaming=True)) == [""]
 
 
-def test_first_piece_that_is_half_a_character_is_held_back(backend: ModuleType) -> None:
+def test_incomplete_first_character_is_withheld(backend: ModuleType) -> None:
     assert "".join(_texts(backend, _replies([[token] for token in _encode("€ 5")], streaming=True))) == "€ 5"
 
 
-def test_a_busy_sender_gathers_tokens_but_never_holds_the_first_or_the_last(backend: ModuleType) -> None:
-    from serving.models.core.model import Reply
+def test_busy_sender_joins_tokens_but_never_delays_the_first_or_last(backend: ModuleType) -> None:
+    from serving.models.core.reply import Reply
     from serving.models.core.request import CoreRequest
+    from serving.models.core.responses import TokenResponses
 
     pace = StreamPace(3)
     pace.interval_tokens = 3
     request = CoreRequest([5], Sampling(99), True, True, False, True, frozenset({"output_ids"}))
     sender, outbox = _Sender(), queue.SimpleQueue[Any]()
-    reply = Reply(1, "client", sender, request, outbox, pace)
+    reply = Reply(1, "client", sender, TokenResponses(request), outbox, pace)
     for token in range(9):
         reply.add(Increment([token], FinishReason.LENGTH if token == 8 else None))
         if not outbox.empty():

@@ -1,4 +1,4 @@
-"""An engine folder as ``trtllm-build`` leaves it, as far as a repository looks into it."""
+"""Engine folders like those of ``trtllm-build``, with the content that a repository reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MakeEngine = Callable[..., Path]
 
 @pytest.fixture
 def make_engine(tmp_path: Path) -> MakeEngine:
-    """Make an engine folder; keyword arguments change ``build_config``, ``plugins`` its ``plugin_config``."""
+    """Function that creates an engine folder; keyword arguments change ``build_config``, ``plugins`` its ``plugin_config``."""
 
     def make(name: str = "engine", *, world_size: int = 1, plugins: dict[str, Any] | None = None, **build_config: Any) -> Path:
         folder = tmp_path / name

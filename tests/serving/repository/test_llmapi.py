@@ -44,7 +44,7 @@ def test_tensors_are_upstreams() -> None:
     assert {tensor.name for tensor in config.input if tensor.optional} >= _LORA
 
 
-def test_model_yaml_holds_the_arguments_of_the_llm_and_repeats_the_configuration(tmp_path: Path) -> None:
+def test_model_yaml_holds_the_llm_arguments_and_the_triton_configuration(tmp_path: Path) -> None:
     arguments = nested([parse_llm_argument(text) for text in ("tensor_parallel_size=2", "kv_cache_config.dtype=fp8")])
     config, settings = _write(
         tmp_path, llm=arguments, decoupled_mode=False, cancellation_check_period_ms=50, gpu_device_ids="0,1;2,3"
@@ -58,7 +58,7 @@ def test_model_yaml_holds_the_arguments_of_the_llm_and_repeats_the_configuration
     assert config.parameters["gpu_device_ids"].string_value == "0,1;2,3"
 
 
-def test_nothing_is_written_that_was_not_set(tmp_path: Path) -> None:
+def test_unset_values_are_not_written(tmp_path: Path) -> None:
     config, settings = _write(tmp_path)
     assert not config.parameters
     assert set(settings) == {"model", "triton_config"}
@@ -80,18 +80,18 @@ def test_values_survive_the_yaml(tmp_path: Path, value: str) -> None:
         ("kv_cache_config.free_gpu_memory_fraction=0.5", ("kv_cache_config.free_gpu_memory_fraction", 0.5)),
     ],
 )
-def test_values_are_json_or_else_text(text: str, pair: tuple[str, Any]) -> None:
+def test_values_are_json_or_text(text: str, pair: tuple[str, Any]) -> None:
     assert parse_llm_argument(text) == pair
 
 
 @pytest.mark.parametrize("text", ["dtype", "=1", "nosuch=1", "nosuch.a=1"])
-def test_malformed_and_unknown_arguments_are_refused(text: str) -> None:
+def test_malformed_and_unknown_arguments_are_rejected(text: str) -> None:
     with pytest.raises(RepositoryError, match="--set"):
         parse_llm_argument(text)
 
 
 @pytest.mark.parametrize("keys", [["a", "a"], ["a", "a.b"], ["a.b", "a.b"], ["a.b", "a"]])
-def test_arguments_that_clash_are_refused(keys: list[str]) -> None:
+def test_conflicting_arguments_are_rejected(keys: list[str]) -> None:
     with pytest.raises(RepositoryError, match="--set"):
         nested([(key, 1) for key in keys])
 
@@ -104,12 +104,12 @@ def test_arguments_that_clash_are_refused(keys: list[str]) -> None:
         ({"cancellation_check_period_ms": 0}, "--cancellation_check_period_ms"),
         ({"accumulate_tokens": True, "decoupled_mode": False}, "--accumulate_tokens"),
         ({"llm": {"nosuch": 1}}, "--set nosuch"),
-        ({"llm": {"model": "x"}}, "--set model: name it with --model"),
+        ({"llm": {"model": "x"}}, "--set model: use --model instead"),
         ({"llm": {"tensor_parallel_size": 0}}, "--set tensor_parallel_size"),
         ({"llm": {"tensor_parallel_size": 2}, "gpu_device_ids": "0"}, "--gpu_device_ids .* runs on 2"),
     ],
 )
-def test_what_cannot_work_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_invalid_spec_is_rejected(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(RepositoryError, match=message):
         write_llmapi_repository(LlmApiSpec(**{"model": "org/model", **changes}), tmp_path / "repository")
     assert not (tmp_path / "repository").exists()

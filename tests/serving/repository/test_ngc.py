@@ -1,4 +1,4 @@
-"""The repository for NVIDIA's container: what is written, parameter for parameter."""
+"""The repository for NVIDIA's container: written parameters and tensors."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from serving.repository.ngc_parameters import PARAMETERS
 from serving.repository.ngc_spec import NgcSpec
 from serving.repository.pipeline import MODEL_NAMES
 from tests.serving.repository.conftest import MakeEngine
+from tools.reference.markdown import plain
+from tools.reference.repository_parameters import repository_parameters_markdown
 
 # Upstream's table of tensorrt_llm/config.pbtxt: key of the parameters block, template variable, a value, what is written.
 _UPSTREAM = """
@@ -65,7 +67,7 @@ xgrammar_tokenizer_info_path      xgrammar_tokenizer_info_path      INFO        
 """
 _ROWS = [tuple(line.split()) for line in _UPSTREAM.split("\n") if line]
 
-# What must be set too for the value to make sense.
+# Further options that a value requires.
 _COMPANIONS = {
     "cross_kv_cache_fraction": {"encoder_engine_dir": "DIR"},
     **{
@@ -92,7 +94,7 @@ _ALWAYS = {
 
 
 def _places(tmp_path: Path, make_engine: MakeEngine) -> dict[str, str]:
-    """Files and folders that stand for the capitals of the table."""
+    """Files and folders for the placeholders in capitals of the table."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "info.json").write_text('{"encoded_vocab": [], "tokenizer_str": "", "stop_token_ids": []}')
     return {"DIR": str(make_engine("encoder")), "EMPTY": str(tmp_path / "empty"), "INFO": str(tmp_path / "info.json")}
@@ -121,14 +123,14 @@ def test_table_of_parameters_is_upstreams() -> None:
 
 
 def test_docs_list_every_parameter() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "model_repository.md").read_text()
+    page = repository_parameters_markdown()
     for parameter in PARAMETERS.values():
         assert f"| `--{parameter.option}`" in page
-        assert parameter.help in page
+        assert plain(parameter.help) in page
 
 
 @pytest.mark.parametrize(("key", "option", "text", "written"), _ROWS)
-def test_parameter_is_written_under_upstreams_key_and_nothing_that_was_not_set(
+def test_only_set_parameters_are_written_under_upstreams_keys(
     tmp_path: Path, make_engine: MakeEngine, key: str, option: str, text: str, written: str
 ) -> None:
     places = _places(tmp_path, make_engine)
@@ -144,7 +146,7 @@ def test_parameter_is_written_under_upstreams_key_and_nothing_that_was_not_set(
     assert set(parameters) == {*_ALWAYS, "gpt_model_path", *(keys[name] for name in options), *guided}
 
 
-def test_nothing_but_what_must_be_is_written_when_nothing_is_set(tmp_path: Path, make_engine: MakeEngine) -> None:
+def test_minimal_repository_has_only_mandatory_parameters(tmp_path: Path, make_engine: MakeEngine) -> None:
     engine = make_engine()
     write_ngc_repository(_spec(engine), tmp_path / "repository")
     configs = _read(tmp_path / "repository")
@@ -185,7 +187,7 @@ def test_settings_outside_the_parameters_block_are_written(make_engine: MakeEngi
 
 
 @pytest.mark.parametrize("excluded", ["true", "false"])
-def test_bls_knows_whether_the_prompt_is_left_out(make_engine: MakeEngine, excluded: str) -> None:
+def test_exclusion_of_the_prompt_is_configured_in_bls(make_engine: MakeEngine, excluded: str) -> None:
     spec = _spec(make_engine(), {"exclude_input_in_output": excluded})
     configs = {config.name: config for config in ngc_model_configs(spec)}
     assert _parameters(configs["tensorrt_llm_bls"])["exclude_input_in_output"] == excluded
@@ -197,7 +199,10 @@ def test_every_model_declares_the_tensors_of_the_containers_version(make_engine:
     for line in (Path(__file__).parent / "upstream_tensors.txt").read_text().splitlines():
         if line and not line.startswith("#"):
             model, direction, name, _, _, _, since = line.split()
-            ours_alone = name in ("IMAGE_SIZES", "image_sizes_input")  # read by our Python models, in every container
+            ours_alone = name in (
+                "IMAGE_SIZES",
+                "image_sizes_input",
+            )  # read by this package's Python models, in every container
             if since != "gone" and (since != "newest" or tensor_names == "newest" or ours_alone):
                 upstream.setdefault((model, direction), set()).add(name)
     if tensor_names == "v0.19":  # it spelled these two as v0.11 did
@@ -229,11 +234,11 @@ def test_ensemble_maps_only_what_both_sides_declare(make_engine: MakeEngine, ten
 
 
 @pytest.mark.parametrize("model", ["preprocessing", "postprocessing", "tensorrt_llm_bls"])
-def test_python_model_runs_where_our_package_is_not_installed(tmp_path: Path, make_engine: MakeEngine, model: str) -> None:
+def test_python_model_runs_without_the_package_installed(tmp_path: Path, make_engine: MakeEngine, model: str) -> None:
     write_ngc_repository(_spec(make_engine()), tmp_path / "repository")
     version = tmp_path / "repository" / model / "1"
     (tmp_path / "triton_python_backend_utils.py").write_text("TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1\n")
-    # Whoever imports a module of ours from elsewhere than beside model.py gets an error: our checkout is no longer on the path.
+    # The checkout is not on the path: an import of this package from anywhere but beside model.py fails.
     code = f"""
 import sys
 sys.path[:] = [p for p in sys.path if p.rstrip('/') != {str(Path(__file__).parents[3])!r}]

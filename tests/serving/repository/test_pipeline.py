@@ -27,7 +27,7 @@ def _spec(**changes: Any) -> RepositorySpec:
 
 
 def _read(repository: Path) -> dict[str, Any]:
-    """The configurations in a repository, read back as Triton reads them."""
+    """The configurations in a repository, parsed as by Triton."""
     return {
         path.parent.name: text_format.Parse(path.read_text(encoding="utf-8"), model_config_pb2.ModelConfig())
         for path in repository.glob("*/config.pbtxt")
@@ -42,7 +42,7 @@ def _configs(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("decoupled", [True, False])
-def test_every_config_reads_back_as_it_was_made(tmp_path: Path, decoupled: bool) -> None:
+def test_configs_round_trip(tmp_path: Path, decoupled: bool) -> None:
     spec = _spec(decoupled_mode=decoupled, triton_max_batch_size=7, bls_instance_count=3, logits_datatype="FP16")
     assert write_repository(spec, tmp_path / "new" / "repository") == tmp_path / "new" / "repository"
     read = _read(tmp_path / "new" / "repository")
@@ -59,7 +59,7 @@ def test_every_config_reads_back_as_it_was_made(tmp_path: Path, decoupled: bool)
     assert logits.data_type == model_config_pb2.TYPE_FP16
 
 
-def test_strange_paths_survive_the_text_format(tmp_path: Path) -> None:
+def test_unusual_paths_survive_the_text_format(tmp_path: Path) -> None:
     engine = tmp_path / 'dir "quoted" \\ with\nnewline, ünïcode and ${braces}'
     engine.mkdir()
     write_repository(_spec(engine_dir=engine, tokenizer_dir=engine), tmp_path / "repository")
@@ -74,7 +74,7 @@ def test_python_models_are_one_import_of_a_class_that_exists(tmp_path: Path) -> 
         model = tmp_path / name / "1" / "model.py"
         assert model.exists() == (name != "ensemble")
         if name == "ensemble":
-            assert (tmp_path / name / "1").is_dir()  # Triton wants a version folder all the same
+            assert (tmp_path / name / "1").is_dir()  # Triton requires a version folder nevertheless
             continue
         (statement,) = ast.parse(model.read_text()).body
         assert isinstance(statement, ast.ImportFrom)
@@ -84,29 +84,31 @@ def test_python_models_are_one_import_of_a_class_that_exists(tmp_path: Path) -> 
         assert "TritonPythonModel" in classes
 
 
+_ENGINE_OPTIONS = EngineOptions(
+    max_tokens_in_paged_kv_cache=640,
+    max_num_sequences=5,
+    max_num_tokens=99,
+    enable_kv_cache_reuse=False,
+    enable_chunked_context=False,
+    kv_cache_free_gpu_mem_fraction=0.5,
+    batch_scheduler_policy=SchedulerPolicy.MAX_UTILIZATION,
+    max_queue_size=7,
+    max_beam_width=2,
+    guided_decoding_backend="",
+    lora_cache_host_memory_bytes=4096,
+)
+
+
 def test_options_of_the_spec_become_parameters() -> None:
-    options = EngineOptions(
-        max_tokens_in_paged_kv_cache=640,
-        max_num_sequences=5,
-        max_num_tokens=99,
-        enable_kv_cache_reuse=False,
-        enable_chunked_context=False,
-        kv_cache_free_gpu_mem_fraction=0.5,
-        batch_scheduler_policy=SchedulerPolicy.MAX_UTILIZATION,
-        max_queue_size=7,
-        max_beam_width=2,
-        guided_decoding_backend="",
-        lora_cache_host_memory_bytes=4096,
-    )
     configs = _configs(
         exclude_input_in_output=True, accumulate_tokens=True, skip_special_tokens=False, add_special_tokens=False,
-        max_queue_delay_microseconds=50, engine_options=options,
+        max_queue_delay_microseconds=50, engine_options=_ENGINE_OPTIONS,
     )  # fmt: skip
     parameters = {
         name: {key: value.string_value for key, value in config.parameters.items()} for name, config in configs.items()
     }
     core = parameters["tensorrt_llm"]
-    assert {name: core[name] for name in dataclasses.asdict(options)} == {
+    assert {name: core[name] for name in dataclasses.asdict(_ENGINE_OPTIONS)} == {
         "max_tokens_in_paged_kv_cache": "640",
         "max_num_sequences": "5",
         "max_num_tokens": "99",
@@ -127,7 +129,7 @@ def test_options_of_the_spec_become_parameters() -> None:
     assert not configs["postprocessing"].HasField("dynamic_batching")  # a cancelled ensemble would never end
 
 
-def test_no_request_shares_a_batch_whose_failure_it_would_share() -> None:
+def test_batches_hold_one_request() -> None:
     configs = _configs()
     for name in ("preprocessing", "tensorrt_llm", "tensorrt_llm_bls"):
         assert list(configs[name].dynamic_batching.preferred_batch_size) == [1]
@@ -140,7 +142,7 @@ def _tensors(config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return {tensor.name: tensor for tensor in config.input}, {tensor.name: tensor for tensor in config.output}
 
 
-def test_ensemble_maps_only_what_both_sides_declare_with_the_same_type() -> None:
+def test_ensemble_maps_only_tensors_declared_by_both_sides_with_one_type() -> None:
     configs = _configs()
     inputs, outputs = _tensors(configs["ensemble"])
     available = {name: tensor.data_type for name, tensor in inputs.items()}
@@ -155,7 +157,7 @@ def test_ensemble_maps_only_what_both_sides_declare_with_the_same_type() -> None
         assert available[name] == tensor.data_type
 
 
-def test_ensemble_gives_every_step_what_it_must_have() -> None:
+def test_ensemble_provides_every_mandatory_input() -> None:
     configs = _configs()
     steps = configs["ensemble"].ensemble_scheduling.step
     assert [step.model_name for step in steps] == ["preprocessing", "tensorrt_llm", "postprocessing"]
@@ -164,7 +166,7 @@ def test_ensemble_gives_every_step_what_it_must_have() -> None:
         assert required <= set(step.input_map)
 
 
-def test_ensemble_passes_every_input_on_and_uses_all_that_a_step_makes() -> None:
+def test_ensemble_uses_every_input_and_every_step_output() -> None:
     ensemble = _configs()["ensemble"]
     steps = ensemble.ensemble_scheduling.step
     consumed = {source for step in steps for source in step.input_map.values()}
@@ -196,7 +198,7 @@ def test_ensemble_routes_as_upstreams_does(core_input: str, source: str) -> None
 # ---- what is refused
 
 
-def test_folder_that_is_not_empty_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_non_empty_folder_is_rejected_and_unchanged(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
     with pytest.raises(RepositoryError, match=f"{tmp_path} is not empty"):
         write_repository(_spec(), tmp_path)
@@ -216,29 +218,29 @@ _OPTIONS = ["max_num_sequences", "max_num_tokens", "max_tokens_in_paged_kv_cache
 
 @pytest.mark.parametrize("value", [0, -1])
 @pytest.mark.parametrize("field", [*_COUNTS, *_OPTIONS])
-def test_count_below_one_is_refused_by_its_name(field: str, value: int) -> None:
+def test_count_below_one_error_names_the_field(field: str, value: int) -> None:
     changes = {field: value} if field in _COUNTS else {"engine_options": EngineOptions(**{field: value})}
     with pytest.raises(RepositoryError, match=rf"\b{field} must be at least 1, not {value}"):
         check_spec(_spec(**changes))
 
 
 @pytest.mark.parametrize("field", ["engine_dir", "tokenizer_dir"])
-def test_folder_that_does_not_exist_is_refused_by_its_name(tmp_path: Path, field: str) -> None:
+def test_missing_folder_error_names_the_field(tmp_path: Path, field: str) -> None:
     with pytest.raises(RepositoryError, match=f"{field}: {tmp_path}/nosuch is not a folder"):
         check_spec(_spec(**{field: tmp_path / "nosuch"}))
 
 
-def test_negative_queue_delay_is_refused_by_its_name() -> None:
+def test_negative_queue_delay_error_names_the_field() -> None:
     with pytest.raises(RepositoryError, match="max_queue_delay_microseconds"):
         check_spec(_spec(max_queue_delay_microseconds=-1))
 
 
-def test_unknown_engine_is_refused_with_those_that_are_known() -> None:
+def test_unknown_engine_error_lists_the_known_ones() -> None:
     with pytest.raises(RepositoryError, match="unknown engine 'abacus'; known: openvino, tensorrt_llm"):
         check_spec(_spec(engine="abacus"))
 
 
-def test_draft_engine_becomes_a_core_model_that_bls_knows(tmp_path: Path) -> None:
+def test_draft_engine_becomes_a_core_model_configured_in_bls(tmp_path: Path) -> None:
     other = tmp_path / "draft"
     other.mkdir()
     configs = _configs(draft_engine_dir=other)
@@ -252,25 +254,25 @@ def test_draft_engine_becomes_a_core_model_that_bls_knows(tmp_path: Path) -> Non
         check_spec(_spec(draft_engine_dir=tmp_path / "nowhere"))
 
 
-def test_bls_knows_whether_the_prompt_is_left_out() -> None:
+def test_exclusion_of_the_prompt_is_configured_in_bls() -> None:
     for excluded in (True, False):
         config = _configs(exclude_input_in_output=excluded)["tensorrt_llm_bls"]
         assert config.parameters["exclude_input_in_output"].string_value == str(excluded).lower()
 
 
 @pytest.mark.parametrize("datatype", ["FLOAT", "INT32", ""])
-def test_type_that_logits_cannot_have_is_refused_by_its_name(tmp_path: Path, datatype: str) -> None:
+def test_unsupported_logits_type_is_named_in_the_error(tmp_path: Path, datatype: str) -> None:
     with pytest.raises(RepositoryError, match="logits_datatype"):
         write_repository(_spec(logits_datatype=datatype), tmp_path)
 
 
 @pytest.mark.parametrize("field", _COUNTS)
-def test_count_that_the_config_cannot_hold_is_refused_by_its_name(tmp_path: Path, field: str) -> None:
+def test_count_too_large_for_the_config_error_names_the_field(tmp_path: Path, field: str) -> None:
     with pytest.raises(RepositoryError, match=field):
         write_repository(_spec(**{field: 2**31}), tmp_path)
 
 
-def test_refused_spec_writes_nothing(tmp_path: Path) -> None:
+def test_rejected_spec_writes_nothing(tmp_path: Path) -> None:
     with pytest.raises(RepositoryError):
         write_repository(_spec(bls_instance_count=0), tmp_path / "repository")
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The routes of the pipeline lead from tensors that the sender has to tensors that the taker declares, with the same type."""
+"""Routes of the pipeline: both the sender's and the receiver's tensor are declared, with the same type."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def test_both_ends_are_declared_with_one_type(routes: dict[str, str], senders: t
     assert {name: sent[name].dtype for name in routes} == {name: taken[other].dtype for name, other in routes.items()}
 
 
-# Served by the BLS model itself, or refused by it.
+# Handled or rejected by the BLS model itself.
 _BLS_ALONE = {"image_input", "num_draft_tokens", "use_draft_logits"}
 
 
 @pytest.mark.parametrize(("table", "kept"), [(tensors.ENSEMBLE_INPUTS, set()), (tensors.BLS_INPUTS, _BLS_ALONE)])
-def test_every_input_of_a_text_model_has_exactly_one_way(table: str, kept: set[str]) -> None:
+def test_every_input_of_a_text_model_has_exactly_one_route(table: str, kept: set[str]) -> None:
     to_core = set(routing.client_to_core(table))
     assert not to_core & set(routing.CLIENT_TO_PREPROCESSING)
     assert set(_by_name(table)) - to_core - set(routing.CLIENT_TO_PREPROCESSING) == kept
 
 
-def test_what_preprocessing_makes_does_not_come_from_the_client_too() -> None:
+def test_preprocessing_outputs_are_not_routed_from_the_client() -> None:
     from_client = set(routing.client_to_core(tensors.BLS_INPUTS).values())
     assert not from_client & set(routing.PREPROCESSING_TO_CORE.values())

@@ -1,4 +1,4 @@
-"""Templates are filled as upstream's ``fill_template.py`` fills them, and mistakes get a sentence."""
+"""Templates are filled as by upstream's ``fill_template.py``, and mistakes get an error message."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_escaped_values_are_read_back(values: dict[str, str]) -> None:
 
 
 @given(st.text())
-def test_any_text_is_read_or_refused_with_a_sentence(text: str) -> None:
+def test_any_text_is_read_or_rejected_with_a_message(text: str) -> None:
     try:
         values = parse_substitutions(text)
     except TemplateError as error:
@@ -38,7 +38,7 @@ def test_any_text_is_read_or_refused_with_a_sentence(text: str) -> None:
 
 
 @given(st.dictionaries(_KEYS, _VALUES, min_size=1))
-def test_every_placeholder_gets_its_value_and_nothing_else_changes(values: dict[str, str]) -> None:
+def test_placeholders_are_replaced_and_nothing_else_changes(values: dict[str, str]) -> None:
     template = "".join(f'a {{ b: "${{{key}}}" }}\n' for key in values)
     assert fill_template(template, values).text == "".join(f'a {{ b: "{value}" }}\n' for value in values.values())
 
@@ -64,26 +64,26 @@ def test_substitutions_are_split_at_unescaped_separators(text: str, values: dict
     [
         ("a", "'a' has no colon"),
         ("ids:0,1", "'1' has no colon"),
-        ("a:b:c", "'a:b:c' has more than one colon: put a backslash"),
+        ("a:b:c", "'a:b:c' has more than one colon: escape colons"),
         (":b", "no key"),
         ("a:1,", "no colon"),
         ("a:1,a:2", "a is given twice"),
     ],
 )
-def test_malformed_substitutions_are_refused(text: str, message: str) -> None:
+def test_malformed_substitutions_are_rejected(text: str, message: str) -> None:
     with pytest.raises(TemplateError, match=message):
         parse_substitutions(text)
 
 
-def test_queue_limits_are_0_and_others_stay_where_nothing_is_said() -> None:
+def test_unset_queue_limits_are_0_and_other_placeholders_stay() -> None:
     filled = fill_template("${max_queue_size} ${max_queue_delay_microseconds} ${other}", {})
     assert filled.text == "0 0 ${other}"
     assert filled.unfilled == ("other",)
     assert fill_template("${max_queue_size}", {"max_queue_size": "7"}).text == "7"
 
 
-def test_key_that_the_template_does_not_hold_is_refused_with_those_it_asks_for() -> None:
-    with pytest.raises(TemplateError, match="typo is not in the template; it asks for a, b"):
+def test_unknown_key_error_lists_the_placeholders() -> None:
+    with pytest.raises(TemplateError, match="typo is not in the template; its placeholders are a, b"):
         fill_template("${a} ${b}", {"typo": "1"})
 
 
@@ -107,6 +107,6 @@ def test_filled_template_of_every_parameter_is_a_configuration() -> None:
     assert (filled.unused, filled.unfilled) == ((), ())
 
 
-def test_key_that_is_filled_already_is_no_error_but_told() -> None:
+def test_key_that_is_already_filled_is_reported_as_unused() -> None:
     filled = fill_template('key: "a" value: "1"', {"a": "2"})
     assert (filled.text, filled.unused) == ('key: "a" value: "1"', ("a",))

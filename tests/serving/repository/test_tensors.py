@@ -1,4 +1,4 @@
-"""The tables of tensors against upstream's, which ``upstream_tensors.txt`` holds in a form of its own."""
+"""The tables of tensors against upstream's, from the independent ``upstream_tensors.txt``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TABLES = {
 }
 _MODELS = pytest.mark.parametrize("model", sorted(_TABLES))
 
-# What upstream does not have: see serving/text/detokenization.py.
+# Additions to upstream's tensors: see serving/text/detokenization.py.
 _OURS = {
     ("postprocessing", "in"): {"DETOKENIZATION_CONTEXT"},
     ("tensorrt_llm", "out"): {"detokenization_context"},
@@ -63,7 +63,7 @@ def _ours(model: str, direction: str) -> dict[str, TensorSpec]:
 
 @pytest.mark.parametrize("direction", ["in", "out"])
 @_MODELS
-def test_tensors_are_upstreams_newest_and_nothing_else_but_what_is_known(model: str, direction: str) -> None:
+def test_tensors_are_upstreams_newest_plus_listed_additions(model: str, direction: str) -> None:
     newest = {
         row.tensor.name: row.tensor
         for row in _UPSTREAM
@@ -80,7 +80,7 @@ def test_tensors_are_upstreams_newest_and_nothing_else_but_what_is_known(model: 
 
 
 @pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm", "tensorrt_llm_bls"])
-def test_names_that_v011_used_are_accepted_beside_the_new_ones(model: str) -> None:
+def test_names_of_v011_are_accepted_beside_the_new_ones(model: str) -> None:
     gone = {row.tensor.name: row.tensor for row in _UPSTREAM if row.model == model and row.since == "gone"}
     assert set(gone) == _V011_NAMES
     for old, new in (("min_length", "min_tokens"), ("random_seed", "seed")):
@@ -89,7 +89,7 @@ def test_names_that_v011_used_are_accepted_beside_the_new_ones(model: str) -> No
         assert ours[old] == TensorSpec(old, *(getattr(ours[new], field) for field in TensorSpec.__slots__[1:]))
 
 
-def test_line_of_a_table_is_a_tensor() -> None:
+def test_table_line_is_parsed_to_a_tensor() -> None:
     table = """
     name?   FP16      -1,3  ragged
     other   {logits}  1     reshape

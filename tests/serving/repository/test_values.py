@@ -1,4 +1,4 @@
-"""Values of parameters: what is accepted, how it is written, what is refused."""
+"""Values of parameters: accepted, canonical and rejected text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GROUPS = Parameter("gpus", Kind.GROUPS, "")
 
 
 @given(st.sampled_from(sorted(PARAMETERS)), st.text())
-def test_any_text_is_read_or_refused_with_a_sentence_that_names_the_option(option: str, text: str) -> None:
+def test_any_text_is_read_or_rejected_with_the_option_name(option: str, text: str) -> None:
     try:
         PARAMETERS[option].parse(text)
     except RepositoryError as error:
@@ -42,13 +42,13 @@ def test_fraction_is_accepted_exactly_in_its_range(value: float) -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 99), min_size=1), min_size=1))
-def test_groups_are_written_as_they_are_read(groups: list[list[int]]) -> None:
+def test_groups_round_trip(groups: list[list[int]]) -> None:
     text = ";".join(",".join(map(str, group)) for group in groups)
     assert _GROUPS.parse(text.replace(",", " , ")) == text
 
 
 @pytest.mark.parametrize("text", ["", ";", "0,", "0;;1", "a", "-1", "0.5"])
-def test_groups_with_a_hole_are_refused(text: str) -> None:
+def test_groups_with_a_gap_are_rejected(text: str) -> None:
     with pytest.raises(RepositoryError, match="--gpus must be"):
         _GROUPS.parse(text)
 
@@ -59,11 +59,11 @@ def test_booleans_in_upstreams_spellings(text: str, value: bool) -> None:
 
 
 @pytest.mark.parametrize(("text", "choice"), [("v1", "V1"), ("Inflight_Fused_Batching", "inflight_fused_batching")])
-def test_choice_is_written_in_its_own_spelling(text: str, choice: str) -> None:
+def test_choice_is_written_in_its_canonical_spelling(text: str, choice: str) -> None:
     assert PARAMETERS["batching_strategy"].parse(text) == choice
 
 
 @pytest.mark.parametrize("text", ["{}", "{0", "{0},", "0,1", "{a}", "{0}{1}"])
-def test_tree_that_is_none_is_refused(text: str) -> None:
+def test_invalid_tree_is_rejected(text: str) -> None:
     with pytest.raises(RepositoryError, match="--medusa_choices must be paths of a tree"):
         PARAMETERS["medusa_choices"].parse(text)

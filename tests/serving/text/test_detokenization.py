@@ -1,4 +1,4 @@
-"""The law of streaming: whatever the split, the pieces join to the text of the whole."""
+"""Streamed pieces join to the text of the whole, for any split."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.text.detokenization import (
     CONTEXT_TOKENS,
-    TextStream,
     decode,
     decode_piece,
     load_tokenizer,
     next_context,
     special_token_ids,
 )
+from serving.text.generated_text import TextStream
 
 _TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
 _SPECIAL = special_token_ids(DEMO_ENGINE_DIR)
@@ -44,7 +44,7 @@ def _split(ids: Sequence[int], cuts: Sequence[int]) -> list[Sequence[int]]:
 
 
 def _stream(parts: Sequence[Sequence[int]], skip: bool) -> list[str]:
-    """By pieces that know only the few tokens before them, as ``postprocessing`` does."""
+    """Pieces from the few tokens before them only, as in ``postprocessing``."""
     context: list[int] = []
     pieces = []
     for number, part in enumerate(parts, start=1):
@@ -53,8 +53,8 @@ def _stream(parts: Sequence[Sequence[int]], skip: bool) -> list[str]:
     return pieces
 
 
-def _stream_with_memory(parts: Sequence[Sequence[int]], skip: bool) -> list[str]:
-    """By one object that sees every token, as BLS does."""
+def _text_stream(parts: Sequence[Sequence[int]], skip: bool) -> list[str]:
+    """Pieces from one object that reads every token, as in BLS."""
     text_stream = TextStream(_TOKENIZER, skip, _SPECIAL)
     return [text_stream.add(part, number == len(parts)) for number, part in enumerate(parts, start=1)]
 
@@ -69,13 +69,13 @@ def _stream_with_memory(parts: Sequence[Sequence[int]], skip: bool) -> list[str]
 def test_pieces_of_any_tokens_join_to_the_whole(skip: bool, ids: list[int], cuts: list[int]) -> None:
     whole = decode(_TOKENIZER, ids, skip)
     assert "".join(_stream(_split(ids, cuts), skip)) == whole
-    assert "".join(_stream_with_memory(_split(ids, cuts), skip)) == whole
+    assert "".join(_text_stream(_split(ids, cuts), skip)) == whole
 
 
 @_SKIP
 @settings(max_examples=100)
 @given(text=_TEXTS)
-def test_any_text_streamed_token_by_token_comes_out_as_it_went_in(skip: bool, text: str) -> None:
+def test_text_streamed_token_by_token_is_unchanged(skip: bool, text: str) -> None:
     ids = _encode(text)
     pieces = _stream([[token] for token in ids] or [[]], skip)
     assert "".join(pieces) == text
@@ -83,11 +83,11 @@ def test_any_text_streamed_token_by_token_comes_out_as_it_went_in(skip: bool, te
 
 @settings(max_examples=50)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), max_size=25))
-def test_no_piece_of_a_text_shows_half_a_character(text: str) -> None:
+def test_pieces_hold_complete_characters(text: str) -> None:
     assert not any("\ufffd" in piece for piece in _stream([[token] for token in _encode(text)] or [[]], True))
 
 
-def test_spaces_stand_where_they_stood() -> None:
+def test_spaces_are_preserved() -> None:
     ids = _encode("The king and the queen went to the sea")
     pieces = _stream([[token] for token in ids], True)
     assert len(pieces) > 4
@@ -95,13 +95,13 @@ def test_spaces_stand_where_they_stood() -> None:
     assert "".join(pieces) == "The king and the queen went to the sea"
 
 
-def test_end_of_the_sequence_lets_go_of_what_was_held_back() -> None:
+def test_end_of_the_sequence_releases_withheld_bytes() -> None:
     (first, *_rest) = _encode("€")
     assert first in _BYTES
     assert _stream([[first], []], True) == ["", "\ufffd"]
 
 
-@pytest.mark.parametrize("stream", [_stream, _stream_with_memory])
+@pytest.mark.parametrize("stream", [_stream, _text_stream])
 def test_half_a_character_before_many_special_tokens_is_not_lost(stream: Any) -> None:
     first, *rest = _encode("€")
     ids = [first, *[_TOKENIZER.eos_token_id] * 5 * CONTEXT_TOKENS, *rest, *_encode("a")]
@@ -109,7 +109,7 @@ def test_half_a_character_before_many_special_tokens_is_not_lost(stream: Any) ->
 
 
 @given(ids=st.lists(st.sampled_from([*_SPECIAL, 700, 701]), max_size=200))
-def test_a_context_stays_small(ids: list[int]) -> None:
+def test_context_size_is_bounded(ids: list[int]) -> None:
     context: list[int] = []
     for token in ids:
         context = next_context(context, [token], _SPECIAL)
@@ -124,7 +124,7 @@ def test_special_tokens_are_those_that_the_tokenizer_skips(tmp_path: Path) -> No
     assert special_token_ids(tmp_path) == frozenset()
 
 
-def test_special_tokens_are_shown_only_where_asked() -> None:
+def test_special_tokens_are_shown_only_on_request() -> None:
     ids = [*_encode("sea"), _TOKENIZER.eos_token_id]
     assert decode(_TOKENIZER, ids, True) == "sea"
     assert decode(_TOKENIZER, ids, False) == "sea</s>"

@@ -116,7 +116,7 @@ def test_an_unstreamed_answer_takes_as_long_as_its_tokens_would(paced: NullServe
         assert stamps.sent_ns >= stamps.received_ns + FIRST_TOKEN_NS + 6 * GAP_NS
 
 
-def test_a_joined_answer_says_the_same_in_fewer_packets(unpaced_joined: NullServerAddresses) -> None:
+def test_a_joined_answer_has_the_same_content_in_fewer_packets(unpaced_joined: NullServerAddresses) -> None:
     (bodies,) = _ask(unpaced_joined, "tensorrt_llm", [Request(40, input_ids=(1,))])
     stamps = _stamps(bodies)
     assert len(stamps) == 40
@@ -323,7 +323,7 @@ def test_chat_completions_stream_chunks_as_openai_does(paced: NullServerAddresse
     assert json.loads(chunks[0])["sent_ns"] == _stamps(chunks, stamps_of_event)[0].sent_ns
 
 
-def test_chat_completions_say_the_usage_only_where_asked(unpaced: NullServerAddresses) -> None:
+def test_chat_completions_have_the_usage_only_where_requested(unpaced: NullServerAddresses) -> None:
     events = _http(unpaced, "POST", "/v1/chat/completions", _chat(stream=True)).events
     assert len(events) == 7 + 2
     assert b"usage" not in b"".join(events)
@@ -431,7 +431,7 @@ def test_an_http_client_that_reads_slowly_gets_everything(unpaced: NullServerAdd
         ("/nowhere", b"{}", 404),
     ],
 )
-def test_bad_http_requests_are_told_why(unpaced: NullServerAddresses, path: str, body: bytes, status: int) -> None:
+def test_bad_http_requests_get_the_reason(unpaced: NullServerAddresses, path: str, body: bytes, status: int) -> None:
     answer = _http(unpaced, "POST", path, body)
     assert answer.status == status
     assert answer.document["error"]
@@ -439,11 +439,11 @@ def test_bad_http_requests_are_told_why(unpaced: NullServerAddresses, path: str,
 
 def test_models_are_described_alike_over_both_protocols(unpaced: NullServerAddresses) -> None:
     for name in ("tensorrt_llm", "tensorrt_llm_unary", "ensemble", "ensemble_unary"):
-        told = _http(unpaced, "GET", f"/v2/models/{name}/config").document
+        config = _http(unpaced, "GET", f"/v2/models/{name}/config").document
         model = inspect_model(unpaced.grpc, name)
-        assert told["model_transaction_policy"]["decoupled"] is model.decoupled
-        assert {tensor["name"] for tensor in told["input"]} == model.inputs
-        assert {tensor["name"] for tensor in told["output"]} == model.outputs
+        assert config["model_transaction_policy"]["decoupled"] is model.decoupled
+        assert {tensor["name"] for tensor in config["input"]} == model.inputs
+        assert {tensor["name"] for tensor in config["output"]} == model.outputs
         assert _http(unpaced, "GET", f"/v2/models/{name}/ready").status == 200
     assert _http(unpaced, "GET", "/v2/models/other/ready").status == 404
 
@@ -477,9 +477,9 @@ def test_as_a_command_it_prints_its_ports_and_ends_on_a_signal(number: signal.Si
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
         assert server.stdout is not None
         assert server.stderr is not None
-        said = json.loads(server.stdout.readline())
-        assert said["pid"] == server.pid
-        assert len(_ask(NullServerAddresses(**said), "tensorrt_llm", [_REQUEST])[0]) == 7
+        addresses = json.loads(server.stdout.readline())
+        assert addresses["pid"] == server.pid
+        assert len(_ask(NullServerAddresses(**addresses), "tensorrt_llm", [_REQUEST])[0]) == 7
         os.kill(server.pid, number)
         assert server.wait(timeout=20) == 0
         assert server.stderr.read() == b""

@@ -1,4 +1,4 @@
-"""Where the target is decides how much of this machine the client may take."""
+"""Whether the target runs on this machine, which decides how many cores the client may use."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def test_names_of_this_machine(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "203.0.113.7", "nosuch.invalid", "", "\x00", "a" * 300])
-def test_names_of_others_and_of_nobody(host: str) -> None:
+def test_names_of_other_machines_and_of_none(host: str) -> None:
     assert not is_this_machine(host)

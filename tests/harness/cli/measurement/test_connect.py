@@ -1,4 +1,4 @@
-"""Each protocol from the command line: what it needs, what goes with it, what is written down of it."""
+"""Each protocol from the command line: its options, and its entries in the manifest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from bench_errors import ExitStatus
 from harness.calibration.null_server.server import NullServerAddresses, NullServerOptions, null_server
 from harness.cli import run
-from harness.cli.measurement.urls import grpc_address, http_origin
+from harness.cli.measurement.target_options import grpc_origin, http_origin
 from harness.records.run_folder import RunFolder
 
 _NORMAL = ["--input_mean", "4", "--input_stdev", "0", "--output_mean", "5", "--output_stdev", "0"]
@@ -27,7 +27,7 @@ def null() -> Iterator[NullServerAddresses]:
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
@@ -67,16 +67,16 @@ def test_http_addresses(url: str, origin: str) -> None:
         "http://u:p@h",
     ],
 )
-def test_what_is_no_http_address(url: str) -> None:
+def test_malformed_http_address(url: str) -> None:
     with pytest.raises(click.BadParameter, match="no HTTP address"):
         http_origin(url)
 
 
 def test_grpc_addresses() -> None:
-    assert [grpc_address(url) for url in ("h", "h:9", "grpc://h:9", "[::1]")] == ["h:8001", "h:9", "h:9", "[::1]:8001"]
+    assert [grpc_origin(url).address for url in ("h", "h:9", "grpc://h:9", "[::1]")] == ["h:8001", "h:9", "h:9", "[::1]:8001"]
 
 
-# ---- what goes together
+# ---- combinations of options
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_grpc_addresses() -> None:
         (["-i", "http", "--url", "http://h/v2"], "no HTTP address"),
     ],
 )
-def test_what_does_not_go_together(capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
+def test_options_that_do_not_fit_the_protocol(capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
     assert run(["dataset", *options]) == ExitStatus.USAGE
     captured = capsys.readouterr()
     assert message in captured.err
@@ -119,11 +119,11 @@ def _run(folder: Path, *options: str) -> tuple[dict[str, Any], list[dict[str, An
 
 @pytest.mark.parametrize("model", ["tensorrt_llm", "ensemble", "ensemble_unary"])
 def test_http_and_grpc_record_the_same(null: NullServerAddresses, tmp_path: Path, model: str) -> None:
-    found = [
+    runs = [
         _run(tmp_path / protocol, "-i", protocol, "--url", url, "--model", model)
         for protocol, url in (("grpc", null.grpc), ("http", null.http))
     ]
-    (of_grpc, grpc_rows), (of_http, http_rows) = found
+    (of_grpc, grpc_rows), (of_http, http_rows) = runs
     for same in ("output_tokens", "output_tokens_source", "token_counts", "prompt_echoed", "ignore_eos"):
         assert [row[same] for row in grpc_rows] == [row[same] for row in http_rows]
     assert of_grpc["schedule"] == of_http["schedule"]
@@ -131,7 +131,7 @@ def test_http_and_grpc_record_the_same(null: NullServerAddresses, tmp_path: Path
     assert of_http["target"]["address"] == f"http://{null.http}"
 
 
-def test_openais_protocol_finds_the_only_model_and_counts_by_usage(null: NullServerAddresses, tmp_path: Path) -> None:
+def test_openai_protocol_selects_the_only_model_and_counts_by_usage(null: NullServerAddresses, tmp_path: Path) -> None:
     manifest, rows = _run(tmp_path / "run", "-i", "openai", "--url", f"http://{null.http}")
     assert (manifest["target"]["model"], manifest["target"]["streaming"]) == ("null", True)
     assert (manifest["target"]["decoupled"], manifest["target"]["model_parameters"]) == (None, {})
@@ -139,17 +139,17 @@ def test_openais_protocol_finds_the_only_model_and_counts_by_usage(null: NullSer
         (5, "server", [1] * 5)
     ] * 12
     assert [len(row["token_times_ns"]) for row in rows] == [5] * 12
-    assert not any(row["ignore_eos"] for row in rows)  # not every server knows it, so it is only sent when asked for
+    assert not any(row["ignore_eos"] for row in rows)  # not every server supports it, so it is sent on request only
 
 
-def test_openais_protocol_without_streaming(null: NullServerAddresses, tmp_path: Path) -> None:
+def test_openai_protocol_without_streaming(null: NullServerAddresses, tmp_path: Path) -> None:
     manifest, rows = _run(tmp_path / "run", "-i", "openai", "--url", null.http, "--no_streaming", "--ignore_eos")
     assert manifest["target"]["streaming"] is False
     assert [(row["token_counts"], len(row["token_times_ns"])) for row in rows] == [([5], 1)] * 12
     assert all(row["ignore_eos"] for row in rows)
 
 
-def test_no_secret_is_written_down(null: NullServerAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_recorded(null: NullServerAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-q7Zp")
     headers = ["--header", "X-Api-Key: hush-q7Zp", "--header", "X-Route:  blue ", "--header", "Cookie: hush-q7Zp"]
     extra = ["--extra_body", json.dumps({"temperature": 0})]
@@ -169,13 +169,13 @@ def test_no_secret_is_written_down(null: NullServerAddresses, tmp_path: Path, mo
         ("http", "ensemble_unary --streaming", "--streaming: the model ensemble_unary is not decoupled"),
     ],
 )
-def test_model_that_cannot_be_driven_as_asked(
+def test_model_that_does_not_fit_the_options(
     null: NullServerAddresses, capsys: pytest.CaptureFixture[str], protocol: str, model: str, message: str
 ) -> None:
     assert run(["dataset", "-i", protocol, "--url", null.http, "--model", *model.split()]) == ExitStatus.FAILED
     assert f"Error: {message.format(http=null.http)}" in capsys.readouterr().err
 
 
-def test_http_spoken_to_a_grpc_port(null: NullServerAddresses, capsys: pytest.CaptureFixture[str]) -> None:
+def test_http_on_a_grpc_port(null: NullServerAddresses, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dataset", "-i", "http", "--url", null.grpc]) == ExitStatus.FAILED
     assert "is this the server's HTTP port?" in capsys.readouterr().err

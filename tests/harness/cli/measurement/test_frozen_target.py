@@ -1,4 +1,4 @@
-"""A target that stops for two seconds: what users who came at a rate felt, and what a ceiling hides of it."""
+"""A target that freezes for two seconds: latency from the schedule shows it, latency from the send hides it below a ceiling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NORMAL = ["--input_mean", "4", "--input_stdev", "0", "--output_mean", "3", "--o
 
 
 def _freeze(pid: int, journal: Path, after_s: float) -> None:
-    """Stop the process for a while, ``after_s`` into the run, whose beginning its journal shows."""
+    """Stop the process for a while, ``after_s`` after the run's journal appears."""
     deadline = time.monotonic() + 60
     while not journal.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -52,7 +52,7 @@ def test_a_freeze_shows_from_the_schedule_and_not_from_the_send(tmp_path: Path) 
         freezer.join()
     summary: Any = json.loads((folder / "summary.json").read_text())
     assert summary["requests"]["done"] == summary["requests"]["scheduled"] == 600
-    # 100 requests came meanwhile: 4 were in flight and waited for the server, the others for room.
+    # 100 requests arrived meanwhile: 4 were in flight and waited for the server, the others for --max_concurrency.
     ttft_ms = summary["metrics"]["ttft_ms"]
     assert 1_500 < ttft_ms["scheduled"]["p99"] < 3_500
     assert ttft_ms["sent"]["p99"] < 700

@@ -46,7 +46,7 @@ def test_run_that_succeeds_writes_its_files_and_exits_by_its_validity(
     assert manifest["schedule"]["digest"] == summary["schedule"]["digest"]
     assert (manifest["target"]["model"], manifest["target"]["streaming"], manifest["interrupted"]) == ("scripted", True, False)
     assert RunFolder(tmp_path).read_requests().column("output_tokens").to_pylist() == [5] * 20
-    assert RunFolder(tmp_path).journals() == []  # only once the table is safe are they given up
+    assert RunFolder(tmp_path).journals() == []  # they are deleted after the table is written
     assert str(tmp_path) in capsys.readouterr().out
 
 
@@ -61,7 +61,7 @@ def test_report_renders_the_same_numbers_again(
     assert _summary(tmp_path) == summary
 
 
-def test_objectives_give_goodput_and_other_ones_can_be_asked_of_the_same_run(
+def test_objectives_give_goodput_and_a_report_may_use_others(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _measure(
@@ -78,7 +78,7 @@ def test_objectives_give_goodput_and_other_ones_can_be_asked_of_the_same_run(
     assert _summary(tmp_path)["metrics"] == metrics
 
 
-def test_objective_of_tokens_is_refused_where_they_come_together(
+def test_objective_of_token_times_is_refused_without_streaming(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _measure(server, tmp_path / "a", "--model", "unary", "--slo", "ttft_ms<=200") == ExitStatus.USAGE
@@ -98,7 +98,7 @@ def test_text_model_is_driven_with_a_datasets_prompts(server: ScriptedServer, tm
     assert [(row["outcome"], row["output_tokens"], row["output_tokens_source"]) for row in rows] == [("done", 5, "server")] * 3
 
 
-def test_a_dataset_with_fewer_prompts_than_were_asked_for_says_so(
+def test_a_dataset_with_fewer_prompts_than_num_requests_is_reported(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dataset = tmp_path / "prompts.json"
@@ -123,7 +123,7 @@ def test_waits_for_the_servers_limit_of_streams_are_in_the_manifest(tmp_path: Pa
     assert finding["evidence"]["requests"] == fixed["limit_reached"]
 
 
-def test_failing_requests_make_the_run_fail_and_are_kept(server: ScriptedServer, tmp_path: Path) -> None:
+def test_failing_requests_make_the_run_fail_and_are_recorded(server: ScriptedServer, tmp_path: Path) -> None:
     status = _measure(server, tmp_path, "--model", "failing", "--num_requests", "6", "--warmup_requests", "0")
     assert status == ExitStatus.FAILED
     requests = _summary(tmp_path)["requests"]
@@ -131,11 +131,11 @@ def test_failing_requests_make_the_run_fail_and_are_kept(server: ScriptedServer,
     assert requests["by_kind"]["server_error"] == 6
 
 
-def test_warm_up_that_fails_altogether_fails_the_run(
+def test_warm_up_without_a_success_fails_the_run(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _measure(server, tmp_path, "--model", "failing", "--num_requests", "6") == ExitStatus.FAILED
-    assert "Error: every warm-up request failed; the first error: the script says so" in capsys.readouterr().err
+    assert "Error: every warm-up request failed; the first error: scripted error" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -146,21 +146,21 @@ def test_warm_up_that_fails_altogether_fails_the_run(
         (["--model", "scripted", "--tokenizer_dir", "/nosuch"], "--tokenizer_dir: /nosuch is not a folder"),
     ],
 )
-def test_target_that_cannot_be_used_as_asked(
+def test_target_that_does_not_fit_the_options(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
     assert _measure(server, tmp_path, *options) == ExitStatus.FAILED
     assert f"Error: {message}" in capsys.readouterr().err
 
 
-def test_core_model_with_text_prompts_and_no_tokenizer_says_what_to_give(
+def test_core_model_with_text_prompts_needs_a_tokenizer(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _measure(server, tmp_path, "--model", "scripted", verb="dataset") == ExitStatus.USAGE
     assert "--tokenizer_dir" in capsys.readouterr().err
 
 
-def test_text_model_with_random_tokens_and_no_tokenizer_says_what_to_give(
+def test_text_model_with_random_tokens_needs_a_tokenizer(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _measure(server, tmp_path, "--model", "text") == ExitStatus.USAGE
@@ -175,7 +175,7 @@ def test_vocabulary_beyond_int32_is_a_usage_error(
     assert "--vocab_size" in capsys.readouterr().err
 
 
-def test_same_seed_gives_the_same_digest_whatever_the_workers(server: ScriptedServer, tmp_path: Path) -> None:
+def test_same_seed_gives_the_same_digest_with_any_number_of_workers(server: ScriptedServer, tmp_path: Path) -> None:
     options = ["--model", "scripted", "--num_requests", "8", "--seed", "5", "--request_rate", "500"]
     for workers in ("1", "2"):
         _measure(server, tmp_path / workers, *options, "--workers", workers)
@@ -189,7 +189,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return RunFolder(folder).read_manifest()
 
 
-def test_the_manifest_says_what_load_was_asked_for_and_who_sent_it(
+def test_the_manifest_records_load_and_workers(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--request_rate", "400", "--max_concurrency", "50", "--ramp_up", "0.2", "--num_requests", "30"]
@@ -231,16 +231,16 @@ def test_a_duration_ends_a_closed_loop_without_any_failure(server: ScriptedServe
     assert manifest["workload"]["description"].startswith("up to 1,200 random prompts")
 
 
-def test_a_closed_loop_that_runs_out_says_so_unless_a_number_was_asked_for(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_closed_loop_that_runs_out_has_a_finding_below_num_requests(server: ScriptedServer, tmp_path: Path) -> None:
     dataset = tmp_path / "prompts.json"
     dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three four"}] * 8))
     options = ["--model", "text", "--dataset", str(dataset), "--concurrency", "2", "--duration", "20"]
     found = {}
-    for name, more in (("short", []), ("asked", ["--num_requests", "8"]), ("more", ["--num_requests", "9"])):
+    for name, more in (("short", []), ("exact", ["--num_requests", "8"]), ("more", ["--num_requests", "9"])):
         _measure(server, tmp_path / name, *options, *more, verb="dataset")
         assert _summary(tmp_path / name)["requests"]["done"] == 8
         found[name] = "requests_ran_out" in {finding["code"] for finding in _summary(tmp_path / name)["findings"]}
-    assert found == {"short": True, "asked": False, "more": True}
+    assert found == {"short": True, "exact": False, "more": True}
 
 
 def test_a_dataset_too_short_for_the_duration_is_not_repeated(
@@ -277,7 +277,7 @@ def test_everything_at_once_below_a_ceiling(server: ScriptedServer, tmp_path: Pa
 
 
 def _interrupted(server: ScriptedServer, folder: Path, *options: str, end_within_s: float) -> str:
-    """Run the program, send it SIGINT when 10 requests have ended; returns what it printed. It ends in order, with 130."""
+    """Run the program, send it SIGINT after 10 requests, and return its stdout. It must exit with 130."""
     target = ["--url", server.address, "--model", "scripted", "--run_dir", str(folder)]
     program = subprocess.Popen(
         [Path(sys.executable).parent / "bench", "token_norm_dist", *target, *_NORMAL, *options],
@@ -302,7 +302,7 @@ def _interrupted(server: ScriptedServer, folder: Path, *options: str, end_within
     return out
 
 
-def test_interrupted_closed_loop_says_130_and_has_no_failures(server: ScriptedServer, tmp_path: Path) -> None:
+def test_interrupted_closed_loop_exits_with_130_and_has_no_failures(server: ScriptedServer, tmp_path: Path) -> None:
     _interrupted(server, tmp_path, "--concurrency", "4", "--duration", "120", "--num_requests", "20000", end_within_s=60)
     summary = _summary(tmp_path)
     assert summary["requests"]["failed"] == 0
@@ -321,7 +321,7 @@ def test_reference_that_is_not_reached_fails_the_run(
     assert "FAIL  Requests/Sec" in capsys.readouterr().out
 
 
-def test_interrupted_program_keeps_what_it_has_and_says_130(server: ScriptedServer, tmp_path: Path) -> None:
+def test_interrupted_program_records_its_requests_and_exits_with_130(server: ScriptedServer, tmp_path: Path) -> None:
     out = _interrupted(server, tmp_path, "--request_rate", "100", "--num_requests", "5000", end_within_s=30)
     assert RunFolder(tmp_path).read_manifest()["interrupted"] is True
     requests = _summary(tmp_path)["requests"]

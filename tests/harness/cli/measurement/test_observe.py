@@ -10,12 +10,14 @@ import pytest
 
 from bench_errors import ExitStatus
 from harness.cli import run
-from harness.cli.measurement.connect import ServedModel
-from harness.cli.measurement.http_options import Header
+from harness.cli.measurement.connect import MeasuredModel
 from harness.cli.measurement.measure import measure  # noqa: F401  binds the real stderr, not the capture of one test
 from harness.cli.measurement.observe import metrics_source
-from harness.cli.measurement.options import MeasureOptions
 from harness.cli.measurement.target import Target
+from harness.cli.measurement.target_options import grpc_origin
+from harness.cli.measurement.telemetry_options import TelemetryOptions
+from harness.clients.transport.http_get import Headers
+from harness.clients.transport.url import Origin, parse_url
 from harness.clients.triton.grpc import TritonGrpcClient
 from harness.clients.triton.model import TritonModel
 from harness.records.run_folder import RunFolder
@@ -28,45 +30,49 @@ class _Deployed:
     addresses = ServerAddresses("127.0.0.1", 1, 2, 3)
 
 
-def _options(**values: Any) -> MeasureOptions:
-    nothing: dict[str, Any] = dict.fromkeys(MeasureOptions.__dataclass_fields__)
-    return MeasureOptions(**nothing | {"protocol": "grpc", "telemetry_period": 1.0, "header": ()} | values)
-
-
-def _target(address: str = "host:8001", server: Any = None) -> Target:
+def _target(origin: Origin, protocol: str = "grpc", headers: Headers = (), server: Any = None) -> Target:
     model = TritonModel("core", True, frozenset(), frozenset(), ())
-    client = TritonGrpcClient(address, model, True)
-    return Target(address, client, ServedModel("core", False, True), None, None, None, server)
+    client = TritonGrpcClient(origin.address, model, True)
+    return Target(origin, protocol, headers, client, MeasuredModel("core", False, True), server=server)
 
 
-def _url(options: MeasureOptions, target: Target) -> str | None:
-    source = metrics_source(options, target)
+def _grpc_target(url: str = "host:8001", server: Any = None) -> Target:
+    return _target(grpc_origin(url), server=server)
+
+
+def _http_target(protocol: str, url: str, headers: Headers = ()) -> Target:
+    return _target(parse_url(url, "").origin, protocol, headers)
+
+
+def _url(target: Target, metrics_url: str | None = None, period_s: float = 1.0) -> str | None:
+    source = metrics_source(TelemetryOptions(metrics_url, period_s), target)
     return None if source is None else str(source.url)
 
 
-def test_embedded_pipeline_tells_where_its_metrics_are() -> None:
-    assert _url(_options(), _target(server=_Deployed())) == "http://127.0.0.1:3/metrics"
+def test_the_embedded_pipeline_has_metrics_at_its_own_port() -> None:
+    assert _url(_grpc_target(server=_Deployed())) == "http://127.0.0.1:3/metrics"
 
 
-def test_a_running_server_is_asked_on_tritons_port_of_its_host() -> None:
-    source = metrics_source(_options(), _target("host:9001"))
+def test_a_running_server_has_metrics_at_tritons_port_of_its_host() -> None:
+    source = metrics_source(TelemetryOptions(None, 1.0), _grpc_target("host:9001"))
     assert source is not None
     assert str(source.url) == "http://host:8002/metrics"
     assert source.model == "core"  # a guess: another server may be there
-    assert _url(_options(), _target("[::1]:9001")) == "http://[::1]:8002/metrics"
+    assert _url(_grpc_target("[::1]:9001")) == "http://[::1]:8002/metrics"
 
 
-def test_a_server_of_the_openai_protocol_is_asked_where_it_serves() -> None:
-    assert _url(_options(protocol="openai"), _target("http://host:8000")) == "http://host:8000/metrics"
-    assert _url(_options(protocol="openai"), _target("https://host/v1")) == "https://host:443/metrics"
+def test_a_server_of_the_openai_protocol_has_metrics_at_its_own_port() -> None:
+    assert _url(_http_target("openai", "http://host:8000")) == "http://host:8000/metrics"
+    assert _url(_http_target("openai", "https://host/v1")) == "https://host:443/metrics"
 
 
-def test_headers_go_to_the_measured_server_and_no_other() -> None:
-    header = (Header("Authorization", "Bearer secret"),)
-    own = metrics_source(_options(protocol="openai", header=header), _target("http://host:8000"))
-    other = metrics_source(_options(protocol="openai", header=header, metrics_url="elsewhere:1"), _target("http://host:8000"))
-    named = metrics_source(_options(protocol="http", header=header, metrics_url="host:8000/m"), _target("http://host:8000"))
-    guessed = metrics_source(_options(protocol="http", header=header), _target("http://host:8000"))
+def test_headers_are_sent_to_the_measured_server_alone() -> None:
+    headers = (("Authorization", "Bearer secret"),)
+    openai, http = (_http_target(protocol, "http://host:8000", headers) for protocol in ("openai", "http"))
+    own = metrics_source(TelemetryOptions(None, 1.0), openai)
+    other = metrics_source(TelemetryOptions("elsewhere:1", 1.0), openai)
+    named = metrics_source(TelemetryOptions("host:8000/m", 1.0), http)
+    guessed = metrics_source(TelemetryOptions(None, 1.0), http)
     assert own is not None
     assert other is not None
     assert guessed is not None
@@ -75,14 +81,14 @@ def test_headers_go_to_the_measured_server_and_no_other() -> None:
     assert (own.headers, other.headers, guessed.headers) == ((("Authorization", "Bearer secret"),), (), ())
 
 
-def test_the_option_says_otherwise() -> None:
-    assert _url(_options(metrics_url="other:1/prometheus/metrics"), _target()) == "http://other:1/prometheus/metrics"
-    assert _url(_options(metrics_url="other:1"), _target(server=_Deployed())) == "http://other:1/metrics"
+def test_metrics_url_replaces_the_usual_place() -> None:
+    assert _url(_grpc_target(), "other:1/prometheus/metrics") == "http://other:1/prometheus/metrics"
+    assert _url(_grpc_target(server=_Deployed()), "other:1") == "http://other:1/metrics"
 
 
-def test_a_period_of_0_asks_nobody() -> None:
-    assert metrics_source(_options(telemetry_period=0.0), _target(server=_Deployed())) is None
-    assert metrics_source(_options(telemetry_period=0.0, metrics_url="host:1"), _target()) is None
+def test_a_period_of_0_reads_no_metrics() -> None:
+    assert _url(_grpc_target(server=_Deployed()), period_s=0.0) is None
+    assert _url(_grpc_target(), "host:1", period_s=0.0) is None
 
 
 _WORKLOAD = ["--input_mean", "4", "--input_stdev", "0", "--output_mean", "5", "--output_stdev", "0", "--vocab_size", "100"]
@@ -109,7 +115,7 @@ def test_a_server_without_metrics_and_statistics_is_measured_all_the_same(
     error = capsys.readouterr().err
     assert status in (ExitStatus.VALID, ExitStatus.INVALID)
     assert f"No metrics at http://127.0.0.1:{nothing.port}/metrics" in error
-    assert "no statistics of its models" in error
+    assert "no model statistics" in error
     manifest, summary = RunFolder(tmp_path).read_manifest(), json.loads((tmp_path / "summary.json").read_text())
     assert (manifest["telemetry"], manifest["server_statistics"], summary["server"]) == (None, None, None)
     assert manifest["clock"]["after"] is not None

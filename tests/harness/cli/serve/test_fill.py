@@ -1,4 +1,4 @@
-"""``bench serve fill`` from the command line."""
+"""``bench serve fill`` on the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def template(tmp_path: Path) -> Path:
     return file
 
 
-def test_result_goes_to_stdout_and_the_file_stays(template: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_result_goes_to_stdout_and_the_file_is_unchanged(template: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "fill", str(template), r"triton_max_batch_size:4,gpu_device_ids:0\,1"]) == ExitStatus.VALID
     out = capsys.readouterr().out
     assert out == 'max_batch_size: 4\nparameters { key: "ids" value { string_value: "0,1" } }\n'
@@ -27,7 +27,9 @@ def test_result_goes_to_stdout_and_the_file_stays(template: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("flag", ["-i", "--in_place", "--in-place"])
-def test_in_place_writes_the_file_and_keeps_what_is_open(template: Path, capsys: pytest.CaptureFixture[str], flag: str) -> None:
+def test_in_place_writes_the_file_and_keeps_unfilled_names(
+    template: Path, capsys: pytest.CaptureFixture[str], flag: str
+) -> None:
     assert run(["serve", "fill", flag, str(template), "triton_max_batch_size:4"]) == ExitStatus.VALID
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -39,7 +41,7 @@ def test_in_place_writes_the_file_and_keeps_what_is_open(template: Path, capsys:
     ("substitutions", "message"),
     [("engine_dir:a", "engine_dir is not in the template"), ("ids:a:b", "more than one colon"), ("ids", "no colon")],
 )
-def test_mistakes_get_one_sentence_and_change_nothing(
+def test_usage_error_is_one_sentence_and_the_file_is_unchanged(
     template: Path, capsys: pytest.CaptureFixture[str], substitutions: str, message: str
 ) -> None:
     assert run(["serve", "fill", "-i", str(template), substitutions]) == ExitStatus.USAGE
@@ -49,12 +51,12 @@ def test_mistakes_get_one_sentence_and_change_nothing(
     assert template.read_text() == _TEMPLATE
 
 
-def test_file_that_is_no_text_is_refused(template: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_binary_file_is_refused(template: Path, capsys: pytest.CaptureFixture[str]) -> None:
     template.write_bytes(b"\xff\xfe")
     assert run(["serve", "fill", str(template), "a:b"]) == ExitStatus.USAGE
     assert "is not UTF-8 text" in capsys.readouterr().err
 
 
-def test_options_of_a_bare_serve_before_a_sub_command_are_refused(template: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_bare_serve_before_a_sub_command_are_refused(template: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "--http_port", "8000", "fill", str(template)]) == ExitStatus.USAGE
     assert "--http_port belongs to a bare 'bench serve'" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``bench serve repo`` from the command line."""
+"""``bench serve repo`` on the command line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _parameters(repository: Path) -> dict[str, str]:
     return {key: value.string_value for key, value in _core(repository).parameters.items()}
 
 
-def test_ngc_repository_is_written_with_what_was_given(tmp_path: Path, engine: str) -> None:
+def test_ngc_repository_has_the_given_parameters(tmp_path: Path, engine: str) -> None:
     output = tmp_path / "repository"
     status = run(
         ["serve", "repo", "--target", "ngc", "--output_dir", str(output), "--engine-dir", engine, "--tokenizer_dir",
@@ -46,7 +46,7 @@ def test_ngc_repository_is_written_with_what_was_given(tmp_path: Path, engine: s
     assert core.dynamic_batching.default_queue_policy.max_queue_size == 7
 
 
-def test_embedded_repository_takes_the_parameters_that_its_engine_has(tmp_path: Path) -> None:
+def test_embedded_repository_accepts_the_parameters_of_its_engine(tmp_path: Path) -> None:
     output = tmp_path / "repository"
     status = run(
         ["serve", "repo", "--target", "embedded", "--output_dir", str(output), "--max_tokens_in_paged_kv_cache", "640",
@@ -65,7 +65,7 @@ def test_embedded_repository_takes_the_parameters_that_its_engine_has(tmp_path: 
     assert parameters["max_queue_size"] == "9"
 
 
-def test_llmapi_repository_names_the_model(tmp_path: Path) -> None:
+def test_llmapi_repository_has_the_model(tmp_path: Path) -> None:
     output = tmp_path / "repository"
     command = ["serve", "repo", "--target", "llmapi", "--output_dir", str(output), "--model", "org/model"]
     assert run([*command, "--set", "tensor_parallel_size=2"]) == ExitStatus.VALID
@@ -91,7 +91,7 @@ def test_llmapi_repository_names_the_model(tmp_path: Path) -> None:
         (["--target", "ngc", "--worker_path", "/w"], "executor_worker_path"),
     ],
 )
-def test_mistakes_get_one_sentence_and_nothing_is_written(
+def test_usage_error_is_one_sentence_and_nothing_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
     assert run(["serve", "repo", "--output_dir", str(tmp_path / "repository"), *options]) == ExitStatus.USAGE

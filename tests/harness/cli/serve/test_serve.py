@@ -1,4 +1,4 @@
-"""What ``bench serve`` prints for a dry run, refuses, and says of servers in the background."""
+"""``bench serve``: dry runs, usage errors, and servers in the background."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from serving.repository.pipeline import RepositorySpec
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "repo" / "tensorrt_llm").mkdir(parents=True)
@@ -63,11 +63,11 @@ def test_dry_run_of_the_embedded_server_names_the_repository_and_writes_nothing(
 def test_options_of_the_engine_reach_its_parameters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     written: list[RepositorySpec] = []
 
-    def keep(spec: RepositorySpec, folder: Path) -> None:
+    def record(spec: RepositorySpec, folder: Path) -> None:
         written.append(spec)
-        raise LaunchError("enough")
+        raise LaunchError("not written")
 
-    monkeypatch.setattr("serving.repository.pipeline.write_repository", keep)
+    monkeypatch.setattr("serving.repository.pipeline.write_repository", record)
     words = ["--batch_scheduler_policy", "max_utilization", "--no_enable_kv_cache_reuse", "--max_queue_size", "3"]
     assert run(["serve", *words, "--kv_cache_free_gpu_mem_fraction", "0.25", "--draft_engine_dir", "."]) == ExitStatus.FAILED
     options = EngineOptions(
@@ -77,6 +77,23 @@ def test_options_of_the_engine_reach_its_parameters(monkeypatch: pytest.MonkeyPa
         kv_cache_free_gpu_mem_fraction=0.25,
     )
     assert [(spec.engine_options, spec.draft_engine_dir) for spec in written] == [(options, tmp_path.resolve())]
+
+
+def test_repository_is_written_to_the_folder_that_the_server_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folders: list[Path] = []
+
+    def record(spec: RepositorySpec, folder: Path) -> None:
+        folders.append(folder)
+        raise LaunchError("not written")
+
+    monkeypatch.setattr("serving.repository.pipeline.write_repository", record)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    assert run(["serve", "--model_repo", "mine"]) == ExitStatus.FAILED
+    assert run(["serve"]) == ExitStatus.FAILED
+    assert folders[0] == tmp_path / "mine"
+    assert folders[1].parent.parent == tmp_path / "temporary"
+    assert not _files(tmp_path / "temporary")  # a failure leaves no temporary folder
 
 
 def test_upstreams_launch_command_gives_upstreams_mpirun(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -102,7 +119,7 @@ def test_multi_model_gives_the_orchestrator(capsys: pytest.CaptureFixture[str]) 
     assert "--cuda-memory-pool-byte-size=1:0" in words
 
 
-def test_no_mpi_gives_the_server_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_mpi_gives_the_server_without_mpirun(capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(_printed(capsys, "--no_mpi", "--trtllm_llmapi_launch", *_TRITON, "--log"))
     assert words[:2] == ["trtllm-llmapi-launch", "/opt/tritonserver/bin/tritonserver"]
     assert "--log-verbose=3" in words
@@ -122,7 +139,7 @@ def test_slurm_gives_the_script(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert _files(tmp_path) == before
 
 
-def test_slurm_writes_the_script_and_submits_it_when_asked(
+def test_slurm_writes_the_script_and_submits_it_with_submit(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sbatch = tmp_path / "sbatch"
@@ -133,7 +150,7 @@ def test_slurm_writes_the_script_and_submits_it_when_asked(
     assert run(arguments) == ExitStatus.VALID
     assert capsys.readouterr().out == "Script: job\n"
     assert run([*arguments, "--submit"]) == ExitStatus.VALID
-    assert capsys.readouterr().out == "4\n"  # name, nodes, ntasks, tasks a node
+    assert capsys.readouterr().out == "4\n"  # lines: name, nodes, ntasks, ntasks-per-node
     assert "--ntasks=4" in Path("job").read_text()
 
 
@@ -145,17 +162,17 @@ def test_docker_gives_the_containers_command(capsys: pytest.CaptureFixture[str],
     assert words[words.index("--shm-size") + 1] == "4g"
 
 
-# ---- refusals
+# ---- usage errors
 
 
 @pytest.mark.parametrize(
     ("argv", "named"),
     [
-        (["--slurm", "--docker"], "--launcher is named twice: docker and slurm"),
+        (["--slurm", "--docker"], "--launcher is given twice: docker and slurm"),
         (["--launcher", "embedded", "--world_size", "2"], "--world_size: not with --launcher embedded"),
         (["--no_mpi", "--multi_model"], "--multi_model: not with --launcher tritonserver"),
-        (["--launcher", "mpirun", "--engine_dir", "x"], "--engine_dir: not with --launcher mpirun; it belongs to embedded"),
-        (["--launcher", "mpirun", "--slurm_time", "1"], "--slurm_time: not with --launcher mpirun; it belongs to slurm"),
+        (["--launcher", "mpirun", "--engine_dir", "x"], "--engine_dir: not with --launcher mpirun; only with embedded"),
+        (["--launcher", "mpirun", "--slurm_time", "1"], "--slurm_time: not with --launcher mpirun; only with slurm"),
         (["--slurm", "--model_repo", "repo", "--background"], "--background: not with --launcher slurm"),
         (["--world_size", "2"], "--model_repo: --launcher mpirun serves a repository"),
         (["--name", "mine"], "--name: only a server in the --background"),
@@ -165,15 +182,15 @@ def test_docker_gives_the_containers_command(capsys: pytest.CaptureFixture[str],
         ),
         (["--http_port", "18000", "status"], "--http_port belongs to a bare 'bench serve'"),
         (["stop", "a", "--all"], "--all"),
-        (["--engine", "tensorrt_llm"], "--engine_dir: the demo engine is OpenVINO's"),
+        (["--engine", "tensorrt_llm"], "--engine_dir: the demo engine is for OpenVINO"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str], argv: list[str], named: str) -> None:
+def test_contradicting_options_are_a_usage_error(capsys: pytest.CaptureFixture[str], argv: list[str], named: str) -> None:
     assert named in _error(capsys, *argv)
 
 
-def test_every_option_that_belongs_to_a_launcher_is_one_of_serves() -> None:
+def test_every_option_with_a_launcher_is_an_option_of_serve() -> None:
     from harness.cli.serve.options import _BELONGS_TO
 
     assert set(_BELONGS_TO) <= {parameter.name for parameter in serve.params}
@@ -184,7 +201,7 @@ def test_every_option_that_belongs_to_a_launcher_is_one_of_serves() -> None:
     ("argv", "named"),
     [
         (["--launcher", "tritonserver", "--model_repo", "none"], "--model_repo"),
-        (["--launcher", "tritonserver", "--model_repo", ".", "--tritonserver", "none"], "holds no model"),
+        (["--launcher", "tritonserver", "--model_repo", ".", "--tritonserver", "none"], "contains no model"),
         (["--launcher", "tritonserver", "--model_repo", "repo", "--tritonserver", "none"], "--tritonserver none"),
         (["--no_mpi", "--model_repo", "repo", "--world_size", "2"], "--world_size 2"),
         (["--host", "192.0.2.1"], "--host 192.0.2.1"),
@@ -193,11 +210,11 @@ def test_every_option_that_belongs_to_a_launcher_is_one_of_serves() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_cannot_be_launched(capsys: pytest.CaptureFixture[str], argv: list[str], named: str) -> None:
+def test_failed_launch_names_the_option(capsys: pytest.CaptureFixture[str], argv: list[str], named: str) -> None:
     assert named in _error(capsys, *argv, status=ExitStatus.FAILED)
 
 
-def test_host_beyond_loopback_is_warned_of(
+def test_host_beyond_loopback_prints_a_warning(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing = tmp_path / "tritonserver"
@@ -208,7 +225,7 @@ def test_host_beyond_loopback_is_warned_of(
     arguments = ["serve", "--no_mpi", "--model_repo", "repo", "--tritonserver", str(failing), *ports]
     assert run([*arguments, "--host", "0.0.0.0"]) == ExitStatus.FAILED
     warned = capsys.readouterr().err
-    assert "Warning: --host 0.0.0.0 is not loopback, and Triton has no login" in warned
+    assert "Warning: --host 0.0.0.0 is not loopback, and Triton has no authentication" in warned
     assert run(arguments) == ExitStatus.FAILED
     assert "Warning" not in capsys.readouterr().err
 
@@ -216,7 +233,7 @@ def test_host_beyond_loopback_is_warned_of(
 # ---- the background
 
 
-def test_with_nothing_in_the_background_status_and_stop_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_and_stop_without_a_server_in_the_background(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "status"]) == ExitStatus.VALID
     assert "No server runs in the background." in capsys.readouterr().err
     assert run(["serve", "stop"]) == ExitStatus.FAILED
@@ -225,7 +242,7 @@ def test_with_nothing_in_the_background_status_and_stop_say_so(capsys: pytest.Ca
     assert "No server mine runs in the background." in capsys.readouterr().err
 
 
-def test_name_that_cannot_be_leaves_no_temporary_folder(
+def test_invalid_name_leaves_no_temporary_folder(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

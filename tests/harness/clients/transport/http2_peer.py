@@ -1,4 +1,4 @@
-"""A scripted HTTP/2 server: reads frames, writes what a script says, also what no real server would."""
+"""A scripted HTTP/2 server: reads frames, writes what a script contains, also frames that no real server would send."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def calls(script: Script, requests: Sequence[bytes], timeout_s: float = 5.0) -> 
 
 
 def answering(script: Callable[[Peer, int], None]) -> Script:
-    """A script that reads one request and then does what ``script`` says on its stream."""
+    """A script that reads one request and then runs ``script`` on its stream."""
 
     async def serve(peer: Peer) -> None:
         await peer.start()

@@ -129,7 +129,7 @@ def _played(scene: _Scene) -> _Answer:
     return uvloop.run(play())
 
 
-async def _begun(answer: _Answer, peer: socket.socket) -> None:
+async def _start(answer: _Answer, peer: socket.socket) -> None:
     """Send the head and a first event in such pieces that both are read inside, and wait until what comes next is not."""
     peer.sendall(_HEAD + b"d\r\ndata: first\n\n")
     async with asyncio.timeout(10):
@@ -186,7 +186,7 @@ def test_what_is_read_outside_is_what_would_be_read_inside(pieces: list[bytes], 
 
     async def scene(connection: HttpConnection, answer: _Answer, peer: socket.socket) -> None:
         peer.sendall(_HEAD)
-        with suppress(OSError):  # who has read nonsense reads no more
+        with suppress(OSError):  # after invalid bytes the client closes
             for piece in [b"".join(pieces)] if together else pieces:
                 peer.sendall(piece)
                 if len(pieces) < 30:
@@ -220,7 +220,7 @@ def test_events_of_any_usual_size_are_read_outside(size: int, monkeypatch: pytes
     monkeypatch.setattr(HttpConnection, "_parse", noting)
 
     async def scene(connection: HttpConnection, answer: _Answer, peer: socket.socket) -> None:
-        await _begun(answer, peer)
+        await _start(answer, peer)
         for _ in range(40):
             peer.sendall(_chunk(b"data: %b\n\n" % (b"x" * size)))
             await asyncio.sleep(0.0005)
@@ -235,7 +235,7 @@ def test_events_of_any_usual_size_are_read_outside(size: int, monkeypatch: pytes
 @needs_it_compiled
 def test_an_event_unlike_the_others_is_heard_at_once() -> None:
     async def scene(connection: HttpConnection, answer: _Answer, peer: socket.socket) -> None:
-        await _begun(answer, peer)
+        await _start(answer, peer)
         peer.sendall(_chunk(b"data: token\n\n") * 3 + _chunk(b"event: error\ndata: full\n\n"))
         async with asyncio.timeout(10):
             while not answer.errors:
@@ -246,9 +246,9 @@ def test_an_event_unlike_the_others_is_heard_at_once() -> None:
 
 
 @needs_it_compiled
-def test_what_was_read_is_told_when_the_exchange_is_broken_off() -> None:
+def test_events_that_were_read_are_passed_on_when_the_exchange_is_cancelled() -> None:
     async def scene(connection: HttpConnection, answer: _Answer, peer: socket.socket) -> None:
-        await _begun(answer, peer)
+        await _start(answer, peer)
         for number in range(5):
             peer.sendall(_chunk(b"data: %d\n\n" % number))
         await asyncio.sleep(0.1)
@@ -259,11 +259,11 @@ def test_what_was_read_is_told_when_the_exchange_is_broken_off() -> None:
 
 
 @needs_it_compiled
-def test_a_fault_of_whoever_takes_the_events_is_told() -> None:
+def test_an_error_of_the_receiver_of_events_is_reported() -> None:
     fault = ValueError("ours")
 
     async def scene(connection: HttpConnection, answer: _Answer, peer: socket.socket) -> None:
-        await _begun(answer, peer)
+        await _start(answer, peer)
         answer.fault = fault
         peer.sendall(_chunk(b"data: token\n\n") * 3 + _END)
         assert await _ended(answer) == ("fault", fault)
@@ -275,7 +275,7 @@ def test_a_fault_of_whoever_takes_the_events_is_told() -> None:
 @pytest.mark.parametrize("pause_s", [0.0, 0.05])
 def test_a_reset_is_heard_behind_what_came_before(pause_s: float) -> None:
     async def scene(connection: HttpConnection, answer: _Answer, peer: socket.socket) -> None:
-        await _begun(answer, peer)
+        await _start(answer, peer)
         peer.sendall(_chunk(b"data: token\n\n"))
         await asyncio.sleep(0.05)
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -291,7 +291,7 @@ def test_a_reset_is_heard_behind_what_came_before(pause_s: float) -> None:
 @needs_it_compiled
 def test_the_servers_end_is_heard_behind_what_came_before() -> None:
     async def scene(connection: HttpConnection, answer: _Answer, peer: socket.socket) -> None:
-        await _begun(answer, peer)
+        await _start(answer, peer)
         peer.sendall(_chunk(b"data: token\n\n"))
         peer.close()
         assert await _ended(answer) == ("lost", "the server closed the connection", False)
@@ -300,14 +300,14 @@ def test_the_servers_end_is_heard_behind_what_came_before() -> None:
 
 
 @needs_it_compiled
-def test_where_nobody_else_can_read_it_is_read_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_thread_cannot_read_the_loop_does(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: EventStreams, descriptor: int, emptied_ns: int, owner: object) -> None:
-        raise OSError(28, "No space left on device")  # as epoll_ctl(2) says it of watches
+        raise OSError(28, "No space left on device")  # the error of epoll_ctl(2) for too many watches
 
     monkeypatch.setattr(EventStreams, "follow", fail)
 
     async def scene(connection: HttpConnection, answer: _Answer, peer: socket.socket) -> None:
-        await _begun(answer, peer)
+        await _start(answer, peer)
         for _ in range(3):
             peer.sendall(_chunk(b"data: token\n\n"))
             await asyncio.sleep(0.001)
@@ -348,7 +348,7 @@ def test_a_thread_that_has_no_memory_left_is_no_whole_answer(monkeypatch: pytest
     )
 
     async def scene(connection: HttpConnection, answer: _Answer, peer: socket.socket) -> None:
-        await _begun(answer, peer)
+        await _start(answer, peer)
         peer.sendall(_chunk(b"data: token\n\n") + _chunk(b": comment\n\n"))
         await asyncio.sleep(0.02)
         with suppress(ConnectionError):
@@ -381,7 +381,7 @@ def test_a_loop_that_stands_still_delays_and_joins_nothing(before: int) -> None:
     sent_ns: list[int] = []
 
     async def scene(connection: HttpConnection, answer: _Answer, peer: socket.socket) -> None:
-        await _begun(answer, peer)
+        await _start(answer, peer)
         peer.sendall(_chunk(b"data: before\n\n") * before)
         await asyncio.sleep(0.05)
         sent_ns.clear()
@@ -446,11 +446,11 @@ def test_what_came_while_the_process_stood_still_has_the_kernels_times() -> None
                 os.kill(child.pid, signal.SIGCONT)
                 time.sleep(0.1)
                 peer.sendall(_END)
-                told = child.communicate(timeout=30)[0].split()
+                output = child.communicate(timeout=30)[0].split()
         finally:
             child.kill()
             child.wait()
-    events, times_ns = told[: len(told) // 2], [int(word) for word in told[len(told) // 2 :]]
+    events, times_ns = output[: len(output) // 2], [int(word) for word in output[len(output) // 2 :]]
     assert events == ["first", "second", "0", "1", "2"]
     assert all(ns < sent_ns[-1] + _NEAR_NS for ns in times_ns)  # what the kernel joined has the last one's time
 
@@ -474,7 +474,7 @@ def nothing_left() -> Iterator[None]:
 @needs_it_compiled
 def test_nothing_is_left_when_it_is_closed_or_forgotten(nothing_left: None) -> None:
     async def scene(connection: HttpConnection, answer: _Answer, peer: socket.socket) -> None:
-        await _begun(answer, peer)
+        await _start(answer, peer)
         peer.sendall(_chunk(b"data: token\n\n"))
         await asyncio.sleep(0.01)
 

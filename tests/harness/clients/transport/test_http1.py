@@ -43,7 +43,7 @@ class _Transport:
 
 
 class _Answer:
-    """Keeps what it is told."""
+    """Collects its callbacks."""
 
     def __init__(self) -> None:
         self.heads: list[tuple[int, dict[bytes, bytes]]] = []
@@ -232,7 +232,7 @@ def test_connection_that_still_has_to_write_is_not_kept() -> None:
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
     ],
 )
-def test_what_is_not_http_is_said_once_and_ends_the_connection(sent: bytes) -> None:
+def test_what_is_not_http_is_reported_once_and_ends_the_connection(sent: bytes) -> None:
     with _wired() as wired:
         answer = wired.ask()
         wired.reads(sent)
@@ -256,7 +256,7 @@ def test_pieces_end_behind_the_head_and_behind_each_event() -> None:
         assert list(ends) == [len(b"".join(pieces[: number + 1])) for number in range(len(pieces))]
 
 
-def test_fault_of_whoever_takes_the_parts_is_told_and_not_taken_for_the_servers() -> None:
+def test_error_of_the_receiver_is_reported_and_is_not_the_servers() -> None:
     with _wired() as wired:
         answer = wired.ask()
         answer.fault = ValueError("ours")
@@ -265,7 +265,7 @@ def test_fault_of_whoever_takes_the_parts_is_told_and_not_taken_for_the_servers(
         assert wired.transport.aborted
 
 
-def test_answer_that_nobody_asked_for_ends_the_connection() -> None:
+def test_answer_without_a_request_ends_the_connection() -> None:
     with _wired() as wired:
         answer = wired.ask()
         wired.reads(_LENGTH + b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")

@@ -19,7 +19,8 @@ import uvloop
 
 from harness.clients.protocol import ExchangeFailedError
 from harness.clients.transport import http1_pool
-from harness.clients.transport.http1_pool import HttpCaller, Origin, post_request, server_message
+from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
+from harness.clients.transport.url import Origin
 from harness.records.record import Outcome
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Answered, Peer, Script, chunked, exchange, plain, serving
 
@@ -28,7 +29,7 @@ _MARK = b"[DONE]"
 
 @pytest.fixture(autouse=True, params=[True, False], ids=["compiled", "interpreted"])
 def _reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams of events are read in one of two ways, of which nobody may see more than the speed."""
+    """Event streams are read in one of two ways, which differ in speed alone."""
     monkeypatch.setattr(http1_pool, "is_compiled", request.param)
 
 
@@ -231,16 +232,16 @@ def test_one_deadline_is_over_the_whole_exchange() -> None:
 
 
 @pytest.mark.parametrize("how", ["time out", "cancel"])
-def test_server_is_told_of_an_exchange_that_is_given_up(how: str) -> None:
+def test_connection_of_a_cancelled_exchange_is_closed(how: str) -> None:
     async def run() -> tuple[bool, bool]:
-        told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        closed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         reached = asyncio.Event()
 
         async def script(peer: Peer) -> None:
             await peer.read_request()
             await peer.send(EVENTS_HEAD)
             reached.set()
-            told.set_result(await peer.closed_by_client())
+            closed.set_result(await peer.closed_by_client())
 
         async with serving(script) as origin:
             caller = HttpCaller(origin)
@@ -250,7 +251,7 @@ def test_server_is_told_of_an_exchange_that_is_given_up(how: str) -> None:
                 task.cancel()
             await asyncio.wait([task])
             assert caller.open_connections <= 1
-            result = await told, task.cancelled()
+            result = await closed, task.cancelled()
             await caller.close()
             return result
 
@@ -268,8 +269,8 @@ def _nowhere() -> Origin:
 
 def test_connecting_in_vain_leaves_nothing_behind() -> None:
     async def run() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as nobody:
-            port = nobody.getsockname()[1]
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            port = silent.getsockname()[1]
         for number in range(6):
             if number == 1:  # the first opens what stays for good
                 gc.collect()
@@ -281,7 +282,7 @@ def test_connecting_in_vain_leaves_nothing_behind() -> None:
     uvloop.run(run())
 
 
-def test_nobody_there() -> None:
+def test_no_server() -> None:
     async def run() -> tuple[str, Answered]:
         caller = HttpCaller(_nowhere())
         with pytest.raises(ExchangeFailedError) as caught:
@@ -289,12 +290,12 @@ def test_nobody_there() -> None:
         assert caught.value.outcome is Outcome.CONNECT
         return str(caught.value), await exchange(caller, b"x")
 
-    told, answered = uvloop.run(run())
-    assert told == "cannot connect: Connection refused"
+    problem, answered = uvloop.run(run())
+    assert problem == "cannot connect: Connection refused"
     assert answered == ([], Outcome.CONNECT, "cannot connect: Connection refused")
 
 
-def test_name_that_nobody_has() -> None:
+def test_name_that_does_not_exist() -> None:
     async def run() -> None:
         await HttpCaller(Origin("http", "nosuch.invalid", 80)).connect(20.0)
 
@@ -425,7 +426,7 @@ def test_connections_are_there_before_the_requests_that_need_them() -> None:
 def test_connection_that_the_server_closed_while_idle_is_replaced_unnoticed() -> None:
     async def script(peer: Peer) -> None:
         await peer.read_request()
-        await peer.send(plain(b"%d" % peer.number))  # and closes, though it did not say so
+        await peer.send(plain(b"%d" % peer.number))  # and closes without announcing it
 
     async def run() -> list[Answered]:
         async with serving(script) as origin:
@@ -462,7 +463,7 @@ def test_request_that_the_server_may_have_begun_is_never_sent_again() -> None:
         await peer.read_request()
         await peer.send(plain(b"{}"))
         await peer.read_request()
-        received.append(peer.number)  # and closes the connection: it read the request, and nobody knows what it did with it
+        received.append(peer.number)  # and closes the connection: it read the request, and may have processed it
 
     async def run() -> list[Answered]:
         async with serving(script) as origin:
@@ -515,7 +516,7 @@ _LARGE = b"x" * 30_000_000  # more than the kernel's buffers on both sides hold
 
 
 def _half_close(connection: socket.socket) -> None:
-    """Say that nothing more will come, without having read what was sent."""
+    """End the stream without having read the request."""
     time.sleep(0.3)
     connection.shutdown(socket.SHUT_WR)
 

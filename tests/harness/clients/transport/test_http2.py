@@ -156,7 +156,7 @@ def test_going_away_fails_what_will_not_be_answered_and_keeps_the_rest() -> None
 
     answered, failed = calls(serve, [b"one", b"two"])
     assert answered == [b"still here"]
-    assert isinstance(failed, NoConnectionMadeError)  # not sent again by us: whoever reads the record must see it
+    assert isinstance(failed, NoConnectionMadeError)  # not repeated by the client: the record must show it
     assert failed.code is grpc.StatusCode.UNAVAILABLE
     assert "restarting" in failed.details
 
@@ -321,7 +321,7 @@ class _Nowhere(asyncio.Transport):
 
 @given(st.lists(st.sampled_from([0, 8, 200]), max_size=8), st.integers(0, 10_000), st.integers(0, 10_000))
 def test_pieces_end_behind_each_frame_wherever_the_last_read_ended(lengths: list[int], read: int, come: int) -> None:
-    unknown = 0xFE  # kinds that nobody knows are passed over
+    unknown = 0xFE  # unknown kinds are ignored
     frames = [frame(FrameType.SETTINGS, 0, 0, b"")]
     frames += [struct.pack(">HBBBI", 0, length, unknown, 0, 0) + bytes(length) for length in lengths]
     sent = b"".join(frames)

@@ -66,7 +66,7 @@ class _Seen:
 def _seen(reads: Sequence[bytes], yields: Sequence[bool] = (), settle: bool = True) -> _Seen:
     """What three calls come to when the server sends ``reads`` behind its settings and then closes the connection.
 
-    Where ``yields`` says so the calls run between two reads.
+    Where ``yields`` is set the calls run between two reads.
     """
 
     async def run() -> _Seen:

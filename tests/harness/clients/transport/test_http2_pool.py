@@ -1,4 +1,4 @@
-"""Several connections to one server: who gets a request, who waits, what is opened again, and what is counted."""
+"""Several connections to one server: distribution of requests, waits, reconnection, and counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.harness.clients.transport.http2_peer import Peer, Script, answer_of, 
 
 
 class _Server:
-    """A server that answers nothing until it is told to; ``held`` are the requests that it has, in their order."""
+    """A server that answers nothing until it is released; ``held`` are its requests, in their order."""
 
     def __init__(self, *settings: tuple[int, int]) -> None:
         self.peers: list[Peer] = []
@@ -110,7 +110,7 @@ def _run(test: Callable[[], Awaitable[None]]) -> None:
 
 
 def _usage(caller: GrpcCaller, since_ns: int) -> ConnectionUsage:
-    """Without what depends on the host: the first time stamps that anybody asks its kernel for come a little later."""
+    """Without what depends on the host: the first time stamps that its kernel is requested to make come a little later."""
     return replace(caller.usage(since_ns), unstamped_reads=0)
 
 

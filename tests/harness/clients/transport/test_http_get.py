@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness.clients.transport import http_get
-from harness.clients.transport.http_get import GetError, HttpGetter, HttpUrl, parse_url
+from harness.clients.transport.http_get import GetError, HttpGetter
+from harness.clients.transport.url import HttpUrl
 from tests.harness.metrics_server import MetricsServer, metrics_server
 
 
@@ -30,7 +31,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_no_failure() -> None:
     assert len(server.clients) == 2
 
 
-def test_failures_are_told_and_the_next_get_may_succeed() -> None:
+def test_failures_are_raised_and_the_next_get_may_succeed() -> None:
     answers = [(404, b"no such page"), None, (200, b"well")]
     with metrics_server(answers.__getitem__) as server:
         getter = _getter(server)
@@ -42,7 +43,7 @@ def test_failures_are_told_and_the_next_get_may_succeed() -> None:
         getter.close()
 
 
-def test_nobody_there() -> None:
+def test_no_server() -> None:
     with metrics_server(lambda number: (200, b"")) as server:
         pass
     with pytest.raises(GetError, match="refused"):
@@ -57,7 +58,7 @@ def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
             getter.get()
 
 
-def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with metrics_server(lambda number: (200, b"direct")) as server:
         getter = _getter(server)
@@ -72,26 +73,3 @@ def test_headers_are_sent_with_every_get() -> None:
         getter.get()
         getter.close()
     assert [headers["X-Key"] for headers in server.headers] == ["a", "a"]
-
-
-@pytest.mark.parametrize(
-    ("written", "read"),
-    [
-        ("host", "http://host:80/metrics"),
-        ("host:8002", "http://host:8002/metrics"),
-        ("http://host:1/prometheus/metrics", "http://host:1/prometheus/metrics"),
-        ("http://host:1/", "http://host:1/metrics"),
-        ("https://host", "https://host:443/metrics"),
-        ("http://[::1]:5/m?a=b", "http://[::1]:5/m?a=b"),
-    ],
-)
-def test_urls(written: str, read: str) -> None:
-    assert str(parse_url(written, "/metrics")) == read
-
-
-@pytest.mark.parametrize(
-    "url", ["", "ftp://host/x", "grpc://host:1", "http://", "http://host:70000", "http://u:p@host", "host:x"]
-)
-def test_what_is_no_url(url: str) -> None:
-    with pytest.raises(ValueError, match=r".+"):
-        parse_url(url, "/metrics")

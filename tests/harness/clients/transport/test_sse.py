@@ -64,7 +64,7 @@ def test_unknown_fields_and_other_names_of_events_are_passed_over() -> None:
     assert _data(b"event: token\nnonsense: 1\ndata: one\n\ndataset: 2\n\nDATA: 3\n\n") == [b"one"]
 
 
-def test_events_named_error_are_told_apart() -> None:
+def test_events_named_error_are_passed_on_separately() -> None:
     found = _read(b"event: error\ndata: broken\n\n", b"data: fine\n\n", b"event:error\n\n", b"data: after an empty one\n\n")
     assert found == [("error", b"broken"), ("event", b"fine"), ("event", b"after an empty one")]
 

@@ -21,7 +21,7 @@ _NEAR_NS = 50_000_000  # well below the pause, and room for a machine that is bu
 
 
 class _Protocol(PiecesProtocol):
-    """Keeps all that it is told. A line is a piece."""
+    """Collects its callbacks. A line is a piece."""
 
     def piece_ends(self, data: bytes) -> Sequence[int]:
         return [place + 1 for place, byte in enumerate(data) if byte == ord("\n")]
@@ -29,23 +29,23 @@ class _Protocol(PiecesProtocol):
     def __init__(self, arrival: Arrival) -> None:
         self.arrival = arrival
         self.read: list[tuple[bytes, int]] = []
-        self.told: list[object] = []
+        self.calls: list[object] = []
         self.ended = asyncio.get_running_loop().create_future()
 
     def data_received(self, data: bytes) -> None:
         self.read.append((data, self.arrival.ns))
 
     def eof_received(self) -> None:
-        self.told.append("eof")
+        self.calls.append("eof")
 
     def pause_writing(self) -> None:
-        self.told.append("pause")
+        self.calls.append("pause")
 
     def resume_writing(self) -> None:
-        self.told.append("resume")
+        self.calls.append("resume")
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.told.append(error)
+        self.calls.append(error)
         self.ended.set_result(None)
 
     @property
@@ -78,7 +78,7 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 
 async def _stamping(protocol: _Protocol, peer: socket.socket) -> None:
-    """Wait until the kernel tells times, and forget that: where nobody on the host had asked for them, it begins later."""
+    """Wait until the kernel stamps reads: the first socket on a host that requests time stamps gets them a little later."""
     while True:
         unstamped, reads = protocol.arrival.unstamped_reads, len(protocol.read)
         peer.sendall(b"?")
@@ -140,8 +140,8 @@ def test_a_reset_out_of_silence_is_no_orderly_end(run: Callable[[Any], None], pa
         peer.close()
         time.sleep(pause_s)  # the loop stands still: then it looks before it reads
         await asyncio.wait_for(asyncio.shield(protocol.ended), 10)
-        [told] = protocol.told
-        assert isinstance(told, ConnectionResetError)
+        [call] = protocol.calls
+        assert isinstance(call, ConnectionResetError)
 
     _connected(run, scene)
 
@@ -198,13 +198,13 @@ def test_what_a_full_socket_does_not_take_follows_whole_and_in_order(run: Callab
         for start in range(0, len(sent), 1_000_000):
             transport.write(sent[start : start + 1_000_000])
         assert transport.get_write_buffer_size() > 0
-        assert protocol.told == ["pause"]
+        assert protocol.calls == ["pause"]
         reader = threading.Thread(target=read)
         reader.start()
         await _until(lambda: not transport.get_write_buffer_size())
         await asyncio.to_thread(reader.join, 10)
         assert bytes(received) == sent
-        assert protocol.told == ["pause", "resume"]
+        assert protocol.calls == ["pause", "resume"]
 
     _connected(run, scene)
 
@@ -220,19 +220,19 @@ def test_closing_sends_what_was_written_first(run: Callable[[Any], None]) -> Non
         size = await asyncio.to_thread(lambda: sum(len(part) for part in iter(lambda: peer.recv(1 << 20), b"")))
         assert size == len(sent)
         await asyncio.wait_for(protocol.ended, 10)
-        assert protocol.told == ["pause", None]
+        assert protocol.calls == ["pause", None]
 
     _connected(run, scene)
 
 
 @pytest.mark.parametrize("run", _RUNNERS)
-def test_the_peers_end_is_told_once(run: Callable[[Any], None]) -> None:
+def test_the_peers_end_is_reported_once(run: Callable[[Any], None]) -> None:
     async def scene(transport: TcpTransport, protocol: _Protocol, peer: socket.socket) -> None:
         peer.sendall(b"last words")
         peer.shutdown(socket.SHUT_WR)
         await asyncio.wait_for(protocol.ended, 10)
         assert protocol.data == b"last words"
-        assert protocol.told == ["eof", None]
+        assert protocol.calls == ["eof", None]
         assert transport.is_closing()
 
     _connected(run, scene)
@@ -248,7 +248,7 @@ def test_a_write_that_fails_leaves_what_the_peer_had_sent_to_be_read(run: Callab
             transport.write(b"more")
         await asyncio.wait_for(protocol.ended, 10)
         assert protocol.data == b"why it was refused"
-        (end,) = [told for told in protocol.told if told != "eof"]
+        (end,) = [call for call in protocol.calls if call != "eof"]
         assert isinstance(end, ConnectionError)
 
     _connected(run, scene)
@@ -263,7 +263,7 @@ def test_a_reset_is_heard_behind_what_came_before(run: Callable[[Any], None]) ->
         peer.close()
         await asyncio.wait_for(protocol.ended, 10)
         assert protocol.data == b"last words"
-        assert isinstance(protocol.told[-1], ConnectionResetError)
+        assert isinstance(protocol.calls[-1], ConnectionResetError)
 
     _connected(run, scene)
 

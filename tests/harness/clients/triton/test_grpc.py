@@ -204,7 +204,7 @@ def test_empty_outputs_are_no_tokens_and_no_text() -> None:
     assert _both_ways(_response(empty)) == Response(token_ids=(), text="", request_id="17")
 
 
-def test_error_in_the_stream_is_read_and_told_apart_from_a_full_queue() -> None:
+def test_error_in_the_stream_is_read_and_distinguished_from_a_full_queue() -> None:
     def decode(message: str) -> Response:
         return _client(_CORE).decode(service_pb2.ModelStreamInferResponse(error_message=message).SerializeToString())
 
@@ -262,7 +262,7 @@ def test_the_servers_word_on_the_last_response_is_read(final: bool) -> None:
     assert _both_ways(message) == Response(token_ids=(7,), request_id="17", final=final)
 
 
-def test_responses_that_differ_in_one_part_alone_are_told_apart() -> None:
+def test_responses_that_differ_in_one_part_alone_are_distinguished() -> None:
     """What responses have in common is read once; twice each, so that every one is met when it is known already."""
     last, short, long = (_response({"output_ids": _ids_output(ids)}) for ids in ([7], [7], [7, 8]))
     last.parameters["triton_final_response"].bool_param = True
@@ -284,7 +284,7 @@ def test_parameters_of_every_response_s_own_and_large_outputs_are_read_and_not_k
         assert _both_ways(message) == Response(token_ids=(7,), request_id="17", final=True)
 
 
-def test_text_shorter_than_it_says_is_malformed() -> None:
+def test_text_shorter_than_its_length_is_malformed() -> None:
     client = _client(TritonModel("m", False, _TEXT.inputs, _TEXT.outputs, ()))
     cut = _response({"text_output": ("BYTES", [1, 1], struct.pack("<I", 9) + b"half")})
     with pytest.raises(MalformedResponseError):
@@ -511,7 +511,7 @@ def _free_port() -> int:
         return port
 
 
-def test_nobody_listening_fails_to_connect_at_once() -> None:
+def test_a_server_that_does_not_listen_fails_to_connect_at_once() -> None:
     async def run() -> None:
         await _client(_CORE, f"127.0.0.1:{_free_port()}").connect(60.0)
 
@@ -530,15 +530,15 @@ def test_listener_that_never_speaks_fails_to_connect_within_the_time_allowed() -
     assert caught.value.outcome is Outcome.CONNECT
 
 
-def test_breaking_an_exchange_off_tells_the_server() -> None:
-    told = threading.Event()
+def test_cancelling_an_exchange_notifies_the_server() -> None:
+    notified = threading.Event()
 
     async def stream(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         yield b"one"
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
-            told.set()
+            notified.set()
             raise
 
     async def run() -> list[bytes]:
@@ -551,13 +551,13 @@ def test_breaking_an_exchange_off_tells_the_server() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await task
             for _ in range(200):
-                if told.is_set():
+                if notified.is_set():
                     break
                 await asyncio.sleep(0.01)
             return bodies
 
     assert asyncio.run(run()) == [b"one"]
-    assert told.is_set()
+    assert notified.is_set()
 
 
 def test_many_exchanges_share_a_connection_and_do_not_mix() -> None:
@@ -596,7 +596,7 @@ def test_encoded_request_gets_an_answer_that_decodes(server: ScriptedServer, str
 # ---- asking for a model
 
 
-def test_inspected_model_is_what_its_configuration_says(server: ScriptedServer) -> None:
+def test_inspected_model_is_that_of_its_configuration(server: ScriptedServer) -> None:
     assert inspect_model(server.address, "scripted") == TritonModel(
         name="scripted",
         decoupled=True,
@@ -612,7 +612,7 @@ def test_inspected_model_is_what_its_configuration_says(server: ScriptedServer) 
     assert not inspect_model(server.address, "unary").decoupled
 
 
-def test_inspecting_where_nobody_listens_names_the_option_and_the_address() -> None:
+def test_inspecting_without_a_server_names_the_option_and_the_address() -> None:
     address = f"127.0.0.1:{_free_port()}"
     with pytest.raises(TargetError, match=f"--url {address}: no server answers there"):
         inspect_model(address, "tensorrt_llm")
@@ -623,13 +623,13 @@ def test_inspecting_an_unknown_model_names_the_option_and_the_model(server: Scri
         inspect_model(server.address, "nosuch")
 
 
-def test_inspecting_a_server_that_is_too_slow_says_so(server: ScriptedServer) -> None:
+def test_inspecting_a_server_that_is_too_slow_is_an_error(server: ScriptedServer) -> None:
     with pytest.raises(TargetError, match="no answer in time"):
         inspect_model(server.address, "slow", timeout_s=0.3)
 
 
 def test_inspecting_a_server_that_fails_passes_its_words_on(server: ScriptedServer) -> None:
-    with pytest.raises(TargetError, match="INTERNAL: the script says so"):
+    with pytest.raises(TargetError, match="INTERNAL: scripted error"):
         inspect_model(server.address, "broken")
 
 

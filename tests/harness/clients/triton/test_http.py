@@ -1,4 +1,4 @@
-"""Requests and answers of Triton's generate extension; the answers are what a real server said, or what it might."""
+"""Requests and answers of Triton's generate extension; the answers are those of a real server, or possible ones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.calibration.null_server.server import NullServerOptions, null_server
-from harness.cli.measurement.urls import http_origin
+from harness.cli.measurement.target_options import http_origin
 from harness.clients.protocol import MalformedResponseError, Response
-from harness.clients.transport.http1_pool import Origin
+from harness.clients.transport.url import Origin
 from harness.clients.triton.http import TritonHttpClient, inspect_model
 from harness.clients.triton.model import TritonModel
 from harness.errors import TargetError
@@ -217,7 +217,7 @@ def test_stream_needs_no_marker_but_its_end() -> None:
     uvloop.run(run())
 
 
-def test_null_server_tells_of_its_models_as_triton_does() -> None:
+def test_null_server_describes_its_models_as_triton_does() -> None:
     with null_server(NullServerOptions()) as addresses:
         origin = http_origin(addresses.http)
         model = inspect_model(origin, "ensemble", {})
@@ -267,7 +267,7 @@ def test_configuration_is_read() -> None:
         (b"\x00\x00\x12\x04\x00\x00\x00\x00\x00", "is this the server's HTTP port?"),
     ],
 )
-def test_server_that_cannot_be_asked(answer: bytes, words: str) -> None:
+def test_server_that_cannot_be_inspected(answer: bytes, words: str) -> None:
     with pytest.raises(TargetError) as caught:
         _inspected(answer)
     assert words in str(caught.value)
@@ -278,6 +278,6 @@ def test_server_that_does_not_answer() -> None:
         _inspected(b"", timeout_s=0.3)
 
 
-def test_nobody_there() -> None:
+def test_no_server() -> None:
     with pytest.raises(TargetError, match=r"--url http://127\.0\.0\.1:1: no server answers there \(Connection refused\)"):
         inspect_model(Origin("http", "127.0.0.1", 1), "gpt", {})

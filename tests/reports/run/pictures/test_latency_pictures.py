@@ -1,4 +1,4 @@
-"""The pictures of latency show what the tables say."""
+"""The pictures of latency show the numbers of the tables."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from harness.records.record import Outcome, Record
 from reports.render.picture import Dots, HeatMap, Line, Picture, Shape, Whiskers
+from reports.run.page import run_pictures
 from reports.run.pictures.latency import latency_pictures, nines
-from reports.run.pictures.of_run import pictures_of
-from reports.run.pictures.over_time import log_edges, percentile_per_part, telling
+from reports.run.pictures.over_time import drawn_positions, log_edges, percentile_per_part
 from reports.run_report import RunReport
 from reports.statistics.quantile_curve import curve_of
 
@@ -81,9 +81,9 @@ def test_intervals_stand_at_their_percentiles(make_report: MakeReport, answered:
     table = report.metrics.ttft_ms.scheduled
     assert table is not None
     expected = {
-        -np.log10(1 - q): interval
-        for q, interval in ((0.5, table.p50_interval), (0.99, table.p99_interval))
-        if interval is not None
+        -np.log10(1 - one.q): one.interval
+        for one in (table.percentile(0.5), table.percentile(0.99))
+        if one.interval is not None
     }
     assert expected
     drawn = zip(whiskers.x.tolist(), whiskers.low.tolist(), whiskers.high.tolist(), strict=True)
@@ -134,7 +134,7 @@ def test_failures_stand_where_they_ended(make_report: MakeReport, answered: Make
 def test_the_dots_that_are_drawn_are_known_and_not_too_many(count: int) -> None:
     latency_ms = np.arange(float(count))
     latency_ms[::3] = np.nan
-    shown = telling(latency_ms, 2_000)
+    shown = drawn_positions(latency_ms, 2_000)
     assert not np.isnan(latency_ms[shown]).any()
     assert shown.size <= 2_002
     assert (np.diff(shown) > 0).all()
@@ -169,7 +169,7 @@ def test_mixed_records_can_be_drawn(make_report: MakeReport, answered: Make, fai
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        names = {picture.name for picture in pictures_of(make_report(records, streaming=streaming)).all}
+        names = {picture.name for picture in run_pictures(make_report(records, streaming=streaming)).all}
     assert {"latency-by-percentile", "latency-over-time", "rates", "slip", "in-flight"} <= names
     assert ("token-latency-by-percentile" in names) == streaming
 
@@ -177,10 +177,10 @@ def test_mixed_records_can_be_drawn(make_report: MakeReport, answered: Make, fai
 def test_answers_without_tokens_are_drawn_without_a_warning(make_report: MakeReport, answered: Make) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        pictures_of(make_report([answered(0, 0, 1, [], done=5)]))
+        run_pictures(make_report([answered(0, 0, 1, [], done=5)]))
 
 
 def test_a_run_without_successes_has_no_latency(make_report: MakeReport, failed: Make) -> None:
-    pictures = pictures_of(make_report([failed(0, 0, Outcome.CONNECT, 0, 1)]))
+    pictures = run_pictures(make_report([failed(0, 0, Outcome.CONNECT, 0, 1)]))
     assert pictures.latency == ()
     assert {picture.name for picture in pictures.arrivals} == {"rates", "slip", "in-flight"}

@@ -1,4 +1,4 @@
-"""What the server and the client told of themselves, over the run."""
+"""Pictures of the server's metrics and of the client's health over the run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from harness.records.client_table import read_client_table, write_client_table
 from harness.records.record import Record
 from harness.records.server_table import MetricSample
 from reports.render.picture import Line, Picture
+from reports.run.page import run_pictures
 from reports.run.pictures.client import client_pictures
-from reports.run.pictures.of_run import pictures_of
 from reports.run_report import RunReport
 
 MakeReport = Callable[..., RunReport]
@@ -30,7 +30,7 @@ def _sample(at_s: float, name: str, value: float, **labels: str) -> MetricSample
 @pytest.fixture
 def drawn(make_report: MakeReport, steady_run: SteadyRun) -> Callable[[list[MetricSample]], dict[str, Picture]]:
     def draw(samples: list[MetricSample]) -> dict[str, Picture]:
-        return {picture.name: picture for picture in pictures_of(make_report(steady_run(20), server=samples)).server}
+        return {picture.name: picture for picture in run_pictures(make_report(steady_run(20), server=samples)).server}
 
     return draw
 
@@ -83,13 +83,13 @@ def test_time_in_the_queue_is_divided_by_the_requests_that_ended(drawn: Draw) ->
     assert dict(zip(line.x.tolist(), line.y.tolist(), strict=True)) == {1.0: 2.0, 3.0: 1.0}  # none ended in between
 
 
-def test_models_are_told_apart_and_idle_ones_left_out(drawn: Draw) -> None:
+def test_models_are_named_and_idle_ones_left_out(drawn: Draw) -> None:
     name = "nv_inference_pending_request_count"
     samples = [_sample(k, name, v, model=m, version="1") for k in (0, 1) for m, v in (("a", 2), ("b", 0), ("c", 1))]
     assert set(_lines(drawn(samples)["server-queue"])) == {"a", "c"}
 
 
-def test_many_readings_are_averaged_and_the_caption_says_so(drawn: Draw) -> None:
+def test_many_readings_are_averaged_as_the_caption_states(drawn: Draw) -> None:
     samples = [_sample(k / 100, "nv_gpu_power_usage", 100 + k % 2, gpu_uuid="G") for k in range(5_000)]
     picture = drawn(samples)["gpu-power"]
     (line,) = _lines(picture).values()

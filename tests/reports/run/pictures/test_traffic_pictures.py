@@ -63,7 +63,7 @@ def test_output_tokens_over_time_add_up(make_report: MakeReport, steady_run: Ste
     assert _total(line) == pytest.approx(1_500)
 
 
-def test_asked_and_got_counts_the_pairs(make_report: MakeReport, answered: Make) -> None:
+def test_requested_and_received_counts_the_pairs(make_report: MakeReport, answered: Make) -> None:
     records = [answered(k, k, k, [(k + 5, 3)], requested_output_tokens=3 if k % 2 else 9) for k in range(10)]
     (picture,) = [one for one in token_pictures(make_report(records)) if one.name == "asked-and-got"]
     (dots,) = [mark for mark in picture.marks if isinstance(mark, Dots)]
@@ -86,4 +86,4 @@ def test_lengths_count_every_success(make_report: MakeReport, answered: Make) ->
     records = [answered(k, k, k, [(k + 5, 2)], input_tokens=1 + k % 300) for k in range(600)]
     lines = _lines(token_pictures(make_report(records)), "lengths")
     assert {name: line.y[:-1].sum() for name, line in lines.items()} == dict.fromkeys(lines, 600.0)
-    assert set(lines) == {"input", "output asked for", "output got"}
+    assert set(lines) == {"input", "output requested", "output received"}

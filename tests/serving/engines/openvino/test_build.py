@@ -24,25 +24,25 @@ def checkpoint(tmp_path: Path) -> Path:
     return folder
 
 
-def test_folder_that_is_no_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(EngineBuildError, match=rf"{tmp_path} is no Hugging Face checkpoint: .*config\.json does not exist"):
+def test_folder_without_checkpoint_is_named_in_the_error(tmp_path: Path) -> None:
+    with pytest.raises(EngineBuildError, match=rf"{tmp_path} is not a Hugging Face checkpoint: .*config\.json does not exist"):
         build_openvino_engine(tmp_path, tmp_path / "engine", "fp16")
     assert not (tmp_path / "engine").exists()
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff\xfe"])
-def test_config_that_is_not_json_is_refused_by_name(checkpoint: Path, tmp_path: Path, content: bytes) -> None:
+def test_config_that_is_not_json_is_named_in_the_error(checkpoint: Path, tmp_path: Path, content: bytes) -> None:
     (checkpoint / "config.json").write_bytes(content)
     with pytest.raises(EngineBuildError, match=r"config\.json is not JSON"):
         build_openvino_engine(checkpoint, tmp_path / "engine", "fp16")
 
 
-def test_unknown_weight_format_is_refused_with_those_that_are_known(checkpoint: Path, tmp_path: Path) -> None:
+def test_unknown_weight_format_error_lists_the_known_ones(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(EngineBuildError, match=f"unknown weight format 'fp8'; known: {', '.join(WEIGHT_FORMATS)}"):
         build_openvino_engine(checkpoint, tmp_path / "engine", "fp8")
 
 
-def test_output_folder_that_is_not_empty_is_refused_and_left_alone(checkpoint: Path, tmp_path: Path) -> None:
+def test_non_empty_output_folder_is_rejected_and_unchanged(checkpoint: Path, tmp_path: Path) -> None:
     engine = tmp_path / "engine"
     engine.mkdir()
     (engine / "mine").write_text("precious")
@@ -52,14 +52,14 @@ def test_output_folder_that_is_not_empty_is_refused_and_left_alone(checkpoint: P
 
 
 @pytest.mark.skipif(_CAN_EXPORT, reason="the extra [export] is installed")
-def test_without_the_extra_the_error_names_it_and_nothing_is_written(checkpoint: Path, tmp_path: Path) -> None:
+def test_missing_extra_is_named_and_nothing_is_written(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(EngineBuildError, match=r"pip install 'inflight-bench\[export\]'"):
         build_openvino_engine(checkpoint, tmp_path / "engine", "fp16")
     assert not (tmp_path / "engine").exists()
 
 
 @pytest.mark.skipif(not _CAN_EXPORT, reason="needs the extra [export]")
-def test_checkpoint_that_cannot_be_exported_is_an_error_that_names_it(checkpoint: Path, tmp_path: Path) -> None:
+def test_failed_export_names_the_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(EngineBuildError, match=f"OpenVINO could not export {checkpoint}"):
         build_openvino_engine(checkpoint, tmp_path / "engine", "fp16")
 

@@ -1,4 +1,4 @@
-"""The real engine on the demo engine's weights: one process for all tests that do not break it."""
+"""The real engine with the demo engine's weights: one process for all tests that do not break it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def engine() -> Iterator[Engine]:
 
 
 class _Answer:
-    """What an engine delivers for one request."""
+    """Increments of one request."""
 
     def __init__(self) -> None:
         self.increments: list[Increment] = []
@@ -88,7 +88,7 @@ def _ask(engine: Engine, prompt: Sequence[int], sampling: Sampling, streaming: b
 
 @pytest.mark.parametrize("count", [1, 2, 33])
 @pytest.mark.parametrize("streaming", [True, False])
-def test_generates_as_many_tokens_as_asked(engine: Engine, count: int, streaming: bool) -> None:
+def test_generates_the_requested_number_of_tokens(engine: Engine, count: int, streaming: bool) -> None:
     answer = _ask(engine, _PROMPT, Sampling(count), streaming)
     tokens = answer.tokens()
     assert len(tokens) == count
@@ -101,10 +101,10 @@ def test_streamed_increments_join_to_the_unstreamed_tokens(engine: Engine) -> No
     streamed, whole = _ask(engine, _PROMPT, Sampling(24), True), _ask(engine, _PROMPT, Sampling(24), False)
     assert streamed.tokens() == whole.tokens()
     assert len(whole.increments) == 1
-    assert len(streamed.increments) > 12  # token by token, but for what gathered while nobody looked
+    assert len(streamed.increments) > 12  # token by token, except for steps that were read together
 
 
-def test_greedy_answer_does_not_depend_on_its_neighbours(engine: Engine) -> None:
+def test_greedy_output_does_not_depend_on_the_batch(engine: Engine) -> None:
     sampling = Sampling(30)
     alone = _ask(engine, _PROMPT, sampling).tokens()
     neighbours = [_submit(engine, list(range(3 + k, 8 + 7 * k)), sampling, k % 2 == 0)[1] for k in range(16)]
@@ -115,7 +115,7 @@ def test_greedy_answer_does_not_depend_on_its_neighbours(engine: Engine) -> None
     assert engine.stats().generated_tokens_total >= 34 * 30
 
 
-def test_token_that_ends_the_sequence_ends_it(engine: Engine) -> None:
+def test_end_token_ends_the_sequence(engine: Engine) -> None:
     free = _ask(engine, _PROMPT, Sampling(20)).tokens()
     end = free[7]
     expected = free[: free.index(end) + 1]
@@ -125,13 +125,13 @@ def test_token_that_ends_the_sequence_ends_it(engine: Engine) -> None:
         assert answer.tokens() in (expected, expected[:-1])  # with the end token or without
 
 
-def test_end_may_not_come_before_min_tokens(engine: Engine) -> None:
+def test_sequence_does_not_end_before_min_tokens(engine: Engine) -> None:
     end = _ask(engine, _PROMPT, Sampling(1)).tokens()[0]
     answer = _ask(engine, _PROMPT, Sampling(12, end_id=end, min_tokens=6))
     assert len(answer.tokens()) >= 6
 
 
-def test_sampling_follows_its_seed(engine: Engine) -> None:
+def test_sampling_is_determined_by_its_seed(engine: Engine) -> None:
     def sample(seed: int) -> list[int]:
         return _ask(engine, _PROMPT, Sampling(24, greedy=False, temperature=1.5, seed=seed)).tokens()
 
@@ -144,7 +144,7 @@ def test_top_k_of_one_is_greedy(engine: Engine) -> None:
     assert _ask(engine, _PROMPT, Sampling(16, greedy=False, top_k=1, seed=3)).tokens() == greedy
 
 
-def test_prompts_longer_than_a_step_are_read_in_chunks(engine: Engine) -> None:
+def test_prompts_longer_than_a_step_are_computed_in_chunks(engine: Engine) -> None:
     prompt = [3 + k % 3000 for k in range(3000)]  # more than max_num_tokens
     whole = _ask(engine, prompt, Sampling(4)).tokens()
     with _open(EngineOptions(max_num_tokens=256, enable_kv_cache_reuse=False)) as chunked:
@@ -153,7 +153,7 @@ def test_prompts_longer_than_a_step_are_read_in_chunks(engine: Engine) -> None:
         assert _ask(unchunked, prompt, Sampling(4)).tokens() == whole
 
 
-def test_reused_cache_changes_no_answer(engine: Engine) -> None:
+def test_cache_reuse_does_not_change_output(engine: Engine) -> None:
     fresh = _ask(engine, _PROMPT * 5, Sampling(16)).tokens()
     with _open(EngineOptions(enable_kv_cache_reuse=True)) as reusing:
         assert [_ask(reusing, _PROMPT * 5, Sampling(16)).tokens() for _ in range(3)] == [fresh] * 3
@@ -163,7 +163,7 @@ def test_reused_cache_changes_no_answer(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_cancelled_request_ends_as_cancelled_and_others_go_on(engine: Engine, streaming: bool) -> None:
+def test_cancelled_request_ends_and_others_continue(engine: Engine, streaming: bool) -> None:
     alone = _ask(engine, _PROMPT, Sampling(200)).tokens()
     _, other = _submit(engine, _PROMPT, Sampling(200), streaming=True)
     request_id, cancelled = _submit(engine, _PROMPT, Sampling(3000), streaming)
@@ -174,7 +174,7 @@ def test_cancelled_request_ends_as_cancelled_and_others_go_on(engine: Engine, st
     assert other.tokens() == alone
 
 
-def test_cancelling_what_is_unknown_or_ended_does_nothing(engine: Engine) -> None:
+def test_cancelling_unknown_or_ended_requests_has_no_effect(engine: Engine) -> None:
     request_id, answer = _submit(engine, _PROMPT, Sampling(2))
     answer.last()
     engine.cancel(request_id)
@@ -184,7 +184,7 @@ def test_cancelling_what_is_unknown_or_ended_does_nothing(engine: Engine) -> Non
     assert len(answer.increments) == 1
 
 
-def test_cancelled_request_gives_its_cache_back() -> None:
+def test_cancelled_request_frees_its_cache() -> None:
     options = EngineOptions(
         max_tokens_in_paged_kv_cache=512, enable_kv_cache_reuse=False, batch_scheduler_policy=SchedulerPolicy.MAX_UTILIZATION
     )
@@ -200,30 +200,30 @@ def test_cancelled_request_gives_its_cache_back() -> None:
 # ---- refusing and failing
 
 
-def test_folder_without_an_engine_is_an_error_that_says_how_to_make_one(tmp_path: Path) -> None:
+def test_folder_without_an_engine_error_names_the_build_command(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=rf"{tmp_path} holds no OpenVINO engine .*bench engine build"):
         open_engine("openvino", tmp_path, EngineOptions())
 
 
-def test_engine_that_openvino_cannot_load_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_engine_that_openvino_cannot_load_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "openvino_model.xml").write_text("no network")
     (tmp_path / "config.json").write_text('{"vocab_size": 10, "max_position_embeddings": 20}')
     with pytest.raises(EngineError, match=f"OpenVINO cannot load the engine in {tmp_path}"):
         open_engine("openvino", tmp_path, EngineOptions())
 
 
-def test_unknown_engine_is_an_error_with_those_that_are_known() -> None:
+def test_unknown_engine_error_lists_the_known_ones() -> None:
     with pytest.raises(EngineError, match="unknown engine 'abacus'; known: openvino, tensorrt_llm"):
         open_engine("abacus", DEMO_ENGINE_DIR, EngineOptions())
 
 
-def test_request_that_openvino_refuses_ends_with_an_error_and_others_go_on(engine: Engine) -> None:
+def test_request_that_openvino_rejects_ends_with_an_error_and_others_continue(engine: Engine) -> None:
     refused = _submit(engine, [], Sampling(4))[1]
-    assert (refused.last().error or "").startswith("OpenVINO refused the request")
+    assert (refused.last().error or "").startswith("OpenVINO rejected the request")
     assert len(_ask(engine, _PROMPT, Sampling(4)).tokens()) == 4
 
 
-def test_prompt_that_the_cache_cannot_hold_ends_with_an_error_that_names_the_parameter() -> None:
+def test_prompt_larger_than_the_cache_error_names_the_parameter() -> None:
     with _open(EngineOptions(max_tokens_in_paged_kv_cache=128, enable_kv_cache_reuse=False)) as small:
         answer = _submit(small, [3 + k for k in range(200)], Sampling(4))[1]
         assert "max_tokens_in_paged_kv_cache" in (answer.last().error or "")
@@ -231,9 +231,7 @@ def test_prompt_that_the_cache_cannot_hold_ends_with_an_error_that_names_the_par
 
 
 @pytest.mark.parametrize("policy", SchedulerPolicy)
-def test_requests_that_crowd_each_other_out_of_the_cache_are_answered_all_the_same(
-    engine: Engine, policy: SchedulerPolicy
-) -> None:
+def test_requests_that_evict_each_other_all_complete(engine: Engine, policy: SchedulerPolicy) -> None:
     prompts = [[3 + k + j for j in range(40)] for k in range(4)]
     roomy = [_ask(engine, prompt, Sampling(60)).tokens() for prompt in prompts]
     options = EngineOptions(max_tokens_in_paged_kv_cache=128, enable_kv_cache_reuse=False, batch_scheduler_policy=policy)
@@ -242,7 +240,7 @@ def test_requests_that_crowd_each_other_out_of_the_cache_are_answered_all_the_sa
         assert [answer.tokens() for answer in answers] == roomy
 
 
-def test_closing_fails_what_is_in_flight_and_what_comes_after() -> None:
+def test_closing_fails_requests_in_flight_and_later_ones() -> None:
     with _open() as engine:
         answers = [_submit(engine, _PROMPT, Sampling(3000), streaming)[1] for streaming in (True, False)]
         assert answers[0].first.wait(_WAIT_S)
@@ -261,7 +259,7 @@ def test_closing_ends_the_process() -> None:
     assert {child.pid for child in psutil.Process().children()} <= before
 
 
-def test_process_that_dies_fails_what_is_in_flight_and_what_comes_after() -> None:
+def test_death_of_the_process_fails_requests_in_flight_and_later_ones() -> None:
     before = {child.pid for child in psutil.Process().children()}
     with _open() as engine:
         (process,) = [child for child in psutil.Process().children() if child.pid not in before]
@@ -275,14 +273,14 @@ def test_process_that_dies_fails_what_is_in_flight_and_what_comes_after() -> Non
 # ---- limits and statistics
 
 
-def test_limits_are_the_engine_folders(engine: Engine) -> None:
+def test_limits_come_from_the_engine_folder(engine: Engine) -> None:
     assert engine.limits == read_limits(DEMO_ENGINE_DIR) == EngineLimits(vocabulary_size=3072, context_tokens=4096)
 
 
 @pytest.mark.parametrize(
     "config", ["", "[]", "{}", '{"vocab_size": 5}', '{"vocab_size": "many", "max_position_embeddings": 1}']
 )
-def test_folder_whose_config_gives_no_limits_names_the_file(tmp_path: Path, config: str) -> None:
+def test_config_without_limits_error_names_the_file(tmp_path: Path, config: str) -> None:
     (tmp_path / "openvino_model.xml").touch()
     (tmp_path / "config.json").write_text(config)
     with pytest.raises(EngineError, match=rf"{tmp_path}/config\.json does not give vocab_size"):
@@ -294,11 +292,11 @@ def test_stats_count_iterations_and_batches_above_one(engine: Engine) -> None:
     seen: queue.SimpleQueue[EngineStats] = queue.SimpleQueue()
     answers = [_Answer() for _ in range(16)]
 
-    def deliver_and_look(increment: Increment) -> None:
+    def deliver_and_sample_stats(increment: Increment) -> None:
         seen.put(engine.stats())
         answers[0].deliver(increment)
 
-    engine.submit(next(_ids), _PROMPT, Sampling(40), deliver_and_look, streaming=True)
+    engine.submit(next(_ids), _PROMPT, Sampling(40), deliver_and_sample_stats, streaming=True)
     for answer in answers[1:]:
         engine.submit(next(_ids), _PROMPT, Sampling(40), answer.deliver, streaming=True)
     for answer in answers:
@@ -319,7 +317,7 @@ def test_stats_count_iterations_and_batches_above_one(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_no_more_run_at_once_than_max_num_sequences(chunked: bool) -> None:
+def test_at_most_max_num_sequences_requests_run(chunked: bool) -> None:
     with _open(EngineOptions(max_num_sequences=3, enable_chunked_context=chunked)) as engine:
         scheduled: list[int] = []
         answers = [_Answer() for _ in range(10)]
@@ -334,7 +332,7 @@ def test_no_more_run_at_once_than_max_num_sequences(chunked: bool) -> None:
         assert 1 <= max(scheduled) <= 3
 
 
-def test_stats_know_the_cache_before_the_first_request() -> None:
+def test_stats_include_the_cache_before_the_first_request() -> None:
     with _open(EngineOptions(max_tokens_in_paged_kv_cache=640)) as engine:
         stats = engine.stats()
         assert (stats.kv_cache_blocks, stats.kv_cache_tokens_per_block) == (20, 32)

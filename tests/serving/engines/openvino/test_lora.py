@@ -1,4 +1,4 @@
-"""How much the cache of LoRA adapters keeps."""
+"""Capacity of the LoRA cache."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def _cache(capacity_bytes: int, tasks: int) -> LoraCache:
     return cache
 
 
-def test_network_counts_its_weights_in_the_precision_it_computes_in(network_bytes: int) -> None:
+def test_network_size_counts_weights_in_compute_precision(network_bytes: int) -> None:
     on_disk = (DEMO_ENGINE_DIR / "openvino_model.bin").stat().st_size  # float16
     assert network_bytes == pytest.approx(2 * on_disk, rel=0.01)
 
 
-def test_networks_count_against_the_capacity_and_the_least_recently_used_is_made_again(network_bytes: int) -> None:
+def test_least_recently_used_network_is_evicted_and_rebuilt(network_bytes: int) -> None:
     cache = _cache(2 * network_bytes + 3 * len(_WEIGHTS), tasks=3)
     first, second = cache.model(0), cache.model(1)
-    assert cache.model(0) is first  # used last, so that the next drives out the second
+    assert cache.model(0) is first  # now the most recently used, so the next evicts the second
     third = cache.model(2)
     assert (cache.model(0), cache.model(2)) == (first, third)
     assert cache.model(1) is not second
 
 
-def test_one_network_is_kept_however_small_the_capacity() -> None:
+def test_one_network_is_kept_for_any_capacity() -> None:
     cache = _cache(2 * len(_WEIGHTS), tasks=2)
     model = cache.model(0)
     assert cache.model(0) is model
@@ -48,7 +48,7 @@ def test_one_network_is_kept_however_small_the_capacity() -> None:
     assert cache.model(0) is not model
 
 
-def test_an_adapter_that_is_driven_out_takes_its_network_along() -> None:
+def test_evicting_an_adapter_evicts_its_network() -> None:
     cache = _cache(len(_WEIGHTS), tasks=1)
     cache.model(0)
     cache.register(1, _WEIGHTS, _CONFIG)

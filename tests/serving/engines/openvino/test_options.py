@@ -1,4 +1,4 @@
-"""Each option of the embedded engine, by what would be different if it were ignored."""
+"""Options of the embedded engine: each test fails if its option is ignored."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _open(**options: object) -> Iterator[OpenVinoEngine]:
 def _run(
     engine: OpenVinoEngine, prompts: Sequence[list[int]], sampling: Sampling, returns: Returns | None = None
 ) -> tuple[list[list[Increment]], list[EngineStats]]:
-    """All prompts at once, streamed: the increments of each, and the stats seen meanwhile."""
+    """Run all prompts at once, streamed; returns the increments of each, and the stats during the run."""
     delivered: queue.Queue[tuple[int, Increment]] = queue.Queue()
     first = next(_ids) * 1000
     for number, prompt in enumerate(prompts):
@@ -74,12 +74,12 @@ def _perf(answer: list[Increment]) -> PerfMetrics:
 
 @pytest.fixture(scope="module")
 def roomy() -> list[list[int]]:
-    """What every deployment must answer."""
+    """Reference output of a deployment with enough cache."""
     with _open() as engine:
         return [_tokens(answer) for answer in _run(engine, _PROMPTS, Sampling(200))[0]]
 
 
-def test_guaranteed_no_evict_starts_only_what_fits_in_the_worst_case(roomy: list[list[int]]) -> None:
+def test_guaranteed_no_evict_starts_only_requests_that_fit_in_the_worst_case(roomy: list[list[int]]) -> None:
     with _open(max_tokens_in_paged_kv_cache=960) as engine:  # 30 blocks; each request may need 10
         answers, seen = _run(engine, _PROMPTS, Sampling(200))
     assert [_tokens(answer) for answer in answers] == roomy
@@ -88,7 +88,7 @@ def test_guaranteed_no_evict_starts_only_what_fits_in_the_worst_case(roomy: list
     assert max(stats.paused_requests for stats in seen) == 0
 
 
-def test_max_utilization_starts_all_and_pauses_some_without_changing_an_answer(roomy: list[list[int]]) -> None:
+def test_max_utilization_starts_all_and_pauses_some_without_changing_output(roomy: list[list[int]]) -> None:
     with _open(max_tokens_in_paged_kv_cache=960, batch_scheduler_policy=SchedulerPolicy.MAX_UTILIZATION) as engine:
         answers, seen = _run(engine, _PROMPTS, Sampling(200))
     assert [_tokens(answer) for answer in answers] == roomy
@@ -98,14 +98,14 @@ def test_max_utilization_starts_all_and_pauses_some_without_changing_an_answer(r
     assert max(stats.kv_cache_used_fraction for stats in seen) > 0.9
 
 
-def test_a_request_that_can_never_fit_is_refused_with_the_parameter_to_raise() -> None:
+def test_request_that_can_never_fit_error_names_the_parameter_to_raise() -> None:
     with _open(max_tokens_in_paged_kv_cache=128) as engine:
         [[refused]] = _run(engine, [_PROMPTS[0]], Sampling(60))[0]
         assert "may need 5 blocks of the KV cache, which has 4; raise max_tokens_in_paged_kv_cache" in (refused.error or "")
         assert len(_tokens(_run(engine, [_PROMPTS[0]], Sampling(28))[0][0])) == 28
 
 
-def test_a_request_that_can_neither_fit_nor_be_paused_holds_up_nobody() -> None:
+def test_rejected_unevictable_request_does_not_block_others() -> None:
     with _open(max_tokens_in_paged_kv_cache=128, batch_scheduler_policy=SchedulerPolicy.MAX_UTILIZATION) as engine:
         [[refused]] = _run(engine, [_PROMPTS[0]], Sampling(300, bad_words=((5,),)))[0]
         assert "raise max_tokens_in_paged_kv_cache" in (refused.error or "")
@@ -123,7 +123,7 @@ def test_beams_count_as_generated_tokens() -> None:
             time.sleep(0.01)
 
 
-def test_the_cache_is_no_larger_than_its_fraction_of_free_memory() -> None:
+def test_cache_is_no_larger_than_its_fraction_of_free_memory() -> None:
     geometry = read_geometry(DEMO_ENGINE_DIR)
     assert geometry is not None
     with _open(kv_cache_free_gpu_mem_fraction=1e-4, max_tokens_in_paged_kv_cache=10**9) as engine:
@@ -141,14 +141,14 @@ def test_blocks_are_reused_only_where_reuse_is_enabled(reuse: bool, reused: list
 
 
 @pytest.mark.parametrize(("chunked", "least_steps"), [(True, 10), (False, 1)])
-def test_a_long_prompt_takes_several_steps_only_where_context_is_chunked(chunked: bool, least_steps: int) -> None:
+def test_long_prompt_takes_several_steps_only_with_chunked_context(chunked: bool, least_steps: int) -> None:
     with _open(enable_chunked_context=chunked, max_num_tokens=64) as engine:
         answers, _ = _run(engine, [[5 + k % 900 for k in range(640)]], Sampling(1))
         assert len(_tokens(answers[0])) == 1
         assert engine.stats().iterations_total == least_steps
 
 
-def test_a_full_queue_refuses_and_an_unlimited_one_does_not() -> None:
+def test_full_queue_rejects_and_unlimited_queue_accepts() -> None:
     for size, refusals in ((3, 4), (0, 0)):
         with _open(max_queue_size=size, max_num_sequences=1) as engine:
             answers, _ = _run(engine, _PROMPTS, Sampling(300))
@@ -157,14 +157,14 @@ def test_a_full_queue_refuses_and_an_unlimited_one_does_not() -> None:
         assert set(errors) <= {"Maximum queue size of 3 has been reached, please try again later"}
 
 
-def test_without_a_guided_decoding_backend_guides_are_refused_by_name() -> None:
+def test_guides_are_rejected_without_a_guided_decoding_backend() -> None:
     with _open(guided_decoding_backend="") as engine:
         [[refused]] = _run(engine, [_PROMPTS[0]], Sampling(4, guide=Guide(GuideType.JSON)))[0]
         assert refused.error == "guided_decoding_guide: this model is deployed without guided_decoding_backend"
         assert len(_tokens(_run(engine, [_PROMPTS[0]], Sampling(4))[0][0])) == 4
 
 
-def test_adapters_that_exceed_the_lora_cache_drive_out_the_least_recently_used() -> None:
+def test_lora_cache_evicts_the_least_recently_used_adapter() -> None:
     import numpy as np
 
     weights = np.full((1, 4 * 512), 0.01, dtype=np.float16).tobytes()
@@ -179,7 +179,7 @@ def test_adapters_that_exceed_the_lora_cache_drive_out_the_least_recently_used()
     assert errors[2] is errors[3] is None
 
 
-def test_times_are_counted_once_a_request_and_once_a_token() -> None:
+def test_durations_are_counted_once_per_request_or_token() -> None:
     with _open() as engine:
         _run(engine, _PROMPTS[:4], Sampling(20))
         stats = engine.stats()
@@ -189,7 +189,7 @@ def test_times_are_counted_once_a_request_and_once_a_token() -> None:
     assert (stats.prompt_tokens_total, stats.generated_tokens_total) == (400, 80)
 
 
-def test_neighbours_that_search_beams_or_compute_logits_change_no_answer(roomy: list[list[int]]) -> None:
+def test_concurrent_beam_searches_and_logits_do_not_change_output(roomy: list[list[int]]) -> None:
     with _open() as engine:
         beside: queue.Queue[Increment] = queue.Queue()
         everything = Returns(log_probs=True, context_logits=True, generation_logits=True, perf_metrics=True)
@@ -210,7 +210,7 @@ def test_neighbours_that_search_beams_or_compute_logits_change_no_answer(roomy: 
     ],
     ids=["deep", "endless", "wrong"],
 )
-def test_a_guide_that_breaks_its_compiler_fails_alone_and_holds_up_nobody(guide: Guide, flaw: str) -> None:
+def test_guide_that_breaks_its_compiler_fails_alone_and_blocks_no_request(guide: Guide, flaw: str) -> None:
     with _open() as engine:
         refused: queue.Queue[Increment] = queue.Queue()
         engine.submit(1, _PROMPTS[0], Sampling(4, guide=guide), refused.put, streaming=False)
@@ -221,7 +221,7 @@ def test_a_guide_that_breaks_its_compiler_fails_alone_and_holds_up_nobody(guide:
         assert engine.stats().active_requests == 0
 
 
-def test_a_guided_request_can_be_cancelled_while_its_guide_is_tried() -> None:
+def test_guided_request_can_be_cancelled_while_its_guide_is_checked() -> None:
     with _open() as engine:
         answer: queue.Queue[Increment] = queue.Queue()
         guide = Guide(GuideType.REGEX, "([a-z]{1,300}){1,300}")
@@ -230,7 +230,7 @@ def test_a_guided_request_can_be_cancelled_while_its_guide_is_tried() -> None:
         assert answer.get(timeout=2).finish is FinishReason.CANCELLED
 
 
-def test_early_stopping_and_length_penalty_reach_the_beam_search() -> None:
+def test_early_stopping_and_length_penalty_affect_the_beam_search() -> None:
     import openvino_genai as genai
 
     from serving.engines.openvino.guides import Guides

@@ -1,4 +1,4 @@
-"""The account of the prefix cache, held against the library: while requests run together, they share exactly what it says."""
+"""The model of the prefix cache, compared with the library: concurrent requests share exactly the predicted blocks."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def _used(pipeline: Any) -> int:
     return round(pipeline.get_metrics().cache_usage / 100 * _BLOCKS)
 
 
-def test_new_blocks_are_those_by_which_the_library_grows(pipeline: Any) -> None:
-    """Requests start one by one and stay, so what a prompt shares with them needs no block of its own."""
+def test_new_blocks_match_the_growth_in_the_library(pipeline: Any) -> None:
+    """Requests start one by one and keep running, so a prompt needs no blocks for what it shares with them."""
     chance = random.Random(1)
     account = PrefixCacheAccount(enabled=True)
     stems = [[chance.randrange(3, 3000) for _ in range(200)] for _ in range(3)]
@@ -58,20 +58,20 @@ def test_new_blocks_are_those_by_which_the_library_grows(pipeline: Any) -> None:
     pipeline.step()
 
 
-def test_an_ended_requests_blocks_serve_the_next() -> None:
+def test_blocks_of_an_ended_request_are_reused() -> None:
     account = PrefixCacheAccount(enabled=True)
     prompt, output = list(range(100)), list(range(500, 540))
     first = account.start(prompt)
     assert (first.new_blocks, first.reused_blocks) == (4, 0)
     account.finish(first, prompt, output)
     again = account.start(prompt)
-    assert (again.new_blocks, again.reused_blocks) == (1, 3)  # the fourth block has grown beyond the prompt
+    assert (again.new_blocks, again.reused_blocks) == (1, 3)  # the fourth block extends beyond the prompt
     account.finish(again, prompt, output)
     longer = account.start([*prompt, *output, 7])
-    assert (longer.new_blocks, longer.reused_blocks) == (0, 5)  # 139 tokens are kept, in four full blocks and one begun
+    assert (longer.new_blocks, longer.reused_blocks) == (0, 5)  # 139 tokens are cached, in four full blocks and a partial one
 
 
-def test_what_needs_the_place_drives_out_the_longest_unused() -> None:
+def test_least_recently_used_blocks_are_evicted() -> None:
     account = PrefixCacheAccount(enabled=True)
     prompts = [[k] * 32 for k in range(1, 4)]
     for prompt in prompts:
@@ -80,7 +80,7 @@ def test_what_needs_the_place_drives_out_the_longest_unused() -> None:
     assert [account.start(prompt).reused_blocks for prompt in reversed(prompts)] == [1, 1, 0]
 
 
-def test_blocks_of_running_requests_are_not_driven_out() -> None:
+def test_blocks_of_running_requests_are_not_evicted() -> None:
     account = PrefixCacheAccount(enabled=True)
     account.start([1] * 32)
     account.trim(0)

@@ -24,7 +24,7 @@ def test_bias_is_added() -> None:
     assert shape_logits(_LOGITS, Sampling(9, embedding_bias=bias.tobytes()), [0], []).tolist() == [1.0, 3.0, 7.0, -1.0]
 
 
-def test_penalties_weigh_what_was_said() -> None:
+def test_penalties_apply_to_generated_tokens() -> None:
     assert shape_logits(_LOGITS, Sampling(9, repetition_penalty=2.0), [0, 3], [1]).tolist() == [0.5, 1.5, 2.0, -2.0]
     assert shape_logits(_LOGITS, Sampling(9, presence_penalty=0.5), [0], [1, 1]).tolist() == [1.0, 2.5, 2.0, -1.0]
     assert shape_logits(_LOGITS, Sampling(9, frequency_penalty=0.5), [0], [1, 1]).tolist() == [1.0, 2.0, 2.0, -1.0]
@@ -35,26 +35,26 @@ def test_penalties_weigh_what_was_said() -> None:
     [
         (((1,),), [0], [], {1}),
         (((2, 1),), [0], [2], {1}),
-        (((2, 1),), [2], [], {1}),  # the prompt counts as a beginning
+        (((2, 1),), [2], [], {1}),  # a bad word may start in the prompt
         (((2, 1),), [0], [0], set()),
         (((0, 2, 1), (3,)), [0], [0, 2], {1, 3}),
         (((0, 2, 1),), [2], [], set()),
     ],
 )
-def test_only_the_end_of_a_bad_word_is_banned(
+def test_only_the_last_token_of_a_bad_word_is_banned(
     words: tuple[tuple[int, ...], ...], prompt: list[int], output: list[int], banned: set[int]
 ) -> None:
     shaped = shape_logits(_LOGITS, Sampling(9, bad_words=words), prompt, output)
     assert set(np.flatnonzero(np.isneginf(shaped)).tolist()) == banned
 
 
-def test_the_end_is_banned_before_min_tokens() -> None:
+def test_end_token_is_banned_before_min_tokens() -> None:
     sampling = Sampling(9, end_id=1, min_tokens=2)
     assert np.isneginf(shape_logits(_LOGITS, sampling, [0], [3])[1])
     assert not np.isneginf(shape_logits(_LOGITS, sampling, [0], [3, 3])[1])
 
 
-def test_top_k_and_top_p_limit_what_is_drawn() -> None:
+def test_top_k_and_top_p_limit_the_sampled_tokens() -> None:
     def drawn(**how: float) -> set[int]:
         sampling = Sampling(9, greedy=False, **how)  # type: ignore[arg-type]
         return {choose(_LOGITS.astype(np.float64), sampling, sampling.top_p, _random(seed)) for seed in range(300)}
@@ -66,19 +66,19 @@ def test_top_k_and_top_p_limit_what_is_drawn() -> None:
     assert drawn(temperature=0.01) == {1}
 
 
-def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
+def test_sampling_frequencies_match_probabilities() -> None:
     shaped = np.log(np.array([0.1, 0.2, 0.7]))
     random = _random()
     counts = np.bincount([choose(shaped, Sampling(9, greedy=False), 1.0, random) for _ in range(20_000)]) / 20_000
     assert counts == pytest.approx([0.1, 0.2, 0.7], abs=0.015)
 
 
-def test_a_banned_token_is_never_drawn() -> None:
+def test_banned_token_is_never_sampled() -> None:
     shaped = np.array([0.0, -np.inf, 0.0])
     assert {choose(shaped, Sampling(9, greedy=False), 1.0, _random(seed)) for seed in range(100)} == {0, 2}
 
 
-def test_top_p_decays_to_its_least_and_is_restored() -> None:
+def test_top_p_decays_to_its_minimum_and_is_reset() -> None:
     sampling = Sampling(9, top_p=0.8, top_p_decay=0.5, top_p_min=0.3, top_p_reset_id=7)
     assert next_top_p(0.8, 1, sampling) == pytest.approx(0.4)
     assert next_top_p(0.4, 1, sampling) == pytest.approx(0.3)
@@ -86,6 +86,6 @@ def test_top_p_decays_to_its_least_and_is_restored() -> None:
 
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=3), max_size=4))
-def test_a_stop_word_is_found_exactly_at_the_end(output: list[int], words: list[list[int]]) -> None:
+def test_stop_word_matches_only_at_the_end(output: list[int], words: list[list[int]]) -> None:
     text = "".join(map(str, output))
     assert ends_with_stop_word(output, words) == any(text.endswith("".join(map(str, word))) for word in words)

@@ -1,4 +1,4 @@
-"""The commands that build a TensorRT-LLM engine, held against the flags of its own tools."""
+"""The commands that build a TensorRT-LLM engine, compared with the flags of its tools."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def test_plain_build_converts_and_compiles(build: TensorRtLlmBuild, tmp_path: Pa
     )
 
 
-def test_converter_of_an_older_release_is_found_where_it_was(build: TensorRtLlmBuild, tmp_path: Path) -> None:
+def test_converter_of_an_older_release_is_found(build: TensorRtLlmBuild, tmp_path: Path) -> None:
     older = tmp_path / "examples" / "llama" / "convert_checkpoint.py"
     older.parent.mkdir(parents=True)
     older.touch()
     assert build_commands(build)[0][1] == str(older)
 
 
-def test_world_size_is_the_product_and_reaches_the_converter(build: TensorRtLlmBuild) -> None:
+def test_world_size_is_the_product_and_is_passed_to_the_converter(build: TensorRtLlmBuild) -> None:
     wide = replace(build, tp_size=4, pp_size=2, moe_tp_size=2, moe_ep_size=2, dtype="bfloat16")
     assert wide.world_size == 8
     flags = _flags(build_commands(wide)[0])
@@ -80,7 +80,7 @@ def test_world_size_is_the_product_and_reaches_the_converter(build: TensorRtLlmB
 
 
 @given(st.integers(1, 8), st.none() | st.integers(1, 8), st.none() | st.integers(1, 8))
-def test_expert_sizes_are_taken_only_when_they_make_the_tensor_size(tp: int, moe_tp: int | None, moe_ep: int | None) -> None:
+def test_expert_sizes_must_multiply_to_the_tensor_size(tp: int, moe_tp: int | None, moe_ep: int | None) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -112,7 +112,7 @@ def test_converter_quantises_weights(build: TensorRtLlmBuild, quantization: str,
 
 
 @pytest.mark.parametrize("quantization", [name for name, value in QUANTIZATIONS.items() if value.qformat])
-def test_what_calibrates_goes_through_quantize(build: TensorRtLlmBuild, tmp_path: Path, quantization: str) -> None:
+def test_calibrated_formats_use_quantize(build: TensorRtLlmBuild, tmp_path: Path, quantization: str) -> None:
     wanted = replace(build, quantization=quantization, tp_size=2, pp_size=2, kv_cache_dtype="fp8", calib_dataset="/texts")
     command = build_commands(wanted)[0]
     assert command[:2] == ("python3", f"{tmp_path}/examples/quantization/quantize.py")
@@ -128,7 +128,7 @@ def test_what_calibrates_goes_through_quantize(build: TensorRtLlmBuild, tmp_path
     }
 
 
-def test_every_limit_and_every_logit_reaches_trtllm_build(build: TensorRtLlmBuild) -> None:
+def test_limits_and_logits_are_passed_to_trtllm_build(build: TensorRtLlmBuild) -> None:
     limits = {"max_batch_size": 1, "max_num_tokens": 2, "max_input_len": 3, "max_seq_len": 4, "max_beam_width": 5}
     logits = ["gather_context_logits", "gather_generation_logits", "gather_all_token_logits"]
     flags = _flags(build_commands(replace(build, **limits, **dict.fromkeys(logits, True)))[1])  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def test_every_limit_and_every_logit_reaches_trtllm_build(build: TensorRtLlmBuil
     assert [flags[f"--{name}"] for name in logits] == [[], [], []]
 
 
-def test_draft_length_names_the_mode_that_takes_drafts_from_outside(build: TensorRtLlmBuild) -> None:
+def test_draft_length_selects_external_draft_tokens(build: TensorRtLlmBuild) -> None:
     flags = _flags(build_commands(replace(build, max_draft_len=10))[1])
     assert flags["--speculative_decoding_mode"] == ["draft_tokens_external"]
     assert flags["--max_draft_len"] == ["10"]
@@ -144,7 +144,7 @@ def test_draft_length_names_the_mode_that_takes_drafts_from_outside(build: Tenso
     assert "--max_draft_len" not in _flags(build_commands(build)[1])
 
 
-def test_lora_brings_its_plugin(build: TensorRtLlmBuild) -> None:
+def test_lora_enables_its_plugin(build: TensorRtLlmBuild) -> None:
     wanted = replace(build, lora_dir=(Path("/a"), Path("/b")), lora_target_modules=("attn_q", "attn_v"), max_lora_rank=8)
     flags = _flags(build_commands(wanted)[1])
     assert flags["--lora_plugin"] == ["auto"]
@@ -153,7 +153,7 @@ def test_lora_brings_its_plugin(build: TensorRtLlmBuild) -> None:
     assert flags["--max_lora_rank"] == ["8"]
 
 
-def test_gemmas_converter_is_spoken_to_in_its_own_words(tmp_path: Path) -> None:
+def test_gemma_converter_has_its_own_flags(tmp_path: Path) -> None:
     command = build_commands(replace(_build(tmp_path, {"model_type": "gemma2"}), tp_size=2))[0]
     assert command[1].endswith("models/core/gemma/convert_checkpoint.py")
     assert command[2:] == (
@@ -171,40 +171,44 @@ def test_family_is_found_by_the_model_type(tmp_path: Path, model_type: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("config", "changes", "said"),
+    ("config", "changes", "message"),
     [
-        ({"model_type": "abacus"}, {}, "model type 'abacus' belongs to no family known here"),
-        ({"model_type": "phi3"}, {"pp_size": 2}, "--pp_size 2: .* phi knows no pipelines"),
+        ({"model_type": "abacus"}, {}, "model type 'abacus' belongs to no known family"),
+        ({"model_type": "phi3"}, {"pp_size": 2}, "--pp_size 2: .* phi does not support pipelines"),
         (_LLAMA, {"tp_size": 3}, "--tp_size 3: the model's 32 attention heads"),
         (_LLAMA, {"pp_size": 17}, "--pp_size 17: the model has 16 layers"),
-        ({"model_type": "gpt2", "n_head": 12}, {"moe_ep_size": 1}, "--moe_tp_size, --moe_ep_size: .* gpt knows no experts"),
-        (_LLAMA, {"moe_ep_size": 1, "quantization": "fp8"}, "quantize.py, which makes fp8, cannot spread experts"),
+        (
+            {"model_type": "gpt2", "n_head": 12},
+            {"moe_ep_size": 1},
+            "--moe_tp_size, --moe_ep_size: .* gpt does not support experts",
+        ),
+        (_LLAMA, {"moe_ep_size": 1, "quantization": "fp8"}, "quantize.py, which produces fp8, cannot distribute experts"),
         (_LLAMA, {"tp_size": 4, "moe_tp_size": 4, "moe_ep_size": 2}, "--moe_tp_size 4 x --moe_ep_size 2 is 8; it must be"),
-        ({"model_type": "phi"}, {"quantization": "smoothquant"}, "--quantization smoothquant: .* phi does not know it"),
-        ({"model_type": "qwen2"}, {"kv_cache_dtype": "fp8"}, "--kv_cache_dtype fp8: .* qwen does not know it"),
-        (_LLAMA, {"calib_dataset": "/texts"}, "--calib_dataset: --quantization none calibrates nothing"),
+        ({"model_type": "phi"}, {"quantization": "smoothquant"}, "--quantization smoothquant: .* phi does not support it"),
+        ({"model_type": "qwen2"}, {"kv_cache_dtype": "fp8"}, "--kv_cache_dtype fp8: .* qwen does not support it"),
+        (_LLAMA, {"calib_dataset": "/texts"}, "--calib_dataset: --quantization none does not calibrate"),
         (_LLAMA, {"max_input_len": 5, "max_seq_len": 4}, "--max_input_len 5: longer than --max_seq_len 4"),
-        (_LLAMA, {"max_draft_len": 5, "max_beam_width": 2}, "--max_draft_len 5: .*--max_beam_width exclude"),
+        (_LLAMA, {"max_draft_len": 5, "max_beam_width": 2}, "--max_draft_len 5: .*cannot be combined with --max_beam_width"),
         (_LLAMA, {"max_lora_rank": 5}, "--max_lora_rank: without --lora_dir"),
         (_LLAMA, {"lora_target_modules": ("head",)}, "--lora_target_modules head: known are attn_qkv"),
     ],
 )
-def test_what_cannot_be_built_names_the_option(
-    tmp_path: Path, config: dict[str, Any], changes: dict[str, Any], said: str
+def test_impossible_build_names_the_option(
+    tmp_path: Path, config: dict[str, Any], changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(EngineBuildError, match=said):
+    with pytest.raises(EngineBuildError, match=message):
         build_commands(replace(_build(tmp_path, config), **changes))
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", "\x00"])
-def test_folder_that_is_no_checkpoint_is_refused_by_name(build: TensorRtLlmBuild, content: str | None) -> None:
+def test_folder_without_checkpoint_is_named_in_the_error(build: TensorRtLlmBuild, content: str | None) -> None:
     config = build.model_dir / "config.json"
     config.unlink() if content is None else config.write_text(content)
     with pytest.raises(EngineBuildError, match=str(build.model_dir)):
         build_commands(build)
 
 
-# ---- running them, with a converter and a trtllm-build that only note their arguments
+# ---- execution, with a fake converter and trtllm-build that record their arguments
 
 
 @pytest.fixture
@@ -227,14 +231,14 @@ def test_both_steps_are_run_in_order(build: TensorRtLlmBuild, tools: Path) -> No
     assert tools.read_text().splitlines() == [f"convert {' '.join(convert[2:])}", f"build {' '.join(compile_[1:])}"]
 
 
-def test_failed_conversion_is_said_and_nothing_is_compiled(build: TensorRtLlmBuild, tools: Path) -> None:
+def test_failed_conversion_is_reported_and_nothing_is_compiled(build: TensorRtLlmBuild, tools: Path) -> None:
     Path(build_commands(build)[0][1]).write_text("raise SystemExit(3)")
     with pytest.raises(EngineBuildError, match=r"convert_checkpoint\.py failed: .* exit status 3"):
         run_build(build)
     assert not tools.exists()
 
 
-def test_missing_tools_are_said_with_where_they_come_from(
+def test_missing_tools_are_reported_with_their_source(
     build: TensorRtLlmBuild, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "trtllm-build").unlink()
@@ -245,7 +249,7 @@ def test_missing_tools_are_said_with_where_they_come_from(
         run_build(build)
 
 
-def test_output_folder_that_is_not_empty_is_refused_and_left_alone(build: TensorRtLlmBuild, tools: Path) -> None:
+def test_non_empty_output_folder_is_rejected_and_unchanged(build: TensorRtLlmBuild, tools: Path) -> None:
     build.output_dir.mkdir()
     (build.output_dir / "mine").touch()
     with pytest.raises(EngineBuildError, match=f"{build.output_dir} is not empty"):

@@ -1,4 +1,4 @@
-"""What is TensorRT-LLM's own in its adapter; what all engines promise is in test_contract.py."""
+"""The TensorRT-LLM adapter beyond the contract of all engines, which test_contract.py checks."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def library(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return fakes
 
 
-def test_missing_library_says_how_to_install_it(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_error_has_installation_instructions(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorrt_llm", None)
     with pytest.raises(EngineError, match=r"needs TensorRT-LLM .*pip install 'inflight-bench\[tensorrt-llm\]'"):
         open_engine("tensorrt_llm", checkpoint, EngineOptions())
 
 
-def test_greedy_sampling_leaves_every_choice_to_the_library() -> None:
+def test_greedy_sampling_uses_the_defaults_of_the_library() -> None:
     arguments = sampling_arguments(Sampling(7))
     assert arguments == {
         "max_tokens": 7,
@@ -54,7 +54,7 @@ def test_greedy_sampling_leaves_every_choice_to_the_library() -> None:
     fake_tensorrt_llm.SamplingParams(**arguments)
 
 
-def test_every_field_of_a_sampling_reaches_the_library() -> None:
+def test_every_field_of_a_sampling_is_passed_to_the_library() -> None:
     sampling = Sampling(
         7, 2, 3, greedy=False, temperature=0.5, top_k=40, top_p=0.9, top_p_decay=0.8, top_p_min=0.1,
         repetition_penalty=1.1, presence_penalty=0.2, frequency_penalty=0.3, seed=42,
@@ -79,16 +79,16 @@ def test_every_field_of_a_sampling_reaches_the_library() -> None:
         (Sampling(7), Returns(perf_metrics=True), "return_perf_metrics"),
     ],
 )
-def test_what_is_not_mapped_is_refused_by_its_tensors_name(sampling: Sampling, returns: Returns, name: str) -> None:
+def test_unsupported_parameter_is_rejected_with_its_tensor_name(sampling: Sampling, returns: Returns, name: str) -> None:
     assert unsupported(sampling, returns) == name
     assert unsupported(Sampling(7), Returns()) is None
 
 
-def test_no_limit_of_top_k_is_left_out() -> None:
+def test_unlimited_top_k_is_left_out() -> None:
     assert "top_k" not in sampling_arguments(Sampling(7, greedy=False))
 
 
-def test_options_reach_the_library(checkpoint: Path, library: dict[str, Any]) -> None:
+def test_options_are_passed_to_the_library(checkpoint: Path, library: dict[str, Any]) -> None:
     options = EngineOptions(640, 3, 99, enable_kv_cache_reuse=False, enable_chunked_context=False)
     engine = open_engine("tensorrt_llm", checkpoint, options)
     try:
@@ -100,7 +100,7 @@ def test_options_reach_the_library(checkpoint: Path, library: dict[str, Any]) ->
         engine.close()
 
 
-def test_engine_of_trtllm_build_is_run_by_the_class_that_can(checkpoint: Path, library: dict[str, Any]) -> None:
+def test_engine_of_trtllm_build_uses_the_tensorrt_class(checkpoint: Path, library: dict[str, Any]) -> None:
     (checkpoint / "rank0.engine").touch()
     engine = open_engine("tensorrt_llm", checkpoint, EngineOptions())
     engine.close()
@@ -115,7 +115,7 @@ def test_library_that_cannot_load_is_an_engine_error(tmp_path: Path, library: di
         open_engine("tensorrt_llm", folder, EngineOptions())
 
 
-def test_request_whose_abort_the_library_forgets_ends_all_the_same(
+def test_request_ends_even_if_the_library_ignores_its_abort(
     checkpoint: Path, library: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adapter, "_ABORT_GRACE_S", 0.1)
@@ -138,7 +138,7 @@ def test_request_whose_abort_the_library_forgets_ends_all_the_same(
     assert got == [Increment((), finish=FinishReason.CANCELLED)]
 
 
-def test_limits_are_the_checkpoints_or_the_compiled_engines(checkpoint: Path) -> None:
+def test_limits_come_from_the_checkpoint_or_the_compiled_engine(checkpoint: Path) -> None:
     assert read_limits(checkpoint) == EngineLimits(100, 50)
     compiled = {"pretrained_config": {"vocab_size": 7}, "build_config": {"max_seq_len": 9}}
     (checkpoint / "config.json").write_text(json.dumps(compiled))
@@ -146,7 +146,7 @@ def test_limits_are_the_checkpoints_or_the_compiled_engines(checkpoint: Path) ->
 
 
 @pytest.mark.parametrize("config", [None, "{", "[]", "{}", '{"build_config": {}}'])
-def test_folder_without_limits_names_the_file(tmp_path: Path, config: str | None) -> None:
+def test_folder_without_limits_error_names_the_file(tmp_path: Path, config: str | None) -> None:
     if config is not None:
         (tmp_path / "config.json").write_text(config)
     with pytest.raises(EngineError, match=rf"{tmp_path}/config\.json"):
@@ -162,6 +162,6 @@ def test_iteration_statistics_are_counted() -> None:
     assert after_iteration(_STATS, entry) == EngineStats(3, 5, 64, 11, 25, 30, 0.25, 200, 32)
 
 
-def test_statistics_that_a_back_end_leaves_out_stay_as_they_were() -> None:
+def test_missing_statistics_are_unchanged() -> None:
     known = EngineStats(3, 5, 64, 11, 25, 30, 0.25, 200, 32)
     assert after_iteration(known, {"kvCacheStats": None}) == EngineStats(3, 0, 64, 12, 25, 30, 0.0, 200, 32)

@@ -1,4 +1,4 @@
-"""``tensorrt_llm_bls`` against a core model whose every token is known."""
+"""``tensorrt_llm_bls`` with a core model whose tokens are known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _IDS: list[int] = TOKENIZER.encode(_SENTENCE, add_special_tokens=False)
 
 
 def _recite(sequence: list[int]) -> int:
-    """The next token of the sentence behind the prompt "the sea", over and over."""
+    """The next token of the sentence after the prompt "the sea", repeated endlessly."""
     return _IDS[(len(sequence) - len(TOKENIZER.encode("the sea"))) % len(_IDS)]
 
 
@@ -48,7 +48,7 @@ def test_text_of_the_tokens_with_or_without_streaming(bls: Bls, stream: bool) ->
     assert not any("\ufffd" in text for text in sender.texts)
 
 
-def test_what_gathers_while_a_response_leaves_goes_out_together(bls: Bls) -> None:
+def test_tokens_that_accumulate_while_sending_are_joined(bls: Bls) -> None:
     sender = bls.send(
         request_of(max_tokens=40, stream=True, return_num_output_tokens=True), ["text_output", "num_output_tokens"]
     )
@@ -59,12 +59,12 @@ def test_what_gathers_while_a_response_leaves_goes_out_together(bls: Bls) -> Non
     assert sum(response.tensors["num_output_tokens"].item() for response in sender.responses) == 40
 
 
-def test_last_text_carries_the_final_mark(bls: Bls) -> None:
+def test_last_text_carries_the_final_flag(bls: Bls) -> None:
     sender = bls.ask(max_tokens=1, stream=True)
     assert len(sender.responses) == sender.finals == 1
 
 
-def test_prompt_stands_before_the_text_unless_excluded(bls: Bls) -> None:
+def test_prompt_precedes_the_text_unless_excluded(bls: Bls) -> None:
     for more in ({"stop_words": ["END"]}, {}):
         sender = bls.ask(max_tokens=4, exclude_input_in_output=False, **more)
         assert sender.texts == ["the sea" + _recited(4)]
@@ -73,7 +73,7 @@ def test_prompt_stands_before_the_text_unless_excluded(bls: Bls) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("word", ["END", "queen went", "E", " the 海", "ight"])
-def test_text_ends_before_the_stop_word_and_so_does_the_work(bls: Bls, core: FakeCore, stream: bool, word: str) -> None:
+def test_stop_word_ends_the_text_and_the_generation(bls: Bls, core: FakeCore, stream: bool, word: str) -> None:
     core._token_s = 0.002
     sender = bls.ask(max_tokens=2000, stream=stream, stop_words=["nowhere", word])
     assert "".join(sender.texts) == _SENTENCE[: _SENTENCE.index(word)]
@@ -113,7 +113,7 @@ def test_accumulated_pieces_each_hold_the_whole_text(backend: ModuleType, core: 
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_rows_of_a_batch_and_their_sequences_keep_apart(bls: Bls, stream: bool) -> None:
+def test_rows_and_sequences_of_a_batch_are_separate(bls: Bls, stream: bool) -> None:
     prompts = ["the sea", "the sea the sea"]
     outputs = ["text_output", "batch_index", "sequence_index", "num_input_tokens", "num_output_tokens"]
     counts = {"return_num_input_tokens": True, "return_num_output_tokens": True}
@@ -138,7 +138,7 @@ def test_indices_are_left_out_where_there_is_one_sequence(bls: Bls) -> None:
     assert set(sender.responses[0].tensors) == {"text_output"}
 
 
-def test_every_beam_has_its_text(bls: Bls) -> None:
+def test_each_beam_has_its_text(bls: Bls) -> None:
     sender = bls.ask(max_tokens=6, beam_width=3)
     [texts] = sender.responses[0].tensors["text_output"]
     assert [text.decode() for text in texts] == [_recited(6), _recited(5), _recited(4)]
@@ -158,25 +158,25 @@ _LOGS = {"cum_log_probs": np.float32([[-3.0]]), "output_log_probs": np.float32([
         ("return_generation_logits", {"generation_logits": np.zeros((1, 1, 1, 3), np.float32)}),
     ],
 )
-def test_what_was_switched_on_is_passed_on(bls: Bls, core: FakeCore, stream: bool, flag: str, values: dict[str, Any]) -> None:
+def test_enabled_outputs_are_passed_on(bls: Bls, core: FakeCore, stream: bool, flag: str, values: dict[str, Any]) -> None:
     core.more = lambda tokens: {**_METRICS, **_LOGS, **values}
     sender = bls.ask(["text_output", *values], max_tokens=3, stream=stream, **{flag: True})
     assert "".join(sender.texts) == _recited(3)
-    assert len(sender.responses) == (3 if stream else 1)  # such pieces are not joined
+    assert len(sender.responses) == (3 if stream else 1)  # pieces with further outputs are not joined
     for response in sender.responses:
         assert set(response.tensors) == {"text_output", *values}
         assert all((response.tensors[name] == value).all() for name, value in values.items())
 
 
-def test_what_comes_behind_the_last_token_is_passed_on(bls: Bls, core: FakeCore) -> None:
-    core.last_words = _METRICS
+def test_outputs_after_the_last_token_are_passed_on(bls: Bls, core: FakeCore) -> None:
+    core.trailing_outputs = _METRICS
     sender = bls.ask(["text_output", *_METRICS], max_tokens=3, stream=True, return_perf_metrics=True)
     assert "".join(sender.texts) == _recited(3)
     assert [name in sender.responses[-1].tensors for name in _METRICS] == [True, True]
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_only_outputs_that_the_client_named_are_asked_for_and_sent(bls: Bls, core: FakeCore, stream: bool) -> None:
+def test_only_requested_outputs_are_requested_from_the_core_and_sent(bls: Bls, core: FakeCore, stream: bool) -> None:
     core.more = lambda tokens: {**_METRICS, **_LOGS}
     flags = {"return_perf_metrics": True, "return_log_probs": True, "return_num_output_tokens": True}
     sender = bls.ask(["cum_log_probs"], max_tokens=3, stream=stream, **flags)
@@ -185,25 +185,25 @@ def test_only_outputs_that_the_client_named_are_asked_for_and_sent(bls: Bls, cor
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_left_ends_the_work(bls: Bls, core: FakeCore, stream: bool) -> None:
+def test_cancellation_by_the_client_ends_generation(bls: Bls, core: FakeCore, stream: bool) -> None:
     core._token_s = 0.005
     sender = bls.send(request_of(max_tokens=2000, stream=stream))
     time.sleep(0.1)
     sender.cancelled = True
     assert sender.ended.wait(5)
     assert core.generated < 1500
-    assert not sender.asked_too_late
+    assert not sender.queried_too_late
 
 
-def test_hundreds_of_clients_that_leave_at_once_end_all_work(bls: Bls, core: FakeCore) -> None:
+def test_hundreds_of_simultaneous_cancellations_end_all_generation(bls: Bls, core: FakeCore) -> None:
     core._token_s = 0.01
     senders = [bls.send(request_of(max_tokens=4000, stream=number % 2 == 0)) for number in range(300)]  # more than threads
     time.sleep(0.2)
     for sender in senders:
         sender.cancelled = True
     assert all(sender.ended.wait(30) for sender in senders)
-    assert not any(sender.asked_too_late for sender in senders)
-    assert len(core.requests) < 300  # those that waited for a thread never came to the core model
+    assert not any(sender.queried_too_late for sender in senders)
+    assert len(core.requests) < 300  # requests that waited for a thread never reached the core model
 
 
 def test_300_requests_at_once_are_all_answered(bls: Bls, core: FakeCore) -> None:
@@ -215,15 +215,15 @@ def test_300_requests_at_once_are_all_answered(bls: Bls, core: FakeCore) -> None
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_error_of_the_core_model_comes_with_its_words_and_code(bls: Bls, core: FakeCore, stream: bool) -> None:
+def test_core_model_error_keeps_its_message_and_code(bls: Bls, core: FakeCore, stream: bool) -> None:
     core.fail_after = 3 if stream else 0
     sender = bls.ask(max_tokens=9, stream=stream)
     assert (sender.error.message, sender.error.code) == ("the engine broke", 13)
     assert sender.finals == 1
-    assert core.requests[0]["id"] in core.stopped  # the other rows of a batch would go on
+    assert core.requests[0]["id"] in core.stopped  # otherwise the other rows of a batch would continue
 
 
-def test_our_own_mistakes_become_a_sentence(bls: Bls, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_becomes_a_message(bls: Bls, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("division by zero")
 
@@ -233,9 +233,7 @@ def test_our_own_mistakes_become_a_sentence(bls: Bls, monkeypatch: pytest.Monkey
     assert error.code == "internal"
 
 
-def test_a_mistake_on_the_sending_thread_ends_one_answer_alone(
-    bls: Bls, core: FakeCore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_on_the_sending_thread_ends_one_reply_only(bls: Bls, core: FakeCore, monkeypatch: pytest.MonkeyPatch) -> None:
     from serving.models.bls import reply as bls_reply
 
     core._token_s = 0.002
@@ -266,7 +264,7 @@ _UNSUPPORTED = {
         ({"prompt": ""}, "the prompt is empty"),
         ({"text_input": None}, "text_input is missing"),
         ({"max_tokens": None}, "max_tokens is missing"),
-        ({"stream": True, "beam_width": 2}, "stream: not with a beam_width of 2"),
+        ({"stream": True, "beam_width": 2}, "stream: not supported with a beam_width of 2"),
         ({"num_draft_tokens": 3}, "tensorrt_llm_draft_model_name of tensorrt_llm_bls is not set"),
         ({"use_draft_logits": True}, "use_draft_logits needs num_draft_tokens"),
         ({"num_draft_tokens": -1}, "num_draft_tokens must be at least 1, not -1"),
@@ -274,7 +272,7 @@ _UNSUPPORTED = {
     ],
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),
 )
-def test_what_cannot_be_is_refused_in_a_sentence(bls: Bls, inputs: dict[str, Any], message: str) -> None:
+def test_invalid_request_is_rejected_with_a_message(bls: Bls, inputs: dict[str, Any], message: str) -> None:
     error = bls.ask(**inputs).error
     assert message in error.message
     assert "Traceback" not in error.message

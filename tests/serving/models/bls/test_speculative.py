@@ -1,4 +1,4 @@
-"""Speculative decoding by script: whatever the draft model says, the text is the target's own."""
+"""Speculative decoding: for any draft model, the text is that of the target."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EOS = TOKENIZER.eos_token_id
 
 
 def _next(sequence: list[int]) -> int:
-    """A made-up network: the next token depends on the last, on one in the middle and on the length."""
+    """A synthetic network: the next token depends on the last one, on one in the middle and on the length."""
     return _WORDS[(sequence[-1] * 7 + sequence[len(sequence) // 2] * 3 + len(sequence)) % len(_WORDS)]
 
 
@@ -50,25 +50,27 @@ def shared(backend: ModuleType) -> Iterator[Bls]:
 
 @settings(max_examples=40)
 @given(
-    prompt=st.sampled_from(["the sea", "a king and a queen", "x"]),
-    max_tokens=st.integers(1, 40),
+    request=st.fixed_dictionaries(
+        {
+            "prompt": st.sampled_from(["the sea", "a king and a queen", "x"]),
+            "max_tokens": st.integers(1, 40),
+            "min_tokens": st.integers(0, 1),
+            "stop_words": st.lists(st.sampled_from(["king", " sea", "d m", "e", "nowhere"]), max_size=2).map(
+                lambda w: w or [""]
+            ),
+        }
+    ),
     num_draft_tokens=st.integers(1, 12),
     wrong_every=st.integers(1, 9),
-    stop_words=st.lists(st.sampled_from(["king", " sea", "d m", "e", "nowhere"]), max_size=2),
-    min_tokens=st.integers(0, 1),
 )
-def test_text_is_the_targets_own(
-    shared: Bls, prompt: str, max_tokens: int, num_draft_tokens: int, wrong_every: int, stop_words: list[str], min_tokens: int
-) -> None:
+def test_text_is_that_of_the_target(shared: Bls, request: dict[str, Any], num_draft_tokens: int, wrong_every: int) -> None:
     shared.cores["tensorrt_llm_draft"]._next = _often_wrong(wrong_every)
-    request: dict[str, Any] = {"prompt": prompt, "max_tokens": max_tokens, "min_tokens": min_tokens}
-    request["stop_words"] = stop_words or [""]
     [expected] = shared.ask(**request).texts
     [text] = shared.ask(**request, num_draft_tokens=num_draft_tokens).texts
     assert text == expected
 
 
-def test_a_good_draft_saves_rounds_and_a_bad_one_costs_nothing_but_time(backend: ModuleType) -> None:
+def test_good_draft_saves_rounds_and_bad_draft_costs_only_time(backend: ModuleType) -> None:
     outputs = ["total_draft_tokens", "total_accepted_draft_tokens", "acceptance_rate", "num_output_tokens"]
     request: dict[str, Any] = {"max_tokens": 30, "num_draft_tokens": 5, "return_perf_metrics": True}
     seen = []
@@ -82,7 +84,7 @@ def test_a_good_draft_saves_rounds_and_a_bad_one_costs_nothing_but_time(backend:
     assert seen[1][2:4] == [0, 0.0]
 
 
-def test_end_token_ends_the_sequence_wherever_it_lies_in_a_round(backend: ModuleType) -> None:
+def test_end_token_ends_the_sequence_anywhere_in_a_round(backend: ModuleType) -> None:
     for ends_at in range(1, 9):
         length = len(TOKENIZER.encode("the sea")) + ends_at
         bls = _deployed(backend, _next, lambda sequence, length=length: _EOS if len(sequence) >= length else _next(sequence))
@@ -104,13 +106,13 @@ def test_stop_word_that_is_a_special_token_ends_the_sequence(backend: ModuleType
     assert sender.responses[0].tensors["num_output_tokens"].item() == 10 - len(TOKENIZER.encode("the sea"))
 
 
-def test_prompt_stands_before_the_text_unless_excluded(bls: Bls) -> None:
+def test_prompt_precedes_the_text_unless_excluded(bls: Bls) -> None:
     [whole] = bls.ask(num_draft_tokens=3, exclude_input_in_output=False).texts
     [text] = bls.ask(num_draft_tokens=3).texts
     assert whole == "the sea" + text
 
 
-def test_what_the_target_passes_on_is_joined_over_the_rounds(bls: Bls) -> None:
+def test_target_outputs_are_joined_over_the_rounds(bls: Bls) -> None:
     def more(tokens: list[int]) -> dict[str, Any]:
         return {
             "output_log_probs": np.full((1, 1, len(tokens)), -0.5, np.float32),
@@ -132,7 +134,7 @@ def test_what_the_target_passes_on_is_joined_over_the_rounds(bls: Bls) -> None:
     assert (tensors["arrival_time_ns"].item(), tensors["last_token_time_ns"].item()) == (1001, 1000 + rounds)
 
 
-def test_draft_logits_go_to_the_target(bls: Bls) -> None:
+def test_draft_logits_are_sent_to_the_target(bls: Bls) -> None:
     bls.cores["tensorrt_llm_draft"].more = lambda tokens: {"generation_logits": np.ones((1, 1, len(tokens), 7), np.float32)}
     bls.ask(max_tokens=9, num_draft_tokens=4, use_draft_logits=True)
     first = bls.cores["tensorrt_llm"].requests[0]
@@ -142,21 +144,21 @@ def test_draft_logits_go_to_the_target(bls: Bls) -> None:
 
 
 @pytest.mark.parametrize("name", ["min_tokens", "min_length"])
-def test_each_round_owes_what_is_left_of_the_least_tokens(bls: Bls, name: str) -> None:
+def test_each_round_has_the_rest_of_min_tokens(bls: Bls, name: str) -> None:
     bls.cores["tensorrt_llm_draft"]._next = _next
     bls.ask(max_tokens=12, num_draft_tokens=3, **{name: 6})
     rounds = bls.cores["tensorrt_llm"].requests
     assert [request[name].item() for request in rounds] == [4, 2, 0]
-    assert {"min_tokens", "min_length"} & set(rounds[0]) == {name}  # an older core model knows the older name alone
+    assert {"min_tokens", "min_length"} & set(rounds[0]) == {name}  # older core models have the old name only
 
 
-def test_adapters_belong_to_the_target(bls: Bls) -> None:
+def test_adapters_are_sent_to_the_target_only(bls: Bls) -> None:
     bls.ask(max_tokens=9, num_draft_tokens=4, lora_task_id=np.uint64([[5]]))
     assert "lora_task_id" in bls.cores["tensorrt_llm"].requests[0]
     assert "lora_task_id" not in bls.cores["tensorrt_llm_draft"].requests[0]
 
 
-def test_a_client_that_left_ends_the_rounds(backend: ModuleType) -> None:
+def test_cancellation_by_the_client_ends_the_rounds(backend: ModuleType) -> None:
     import time
 
     from tests.serving.models.fake_pipeline import request_of
@@ -170,7 +172,7 @@ def test_a_client_that_left_ends_the_rounds(backend: ModuleType) -> None:
     assert sender.ended.wait(10)
     bls.model.finalize()
     assert bls.cores["tensorrt_llm"].generated < 1000
-    assert not sender.asked_too_late
+    assert not sender.queried_too_late
 
 
 @pytest.mark.parametrize(
@@ -188,13 +190,13 @@ def test_a_client_that_left_ends_the_rounds(backend: ModuleType) -> None:
         ({"guided_decoding_guide_type": ["json"], "guided_decoding_guide": [""]}, "guided_decoding_guide_type"),
     ],
 )
-def test_what_does_not_go_with_it_is_refused(bls: Bls, inputs: dict[str, Any], message: str) -> None:
+def test_unsupported_combination_is_rejected(bls: Bls, inputs: dict[str, Any], message: str) -> None:
     error = bls.ask(num_draft_tokens=3, **inputs).error
-    assert error.message == f"num_draft_tokens: speculative decoding does not go with {message}" + (
+    assert error.message == f"num_draft_tokens: speculative decoding cannot be combined with {message}" + (
         " (top_k, top_p)" if message == "sampling" else ""
     )
 
 
 @pytest.mark.parametrize("more", [{"top_k": 1}, {"top_k": 5, "temperature": 0.0}, {"presence_penalty": 0.0}])
-def test_greedy_decoding_may_be_spelled_out(bls: Bls, more: dict[str, Any]) -> None:
+def test_explicit_greedy_decoding_is_accepted(bls: Bls, more: dict[str, Any]) -> None:
     assert bls.ask(num_draft_tokens=3, **more).texts == bls.ask(**more).texts

@@ -18,7 +18,7 @@ def _read(**values: str) -> Any:
     return engine_options(Parameters(json.dumps({"parameters": parameters})))
 
 
-def test_what_is_not_set_has_its_default() -> None:
+def test_unset_parameters_have_their_defaults() -> None:
     assert _read() == EngineOptions()
     assert _read(max_queue_size="${max_queue_size}", batch_scheduler_policy="${batch_scheduler_policy}") == EngineOptions()
 
@@ -48,7 +48,7 @@ def test_parameters_become_options() -> None:
         ("enable_kv_cache_reuse", "maybe", "enable_kv_cache_reuse must be true or false, not 'maybe'"),
     ],
 )
-def test_a_wrong_parameter_is_refused_by_its_name(key: str, value: str, message: str) -> None:
+def test_invalid_parameter_error_names_it(key: str, value: str, message: str) -> None:
     with pytest.raises(ServingError) as raised:
         _read(**{key: value})
     assert message in str(raised.value)
@@ -61,7 +61,7 @@ def test_logits_have_the_declared_type(declared: str, dtype: Any) -> None:
     assert logits_dtype(json.dumps({"output": [{"name": "generation_logits", "data_type": declared}]})) is dtype
 
 
-def test_logits_of_a_type_that_numpy_has_not_are_refused_at_load() -> None:
+def test_logits_type_without_numpy_equivalent_is_rejected_at_load() -> None:
     from serving.models.core.options import logits_dtype
 
     with pytest.raises(ServingError, match="logits_datatype TYPE_BF16 is not supported"):

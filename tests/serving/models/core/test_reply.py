@@ -1,4 +1,4 @@
-"""Responses that hold more than tokens, by what the engine delivered."""
+"""Replies of the core model: responses by increments, failures while sending, shared senders."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def _request(**changes: Any) -> Any:
 
 
 def _answers(request: Any, *increments: Increment, dtype: Any = np.float32) -> list[dict[str, Any]]:
-    from serving.models.core.model import RichReply
-    from serving.models.core.reply import RichAnswer
+    from serving.models.core.reply import Reply
+    from serving.models.core.responses import DetailedResponses
 
     sender, outbox = _Sender(), queue.SimpleQueue[Any]()
-    reply = RichReply(1, "client", sender, request, outbox, StreamPace(1), RichAnswer(request, 17, dtype, 4))
+    reply = Reply(1, "client", sender, DetailedResponses(request, 17, dtype, 4), outbox, StreamPace(1))
     for increment in increments:
         reply.add(increment)
         outbox.get_nowait().send()
@@ -58,7 +58,7 @@ def _logits(*rows: int) -> bytes:
     return np.array([[row] * 4 for row in rows], dtype=np.float32).tobytes()
 
 
-def test_each_streamed_response_holds_what_belongs_to_its_tokens(backend: Any) -> None:
+def test_streamed_response_holds_the_details_of_its_tokens(backend: Any) -> None:
     first = Increment([7], details=Details((-1.0,), _logits(1, 2), _logits(3), perf=PerfMetrics(kv_new_blocks=1)))
     last = Increment(
         [8, 9], FinishReason.LENGTH, details=Details((-2.0, -3.0), b"", _logits(4, 5), perf=PerfMetrics(last_token_time_ns=8))
@@ -74,7 +74,7 @@ def test_each_streamed_response_holds_what_belongs_to_its_tokens(backend: Any) -
     assert one["kv_cache_alloc_new_blocks"].item() == 1
 
 
-def test_beams_are_padded_behind_their_end(backend: Any) -> None:
+def test_shorter_beams_are_padded(backend: Any) -> None:
     request = _request(
         streaming=False, exclude_input=False, pad_id=3, sampling=Sampling(9, beam_width=2, return_beams=2), returns=_EVERYTHING
     )
@@ -97,7 +97,7 @@ def test_logits_have_the_declared_type(backend: Any) -> None:
     assert answer["generation_logits"].dtype == np.float16
 
 
-def test_what_the_client_did_not_name_is_left_out(backend: Any) -> None:
+def test_outputs_not_requested_are_left_out(backend: Any) -> None:
     request = _request(returns=_EVERYTHING, wanted_outputs=frozenset({"output_ids"}))
     [answer] = _answers(request, Increment([7], FinishReason.STOP, details=Details((-1.0,))))
     assert set(answer) == {"output_ids"}
@@ -115,15 +115,17 @@ def test_only_the_last_part_of_a_shared_request_is_final(backend: Any) -> None:
     sender = _Sender()
     shared = SharedSender(sender, 3)
     shared.send("a", flags=1)
-    shared.send(flags=1)  # a part that ends without a response needs none
+    shared.send(flags=1)  # a part may end without a response
     shared.send("b")
     assert shared.is_cancelled() is False
     shared.send("c", flags=1)
     assert sender.sent == [("a", 0), ("b", 0), ("c", 1)]
 
 
-def test_a_response_that_cannot_be_sent_ends_its_request_alone(backend: Any) -> None:
-    from serving.models.core.model import Reply, TritonPythonModel
+def test_send_failure_ends_only_its_own_request(backend: Any) -> None:
+    from serving.models.core.model import TritonPythonModel
+    from serving.models.core.reply import Reply
+    from serving.models.core.responses import TokenResponses
 
     class Full(_Sender):
         def send(self, response: Any = None, flags: int = 0) -> None:
@@ -139,12 +141,12 @@ def test_a_response_that_cannot_be_sent_ends_its_request_alone(backend: Any) -> 
     model._metrics = SimpleNamespace(note_answer=lambda *tokens: noted.append(tokens))
     senders = [Full(), _Sender()]
     for number, sender in enumerate(senders):
-        reply = Reply(number, "client", sender, _request(), model._outbox, StreamPace(1))
+        reply = Reply(number, "client", sender, TokenResponses(_request()), model._outbox, StreamPace(1))
         model._replies[number] = reply
         reply.add(Increment([1]))
     for reply in list(model._replies.values()):
         reply.add(Increment([2], FinishReason.LENGTH))
-    model._outbox.put(model._replies[0])  # what the engine still delivers to it is dropped
+    model._outbox.put(model._replies[0])  # a late increment of a failed request is dropped
     model._outbox.put(None)
     model._send_replies()
     assert cancelled == [0]

@@ -17,7 +17,7 @@ _LIMITS = EngineLimits(vocabulary_size=100, context_tokens=50)
 
 @pytest.fixture
 def parse(backend: ModuleType) -> Any:
-    """Parse a request of three tokens in and five out, with the tensors given changed, added or (None) left out."""
+    """Function that parses a request of three tokens in and five out, with tensors changed, added or (None) omitted."""
     from serving.models.core.request import Deployment, parse_request
 
     def parse(decoupled: bool = True, exclude_input: bool = False, limits: EngineLimits = _LIMITS, **changes: Any) -> Any:
@@ -35,20 +35,20 @@ def parse(backend: ModuleType) -> Any:
     return parse
 
 
-def test_bare_request_is_greedy_and_ends_at_no_token(parse: Any) -> None:
+def test_minimal_request_is_greedy_without_end_token(parse: Any) -> None:
     parsed = parse()
     assert (parsed.input_ids, parsed.sampling) == ([5, 6, 7], Sampling(max_tokens=5))
     assert (parsed.streaming, parsed.exclude_input, parsed.wanted_outputs) == (False, False, frozenset({"output_ids"}))
 
 
-def test_padding_behind_the_length_is_not_read(parse: Any) -> None:
+def test_padding_after_the_length_is_not_read(parse: Any) -> None:
     assert parse(input_ids=[[5, 6, 0, 0]], input_lengths=[[2]]).input_ids == [5, 6]
 
 
 @pytest.mark.parametrize(
     ("top_k", "top_p", "temperature", "greedy"),
     [
-        (None, None, None, True),  # TensorRT-LLM's rule: without a limit nothing is sampled
+        (None, None, None, True),  # TensorRT-LLM's rule: greedy without a limit
         (1, None, None, True),
         (1, 0.9, None, True),
         (0, 0.0, None, True),
@@ -67,23 +67,23 @@ def test_when_sampling_is_greedy(
     assert sampling.greedy is greedy
 
 
-def test_new_and_old_names_mean_the_same_and_the_new_one_wins(parse: Any) -> None:
+def test_old_names_are_accepted_and_new_names_take_precedence(parse: Any) -> None:
     assert (parse(min_length=[2]).sampling.min_tokens, parse(min_tokens=[2]).sampling.min_tokens) == (2, 2)
     assert (parse(random_seed=[9]).sampling.seed, parse(seed=[8], random_seed=[9]).sampling.seed) == (9, 8)
 
 
-def test_deployment_decides_whether_the_prompt_is_left_out_unless_the_request_does(parse: Any) -> None:
+def test_request_overrides_the_deployments_exclusion_of_the_prompt(parse: Any) -> None:
     assert parse(exclude_input=True).exclude_input is True
     assert parse(exclude_input=True, exclude_input_in_output=[False]).exclude_input is False
     assert parse(exclude_input_in_output=[True]).exclude_input is True
-    assert parse(streaming=[True], exclude_input_in_output=[False]).exclude_input is True  # a stream never repeats it
+    assert parse(streaming=[True], exclude_input_in_output=[False]).exclude_input is True  # a stream never repeats the prompt
 
 
-def test_end_of_minus_one_is_no_end(parse: Any) -> None:
+def test_end_id_of_minus_one_is_no_end_token(parse: Any) -> None:
     assert (parse(end_id=[-1]).sampling.end_id, parse(end_id=[0]).sampling.end_id) == (None, 0)
 
 
-def test_stop_is_no_request_whatever_else_it_holds(parse: Any) -> None:
+def test_stop_is_not_parsed_as_a_request(parse: Any) -> None:
     assert parse(stop=[True], input_ids=None, request_output_len=[0]) is None
 
 
@@ -120,7 +120,7 @@ def test_context_may_be_filled_but_not_exceeded(parse: Any) -> None:
         ({"frequency_penalty": [-2.5]}, "frequency_penalty"),
         ({"beam_width": [5]}, "beam_width must be between 1 and 4, not 5"),
         ({"beam_width": [0]}, "beam_width"),
-        ({"beam_width": [2], "streaming": [True]}, "streaming: a beam search"),
+        ({"beam_width": [2], "streaming": [True]}, "streaming: the beams of a beam search are known at its end"),
         ({"beam_width": [2], "stop_words_list": [[[5], [1]]]}, "stop_words_list: .* beam_width 2"),
         ({"beam_width": [2], "beam_search_diversity_rate": [0.5]}, "beam_search_diversity_rate"),
         ({"beam_width": [2], "num_return_sequences": [3]}, "num_return_sequences must be between 1 and 2"),
@@ -154,12 +154,12 @@ def test_context_may_be_filled_but_not_exceeded(parse: Any) -> None:
     ],
     ids=lambda value: "" if isinstance(value, dict) else value.replace(" ", "_"),
 )
-def test_impossible_request_is_refused_by_the_tensors_name(parse: Any, changes: dict[str, Any], message: str) -> None:
+def test_impossible_request_error_names_the_tensor(parse: Any, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         parse(**changes)
 
 
-def test_what_is_not_supported_may_be_sent_empty_or_off(parse: Any) -> None:
+def test_unsupported_inputs_may_be_empty_or_false(parse: Any) -> None:
     empty = {"stop_words_list": np.zeros((1, 2, 0), np.int32), "embedding_bias": np.zeros((1, 0), np.float32)}
     off = {"return_log_probs": [False], "beam_width": [1], "num_return_sequences": [1]}
     assert parse(**empty, **off).input_ids == [5, 6, 7]
@@ -170,7 +170,7 @@ def test_streaming_needs_a_decoupled_model(parse: Any) -> None:
         parse(decoupled=False, streaming=[True])
 
 
-def test_a_batch_becomes_a_request_a_row(parse: Any) -> None:
+def test_batch_becomes_one_request_per_row(parse: Any) -> None:
     rows = parse(
         input_ids=[[5, 6, 7], [8, 9, 0]],
         input_lengths=[3, 2],
@@ -183,7 +183,7 @@ def test_a_batch_becomes_a_request_a_row(parse: Any) -> None:
     assert [(row.sampling.max_tokens, row.sampling.end_id) for row in rows] == [(5, 2), (6, None)]
 
 
-def test_sequences_have_seeds_of_their_own_and_the_first_has_the_clients(parse: Any) -> None:
+def test_sequences_have_distinct_seeds_and_the_first_has_the_clients(parse: Any) -> None:
     sequences = parse(num_return_sequences=[3], seed=[7], runtime_top_p=[0.9])
     assert [one.sequence_index for one in sequences] == [0, 1, 2]
     seeds = [one.sampling.seed for one in sequences]
@@ -197,17 +197,17 @@ def test_word_lists_are_read_as_upstream_writes_them(parse: Any) -> None:
     assert (sampling.stop_words, sampling.bad_words) == (((5, 6), (7,)), ((9,),))
 
 
-def test_num_return_sequences_of_a_beam_search_is_how_many_beams_come_back(parse: Any) -> None:
+def test_num_return_sequences_of_a_beam_search_is_its_returned_beams(parse: Any) -> None:
     assert parse(beam_width=[3]).sampling.return_beams == 3
     assert parse(beam_width=[3], num_return_sequences=[2]).sampling.return_beams == 2
 
 
-def test_a_greedy_request_has_no_use_for_a_decaying_top_p(parse: Any) -> None:
+def test_greedy_request_ignores_a_decaying_top_p(parse: Any) -> None:
     assert parse(runtime_top_p_decay=[0.5]).sampling.top_p_decay == 1.0
     assert parse(runtime_top_p_decay=[0.5], runtime_top_p=[0.9]).sampling.top_p_decay == 0.5
 
 
-def test_a_bias_of_zeros_is_none(parse: Any) -> None:
+def test_zero_bias_is_no_bias(parse: Any) -> None:
     assert parse(embedding_bias=np.zeros((1, 100), np.float32)).sampling.embedding_bias == b""
     assert (
         parse(embedding_bias=np.ones((1, 1), np.float32)).sampling.embedding_bias == np.eye(1, 100, dtype=np.float32).tobytes()
@@ -245,9 +245,7 @@ _SENT = {  # Triton checks the types; shapes and values are free
     ),
     decoupled=st.booleans(),
 )
-def test_no_tensor_whatever_it_holds_is_more_than_a_refused_request(
-    parse: Any, changes: dict[str, Any], decoupled: bool
-) -> None:
+def test_arbitrary_tensors_cause_at_most_a_rejected_request(parse: Any, changes: dict[str, Any], decoupled: bool) -> None:
     try:
         parsed = parse(decoupled=decoupled, **changes)
     except RequestError:

@@ -1,4 +1,4 @@
-"""How an instance of the llmapi model starts: its GPUs, its settings, and what is wrong with them."""
+"""Start of an llmapi model instance: GPUs, settings, and their errors."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ from serving.errors import ServingError
 Start = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture
-def start(tmp_path: Path, backend: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Start an instance over a library that only notes what it was given; returns that."""
-    seen: dict[str, Any] = {}
+def _library(seen: dict[str, Any]) -> ModuleType:
+    """A fake ``tensorrt_llm`` that records its arguments and environment in ``seen``."""
 
     class Llm:
         def __init__(self, **arguments: Any) -> None:
@@ -32,7 +30,14 @@ def start(tmp_path: Path, backend: ModuleType, monkeypatch: pytest.MonkeyPatch) 
 
     library: Any = ModuleType("tensorrt_llm")
     library.LLM = Llm
-    monkeypatch.setitem(sys.modules, "tensorrt_llm", library)
+    return library  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def start(tmp_path: Path, backend: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Function that starts an instance with a fake library and returns the library's arguments."""
+    seen: dict[str, Any] = {}
+    monkeypatch.setitem(sys.modules, "tensorrt_llm", _library(seen))
     monkeypatch.setattr(
         backend, "using_decoupled_model_transaction_policy", lambda config: bool(config["decoupled"]), raising=False
     )
@@ -70,22 +75,22 @@ def test_instance_sees_its_own_gpus_and_no_launcher(start: Start, instance: str,
     assert (seen["gpus"], seen["launcher"], seen["shut_down"]) == (gpus, [], True)
 
 
-def test_without_named_gpus_the_environment_stays(start: Start) -> None:
+def test_environment_is_unchanged_without_gpu_ids(start: Start) -> None:
     seen = start()
     assert (seen["gpus"], seen["launcher"]) == (None, ["OMPI_COMM_WORLD_SIZE"])
 
 
-def test_more_instances_than_groups_of_gpus_are_refused(start: Start) -> None:
+def test_more_instances_than_gpu_groups_are_rejected(start: Start) -> None:
     with pytest.raises(ServingError, match="no GPUs for instance 2"):
         start(instance="tensorrt_llm_0_2", gpu_device_ids="0;1")
 
 
-def test_every_key_but_tritons_goes_to_the_llm(start: Start) -> None:
+def test_every_key_except_triton_config_is_passed_to_the_llm(start: Start) -> None:
     yaml = "model: m\nkv_cache_config: {dtype: fp8}\ntriton_config: {max_batch_size: 0, decoupled: true}\n"
     assert start(yaml)["arguments"] == {"model": "m", "kv_cache_config": {"dtype": "fp8"}}
 
 
-def test_environment_names_another_file(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variable_selects_another_file(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "other.yaml").write_text("model: other\n")
     monkeypatch.setenv("LLM_CONFIG_PATH", str(tmp_path / "other.yaml"))
     assert start(None)["arguments"] == {"model": "other"}
@@ -96,18 +101,18 @@ def test_environment_names_another_file(start: Start, tmp_path: Path, monkeypatc
     [
         (None, "cannot be read"),
         ("model: [", "cannot be read"),
-        ("- model", "must name the model"),
-        ("tokenizer: t", "must name the model"),
-        ("model: m\ntriton_config: {decoupled: false}", "model.yaml says decoupled: False, config.pbtxt says True"),
-        ("model: m\ntriton_config: {max_batch_size: 8}", "model.yaml says max_batch_size: 8, config.pbtxt says 0"),
+        ("- model", "must define the model"),
+        ("tokenizer: t", "must define the model"),
+        ("model: m\ntriton_config: {decoupled: false}", "decoupled is False in model.yaml but True in config.pbtxt"),
+        ("model: m\ntriton_config: {max_batch_size: 8}", "max_batch_size is 8 in model.yaml but 0 in config.pbtxt"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(start: Start, yaml: str | None, message: str) -> None:
+def test_invalid_settings_are_rejected(start: Start, yaml: str | None, message: str) -> None:
     with pytest.raises(ServingError, match=message):
         start(yaml)
 
 
-def test_missing_library_says_how_to_install_it(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_error_has_installation_instructions(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorrt_llm", None)
     with pytest.raises(ServingError, match=r"pip install 'tensorrt-llm>=1\.0'"):
         start()

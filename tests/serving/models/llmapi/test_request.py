@@ -1,4 +1,4 @@
-"""What an instance of the llmapi model answers, over a library that does what the real one seldom does."""
+"""Responses of an llmapi model instance, with a fake library that shows rare behaviour of the real one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.serving.models.conftest import Request
 
 
 class Sender:
-    """Keeps what is sent; ``ended`` is set by the final response. ``cancelled``: Triton's answers, the last for good."""
+    """Records responses; ``ended`` is set by the final one. ``cancelled``: results of ``is_cancelled``, the last repeats."""
 
     def __init__(self, *cancelled: bool | Exception) -> None:
         self._cancelled = list(cancelled) or [False]
@@ -38,7 +38,7 @@ class Sender:
 
 
 class SentRequest(Request):
-    """A request of the model, with the sender of its answer."""
+    """A request of the model, with its response sender."""
 
     def __init__(self, sender: Any, request_id: str = "", **tensors: Any) -> None:
         super().__init__({name: np.array([value]) for name, value in tensors.items()}, ["text_output"])
@@ -53,7 +53,7 @@ class SentRequest(Request):
 
 
 class Answer:
-    """An answer that never comes, and is not ended by an abort, which fails."""
+    """An output that never completes, and whose abort fails."""
 
     def __init__(self) -> None:
         self.aborts = 0
@@ -67,7 +67,7 @@ class Answer:
 
 
 class Model:
-    """A started instance, what the library gave it, and what it logged."""
+    """A started instance, the library's outputs, and the log."""
 
     def __init__(self, instance: Any, answers: list[Answer], logged: list[str]) -> None:
         self.answers = answers
@@ -78,16 +78,14 @@ class Model:
         self._instance.execute(list(requests))
 
     def finish(self) -> None:
-        """Unload it; may be done twice."""
+        """Unload the instance; repeated calls have no effect."""
         instance, self._instance = self._instance, None
         if instance is not None:
             instance.finalize()
 
 
-@pytest.fixture
-def model(tmp_path: Path, backend: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Model]:
-    answers: list[Answer] = []
-    logged: list[str] = []
+def _library(answers: list[Answer]) -> ModuleType:
+    """A fake ``tensorrt_llm`` that records its outputs in ``answers``."""
 
     class Llm:
         def __init__(self, model: str) -> None: ...
@@ -98,13 +96,21 @@ def model(tmp_path: Path, backend: ModuleType, monkeypatch: pytest.MonkeyPatch) 
 
         def shutdown(self) -> None: ...
 
-    class Logger:
-        log_error = logged.append
-
     library: Any = ModuleType("tensorrt_llm")
     library.LLM = Llm
     library.SamplingParams = dict
-    monkeypatch.setitem(sys.modules, "tensorrt_llm", library)
+    return library  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def model(tmp_path: Path, backend: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Model]:
+    answers: list[Answer] = []
+    logged: list[str] = []
+
+    class Logger:
+        log_error = logged.append
+
+    monkeypatch.setitem(sys.modules, "tensorrt_llm", _library(answers))
     monkeypatch.setattr(backend, "using_decoupled_model_transaction_policy", lambda config: True, raising=False)
     monkeypatch.setattr(backend, "Logger", Logger, raising=False)
     monkeypatch.setattr(backend.TritonError, "CANCELLED", "cancelled", raising=False)
@@ -135,23 +141,23 @@ def _error(sender: Sender) -> str:
 
 
 @pytest.mark.parametrize("name", ["lora_name", "lora_path"])
-def test_adapter_that_is_not_utf8_is_refused_by_the_tensors_name(model: Model, name: str) -> None:
+def test_adapter_that_is_not_utf8_error_names_the_tensor(model: Model, name: str) -> None:
     lora = {"lora_name": b"a", "lora_id": 1, "lora_path": b"/a"} | {name: b"\xff"}
     sender = Sender()
     model.ask(SentRequest(sender, text_input=b"Hello", **lora))
     assert _error(sender).startswith(f"{name} is not valid UTF-8")
 
 
-def test_request_that_cannot_be_read_is_answered_and_the_next_is_read(model: Model) -> None:
+def test_unreadable_request_gets_an_error_and_the_next_is_read(model: Model) -> None:
     odd, good = Sender(), Sender()
     model.ask(SentRequest(odd, text_input=7), SentRequest(good, text_input=b"Hello"))
     assert _error(odd).startswith("the request could not be read: ")
     assert len(model.logged) == 1
     model.finish()
-    assert _error(good) == "the model is being unloaded"  # it ran until then
+    assert _error(good) == "the model is being unloaded"  # it was still running
 
 
-def test_stopped_request_that_the_library_does_not_end_is_ended_after_the_grace(model: Model) -> None:
+def test_stopped_request_ends_after_the_grace_period_if_the_library_does_not_end_it(model: Model) -> None:
     stuck, stop = Sender(), Sender()
     model.ask(SentRequest(stuck, "7", text_input=b"Hello"), SentRequest(stop, "7", stop=True))
     assert _error(stop) == "request 7 is stopped"
@@ -160,7 +166,7 @@ def test_stopped_request_that_the_library_does_not_end_is_ended_after_the_grace(
     assert model.answers[0].aborts == 1
 
 
-def test_abandoned_request_is_ended_also_when_asking_about_it_failed_before(model: Model) -> None:
+def test_abandoned_request_is_ended_after_a_failed_cancellation_check(model: Model) -> None:
     abandoned = Sender(RuntimeError("no answer"), True)
     model.ask(SentRequest(abandoned, text_input=b"Hello"))
     assert "did not end it" in _error(abandoned)

@@ -1,0 +1,115 @@
+"""A series of runs: every arm in the planned order, one ``bench`` process per run, into one folder that can be continued."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from bench_errors import ExitStatus
+from harness.cli.experiments.options import SeriesOptions
+from harness.cli.experiments.plan import block_seed, plan_runs
+from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm
+
+MEASURING_VERBS = ("dataset", "token_norm_dist")
+_SERIES_OPTIONS = ("--seed", "--run_dir")
+
+
+def run_series(kind: str, arms: Sequence[PlannedArm], arm_option: str, options: SeriesOptions) -> ExperimentFolder:
+    """Plan and make the runs of ``arms``, which ``arm_option`` defines; ``kind`` is "experiment" or "sweep".
+
+    Returns the folder with every run recorded. Raises UsageError before the first run, ClickException when a run fails, and
+    KeyboardInterrupt when it was stopped.
+    """
+    _check_arguments(options.arguments)
+    for arm in arms:
+        _check_options(arm.options, f"{arm_option} {arm.name}")
+    experiment = plan_runs(kind, options.arguments, arms, options.repeats, options.seed)
+    folder = open_folder(options.experiment_dir, experiment)
+    make_runs(experiment, folder, options.before_each)
+    return folder
+
+
+def _check_arguments(arguments: tuple[str, ...]) -> None:
+    """Raises UsageError unless ``arguments`` are a measuring verb and options that the series leaves to its runs."""
+    if not arguments or arguments[0].replace("-", "_") not in MEASURING_VERBS:
+        raise click.UsageError(f"after the options comes what to run: {' or '.join(MEASURING_VERBS)}, and its options")
+    _check_options(arguments[1:], "the run's options")
+
+
+def _check_options(options: tuple[str, ...], where: str) -> None:
+    """Raises UsageError for an option that the series itself sets for every run."""
+    for option in options:
+        name = option.split("=", 1)[0].replace("-", "_").replace("__", "--", 1)
+        if name in _SERIES_OPTIONS:
+            raise click.UsageError(f"{name} cannot stand in {where}: the experiment sets it for every run")
+
+
+def open_folder(path: Path | None, experiment: Experiment) -> ExperimentFolder:
+    """The folder of the experiment: a new one, or one with the same plan, to continue it. Raises BadParameter."""
+    folder = ExperimentFolder(path or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{experiment.kind}")
+    if folder.plan.exists():
+        if folder.read() != experiment:
+            raise click.BadParameter(
+                f"{folder.path} holds another plan; name a new folder, or give the options that it was started with",
+                param_hint="--experiment_dir",
+            )
+        return folder
+    if folder.path.exists() and any(folder.path.iterdir()):
+        raise click.BadParameter(f"{folder.path} is not empty; name a new folder", param_hint="--experiment_dir")
+    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.write(experiment)
+    return folder
+
+
+def make_runs(experiment: Experiment, folder: ExperimentFolder, before_each: str | None) -> None:
+    """Make every run that is not recorded yet. Raises ClickException when one fails, KeyboardInterrupt when it was stopped."""
+    for number, run in enumerate(experiment.runs, start=1):
+        arm = experiment.arms[run.arm]
+        label = f"Run {number} of {len(experiment.runs)}, block {run.block + 1}: {arm.name}"
+        if folder.is_recorded(run):
+            click.echo(f"{label}: recorded before", err=True)
+            continue
+        click.echo(label, err=True)
+        _run_command(before_each)
+        _make_run(experiment, folder, number - 1)
+
+
+def _run_command(before_each: str | None) -> None:
+    if before_each is not None and (status := subprocess.run(shlex.split(before_each), check=False).returncode):
+        raise click.ClickException(f"--before_each: {before_each!r} ended with status {status}")
+
+
+def _make_run(experiment: Experiment, folder: ExperimentFolder, number: int) -> None:
+    run = experiment.runs[number]
+    path = folder.run_folder(run).path
+    _put_aside(path)
+    command = [
+        *(sys.executable, "-m", "harness.cli"),
+        *experiment.arguments,
+        *experiment.arms[run.arm].options,
+        *("--seed", str(block_seed(experiment, run)), "--run_dir", str(path)),
+    ]
+    with (folder.path / "output.log").open("ab") as output:
+        status = subprocess.run(command, stdout=output, check=False).returncode
+    if status == ExitStatus.INTERRUPTED:
+        raise KeyboardInterrupt
+    if status == ExitStatus.INVALID:  # the comparison decides whether it counts
+        click.echo(f"the run is not valid; {path / 'report.html'} has the findings", err=True)
+    if status in (ExitStatus.VALID, ExitStatus.INVALID):
+        return
+    if folder.is_recorded(run):  # failed requests are a result, too
+        click.echo(f"the run ended with status {status}; its failures are part of the result", err=True)
+        return
+    raise click.ClickException(f"the run in {path} ended with status {status}, for the reason above. Call again to continue.")
+
+
+def _put_aside(path: Path) -> None:
+    """Rename the folder of a run that was cut short, so that it is kept."""
+    if path.exists() and any(path.iterdir()):
+        path.rename(path.with_name(f"{path.name}-cut-{datetime.now():%H%M%S%f}"))

@@ -1,0 +1,72 @@
+"""Everything that is decided before the first request: the requests, their schedule, and the workers that send them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import click
+
+from harness.cli.measurement.load_options import TrafficOptions
+from harness.cli.measurement.target import Target
+from harness.run.worker_count import Workers
+from workloads.errors import WorkloadError
+from workloads.load import Load
+from workloads.request import Request
+from workloads.schedule import AnySchedule
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests, and their origin for the manifest."""
+
+    requests: tuple[Request, ...]
+    description: str
+    parameters: Mapping[str, str | float | None]
+    dropped_too_long: int
+
+
+MakeWorkload = Callable[[TrafficOptions, Load, Target], Workload]
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """What one run sends, when, to which target, and by which workers."""
+
+    target: Target
+    workload: Workload
+    load: Load
+    schedule: AnySchedule
+    workers: Workers
+
+    def announcement(self) -> str:
+        """The run that is about to start, in one sentence for stderr."""
+        cores = f" on cores {', '.join(map(str, self.workers.pinned_cores))}" if self.workers.pinned_cores else ""
+        workers = f"{self.workers.count} {'worker' if self.workers.count == 1 else 'workers'}{cores} ({self.workers.reason})"
+        count = request_count_text(self.load, len(self.schedule))
+        return f"Sending {count} requests, {self.load}, by {workers}; Ctrl-C stops and reports."
+
+
+def make_schedule(workload: Workload, load: Load, traffic: TrafficOptions, target: Target) -> AnySchedule:
+    """The requests with their send times; dropped and missing prompts are reported on stderr.
+
+    Raises WorkloadError for text prompts where the model takes token ids.
+    """
+    if workload.dropped_too_long:
+        click.echo(f"Dropped {workload.dropped_too_long} prompts that are too long.", err=True)
+    available = len(workload.requests)
+    if traffic.num_requests is not None and available < traffic.num_requests:
+        click.echo(
+            f"--num_requests {traffic.num_requests}: there are only {available} prompts, so {available} are sent.", err=True
+        )
+    schedule = load.schedule(workload.requests, traffic.seed)
+    if target.model.takes_token_ids and any(request.input_ids is None for request in schedule.requests):
+        raise WorkloadError(
+            f"--tokenizer_dir: the model {target.model.name} takes token ids, so prompts must be tokenised here"
+        )
+    return schedule
+
+
+def request_count_text(load: Load, prepared: int) -> str:
+    """The number of requests that are sent of the ``prepared`` ones, as text."""
+    return f"up to {prepared:,}" if load.ends_by_the_clock else f"{prepared:,}"

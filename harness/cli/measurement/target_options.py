@@ -1,0 +1,172 @@
+"""Options of the target: ``--url``, the protocol, the model, and what only one protocol takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import cloup
+
+if TYPE_CHECKING:
+    from harness.clients.transport.url import Origin
+
+_GRPC_PORTS = {"grpc": 8001}  # Triton's
+_HTTP_PORTS = {"http": 8000, "https": 443}  # 8000: Triton's, vLLM's and others'
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*:[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
+_CONNECTION_HEADERS = frozenset({"connection", "content-length", "transfer-encoding", "upgrade", "expect"})
+_SECRET = re.compile(r"auth|cookie|key|token|secret|passw|credential|session", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """One header of every request."""
+
+    name: str
+    value: str
+
+    def __str__(self) -> str:
+        """Text for the manifest: the value of a header that may hold a secret is hidden."""
+        return f"{self.name}: {'(not written down)' if _SECRET.search(self.name) else self.value}"
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """The model to measure. ``streaming`` None: streaming where the model can; ``endpoint`` None: the protocol's default."""
+
+    url: str | None
+    protocol: str
+    model: str | None
+    streaming: bool | None
+    tokenizer_dir: Path | None
+    endpoint: str | None
+    header: tuple[Header, ...]
+    extra_body: dict[str, Any]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """``header`` by name."""
+        return {header.name: header.value for header in self.header}
+
+
+def check_target_options(options: TargetOptions) -> None:
+    """Raises UsageError for an option that the protocol does not have."""
+    if options.protocol == "openai" and options.url is None:
+        raise click.UsageError("-i openai needs --url: the embedded pipeline serves Triton's protocols (-i grpc, -i http)")
+    if options.protocol != "openai":
+        for name, value in (("--endpoint", options.endpoint), ("--extra_body", options.extra_body)):
+            if value:
+                raise click.UsageError(f"{name} goes with -i openai")
+    if options.protocol == "grpc" and options.header:
+        raise click.UsageError("--header goes with -i http and -i openai")
+
+
+def grpc_origin(url: str) -> Origin:
+    """Host and port of a gRPC --url; the port defaults to Triton's. Raises BadParameter."""
+    return _origin(url, _GRPC_PORTS, f"{url!r} is no gRPC address; give host:port")
+
+
+def http_origin(url: str) -> Origin:
+    """Scheme, host and port of an HTTP --url; the port defaults to 8000, for https to 443. Raises BadParameter."""
+    return _origin(url, _HTTP_PORTS, f"{url!r} is no HTTP address; give http://host:port, without a path")
+
+
+def _origin(url: str, default_ports: Mapping[str, int], problem: str) -> Origin:
+    from harness.clients.transport.url import parse_origin
+
+    try:
+        return parse_origin(url, default_ports)
+    except ValueError as error:
+        raise click.BadParameter(problem, param_hint="--url") from error
+
+
+def _read_headers(ctx: click.Context, parameter: click.Parameter, lines: tuple[str, ...]) -> tuple[Header, ...]:
+    """Callback of --header. Raises BadParameter."""
+    headers = []
+    for line in lines:
+        match = _HEADER.fullmatch(line)
+        if match is None or not line.isascii():
+            raise click.BadParameter(f"{line.partition(':')[0]!r} … is no header; give 'Name: value'", ctx, parameter)
+        if match[1].lower() in _CONNECTION_HEADERS:
+            raise click.BadParameter(f"{match[1]} is between bench and the server; it cannot be set", ctx, parameter)
+        headers.append(Header(match[1], match[2].rstrip(" \t")))
+    return tuple(headers)
+
+
+def _read_extra_body(ctx: click.Context, parameter: click.Parameter, text: str | None) -> dict[str, Any]:
+    """Callback of --extra_body. Raises BadParameter."""
+    if text is None:
+        return {}
+    from harness.clients.openai_chat import OUR_FIELDS
+
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"it is not JSON: {error}", ctx, parameter) from error
+    if not isinstance(fields, dict):
+        raise click.BadParameter('give a JSON object, as {"temperature": 0}', ctx, parameter)
+    reserved = sorted(OUR_FIELDS & fields.keys())
+    if reserved:
+        raise click.BadParameter(f"{', '.join(reserved)}: bench sets that itself", ctx, parameter)
+    return fields
+
+
+def _read_endpoint(ctx: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+    """Callback of --endpoint. Raises BadParameter."""
+    if path is not None and not re.fullmatch(r"/[!-~]*", path):
+        raise click.BadParameter(f"{path!r} is no path; give one that begins with /", ctx, parameter)
+    return path
+
+
+target_group = cloup.option_group(
+    "What to measure",
+    cloup.option(
+        "-u",
+        "--url",
+        help="host:port of a running server, over HTTP also http(s)://host:port. Without it the embedded pipeline is deployed.",
+    ),
+    cloup.option(
+        "-i",
+        "--protocol",
+        type=click.Choice(["grpc", "http", "openai"]),
+        default="grpc",
+        help="Protocol: Triton's gRPC, its generate extension over HTTP, or OpenAI's chat completions.",
+    ),
+    cloup.option(
+        "-m",
+        "--model",
+        show_default="tensorrt_llm; for openai the server's only model",
+        help="Model to drive: tensorrt_llm takes token ids, ensemble and tensorrt_llm_bls take text.",
+    ),
+    cloup.option(
+        "--streaming/--no_streaming",
+        default=None,
+        show_default="streaming where the model is decoupled",
+        help="Request answers token by token.",
+    ),
+    cloup.option(
+        "--tokenizer_dir",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="Hugging Face tokenizer folder. Default: the engine's, or the server's where it is on this machine.",
+    ),
+)
+
+http_group = cloup.option_group(
+    "Over HTTP (-i http, -i openai)",
+    cloup.option(
+        "--endpoint",
+        callback=_read_endpoint,
+        show_default="/v1/chat/completions",
+        help="Path of OpenAI's chat completions. The environment variable OPENAI_API_KEY may hold a key.",
+    ),
+    cloup.option("--header", multiple=True, callback=_read_headers, help="'Name: value', sent with every request. Repeatable."),
+    cloup.option(
+        "--extra_body",
+        callback=_read_extra_body,
+        help='JSON object with more fields for every request to OpenAI\'s protocol, such as {"temperature": 0}.',
+    ),
+)

@@ -1,0 +1,105 @@
+"""Options of a running server of ``bench serve``: addresses, time limits, log, background."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import cloup
+
+if TYPE_CHECKING:
+    from serving.launch.addresses import ServerAddresses
+    from serving.launch.options import Supervision
+
+_PORT = click.IntRange(1, 65535)
+
+
+@dataclass(frozen=True)
+class AddressOptions:
+    """The addresses to listen on. A port of None is a free one, or Triton's default."""
+
+    host: str
+    http_port: int | None
+    grpc_port: int | None
+    metrics_port: int | None
+
+    def choose(self) -> ServerAddresses:
+        """These addresses with free ports for None. Raises LaunchError for a host of another machine, or a port in use."""
+        from serving.launch.addresses import choose_addresses
+
+        return choose_addresses(self.http_port, self.grpc_port, self.metrics_port, self.host)
+
+    def with_default_ports(self) -> ServerAddresses:
+        """These addresses with Triton's ports for None; nothing is checked, since they may be those of another machine."""
+        from serving.launch.addresses import ServerAddresses
+        from serving.launch.options import DEFAULT_ADDRESSES
+
+        return ServerAddresses(
+            self.host,
+            self.http_port or DEFAULT_ADDRESSES.http_port,
+            self.grpc_port or DEFAULT_ADDRESSES.grpc_port,
+            self.metrics_port or DEFAULT_ADDRESSES.metrics_port,
+        )
+
+
+addresses_group = cloup.option_group(
+    "Addresses",
+    cloup.option(
+        "--host",
+        default="127.0.0.1",
+        help="Address to listen on. Any address but loopback opens the server to the network: Triton has no authentication.",
+    ),
+    cloup.option("--http_port", type=_PORT, show_default="embedded: a free port; else 8000", help="HTTP port."),
+    cloup.option("--grpc_port", type=_PORT, show_default="embedded: a free port; else 8001", help="gRPC port."),
+    cloup.option("--metrics_port", type=_PORT, show_default="embedded: a free port; else 8002", help="Port of /metrics."),
+)
+
+
+@dataclass(frozen=True)
+class RunningOptions:
+    """Time limits, log and background of the server. ``ready_timeout`` None: the launcher's default."""
+
+    background: bool
+    name: str
+    ready_timeout: float | None
+    exit_timeout: int
+    log: bool
+    log_file: Path
+
+    def supervision(self, default_ready_timeout_s: float) -> Supervision:
+        """Time limits and log level for the launch."""
+        from serving.launch.options import Supervision
+
+        return Supervision(self.ready_timeout or default_ready_timeout_s, self.exit_timeout, self.log)
+
+    @property
+    def log_path(self) -> Path:
+        """The log; absolute where it is read from other folders later, in the background, and where Triton opens it."""
+        return self.log_file.resolve() if self.background or self.log else self.log_file
+
+
+running_group = cloup.option_group(
+    "Running",
+    cloup.option(
+        "--background", is_flag=True, help="Return when the server is ready; see 'bench serve status' and 'bench serve stop'."
+    ),
+    cloup.option("--name", default="default", help="Name of the server in the background."),
+    cloup.option(
+        "--ready_timeout",
+        type=click.FloatRange(min=1),
+        show_default="embedded: 180; else 600",
+        help="Seconds to wait until the server is ready.",
+    ),
+    cloup.option(
+        "--exit_timeout", type=click.IntRange(1, 3600), default=10, help="Seconds for requests in flight when it stops."
+    ),
+    cloup.option("--log", is_flag=True, help="Verbose log (rank 0)."),
+    cloup.option(
+        "--log_file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        default=Path("triton_log.txt"),
+        help="The server's log.",
+    ),
+)

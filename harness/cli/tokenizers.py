@@ -1,0 +1,54 @@
+"""Tokenizers as the verbs that measure, recover and generate use them: the deployment's own folder, and token counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harness.clients.triton.model import TritonModel
+
+
+def local_tokenizer_dir(parameter_sets: Iterable[Mapping[str, str]]) -> Path | None:
+    """The first ``tokenizer_dir`` of a deployment's model parameters that is a folder on this machine.
+
+    Each set is one model's, in the order of preference; a lazy iterable inspects no more models than necessary.
+    """
+    for parameters in parameter_sets:
+        path = parameters.get("tokenizer_dir")
+        if path and Path(path).is_dir():
+            return Path(path)
+    return None
+
+
+def deployed_tokenizer_dir(model: TritonModel, inspect: Callable[[str], TritonModel]) -> Path | None:
+    """The tokenizer folder that the deployment of ``model`` itself uses, None where it is not on this machine.
+
+    The parameter ``tokenizer_dir`` is searched in ``model`` and then in ``preprocessing``, which ``inspect`` fetches.
+    """
+    from harness.errors import TargetError
+
+    def parameter_sets() -> Iterator[Mapping[str, str]]:
+        yield dict(model.parameters)
+        with suppress(TargetError):  # a server without the ensemble's models
+            yield dict(inspect("preprocessing").parameters)
+
+    return local_tokenizer_dir(parameter_sets())
+
+
+def open_tokenizer(tokenizer_dir: Path) -> Any:
+    """The tokenizer of --tokenizer_dir. Raises TargetError when the folder has none."""
+    from harness.errors import TargetError
+    from serving.text.detokenization import load_tokenizer
+
+    try:
+        return load_tokenizer(tokenizer_dir)
+    except ValueError as error:
+        raise TargetError(f"--tokenizer_dir: {error}") from error
+
+
+def token_counter(tokenizer: Any) -> Callable[[str], int]:
+    """A function that counts the tokens of a generated text."""
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False))

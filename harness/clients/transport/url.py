@@ -1,0 +1,86 @@
+"""Addresses of servers: origins and URLs as values, and the one parser of both."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+WEB_PORTS: Mapping[str, int] = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Scheme, host and port of a server (RFC 6454); ``host`` is a name or an address, IPv6 without brackets."""
+
+    scheme: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.address}"
+
+    @property
+    def address(self) -> str:
+        """``host:port``, with IPv6 in brackets."""
+        return f"{self._bracketed_host}:{self.port}"
+
+    @property
+    def _bracketed_host(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    @property
+    def authority(self) -> str:
+        """Value of the Host header (RFC 9110, section 7.2)."""
+        return self._bracketed_host if self.port == WEB_PORTS[self.scheme] else self.address
+
+    def tls(self) -> ssl.SSLContext | None:
+        """A context that trusts what the system trusts; None for http."""
+        return ssl.create_default_context() if self.scheme == "https" else None
+
+    def url(self, path: str) -> HttpUrl:
+        """The URL of ``path`` at this origin."""
+        return HttpUrl(self.scheme, self.host, self.port, path)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpUrl(Origin):
+    """An http or https URL; ``path`` includes the query."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.address}{self.path}"
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.scheme, self.host, self.port)
+
+
+def parse_origin(text: str, default_ports: Mapping[str, int]) -> Origin:
+    """Parse ``[scheme://]host[:port]``. Raises ValueError, with the reason.
+
+    ``default_ports`` maps each accepted scheme to its port; a text without a scheme has the first.
+    """
+    origin, parts = _parse(text, default_ports)
+    if parts.path.strip("/") or parts.query:
+        raise ValueError("it has a path; give host:port alone")
+    return origin
+
+
+def parse_url(text: str, default_path: str) -> HttpUrl:
+    """Parse ``[http[s]://]host[:port][/path]``; the ports default to 80 and 443. Raises ValueError, with the reason."""
+    origin, parts = _parse(text, WEB_PORTS)
+    query = f"?{parts.query}" if parts.query else ""
+    return origin.url((parts.path if parts.path.strip("/") else default_path) + query)
+
+
+def _parse(text: str, default_ports: Mapping[str, int]) -> tuple[Origin, SplitResult]:
+    schemes = tuple(default_ports)
+    parts = urlsplit(text if "://" in text else f"{schemes[0]}://{text}")
+    if parts.scheme not in default_ports:
+        raise ValueError(f"the scheme {parts.scheme!r} is not {' or '.join(schemes)}")
+    if not parts.hostname or "@" in parts.netloc or parts.netloc.endswith(":") or parts.fragment or parts.port == 0:
+        raise ValueError(f"give {schemes[0]}://host:port")
+    return Origin(parts.scheme, parts.hostname, parts.port or default_ports[parts.scheme]), parts

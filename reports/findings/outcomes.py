@@ -1,0 +1,149 @@
+"""Findings about the answers: requests that failed, and answers that are not what was requested."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from harness.records.record import Outcome
+from reports.findings.finding import Finding, RunFacts, Severity
+
+_FAILED_SHARE_INVALID = 0.01
+
+
+@dataclass(frozen=True)
+class NothingDone(Finding):
+    scheduled: int
+
+    code = "nothing_done"
+    severities = (Severity.INVALID,)
+    when = "no request succeeded"
+    advices = ("No request succeeded; see the failures.",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        return None if facts.metrics.done else cls(facts.metrics.scheduled)
+
+    def _sentence(self) -> str:
+        return f"None of {self.scheduled:,} requests succeeded."
+
+
+@dataclass(frozen=True)
+class Errors(Finding):
+    failed: int
+    share: float
+    by_kind: dict[str, int]
+    first_error: str | None
+
+    code = "errors"
+    severities = (Severity.WARNING, Severity.INVALID)
+    when = f"requests failed; invalid above {_FAILED_SHARE_INVALID:.0%} of the scheduled requests"
+    advices = ("Fix what fails, or lower the load, before you compare: a run with failed requests does different work.",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        by_kind = {kind: n for kind, n in facts.metrics.failed_by_kind.items() if kind != Outcome.NOT_SENT.value}
+        failed = sum(by_kind.values())
+        return cls(failed, failed / facts.metrics.scheduled, by_kind, _first_error(facts)) if failed else None
+
+    @property
+    def severity(self) -> Severity:
+        return Severity.INVALID if self.share > _FAILED_SHARE_INVALID else Severity.WARNING
+
+    def _sentence(self) -> str:
+        kinds = ", ".join(f"{n:,} {kind}" for kind, n in self.by_kind.items())
+        return f"{self.failed:,} requests failed ({self.share:.1%}): {kinds}. The first error: {self.first_error}"
+
+
+def _first_error(facts: RunFacts) -> str | None:
+    """The message of the first failure in the order of the schedule that has one."""
+    outcomes = facts.requests.outcome.tolist()
+    failures = (
+        error
+        for error, outcome in zip(facts.requests.errors, outcomes, strict=True)
+        if error is not None and outcome not in (Outcome.DONE.value, Outcome.NOT_SENT.value)
+    )
+    return next(failures, None)
+
+
+@dataclass(frozen=True)
+class WarmUpFailed(Finding):
+    failed: int
+    first_error: str
+
+    code = "warm_up_failed"
+    severities = (Severity.WARNING,)
+    when = "warm-up requests failed"
+    advices = ("Some warm-up requests failed; the server may not have been warm when the measurement started.",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        failures = facts.manifest.get("warm_up", {}).get("failures", [])
+        return cls(len(failures), failures[0]) if failures else None
+
+    def _sentence(self) -> str:
+        return f"{self.failed:,} warm-up requests failed. The first error: {self.first_error}"
+
+
+@dataclass(frozen=True)
+class OutputShorterThanAsked(Finding):
+    requests: int
+    share: float
+    asked_tokens: float
+    got_tokens: float
+
+    code = "output_shorter_than_asked"
+    severities = (Severity.NOTE, Severity.WARNING)
+    when = "answers have fewer tokens than requested; a warning where a request set --ignore_eos"
+    advices = (
+        "Answers ended by themselves; for equal work in every run use --ignore_eos.",
+        "The server ended answers early in spite of --ignore_eos; compare tokens/s, not requests/s.",
+    )
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> OutputShorterThanAsked | None:
+        requests = facts.requests
+        known = requests.done & ~np.isnan(requests.output_tokens)
+        short = known & (requests.output_tokens < requests.requested_output_tokens)
+        if not short.any():
+            return None
+        kind = OutputShorterDespiteIgnoreEos if (short & requests.ignore_eos).any() else OutputShorterThanAsked
+        return kind(
+            requests=int(short.sum()),
+            share=float(short.sum() / known.sum()),
+            asked_tokens=float(requests.requested_output_tokens[known].sum()),
+            got_tokens=float(requests.output_tokens[known].sum()),
+        )
+
+    def _sentence(self) -> str:
+        return (
+            f"{self.requests:,} answers ({self.share:.0%}) were shorter than requested: "
+            f"{self.got_tokens:,.0f} of {self.asked_tokens:,.0f} tokens in all."
+        )
+
+
+class OutputShorterDespiteIgnoreEos(OutputShorterThanAsked):
+    """At least one of the short answers was requested with `--ignore_eos`."""
+
+    severity = Severity.WARNING
+    advice = OutputShorterThanAsked.advices[1]
+
+
+@dataclass(frozen=True)
+class PromptEchoed(Finding):
+    requests: int
+
+    code = "prompt_echoed"
+    severities = (Severity.NOTE,)
+    when = "answers begin with the prompt"
+    advices = ("The server repeats the prompt in its answer; those tokens are not counted as output.",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        echoed = int(facts.requests.prompt_echoed.sum())
+        return cls(echoed) if echoed else None
+
+    def _sentence(self) -> str:
+        return f"{self.requests:,} answers begin with the prompt."

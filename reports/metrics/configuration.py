@@ -1,0 +1,95 @@
+"""The configuration of a run, read from its manifest: target, load and arrival law."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+_LAW_NAMES = {"exponential_dist": "exponential", "constant": "constant"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredTarget:
+    """``model`` and ``protocol`` are "" where they are unknown; ``address`` is None for one that is not recorded."""
+
+    model: str
+    protocol: str
+    streaming: bool
+    embedded: bool
+    address: str | None
+
+    def __str__(self) -> str:
+        streamed = "streamed" if self.streaming else "unstreamed"
+        return f"{self.model or 'unknown model'} over {self.protocol or '?'}, {streamed}"
+
+
+def configured_target(manifest: dict[str, Any]) -> ConfiguredTarget:
+    """The target of a run."""
+    target = manifest.get("target") or {}
+    return ConfiguredTarget(
+        model=str(target.get("model") or ""),
+        protocol=str(target.get("protocol") or ""),
+        streaming=bool(target.get("streaming")),
+        embedded=bool(target.get("embedded")),
+        address=target.get("address"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredLoad:
+    """An open loop (requests arrive by the clock), or with ``closed`` a closed one (users that wait for their answers).
+
+    ``max_concurrency`` is a ceiling on requests in flight, ``duration_s`` an end by the clock; None where there is none.
+    ``prepared`` is the number of requests that could be sent, ``ran_out`` whether they were too few for the duration; None is
+    unknown.
+    """
+
+    closed: bool = False
+    max_concurrency: int | None = None
+    concurrency: int | None = None
+    duration_s: float | None = None
+    ramp_up_s: float = 0.0
+    prepared: int | None = None
+    ran_out: bool | None = None
+
+
+def configured_load(manifest: dict[str, Any]) -> ConfiguredLoad:
+    """The load of a run; a manifest older than load modes is of an open loop."""
+    load = manifest.get("load")
+    if not isinstance(load, dict):
+        return ConfiguredLoad()
+    return ConfiguredLoad(
+        closed=load.get("mode") == "closed",
+        max_concurrency=load.get("max_concurrency"),
+        concurrency=load.get("concurrency"),
+        duration_s=load.get("duration_s"),
+        ramp_up_s=float(load.get("ramp_up_s") or 0.0),
+        prepared=load.get("prepared"),
+        ran_out=load.get("ran_out"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """The configured distribution of gaps: "exponential", "gamma" (with ``shape``) or "constant"; the rate rises from 0 to
+    ``rate_per_s`` over ``ramp_up_s``.
+    """
+
+    name: str
+    rate_per_s: float
+    shape: float = 1.0
+    ramp_up_s: float = 0.0
+
+
+def configured_law(manifest: dict[str, Any]) -> Law | None:
+    """The law that a manifest's options set; None where they set none, as at a rate of -1 or in a closed loop."""
+    options = manifest.get("options")
+    if not isinstance(options, dict):
+        return None
+    rate, name = options.get("request_rate"), options.get("time_delay_dist")
+    load = configured_load(manifest)
+    if not isinstance(rate, int | float) or not rate > 0 or load.closed:
+        return None
+    if name == "gamma_dist":
+        return Law("gamma", float(rate), float(options.get("burstiness") or 1.0), load.ramp_up_s)
+    return Law(_LAW_NAMES[name], float(rate), ramp_up_s=load.ramp_up_s) if name in _LAW_NAMES else None

@@ -1,0 +1,166 @@
+"""Every number of the reports with the functions that compute it, for readers of the code and docs/architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from reports.compare.comparison import compare
+from reports.compare.difference import between_pairs, between_runs, compare_measures, holm, within_pairs, within_runs
+from reports.compare.measures import failed_share, mean, percentile, throughput
+from reports.findings.checks import find
+from reports.metrics.arrival_law import at_even_rate_ns, check_arrivals, index_of_dispersion
+from reports.metrics.catalogue import (
+    ACHIEVED_RATE,
+    ATTAINMENT,
+    CEILING_WAIT,
+    DISPERSION,
+    E2E,
+    FAILED_SHARE,
+    GOODPUT,
+    ICL,
+    INPUT_TOKENS,
+    ITL,
+    OFFERED_RATE,
+    OUTPUT_TOKEN_THROUGHPUT,
+    OUTPUT_TOKENS,
+    REQUEST_THROUGHPUT,
+    SCHEDULE_SLIP,
+    TPOT,
+    TTFT,
+    WINDOW,
+    Metric,
+)
+from reports.metrics.client_calibration import client_calibration, peak_rates
+from reports.metrics.client_health import client_health
+from reports.metrics.configuration import configured_law, configured_load
+from reports.metrics.estimates import over_runs
+from reports.metrics.goodput import goodput, share_interval
+from reports.metrics.in_flight import mean_in_system
+from reports.metrics.latency import (
+    ceiling_waits_ms,
+    client_slip_ms,
+    inter_chunk_latencies_ms,
+    inter_token_latencies_ms,
+    latencies_by_request_ms,
+    latencies_ms,
+    schedule_slip_ms,
+    time_per_output_token_ms,
+)
+from reports.metrics.model_statistics import model_work
+from reports.metrics.output_events import completions, output_tokens, rate
+from reports.metrics.phases import phases
+from reports.metrics.requests import from_columns
+from reports.metrics.run_metrics import compute_metrics, failures_by_kind, mean_rate
+from reports.metrics.server_load import server_load
+from reports.metrics.server_series import Telemetry, telemetry_of
+from reports.metrics.slip import slip_by_worker, slip_over_time
+from reports.metrics.steady_state import find_steady, mser5
+from reports.metrics.upstream import upstream_statistics
+from reports.metrics.windows import compute_windows, whole_window
+from reports.run.op_stats import check_perf
+from reports.run.pictures.over_time import per_second, percentile_per_part
+from reports.run.tables import failure_tables, slowest_table
+from reports.statistics.arrays import mean_of_known
+from reports.statistics.autocorrelation import Mean, mean_of
+from reports.statistics.percentiles import nearest_rank, percentile_limits, required_samples, share_limits, summarise
+from reports.statistics.quantile_curve import curve_of
+from reports.sweep.points import pareto_front
+from reports.trend.history import estimates_of
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number, or a group of numbers that are computed together.
+
+    ``key`` is its place in ``summary.json``, or in the document that is named; "" where it is in pictures and tables alone.
+    ``functions`` compute it, in the order of the computation; the last one returns it.
+    """
+
+    name: str
+    key: str
+    functions: tuple[Function, ...]
+
+
+OF_METRICS: Mapping[Metric, tuple[Function, ...]] = MappingProxyType(
+    {
+        TTFT: (latencies_ms, summarise),
+        E2E: (latencies_ms, summarise),
+        TPOT: (time_per_output_token_ms, summarise),
+        ITL: (inter_token_latencies_ms, summarise),
+        ICL: (inter_chunk_latencies_ms, summarise),
+        SCHEDULE_SLIP: (schedule_slip_ms, summarise),
+        CEILING_WAIT: (ceiling_waits_ms, summarise),
+        REQUEST_THROUGHPUT: (completions, rate),
+        OUTPUT_TOKEN_THROUGHPUT: (output_tokens, rate),
+        OFFERED_RATE: (mean_rate,),
+        ACHIEVED_RATE: (mean_rate,),
+        GOODPUT: (goodput,),
+        ATTAINMENT: (goodput,),
+        FAILED_SHARE: (latencies_by_request_ms, failed_share),
+        WINDOW: (whole_window,),
+        DISPERSION: (at_even_rate_ns, index_of_dispersion),
+        INPUT_TOKENS: (mean_of_known,),
+        OUTPUT_TOKENS: (mean_of_known,),
+    }
+)
+"""The functions that compute each metric from the columns of ``requests.parquet``."""
+
+_METRIC_PLACES: Mapping[Metric, str] = MappingProxyType(
+    {FAILED_SHARE: "compare.json", DISPERSION: f"arrivals.{DISPERSION.key}", INPUT_TOKENS: "", OUTPUT_TOKENS: ""}
+)
+
+NUMBERS = (
+    *(
+        Number(metric.full_name, _METRIC_PLACES.get(metric, f"metrics.{metric.key}"), OF_METRICS[metric])
+        for metric in OF_METRICS
+    ),
+    # Statistics that every metric has
+    Number("Mean and its interval", "metrics.*.mean, mean_interval", (mean_of, Mean.interval)),
+    Number("Percentiles", "metrics.*.p50 … p99_9", (nearest_rank,)),
+    Number("Interval and lower limit of a percentile", "metrics.*.p99_interval, at_least", (percentile_limits,)),
+    Number("Interval of a rate", "metrics.*.interval", (mean_of, Mean.interval, rate)),
+    Number("Interval of a share", "metrics.attainment.interval", (share_limits, share_interval)),
+    Number("Whether p99 is supported", "metrics.*.p99_supported", (required_samples,)),
+    Number("Points of the percentile pictures", "", (curve_of,)),
+    # A run
+    Number("Prepared requests", "requests.prepared", (configured_load,)),
+    Number("Scheduled, successful and failed requests", "requests", (compute_metrics,)),
+    Number("Failures by kind", "requests.by_kind", (failures_by_kind,)),
+    Number("Failures by message", "", (failure_tables,)),
+    Number("Evidence of the findings", "findings", (find,)),
+    Number("Gauges of the server", "server.active_requests … cpu_utilization", (Telemetry.level,)),
+    Number("Rates and latencies of the whole window", "windows.whole", (whole_window,)),
+    Number("Limits, rates and latencies of the steady window", "windows.steady", (mser5, find_steady, compute_windows)),
+    Number("Configured arrival law", "arrivals.law", (configured_law,)),
+    Number("Test of the sends against the arrival law", "arrivals.test", (check_arrivals,)),
+    Number("Slip by worker", "slip_by_worker", (slip_by_worker,)),
+    Number("Slip over time", "slip_over_time", (slip_over_time,)),
+    Number("Slip without the wait at the ceiling", "findings", (client_slip_ms,)),
+    Number("Sources of the output token counts", "output_tokens_sources", (from_columns,)),
+    Number("Client health: loop lag, CPU, run queue, garbage collection", "client", (client_health,)),
+    Number("Server load: requests, KV cache, tokens, engine times", "server", (telemetry_of, server_load)),
+    Number("Triton's statistics of each model", "server.models", (model_work,)),
+    Number("Phases of a request, by server and client", "phases", (phases,)),
+    Number("Calibration of the client", "calibration", (client_calibration,)),
+    Number("Peak rates of the client", "calibration.requests_per_s, responses_per_s", (peak_rates,)),
+    Number("Upstream's statistics", "--op_stats_csv", (upstream_statistics,)),
+    Number("Check against reference numbers", "--check_perf_json", (check_perf,)),
+    Number("Slowest requests", "", (slowest_table,)),
+    Number("Requests and tokens per second over time", "", (per_second,)),
+    Number("Percentiles over time", "", (percentile_per_part,)),
+    Number("Requests in flight over time", "", (mean_in_system,)),
+    # Several runs
+    Number("Compared measures of a run", "compare.json: a, b", (percentile, mean, throughput, failed_share)),
+    Number("Difference and interval, one run each", "compare.json: change, interval", (within_pairs, within_runs)),
+    Number("Difference and interval, repeated runs", "compare.json: change, interval", (between_pairs, between_runs)),
+    Number("Adjusted p-value and verdict", "compare.json: p_adjusted, verdict", (holm, compare_measures)),
+    Number("Quantile differences", "compare.json: quantiles", (compare_measures, compare)),
+    Number("Mean over repeated runs of a sweep's point", "sweep.json: points", (over_runs,)),
+    Number("Pareto front", "sweep.json: pareto", (pareto_front,)),
+    Number("Measures of a run in a trend", "trend.json: measures", (estimates_of,)),
+)

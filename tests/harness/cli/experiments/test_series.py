@@ -1,0 +1,79 @@
+"""Experiments and sweeps from the command line: usage errors, continuation, and failing runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from harness.cli import run as bench
+from harness.cli.experiments.plan import plan_runs
+from harness.cli.experiments.series import make_runs, open_folder
+from harness.records.experiment import PlannedArm
+
+_ARMS = (PlannedArm("a", ()), PlannedArm("b", ("--workers", "2")))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--arm", "a=", "dataset"], "at least two"),
+        (["--arm", "a=", "--arm", "a=--workers 2", "dataset"], "different names"),
+        (["--arm", "--workers=2", "--arm", "b=", "dataset"], "NAME=OPTIONS"),
+        (["--arm", "a=--x 'open", "--arm", "b=", "dataset"], "No closing quotation"),
+        (["--arm", "a=--seed 1", "--arm", "b=", "dataset"], "--seed cannot stand in --arm a"),
+        (["--arm", "a=", "--arm", "b="], "dataset or token_norm_dist"),
+    ],
+)
+def test_wrong_arguments_are_usage_errors(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(["experiment", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--over", "request_rate", "dataset"], "OPTION=V1,V2"),
+        (["--over", "request_rate=2,2", "dataset"], "OPTION=V1,V2"),
+        (["--over", "seed=1,2", "dataset"], "--seed cannot stand in --over seed=1"),
+        (["--over", "request_rate=2,4", "serve"], "dataset or token_norm_dist"),
+        (["--over", "request_rate=2,4", "dataset", "--run-dir", "r"], "--run_dir cannot stand in the run's options"),
+    ],
+)
+def test_wrong_arguments_of_a_sweep_are_usage_errors(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench(["sweep", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_folder_with_another_plan_is_refused_and_the_same_plan_is_continued(tmp_path: Path) -> None:
+    plan = plan_runs("experiment", ["dataset"], _ARMS, 2, 0)
+    open_folder(tmp_path / "e", plan)
+    assert open_folder(tmp_path / "e", plan).read() == plan
+    with pytest.raises(click.BadParameter, match="another plan"):
+        open_folder(tmp_path / "e", plan_runs("experiment", ["dataset"], _ARMS, 3, 0))
+
+
+def test_a_run_that_fails_ends_the_experiment_and_what_was_recorded_is_not_run_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_runs("experiment", ["dataset", "--url", "127.0.0.1:1"], _ARMS, 1, 0)  # no server listens there
+    folder = open_folder(tmp_path / "e", plan)
+    first = folder.run_folder(plan.runs[0])
+    first.path.mkdir()
+    first.requests.write_bytes(b"")
+    with pytest.raises(click.ClickException, match="ended with status 1"):
+        make_runs(plan, folder, None)
+    progress = capsys.readouterr().err
+    assert "Run 1 of 2, block 1" in progress
+    assert "recorded before" in progress
+
+
+def test_a_command_before_each_run_that_fails_ends_the_experiment(tmp_path: Path) -> None:
+    plan = plan_runs("experiment", ["dataset"], _ARMS, 1, 0)
+    folder = open_folder(tmp_path / "e", plan)
+    with pytest.raises(click.ClickException, match="ended with status 5"):
+        make_runs(plan, folder, f"{sys.executable} -c 'raise SystemExit(5)'")

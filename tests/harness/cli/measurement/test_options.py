@@ -1,0 +1,173 @@
+"""The shared options: each concern's dataclass and option group agree, and run.json records every option under its name."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import click
+import cloup
+import pytest
+
+from harness.cli.bench import CONTEXT_SETTINGS, bench
+from harness.cli.engine_options import EngineSettings, engine_group
+from harness.cli.measurement.client_options import ClientOptions, client_group
+from harness.cli.measurement.embedded_options import EmbeddedOptions, embedded_group
+from harness.cli.measurement.load_options import LoadOptions, TrafficOptions, load_group, traffic_group
+from harness.cli.measurement.options import MeasureOptions, read_options
+from harness.cli.measurement.output_options import CriteriaOptions, OutputOptions, output_group
+from harness.cli.measurement.target_options import TargetOptions, http_group, target_group
+from harness.cli.measurement.telemetry_options import TelemetryOptions, telemetry_group
+
+_DEFAULTS: dict[str, Any] = {
+    "url": None,
+    "protocol": "grpc",
+    "model": None,
+    "streaming": None,
+    "tokenizer_dir": None,
+    "endpoint": None,
+    "header": [],
+    "extra_body": {},
+    "engine_dir": None,
+    "decoupled_mode": True,
+    "engine_settings": {
+        "draft_engine_dir": None,
+        "max_num_sequences": 256,
+        "max_num_tokens": 2048,
+        "max_beam_width": 16,
+        "max_stream_interval": 4,
+        "max_queue_size": 0,
+        "batch_scheduler_policy": "guaranteed_no_evict",
+        "max_tokens_in_paged_kv_cache": 131072,
+        "kv_cache_free_gpu_mem_fraction": 0.9,
+        "enable_kv_cache_reuse": True,
+        "enable_chunked_context": True,
+    },
+    "request_rate": -1.0,
+    "time_delay_dist": "exponential_dist",
+    "burstiness": None,
+    "max_concurrency": None,
+    "concurrency": None,
+    "duration": None,
+    "ramp_up": None,
+    "num_requests": None,
+    "max_input_len": None,
+    "ignore_eos": None,
+    "seed": 0,
+    "workers": None,
+    "pin_workers": None,
+    "connections": None,
+    "warmup_requests": 10,
+    "request_timeout": 600.0,
+    "metrics_url": None,
+    "telemetry_period": 1.0,
+    "run_dir": None,
+    "plots": None,
+    "op_stats_csv": None,
+    "dump_perfetto_trace": False,
+    "check_perf_json": None,
+    "check_perf_key": None,
+    "check_perf_rtol": 0.05,
+    "check_perf_atol": 0.0,
+    "slo": [],
+}
+_EVERY_OPTION = [
+    *("--url", "h", "-i", "openai", "--model", "m", "--no_streaming", "--tokenizer_dir", "tok", "--endpoint", "/v1/x"),
+    *("--header", "X-Key: hush", "--header", "A: b", "--extra_body", '{"stop": ["a", null], "n": {"m": 1.5}}'),
+    *("--engine_dir", "e", "--no_decoupled_mode", "--draft_engine_dir", "d", "--batch_scheduler_policy", "max_utilization"),
+    *("--kv_cache_free_gpu_mem_fraction", "0.5", "--no_enable_kv_cache_reuse", "--request_rate", "10"),
+    *("--time_delay_dist", "gamma_dist", "--burstiness", "2", "--max_concurrency", "9", "--duration", "5", "--ramp_up", "1"),
+    *("--num_requests", "7", "--max_input_len", "64", "--ignore_eos", "--seed", "3", "--workers", "2", "--pin_workers"),
+    *("--connections", "3", "--warmup_requests", "0", "--request_timeout", "30", "--metrics_url", "h:1/m"),
+    *("--telemetry_period", "0.5", "--run_dir", "r", "--plots", "p", "--op_stats_csv", "o.csv", "--dump_perfetto_trace"),
+    *("--check_perf_json", "c.json", "--check_perf_key", "k", "--check_perf_rtol", "0.1", "--check_perf_atol", "1"),
+    *("--slo", "ttft_ms <= 200.0", "--slo", "e2e_ms<=5e3"),
+]
+_EVERY_ENTRY: dict[str, Any] = {
+    "url": "h",
+    "protocol": "openai",
+    "model": "m",
+    "streaming": False,
+    "tokenizer_dir": "tok",
+    "endpoint": "/v1/x",
+    "header": ["X-Key: (not written down)", "A: b"],
+    "extra_body": {"stop": ["a", None], "n": {"m": 1.5}},
+    "engine_dir": "e",
+    "decoupled_mode": False,
+    "engine_settings": {
+        "draft_engine_dir": "d",
+        "max_num_sequences": 256,
+        "max_num_tokens": 2048,
+        "max_beam_width": 16,
+        "max_stream_interval": 4,
+        "max_queue_size": 0,
+        "batch_scheduler_policy": "max_utilization",
+        "max_tokens_in_paged_kv_cache": 131072,
+        "kv_cache_free_gpu_mem_fraction": 0.5,
+        "enable_kv_cache_reuse": False,
+        "enable_chunked_context": True,
+    },
+    "request_rate": 10.0,
+    "time_delay_dist": "gamma_dist",
+    "burstiness": 2.0,
+    "max_concurrency": 9,
+    "concurrency": None,
+    "duration": 5.0,
+    "ramp_up": 1.0,
+    "num_requests": 7,
+    "max_input_len": 64,
+    "ignore_eos": True,
+    "seed": 3,
+    "workers": 2,
+    "pin_workers": True,
+    "connections": 3,
+    "warmup_requests": 0,
+    "request_timeout": 30.0,
+    "metrics_url": "h:1/m",
+    "telemetry_period": 0.5,
+    "run_dir": "r",
+    "plots": "p",
+    "op_stats_csv": "o.csv",
+    "dump_perfetto_trace": True,
+    "check_perf_json": "c.json",
+    "check_perf_key": "k",
+    "check_perf_rtol": 0.1,
+    "check_perf_atol": 1.0,
+    "slo": ["ttft_ms<=200", "e2e_ms<=5000"],
+}
+
+
+def _read(*argv: str) -> MeasureOptions:
+    context = bench.commands["dataset"].make_context("dataset", list(argv), parent=click.Context(bench, **CONTEXT_SETTINGS))
+    return read_options(context.params)
+
+
+def test_run_json_records_every_option_under_its_name() -> None:
+    assert list(_read().manifest_entry().items()) == list(_DEFAULTS.items())
+    assert list(_read(*_EVERY_OPTION).manifest_entry().items()) == list(_EVERY_ENTRY.items())
+
+
+def _names(*groups: Any) -> list[str]:
+    def nothing() -> None: ...
+
+    for group in reversed(groups):
+        group(nothing)
+    return [str(parameter.name) for parameter in cloup.command()(nothing).params]
+
+
+@pytest.mark.parametrize(
+    ("concerns", "groups"),
+    [
+        ([TargetOptions], [target_group, http_group]),
+        ([EngineSettings], [engine_group]),
+        ([EmbeddedOptions], [embedded_group]),
+        ([LoadOptions], [load_group]),
+        ([TrafficOptions], [traffic_group]),
+        ([ClientOptions], [client_group]),
+        ([TelemetryOptions], [telemetry_group]),
+        ([OutputOptions, CriteriaOptions], [output_group]),
+    ],
+)
+def test_a_concern_has_the_options_of_its_group(concerns: list[Any], groups: list[Any]) -> None:
+    names = [field.name for concern in concerns for field in fields(concern) if field.name != "engine_settings"]
+    assert names == _names(*groups)

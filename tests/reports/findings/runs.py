@@ -1,0 +1,78 @@
+"""Runs that provoke findings, and parts of their manifests. Times are in ms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from harness.records.record import Record
+from workloads.arrivals import Arrivals
+
+Make = Callable[..., Record]
+
+CEILING = {"mode": "open", "max_concurrency": 4, "concurrency": None, "duration_s": None, "ramp_up_s": 0.0}
+CLOSED = {"mode": "closed", "max_concurrency": None, "concurrency": 8, "duration_s": 20.0, "ramp_up_s": 0.0, "prepared": 5000}
+EXPONENTIAL = {"request_rate": 100.0, "time_delay_dist": "exponential_dist"}  # options of a run
+
+
+def late_sends(answered: Make, slip_ms: float, latency_ms: float, count: int = 50) -> list[Record]:
+    """One request each 100 ms, all sent late."""
+    return [
+        answered(k, 100 * k, 100 * k + slip_ms, [(100 * k + slip_ms + latency_ms, 1)], ignore_eos=False) for k in range(count)
+    ]
+
+
+def stretched_sends(answered: Make, stretch: float) -> list[Record]:
+    """A schedule of 100 requests/s, sent at 100 / ``stretch``."""
+    return [answered(k, 10 * k, 10 * k * stretch, [(10 * k * stretch + 5_000, 1)]) for k in range(101)]
+
+
+def queue_of_one_server(answered: Make, service_ms: float, count: int = 700) -> list[Record]:
+    """One server, one arrival each 10 ms: with more than 10 ms of service the queue grows from beginning to end."""
+    records, free = [], 0.0
+    for k in range(count):
+        free = max(free, 10.0 * k) + service_ms
+        records.append(answered(k, 10 * k, 10 * k, [(free, 1)], done=free))
+    return records
+
+
+def sends_of(answered: Make, arrivals: Arrivals, count: int = 700) -> list[Record]:
+    """Requests sent on time by ``arrivals``, each answered after 100 ms."""
+    offsets_ms = arrivals.offsets_ns(count, seed=1) / 1e6
+    return [answered(k, at, at, [(at + 100, 1)]) for k, at in enumerate(offsets_ms.tolist())]
+
+
+def held_at_ceiling(answered: Make, waits_ms: float, share: float = 0.05, slip_ms: float = 0.0) -> list[Record]:
+    """700 requests, one each 10 ms, answered 20 ms after the send; the last ``share`` of them waited at the ceiling."""
+    records = []
+    for k in range(700):
+        due = 10 * k
+        released = due + (waits_ms if k >= 700 * (1 - share) else 0.0)
+        sent = released + slip_ms
+        records.append(answered(k, due, sent, [(sent + 20, 1)], released_ns=round(released * 1e6)))
+    return records
+
+
+def closed_loop(answered: Make, users: int, answers: int, latency_ms: float) -> list[Record]:
+    """Users that start together and send when the last answer ended. Latencies differ, so that the users drift apart."""
+    records, free = [], [(0.0, user) for user in range(users)]
+    for k in range(users * answers):
+        due, user = min(free)
+        sent = due + 0.05
+        end = sent + latency_ms * (0.5 + (k * 7919 % 101) / 100)
+        records.append(answered(k, due, sent, [(end - 5, 1), (end, 1)], done=end))
+        free[user] = (end, user)
+    return records
+
+
+def doubled_tokens(answered: Make, doubled: int) -> list[Record]:
+    """700 answers of 2 tokens, as requested; the responses of ``doubled`` of them arrived twice."""
+    once = [(100, 1), (110, 1)]
+    return [
+        answered(k, 10 * k, 10 * k, [(10 * k + ms, n) for ms, n in once * (1 + (k < doubled))], requested_output_tokens=2)
+        for k in range(700)
+    ]
+
+
+def held_open(answered: Make, held_open_ms: float) -> list[Record]:
+    """1,500 streams that stay open after their last token."""
+    return [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)], done=10 * k + 100 + held_open_ms) for k in range(1_500)]

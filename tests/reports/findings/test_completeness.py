@@ -1,0 +1,129 @@
+"""Findings about what a run lacks: each provoked, and each absent in a whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from harness.records.record import Outcome, Record
+from reports.findings.finding import Severity
+from reports.run_report import RunReport
+from tests.reports.findings.lookup import finding_of, severity_of
+from tests.reports.findings.runs import CLOSED, closed_loop
+
+Make = Callable[..., Record]
+MakeReport = Callable[..., RunReport]
+SteadyRun = Callable[..., list[Record]]
+
+
+# ---- interrupted
+
+
+def test_an_interrupted_run_has_the_number_of_unsent_requests(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Make
+) -> None:
+    records = [*steady_run(700), *(failed(k, 10 * k, Outcome.NOT_SENT) for k in range(700, 900))]
+    report = make_report(records, interrupted=True)
+    finding = finding_of(report, "interrupted")
+    assert finding is not None
+    assert (finding.severity, finding.evidence) == (Severity.WARNING, {"not_sent": 200, "scheduled": 900})
+    assert [f.code for f in report.findings] == ["interrupted"]
+
+
+def test_a_run_stopped_while_it_drained_is_interrupted(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    finding = finding_of(make_report(steady_run(5), interrupted=True), "interrupted")
+    assert finding is not None
+    assert finding.evidence["not_sent"] == 0
+
+
+def test_unsent_requests_are_an_interruption_that_the_manifest_lacks(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Make
+) -> None:
+    assert finding_of(make_report([*steady_run(5), failed(5, 50, Outcome.NOT_SENT)]), "interrupted") is not None
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "not_sent", "sentence"),
+    [
+        (None, 4200, "The run was stopped; 4,200 of 5,000 requests were not sent."),
+        (20.0, None, "The run was stopped before its end."),
+    ],
+)
+def test_an_interrupted_closed_loop(
+    make_report: MakeReport, answered: Make, duration_s: float | None, not_sent: int | None, sentence: str
+) -> None:
+    load = CLOSED | {"duration_s": duration_s}
+    report = make_report(closed_loop(answered, 8, 100, 100.0), load=load, interrupted=True)
+    finding = finding_of(report, "interrupted")
+    assert finding is not None
+    assert finding.evidence["not_sent"] == not_sent
+    assert finding.sentence == sentence
+
+
+# ---- sample_too_small
+
+
+@pytest.mark.parametrize(("count", "severity"), [(1, "note"), (661, "note"), (662, None)])
+def test_the_sample_size_guard(make_report: MakeReport, steady_run: SteadyRun, count: int, severity: str | None) -> None:
+    report = make_report(steady_run(count))
+    assert severity_of(report, "sample_too_small") == severity
+    assert report.valid
+    if severity is not None:
+        finding = finding_of(report, "sample_too_small")
+        assert finding is not None
+        assert finding.evidence == {"n": count, "needed_for_p99": 662}
+
+
+def test_failures_are_no_samples(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
+    records = [*steady_run(661), *(failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 9) for k in range(661, 700))]
+    finding = finding_of(make_report(records), "sample_too_small")
+    assert finding is not None
+    assert finding.evidence["n"] == 661
+
+
+def test_answers_without_tokens_are_no_samples_of_a_latency(
+    make_report: MakeReport, steady_run: SteadyRun, answered: Make
+) -> None:
+    records = [*steady_run(600), *(answered(k, 10 * k, 10 * k, []) for k in range(600, 700))]
+    finding = finding_of(make_report(records), "sample_too_small")
+    assert finding is not None
+    assert finding.evidence["n"] == 600
+
+
+# ---- recovered, recording_failed
+
+
+@pytest.mark.parametrize("torn_bytes", [0, 17])
+def test_a_recovered_run(make_report: MakeReport, steady_run: SteadyRun, torn_bytes: int) -> None:
+    evidence = {"scheduled": 40, "written_down": 35, "lost": 4, "not_sent": 1, "journals": 2, "torn_bytes": torn_bytes}
+    finding = finding_of(make_report(steady_run(40), recovered=evidence), "recovered")
+    assert finding is not None
+    assert (finding.severity, finding.evidence) == (Severity.WARNING, evidence)
+    assert "of 40 requests, 35 were recorded, 4 are lost, 1 were not sent" in finding.sentence
+    assert ("torn" in finding.sentence) == bool(torn_bytes)
+
+
+def test_a_journal_that_could_not_be_written(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    finding = finding_of(make_report(steady_run(4), problem="[Errno 28] No space left on device"), "recording_failed")
+    assert finding is not None
+    assert finding.severity is Severity.WARNING
+    assert "No space left on device" in finding.sentence
+
+
+def test_a_run_that_came_to_its_end_is_neither_recovered_nor_badly_recorded(
+    make_report: MakeReport, steady_run: SteadyRun
+) -> None:
+    report = make_report(steady_run(4), problem=None)
+    assert finding_of(report, "recovered") is None
+    assert finding_of(report, "recording_failed") is None
+
+
+# ---- prompts_dropped
+
+
+def test_dropped_prompts(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    report = make_report(steady_run(4), workload={"description": "x", "dropped_too_long": 17})
+    finding = finding_of(report, "prompts_dropped")
+    assert finding is not None
+    assert (finding.severity, finding.evidence) == (Severity.NOTE, {"dropped": 17})

@@ -1,0 +1,173 @@
+"""Findings about the load: each provoked, and each absent where the load is as requested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from harness.records.record import Record
+from reports.findings.finding import Severity
+from reports.run_report import RunReport
+from tests.reports.findings.lookup import finding_of, severity_of
+from tests.reports.findings.runs import (
+    CEILING,
+    CLOSED,
+    EXPONENTIAL,
+    closed_loop,
+    held_at_ceiling,
+    queue_of_one_server,
+    sends_of,
+)
+from workloads.arrivals import Arrivals, Constant, Exponential, Gamma
+
+Make = Callable[..., Record]
+MakeReport = Callable[..., RunReport]
+SteadyRun = Callable[..., list[Record]]
+
+
+# ---- queue_growing, not_steady
+
+
+@pytest.mark.parametrize(("service_ms", "severity"), [(9.0, None), (10.0, None), (13.0, "warning")])
+def test_an_overloaded_target(make_report: MakeReport, answered: Make, service_ms: float, severity: str | None) -> None:
+    report = make_report(queue_of_one_server(answered, service_ms))
+    assert severity_of(report, "queue_growing") == severity
+    assert severity_of(report, "not_steady") == severity
+    if severity is not None:
+        finding = finding_of(report, "queue_growing")
+        assert finding is not None
+        assert finding.evidence["arrivals"] == pytest.approx(350, abs=2)
+        assert finding.evidence["share_left_behind"] == pytest.approx(1 - 10 / 13, abs=0.05)
+
+
+def test_everything_at_once_is_no_growing_queue(make_report: MakeReport, answered: Make) -> None:
+    report = make_report([answered(k, 0, 0, [(100 + 10 * k, 1)]) for k in range(700)])
+    assert finding_of(report, "queue_growing") is None
+    assert finding_of(report, "not_steady") is None
+
+
+def test_a_run_that_changes_in_its_second_half_is_not_steady(make_report: MakeReport, answered: Make) -> None:
+    latency_ms = [100 if k < 500 else 900 for k in range(700)]
+    report = make_report([answered(k, 10 * k, 10 * k, [(10 * k + latency_ms[k], 1)]) for k in range(700)])
+    assert severity_of(report, "not_steady") == "warning"
+    assert report.metrics.windows.steady is None
+
+
+def test_a_few_requests_are_no_proof_of_unsteadiness(make_report: MakeReport, answered: Make) -> None:
+    assert finding_of(make_report(queue_of_one_server(answered, 13.0, count=99)), "not_steady") is None
+
+
+# ---- arrivals_not_as_asked
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "severity"),
+    [(Exponential(100.0), None), (Exponential(80.0), "warning"), (Constant(100.0), "warning"), (Gamma(100.0, 0.6), "warning")],
+)
+def test_sends_that_are_not_the_law_that_was_asked_for(
+    make_report: MakeReport, answered: Make, arrivals: Arrivals, severity: str | None
+) -> None:
+    report = make_report(sends_of(answered, arrivals), options=EXPONENTIAL)
+    assert severity_of(report, "arrivals_not_as_asked") == severity
+
+
+def test_a_difference_that_no_target_would_notice_is_a_note(make_report: MakeReport, answered: Make) -> None:
+    records = sends_of(answered, Gamma(100.0, 0.965), count=60_000)
+    assert severity_of(make_report(records, options=EXPONENTIAL), "arrivals_not_as_asked") == "note"
+
+
+def test_even_gaps_that_are_not_even(make_report: MakeReport, answered: Make) -> None:
+    options = {"request_rate": 100.0, "time_delay_dist": "constant"}
+    even = make_report(sends_of(answered, Constant(100.0)), options=options)
+    assert finding_of(even, "arrivals_not_as_asked") is None
+    finding = finding_of(make_report(sends_of(answered, Exponential(100.0)), options=options), "arrivals_not_as_asked")
+    assert finding is not None
+    assert finding.evidence["p_value"] is None
+    assert finding.evidence["statistic"] > 0.5
+
+
+# ---- waited_at_ceiling
+
+
+def test_waits_at_the_ceiling_are_found_and_are_no_fault_of_the_client(make_report: MakeReport, answered: Make) -> None:
+    report = make_report(held_at_ceiling(answered, waits_ms=2_000), load=CEILING)
+    finding = finding_of(report, "waited_at_ceiling")
+    assert finding is not None
+    assert finding.severity is Severity.WARNING
+    e = finding.evidence
+    assert (e["max_concurrency"], e["waited"], e["latency"]) == (4, 35, "TTFT")
+    assert e["share"] == pytest.approx(0.05)
+    assert (e["p99_wait_ms"], e["p99_from_schedule_ms"], e["p99_from_send_ms"]) == pytest.approx((2_000, 2_020, 20))
+    assert {"schedule_slip", "achieved_below_offered"}.isdisjoint(found.code for found in report.findings)
+    assert report.valid
+    assert "waited in the client because 4 were in flight, p99 2,000.0 ms" in finding.sentence
+    slip, wait = report.metrics.slip_ms, report.metrics.ceiling_wait_ms
+    assert slip is not None
+    assert wait is not None
+    assert slip.max == wait.max == pytest.approx(2_000)  # by its definition the slip is all that lies between schedule and send
+
+
+def test_what_the_client_was_late_beside_the_ceiling_is_its_fault(make_report: MakeReport, answered: Make) -> None:
+    report = make_report(held_at_ceiling(answered, waits_ms=2_000, slip_ms=15), load=CEILING)
+    finding = finding_of(report, "schedule_slip")
+    assert finding is not None
+    assert finding.severity is Severity.INVALID
+    assert finding.evidence["p99_slip_ms"] == pytest.approx(15)
+
+
+@pytest.mark.parametrize(
+    ("waits_ms", "share", "expected"), [(1.9, 0.05, False), (2.1, 0.05, True), (500, 0.005, False), (0, 0, False)]
+)
+def test_waits_too_short_or_too_rare_for_p99_are_not_found(
+    make_report: MakeReport, answered: Make, waits_ms: float, share: float, expected: bool
+) -> None:
+    report = make_report(held_at_ceiling(answered, waits_ms, share), load=CEILING)
+    assert (finding_of(report, "waited_at_ceiling") is not None) == expected
+
+
+def test_a_burst_below_a_ceiling_was_to_wait(make_report: MakeReport, answered: Make) -> None:
+    records = [answered(k, 0, 20 * k, [(20 * k + 20, 1)], released_ns=20_000_000 * k) for k in range(700)]
+    report = make_report(records, load=CEILING)
+    assert severity_of(report, "waited_at_ceiling") == "note"
+    assert report.valid
+
+
+def test_a_ceiling_that_keeps_the_rate_down_is_not_the_clients_fault(make_report: MakeReport, answered: Make) -> None:
+    records = [answered(k, 10 * k, 20 * k, [(20 * k + 20, 1)], released_ns=20_000_000 * k) for k in range(700)]
+    report = make_report(records, load=CEILING)
+    codes = {finding.code for finding in report.findings}
+    assert {"waited_at_ceiling", "queue_growing"} <= codes  # the target takes half of what comes
+    assert {"achieved_below_offered", "schedule_slip", "arrivals_not_as_asked"}.isdisjoint(codes)
+
+
+# ---- closed loops
+
+
+def test_a_closed_loop_with_nothing_wrong_has_no_findings(make_report: MakeReport, answered: Make) -> None:
+    options = {"request_rate": -1.0, "time_delay_dist": "exponential_dist", "concurrency": 8}
+    report = make_report(closed_loop(answered, 8, 100, 100.0), load=CLOSED, options=options)
+    assert report.findings == ()
+    assert (report.metrics.offered_rate, report.metrics.scheduled_dispersion) == (None, None)
+    assert report.metrics.achieved_rate == pytest.approx(80, rel=0.05)
+
+
+def test_users_that_start_late_are_no_growing_queue(make_report: MakeReport, answered: Make) -> None:
+    records = [record for k in range(80) for record in [answered(k, 100 * k, 100 * k, [(9_000 + k, 1)])]]
+    closed = make_report(records, load=CLOSED | {"concurrency": 80, "ramp_up_s": 8.0})
+    assert finding_of(closed, "queue_growing") is None
+    assert finding_of(make_report(records), "queue_growing") is not None
+
+
+# ---- requests_ran_out
+
+
+def test_too_few_requests_for_the_duration(make_report: MakeReport, answered: Make) -> None:
+    records = closed_loop(answered, 8, 100, 100.0)
+    report = make_report(records, load=CLOSED | {"prepared": 800, "ran_out": True})
+    finding = finding_of(report, "requests_ran_out")
+    assert finding is not None
+    assert finding.severity is Severity.WARNING
+    assert finding.evidence["prepared"] == 800
+    assert finding.evidence["last_sent_s"] == pytest.approx(10, rel=0.05)
+    assert finding.sentence.startswith("All 800 prepared requests were sent after ")

@@ -1,0 +1,134 @@
+"""Findings about the answers: each provoked, and each absent where the answers are as requested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from harness.records.record import FAILURES, Outcome, Record
+from reports.findings.finding import Severity
+from reports.run_report import RunReport
+from tests.reports.findings.lookup import finding_of, severity_of
+
+Make = Callable[..., Record]
+MakeReport = Callable[..., RunReport]
+SteadyRun = Callable[..., list[Record]]
+
+
+# ---- nothing_done
+
+
+def test_nothing_done(make_report: MakeReport, failed: Make) -> None:
+    report = make_report([failed(k, 10 * k, Outcome.CONNECT, 10 * k, 10 * k + 1) for k in range(3)])
+    finding = finding_of(report, "nothing_done")
+    assert finding is not None
+    assert (finding.severity, finding.evidence) == (Severity.INVALID, {"scheduled": 3})
+    assert not report.valid
+
+
+def test_one_success_is_not_nothing(make_report: MakeReport, failed: Make, answered: Make) -> None:
+    report = make_report([answered(0, 0, 0, [(5, 1)]), failed(1, 0, Outcome.CONNECT, 0, 1)])
+    assert finding_of(report, "nothing_done") is None
+
+
+# ---- errors
+
+
+@pytest.mark.parametrize(
+    ("failures", "severity"), [(0, None), (1, "warning"), (2, "warning"), (3, "invalid"), (200, "invalid")]
+)
+def test_errors_above_one_in_a_hundred_make_a_run_invalid(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Make, failures: int, severity: str | None
+) -> None:
+    records = steady_run(200)
+    for k in range(failures):
+        records[k] = failed(k, 10 * k, Outcome.SERVER_ERROR, 10 * k, 10 * k + 5)
+    assert severity_of(make_report(records), "errors") == severity
+
+
+def test_errors_have_kinds_share_and_the_first_message(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
+    records = steady_run(10)
+    records[3] = failed(3, 30, Outcome.TIMEOUT, 30, 99, error="no end within 1 s")
+    records[5] = failed(5, 50, Outcome.REFUSED, 50, 51, error="queue full")
+    records[7] = failed(7, 70, Outcome.REFUSED, 70, 71, error="queue full")
+    finding = finding_of(make_report(records), "errors")
+    assert finding is not None
+    assert finding.evidence == {
+        "failed": 3,
+        "share": 0.3,
+        "by_kind": {"refused": 2, "timeout": 1},
+        "first_error": "no end within 1 s",
+    }
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FAILURES if kind is not Outcome.NOT_SENT])
+def test_every_kind_of_failure_is_an_error(make_report: MakeReport, steady_run: SteadyRun, failed: Make, kind: Outcome) -> None:
+    records = steady_run(10)
+    sent = None if kind is Outcome.LOST else 0
+    records[0] = failed(0, 0, kind, sent, sent)
+    finding = finding_of(make_report(records), "errors")
+    assert finding is not None
+    assert finding.evidence["by_kind"] == {kind.value: 1}
+
+
+def test_requests_that_were_not_sent_are_no_errors(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
+    records = [*steady_run(5), failed(5, 50, Outcome.NOT_SENT)]
+    assert finding_of(make_report(records, interrupted=True), "errors") is None
+
+
+# ---- output_shorter_than_asked
+
+
+def test_answers_that_ended_by_themselves_are_a_note(make_report: MakeReport, steady_run: SteadyRun, answered: Make) -> None:
+    records = steady_run(10)
+    records[4] = answered(4, 40, 40, [(140, 1)], requested_output_tokens=5)
+    records[6] = answered(6, 60, 60, [], requested_output_tokens=4)
+    finding = finding_of(make_report(records), "output_shorter_than_asked")
+    assert finding is not None
+    assert finding.severity is Severity.NOTE
+    assert finding.evidence == pytest.approx({"requests": 2, "share": 0.2, "asked_tokens": 33, "got_tokens": 25})
+    assert "ended by themselves" in finding.advice
+
+
+def test_answers_shorter_against_the_ask_are_a_warning(make_report: MakeReport, steady_run: SteadyRun, answered: Make) -> None:
+    records = steady_run(10, ignore_eos=True)
+    records[4] = answered(4, 40, 40, [(140, 1)], requested_output_tokens=5, ignore_eos=True)
+    finding = finding_of(make_report(records), "output_shorter_than_asked")
+    assert finding is not None
+    assert finding.severity is Severity.WARNING
+    assert "--ignore_eos" in finding.advice
+
+
+@pytest.mark.parametrize("output_tokens", [None, 3, 4])
+def test_answers_as_long_as_asked_longer_or_of_unknown_length_are_not_short(
+    make_report: MakeReport, answered: Make, output_tokens: int | None
+) -> None:
+    record = answered(0, 0, 0, [(10, 3)], output_tokens=output_tokens, requested_output_tokens=3)
+    assert finding_of(make_report([record]), "output_shorter_than_asked") is None
+
+
+def test_failures_are_no_short_answers(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
+    records = steady_run(10)
+    records[4] = failed(4, 40, Outcome.STREAM_CUT, 40, 50, output_tokens=1)
+    assert finding_of(make_report(records), "output_shorter_than_asked") is None
+
+
+# ---- prompt_echoed, warm_up_failed
+
+
+@pytest.mark.parametrize(("echoed", "severity"), [(True, "note"), (False, None), (None, None)])
+def test_an_echoed_prompt(make_report: MakeReport, steady_run: SteadyRun, echoed: bool | None, severity: str | None) -> None:
+    report = make_report(steady_run(4, prompt_echoed=echoed))
+    assert severity_of(report, "prompt_echoed") == severity
+    if severity is not None:
+        finding = finding_of(report, "prompt_echoed")
+        assert finding is not None
+        assert finding.evidence == {"requests": 4}
+
+
+def test_a_failed_warm_up(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    report = make_report(steady_run(4), warm_up={"requests": 10, "failures": ["queue full", "timeout"]})
+    finding = finding_of(report, "warm_up_failed")
+    assert finding is not None
+    assert (finding.severity, finding.evidence) == (Severity.WARNING, {"failed": 2, "first_error": "queue full"})

@@ -1,0 +1,45 @@
+"""Markdown tables of the documentation that are generated from the metrics of the code."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from reports.metrics.catalogue import METRICS, Metric
+from reports.numbers import NUMBERS, Function, Number
+
+_ROOT = Path(__file__).parents[2]
+
+
+def metrics_markdown() -> str:
+    """The table of metrics, from ``reports.metrics.catalogue.METRICS``."""
+    return _table(("metric", "key", "definition", "unit", "better"), [_metric_row(metric) for metric in METRICS])
+
+
+def numbers_markdown() -> str:
+    """The table "number in the report → function that computes it", from ``reports.numbers.NUMBERS``."""
+    return _table(("number", "where", "computed by"), [_number_row(number) for number in NUMBERS])
+
+
+def _metric_row(metric: Metric) -> tuple[str, ...]:
+    better = "–" if metric.better is None else metric.better.value
+    return metric.full_name, f"`{metric.key}`", metric.definition, metric.unit, better
+
+
+def _number_row(number: Number) -> tuple[str, ...]:
+    return number.name, f"`{number.key}`" if number.key else "–", ", ".join(map(_reference, number.functions))
+
+
+def _reference(function: Function) -> str:
+    """`file.py`: `function`."""
+    return f"`{_path(function)}` `{function.__qualname__}`"
+
+
+def _path(function: Any) -> str:
+    return Path(inspect.getfile(inspect.unwrap(function))).relative_to(_ROOT).as_posix()
+
+
+def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    cells = [columns, ("---",) * len(columns), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in cells)
