@@ -13,14 +13,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 project = "inflight-bench"
 author = "the authors of inflight-bench"
+smartquotes = False  # it would join the two dashes of an option
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["_build", "schemas"]
 
-myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 4
 
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "show-inheritance": False, "undoc-members": True}
+autodoc_default_options = {"members": True, "undoc-members": True}
+toc_object_entries = False
 autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 100
 

@@ -55,20 +55,15 @@ def command(
     from reports.compare.conditions import parse_condition
     from reports.compare.console import render
     from reports.compare.writing import WRITERS
-    from reports.errors import ConditionError, NotComparableError
-    from reports.render.plain_text import printable_lines
+    from reports.errors import ConditionError
 
     check_outputs(outputs)
     try:
         conditions = [parse_condition(text) for text in fail_if]
     except ConditionError as error:
         raise click.BadParameter(str(error), param_hint="--fail_if") from error
-    try:
-        arms, runs_paired = _arms(runs if baseline is None else (baseline, *runs))
-        comparison = compare(arms, conditions, allow_different=allow_different, runs_paired=runs_paired)
-    except NotComparableError as error:
-        click.echo(f"Error: {printable_lines(str(error))}", err=True)
-        return ExitStatus.INVALID
+    arms, runs_paired = _arms(runs if baseline is None else (baseline, *runs))
+    comparison = compare(arms, conditions, allow_different=allow_different, runs_paired=runs_paired)
     click.echo(render(comparison))
     write_outputs(comparison, outputs, WRITERS)
     return ExitStatus.FAILED if comparison.conditions_failed else ExitStatus.VALID

@@ -39,7 +39,6 @@ def command(folders: tuple[Path, ...], baseline: Path | None, outputs: tuple[Pat
     Runs that are invalid or measured different work are listed apart, with the difference; runs that were cut are listed, too.
     """
     from reports.errors import NotComparableError
-    from reports.render.plain_text import printable_lines
     from reports.trend.console import render
     from reports.trend.csv_file import write_csv
     from reports.trend.history import read_trend
@@ -51,8 +50,7 @@ def command(folders: tuple[Path, ...], baseline: Path | None, outputs: tuple[Pat
     try:
         trend = read_trend(folders, baseline)
     except NotComparableError as error:
-        click.echo(f"Error: --baseline: {printable_lines(str(error))}", err=True)
-        return ExitStatus.INVALID
+        raise NotComparableError(f"--baseline: {error}") from error
     click.echo(render(trend))
     write_outputs(trend, outputs, {".html": write_html, ".json": write_json, ".md": write_markdown, ".csv": write_csv})
     return ExitStatus.VALID

@@ -61,10 +61,15 @@ def _option(option: click.Option, context: click.Context) -> Iterator[str]:
     spellings = ", ".join(f"{spelling}{value}" for spelling in (*option.opts, *option.secondary_opts))
     extra = option.get_help_extra(context)
     limits = [extra["range"]] if "range" in extra else []
-    limits += [f"default: {extra['default']}"] if "default" in extra else []
+    limits += [f"default: {_default(extra['default'])}"] if "default" in extra else []
     limits += ["required"] if "required" in extra else []
     note = f" *({'; '.join(plain(limit) for limit in limits)})*" if limits else ""
     yield from (f"````{{option}} {spellings}", f"{plain(option.help or '')}{note}", "````", "")
+
+
+def _default(text: str) -> str:
+    """A default; click puts one that is a description into parentheses."""
+    return text[1:-1] if text.startswith("(") and text.endswith(")") else text
 
 
 def _paragraphs(help_text: str) -> Iterator[str]:
