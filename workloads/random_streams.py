@@ -15,8 +15,12 @@ class Stream(IntEnum):
     OUTPUT_LENGTHS = 3
     TOKEN_IDS = 4
     WARM_UP = 5
+    TEXTS = 6
 
 
-def generator(seed: int, stream: Stream) -> np.random.Generator:
-    """A generator (PCG64, the same on every platform) that depends on ``seed`` and ``stream`` alone."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, int(stream)])))
+def generator(seed: int, stream: Stream, *path: int) -> np.random.Generator:
+    """A generator (PCG64, the same on every platform) that depends on ``seed``, ``stream`` and ``path`` alone.
+
+    ``path`` numbers the parts of a stream, such as requests, each of which draws any number of times.
+    """
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, int(stream), *path])))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from workloads.errors import WorkloadError
+from workloads.exact_text import TextCodec, exact_text
 from workloads.random_streams import Stream, generator
 from workloads.request import LONGEST_TOKENS, NO_LIMITS, LengthLimits, Request
 
@@ -46,8 +47,7 @@ class NormalRequests:
 class TokenNormDist:
     """Random prompts: normally distributed lengths, ids uniform over ``token_ids`` (the vocabulary without special tokens).
 
-    With ``decode``, prompts carry text too; its length in tokens is then unknown, since text need not encode back to
-    the ids that it came from.
+    With ``codec``, prompts carry text of exactly as many tokens, and the ids that it encodes to (``exact_text``).
     """
 
     inputs: NormalLengths
@@ -55,7 +55,7 @@ class TokenNormDist:
     token_ids: Sequence[int] | range
     seed: int
     limits: LengthLimits = NO_LIMITS
-    decode: Callable[[Sequence[int]], str] | None = None
+    codec: TextCodec | None = None
     ignore_eos: bool = True
 
     def draw(self, count: int) -> NormalRequests:
@@ -68,8 +68,8 @@ class TokenNormDist:
         output_lengths = self.outputs.draw(count, self.seed, Stream.OUTPUT_LENGTHS).tolist()
         prompts = self._prompts(input_lengths)
         requests = tuple(
-            self._request(ids, output_length)
-            for ids, output_length in zip(prompts, output_lengths, strict=True)
+            self._request(number, ids, output_length)
+            for number, (ids, output_length) in enumerate(zip(prompts, output_lengths, strict=True))
             if self.limits.allow(len(ids), output_length)
         )
         if not requests:
@@ -88,11 +88,17 @@ class TokenNormDist:
             else:
                 yield tuple(vocabulary[positions].tolist())
 
-    def _request(self, ids: tuple[int, ...], output_tokens: int) -> Request:
+    def _request(self, number: int, ids: tuple[int, ...], output_tokens: int) -> Request:
+        text = None
+        if self.codec is not None:
+            redrawn = generator(self.seed, Stream.TEXTS, number)
+            text, ids = exact_text(
+                self.codec,
+                ids,
+                lambda count: [
+                    self.token_ids[position] for position in redrawn.integers(0, len(self.token_ids), count).tolist()
+                ],
+            )
         return Request(
-            output_tokens=output_tokens,
-            prompt=None if self.decode is None else self.decode(ids),
-            input_ids=ids,
-            input_tokens=len(ids) if self.decode is None else None,
-            ignore_eos=self.ignore_eos,
+            output_tokens=output_tokens, prompt=text, input_ids=ids, input_tokens=len(ids), ignore_eos=self.ignore_eos
         )

@@ -5,8 +5,10 @@ them takes is sent: ``model``, ``messages``, ``stream``, ``max_tokens`` (trtllm-
 ``max_completion_tokens``, which older servers refuse), ``stream_options.include_usage`` where streamed, ``ignore_eos``
 where requested. Sampling keeps the server's defaults; ``extra`` adds the user's own fields.
 
-A chunk carries tokens where it has text, of the answer or of its reasoning. The first chunk often names the role alone, the
-last has only the usage: neither counts. A chunk may hold several tokens, and their number is not given.
+The first chunk often names the role alone, the last has only the usage: neither carries a token. The others carry one token or
+several; one whose text is empty carries a character that is not complete yet. ``stream_options.continuous_usage_stats`` adds a
+running count to each chunk; servers that do not implement it ignore it (SGLang) or refuse it (OpenAI), so it is sent only where
+``continuous_usage`` was found to work. ``harness/recording/token_attribution.py`` attributes the tokens.
 """
 
 from __future__ import annotations
@@ -89,6 +91,7 @@ class _Models(msgspec.Struct):
 class _Content(msgspec.Struct, gc=False):
     """A ``delta`` or a ``message``. Servers name the reasoning in one of two ways, some in both."""
 
+    role: str | None = None
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -125,6 +128,7 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
     path: str = DEFAULT_PATH
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    continuous_usage: bool = False
 
     @property
     def excludes_prompt(self) -> bool:
@@ -146,6 +150,8 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
         }
         if self.streaming:
             fields["stream_options"] = {"include_usage": True}
+            if self.continuous_usage:
+                fields["stream_options"]["continuous_usage_stats"] = True
         if request.ignore_eos:
             fields["ignore_eos"] = True
         accept = "text/event-stream" if self.streaming else "application/json"
@@ -163,10 +169,17 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
             return Response(error=message, refused=is_full_message(message))
         if choices is None and usage is None:
             raise MalformedResponseError(f"not a chat completion, it has neither choices nor usage: {body[:200]!r}")
-        text = _text(choices[0]) if choices is not None and len(choices) == 1 else "".join(map(_text, choices or ()))
+        texts = [text for choice in choices or () if (text := _text(choice)) is not None]
+        text = "".join(texts) if texts else None
+        opening = text == "" and any(map(_names_role, choices or ()))
         if usage is None:
-            return Response(text=text)
-        return Response(text=text, server_tokens_so_far=usage.completion_tokens, server_input_tokens=usage.prompt_tokens)
+            return Response(text=text, opening=opening)
+        return Response(
+            text=text,
+            opening=opening,
+            server_tokens_so_far=usage.completion_tokens,
+            server_input_tokens=usage.prompt_tokens,
+        )
 
     async def connect(self, timeout_s: float) -> Connection:
         caller = HttpCaller(self.origin, _END_MARKER)
@@ -174,9 +187,18 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
         return caller
 
 
-def _text(choice: _Choice) -> str:
+def _text(choice: _Choice) -> str | None:
+    """The text of a chunk, reasoning before answer, "" where empty; None where it has neither, as one that ends an answer."""
     content = choice.delta or choice.message
     if content is None:
-        return ""
+        return None
     reasoning = content.reasoning_content or content.reasoning
-    return reasoning + (content.content or "") if reasoning else content.content or ""
+    if reasoning:
+        return reasoning + (content.content or "")
+    if content.content is None and content.role is None and content.reasoning_content is None and content.reasoning is None:
+        return None
+    return content.content or ""
+
+
+def _names_role(choice: _Choice) -> bool:
+    return choice.delta is not None and choice.delta.role is not None

@@ -48,7 +48,8 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     the generated tokens in this response, ``server_tokens_so_far`` its count of all up to the end of this response (in
     protocols with such a count, and perhaps in the last response alone). ``error`` is set where the request failed;
     ``refused`` is True where it failed because the server is full. ``request_id`` is the id of the request, where the server
-    repeats it; ``final`` is the server's mark of the last response.
+    repeats it; ``final`` is the server's mark of the last response. ``opening`` marks a chunk that names the role and has no
+    text.
     """
 
     token_ids: tuple[int, ...] | None = None
@@ -60,6 +61,7 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     refused: bool = False
     request_id: str | None = None
     final: bool | None = None
+    opening: bool = False
 
 
 @dataclass(frozen=True, slots=True)

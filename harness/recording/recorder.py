@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import compress, pairwise
+from itertools import compress
 
 from msgspec.structs import replace
 
 from harness.clients.protocol import Client, MalformedResponseError, Response
 from harness.journal.worker_journal import Exchange
 from harness.recording.schedule_summary import RequestSummary, ScheduleSummary
+from harness.recording.token_attribution import attribute_tokens
 from harness.records.record import Outcome, Record, TokenSource
 
 _MIN_ECHO_CHARACTERS = 20  # no model repeats so much of a prompt by chance
@@ -115,16 +116,17 @@ class Recorder:
         if echoed and request.text is not None:
             texts[0] = texts[0][request.text.length :]
         of_server = next((r.server_tokens_so_far for r in reversed(responses) if r.server_tokens_so_far is not None), None)
+        attribution = attribute_tokens(responses, texts, of_server)
         timed = replace(
             record,
-            token_times_ns=answered.times_of(texts),
+            token_times_ns=answered.times_of(attribution.carries_tokens),
+            token_counts=attribution.counts,
             input_tokens=_server_input_tokens(responses) or record.input_tokens,
             prompt_echoed=echoed,
         )
         if of_server is not None:
             return replace(
                 timed,
-                token_counts=_counts_of_text(responses, texts, of_server),
                 output_tokens=of_server,
                 output_tokens_source=TokenSource.SERVER,
                 text_tokens=self._checked(record.index, texts),
@@ -163,16 +165,6 @@ def _counts_of_server(responses: Sequence[Response]) -> list[int] | None:
     """The server's token count of each response; None where one has no count."""
     counts = [response.server_tokens for response in responses if response.server_tokens is not None]
     return counts if len(counts) == len(responses) else None
-
-
-def _counts_of_text(responses: Sequence[Response], texts: Sequence[str], total: int) -> tuple[int, ...] | None:
-    """The tokens of each response with text, where certain: one each that add up to ``total``, or by cumulative counts."""
-    if len(texts) - texts.count("") == total:
-        return (1,) * total
-    so_far = [response.server_tokens_so_far for response, text in zip(responses, texts, strict=True) if text]
-    known = [count for count in so_far if count is not None]
-    counts = tuple(later - earlier for earlier, later in pairwise([0, *known]))
-    return counts if len(known) == len(so_far) and sum(counts) == total and min(counts, default=0) > 0 else None
 
 
 def _outcome(exchange: Exchange, responses: Sequence[Response]) -> tuple[Outcome, str | None]:

@@ -11,7 +11,13 @@ from reports.findings.client import (
     ScheduleSlip,
 )
 from reports.findings.completeness import Interrupted, PromptsDropped, RecordingFailed, Recovered, SampleTooSmall
-from reports.findings.consistency import LittlesLaw, OutputLongerThanAsked, TextTokensDisagree, TokenCountsDisagree
+from reports.findings.consistency import (
+    LittlesLaw,
+    OutputLongerThanAsked,
+    TextTokensDisagree,
+    TokenCountsDisagree,
+    TokenCountsUnknown,
+)
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.findings.load import ArrivalsNotAsAsked, NotSteady, QueueGrowing, RequestsRanOut, WaitedAtCeiling
 from reports.findings.outcomes import Errors, NothingDone, OutputShorterThanAsked, PromptEchoed, WarmUpFailed
@@ -38,6 +44,7 @@ KINDS: tuple[type[Finding], ...] = (
     WarmUpFailed,
     OutputLongerThanAsked,
     TokenCountsDisagree,
+    TokenCountsUnknown,
     TextTokensDisagree,
     LittlesLaw,
     CountersDisagree,

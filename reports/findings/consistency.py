@@ -10,8 +10,11 @@ import numpy as np
 from harness.records.record import TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.in_flight import mean_in_system
+from reports.metrics.latency import counted_gap_share, time_per_output_token_by_request_ms
 from reports.metrics.output_events import summed_token_counts
+from reports.metrics.run_metrics import ITL_COVERAGE
 from reports.metrics.windows import Window
+from reports.statistics.arrays import FloatArray
 
 _TEXT_TOLERANCE = 0.25  # tokenising the text of random ids again gives about an eighth more tokens
 _TEXT_TOKENS = 200  # in fewer tokens, chance may exceed the tolerance
@@ -95,6 +98,56 @@ class TokenCountsDisagree(Finding):
             f"The responses of {self.requests:,} answers ({self.share:.0%}) do not sum to the reported token count: "
             f"{self.in_responses:,.0f} tokens in responses, {self.reported:,.0f} reported in all."
         )
+
+
+@dataclass(frozen=True)
+class TokenCountsUnknown(Finding):
+    """Of some chunks the number of tokens is unknown, so ITL could only be of the others.
+
+    The others are the chunks of answers that no front end joined, which are faster: their TPOT against that of all is the bias.
+    """
+
+    share: float
+    tpot_of_known_ms: float | None
+    tpot_of_all_ms: float | None
+
+    code = "token_counts_unknown"
+    severities = (Severity.NOTE,)
+    when = (
+        "chunks of several tokens came without their counts, for some but not all of the gaps between chunks; "
+        f"ITL is shown where it covers {ITL_COVERAGE:.0%} of them"
+    )
+    advices = (
+        "ITL is not shown, since it would be of the faster answers alone; TPOT is of all answers. Servers that send running "
+        "counts (vLLM: stream_options.continuous_usage_stats) have an ITL.",
+        "ITL leaves out the other gaps; TPOT is of all answers.",
+    )
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        requests = facts.requests
+        share = counted_gap_share(requests) if facts.metrics.streamed else None
+        if not share or share == 1.0:
+            return None
+        tpot_ms = time_per_output_token_by_request_ms(requests)
+        has_counts = ~np.isnan(summed_token_counts(requests))
+        return cls(share, _mean_ms(tpot_ms[has_counts]), _mean_ms(tpot_ms))
+
+    @property
+    def advice(self) -> str:
+        return self.advices[self.share >= ITL_COVERAGE]
+
+    def _sentence(self) -> str:
+        text = f"The number of tokens is known for {self.share:.1%} of the gaps between chunks"
+        if self.tpot_of_known_ms is None or self.tpot_of_all_ms is None:
+            return f"{text}."
+        bias = self.tpot_of_known_ms / self.tpot_of_all_ms - 1
+        return f"{text}; the answers with known counts have a mean TPOT of {self.tpot_of_known_ms:.2f} ms, {bias:+.0%} to all."
+
+
+def _mean_ms(values: FloatArray) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else None
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,12 @@ def inter_chunk_latencies_ms(requests: Requests) -> FloatArray:
     return _gaps_ms(requests, followers)[_order_of_arrival(requests, followers)]
 
 
+def counted_gap_share(requests: Requests) -> float | None:
+    """Share of the inter-chunk gaps whose later response has a known number of tokens; None where there is no gap."""
+    counts = requests.token_counts[1:][_followers(requests)]
+    return float(np.count_nonzero(counts > 0) / counts.size) if counts.size else None
+
+
 def inter_token_latencies_ms(requests: Requests) -> FloatArray:
     """Each gap divided by the tokens of the later response, once for each of those tokens; pooled in the same order."""
     followers = _followers(requests)

@@ -31,6 +31,7 @@ from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.goodput import Goodput, Objective, goodput
 from reports.metrics.latency import (
     ceiling_waits_ms,
+    counted_gap_share,
     inter_chunk_latencies_ms,
     inter_token_latencies_ms,
     latencies_ms,
@@ -46,6 +47,7 @@ from reports.statistics.arrays import FloatArray, known, mean_of_known
 from reports.statistics.percentiles import Distribution, summarise
 
 _NS_PER_S = 1e9
+ITL_COVERAGE = 0.99  # share of the inter-chunk gaps that ITL must cover
 _OPEN_LOOP = ConfiguredLoad()
 
 FROM_SCHEDULE, FROM_SEND = "from schedule", "from send"
@@ -187,10 +189,16 @@ def _anchored(requests: Requests, ends_ns: FloatArray) -> Anchored:
 
 
 def _token_latencies(requests: Requests) -> tuple[Distribution | None, Distribution | None]:
-    """ITL and ICL, in ms; with one token a response they are the same."""
+    """ITL and ICL, in ms; with one token a response they are the same.
+
+    Answers with known counts are those whose chunks were not joined, so they are faster than the others: ITL of them alone
+    would be biased, and is None below ``ITL_COVERAGE`` of the gaps.
+    """
     icl_ms = summarise(inter_chunk_latencies_ms(requests))
     if requests.token_counts.size and (requests.token_counts == 1.0).all():
         return icl_ms, icl_ms
+    if (counted_gap_share(requests) or 0.0) < ITL_COVERAGE:
+        return None, icl_ms
     return summarise(inter_token_latencies_ms(requests)), icl_ms
 
 

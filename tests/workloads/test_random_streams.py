@@ -46,6 +46,7 @@ def test_what_a_seed_means_never_changes() -> None:
         "OUTPUT_LENGTHS": 3,
         "TOKEN_IDS": 4,
         "WARM_UP": 5,
+        "TEXTS": 6,
     }
     # Offsets in ns and ids that seed 0 gave when the streams were laid down; a run repeated years later needs them again.
     assert Exponential(10.0).offsets_ns(4, seed=0).tolist() == [0, 247125496, 335386806, 403729656]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare, norm
 
 from workloads.errors import WorkloadError
+from workloads.exact_text import TextCodec
 from workloads.random_streams import Stream
 from workloads.request import LengthLimits
 from workloads.token_norm_dist import NormalLengths, TokenNormDist
@@ -107,15 +108,30 @@ def test_nothing_left_to_send_is_an_error() -> None:
         TokenNormDist(NormalLengths(20, 0), NormalLengths(10, 0), range(50), 0, LengthLimits(max_input_len=19)).draw(5)
 
 
-def test_with_a_decoder_prompts_carry_text_whose_length_is_unknown() -> None:
-    def decode(ids: Sequence[int]) -> str:
-        return "".join(chr(97 + token) for token in ids)
+def _decode(ids: Sequence[int]) -> str:
+    return "".join("zz" if token == 26 else chr(97 + token) for token in ids)
 
-    made = TokenNormDist(NormalLengths(6, 2), NormalLengths(3, 0), range(26), 0, decode=decode, ignore_eos=False).draw(10)
-    for request in made.requests:
-        assert request.prompt == decode(request.input_ids or ())
-        assert request.input_tokens is None
+
+# Letters, and a token that decodes to two letters, so that random ids encode to more tokens.
+_CODEC = TextCodec(_decode, lambda text: [ord(letter) - 97 for letter in text])
+
+
+def test_with_a_codec_prompts_carry_text_of_their_length() -> None:
+    inputs, outputs = NormalLengths(6, 2), NormalLengths(3, 0)
+    made = TokenNormDist(inputs, outputs, range(27), 0, codec=_CODEC, ignore_eos=False).draw(50)
+    as_drawn = TokenNormDist(inputs, outputs, range(27), 0).draw(50)
+    assert {26} & {token for request in as_drawn.requests for token in request.input_ids or ()}
+    for request, drawn in zip(made.requests, as_drawn.requests, strict=True):
+        assert request.prompt == _decode(request.input_ids or ())
+        assert request.input_tokens == len(request.prompt) == drawn.input_tokens
         assert not request.ignore_eos
+
+
+def test_a_limit_does_not_change_the_texts_that_it_leaves() -> None:
+    inputs, outputs, limits = NormalLengths(6, 2), NormalLengths(3, 0), LengthLimits(max_input_len=6)
+    every = TokenNormDist(inputs, outputs, range(27), 0, codec=_CODEC).draw(40)
+    short = TokenNormDist(inputs, outputs, range(27), 0, limits, _CODEC).draw(40)
+    assert short.requests == tuple(request for request in every.requests if (request.input_tokens or 0) <= 6)
 
 
 _BAD_MEANS = [0, 0.5, -3, float("nan"), float("inf"), float("-inf"), 2**31]

@@ -13,6 +13,7 @@ from harness.calibration.store import CalibrationFileError, default_path, find_c
 from harness.cli.measurement.options import MeasureOptions
 from harness.cli.measurement.prepare import PreparedRun
 from harness.cli.measurement.target import Target
+from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.protocol import ConnectionUsage
 from harness.recording.run_result import RunResult
 from harness.records.run_folder import MANIFEST_SCHEMA
@@ -60,6 +61,8 @@ def _target_entry(target: Target) -> dict[str, Any]:
         "embedded": target.server is not None,
         "tokenizer_dir": None if target.tokenizer_dir is None else str(target.tokenizer_dir),
         "model_parameters": dict(target.model.parameters),
+        "continuous_usage": target.client.continuous_usage if isinstance(target.client, OpenAIChatClient) else None,
+        "template_tokens": target.template_tokens,
     }
 
 

@@ -19,7 +19,7 @@ from harness.cli.measurement.options import MeasureOptions
 from harness.cli.measurement.output_options import CriteriaOptions, OutputOptions, check_objectives
 from harness.cli.measurement.prepare import MakeWorkload, PreparedRun, make_schedule
 from harness.cli.measurement.run_folder import open_run_folder, show_run
-from harness.cli.measurement.target import Target, open_target
+from harness.cli.measurement.target import Target, open_target, probe_target
 from harness.cli.measurement.target_options import check_target_options
 from harness.cli.signals import signals_as_interrupt
 from harness.cli.tokenizers import token_counter
@@ -49,7 +49,8 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
     reference = _read_reference(options.criteria)
     with open_run_folder(verb, options.output.run_dir) as folder, signals_as_interrupt():
         try:
-            with open_target(options.target, options.client.connections, options.embedded, folder.server_log) as target:
+            with open_target(options.target, options.client.connections, options.embedded, folder.server_log) as opened:
+                target = probe_target(opened, options.client)
                 check_objectives(options.criteria.slo, target.streaming)
                 prepared = _prepare(options, load, target, make_workload)
                 manifest = make_manifest(verb, options, prepared)

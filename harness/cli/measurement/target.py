@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
+from harness.cli.measurement.client_options import ClientOptions
 from harness.cli.measurement.connect import ConnectedModel, MeasuredModel, connect
 from harness.cli.measurement.embedded_options import EmbeddedOptions
 from harness.cli.measurement.target_options import TargetOptions
 from harness.cli.tokenizers import open_tokenizer
+from harness.clients.openai_chat import OpenAIChatClient
+from harness.clients.openai_probe import PROBE, probe_chat
 from harness.clients.registry import KnownClient
 from harness.clients.transport.http_get import Headers
 from harness.clients.transport.url import Origin
@@ -22,13 +26,16 @@ from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
 from serving.launch.server import Server
 
+_PROBE_TIMEOUT_S = 60.0
+
 
 @dataclass(frozen=True)
 class Target:
     """A model at ``origin`` that is ready to be driven by ``client``.
 
     ``headers`` are those of every request, which may hold a secret; ``tokenizer`` and ``tokenizer_dir`` are None where
-    unknown. ``server`` and ``context_tokens`` are the embedded pipeline's, None with --url.
+    unknown. ``server`` and ``context_tokens`` are the embedded pipeline's, None with --url. ``template_tokens`` are those that
+    a server of chat completions adds to each prompt, None where unknown.
     """
 
     origin: Origin
@@ -40,6 +47,7 @@ class Target:
     tokenizer_dir: Path | None = None
     server: Server | None = None
     context_tokens: int | None = None
+    template_tokens: int | None = None
 
     @property
     def streaming(self) -> bool:
@@ -69,6 +77,19 @@ def open_target(
         connected = connect(options, connections, addresses)
         target = _target(options, connected, options.tokenizer_dir or repository.tokenizer_dir)
         yield replace(target, server=server, context_tokens=limits.context_tokens)
+
+
+def probe_target(target: Target, options: ClientOptions) -> Target:
+    """The target with the results of a probe, one chat completion; unchanged without warm-up, and over Triton's protocols."""
+    client = target.client
+    if not isinstance(client, OpenAIChatClient) or not options.warmup_requests:
+        return target
+    probe = probe_chat(client, min(options.request_timeout, _PROBE_TIMEOUT_S))
+    template_tokens = None
+    if probe.prompt_tokens is not None and target.tokenizer is not None:
+        template_tokens = probe.prompt_tokens - len(target.tokenizer.encode(PROBE.prompt, add_special_tokens=False))
+    client = msgspec.structs.replace(client, continuous_usage=probe.continuous_usage)
+    return replace(target, client=client, template_tokens=template_tokens)
 
 
 def _target(options: TargetOptions, connected: ConnectedModel, tokenizer_dir: Path | None) -> Target:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from harness.cli.measurement.load_options import TrafficOptions
     from harness.cli.measurement.prepare import Workload
     from harness.cli.measurement.target import Target
+    from workloads.exact_text import TextCodec
     from workloads.load import Load
     from workloads.token_norm_dist import NormalLengths, TokenNormDist
 
@@ -112,7 +113,7 @@ def _prompts(distribution: TokenDistribution, traffic: TrafficOptions, target: T
         _token_ids(distribution.vocab_size, target),
         traffic.seed,
         LengthLimits(traffic.max_input_len, target.context_tokens),
-        None if target.model.takes_token_ids else _decoder(target),
+        None if target.model.takes_token_ids else _codec(target),
         ignore_eos=target.model.supports_ignore_eos if traffic.ignore_eos is None else traffic.ignore_eos,
     )
 
@@ -138,10 +139,15 @@ def _token_ids(vocab_size: int | None, target: Target) -> range | list[int]:
     return [token for token in range(len(target.tokenizer)) if token not in special]
 
 
-def _decoder(target: Target) -> Any:
+def _codec(target: Target) -> TextCodec:
+    from workloads.exact_text import TextCodec
+
     tokenizer = target.tokenizer
     if tokenizer is None:
         raise click.UsageError(
             f"the model {target.model.name} takes text: give --tokenizer_dir to turn random tokens into text"
         )
-    return lambda ids: tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+    return TextCodec(
+        lambda ids: str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)),
+        lambda text: list(tokenizer.encode(text, add_special_tokens=False)),
+    )

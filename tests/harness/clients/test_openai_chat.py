@@ -100,16 +100,19 @@ _USAGE = {"id": "1", "choices": [], "usage": {"prompt_tokens": 9, "completion_to
 @pytest.mark.parametrize(
     ("chunk", "response"),
     [
-        (_delta(role="assistant", content=""), Response(text="")),
-        (_delta(role="assistant"), Response(text="")),
+        (_delta(role="assistant", content=""), Response(text="", opening=True)),
+        (_delta(role="assistant"), Response(text="", opening=True)),
+        (_delta(role="assistant", content="The"), Response(text="The")),
+        (_delta(content=""), Response(text="")),
+        (_delta(), Response()),
         (_delta(content="The"), Response(text="The")),
         (_delta(content=None, reasoning_content="Let me"), Response(text="Let me")),
         (_delta(reasoning="Let me", reasoning_content="Let me", content=None), Response(text="Let me")),
         (_delta(reasoning="Let me", content="The"), Response(text="Let meThe")),
         (_delta(content="The") | {"usage": None}, Response(text="The")),
         (_delta(content="A") | {"usage": _USAGE["usage"]}, Response(text="A", server_tokens_so_far=4, server_input_tokens=9)),
-        (_USAGE, Response(text="", server_tokens_so_far=4, server_input_tokens=9)),
-        ({"choices": [], "prompt_filter_results": []}, Response(text="")),
+        (_USAGE, Response(server_tokens_so_far=4, server_input_tokens=9)),
+        ({"choices": [], "prompt_filter_results": []}, Response()),
         ({"choices": [{"message": {"role": "assistant", "content": "All"}}]} | {"usage": _USAGE["usage"]},
          Response(text="All", server_tokens_so_far=4, server_input_tokens=9)),
         ({"error": {"message": "no", "code": 400}}, Response(error="no")),
@@ -201,9 +204,9 @@ def _running(*steps: tuple[str, int]) -> list[tuple[int, dict[str, Any]]]:
     ("steps", "counts", "times"),
     [
         ([("", 0), ("The sea", 2), (" is", 3), ("", 3)], (2, 1), (20, 30)),
-        ([("The", 1), ("", 2), (" s", 4)], (1, 3), (10, 30)),  # a character that was not finished came with the next
-        ([("The", 1), (" sea", 2), ("", 3)], None, (10, 20)),  # the last token had no text, and no chunk
-        ([("The", 0), (" sea is", 0), ("", 3)], None, (10, 20)),  # counts that do not run along
+        ([("The", 1), ("", 2), (" s", 4)], (1, 1, 2), (10, 20, 30)),  # an incomplete character has no text yet
+        ([("The", 1), (" sea", 2), ("", 3)], (1, 1, 1), (10, 20, 30)),  # the last token ends the sequence and has no text
+        ([("The", 0), (" sea is", 0), ("", 4)], None, (10, 20)),  # the total alone, in the last chunk
         ([("The", 3), (" sea", 2)], (1, 1), (10, 20)),  # counts that make no sense, but one each does
         ([("The", 3), (" sea", 2), (" is", 4)], None, (10, 20, 30)),
         ([], None, ()),

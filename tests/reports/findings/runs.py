@@ -76,3 +76,13 @@ def doubled_tokens(answered: Make, doubled: int) -> list[Record]:
 def held_open(answered: Make, held_open_ms: float) -> list[Record]:
     """1,500 streams that stay open after their last token."""
     return [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)], done=10 * k + 100 + held_open_ms) for k in range(1_500)]
+
+
+def chunks_joined(answered: Make, joined: int, alone: int) -> list[Record]:
+    """``joined`` answers with tokens 20 ms apart, in chunks of unknown counts, and ``alone`` ones with tokens 10 ms apart."""
+    return [
+        answered(k, 10 * k, 10 * k, [(10 * k + 100, 1), (10 * k + 140, 2)], token_counts=None)
+        if k < joined
+        else answered(k, 10 * k, 10 * k, [(10 * k + 100, 1), (10 * k + 110, 1), (10 * k + 120, 1)])
+        for k in range(joined + alone)
+    ]

@@ -17,6 +17,7 @@ from tests.reports.findings.runs import (
     CEILING,
     CLOSED,
     EXPONENTIAL,
+    chunks_joined,
     closed_loop,
     doubled_tokens,
     held_at_ceiling,
@@ -78,6 +79,8 @@ def _answer_runs(answered: Make, failed: Make, steady_run: SteadyRun) -> Runs:
     yield [answered(0, 0, 0, [(100, 1), (110, 1)], output_tokens=5)], {}
     yield [answered(k, 10 * k, 10 * k, [(10 * k + 100, 30)], text_tokens=50) for k in range(20)], {}
     yield held_open(answered, 400), {}
+    for joined, alone in ((50, 50), (1, 999)):
+        yield chunks_joined(answered, joined, alone), {}
 
 
 def _server_runs(steady: list[Record]) -> Runs:

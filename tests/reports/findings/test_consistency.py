@@ -11,6 +11,7 @@ from reports.findings.finding import Severity
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
 from tests.reports.findings.runs import (
+    chunks_joined,
     doubled_tokens,
     held_open,
 )
@@ -40,6 +41,34 @@ def test_counts_that_agree_are_unknown_or_of_failures_do_not_disagree(
     records[5] = answered(5, 50, 50, [(150, 3)], output_tokens=None)
     records[6] = failed(6, 60, Outcome.STREAM_CUT, 60, 90, output_tokens=9, token_times_ns=(70_000_000,), token_counts=(1,))
     assert finding_of(make_report(records), "token_counts_disagree") is None
+
+
+def test_itl_is_not_shown_of_the_faster_answers_alone(make_report: MakeReport, answered: Make) -> None:
+    report = make_report(chunks_joined(answered, 50, 50))
+    finding = finding_of(report, "token_counts_unknown")
+    assert finding is not None
+    assert finding.severity is Severity.NOTE
+    assert finding.evidence == pytest.approx({"share": 2 / 3, "tpot_of_known_ms": 10.0, "tpot_of_all_ms": 15.0})
+    assert finding.sentence.endswith("have a mean TPOT of 10.00 ms, -33% to all.")
+    assert report.metrics.itl_ms is None
+    assert report.metrics.icl_ms is not None
+    assert report.metrics.tpot_ms is not None
+
+
+def test_itl_that_covers_nearly_all_gaps_is_shown_with_its_share(make_report: MakeReport, answered: Make) -> None:
+    report = make_report(chunks_joined(answered, 1, 999))
+    finding = finding_of(report, "token_counts_unknown")
+    assert finding is not None
+    assert finding.evidence["share"] == pytest.approx(1998 / 1999)
+    assert report.metrics.itl_ms is not None
+    assert report.metrics.itl_ms.mean.value == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("joined", [0, 100])
+def test_counts_that_are_all_known_or_all_unknown_bias_nothing(make_report: MakeReport, answered: Make, joined: int) -> None:
+    report = make_report(chunks_joined(answered, joined, 100 - joined))
+    assert finding_of(report, "token_counts_unknown") is None
+    assert (report.metrics.itl_ms is None) == (joined == 100)
 
 
 @pytest.mark.parametrize(

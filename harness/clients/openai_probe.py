@@ -1,0 +1,60 @@
+"""One chat completion before the warm-up, to find what a server sends of its token counts.
+
+Servers disagree on ``stream_options.continuous_usage_stats``: vLLM sends a running count in each chunk, others ignore the
+field, and some refuse it. And the server counts the tokens of its chat template with those of the prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from harness.clients.openai_chat import OpenAIChatClient
+from harness.clients.protocol import ExchangeFailedError, MalformedResponseError, Response
+from workloads.request import Request
+
+PROBE = Request(output_tokens=4, prompt="a")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatProbe:
+    """``continuous_usage``: chunks carry running counts on request.
+
+    ``prompt_tokens`` is the server's count of the probe's prompt, chat template included; None where it sent none or failed.
+    """
+
+    continuous_usage: bool
+    prompt_tokens: int | None
+
+
+def probe_chat(client: OpenAIChatClient, timeout_s: float) -> ChatProbe:
+    """Send the probe with running counts and, where that is refused, without. A server that fails both is for the warm-up."""
+    for with_counts in (True, False):
+        responses = asyncio.run(_responses(replace(client, continuous_usage=with_counts), timeout_s))
+        if responses:
+            prompt_tokens = next((r.server_input_tokens for r in responses if r.server_input_tokens is not None), None)
+            return ChatProbe(with_counts and _counts_run(responses), prompt_tokens)
+    return ChatProbe(False, None)
+
+
+async def _responses(client: OpenAIChatClient, timeout_s: float) -> list[Response]:
+    """The responses to the probe; none where it failed."""
+    bodies: list[bytes] = []
+    try:
+        connection = await client.connect(timeout_s)
+        try:
+            await connection.exchange(client.encode(0, PROBE), lambda _, new: bodies.extend(new), timeout_s)
+            responses = list(map(client.decode, bodies))
+        finally:
+            await connection.close()
+    except (ExchangeFailedError, MalformedResponseError):
+        return []
+    return [] if any(response.error is not None for response in responses) else responses
+
+
+def _counts_run(responses: list[Response]) -> bool:
+    """Whether every chunk of the answer, of which there are several, has a count."""
+    counts = [response.server_tokens_so_far for response in responses if response.text]
+    return len(counts) > 1 and None not in counts and counts[0] != counts[-1]

@@ -1,0 +1,69 @@
+"""Attribution of generated tokens to the chunks of a text stream (OpenAI's chat completions, Triton's text models).
+
+A chunk of text holds no count of its tokens. It can hold several (a front end that joins what it could not send at once), or
+one whose text is empty (a character of several tokens, as yet unfinished). Which is which follows from counts that the server
+sends: a running count in each chunk (``stream_options.continuous_usage_stats``), or the total at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from harness.clients.protocol import Response
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """``carries_tokens`` of each response; ``counts`` are the tokens of those that do, in order, None where unknown."""
+
+    carries_tokens: tuple[bool, ...]
+    counts: tuple[int, ...] | None
+
+
+def attribute_tokens(responses: Sequence[Response], texts: Sequence[str], total: int | None) -> Attribution:
+    """Attribute ``total`` tokens (None: the server gave no count) to ``responses``, whose own text is ``texts``, echo removed.
+
+    By the first rule that fits: the running counts where every message has one; one token a message (all but the opening one,
+    which names the role) where they are as many as the tokens; one token a text where those are. Else the responses with text
+    carry tokens, and how many is unknown.
+    """
+    if total is not None:
+        for attribution in (_running_counts(responses, total), _one_each(_messages(responses), total)):
+            if attribution is not None:
+                return attribution
+    with_text = tuple(map(bool, texts))
+    return (None if total is None else _one_each(with_text, total)) or Attribution(with_text, None)
+
+
+def _running_counts(responses: Sequence[Response], total: int) -> Attribution | None:
+    """By differences of the running counts; None where a message lacks one, or they do not rise to ``total``."""
+    counts_so_far: list[int] = [0]
+    for response, is_message in zip(responses, _messages(responses), strict=True):
+        count = response.server_tokens_so_far
+        if is_message and count is None:
+            return None
+        counts_so_far.append(counts_so_far[-1] if count is None else count)
+    counts = [later - earlier for earlier, later in pairwise(counts_so_far)]
+    if counts_so_far[-1] != total or min(counts) < 0 or _has_uncounted_text(responses, counts_so_far[1:]):
+        return None
+    return Attribution(tuple(count > 0 for count in counts), tuple(count for count in counts if count))
+
+
+def _has_uncounted_text(responses: Sequence[Response], counts_so_far: Sequence[int]) -> bool:
+    """Whether text comes while the count is still 0: then the count is not a running one."""
+    return any(response.text and not count for response, count in zip(responses, counts_so_far, strict=True))
+
+
+def _messages(responses: Sequence[Response]) -> tuple[bool, ...]:
+    """The responses that hold a piece of the answer, if an empty one: neither a leading role chunk nor usage alone.
+
+    Some servers name the role in every chunk, so only chunks before the first piece can be role chunks.
+    """
+    first = next((number for number, response in enumerate(responses) if response.text is not None and not response.opening), 0)
+    return tuple(response.text is not None and (number >= first) for number, response in enumerate(responses))
+
+
+def _one_each(carriers: tuple[bool, ...], total: int) -> Attribution | None:
+    return Attribution(carriers, (1,) * total) if sum(carriers) == total else None

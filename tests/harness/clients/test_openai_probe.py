@@ -1,0 +1,109 @@
+"""What one chat completion shows of a server's token counts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from harness.clients.openai_chat import OpenAIChatClient
+from harness.clients.openai_probe import ChatProbe, probe_chat
+from harness.clients.transport.url import Origin
+from tests.harness.clients.scripted_http import EVENTS_HEAD, Peer, chunked, plain, serving
+
+Answer = Callable[[dict[str, Any]], tuple[bytes, ...]]
+
+
+def _events(*chunks: dict[str, Any]) -> tuple[bytes, ...]:
+    events = (b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
+    return (EVENTS_HEAD, chunked(*events, b"data: [DONE]\n\n"))
+
+
+def _chunk(text: str, usage: int | None = None, role: str | None = None) -> dict[str, Any]:
+    delta = {"content": text} | ({} if role is None else {"role": role})
+    counts = {} if usage is None else {"usage": {"prompt_tokens": 9, "completion_tokens": usage}}
+    return {"choices": [{"index": 0, "delta": delta}]} | counts
+
+
+_TOTAL = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 3}}
+_REFUSAL = plain(b'{"error": {"message": "unknown field continuous_usage_stats"}}', status=b"400 Bad Request")
+
+
+def _as_vllm(body: dict[str, Any]) -> tuple[bytes, ...]:
+    if not body["stream_options"].get("continuous_usage_stats"):
+        return _as_sglang(body)
+    return _events(_chunk("", 0, "assistant"), _chunk("a", 1), _chunk("", 2), _chunk("b", 3), _TOTAL)
+
+
+def _as_sglang(body: dict[str, Any]) -> tuple[bytes, ...]:
+    return _events(_chunk("", role="assistant"), _chunk("a"), _chunk("b"), _chunk("c"), _TOTAL)
+
+
+def _as_openai(body: dict[str, Any]) -> tuple[bytes, ...]:
+    return (_REFUSAL,) if "continuous_usage_stats" in body["stream_options"] else _as_sglang(body)
+
+
+def _total_in_each_chunk(body: dict[str, Any]) -> tuple[bytes, ...]:
+    """No running count: the same number everywhere."""
+    return _events(_chunk("a", 3), _chunk("b", 3), _chunk("c", 3))
+
+
+def _without_counts(body: dict[str, Any]) -> tuple[bytes, ...]:
+    return _events(_chunk("a"), _chunk("b"))
+
+
+def _broken(body: dict[str, Any]) -> tuple[bytes, ...]:
+    return (plain(b"no", status=b"500 Internal Server Error"),)
+
+
+@contextmanager
+def _server(answer: Answer) -> Iterator[Origin]:
+    """A server on a thread of its own, since the probe has its own event loop."""
+    origins: list[Origin] = []
+    ready, stop = threading.Event(), threading.Event()
+
+    async def script(peer: Peer) -> None:
+        while True:
+            _, body = await peer.read_request()
+            await peer.send(*answer(json.loads(body)))
+
+    async def serve() -> None:
+        async with serving(script) as origin:
+            origins.append(origin)
+            ready.set()
+            while not stop.is_set():
+                await asyncio.sleep(0.01)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield origins[0]
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "probe"),
+    [
+        (_as_vllm, ChatProbe(True, 9)),
+        (_as_sglang, ChatProbe(False, 9)),
+        (_as_openai, ChatProbe(False, 9)),
+        (_total_in_each_chunk, ChatProbe(False, 9)),
+        (_without_counts, ChatProbe(False, None)),
+        (_broken, ChatProbe(False, None)),
+    ],
+)
+def test_servers_of_every_kind(answer: Answer, probe: ChatProbe) -> None:
+    with _server(answer) as origin:
+        assert probe_chat(OpenAIChatClient(origin, "m"), 5.0) == probe
+
+
+def test_no_server_is_no_error_of_the_probe() -> None:
+    assert probe_chat(OpenAIChatClient(Origin("http", "127.0.0.1", 1), "m"), 1.0) == ChatProbe(False, None)

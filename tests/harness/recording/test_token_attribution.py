@@ -1,0 +1,74 @@
+"""Which chunks of a text stream carry tokens, and how many: exact where the server's counts allow it, else unknown."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.clients.protocol import Response
+from harness.recording.token_attribution import Attribution, attribute_tokens
+
+_ROLE = Response(text="", opening=True)
+
+
+def _attribute(responses: list[Response], total: int | None) -> Attribution:
+    return attribute_tokens(responses, [response.text or "" for response in responses], total)
+
+
+def _plain(*texts: str) -> list[Response]:
+    return [Response(text=text) for text in texts]
+
+
+def _usage(total: int) -> Response:
+    return Response(server_tokens_so_far=total)
+
+
+@pytest.mark.parametrize(
+    ("responses", "total", "carries", "counts"),
+    [
+        ([_ROLE, *_plain("a", "b"), _usage(2)], 2, (0, 1, 1, 0), (1, 1)),
+        ([_ROLE, *_plain("a", "", "c"), _usage(3)], 3, (0, 1, 1, 1, 0), (1, 1, 1)),  # an incomplete character in between
+        ([_ROLE, *_plain("", "b", "c"), _usage(3)], 3, (0, 1, 1, 1, 0), (1, 1, 1)),  # and as the first token
+        ([*_plain("a", "b", ""), _usage(2)], 2, (1, 1, 0, 0), (1, 1)),  # a closing chunk that carries nothing
+        ([_ROLE, *_plain("a", "bc"), _usage(3)], 3, (0, 1, 1, 0), None),  # a front end joined two tokens
+        (_plain("a", "b"), None, (1, 1), None),
+        ([Response(text="", server_tokens_so_far=0, opening=True), Response(text="ab", server_tokens_so_far=2),
+          Response(text="", server_tokens_so_far=3), Response(text="d", server_tokens_so_far=4), _usage(4)],
+         4, (0, 1, 1, 1, 0), (2, 1, 1)),
+        ([_ROLE, Response(text="a", server_tokens_so_far=1), Response(text="b")], 2, (0, 1, 1), (1, 1)),
+        ([Response(text="a", opening=False), Response(text="", opening=True), Response(text="c")], 3, (1, 1, 1), (1, 1, 1)),
+    ],
+)  # fmt: skip
+def test_chunks_of_every_kind(
+    responses: list[Response], total: int | None, carries: tuple[int, ...], counts: tuple[int, ...] | None
+) -> None:
+    assert _attribute(responses, total) == Attribution(tuple(map(bool, carries)), counts)
+
+
+_CHUNKS = st.lists(st.tuples(st.sampled_from(["", "a", "bcd"]), st.integers(0, 5)), min_size=1, max_size=30).filter(
+    lambda chunks: sum(count for _, count in chunks) > 0 and (chunks[0][1] > 0 or not chunks[0][0])
+)
+
+
+@given(_CHUNKS, st.booleans())
+def test_running_counts_are_recovered_exactly(chunks: list[tuple[str, int]], with_role: bool) -> None:
+    so_far = list(accumulate(count for _, count in chunks))
+    texts = [text if count else "" for (text, _), count in zip(chunks, so_far, strict=True)]
+    responses = [Response(text=text, server_tokens_so_far=count) for text, count in zip(texts, so_far, strict=True)]
+    role = [_ROLE] if with_role else []
+    attribution = _attribute([*role, *responses, _usage(so_far[-1])], so_far[-1])
+    assert attribution.counts == tuple(count for _, count in chunks if count)
+    assert attribution.carries_tokens == (*(False for _ in role), *(count > 0 for _, count in chunks), False)
+
+
+@given(st.lists(st.sampled_from(["", "a", "bc"]), max_size=30), st.integers(0, 40), st.booleans())
+def test_counts_that_are_given_add_up_to_the_total(texts: list[str], total: int, with_role: bool) -> None:
+    attribution = _attribute([*([_ROLE] if with_role else []), *_plain(*texts), _usage(total)], total)
+    if attribution.counts is not None:
+        assert sum(attribution.counts) == total
+        assert len(attribution.counts) == sum(attribution.carries_tokens)
+    else:
+        assert sum(attribution.carries_tokens) == len(texts) - texts.count("")
