@@ -55,6 +55,6 @@ async def _responses(client: OpenAIChatClient, timeout_s: float) -> list[Respons
 
 
 def _counts_run(responses: list[Response]) -> bool:
-    """Whether every chunk of the answer, of which there are several, has a count."""
-    counts = [response.server_tokens_so_far for response in responses if response.text]
+    """Whether every piece of the answer, which may have no text, has a count, and the counts rise."""
+    counts = [response.server_tokens_so_far for response in responses if response.text is not None and not response.opening]
     return len(counts) > 1 and None not in counts and counts[0] != counts[-1]

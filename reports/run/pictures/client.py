@@ -23,7 +23,7 @@ def client_pictures(table: pa.Table | None) -> list[Picture]:
         return []
     times_ns, worker, lag_ns, cpu_ns = (floats(table[name]) for name in ("time_ns", "worker", "lag_ns", "cpu_ns"))
     workers = np.unique(worker[~np.isnan(worker)])
-    many = f" The first {_MOST_WORKERS} of {workers.size} workers." * (workers.size > _MOST_WORKERS)
+    many = f" The first {_MOST_WORKERS} of {workers.size} workers." if workers.size > _MOST_WORKERS else ""
     edges_ns = np.linspace(min(0.0, float(times_ns.min())), float(times_ns.max()) + 1.0, _PARTS + 1)
     lag: list[Line] = []
     cpu: list[Line] = []

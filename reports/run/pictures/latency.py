@@ -82,7 +82,7 @@ def percentile_picture(name: str, title: str, series: list[Series]) -> Picture:
         title,
         "The latency that this share of requests did not exceed (nearest rank). Each further nine takes the same space; the "
         "last point is the slowest request."
-        + " A bar is the 95 % interval of p50 or p99." * any(isinstance(mark, Whiskers) for mark in marks)
+        + (" A bar is the 95 % interval of p50 or p99." if any(isinstance(mark, Whiskers) for mark in marks) else "")
         + _cut_short([curve for _, curve in curves])
         + _thinned([curve for _, curve in curves]),
         percentile_axis(max(float(nines(curve)[-1]) for _, curve in curves)),
@@ -180,7 +180,9 @@ def _over_time(report: RunReport) -> Picture:
         notes = tuple(f"request {requests.index[k]}: {requests.outcome[k]}" for k in shown.tolist())
         marks.append(Dots("failed", arrival_s[shown], failed_ms[shown], Colour.RED, Shape.CROSS, notes=notes))
     sampled = (
-        f" Of more than {_MOST_DOTS:,} requests, each stretch of neighbours shows its slowest and its middle one." * left_out
+        f" Of more than {_MOST_DOTS:,} requests, each stretch of neighbours shows its slowest and its middle one."
+        if left_out
+        else ""
     )
     caption = "Each dot is one request at its scheduled arrival; latency counts from the schedule. × is a failure."
     values = np.concatenate([mark.y for mark in marks if isinstance(mark, Dots)])

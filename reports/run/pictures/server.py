@@ -156,8 +156,8 @@ def _picture(panel: Panel, telemetry: Telemetry) -> Picture | None:
         lines.append(Line(_name(shown, series, selected), seconds(times_ns), values, colour, stroke))
     if not lines:
         return None
-    caption = panel.caption + f" Means of {_MOST_POINTS:,} equal parts of the run." * averaged
-    caption += f" The first {_MOST_LINES} of {len(lines)} series." * (len(lines) > _MOST_LINES)
+    caption = panel.caption + (f" Means of {_MOST_POINTS:,} equal parts of the run." if averaged else "")
+    caption += f" The first {_MOST_LINES} of {len(lines)} series." if len(lines) > _MOST_LINES else ""
     return Picture(panel.name, panel.title, caption, TIME, panel.y, tuple(lines[:_MOST_LINES]))
 
 

@@ -40,6 +40,11 @@ def _as_vllm(body: dict[str, Any]) -> tuple[bytes, ...]:
     return _events(_chunk("", 0, "assistant"), _chunk("a", 1), _chunk("", 2), _chunk("b", 3), _TOTAL)
 
 
+def _without_text(body: dict[str, Any]) -> tuple[bytes, ...]:
+    """As vLLM of a model with random weights, whose tokens have no text."""
+    return _events(_chunk("", 0, "assistant"), _chunk("", 1), _chunk("", 2), _chunk("", 3), _TOTAL)
+
+
 def _as_sglang(body: dict[str, Any]) -> tuple[bytes, ...]:
     return _events(_chunk("", role="assistant"), _chunk("a"), _chunk("b"), _chunk("c"), _TOTAL)
 
@@ -93,6 +98,7 @@ def _server(answer: Answer) -> Iterator[Origin]:
     ("answer", "probe"),
     [
         (_as_vllm, ChatProbe(True, 9)),
+        (_without_text, ChatProbe(True, 9)),
         (_as_sglang, ChatProbe(False, 9)),
         (_as_openai, ChatProbe(False, 9)),
         (_total_in_each_chunk, ChatProbe(False, 9)),
