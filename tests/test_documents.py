@@ -42,6 +42,25 @@ def test_every_test_named_as_a_proof_exists() -> None:
         assert re.search(rf"^(async )?def {name}\b", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), f"{file}::{name}"
 
 
+# ---- generated parts
+
+_GENERATED = {
+    "reference/command-line.md": ["tools.reference.command_line:command_line_markdown"],
+    "reference/json.md": ["tools.reference.json_documents:json_documents_markdown"],
+    "reference/repository-parameters.md": ["tools.reference.repository_parameters:repository_parameters_markdown"],
+    "explanation/architecture.md": ["tools.reference.metrics:numbers_markdown", "tools.reference.numbers:paths_markdown"],
+}
+
+
+def test_the_pages_that_are_made_of_code_include_it() -> None:
+    """The documentation's build replaces each fence by what its function returns."""
+    fence = re.compile(r"^```\{generated\} (\S+)\n```$", re.MULTILINE)
+    texts = {
+        page.relative_to(ROOT / "docs").as_posix(): page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md")
+    }
+    assert {page: fences for page, text in texts.items() if (fences := fence.findall(text))} == _GENERATED
+
+
 # ---- links and paths
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+import reports.findings
 from harness.records.record import Outcome, Record
 from reports.findings.checks import KINDS, is_valid
 from reports.findings.finding import Finding, Severity
@@ -136,6 +139,12 @@ def test_every_finding_has_a_sentence_and_evidence_for_json(provoked: tuple[Find
         assert "{" not in finding.sentence
         assert json.loads(json.dumps(finding.evidence, allow_nan=False)) == finding.evidence
         assert finding.evidence
+
+
+def test_every_kind_is_checked() -> None:
+    for module in pkgutil.iter_modules(reports.findings.__path__, "reports.findings."):
+        importlib.import_module(module.name)
+    assert {kind for kind in Finding.__subclasses__() if kind.__module__.startswith("reports.")} == set(KINDS)
 
 
 def test_every_kind_is_documented() -> None:
