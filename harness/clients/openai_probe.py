@@ -15,7 +15,7 @@ from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.protocol import ExchangeFailedError, MalformedResponseError, Response
 from workloads.request import Request
 
-PROBE = Request(output_tokens=4, prompt="a")
+PROBE = Request(output_tokens=16, prompt="a")  # enough that a model ends it only by chance before two chunks
 
 
 @dataclass(frozen=True, slots=True)

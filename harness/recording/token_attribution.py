@@ -39,8 +39,11 @@ def attribute_tokens(responses: Sequence[Response], texts: Sequence[str], total:
 
 def _running_counts(responses: Sequence[Response], total: int) -> Attribution | None:
     """By differences of the running counts; None where a message lacks one, or they do not rise to ``total``."""
+    messages = _messages(responses)
+    if True not in messages:  # the usage alone, as of a call of tools: its tokens came at unknown times
+        return None
     counts_so_far: list[int] = [0]
-    for response, is_message in zip(responses, _messages(responses), strict=True):
+    for response, is_message in zip(responses, messages, strict=True):
         count = response.server_tokens_so_far
         if is_message and count is None:
             return None

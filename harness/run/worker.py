@@ -31,7 +31,7 @@ from workloads.schedule import ClosedPart, OpenPart
 
 CONNECT_TIMEOUT_S = 20.0
 _COMMAND_PERIOD_S = 0.05
-_ORPHANED = "the parent process ended before the run"
+_ORPHANED = "the parent process ended before the end of the run"
 
 
 @dataclass(frozen=True, slots=True)

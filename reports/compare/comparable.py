@@ -40,6 +40,8 @@ _WEIGHTS: Mapping[str, Weight | None] = {
     "target.streaming": Weight.REFUSE,
     "target.protocol": Weight.WARN,
     "target": Weight.CHANGED,
+    "target.continuous_usage": Weight.WARN,
+    "target.template_tokens": None,
     "target.address": None,
     "target.embedded": None,
     "server": Weight.CHANGED,

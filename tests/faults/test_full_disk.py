@@ -94,7 +94,7 @@ def test_journal_that_reaches_the_limit_of_a_files_size_stops_the_run_and_the_re
         assert run_bench("report", str(tmp_path / "run")).returncode == 3
         counts = check_whole(tmp_path / "run", 1_000, server)
     assert status == 1
-    assert "Sending stopped, for the client could not write its journal: [Errno 27] File too large" in err
+    assert "Sending stopped, because the client could not write its journal: [Errno 27] File too large" in err
     assert "Sending stopped because the client could not write its journal" in out
     assert set(counts) == {"done", "lost", "not_sent"}
     assert counts["done"] >= 40

@@ -47,11 +47,13 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
     load = make_load(options.load)
     _check(options)
     reference = _read_reference(options.criteria)
+    if options.output.op_stats_csv is not None:
+        check_op_stats_file(options.output.op_stats_csv)
     with open_run_folder(verb, options.output.run_dir) as folder, signals_as_interrupt():
         try:
             with open_target(options.target, options.client.connections, options.embedded, folder.server_log) as opened:
+                check_objectives(options.criteria.slo, opened.streaming)
                 target = probe_target(opened, options.client)
-                check_objectives(options.criteria.slo, target.streaming)
                 prepared = _prepare(options, load, target, make_workload)
                 manifest = make_manifest(verb, options, prepared)
                 result = _run(prepared, options.client, observe(options.telemetry, target, folder), folder, manifest)
@@ -74,8 +76,6 @@ def _check(options: MeasureOptions) -> None:
     if options.criteria.check_perf_key is not None and options.criteria.check_perf_json is None:
         raise click.UsageError("--check_perf_key needs --check_perf_json, the file that has the entry")
     options.telemetry.url()
-    if options.output.op_stats_csv is not None:
-        check_op_stats_file(options.output.op_stats_csv)
 
 
 def _prepare(options: MeasureOptions, load: Load, target: Target, make_workload: MakeWorkload) -> PreparedRun:
