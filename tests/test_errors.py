@@ -13,9 +13,8 @@ import serving
 import workloads
 from bench_errors import BenchError
 
-_OUTSIDE_BENCH = re.compile(
-    r"serving\.models\.|\.__main__$|event_reader$"
-)  # models run in Triton, which turns errors into responses
+# Models run in Triton, which turns their errors into responses.
+_OUTSIDE_BENCH = re.compile(r"serving\.models\.|\.__main__$|event_reader$")
 
 
 def _all_errors() -> dict[str, type[BenchError]]:

@@ -21,7 +21,7 @@ from workloads.schedule import ClosedPart
 class WorkerEnd:
     """How a worker ended: the last entry of its journal or, where there is none, ``reason``.
 
-    ``sent`` is the number of requests that it had begun to send; None where unknown.
+    ``sent`` is the number of requests whose sending had started; None where unknown.
     """
 
     ended: Ended | None

@@ -25,7 +25,6 @@ from serving.launch.plan import LaunchPlan
 from serving.launch.run import remove_temporary_dir
 from serving.launch.server import answers_ok
 
-DEFAULT_NAME = "default"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _POLL_S = 0.1
 _STOP_MARGIN_S = 30.0  # beyond the server's exit timeout, for the removal of its repository and container
