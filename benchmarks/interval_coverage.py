@@ -203,6 +203,7 @@ def as_requests(arrivals_s: FloatArray, ttft_ms: FloatArray) -> Requests:
         sent_ns=scheduled_ns,
         done_ns=tokens_ns[:, -1],
         input_tokens=np.full(n, 8.0),
+        requested_input_tokens=np.full(n, 8.0),
         output_tokens=np.full(n, float(TOKENS)),
         requested_output_tokens=np.full(n, float(TOKENS)),
         ignore_eos=np.zeros(n, dtype=np.bool_),

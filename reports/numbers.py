@@ -49,6 +49,7 @@ from reports.metrics.latency import (
     schedule_slip_ms,
     time_per_output_token_ms,
 )
+from reports.metrics.lengths import input_lengths, output_lengths
 from reports.metrics.model_statistics import model_work
 from reports.metrics.output_events import completions, output_tokens, rate
 from reports.metrics.phases import phases
@@ -145,6 +146,7 @@ NUMBERS = (
     Number("Client health: loop lag, CPU, run queue, garbage collection", "client", (client_health,)),
     Number("Server load: requests, KV cache, tokens, engine times", "server", (telemetry_of, server_load)),
     Number("Triton's statistics of each model", "server.models", (model_work,)),
+    Number("Requested and actual lengths", "lengths", (input_lengths, output_lengths)),
     Number("Phases of a request, by server and client", "phases", (phases,)),
     Number("Calibration of the client", "calibration", (client_calibration,)),
     Number("Peak rates of the client", "calibration.requests_per_s, responses_per_s", (peak_rates,)),

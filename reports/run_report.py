@@ -12,6 +12,7 @@ from reports.findings.finding import Finding, RunFacts
 from reports.metrics.client_health import ClientHealth, client_health
 from reports.metrics.configuration import ConfiguredTarget, configured_load, configured_target
 from reports.metrics.goodput import Objective, parse_objective
+from reports.metrics.lengths import Lengths, input_lengths, output_lengths
 from reports.metrics.model_statistics import model_work
 from reports.metrics.phases import Phase, phases
 from reports.metrics.requests import Requests, from_columns
@@ -37,6 +38,14 @@ class RunReport:
     @property
     def target(self) -> ConfiguredTarget:
         return configured_target(self.manifest)
+
+    @property
+    def input_lengths(self) -> Lengths | None:
+        return input_lengths(self.requests, self.target.template_tokens)
+
+    @property
+    def output_lengths(self) -> Lengths | None:
+        return output_lengths(self.requests)
 
     @property
     def valid(self) -> bool:

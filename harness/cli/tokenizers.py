@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from harness.clients.triton.model import TritonModel
+    from workloads.exact_text import TextCodec
 
 
 def local_tokenizer_dir(parameter_sets: Iterable[Mapping[str, str]]) -> Path | None:
@@ -47,6 +48,22 @@ def open_tokenizer(tokenizer_dir: Path) -> Any:
         return load_tokenizer(tokenizer_dir)
     except ValueError as error:
         raise TargetError(f"--tokenizer_dir: {error}") from error
+
+
+def text_codec(tokenizer: Any) -> TextCodec:
+    """The tokenizer's two directions, without special tokens."""
+    from workloads.exact_text import TextCodec
+
+    return TextCodec(
+        lambda ids: str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)),
+        lambda text: list(tokenizer.encode(text, add_special_tokens=False)),
+    )
+
+
+def ordinary_token_ids(tokenizer: Any) -> list[int]:
+    """The vocabulary without its special tokens."""
+    special = set(tokenizer.all_special_ids)
+    return [token for token in range(len(tokenizer)) if token not in special]
 
 
 def token_counter(tokenizer: Any) -> Callable[[str], int]:

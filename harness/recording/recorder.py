@@ -81,6 +81,7 @@ class Recorder:
             scheduled_ns=due_ns,
             requested_output_tokens=request.output_tokens,
             input_tokens=request.input_tokens,
+            requested_input_tokens=request.input_tokens,
             ignore_eos=request.ignore_eos,
             error=error,
             session=request.session,

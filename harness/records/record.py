@@ -39,8 +39,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     ``scheduled_ns`` is when it should have been sent, in a closed loop when its user was free. ``released_ns`` is when it
     could be sent: later only where as many as --max_concurrency allows were in flight, so the difference is not a delay of
     the client. ``token_times_ns`` are the arrivals of the responses with generated tokens, ``token_counts`` the tokens of
-    each (None where only the whole text could be counted). ``output_tokens`` excludes an echoed prompt. ``text_tokens`` is
-    the client's own count of the returned text where the server counted, too, made for some requests to check it.
+    each (None where only the whole text could be counted). ``requested_input_tokens`` is the prompt's length by the client, and
+    ``input_tokens`` the server's count, with those of its chat template, or the client's where the server sends none.
+    ``output_tokens`` excludes an echoed prompt. ``text_tokens`` is the client's own count of the returned text where the server
+    counted, too, made for some requests to check it.
     """
 
     index: int
@@ -61,3 +63,4 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     worker: int | None = None
     session: str | None = None
     text_tokens: int | None = None
+    requested_input_tokens: int | None = None

@@ -33,6 +33,7 @@ _SCHEMA = pa.schema(
         pa.field("worker", pa.int64()),
         pa.field("session", pa.string()),
         pa.field("text_tokens", pa.int64()),
+        pa.field("requested_input_tokens", pa.int64()),
     ]
 )
 

@@ -42,6 +42,7 @@ _WEIGHTS: Mapping[str, Weight | None] = {
     "target": Weight.CHANGED,
     "target.continuous_usage": Weight.WARN,
     "target.template_tokens": None,
+    "target.retokenised_ratio": None,
     "target.address": None,
     "target.embedded": None,
     "server": Weight.CHANGED,

@@ -12,6 +12,8 @@ from reports.findings.client import (
 )
 from reports.findings.completeness import Interrupted, PromptsDropped, RecordingFailed, Recovered, SampleTooSmall
 from reports.findings.consistency import (
+    AnswersLeftOut,
+    InputTokensDisagree,
     LittlesLaw,
     OutputLongerThanAsked,
     TextTokensDisagree,
@@ -21,7 +23,7 @@ from reports.findings.consistency import (
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.findings.load import ArrivalsNotAsAsked, NotSteady, QueueGrowing, RequestsRanOut, WaitedAtCeiling
 from reports.findings.outcomes import Errors, NothingDone, OutputShorterThanAsked, PromptEchoed, WarmUpFailed
-from reports.findings.server import CountersDisagree, PhasesExceedLatency, PrefixCacheWarmed
+from reports.findings.server import CountersDisagree, OutsideServerClock, PhasesExceedLatency, PrefixCacheWarmed
 
 # In the order of reports, among findings of one severity.
 KINDS: tuple[type[Finding], ...] = (
@@ -42,13 +44,16 @@ KINDS: tuple[type[Finding], ...] = (
     Recovered,
     RecordingFailed,
     WarmUpFailed,
+    InputTokensDisagree,
     OutputLongerThanAsked,
     TokenCountsDisagree,
     TokenCountsUnknown,
+    AnswersLeftOut,
     TextTokensDisagree,
     LittlesLaw,
     CountersDisagree,
     PhasesExceedLatency,
+    OutsideServerClock,
     PrefixCacheWarmed,
     OutputShorterThanAsked,
     PromptEchoed,

@@ -9,17 +9,26 @@ import numpy as np
 
 from harness.records.record import TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
+from reports.metrics.catalogue import E2E, LATENCIES, TPOT, TTFT
 from reports.metrics.in_flight import mean_in_system
-from reports.metrics.latency import counted_gap_share, time_per_output_token_by_request_ms
+from reports.metrics.latency import (
+    answers_without_time_per_output_token,
+    counted_gap_share,
+    time_per_output_token_by_request_ms,
+)
+from reports.metrics.lengths import input_lengths
 from reports.metrics.output_events import summed_token_counts
 from reports.metrics.run_metrics import ITL_COVERAGE
 from reports.metrics.windows import Window
 from reports.statistics.arrays import FloatArray
 
-_TEXT_TOLERANCE = 0.25  # tokenising the text of random ids again gives about an eighth more tokens
+_INPUT_TOLERANCE = 0.01
+_TEXT_TOLERANCE = 0.25
 _TEXT_TOKENS = 200  # in fewer tokens, chance may exceed the tolerance
 _TOKENS_BEYOND_INVALID = 0.01
+_LEFT_OUT = 0.01
 _LITTLE_TOLERANCE = 0.05
+_LABELS = {metric.key: metric.label for metric in LATENCIES}
 _LITTLE_EDGES = 2.0  # latencies that the two ends of the window may cut
 
 
@@ -151,18 +160,115 @@ def _mean_ms(values: FloatArray) -> float | None:
 
 
 @dataclass(frozen=True)
+class InputTokensDisagree(Finding):
+    """Means over the answers whose prompt both sides counted; the server's own tokens (a chat template's) apart."""
+
+    requests: int
+    requested: float
+    counted: float
+    mean_deviation: float
+    template_tokens: int
+
+    code = "input_tokens_disagree"
+    severities = (Severity.WARNING,)
+    when = (
+        f"the server's counts of prompt tokens differ from the requested ones by more than {_INPUT_TOLERANCE:.0%} on average, "
+        "apart from the tokens of a chat template"
+    )
+    advices = (
+        "The load was not the requested one. Check whether --tokenizer_dir is the model's tokenizer, and whether the server "
+        "truncates prompts or adds to them.",
+    )
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        lengths = input_lengths(facts.requests, facts.target.template_tokens)
+        if lengths is None or lengths.deviation_share <= _INPUT_TOLERANCE:
+            return None
+        return cls(
+            requests=lengths.requests,
+            requested=lengths.mean_requested,
+            counted=lengths.mean_actual,
+            mean_deviation=lengths.mean_deviation,
+            template_tokens=lengths.template_tokens,
+        )
+
+    def _sentence(self) -> str:
+        apart = f", and {self.template_tokens} of its template" if self.template_tokens else ""
+        return (
+            f"Prompts of {self.requested:,.1f} tokens on average were requested; the server counted {self.counted:,.1f}{apart}."
+            f" A prompt deviates by {self.mean_deviation:,.1f} tokens on average."
+        )
+
+
+@dataclass(frozen=True)
+class AnswersLeftOut(Finding):
+    """``shares`` of the successful answers that a metric should cover and cannot, by the key of the metric.
+
+    ``latency_ratio`` is the mean time from send to end of the answers left out, over that of the others.
+    """
+
+    shares: dict[str, float]
+    latency_ratio: float | None
+
+    code = "answers_left_out"
+    severities = (Severity.WARNING,)
+    when = (
+        f"a latency leaves out more than {_LEFT_OUT:.0%} of the successful answers: TTFT and E2E latency those without a "
+        "token, TPOT those whose tokens came in one response or are of unknown number"
+    )
+    advices = (
+        "The metric is of the other answers alone. Find out why these have no token, or arrive at once: a front end that joins "
+        "chunks, or a request that is answered without generation.",
+    )
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        requests = facts.requests
+        left_out = {E2E: requests.done & ~requests.has_tokens}
+        if facts.metrics.streamed:
+            left_out[TTFT] = left_out[E2E]
+            left_out[TPOT] = answers_without_time_per_output_token(requests)
+        done = max(1, int(requests.done.sum()))
+        shares = {metric: float(chosen.sum()) / done for metric, chosen in left_out.items()}
+        beyond = [metric for metric, share in shares.items() if share > _LEFT_OUT]
+        if not beyond:
+            return None
+        outside = np.logical_or.reduce([left_out[metric] for metric in beyond])
+        took_ns = requests.done_ns - requests.sent_ns
+        ratio = None if outside.sum() == done else float(took_ns[outside].mean() / took_ns[requests.done & ~outside].mean())
+        return cls({metric.key: shares[metric] for metric in beyond}, ratio)
+
+    def _sentence(self) -> str:
+        parts = ", ".join(f"{_LABELS[key]} {share:.1%}" for key, share in self.shares.items())
+        text = f"Latencies leave out successful answers: {parts}"
+        return (
+            f"{text}."
+            if self.latency_ratio is None
+            else f"{text}. These took {self.latency_ratio:.2f} times as long as the others."
+        )
+
+
+@dataclass(frozen=True)
 class TextTokensDisagree(Finding):
-    """Over the answers whose text was tokenised again."""
+    """Over the answers whose text was tokenised again.
+
+    Text does not always encode to the tokens it came from: random ones make more, and those outside of the tokenizer's
+    vocabulary make none. So too many tokens in the text are measured against the ratio of random tokens, and too few disagree
+    only where the answers did not come in as many chunks as tokens were reported.
+    """
 
     requests: int
     in_text: float
     reported: float
+    chunks: float
 
     code = "text_tokens_disagree"
     severities = (Severity.WARNING,)
     when = (
         f"the server's token counts differ by more than {_TEXT_TOLERANCE:.0%} from those of the returned texts tokenised again "
-        f"(every 16th answer, where a tokenizer is known; at least {_TEXT_TOKENS} tokens)"
+        f"(every 16th answer, where a tokenizer is known; at least {_TEXT_TOKENS} tokens). More tokens in the text are "
+        "compared with the ratio of random tokens, fewer with the number of chunks as well"
     )
     advices = (
         "Throughput counts the reported tokens. Check whether --tokenizer_dir is the model's, and whether the server counts "
@@ -174,15 +280,17 @@ class TextTokensDisagree(Finding):
         requests = facts.requests
         known = requests.done & ~np.isnan(requests.text_tokens) & ~np.isnan(requests.output_tokens)
         in_text, reported = float(requests.text_tokens[known].sum()), float(requests.output_tokens[known].sum())
-        larger = max(in_text, reported)
-        if larger < _TEXT_TOKENS or abs(in_text - reported) <= _TEXT_TOLERANCE * larger:
+        chunks = float(np.diff(requests.token_starts)[known].sum())
+        least = (1 - _TEXT_TOLERANCE) * reported
+        most = reported * max(1.0, facts.target.retokenised_ratio or 1.0) / (1 - _TEXT_TOLERANCE)
+        if max(in_text, reported) < _TEXT_TOKENS or (max(in_text, chunks) >= least and in_text <= most):
             return None
-        return cls(int(known.sum()), in_text, reported)
+        return cls(int(known.sum()), in_text, reported, chunks)
 
     def _sentence(self) -> str:
         return (
             f"The server reported {self.reported:,.0f} tokens for {self.requests:,} answers whose text has "
-            f"{self.in_text:,.0f} by the run's tokenizer."
+            f"{self.in_text:,.0f} by the run's tokenizer, and which came in {self.chunks:,.0f} chunks."
         )
 
 

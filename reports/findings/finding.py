@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from reports.metrics.client_health import ClientHealth
-from reports.metrics.configuration import ConfiguredLoad, configured_load
+from reports.metrics.configuration import ConfiguredLoad, ConfiguredTarget, configured_load, configured_target
 from reports.metrics.phases import Phase
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import Anchored, Metrics
@@ -38,6 +38,10 @@ class RunFacts:
     @property
     def load(self) -> ConfiguredLoad:
         return configured_load(self.manifest)
+
+    @property
+    def target(self) -> ConfiguredTarget:
+        return configured_target(self.manifest)
 
     @property
     def latency(self) -> Anchored:

@@ -10,10 +10,13 @@ import numpy as np
 from harness.records.record import Outcome, TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.model_statistics import counted_requests
+from reports.metrics.phases import ENGINE_E2E, ENGINE_TTFT
 
 _TOKENS_TOLERANCE = 0.01  # a server may count end tokens, or what a stop word cuts off
 _PHASES_TOLERANCE = 0.05
 _PHASES_FLOOR_MS = 1.0
+_OUTSIDE_SHARE = 0.1
+_OUTSIDE_FLOOR_MS = 10.0
 _REUSE_NOTE = 0.01
 _REUSE_WARNING = 0.25
 
@@ -154,16 +157,61 @@ class PhasesExceedLatency(Finding):
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         exceeding = [
-            phase for phase in facts.phases if phase.server_ms > phase.client_ms * (1 + _PHASES_TOLERANCE) + _PHASES_FLOOR_MS
+            phase for phase in facts.phases if phase.server_ms > phase.whole_ms * (1 + _PHASES_TOLERANCE) + _PHASES_FLOOR_MS
         ]
         if not exceeding:
             return None
-        worst = min(exceeding, key=lambda phase: phase.unexplained_ms)
-        return cls(worst.name, worst.server_ms, worst.client_ms)
+        worst = min(exceeding, key=lambda phase: phase.whole_ms - phase.server_ms)
+        return cls(worst.name, worst.server_ms, worst.whole_ms)
 
     def _sentence(self) -> str:
         whole = f"where the client measured {self.client_ms:.2f} ms for the whole"
         return f"{self.phase}: {self.server_ms:.2f} ms on average, {whole}."
+
+
+@dataclass(frozen=True)
+class OutsideServerClock(Finding):
+    """Of TTFT and E2E latency, means from the send, the one of which the larger share is not in the server's own time."""
+
+    span: str
+    outside_ms: float
+    share: float
+    client_ms: float
+    server_ms: float
+
+    code = "outside_server_clock"
+    severities = (Severity.NOTE,)
+    when = (
+        f"more than {_OUTSIDE_SHARE:.0%} and {_OUTSIDE_FLOOR_MS:g} ms of the mean TTFT or E2E latency are not in the time that "
+        "the server itself reports for it"
+    )
+    advices = (
+        "This is neither the engine's time nor the network's alone: connections wait to be accepted, and requests in the "
+        "server's HTTP front end and tokenizer. More front-end processes can shorten it; a faster engine cannot.",
+    )
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        spans = [
+            cls(
+                phase.name,
+                phase.client_ms - phase.server_ms,
+                1 - phase.server_ms / phase.client_ms,
+                phase.client_ms,
+                phase.server_ms,
+            )
+            for phase in facts.phases
+            if phase.name in (ENGINE_TTFT, ENGINE_E2E) and phase.client_ms
+        ]
+        beyond = [span for span in spans if span.share > _OUTSIDE_SHARE and span.outside_ms > _OUTSIDE_FLOOR_MS]
+        return max(beyond, key=lambda span: span.share, default=None)
+
+    def _sentence(self) -> str:
+        name = self.span.partition(",")[0]
+        return (
+            f"Mean {name} from the send is {self.client_ms:,.1f} ms, the server's own {self.server_ms:,.1f} ms: "
+            f"{self.outside_ms:,.1f} ms ({self.share:.0%}) passed outside of the server's clock, most likely before it started."
+        )
 
 
 @dataclass(frozen=True)

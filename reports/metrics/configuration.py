@@ -10,13 +10,19 @@ _LAW_NAMES = {"exponential_dist": "exponential", "constant": "constant"}
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredTarget:
-    """``model`` and ``protocol`` are "" where they are unknown; ``address`` is None for one that is not recorded."""
+    """``model`` and ``protocol`` are "" where they are unknown; ``address`` is None for one that is not recorded.
+
+    ``template_tokens`` are those that the server adds to each prompt. ``retokenised_ratio`` is the number of tokens, by the
+    run's tokenizer, of the text of a random token of its vocabulary. Both are None where unknown.
+    """
 
     model: str
     protocol: str
     streaming: bool
     embedded: bool
     address: str | None
+    template_tokens: int | None = None
+    retokenised_ratio: float | None = None
 
     def __str__(self) -> str:
         streamed = "streamed" if self.streaming else "unstreamed"
@@ -32,6 +38,8 @@ def configured_target(manifest: dict[str, Any]) -> ConfiguredTarget:
         streaming=bool(target.get("streaming")),
         embedded=bool(target.get("embedded")),
         address=target.get("address"),
+        template_tokens=target.get("template_tokens"),
+        retokenised_ratio=target.get("retokenised_ratio"),
     )
 
 

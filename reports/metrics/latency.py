@@ -83,6 +83,13 @@ def time_per_output_token_by_request_ms(requests: Requests) -> FloatArray:
     return values
 
 
+def answers_without_time_per_output_token(requests: Requests) -> NDArray[np.bool_]:
+    """Which successes have no TPOT although they have several tokens, or an unknown number of them; shape [requests]."""
+    tpot_ms = time_per_output_token_by_request_ms(requests)
+    without: NDArray[np.bool_] = requests.done & ~(requests.output_tokens < 2) & np.isnan(tpot_ms)  # NaN is not below 2
+    return without
+
+
 BY_REQUEST: Mapping[Metric, Callable[[Requests], FloatArray]] = MappingProxyType(
     {TTFT: ttft_by_request_ms, E2E: e2e_by_request_ms, TPOT: time_per_output_token_by_request_ms}
 )

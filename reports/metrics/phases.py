@@ -11,21 +11,27 @@ from reports.metrics.requests import Requests
 from reports.metrics.server_load import ServerLoad
 from reports.statistics.arrays import FloatArray
 
+ENGINE_TTFT, ENGINE_E2E = "TTFT, by the engine", "E2E, by the engine"
 _NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A mean over the run's requests, in ms, by the server, and by the client of the span that contains it."""
+    """A mean over the run's requests, in ms: ``server_ms`` by the server, ``client_ms`` of the same span by the client.
+
+    The same span ends with the same event and begins, on the client, with the send. ``client_ms`` is None for a part that the
+    client cannot see, such as a queue. ``whole_ms`` is the shortest span of the client that contains the part.
+    """
 
     name: str
     server_ms: float
-    client_ms: float
+    client_ms: float | None
+    whole_ms: float
 
     @property
-    def unexplained_ms(self) -> float:
-        """The difference: network, Triton, and all that the server does not count."""
-        return self.client_ms - self.server_ms
+    def unexplained_ms(self) -> float | None:
+        """Client less server: network, connection and front end, all that passes outside of the server's clock."""
+        return None if self.client_ms is None else self.client_ms - self.server_ms
 
 
 def phases(requests: Requests, server: ServerLoad | None, model: str) -> tuple[Phase, ...]:
@@ -41,28 +47,30 @@ def phases(requests: Requests, server: ServerLoad | None, model: str) -> tuple[P
     triton = next((work for work in server.models if work.name == model), None)
     known = (
         *_of_triton(triton, server.times.ttft_ms, exchange_ms),
-        ("Queue, by the engine", server.times.queue_ms, ttft_ms),
-        ("TTFT, by the engine", server.times.ttft_ms, ttft_ms),
-        ("E2E, by the engine", server.times.e2e_ms, e2e_ms),
+        _part("Queue, by the engine", server.times.queue_ms, ttft_ms),
+        _span(ENGINE_TTFT, server.times.ttft_ms, ttft_ms),
+        _span(ENGINE_E2E, server.times.e2e_ms, e2e_ms),
     )
-    return tuple(
-        Phase(name, server_ms, client_ms)
-        for name, server_ms, client_ms in known
-        if server_ms is not None and client_ms is not None
-    )
+    return tuple(phase for phase in known if phase is not None)
 
 
-def _of_triton(
-    model: ModelWork | None, engine_ttft_ms: float | None, exchange_ms: float | None
-) -> tuple[tuple[str, float | None, float | None], ...]:
+def _of_triton(model: ModelWork | None, engine_ttft_ms: float | None, exchange_ms: float | None) -> tuple[Phase | None, ...]:
     if model is None or model.request_ms is None:
         return ()
     if engine_ttft_ms is not None and model.request_ms < engine_ttft_ms:  # a decoupled model: Triton counts no further
-        return (("Taking it in, by Triton", model.request_ms, exchange_ms),)
+        return (_part("Taking it in, by Triton", model.request_ms, exchange_ms),)
     return (
-        ("Queue and compute, by Triton", _sum(model.queue_ms, model.compute_ms), exchange_ms),
-        ("Whole, by Triton", model.request_ms, exchange_ms),
+        _part("Queue and compute, by Triton", _sum(model.queue_ms, model.compute_ms), exchange_ms),
+        _span("Whole, by Triton", model.request_ms, exchange_ms),
     )
+
+
+def _span(name: str, server_ms: float | None, client_ms: float | None) -> Phase | None:
+    return None if server_ms is None or client_ms is None else Phase(name, server_ms, client_ms, client_ms)
+
+
+def _part(name: str, server_ms: float | None, whole_ms: float | None) -> Phase | None:
+    return None if server_ms is None or whole_ms is None else Phase(name, server_ms, None, whole_ms)
 
 
 def _counts_ours(requests: Requests, server: ServerLoad, model: str) -> bool:

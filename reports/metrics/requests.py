@@ -31,6 +31,7 @@ class Requests:
     sent_ns: FloatArray
     done_ns: FloatArray
     input_tokens: FloatArray
+    requested_input_tokens: FloatArray
     output_tokens: FloatArray
     requested_output_tokens: FloatArray
     ignore_eos: NDArray[np.bool_]
@@ -94,6 +95,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         sent_ns=floats(table["sent_ns"]),
         done_ns=floats(table["done_ns"]),
         input_tokens=floats(table["input_tokens"]),
+        requested_input_tokens=floats(table["requested_input_tokens"]),
         output_tokens=floats(table["output_tokens"]),
         requested_output_tokens=floats(table["requested_output_tokens"]),
         ignore_eos=booleans(table["ignore_eos"]),
@@ -111,7 +113,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
 _SMALL_COLUMNS = (
     "index", "outcome", "scheduled_ns", "released_ns", "sent_ns", "done_ns", "input_tokens", "output_tokens",
     "requested_output_tokens", "ignore_eos", "prompt_echoed", "error", "output_tokens_source", "text_tokens",
-    "worker",
+    "worker", "requested_input_tokens",
 )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from reports.metrics.catalogue import (
 from reports.metrics.client_calibration import client_calibration, peak_rates
 from reports.metrics.configuration import configured_law, configured_load
 from reports.metrics.goodput import Goodput
+from reports.metrics.lengths import Lengths
 from reports.metrics.output_events import Rate
 from reports.metrics.run_metrics import Anchored, Metrics
 from reports.metrics.steady_state import RULE
@@ -60,7 +61,16 @@ def summary(report: RunReport) -> dict[str, Any]:
         "output_tokens_sources": list(report.requests.output_tokens_sources),
         "client": None if report.client is None else asdict(report.client),
         "server": None if report.server is None else asdict(report.server),
-        "phases": [asdict(phase) | {"unexplained_ms": phase.unexplained_ms} for phase in report.phases],
+        "lengths": {"input": _lengths(report.input_lengths), "output": _lengths(report.output_lengths)},
+        "phases": [
+            {
+                "name": phase.name,
+                "server_ms": phase.server_ms,
+                "client_ms": phase.client_ms,
+                "unexplained_ms": phase.unexplained_ms,
+            }
+            for phase in report.phases
+        ],
         "calibration": _calibration(report),
         "schedule": {key: report.manifest["schedule"][key] for key in ("digest", "seed")},
     }
@@ -68,6 +78,10 @@ def summary(report: RunReport) -> dict[str, Any]:
 
 def write_summary(report: RunReport, path: Path) -> None:
     path.write_text(json_text(summary(report)), encoding="utf-8")
+
+
+def _lengths(lengths: Lengths | None) -> dict[str, Any] | None:
+    return None if lengths is None else asdict(lengths)
 
 
 def _requests(report: RunReport) -> dict[str, Any]:

@@ -104,6 +104,26 @@ def slip_tables(report: RunReport) -> list[Table]:
     return [table for table in tables if table.rows]
 
 
+def length_table(report: RunReport) -> Table:
+    """Requested lengths of prompts and answers beside the actual ones."""
+    named = ((INPUT_TOKENS.full_name, report.input_lengths), (OUTPUT_TOKENS.full_name, report.output_lengths))
+    rows = tuple(
+        (name, lengths.mean_requested, lengths.mean_actual, 100 * lengths.deviation_share, lengths.requests)
+        for name, lengths in named
+        if lengths is not None
+    )
+    template = 0 if report.input_lengths is None else report.input_lengths.template_tokens
+    return Table(
+        "lengths",
+        "Lengths",
+        ("Mean of a request", "requested", "actual", "deviation %", "n"),
+        rows,
+        "Deviation is the mean of |actual − requested| over the mean requested length. Actual prompts are counted by the "
+        "server, where it reports their number."
+        + (f" The {template} tokens that the server adds to each prompt (its chat template) are left out." if template else ""),
+    )
+
+
 def upstream_table(report: RunReport) -> Table:
     return Table(
         "upstream",

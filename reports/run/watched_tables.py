@@ -71,7 +71,8 @@ def _phases(report: RunReport) -> Table:
         "Where a request's time went",
         ("Mean of a request, ms", "server", "client", "between"),
         tuple((phase.name, phase.server_ms, phase.client_ms, phase.unexplained_ms) for phase in report.phases),
-        "Time measured by the server, time of the client's span that contains it, from the send, and the difference.",
+        "The server's own time, the client's time from the send to the same end, and the difference. A part that the client "
+        "cannot see, such as a queue, has no time of the client.",
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from workloads.exact_text import TextCodec, exact_text
+from workloads.exact_text import TextCodec, exact_text, retokenised_ratio
 
 _ROOT = Path(__file__).parents[2]
 _CORPUS = [path.read_text(encoding="utf-8") for path in sorted((_ROOT / "docs").rglob("*.md"))]
@@ -85,3 +85,15 @@ def test_where_no_text_fits_the_nearest_one_is_given() -> None:
     codec = TextCodec(lambda ids: "a" * ((len(ids) + 1) // 2), lambda text: [1, 2] * len(text))
     text, ids = exact_text(codec, (1, 2, 1), lambda count: [1] * count)
     assert (text, len(ids)) in {("aa", 4), ("a", 2)}
+
+
+def test_text_that_encodes_to_what_it_came_from_has_a_retokenised_ratio_of_1() -> None:
+    codec = TextCodec(lambda ids: "".join(chr(97 + token) for token in ids), lambda text: [ord(letter) - 97 for letter in text])
+    assert retokenised_ratio(codec, range(26)) == 1.0
+
+
+def test_retokenised_ratio_of_text_that_falls_apart() -> None:
+    codec = TextCodec(lambda ids: "".join("ab"[token] * (token + 1) for token in ids), lambda text: list(map(ord, text)))
+    assert retokenised_ratio(codec, [0]) == 1.0
+    assert retokenised_ratio(codec, [1]) == 2.0
+    assert retokenised_ratio(codec, [0, 1]) == retokenised_ratio(codec, [0, 1]) == pytest.approx(1.5, abs=0.05)

@@ -13,11 +13,13 @@ from harness.calibration.store import CalibrationFileError, default_path, find_c
 from harness.cli.measurement.options import MeasureOptions
 from harness.cli.measurement.prepare import PreparedRun
 from harness.cli.measurement.target import Target
+from harness.cli.tokenizers import ordinary_token_ids, text_codec
 from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.protocol import ConnectionUsage
 from harness.recording.run_result import RunResult
 from harness.records.run_folder import MANIFEST_SCHEMA
 from harness.run.environment import describe_environment
+from workloads.exact_text import retokenised_ratio
 from workloads.load import ClosedLoop
 from workloads.prefixes import BLOCK_TOKENS, prefix_repetition
 from workloads.schedule import AnySchedule
@@ -63,7 +65,13 @@ def _target_entry(target: Target) -> dict[str, Any]:
         "model_parameters": dict(target.model.parameters),
         "continuous_usage": target.client.continuous_usage if isinstance(target.client, OpenAIChatClient) else None,
         "template_tokens": target.template_tokens,
+        "retokenised_ratio": _retokenised_ratio(target.tokenizer),
     }
+
+
+def _retokenised_ratio(tokenizer: Any | None) -> float | None:
+    """Measured for the check of the server's token counts by the returned texts."""
+    return None if tokenizer is None else retokenised_ratio(text_codec(tokenizer), ordinary_token_ids(tokenizer))
 
 
 def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any]:

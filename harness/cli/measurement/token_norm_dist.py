@@ -11,6 +11,7 @@ import click
 import cloup
 
 from harness.cli.measurement.options import measure_options, read_options
+from harness.cli.tokenizers import ordinary_token_ids, text_codec
 
 if TYPE_CHECKING:
     from harness.cli.measurement.load_options import TrafficOptions
@@ -135,19 +136,12 @@ def _token_ids(vocab_size: int | None, target: Target) -> range | list[int]:
         return range(vocab_size)
     if target.tokenizer is None:
         raise click.UsageError("the vocabulary is unknown: give --tokenizer_dir or --vocab_size")
-    special = set(target.tokenizer.all_special_ids)
-    return [token for token in range(len(target.tokenizer)) if token not in special]
+    return ordinary_token_ids(target.tokenizer)
 
 
 def _codec(target: Target) -> TextCodec:
-    from workloads.exact_text import TextCodec
-
-    tokenizer = target.tokenizer
-    if tokenizer is None:
+    if target.tokenizer is None:
         raise click.UsageError(
             f"the model {target.model.name} takes text: give --tokenizer_dir to turn random tokens into text"
         )
-    return TextCodec(
-        lambda ids: str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)),
-        lambda text: list(tokenizer.encode(text, add_special_tokens=False)),
-    )
+    return text_codec(target.tokenizer)

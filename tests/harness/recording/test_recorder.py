@@ -94,6 +94,7 @@ def test_streamed_core_answer() -> None:
         error=None,
         worker=2,
         session="s",
+        requested_input_tokens=3,
     )
 
 
@@ -349,4 +350,5 @@ def test_request_that_was_never_sent_is_known_by_its_schedule_alone() -> None:
         ignore_eos=True,
         error="its worker died",
         session="s",
+        requested_input_tokens=3,
     )

@@ -81,6 +81,10 @@ def _answer_runs(answered: Make, failed: Make, steady_run: SteadyRun) -> Runs:
         yield doubled_tokens(answered, doubled), {}
     yield [answered(0, 0, 0, [(100, 1), (110, 1)], output_tokens=5)], {}
     yield [answered(k, 10 * k, 10 * k, [(10 * k + 100, 30)], text_tokens=50) for k in range(20)], {}
+    yield (
+        [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)], input_tokens=9, requested_input_tokens=8 - k % 2) for k in range(9)],
+        {},
+    )
     yield held_open(answered, 400), {}
     for joined, alone in ((50, 50), (1, 999)):
         yield chunks_joined(answered, joined, alone), {}
@@ -96,6 +100,18 @@ def _server_runs(steady: list[Record]) -> Runs:
     for tokens in (200, 400):
         yield steady, {"server": metric("vllm:generation_tokens_total", {-1: 0, 2: tokens})}
     yield steady, counted_by_server(100, ms=100.0)
+    times = {"time_to_first_token": 60.0, "e2e_request_latency": 8.0}
+    yield (
+        steady,
+        {
+            "server": [
+                sample
+                for name, ms in times.items()
+                for part, value in (("sum", ms / 10), ("count", 100))
+                for sample in metric(f"vllm:{name}_seconds_{part}", {-1: 0, 2: value})
+            ]
+        },
+    )
     for hits, repeated in ((20, 0.02), (500, 0.1)):
         counters = (("vllm:prefix_cache_hits_total", hits), ("vllm:prefix_cache_queries_total", 1_000))
         samples = [sample for name, count in counters for sample in metric(name, {-1: 0, 2: count})]

@@ -86,12 +86,102 @@ def test_texts_that_make_other_counts_than_the_servers(
     if in_text == 50:
         finding = finding_of(report, "text_tokens_disagree")
         assert finding is not None
-        assert finding.evidence == {"requests": 20, "in_text": 1_000, "reported": 600}
+        assert finding.evidence == {"requests": 20, "in_text": 1_000, "reported": 600, "chunks": 20}
         assert "600 tokens for 20 answers whose text has 1,000" in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("ratio", "in_text", "severity"), [(1.6, 60, None), (1.6, 70, "warning"), (None, 45, "warning"), (0.8, 39, None)]
+)
+def test_random_tokens_whose_text_has_more_of_them_are_no_lying_count(
+    make_report: MakeReport, answered: Make, ratio: float | None, in_text: int, severity: str | None
+) -> None:
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 30)], text_tokens=in_text) for k in range(20)]
+    target = {"model": "m", "protocol": "openai", "streaming": True, "retokenised_ratio": ratio}
+    assert severity_of(make_report(records, target=target), "text_tokens_disagree") == severity
+
+
+@pytest.mark.parametrize(("chunks", "tokens_each", "severity"), [(30, 1, None), (15, 2, "warning"), (24, 1, None)])
+def test_tokens_without_text_are_counted_by_the_chunks_that_carry_them(
+    make_report: MakeReport, answered: Make, chunks: int, tokens_each: int, severity: str | None
+) -> None:
+    """A model whose vocabulary exceeds the tokenizer's: nearly all of its tokens are empty text, one in a chunk."""
+    records = [
+        answered(k, 100 * k, 100 * k, [(100 * k + at, tokens_each) for at in range(chunks)], output_tokens=30, text_tokens=2)
+        for k in range(20)
+    ]
+    assert severity_of(make_report(records), "text_tokens_disagree") == severity
 
 
 def test_too_few_tokens_are_no_evidence_about_the_servers_counts(make_report: MakeReport, steady_run: SteadyRun) -> None:
     assert finding_of(make_report(steady_run(40, text_tokens=3, output_tokens=1)), "text_tokens_disagree") is None
+
+
+# ---- input_tokens_disagree
+
+
+@pytest.mark.parametrize(
+    ("counted", "template_tokens", "severity"),
+    [
+        ((128, 128), None, None),
+        ((133, 133), 5, None),
+        ((133, 133), None, None),  # the same for all: a template
+        ((133, 133), 0, "warning"),
+        ((129, 129), 0, None),  # within 1 %
+        ((126, 130), 0, "warning"),  # right on average alone
+        ((140, 150), None, "warning"),
+        ((100, 100), None, "warning"),  # truncated
+    ],
+)
+def test_prompts_of_other_lengths_than_requested(
+    make_report: MakeReport, answered: Make, counted: tuple[int, int], template_tokens: int | None, severity: str | None
+) -> None:
+    records = [
+        answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)], input_tokens=counted[k % 2], requested_input_tokens=128)
+        for k in range(20)
+    ]
+    target = {"model": "m", "protocol": "openai", "streaming": True, "template_tokens": template_tokens}
+    report = make_report(records, target=target)
+    assert severity_of(report, "input_tokens_disagree") == severity
+    if counted == (140, 150):
+        finding = finding_of(report, "input_tokens_disagree")
+        assert finding is not None
+        assert finding.evidence == {
+            "requests": 20, "requested": 128.0, "counted": 145.0, "mean_deviation": 17.0, "template_tokens": 0
+        }  # fmt: skip
+
+
+# ---- answers_left_out
+
+
+@pytest.mark.parametrize(("at_once", "severity"), [(0, None), (1, None), (2, "warning")])
+def test_answers_that_come_at_once_are_left_out_of_tpot(
+    make_report: MakeReport, steady_run: SteadyRun, answered: Make, at_once: int, severity: str | None
+) -> None:
+    records = steady_run(100)
+    for k in range(at_once):
+        records[k] = answered(k, 10 * k, 10 * k, [(10 * k + 241, 3)])
+    report = make_report(records)
+    assert severity_of(report, "answers_left_out") == severity
+    if severity is not None:
+        finding = finding_of(report, "answers_left_out")
+        assert finding is not None
+        assert finding.evidence == {"shares": {"tpot_ms": 0.02}, "latency_ratio": pytest.approx(2.0)}
+        assert finding.sentence.endswith("TPOT 2.0%. These took 2.00 times as long as the others.")
+
+
+def test_answers_without_tokens_are_left_out_of_latencies(
+    make_report: MakeReport, steady_run: SteadyRun, answered: Make
+) -> None:
+    records = [*steady_run(50), *(answered(k, 10 * k, 10 * k, [], output_tokens=0) for k in range(50, 100))]
+    finding = finding_of(make_report(records), "answers_left_out")
+    assert finding is not None
+    assert finding.evidence["shares"] == {"e2e_ms": 0.5, "ttft_ms": 0.5}
+
+
+def test_answers_of_one_token_have_no_tpot_and_are_not_left_out(make_report: MakeReport, answered: Make) -> None:
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)]) for k in range(100)]
+    assert finding_of(make_report(records), "answers_left_out") is None
 
 
 @pytest.mark.parametrize(("doubled", "severity"), [(0, None), (1, "warning"), (10, "invalid")])

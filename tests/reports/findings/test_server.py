@@ -139,6 +139,38 @@ def test_the_phase_that_exceeds_the_latency_most_is_reported(make_report: MakeRe
     assert (finding.evidence["phase"], finding.evidence["server_ms"]) == ("E2E, by the engine", pytest.approx(400.0))
 
 
+# ---- outside_server_clock; TTFT and E2E latency of steady_run are 100 and 120 ms
+
+
+def _engine_times(ttft_ms: float, e2e_ms: float) -> list[Any]:
+    return [
+        sample
+        for name, ms in (("time_to_first_token", ttft_ms), ("e2e_request_latency", e2e_ms))
+        for part, value in (("sum", ms / 10), ("count", 100))
+        for sample in metric(f"vllm:{name}_seconds_{part}", {-1: 0, 2: value})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ttft_ms", "e2e_ms", "expected"),
+    [(100, 120, None), (91, 111, None), (60, 80, ("TTFT, by the engine", 40.0)), (97, 90, ("E2E, by the engine", 30.0))],
+)
+def test_time_that_the_server_does_not_count_is_named(
+    make_report: MakeReport, steady_run: SteadyRun, ttft_ms: float, e2e_ms: float, expected: tuple[str, float] | None
+) -> None:
+    finding = finding_of(make_report(steady_run(100), server=_engine_times(ttft_ms, e2e_ms)), "outside_server_clock")
+    assert (finding is None) == (expected is None)
+    if finding is not None and expected is not None:
+        assert finding.severity.value == "note"
+        assert (finding.evidence["span"], finding.evidence["outside_ms"]) == (expected[0], pytest.approx(expected[1]))
+        assert f"{expected[1]:.1f} ms" in finding.sentence
+
+
+def test_a_few_ms_outside_of_the_servers_clock_are_the_network(make_report: MakeReport, answered: Make) -> None:
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 12, 1), (10 * k + 14, 1)]) for k in range(100)]
+    assert finding_of(make_report(records, server=_engine_times(5, 6)), "outside_server_clock") is None
+
+
 # ---- prefix_cache_warmed
 
 

@@ -164,6 +164,8 @@ def test_what_triton_counts_stands_beside_the_whole_exchange(make_report: MakeRe
     work = _changed(statistics(tensorrt_llm=(0, 0.0)), statistics(tensorrt_llm=(100, 20.0)))
     found = _phases(make_report, steady_run(100), **work)
     assert found["Queue and compute, by Triton"].server_ms == pytest.approx(80.0)
+    assert found["Queue and compute, by Triton"].client_ms is None  # the client does not see where it begins or ends
+    assert found["Queue and compute, by Triton"].whole_ms == pytest.approx(121.0)
     assert found["Whole, by Triton"].server_ms == pytest.approx(80.0)
     assert found["Whole, by Triton"].client_ms == pytest.approx(121.0)  # to the end of the exchange
     assert found["Whole, by Triton"].unexplained_ms == pytest.approx(41.0)
@@ -189,6 +191,7 @@ def test_a_decoupled_model_is_counted_until_it_took_the_request(make_report: Mak
     work = _changed(statistics(tensorrt_llm=(0, 0.0)), statistics(tensorrt_llm=(100, 0.5)))
     found = _phases(make_report, steady_run(100), server=samples, **work)
     assert found["Taking it in, by Triton"].server_ms == pytest.approx(2.0)
+    assert found["Taking it in, by Triton"].unexplained_ms is None
     assert "Whole, by Triton" not in found
 
 
