@@ -111,7 +111,7 @@ class TokenCountsDisagree(Finding):
 
 @dataclass(frozen=True)
 class TokenCountsUnknown(Finding):
-    """Of some chunks the number of tokens is unknown, so ITL could only be of the others.
+    """Of some chunks, or all, the number of tokens is unknown, so ITL could only be of the others.
 
     The others are the chunks of answers that no front end joined, which are faster: their TPOT against that of all is the bias.
     """
@@ -123,20 +123,21 @@ class TokenCountsUnknown(Finding):
     code = "token_counts_unknown"
     severities = (Severity.NOTE,)
     when = (
-        "chunks of several tokens came without their counts, for some but not all of the gaps between chunks; "
-        f"ITL is shown where it covers {ITL_COVERAGE:.0%} of them"
+        "chunks of several tokens, or of an unknown number, came without their counts; ITL is shown where the counts cover "
+        f"{ITL_COVERAGE:.0%} of the gaps between chunks"
     )
     advices = (
         "ITL is not shown, since it would be of the faster answers alone; TPOT is of all answers. Servers that send running "
         "counts (vLLM: stream_options.continuous_usage_stats) have an ITL.",
         "ITL leaves out the other gaps; TPOT is of all answers.",
+        "ITL is not shown; inter-chunk latency is of all chunks, and TPOT of all answers of known length.",
     )
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         requests = facts.requests
         share = counted_gap_share(requests) if facts.metrics.streamed else None
-        if not share or share == 1.0:
+        if share is None or share == 1.0:
             return None
         tpot_ms = time_per_output_token_by_request_ms(requests)
         has_counts = ~np.isnan(summed_token_counts(requests))
@@ -144,9 +145,11 @@ class TokenCountsUnknown(Finding):
 
     @property
     def advice(self) -> str:
-        return self.advices[self.share >= ITL_COVERAGE]
+        return self.advices[2] if not self.share else self.advices[self.share >= ITL_COVERAGE]
 
     def _sentence(self) -> str:
+        if not self.share:
+            return "The number of tokens of a chunk is unknown, for all chunks."
         text = f"The number of tokens is known for {self.share:.1%} of the gaps between chunks"
         if self.tpot_of_known_ms is None or self.tpot_of_all_ms is None:
             return f"{text}."

@@ -86,7 +86,7 @@ def _answer_runs(answered: Make, failed: Make, steady_run: SteadyRun) -> Runs:
         {},
     )
     yield held_open(answered, 400), {}
-    for joined, alone in ((50, 50), (1, 999)):
+    for joined, alone in ((50, 50), (1, 999), (10, 0)):
         yield chunks_joined(answered, joined, alone), {}
 
 

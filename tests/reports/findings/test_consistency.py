@@ -64,11 +64,19 @@ def test_itl_that_covers_nearly_all_gaps_is_shown_with_its_share(make_report: Ma
     assert report.metrics.itl_ms.mean.value == pytest.approx(10.0)
 
 
-@pytest.mark.parametrize("joined", [0, 100])
-def test_counts_that_are_all_known_or_all_unknown_bias_nothing(make_report: MakeReport, answered: Make, joined: int) -> None:
-    report = make_report(chunks_joined(answered, joined, 100 - joined))
+def test_counts_that_are_all_known_give_an_itl_without_a_finding(make_report: MakeReport, answered: Make) -> None:
+    report = make_report(chunks_joined(answered, 0, 100))
     assert finding_of(report, "token_counts_unknown") is None
-    assert (report.metrics.itl_ms is None) == (joined == 100)
+    assert report.metrics.itl_ms is not None
+
+
+def test_counts_that_are_all_unknown_explain_a_missing_itl(make_report: MakeReport, answered: Make) -> None:
+    report = make_report(chunks_joined(answered, 100, 0))
+    finding = finding_of(report, "token_counts_unknown")
+    assert finding is not None
+    assert finding.evidence == {"share": 0.0, "tpot_of_known_ms": None, "tpot_of_all_ms": 20.0}
+    assert finding.advice.startswith("ITL is not shown")
+    assert report.metrics.itl_ms is None
 
 
 @pytest.mark.parametrize(
