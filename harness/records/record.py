@@ -41,6 +41,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     the client. ``token_times_ns`` are the arrivals of the responses with generated tokens, ``token_counts`` the tokens of
     each (None where only the whole text could be counted). ``output_tokens`` excludes an echoed prompt. ``text_tokens`` is
     the client's own count of the returned text where the server counted, too, made for some requests to check it.
+    ``has_reasoning`` is whether the server marked a part of the answer as reasoning; then ``first_output_ns`` is the arrival of
+    the first response with text besides it.
     """
 
     index: int
@@ -61,3 +63,5 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     worker: int | None = None
     session: str | None = None
     text_tokens: int | None = None
+    has_reasoning: bool | None = None
+    first_output_ns: int | None = None

@@ -81,6 +81,14 @@ REQUEST_COLUMNS = (
         "the returned text, tokenised by the client to check the server's count",
         "not checked: one answer in 16 is, where a tokenizer is known",
     ),
+    Column("has_reasoning", pa.bool_(), "", "whether the server marked a part of the answer as reasoning", "no answer came"),
+    Column(
+        "first_output_ns",
+        pa.int64(),
+        RUN_CLOCK,
+        "of an answer with reasoning: arrival of the first response that has text besides it",
+        "the answer has no reasoning, or nothing else",
+    ),
 )
 """The columns of ``requests.parquet``: the fields of Record in their order."""
 

@@ -20,7 +20,7 @@ from reports.findings.consistency import (
 )
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.findings.load import ArrivalsNotAsAsked, NotSteady, QueueGrowing, RequestsRanOut, WaitedAtCeiling
-from reports.findings.outcomes import Errors, NothingDone, OutputShorterThanAsked, PromptEchoed, WarmUpFailed
+from reports.findings.outcomes import Errors, NothingDone, OutputShorterThanAsked, PromptEchoed, ReasoningAlone, WarmUpFailed
 from reports.findings.server import CountersDisagree, PhasesExceedLatency, PrefixCacheWarmed
 
 # In the order of reports, among findings of one severity.
@@ -42,6 +42,7 @@ KINDS: tuple[type[Finding], ...] = (
     Recovered,
     RecordingFailed,
     WarmUpFailed,
+    ReasoningAlone,
     OutputLongerThanAsked,
     TokenCountsDisagree,
     TokenCountsUnknown,

@@ -24,6 +24,13 @@ COMPUTED = (
         f"{_FAILED}; the run was not streamed",
     ),
     Column("ttft_from_sent_ms", pa.float64(), "ms", "TTFT from `sent_ns`", f"{_FAILED}; the run was not streamed"),
+    Column(
+        "ttfo_ms",
+        pa.float64(),
+        "ms",
+        "TTFO from `scheduled_ns`; where the answer has no reasoning, TTFT",
+        f"{_FAILED}; the answer is reasoning alone; the run was not streamed",
+    ),
     Column("e2e_ms", pa.float64(), "ms", "E2E latency from `scheduled_ns`", _FAILED),
     Column("e2e_from_sent_ms", pa.float64(), "ms", "E2E latency from `sent_ns`", _FAILED),
     Column(

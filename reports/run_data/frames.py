@@ -58,12 +58,14 @@ def _computed(requests: Requests, streaming: bool) -> dict[str, FloatArray]:
     """The values of COMPUTED by name, shape [requests]; NaN where a request has none."""
     unknown = np.full(len(requests.outcome), np.nan)
     ttft_from_sent_ms = latencies_by_request_ms(requests, requests.first_token_ns, requests.sent_ns)
+    ttfo_ms = latencies_by_request_ms(requests, requests.first_output_token_ns, requests.scheduled_ns)
     values = {
         "e2e_ms": BY_REQUEST[E2E](requests),
         "e2e_from_sent_ms": latencies_by_request_ms(requests, requests.last_token_ns, requests.sent_ns),
         "slip_ms": schedule_slip_by_request_ms(requests),
         "ttft_ms": BY_REQUEST[TTFT](requests) if streaming else unknown,
         "ttft_from_sent_ms": ttft_from_sent_ms if streaming else unknown,
+        "ttfo_ms": ttfo_ms if streaming else unknown,
         "tpot_ms": BY_REQUEST[TPOT](requests) if streaming else unknown,
     }
     return {name: np.where(np.isfinite(value), value, np.nan) for name, value in values.items()}

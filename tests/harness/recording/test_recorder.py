@@ -94,6 +94,7 @@ def test_streamed_core_answer() -> None:
         error=None,
         worker=2,
         session="s",
+        has_reasoning=False,
     )
 
 

@@ -65,9 +65,23 @@ def test_what_is_unknown_is_missing(opened: Run) -> None:
     assert opened.client_series["worker"].isna().to_list() == [True, False]
 
 
+def test_the_first_output_is_the_first_token_unless_that_was_reasoning(
+    make_report: MakeReport, answered: Callable[..., Record]
+) -> None:
+    chunks = [(50, 1), (70, 1)]
+    records = [
+        answered(0, 0, 0, chunks),
+        answered(1, 0, 0, chunks, has_reasoning=True, first_output_ns=70_000_000),
+        answered(2, 0, 0, chunks, has_reasoning=True),
+    ]
+    ttfo_ms = open_run(make_report(records).folder.path).requests["ttfo_ms"]
+    assert ttfo_ms.to_list()[:2] == [50.0, 70.0]
+    assert ttfo_ms.isna().to_list() == [False, False, True]
+
+
 def test_an_unstreamed_run_has_no_token_latencies(make_report: MakeReport, answered: Callable[..., Record]) -> None:
     run = open_run(make_report([answered(0, 0, 0, [(50, 3)])], streaming=False).folder.path)
-    assert run.requests[["ttft_ms", "ttft_from_sent_ms", "tpot_ms"]].isna().all(axis=None)
+    assert run.requests[["ttft_ms", "ttft_from_sent_ms", "ttfo_ms", "tpot_ms"]].isna().all(axis=None)
     assert run.requests["e2e_ms"].to_list() == [50.0]
 
 
