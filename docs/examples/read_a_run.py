@@ -10,8 +10,7 @@ print(before)
 metric, latency = before.summary.latency
 if latency.scheduled is not None:
     p99 = latency.scheduled.percentile(0.99)
-    assert p99.value is not None
-    print(f"\n{metric.label} p99: {p99.value:.2f} ms, 95 % interval: {p99.interval_text}")
+    print(f"\n{metric.label} p99: {p99.value} ms, 95 % interval: {p99.interval_text}")
 for finding in before.findings:
     print(f"{finding.severity}, {finding.code}: {finding.sentence}")
 

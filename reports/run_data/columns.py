@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import pyarrow as pa
 
 from harness.records.client_table import CLIENT_COLUMNS
@@ -51,12 +54,14 @@ CHUNKS = (
     Column("tokens", pa.int64(), "tokens", "its generated tokens: an item of `token_counts`", "unknown"),
 )
 
-FRAMES = {
-    "requests": (*RECORDED, *COMPUTED),
-    "chunks": CHUNKS,
-    "client_series": CLIENT_COLUMNS,
-    "server_series": SERVER_COLUMNS,
-}
+FRAMES: Mapping[str, tuple[Column, ...]] = MappingProxyType(
+    {
+        "requests": (*RECORDED, *COMPUTED),
+        "chunks": CHUNKS,
+        "client_series": CLIENT_COLUMNS,
+        "server_series": SERVER_COLUMNS,
+    }
+)
 """The columns of each DataFrame, by its name in ``Run``."""
 
 

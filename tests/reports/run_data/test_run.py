@@ -114,7 +114,7 @@ def test_the_columns_are_those_of_the_page_with_their_types(opened: Run, name: s
     text = _COLUMNS_PAGE.read_text(encoding="utf-8")
     frame: pd.DataFrame = getattr(opened, name)
     (section,) = (part for part in re.split(r"^## ", text, flags=re.MULTILINE) if f"`run.{name}`: one row" in part)
-    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", section, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \|(?: `[\w ]+` \|)? `(\w+)` \| [^`]", section, re.MULTILINE)
     types = {column: str(dtype).partition("[")[0] for column, dtype in frame.dtypes.items()}
     assert types == dict(rows)
     unwatched = open_run(make_report([]).folder.path)
