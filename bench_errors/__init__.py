@@ -15,6 +15,7 @@ BenchError                          1
 ├── reports.errors
 │   ├── CheckPerfError              2   --check_perf_json or --check_perf_key cannot be used
 │   ├── ConditionError              2   a condition of --fail_if cannot be read
+│   ├── MissingLibraryError         1   an optional library is not installed
 │   ├── OpStatsError                1   --op_stats_csv cannot be appended to
 │   └── NotComparableError          3   the runs measured different work, or one of them is not valid
 └── serving.errors

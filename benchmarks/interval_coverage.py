@@ -215,6 +215,8 @@ def as_requests(arrivals_s: FloatArray, ttft_ms: FloatArray) -> Requests:
         errors=(None,) * n,
         output_tokens_sources=("ids",),
         worker=np.zeros(n),
+        has_reasoning=np.zeros(n, dtype=np.bool_),
+        first_output_ns=np.full(n, np.nan),
     )
 
 

@@ -17,6 +17,10 @@ class ConditionError(BenchError):
     exit_status = ExitStatus.USAGE
 
 
+class MissingLibraryError(BenchError):
+    """An optional library is not installed; the text names the extra that installs it."""
+
+
 class OpStatsError(BenchError):
     """The statistics cannot be appended to the file; the text names the option."""
 

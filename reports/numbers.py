@@ -29,6 +29,7 @@ from reports.metrics.catalogue import (
     REQUEST_THROUGHPUT,
     SCHEDULE_SLIP,
     TPOT,
+    TTFO,
     TTFT,
     WINDOW,
     Metric,
@@ -90,6 +91,7 @@ class Number:
 OF_METRICS: Mapping[Metric, tuple[Function, ...]] = MappingProxyType(
     {
         TTFT: (latencies_ms, summarise),
+        TTFO: (latencies_ms, summarise),
         E2E: (latencies_ms, summarise),
         TPOT: (time_per_output_token_ms, summarise),
         ITL: (inter_token_latencies_ms, summarise),

@@ -169,16 +169,22 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
             return Response(error=message, refused=is_full_message(message))
         if choices is None and usage is None:
             raise MalformedResponseError(f"not a chat completion, it has neither choices nor usage: {body[:200]!r}")
-        texts = [text for choice in choices or () if (text := _text(choice)) is not None]
-        text = "".join(texts) if texts else None
+        text, reasoning_characters = None, 0
+        for choice in choices or ():
+            texts = _texts(choice)
+            if texts is not None:
+                reasoning, answer = texts
+                text = (text or "") + reasoning + answer
+                reasoning_characters += len(reasoning)
         opening = text == "" and any(map(_names_role, choices or ()))
         if usage is None:
-            return Response(text=text, opening=opening)
+            return Response(text=text, opening=opening, reasoning_characters=reasoning_characters)
         return Response(
             text=text,
             opening=opening,
             server_tokens_so_far=usage.completion_tokens,
             server_input_tokens=usage.prompt_tokens,
+            reasoning_characters=reasoning_characters,
         )
 
     async def connect(self, timeout_s: float) -> Connection:
@@ -187,17 +193,17 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
         return caller
 
 
-def _text(choice: _Choice) -> str | None:
-    """The text of a chunk, reasoning before answer, "" where empty; None where it has neither, as one that ends an answer."""
+def _texts(choice: _Choice) -> tuple[str, str] | None:
+    """Reasoning and answer of a chunk, "" where empty; None where it has neither, as one that ends an answer."""
     content = choice.delta or choice.message
     if content is None:
         return None
     reasoning = content.reasoning_content or content.reasoning
     if reasoning:
-        return reasoning + (content.content or "")
+        return reasoning, content.content or ""
     if content.content is None and content.role is None and content.reasoning_content is None and content.reasoning is None:
         return None
-    return content.content or ""
+    return "", content.content or ""
 
 
 def _names_role(choice: _Choice) -> bool:

@@ -49,7 +49,7 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     protocols with such a count, and perhaps in the last response alone). ``error`` is set where the request failed;
     ``refused`` is True where it failed because the server is full. ``request_id`` is the id of the request, where the server
     repeats it; ``final`` is the server's mark of the last response. ``opening`` marks a chunk that names the role and has no
-    text.
+    text. Of ``text``, ``reasoning_characters`` are reasoning, which precedes the answer that a user sees.
     """
 
     token_ids: tuple[int, ...] | None = None
@@ -62,6 +62,7 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     request_id: str | None = None
     final: bool | None = None
     opening: bool = False
+    reasoning_characters: int = 0
 
 
 @dataclass(frozen=True, slots=True)

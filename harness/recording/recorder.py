@@ -70,7 +70,14 @@ class Recorder:
         answered = TimedResponses(exchange.response_ns, responses).without(
             [response.error is not None for response in responses]
         )
-        return replace(self._with_tokens(started, request, answered), outcome=outcome, error=problem)
+        has_reasoning, first_output_ns = _reasoning(answered)
+        return replace(
+            self._with_tokens(started, request, answered),
+            outcome=outcome,
+            error=problem,
+            has_reasoning=has_reasoning,
+            first_output_ns=first_output_ns,
+        )
 
     def unsent(self, index: int, due_ns: int, outcome: Outcome, error: str | None) -> Record:
         """The record of a request of which only the due time is known."""
@@ -201,6 +208,16 @@ def _are_markers(responses: Sequence[Response]) -> list[bool]:
         and response.server_tokens_so_far is None
         for response in responses
     ]
+
+
+def _reasoning(answered: TimedResponses) -> tuple[bool | None, int | None]:
+    """Whether the answer has reasoning (None: there is no answer), and then the arrival of the first text besides it."""
+    if not answered.responses:
+        return None, None
+    if not any(response.reasoning_characters for response in answered.responses):
+        return False, None
+    timed = zip(answered.times_ns, answered.responses, strict=True)
+    return True, next((ns for ns, response in timed if len(response.text or "") > response.reasoning_characters), None)
 
 
 def _server_input_tokens(responses: Sequence[Response]) -> int | None:

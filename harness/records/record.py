@@ -43,6 +43,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     ``input_tokens`` the server's count, with those of its chat template, or the client's where the server sends none.
     ``output_tokens`` excludes an echoed prompt. ``text_tokens`` is the client's own count of the returned text where the server
     counted, too, made for some requests to check it.
+    ``has_reasoning`` is whether the server marked a part of the answer as reasoning; then ``first_output_ns`` is the arrival of
+    the first response with text besides it.
     """
 
     index: int
@@ -63,4 +65,6 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     worker: int | None = None
     session: str | None = None
     text_tokens: int | None = None
+    has_reasoning: bool | None = None
+    first_output_ns: int | None = None
     requested_input_tokens: int | None = None

@@ -9,18 +9,23 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from harness.records.column import RUN_CLOCK, Column, schema_of
 from harness.records.parquet_table import arrow_array, read_columns, write_columns
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
-_SCHEMA = pa.schema(
-    [
-        pa.field("time_ns", pa.int64(), nullable=False),
-        pa.field("scrape_ns", pa.int64(), nullable=False),
-        pa.field("name", _TEXT, nullable=False),
-        pa.field("labels", _TEXT, nullable=False),
-        pa.field("value", pa.float64(), nullable=False),
-    ]
+
+SERVER_COLUMNS = (
+    Column(
+        "time_ns", pa.int64(), RUN_CLOCK, "middle of the reading of the server's metrics, between request and end of the answer"
+    ),
+    Column("scrape_ns", pa.int64(), "ns, monotonic", "duration of the reading"),
+    Column("name", _TEXT, "", "name of the series, as served; of a histogram `_sum` and `_count`"),
+    Column("labels", _TEXT, "", "its labels, a JSON object with sorted keys"),
+    Column("value", pa.float64(), "the series' own", "its value, as served; NaN where the server gave NaN"),
 )
+"""The columns of ``server.parquet``: the fields of MetricSample in their order."""
+
+_SCHEMA = schema_of(SERVER_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,32 +10,96 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from harness.records.column import RUN_CLOCK, Column, schema_of
 from harness.records.parquet_table import arrow_array, read_columns, write_columns
 from harness.records.record import Record
 
-_SCHEMA = pa.schema(
-    [
-        pa.field("index", pa.int64(), nullable=False),
-        pa.field("outcome", pa.string(), nullable=False),
-        pa.field("scheduled_ns", pa.int64(), nullable=False),
-        pa.field("requested_output_tokens", pa.int64(), nullable=False),
-        pa.field("released_ns", pa.int64()),
-        pa.field("sent_ns", pa.int64()),
-        pa.field("done_ns", pa.int64()),
-        pa.field("token_times_ns", pa.list_(pa.int64()), nullable=False),
-        pa.field("token_counts", pa.list_(pa.int64())),
-        pa.field("input_tokens", pa.int64()),
-        pa.field("output_tokens", pa.int64()),
-        pa.field("output_tokens_source", pa.string()),
-        pa.field("prompt_echoed", pa.bool_()),
-        pa.field("ignore_eos", pa.bool_(), nullable=False),
-        pa.field("error", pa.string()),
-        pa.field("worker", pa.int64()),
-        pa.field("session", pa.string()),
-        pa.field("text_tokens", pa.int64()),
-        pa.field("requested_input_tokens", pa.int64()),
-    ]
+_NOT_SENT = "not sent, or unknown"
+_NOT_COUNTED = "nothing counted them"
+
+REQUEST_COLUMNS = (
+    Column("index", pa.int64(), "", "number of the request in the schedule"),
+    Column("outcome", pa.string(), "", "`done`, or the kind of failure: a value of `Outcome`"),
+    Column(
+        "scheduled_ns",
+        pa.int64(),
+        RUN_CLOCK,
+        "when the request should have been sent: by the schedule, or in a closed loop when its user was free",
+    ),
+    Column("requested_output_tokens", pa.int64(), "tokens", "the most tokens that the request asked for"),
+    Column(
+        "released_ns",
+        pa.int64(),
+        RUN_CLOCK,
+        "when the request could be sent: later than `scheduled_ns` where it waited at the ceiling of `--max_concurrency`",
+        _NOT_SENT,
+    ),
+    Column("sent_ns", pa.int64(), RUN_CLOCK, "just before the request was written to the kernel", _NOT_SENT),
+    Column(
+        "done_ns", pa.int64(), RUN_CLOCK, "end of the answer, or of the attempt", "not sent, or the end is unknown (`lost`)"
+    ),
+    Column(
+        "token_times_ns",
+        pa.list_(pa.int64()),
+        RUN_CLOCK,
+        "arrival of each response that carries generated tokens, by the kernel's time stamp where there is one; empty where "
+        "none came",
+    ),
+    Column(
+        "token_counts",
+        pa.list_(pa.int64()),
+        "tokens",
+        "generated tokens of each of these responses",
+        "the tokens of single responses are unknown",
+    ),
+    Column(
+        "input_tokens",
+        pa.int64(),
+        "tokens",
+        "length of the prompt: the server's count, else the client's",
+        _NOT_COUNTED,
+    ),
+    Column("output_tokens", pa.int64(), "tokens", "generated tokens; an echoed prompt is not counted", _NOT_COUNTED),
+    Column(
+        "output_tokens_source",
+        pa.string(),
+        "",
+        "the source of `output_tokens`: `server` (its count), `ids` (the ids returned), `text` (tokenised again)",
+        "`output_tokens` is unknown",
+    ),
+    Column("prompt_echoed", pa.bool_(), "", "whether the answer began with the prompt", "it cannot be told"),
+    Column("ignore_eos", pa.bool_(), "", "whether the model was asked to generate on after its end token"),
+    Column("error", pa.string(), "", "the message of a failure", "no failure"),
+    Column(
+        "worker", pa.int64(), "", "number of the worker process that sent the request", "no worker is known to have sent it"
+    ),
+    Column("session", pa.string(), "", "name of the conversation that the request belongs to", "it belongs to none"),
+    Column(
+        "text_tokens",
+        pa.int64(),
+        "tokens",
+        "the returned text, tokenised by the client to check the server's count",
+        "not checked: one answer in 16 is, where a tokenizer is known",
+    ),
+    Column("has_reasoning", pa.bool_(), "", "whether the server marked a part of the answer as reasoning", "no answer came"),
+    Column(
+        "first_output_ns",
+        pa.int64(),
+        RUN_CLOCK,
+        "of an answer with reasoning: arrival of the first response that has text besides it",
+        "the answer has no reasoning, or nothing else",
+    ),
+    Column(
+        "requested_input_tokens",
+        pa.int64(),
+        "tokens",
+        "length of the prompt by the client, without the tokens of a chat template",
+        "the client has no tokenizer",
+    ),
 )
+"""The columns of ``requests.parquet``: the fields of Record in their order."""
+
+_SCHEMA = schema_of(REQUEST_COLUMNS)
 
 
 def write_table(records: Sequence[Record], path: Path) -> None:

@@ -22,7 +22,7 @@ from reports.findings.consistency import (
 )
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.findings.load import ArrivalsNotAsAsked, NotSteady, QueueGrowing, RequestsRanOut, WaitedAtCeiling
-from reports.findings.outcomes import Errors, NothingDone, OutputShorterThanAsked, PromptEchoed, WarmUpFailed
+from reports.findings.outcomes import Errors, NothingDone, OutputShorterThanAsked, PromptEchoed, ReasoningAlone, WarmUpFailed
 from reports.findings.server import CountersDisagree, OutsideServerClock, PhasesExceedLatency, PrefixCacheWarmed
 
 # In the order of reports, among findings of one severity.
@@ -44,6 +44,7 @@ KINDS: tuple[type[Finding], ...] = (
     Recovered,
     RecordingFailed,
     WarmUpFailed,
+    ReasoningAlone,
     InputTokensDisagree,
     OutputLongerThanAsked,
     TokenCountsDisagree,

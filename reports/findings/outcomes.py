@@ -147,3 +147,23 @@ class PromptEchoed(Finding):
 
     def _sentence(self) -> str:
         return f"{self.requests:,} answers begin with the prompt."
+
+
+@dataclass(frozen=True)
+class ReasoningAlone(Finding):
+    requests: int
+    share: float
+
+    code = "reasoning_alone"
+    severities = (Severity.WARNING,)
+    when = "answers have reasoning and no other text"
+    advices = ("TTFO leaves these answers out, and so is too low. Ask for longer outputs, or for less reasoning.",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        requests = facts.requests
+        alone = int((requests.done & requests.has_reasoning & np.isnan(requests.first_output_ns)).sum())
+        return cls(alone, alone / facts.metrics.done) if alone else None
+
+    def _sentence(self) -> str:
+        return f"{self.requests:,} answers ({self.share:.1%}) have reasoning and no other text."

@@ -70,6 +70,16 @@ TTFT = Metric(
     Better.LOWER,
     streamed_only=True,
 )
+TTFO = Metric(
+    "ttfo_ms",
+    "TTFO",
+    "ms",
+    "first response that carries text of the answer rather than of its reasoning − anchor; of streamed runs in which answers "
+    "have reasoning, and without the answers that have nothing else",
+    Better.LOWER,
+    title="Time to first output token (TTFO)",
+    streamed_only=True,
+)
 E2E = Metric("e2e_ms", "E2E latency", "ms", "last response that carries a generated token − anchor", Better.LOWER, short="E2E")
 TPOT = Metric(
     "tpot_ms",
@@ -174,7 +184,7 @@ DISPERSION = Metric(
     title="Index of dispersion",
 )
 
-LATENCIES = (TTFT, E2E, TPOT, ITL, ICL, SCHEDULE_SLIP, CEILING_WAIT)
+LATENCIES = (TTFT, TTFO, E2E, TPOT, ITL, ICL, SCHEDULE_SLIP, CEILING_WAIT)
 THROUGHPUTS = (REQUEST_THROUGHPUT, OUTPUT_TOKEN_THROUGHPUT)
 ARRIVAL_RATES = (OFFERED_RATE, ACHIEVED_RATE)
 OBJECTIVE_METRICS = (TTFT, TPOT, E2E)

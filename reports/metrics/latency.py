@@ -46,7 +46,13 @@ def e2e_by_request_ms(requests: Requests) -> FloatArray:
 
 def schedule_slip_ms(requests: Requests) -> FloatArray:
     """How late each request was sent, shape [requests sent]."""
-    return known((requests.sent_ns - requests.scheduled_ns) / _NS_PER_MS)
+    return known(schedule_slip_by_request_ms(requests))
+
+
+def schedule_slip_by_request_ms(requests: Requests) -> FloatArray:
+    """The same for every request, shape [requests]; NaN where a request was not sent."""
+    slip_ms: FloatArray = (requests.sent_ns - requests.scheduled_ns) / _NS_PER_MS
+    return slip_ms
 
 
 def client_slip_ms(requests: Requests) -> FloatArray:

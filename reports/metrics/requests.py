@@ -43,6 +43,8 @@ class Requests:
     errors: tuple[str | None, ...]
     output_tokens_sources: tuple[str, ...]
     worker: FloatArray
+    has_reasoning: NDArray[np.bool_]
+    first_output_ns: FloatArray
 
     @cached_property
     def done(self) -> NDArray[np.bool_]:
@@ -68,6 +70,11 @@ class Requests:
     @cached_property
     def last_token_ns(self) -> FloatArray:
         return self._at_token(self.token_starts[1:] - 1)
+
+    @cached_property
+    def first_output_token_ns(self) -> FloatArray:
+        """The first token besides reasoning; NaN where there is none."""
+        return np.where(self.has_reasoning, self.first_output_ns, self.first_token_ns)
 
     def _at_token(self, positions: NDArray[np.int64]) -> FloatArray:
         times = np.full(len(self.outcome), np.nan)
@@ -107,13 +114,15 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         errors=tuple(table["error"].to_pylist()),
         output_tokens_sources=tuple(sorted(filter(None, table["output_tokens_source"].unique().to_pylist()))),
         worker=floats(table["worker"]),
+        has_reasoning=booleans(table["has_reasoning"]),
+        first_output_ns=floats(table["first_output_ns"]),
     )
 
 
 _SMALL_COLUMNS = (
     "index", "outcome", "scheduled_ns", "released_ns", "sent_ns", "done_ns", "input_tokens", "output_tokens",
     "requested_output_tokens", "ignore_eos", "prompt_echoed", "error", "output_tokens_source", "text_tokens",
-    "worker", "requested_input_tokens",
+    "worker", "requested_input_tokens", "has_reasoning", "first_output_ns",
 )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from reports.metrics.catalogue import (
     REQUEST_THROUGHPUT,
     SCHEDULE_SLIP,
     TPOT,
+    TTFO,
     TTFT,
     Metric,
 )  # fmt: skip
@@ -48,6 +49,7 @@ from reports.statistics.percentiles import Distribution, summarise
 
 _NS_PER_S = 1e9
 ITL_COVERAGE = 0.99  # share of the inter-chunk gaps that ITL must cover
+_ONLY_OF_SOME_RUNS = (TTFO, CEILING_WAIT)  # without a row elsewhere
 _OPEN_LOOP = ConfiguredLoad()
 
 FROM_SCHEDULE, FROM_SEND = "from schedule", "from send"
@@ -74,6 +76,7 @@ class Metrics:
     done: int
     failed_by_kind: dict[str, int]
     ttft_ms: Anchored | None
+    ttfo_ms: Anchored | None  # None where no answer has reasoning: it is TTFT then
     e2e_ms: Anchored
     tpot_ms: Distribution | None
     itl_ms: Distribution | None
@@ -107,15 +110,19 @@ class Metrics:
         """The latencies of such a run, in the order of the tables; None where no request has one."""
         values: dict[Metric, Anchored | Distribution | None] = {
             TTFT: self.ttft_ms,
+            TTFO: self.ttfo_ms,
             E2E: self.e2e_ms,
             TPOT: self.tpot_ms,
             ITL: self.itl_ms,
             ICL: self.icl_ms,
             SCHEDULE_SLIP: self.slip_ms,
+            CEILING_WAIT: self.ceiling_wait_ms,
         }
-        if self.ceiling_wait_ms is not None:
-            values[CEILING_WAIT] = self.ceiling_wait_ms
-        return {metric: value for metric, value in values.items() if self.streamed or not metric.streamed_only}
+        return {
+            metric: value
+            for metric, value in values.items()
+            if (self.streamed or not metric.streamed_only) and (value is not None or metric not in _ONLY_OF_SOME_RUNS)
+        }
 
     @property
     def rates(self) -> Mapping[Metric, Rate | None]:
@@ -160,6 +167,7 @@ def compute_metrics(
         done=int(requests.done.sum()),
         failed_by_kind=failures_by_kind(requests),
         ttft_ms=ttft_ms,
+        ttfo_ms=_anchored(requests, requests.first_output_token_ns) if streaming and requests.has_reasoning.any() else None,
         e2e_ms=e2e_ms,
         tpot_ms=summarise(time_per_output_token_ms(requests)) if streaming else None,
         itl_ms=itl_ms,

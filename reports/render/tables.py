@@ -79,6 +79,12 @@ def console_table(table: Table, heading: str | None = None) -> str:
     return tabulate(rows, headers=columns, colalign=alignment, disable_numparse=True)
 
 
+def html_table(table: Table) -> str:
+    """The table as HTML for a notebook, without style; cells are text, never markup."""
+    rows = [[printable(cell_text(cell)) for cell in row] for row in table.rows]
+    return str(tabulate(rows, headers=list(table.columns), tablefmt="html", disable_numparse=True))
+
+
 def markdown_table(table: Table) -> str:
     """The table under its title; cells are text, never markup."""
     rows = [[escaped(cell_text(cell)) for cell in row] for row in table.rows]

@@ -7,12 +7,28 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from tools.reference.columns import (
+    chunk_columns_markdown,
+    client_columns_markdown,
+    computed_columns_markdown,
+    request_columns_markdown,
+    server_columns_markdown,
+)
 from tools.reference.findings import findings_markdown
 from tools.reference.metrics import metrics_markdown, numbers_markdown
 
 DOCS = Path(__file__).parents[2] / "docs"
 SECTIONS: Mapping[str, Callable[[], str]] = MappingProxyType(
-    {"findings": findings_markdown, "metrics": metrics_markdown, "numbers": numbers_markdown}
+    {
+        "findings": findings_markdown,
+        "metrics": metrics_markdown,
+        "numbers": numbers_markdown,
+        "request_columns": request_columns_markdown,
+        "computed_columns": computed_columns_markdown,
+        "chunk_columns": chunk_columns_markdown,
+        "client_columns": client_columns_markdown,
+        "server_columns": server_columns_markdown,
+    }
 )
 _SECTION = re.compile(r"(<!-- generated: (?P<name>\w+) -->\n).*?(<!-- end of (?P=name) -->)", re.DOTALL)
 

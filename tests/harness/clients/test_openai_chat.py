@@ -106,9 +106,9 @@ _USAGE = {"id": "1", "choices": [], "usage": {"prompt_tokens": 9, "completion_to
         (_delta(content=""), Response(text="")),
         (_delta(), Response()),
         (_delta(content="The"), Response(text="The")),
-        (_delta(content=None, reasoning_content="Let me"), Response(text="Let me")),
-        (_delta(reasoning="Let me", reasoning_content="Let me", content=None), Response(text="Let me")),
-        (_delta(reasoning="Let me", content="The"), Response(text="Let meThe")),
+        (_delta(content=None, reasoning_content="Let me"), Response(text="Let me", reasoning_characters=6)),
+        (_delta(reasoning="Let me", reasoning_content="Let me", content=None), Response(text="Let me", reasoning_characters=6)),
+        (_delta(reasoning="Let me", content="The"), Response(text="Let meThe", reasoning_characters=6)),
         (_delta(content="The") | {"usage": None}, Response(text="The")),
         (_delta(content="A") | {"usage": _USAGE["usage"]}, Response(text="A", server_tokens_so_far=4, server_input_tokens=9)),
         (_USAGE, Response(server_tokens_so_far=4, server_input_tokens=9)),
@@ -183,9 +183,29 @@ def test_role_and_usage_are_no_tokens() -> None:
     assert record.prompt_echoed is False
 
 
-def test_reasoning_is_generated_like_any_other_token() -> None:
-    record = _record([(10, _delta(reasoning_content="Hm")), (20, _delta(content="The")), (50, _USAGE)])
-    assert record.token_times_ns == (10, 20)
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+@pytest.mark.parametrize(
+    ("deltas", "first_output_ns"),
+    [
+        ([{"": "Hm"}, {"": ", so"}, {"content": "The"}, {"content": " sea"}], 30),
+        ([{"": "Hm"}, {"": ", so", "content": "The"}, {"content": " sea"}, {"content": "."}], 20),
+        ([{"": "Hm"}, {"content": ""}, {"content": "The"}, {"": "Wait"}], 30),  # an empty chunk shows nothing
+        ([{"": "Hm"}, {"": ", so"}, {"": " the"}, {"": " sea"}], None),
+    ],
+)
+def test_reasoning_is_generated_like_any_other_token_and_is_no_output(
+    deltas: list[dict[str, str]], first_output_ns: int | None, name: str
+) -> None:
+    chunks = [_delta(**{key or name: text for key, text in delta.items()}) for delta in deltas]
+    record = _record([*((10 * k, chunk) for k, chunk in enumerate(chunks, 1)), (50, _USAGE)])
+    assert record.token_times_ns == (10, 20, 30, 40)
+    assert (record.has_reasoning, record.first_output_ns) == (True, first_output_ns)
+
+
+def test_an_answer_without_reasoning_has_no_output_time_of_its_own() -> None:
+    record = _record([(10, _delta(role="assistant", content="")), (20, _delta(content="The")), (50, _USAGE)])
+    assert (record.has_reasoning, record.first_output_ns) == (False, None)
+    assert _record([(20, {"error": "no"})]).has_reasoning is None
 
 
 def test_as_many_chunks_as_tokens_have_one_each() -> None:
@@ -274,6 +294,32 @@ def test_stream_must_end_with_its_marker() -> None:
             assert ([client.decode(body).text for body in bodies], outcome) == (["The"], None)
             assert (await exchange(connection, payload))[1] is Outcome.STREAM_CUT
             await connection.close()
+
+    uvloop.run(run())
+
+
+def test_streamed_reasoning_gets_the_times_of_its_arrival() -> None:
+    deltas = [{"role": "assistant"}, {"reasoning": "Hm"}, {"reasoning": ", so"}, {"content": "The"}, {"content": " sea"}]
+
+    async def script(peer: Peer) -> None:
+        await peer.read_request()
+        events = [b"data: " + json.dumps(_delta(**delta)).encode() + b"\n\n" for delta in deltas]
+        await peer.send(EVENTS_HEAD, *(b"%x\r\n%b\r\n" % (len(event), event) for event in events))
+        await peer.send(chunked(b"data: " + json.dumps(_USAGE).encode() + b"\n\n", b"data: [DONE]\n\n"))
+
+    async def run() -> None:
+        async with serving(script) as origin:
+            client = OpenAIChatClient(origin, "llama")
+            connection = await client.connect(5.0)
+            arrivals: list[tuple[int, bytes]] = []
+            request = Request(output_tokens=4, prompt="x")
+            await connection.exchange(client.encode(0, request), lambda ns, b: arrivals.extend(zip(ns, b, strict=True)), 5.0)
+            await connection.close()
+        times_ns, bodies = zip(*arrivals, strict=True)
+        recorder = Recorder(summarise_schedule(Schedule((request,), (0,), seed=0)), client)
+        record = recorder.record(Exchange(0, 0, 0, 0, times_ns[-1], list(times_ns), list(bodies), None, None), 0)
+        assert record.token_times_ns == times_ns[1:5]
+        assert (record.has_reasoning, record.first_output_ns) == (True, times_ns[3])
 
     uvloop.run(run())
 

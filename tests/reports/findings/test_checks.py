@@ -77,6 +77,7 @@ def _answer_runs(answered: Make, failed: Make, steady_run: SteadyRun) -> Runs:
     yield steady_run(4), {"warm_up": {"requests": 1, "failures": ["queue full"]}}
     for ignore_eos in (False, True):
         yield [answered(0, 0, 0, [(5, 1)], requested_output_tokens=2, ignore_eos=ignore_eos, prompt_echoed=True)], {}
+    yield steady_run(4, has_reasoning=True), {}
     for doubled in (1, 10):
         yield doubled_tokens(answered, doubled), {}
     yield [answered(0, 0, 0, [(100, 1), (110, 1)], output_tokens=5)], {}

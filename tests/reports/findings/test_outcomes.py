@@ -132,3 +132,26 @@ def test_a_failed_warm_up(make_report: MakeReport, steady_run: SteadyRun) -> Non
     finding = finding_of(report, "warm_up_failed")
     assert finding is not None
     assert (finding.severity, finding.evidence) == (Severity.WARNING, {"failed": 2, "first_error": "queue full"})
+
+
+# ---- reasoning_alone
+
+
+def test_answers_of_reasoning_alone_are_counted(make_report: MakeReport, answered: Make, failed: Make) -> None:
+    reasoned = {"has_reasoning": True}
+    report = make_report(
+        [
+            answered(0, 0, 0, [(5, 1), (9, 1)], first_output_ns=9_000_000, **reasoned),
+            answered(1, 0, 0, [(5, 1), (9, 1)], **reasoned),
+            answered(2, 0, 0, [(5, 1), (9, 1)], has_reasoning=False),
+            failed(3, 0, Outcome.STREAM_CUT, 0, 9, **reasoned),
+        ]
+    )
+    finding = finding_of(report, "reasoning_alone")
+    assert finding is not None
+    assert finding.evidence == {"requests": 1, "share": 1 / 3}
+
+
+def test_answers_without_reasoning_are_not_reasoning_alone(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    for reasoning in ({"has_reasoning": False}, {}, {"has_reasoning": True, "first_output_ns": 10**9}):
+        assert finding_of(make_report(steady_run(4, **reasoning)), "reasoning_alone") is None
