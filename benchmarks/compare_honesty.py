@@ -21,6 +21,7 @@ import numpy as np
 from tabulate import tabulate
 
 from benchmarks.interval_coverage import as_requests, autoregressive, queue
+from benchmarks.serving_processes import InFlightBatching
 from reports.compare.difference import Difference, Verdict, compare_measures
 from reports.compare.measures import MEASURES, measure_run
 from reports.statistics.arrays import FloatArray
@@ -29,6 +30,8 @@ _STEP = 0.05
 _NOISE = 0.1  # of paired requests: standard deviation of the logarithm
 
 Simulate = Callable[[int, np.random.Generator], tuple[FloatArray, FloatArray]]
+SimulatedPair = tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
+"""Arrivals (s) and latencies (ms), shape [requests] each, of two runs of equal servers."""
 
 
 @dataclass(frozen=True)
@@ -36,17 +39,46 @@ class Kind:
     """A kind of pair of runs. ``paired`` runs have the same schedule, hence the same arrivals and lengths."""
 
     name: str
-    simulate: Simulate
+    simulate: Callable[[int, np.random.Generator], SimulatedPair]
     requests: int
     paired: bool
 
 
+def two_schedules(simulate: Simulate) -> Callable[[int, np.random.Generator], SimulatedPair]:
+    return lambda requests, rng: (simulate(requests, rng), simulate(requests, rng))
+
+
+def one_schedule(simulate: Simulate) -> Callable[[int, np.random.Generator], SimulatedPair]:
+    """Latencies that the schedule explains, but for independent noise of each request."""
+
+    def pairs(requests: int, rng: np.random.Generator) -> SimulatedPair:
+        arrivals_s, latencies_ms = simulate(requests, rng)
+        a, b = (latencies_ms * rng.lognormal(0.0, _NOISE, latencies_ms.size) for _ in range(2))
+        return (arrivals_s, a), (arrivals_s, b)
+
+    return pairs
+
+
+def one_schedule_in_flight(load: float) -> Callable[[int, np.random.Generator], SimulatedPair]:
+    """An engine with in-flight batching, whose steps differ between the runs: what remains of a queue is shared by all."""
+
+    def pairs(requests: int, rng: np.random.Generator) -> SimulatedPair:
+        engine = InFlightBatching()
+        work = engine.work(requests, load, rng)
+        a, b = (engine.latencies_ms(work, rng) for _ in range(2))
+        return (work.arrivals_s, a), (work.arrivals_s, b)
+
+    return pairs
+
+
 KINDS = (
-    Kind("independent", autoregressive(0.0), 700, paired=False),
-    Kind("independent", autoregressive(0.0), 10_000, paired=False),
-    Kind("autoregressive 0.9, one schedule", autoregressive(0.9), 2_000, paired=True),
-    Kind("M/M/1 at 50 %", queue(0.5), 5_000, paired=False),
-    Kind("M/M/1 at 70 %, one schedule", queue(0.7), 5_000, paired=True),
+    Kind("independent", two_schedules(autoregressive(0.0)), 700, paired=False),
+    Kind("independent", two_schedules(autoregressive(0.0)), 10_000, paired=False),
+    Kind("autoregressive 0.9, one schedule", one_schedule(autoregressive(0.9)), 2_000, paired=True),
+    Kind("M/M/1 at 50 %", two_schedules(queue(0.5)), 5_000, paired=False),
+    Kind("M/M/1 at 70 %, one schedule", one_schedule(queue(0.7)), 5_000, paired=True),
+    Kind("in-flight batching at 60 %, one schedule", one_schedule_in_flight(0.6), 700, paired=True),
+    Kind("in-flight batching at 85 %, one schedule", one_schedule_in_flight(0.85), 2_000, paired=True),
 )
 
 
@@ -80,10 +112,7 @@ def main() -> None:
 
 def pair(kind: Kind, factor: float, rng: np.random.Generator) -> tuple[Difference, ...]:
     """Compare two simulated runs; the second run's TTFT is multiplied by ``factor``."""
-    arrivals_s, ttft_ms = kind.simulate(kind.requests, rng)
-    other_arrivals_s, other_ttft_ms = (arrivals_s, ttft_ms) if kind.paired else kind.simulate(kind.requests, rng)
-    if kind.paired:
-        ttft_ms, other_ttft_ms = (values * rng.lognormal(0.0, _NOISE, values.size) for values in (ttft_ms, other_ttft_ms))
+    (arrivals_s, ttft_ms), (other_arrivals_s, other_ttft_ms) = kind.simulate(kind.requests, rng)
     runs = (as_requests(arrivals_s, ttft_ms), as_requests(other_arrivals_s, other_ttft_ms * factor))
     a, b = ([measure_run(run, streaming=True)] for run in runs)
     return compare_measures(MEASURES, a, b, requests_paired=kind.paired, runs_paired=False)

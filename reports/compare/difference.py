@@ -23,6 +23,7 @@ from reports.statistics.probability import student_quantile, student_tail
 
 CONFIDENCE = 0.95
 POWER = 0.80  # probability of detecting the smallest detectable difference
+_FEWEST_CROSSINGS = 20  # of a quantile, by paired requests: with fewer their spread is unknown
 _LARGEST_LOGARITHM = 50.0  # avoids overflow; a larger share is meaningless
 
 Interval = tuple[float, float]
@@ -167,6 +168,12 @@ def within_pairs(a: Measured, b: Measured, estimate: float) -> Spread | str:
     return Spread(estimate, difference.standard_error, float(difference.long_run.degrees), Evidence.REQUEST_PAIRS)
 
 
+def crossings(a: Measured, b: Measured) -> int:
+    """How many paired requests lie above the quantile in one run and not above it in the other, in the contributions of a
+    quantile."""
+    return int(np.count_nonzero((a.contributions > 0) != (b.contributions > 0)))
+
+
 def between_runs(a: FloatArray, b: FloatArray) -> Spread:
     """Welch's test of the values of repeated runs; a side with one run takes the variance of the other."""
     variances = [float(side.var(ddof=1)) if side.size > 1 else None for side in (a, b)]
@@ -196,7 +203,8 @@ def _spread(
     sides = [np.array([_scaled(measure, run.value) for run in side]) for side in (a, b)]
     if len(a) == len(b) == 1:
         estimate = float(sides[1][0] - sides[0][0])
-        judge = within_pairs if requests_paired else within_runs
+        pairs_tell = measure.q is None or (requests_paired and crossings(a[0], b[0]) >= _FEWEST_CROSSINGS)
+        judge = within_pairs if requests_paired and pairs_tell else within_runs
         return judge(a[0], b[0], estimate)
     return between_pairs(*sides) if runs_paired else between_runs(*sides)
 

@@ -16,6 +16,7 @@ from reports.compare.difference import (
     between_pairs,
     between_runs,
     compare_measures,
+    crossings,
     holm,
     within_pairs,
     within_runs,
@@ -89,6 +90,36 @@ def test_pairing_by_request_finds_what_unpaired_runs_hide() -> None:
     assert isinstance(unpaired, Spread)
     assert paired.p_value < 0.01 < unpaired.p_value
     assert (paired.evidence, unpaired.evidence) == (Evidence.REQUEST_PAIRS, Evidence.REQUESTS)
+
+
+def test_a_percentile_that_few_requests_cross_is_judged_within_the_runs() -> None:
+    """Equal servers with in-flight batching: neighbours move together, so the requests that cross p99 are few, or none."""
+    rng = np.random.default_rng(6)
+    common = rng.lognormal(0.0, 0.6, 1_000) * 20.0
+    slowest = np.sort(common)[-12:]
+    a, b = (percentile(common * (1.0 + 0.01 * np.isin(common, slowest) * k), 0.99) for k in (0, 1))
+    assert crossings(a, b) == 0
+    measure = Measure(TTFT, 0.99)
+    (difference,) = compare_measures(
+        [measure], [{measure.name: a}], [{measure.name: b}], requests_paired=True, runs_paired=False
+    )
+    assert (difference.evidence, difference.verdict) == (Evidence.REQUESTS, Verdict.NONE)
+    assert difference.change == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(("swaps", "evidence"), [(9, Evidence.REQUESTS), (10, Evidence.REQUEST_PAIRS)])
+def test_twenty_crossings_of_a_percentile_are_evidence_of_pairs(swaps: int, evidence: Evidence) -> None:
+    values = np.random.default_rng(7).permutation(np.linspace(10.0, 20.0, 1_000))
+    order = np.argsort(values)
+    low, high = order[300 : 300 + swaps], order[600 : 600 + swaps]
+    swapped = values.copy()
+    swapped[low], swapped[high] = values[high], values[low]
+    a, b = percentile(values, 0.5), percentile(swapped, 0.5)
+    (difference,) = compare_measures(
+        [LATENCY], [{LATENCY.name: a}], [{LATENCY.name: b}], requests_paired=True, runs_paired=False
+    )
+    assert crossings(a, b) == 2 * swaps
+    assert difference.evidence is evidence
 
 
 def test_a_run_that_drifts_is_not_judged() -> None:
