@@ -49,6 +49,13 @@ def open_tokenizer(tokenizer_dir: Path) -> Any:
         raise TargetError(f"--tokenizer_dir: {error}") from error
 
 
+def shipped_tokenizer() -> Any:
+    """The demo engine's tokenizer: it makes text for a model whose own is unknown, and its counts hold for no other model."""
+    from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+
+    return open_tokenizer(DEMO_ENGINE_DIR)
+
+
 def token_counter(tokenizer: Any) -> Callable[[str], int]:
     """A function that counts the tokens of a generated text."""
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
