@@ -36,11 +36,11 @@ def explain_end(log: Path, start: int) -> str:
 
 
 def _lines(log: Path, start: int) -> Iterator[str]:
-    """Lines without their ends, cut at _LONGEST_LINE; a character that a terminal would obey is replaced."""
+    """Lines without their ends, cut at _LONGEST_LINE, blank ones left out. A character that steers a terminal is replaced."""
     try:
         with log.open(encoding="utf-8", errors="replace") as file:
             file.seek(start)
-            for line in file:
+            for line in filter(str.strip, file):
                 text = line.rstrip("\n")[:_LONGEST_LINE]
                 yield text if text.isprintable() else "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in text)
     except OSError:

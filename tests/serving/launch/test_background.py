@@ -33,6 +33,7 @@ from serving.launch.background import (
 from serving.launch.options import Supervision
 from serving.launch.plan import LaunchPlan
 from serving.launch.tritonserver import TritonServer, rank_command
+from tests.interruptible import default_sigint
 from tests.serving.launch.conftest import make_program
 
 
@@ -99,7 +100,11 @@ def test_server_outlives_the_process_that_started_it_and_a_hang_up(plan: LaunchP
 
 def test_interrupt_while_waiting_leaves_nothing(plan: LaunchPlan, tmp_path: Path) -> None:
     never = replace(plan, models=("tensorrt_llm", "nosuch"), supervision=Supervision(ready_timeout_s=200.0, exit_timeout_s=2))
-    starter = psutil.Popen([sys.executable, "-c", _START, msgspec.json.encode(never).decode()], stderr=subprocess.DEVNULL)
+    starter = psutil.Popen(
+        [sys.executable, "-c", _START, msgspec.json.encode(never).decode()],
+        stderr=subprocess.DEVNULL,
+        preexec_fn=default_sigint,
+    )
     deadline = time.monotonic() + 30
     while len(family := starter.children(recursive=True)) < 4:
         assert time.monotonic() < deadline
