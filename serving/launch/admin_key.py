@@ -22,11 +22,10 @@ KEY_VARIABLE = "${TRITON_ADMIN_KEY:?}"  # a shell stops where it is not set
 _KEY_BYTES = 24
 
 
-def restricted_apis(host: str, requested: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The protocols that need the key: those ``requested``, else the administrative ones unless ``host`` is loopback."""
-    if requested is not None:
-        return requested
-    return () if is_loopback(host) else ADMINISTRATIVE
+def restricted_apis(host: str, requested: tuple[str, ...]) -> tuple[str, ...]:
+    """The protocols that need the key: those ``requested`` and, unless ``host`` is loopback, the administrative ones."""
+    needed = () if is_loopback(host) else ADMINISTRATIVE
+    return tuple(dict.fromkeys((*needed, *requested)))
 
 
 def restriction_arguments(apis: Sequence[str]) -> tuple[str, ...]:

@@ -20,14 +20,14 @@ _PORT = click.IntRange(1, 65535)
 class AddressOptions:
     """The addresses to listen on. A port of None is a free one, or Triton's default.
 
-    ``restricted_apis`` None: Triton's administrative protocols beyond loopback, none on it.
+    ``restricted_apis``: Triton's protocols that need its admin key on any host.
     """
 
     host: str
     http_port: int | None
     grpc_port: int | None
     metrics_port: int | None
-    restricted_apis: tuple[str, ...] | None
+    restricted_apis: tuple[str, ...]
 
     def choose(self) -> ServerAddresses:
         """These addresses with free ports for None. Raises LaunchError for a host of another machine, or a port in use."""
@@ -55,16 +55,14 @@ class AddressOptions:
         return restricted_apis(self.host, self.restricted_apis)
 
 
-def _read_apis(ctx: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+def _read_apis(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[str, ...]:
     """Callback of --restricted_apis. Raises BadParameter."""
-    if text is None:
-        return None
     from serving.launch.admin_key import RESTRICTABLE
 
     apis = tuple(dict.fromkeys(filter(None, text.split(","))))
     unknown = [api for api in apis if api not in RESTRICTABLE]
-    if unknown or not apis:
-        raise click.BadParameter(f"{', '.join(unknown) or 'nothing'}: use {', '.join(RESTRICTABLE)}", ctx, parameter)
+    if unknown:
+        raise click.BadParameter(f"{', '.join(unknown)}: use {', '.join(RESTRICTABLE)}", ctx, parameter)
     return apis
 
 
@@ -82,8 +80,10 @@ addresses_group = cloup.option_group(
     cloup.option(
         "--restricted_apis",
         callback=_read_apis,
-        show_default="none on loopback; else model-repository,shared-memory,trace,logging",
-        help="Triton's protocols that need the key, separated by commas: those of the default, and statistics.",
+        default="",
+        show_default="none",
+        help="Triton's protocols that need the key on any host, separated by commas: model-repository, shared-memory, trace, "
+        "logging, statistics. Beyond loopback all but statistics always do.",
     ),
 )
 

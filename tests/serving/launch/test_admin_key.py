@@ -18,14 +18,15 @@ _RESTRICTION = f"model-repository,shared-memory,trace,logging:triton-admin-key={
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "::1"])
 def test_on_loopback_nothing_is_restricted_unless_it_is_requested(host: str) -> None:
-    assert restricted_apis(host, None) == ()
+    assert restricted_apis(host, ()) == ()
     assert restricted_apis(host, ("trace",)) == ("trace",)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "192.0.2.7", "::", "gpu-node-3"])
-def test_beyond_loopback_administration_is_restricted_unless_other_protocols_are_requested(host: str) -> None:
-    assert restricted_apis(host, None) == ("model-repository", "shared-memory", "trace", "logging")
-    assert restricted_apis(host, ("statistics",)) == ("statistics",)
+def test_beyond_loopback_administration_is_restricted_whatever_else_is_requested(host: str) -> None:
+    administrative = ("model-repository", "shared-memory", "trace", "logging")
+    assert restricted_apis(host, ()) == administrative
+    assert restricted_apis(host, ("statistics", "trace")) == (*administrative, "statistics")
 
 
 def test_restriction_holds_over_both_protocols_and_in_every_rank() -> None:

@@ -195,7 +195,6 @@ def test_host_beyond_loopback_restricts_administration(capsys: pytest.CaptureFix
         (["--http_port", "18000", "status"], "--http_port belongs to a bare 'bench serve'"),
         (["stop", "a", "--all"], "--all"),
         (["--restricted_apis", "trace,health"], "'--restricted_apis': health: use model-repository, "),
-        (["--restricted_apis", ""], "'--restricted_apis': nothing: use model-repository, "),
         (["--engine", "tensorrt_llm"], "--engine_dir: the demo engine is for OpenVINO"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
