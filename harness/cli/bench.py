@@ -98,6 +98,7 @@ Options may stand before or after the verb, with underscores or hyphens.""",
     epilog="""\b
 Examples:
   bench dataset --request_rate 10
+  bench token_norm_dist --request_rate 10
   bench -i grpc --request_rate 10 token_norm_dist --input_mean 128 --input_stdev 5 --output_mean 20 --output_stdev 2
   bench dataset --url localhost:8001 --model ensemble --dataset prompts.json --tokenizer_dir ./llama
   bench serve --grpc_port 8001

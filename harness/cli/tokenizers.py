@@ -50,6 +50,13 @@ def open_tokenizer(tokenizer_dir: Path) -> Any:
         raise TargetError(f"--tokenizer_dir: {error}") from error
 
 
+def shipped_tokenizer() -> Any:
+    """The demo engine's tokenizer: it makes text for a model whose own is unknown, and its counts hold for no other model."""
+    from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+
+    return open_tokenizer(DEMO_ENGINE_DIR)
+
+
 def text_codec(tokenizer: Any) -> TextCodec:
     """The tokenizer's two directions, without special tokens."""
     from workloads.exact_text import TextCodec

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+
 from reports.run_report import RunReport
 
 
@@ -68,7 +70,7 @@ _ABSENT = "–"
 
 def disagreements(runs: Sequence[RunReport]) -> tuple[Disagreement, ...]:
     """All differences between ``runs``, and all faults of one of them, the most serious first."""
-    unsorted = [*_credibility(runs), *_settings(runs)]
+    unsorted = [*_credibility(runs), *_requests(runs), *_settings(runs)]
     return tuple(sorted(unsorted, key=lambda one: list(Weight).index(one.weight)))
 
 
@@ -77,8 +79,16 @@ def refused(disagreements: Sequence[Disagreement]) -> bool:
     return any(one.weight is Weight.REFUSE for one in disagreements)
 
 
-def same_schedule(runs: Sequence[RunReport]) -> bool:
-    """Whether all runs have the same schedule, so that their requests can be paired by index."""
+def same_requests(runs: Sequence[RunReport]) -> bool:
+    """Whether all runs sent the same requests of the same schedule in the same order, so that these can be paired.
+
+    In a closed loop the server's answers decide the order and, where it ends by the clock, the number.
+    """
+    first, *others = runs
+    return _same_schedule(runs) and all(np.array_equal(first.requests.index, run.requests.index) for run in others)
+
+
+def _same_schedule(runs: Sequence[RunReport]) -> bool:
     return len({run.manifest["schedule"]["digest"] for run in runs}) == 1
 
 
@@ -92,6 +102,13 @@ def _credibility(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
     if any(stopped):
         values = tuple("interrupted" if one else "whole" for one in stopped)
         yield Disagreement("interrupted", Weight.WARN, values, "An interrupted run is shorter than requested.")
+
+
+def _requests(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
+    counts = [run.requests.index.size for run in runs]
+    if _same_schedule(runs) and len(set(counts)) > 1:
+        values = tuple(f"{count:,} sent" for count in counts)
+        yield Disagreement("requests", Weight.WARN, values, "Of one schedule some sent more, so requests are not paired.")
 
 
 def _settings(runs: Sequence[RunReport]) -> Iterator[Disagreement]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.records.experiment import ExperimentFolder
 from harness.records.run_folder import RunFolder, RunFolderError
-from reports.compare.comparable import Disagreement, disagreements, refused, same_schedule
+from reports.compare.comparable import Disagreement, disagreements, refused, same_requests
 from reports.compare.conditions import Condition, ConditionResult, check_conditions
 from reports.compare.difference import Difference, Verdict, compare_measures
 from reports.compare.measures import MEASURES, Measure, Measured, measure_run, percentiles
@@ -86,7 +86,7 @@ class ArmComparison:
     arm: Arm
     differences: tuple[Difference, ...]
     curve: tuple[QuantilePoint, ...]
-    pairs: RequestPairs | None  # None where the schedules differ or there are several runs
+    pairs: RequestPairs | None  # None where the requests differ or there are several runs
     disagreements: tuple[Disagreement, ...]
     conditions: tuple[ConditionResult, ...]
 
@@ -186,8 +186,8 @@ def _disagreements(baseline: Arm, arm: Arm, *, runs_paired: bool) -> tuple[Disag
 
 
 def requests_paired(baseline: Arm, arm: Arm) -> bool:
-    """Whether requests can be paired by index: one run each, of equal schedules."""
-    return len(baseline.runs) == len(arm.runs) == 1 and same_schedule([*baseline.runs, *arm.runs])
+    """Whether requests can be paired by index: one run each, which sent the same ones."""
+    return len(baseline.runs) == len(arm.runs) == 1 and same_requests([*baseline.runs, *arm.runs])
 
 
 def differences_between(baseline: Arm, arm: Arm, *, runs_paired: bool = False) -> tuple[Difference, ...]:

@@ -118,7 +118,7 @@ def compare_measures(
 ) -> tuple[Difference, ...]:
     """The differences of every measure that all runs have, judged together.
 
-    ``requests_paired``: one run each, of equal schedules. ``runs_paired``: run i of A was measured in turn with run i of B.
+    ``requests_paired``: one run each, of the same requests. ``runs_paired``: run i of A was measured in turn with run i of B.
     """
     common = [m for m in measures if all(m.name in run for run in (*a_runs, *b_runs))]
     groups = [([run[m.name] for run in a_runs], [run[m.name] for run in b_runs]) for m in common]

@@ -14,12 +14,13 @@ EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 -- a name only; nothing binds it unless 
 
 @dataclass(frozen=True, slots=True)
 class ServerAddresses:
-    """Host and ports of a server's three endpoints."""
+    """Host and ports of a server's three endpoints. ``restricted_apis`` are Triton's protocols that need its admin key."""
 
     host: str
     http_port: int
     grpc_port: int
     metrics_port: int
+    restricted_apis: tuple[str, ...] = ()
 
     @property
     def http(self) -> str:

@@ -68,7 +68,8 @@ def this_process() -> ProcessIdentity:
 class BackgroundServer:
     """The content of one server's state file.
 
-    ``keeper`` stops the server on SIGTERM; ``supervisor`` ends when all processes of the server have ended.
+    ``keeper`` stops the server on SIGTERM; ``supervisor`` ends when all processes of the server have ended. The server's part
+    of ``log`` begins at byte ``log_start``.
     """
 
     name: str
@@ -79,6 +80,7 @@ class BackgroundServer:
     exit_timeout_s: float
     command: tuple[str, ...]
     temporary_dir: str | None = None
+    log_start: int = 0
 
     def is_alive(self) -> bool:
         return self.keeper.is_alive()
@@ -104,6 +106,11 @@ class KeeperReply(msgspec.Struct, frozen=True):
 def state_dir() -> Path:
     """The folder of the state files; XDG_STATE_HOME moves it."""
     return user_state_path("inflight-bench") / "servers"
+
+
+def default_log(name: str) -> Path:
+    """The log of the server ``name``, which the next server of that name continues."""
+    return state_dir() / f"{name}.log"
 
 
 def list_servers() -> list[BackgroundServer]:
@@ -152,6 +159,7 @@ def start(plan: LaunchPlan, name: str) -> BackgroundServer:
     schedules sessions as groups (autogroup), and a client could wait long beside a server of another session.
     """
     check_name(name)
+    state_dir().mkdir(parents=True, exist_ok=True, mode=0o700)
     with Path(plan.log).open("ab") as log:
         keeper = subprocess.Popen(
             [sys.executable, "-m", "serving.launch.keeper"],

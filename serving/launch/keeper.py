@@ -58,10 +58,21 @@ def _keep(request: KeeperRequest, stop: threading.Event) -> int:
         _reply(KeeperReply())
         while server.is_running() and not stop.wait(_POLL_S):
             pass
+        status = server.exit_status
     if not stop.is_set():
+        print(f"The server ended by itself, {_how(status)}.", file=sys.stderr)  # noqa: T201  to the log
         return 1
     Path(request.state_file).unlink(missing_ok=True)
     return 0
+
+
+def _how(status: int | None) -> str:
+    if status is None:
+        return "in an unknown way"
+    try:
+        return f"killed by {signal.Signals(status - 128).name}"
+    except ValueError:
+        return f"with status {status}"
 
 
 @contextlib.contextmanager
@@ -88,6 +99,7 @@ def _state(request: KeeperRequest, server: Server) -> BackgroundServer:
         exit_timeout_s=plan.supervision.exit_timeout_s,
         command=plan.command,
         temporary_dir=plan.temporary_dir,
+        log_start=server.log_start,
     )
 
 

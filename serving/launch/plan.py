@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from serving.launch.addresses import EVERY_ADDRESS, ServerAddresses
+from serving.launch.admin_key import KEY_VARIABLE
 from serving.launch.docker import Container, docker_command
 from serving.launch.find_tritonserver import NVIDIA_TRITONSERVER, FoundTriton
 from serving.launch.mpirun import mpirun_command, orchestrator_environment
@@ -20,7 +21,8 @@ class LaunchPlan:
     """A server's command and the state in which it is ready.
 
     ``environment`` is what the command needs beyond the environment of this process. The server is ready when each of
-    ``models`` is. When the command has ended, ``temporary_dir`` is removed, and the container where there is one.
+    ``models`` is. When the command has ended, ``temporary_dir`` is removed, and the container where there is one. ``admin_key``
+    is the key of the restricted protocols, for one start; ``command`` has KEY_VARIABLE in its place.
     """
 
     command: tuple[str, ...]
@@ -32,12 +34,13 @@ class LaunchPlan:
     environment: dict[str, str] = field(default_factory=dict)
     in_container: bool = False
     temporary_dir: str | None = None
+    admin_key: str | None = field(default=None, repr=False)
 
 
 def shell_line(command: tuple[str, ...], environment: Mapping[str, str]) -> str:
-    """The equivalent command line of a shell."""
+    """The equivalent command line of a shell, which must have set the variable of an admin key."""
     assignments = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
-    return " ".join([*assignments, shlex.join(command)])
+    return " ".join([*assignments, *(f'"{word}"' if KEY_VARIABLE in word else shlex.quote(word) for word in command)])
 
 
 def plan_launch(options: LaunchOptions, triton: FoundTriton, models: tuple[str, ...]) -> LaunchPlan:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from serving.errors import LaunchError
+from serving.launch.admin_key import with_key
 from serving.launch.docker import remove_command, with_id_file
 from serving.launch.plan import LaunchPlan
 from serving.launch.server import Server
@@ -28,7 +29,9 @@ def started(plan: LaunchPlan) -> Iterator[Server]:
             raise LaunchError(f"{program} is not on PATH of this machine; --dry_run prints the command for another machine")
         with (
             _removed_container(plan) as command,
-            Server(command, environment, plan.addresses, Path(plan.log), plan.supervision.exit_timeout_s) as server,
+            Server(
+                with_key(command, plan.admin_key), environment, plan.addresses, Path(plan.log), plan.supervision.exit_timeout_s
+            ) as server,
         ):
             yield server
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import re
 import subprocess
 import sys
 import time
@@ -13,11 +12,9 @@ from types import TracebackType
 
 from serving.errors import LaunchError
 from serving.launch.addresses import EVERY_ADDRESS, LOOPBACK, ServerAddresses
+from serving.launch.log import explain_end
 from serving.launch.tritonserver import DEFAULT_EXIT_TIMEOUT_S
 
-_LOG_TAIL_LINES = 12
-_LOG_ERRORS = 5
-_LOGGED_ERROR = re.compile(r"E\d{4} ")  # Triton's severity letter and the date
 _POLL_S = 0.1
 
 
@@ -39,7 +36,7 @@ class Server:
         self.addresses = addresses
         self.log = log
         with log.open("ab") as output:
-            self._log_start = output.tell()  # earlier content is of an earlier server
+            self.log_start = output.tell()  # earlier content is of an earlier server
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-m", "serving.launch.supervisor", str(exit_timeout_s + 2), *command],
                 stdin=subprocess.PIPE,
@@ -64,6 +61,12 @@ class Server:
     def is_running(self) -> bool:
         return self._supervisor.poll() is None
 
+    @property
+    def exit_status(self) -> int | None:
+        """The status of the server, 128 and the number of a signal that killed it; None while it runs."""
+        status = self._supervisor.poll()
+        return status if status is None or status >= 0 else 128 - status
+
     def wait_until_ready(
         self, models: Sequence[str], timeout_s: float, on_wait: Callable[[float], None] = lambda waited_s: None
     ) -> None:
@@ -87,13 +90,7 @@ class Server:
 
     def log_tail(self) -> str:
         """The log's path, its first errors and its last lines, for an error message."""
-        with self.log.open(encoding="utf-8", errors="replace") as log:
-            log.seek(self._log_start)
-            lines = log.read().splitlines()
-        earlier, tail = lines[:-_LOG_TAIL_LINES], lines[-_LOG_TAIL_LINES:]
-        errors = [line for line in earlier if _LOGGED_ERROR.match(line)][:_LOG_ERRORS]
-        first_errors = ["First errors:", *errors, "…"] if errors else []
-        return "\n".join([f"See its log, {self.log}.", *first_errors, "Last lines:", *tail])
+        return explain_end(self.log, self.log_start)
 
     def stop(self) -> None:
         """End the server, with a few seconds for requests in flight; returns when all its processes are gone."""

@@ -10,9 +10,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from serving.launch.admin_key import KEY_VARIABLE
 from serving.launch.tritonserver import TritonServer, rank_command
 
 _RANK = "${SLURM_PROCID}"
+_NEW_KEY = """\
+# the key of Triton's restricted protocols, for this job alone
+export TRITON_ADMIN_KEY="$(od -An -N24 -tx1 /dev/urandom | tr -d ' \\n')"
+(umask 077; echo "$TRITON_ADMIN_KEY" > "$SLURM_JOB_NAME-$SLURM_JOB_ID.key")"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,8 @@ def sbatch_script(job: SlurmJob, server: TritonServer, environment: Mapping[str,
     ]
     lines = ["#!/bin/bash", *(f"#SBATCH --{name}={value}" for name, value in headers if value is not None), "", "set -eu"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+    if server.addresses.restricted_apis:
+        lines.append(_NEW_KEY)
     lines += ["", "# one task is one rank; rank 0 serves", " ".join(map(shlex.quote, srun_command(job, server)))]
     return "\n".join(lines) + "\n"
 
@@ -73,4 +80,4 @@ def _rank_script(server: TritonServer, tasks: int) -> str:
 
 
 def _shell_words(command: Sequence[str]) -> str:
-    return " ".join(f'"{word}"' if _RANK in word else shlex.quote(word) for word in command)
+    return " ".join(f'"{word}"' if _RANK in word or KEY_VARIABLE in word else shlex.quote(word) for word in command)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serving.launch.addresses import ServerAddresses
+from serving.launch.admin_key import restriction_arguments
 
 DEFAULT_EXIT_TIMEOUT_S = 10
 DEFAULT_LOADED_MODELS = ("tensorrt_llm",)
@@ -57,6 +58,7 @@ def rank_command(server: TritonServer, rank: int, prefix_rank: str | None = None
         f"--grpc-port={addresses.grpc_port}",
         f"--http-port={addresses.http_port}",
         f"--metrics-port={addresses.metrics_port}",
+        *restriction_arguments(addresses.restricted_apis),
         *(_first_rank(server) if rank == 0 else _other_rank(server)),
         *_spawning(server),
         "--disable-auto-complete-config",

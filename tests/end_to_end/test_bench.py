@@ -19,6 +19,7 @@ from serving.launch.embedded import deploy
 from serving.launch.server import Server
 from serving.repository.pipeline import RepositorySpec
 from tests.faults.bench_program import Ran, run_bench
+from tests.interruptible import default_sigint
 
 NORMAL = ["token_norm_dist", "--input_mean", "32", "--input_stdev", "5", "--output_mean", "8", "--output_stdev", "2"]
 BENCH = [str(Path(sys.executable).parent / "bench")]
@@ -187,6 +188,7 @@ def test_single_ctrl_c_drains_and_reports(decoupled_server: Server, tmp_path: Pa
     process = subprocess.Popen(
         [*BENCH, *NORMAL, "--num_requests", "1000", "--request_rate", "20", *target],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=default_sigint,
     )  # fmt: skip
     wait_until(lambda: (tmp_path / "run" / "journal-0.bin").exists())
     time.sleep(2.0)
@@ -215,8 +217,10 @@ def test_killing_bench_ends_its_server(tmp_path: Path) -> None:
 
 def test_serve_prints_addresses_and_stops_on_ctrl_c(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [*BENCH, "serve"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+        [*BENCH, "serve"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=default_sigint,
+    )  # fmt: skip
     assert process.stdout is not None
     addresses = dict(process.stdout.readline().split() for _ in range(3))
     assert set(addresses) == {"http", "grpc", "metrics"}

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
+import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
+import tritonclient.grpc
+import tritonclient.utils
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.launch.addresses import choose_addresses
 from serving.repository.pipeline import MODEL_NAMES, RepositorySpec, write_repository
 from tests.end_to_end.test_bench import BENCH, descendants_of
+from tests.interruptible import default_sigint
 
 
 @pytest.fixture
@@ -40,6 +45,7 @@ def test_tritonserver_of_this_machine_serves_a_repository_on_disk(tmp_path: Path
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=default_sigint,
     )
     assert process.stdout is not None
     try:
@@ -56,6 +62,42 @@ def test_tritonserver_of_this_machine_serves_a_repository_on_disk(tmp_path: Path
     assert repository.is_dir()
 
 
+def _index(http: str, **headers: str) -> int:
+    request = urllib.request.Request(f"http://{http}/v2/repository/index", b"", headers, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_restricted_administration_needs_the_key_that_is_shown_once_and_measuring_does_not(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*BENCH, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+
+    started = bench("serve", "--background", "--log", "--restricted_apis", "model-repository,shared-memory,trace,logging")
+    try:
+        assert started.returncode == 0, started.stderr
+        addresses = dict(line.split() for line in started.stdout.splitlines())
+        (key,) = re.findall(
+            r"shown only here: (\S+) \(HTTP header triton-admin-key, gRPC triton-grpc-protocol-", started.stderr
+        )
+        assert [_index(addresses["http"], **headers) for headers in ({}, {"triton-admin-key": key})] == [403, 200]
+        client = tritonclient.grpc.InferenceServerClient(addresses["grpc"])
+        with pytest.raises(tritonclient.utils.InferenceServerException, match="restricted"):
+            client.unload_model("tensorrt_llm")
+        assert client.get_model_repository_index({"triton-grpc-protocol-triton-admin-key": key}).models
+        measured = bench("token_norm_dist", "--url", addresses["grpc"], "--num_requests", "8", "--run_dir", "run")
+        assert measured.returncode in (0, 3), measured.stderr  # a busy machine may send late
+        assert json.loads((tmp_path / "run" / "run.json").read_text())["server_statistics"] is not None
+        assert bench("serve", "status").returncode == 0
+    finally:
+        assert bench("serve", "stop").returncode == 0
+    assert not any(key.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
 def test_server_in_the_background_is_listed_used_and_stopped(tmp_path: Path, environment: dict[str, str]) -> None:
     def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*BENCH, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
@@ -66,8 +108,12 @@ def test_server_in_the_background_is_listed_used_and_stopped(tmp_path: Path, env
         addresses = dict(line.split() for line in started.stdout.splitlines())
         listed = bench("serve", "status")
         assert listed.returncode == 0
-        name, _, ready, http, *_ = listed.stdout.splitlines()[1].split()
+        row, _, header, *lines = listed.stdout.splitlines()[1:]
+        name, _, ready, http, *_, log = row.split()
         assert (name, ready, http) == ("mine", "yes", addresses["http"])
+        assert header == f"mine: {log}"
+        assert lines == [line for line in Path(log).read_text(errors="replace").splitlines() if line.strip()][-5:]
+        assert Path(log).parent == tmp_path / "state" / "inflight-bench" / "servers"
         assert _generate(http)
         again = bench("serve", "--background", "--name", "mine")
         assert again.returncode == 1

@@ -23,6 +23,7 @@ from harness.journal.worker_journal import JournalReader
 from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
 from tests.harness.scripted_server import ScriptedServer
+from tests.interruptible import default_sigint
 
 BENCH = str(Path(sys.executable).parent / "bench")
 LENGTHS = ["--input_mean", "4", "--input_stdev", "1", "--output_mean", "5", "--output_stdev", "0", "--vocab_size", "100"]
@@ -73,6 +74,7 @@ def bench(folder: Path, *arguments: str, program: list[str] | None = None) -> It
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=default_sigint,
     )
     try:
         yield Program(process, folder, mark)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +11,17 @@ import click
 import cloup
 
 from harness.cli.measurement.options import measure_options, read_options
-from harness.cli.tokenizers import ordinary_token_ids, text_codec
+from harness.cli.tokenizers import ordinary_token_ids, shipped_tokenizer, text_codec
 
 if TYPE_CHECKING:
     from harness.cli.measurement.load_options import TrafficOptions
     from harness.cli.measurement.prepare import Workload
     from harness.cli.measurement.target import Target
-    from workloads.exact_text import TextCodec
     from workloads.load import Load
     from workloads.token_norm_dist import NormalLengths, TokenNormDist
 
 DEFAULT_NUM_REQUESTS = 1000
+_UPSTREAM_INPUTS, _UPSTREAM_OUTPUTS = (128.0, 5.0), (20.0, 2.0)  # mean and stdev of the examples in upstream's README
 _MARGIN = 1.1  # over the number that is expected to be dropped
 _MAX_REDRAW_FACTOR = 20.0  # times as many as are sent
 
@@ -52,14 +52,24 @@ class TokenDistribution:
 @cloup.command(
     name="token_norm_dist",
     short_help="Measure with random tokens, lengths normally distributed.",
-    epilog="Example: bench token_norm_dist --request_rate 9 --input_mean 128 --input_stdev 5 --output_mean 20 --output_stdev 2",
+    epilog="Example: bench token_norm_dist --request_rate 9 --input_mean 512 --input_stdev 50 --output_mean 64",
 )
 @cloup.option_group(
     "Lengths in tokens",
-    cloup.option("--input_mean", type=float, required=True, help="Mean length of prompts."),
-    cloup.option("--input_stdev", type=float, required=True, help="Standard deviation of it; 0 makes it constant."),
-    cloup.option("--output_mean", type=float, required=True, help="Mean length of answers."),
-    cloup.option("--output_stdev", type=float, required=True, help="Standard deviation of it; 0 makes it constant."),
+    cloup.option("--input_mean", type=float, show_default="128", help="Mean length of prompts."),
+    cloup.option(
+        "--input_stdev",
+        type=float,
+        show_default="5; 0 with --input_mean",
+        help="Standard deviation of it; 0 makes it constant.",
+    ),
+    cloup.option("--output_mean", type=float, show_default="20", help="Mean length of answers."),
+    cloup.option(
+        "--output_stdev",
+        type=float,
+        show_default="2; 0 with --output_mean",
+        help="Standard deviation of it; 0 makes it constant.",
+    ),
     cloup.option(
         "--vocab_size",
         type=click.IntRange(1, 2**31 - 1),
@@ -68,23 +78,48 @@ class TokenDistribution:
 )
 @measure_options
 def command(
-    input_mean: float, input_stdev: float, output_mean: float, output_stdev: float, vocab_size: int | None, **shared: Any
+    input_mean: float | None,
+    input_stdev: float | None,
+    output_mean: float | None,
+    output_stdev: float | None,
+    vocab_size: int | None,
+    **shared: Any,
 ) -> int:
     """Measure with random token ids, uniform over the vocabulary. Lengths are max(1, ceil(N(mean, stdev))).
 
+    Without lengths, prompts have 128±5 tokens and answers 20±2, as in upstream's README. A mean alone is a constant length.
     Without --num_requests and --duration, 1000 requests are sent.
+
+    For a model that takes text and has no known tokenizer, prompts are drawn with the shipped one, and the server counts them.
     """
     from harness.cli.measurement.measure import measure
-    from workloads.token_norm_dist import NormalLengths
 
-    inputs, outputs = NormalLengths(input_mean, input_stdev), NormalLengths(output_mean, output_stdev)
+    inputs = _lengths(input_mean, input_stdev, _UPSTREAM_INPUTS)
+    outputs = _lengths(output_mean, output_stdev, _UPSTREAM_OUTPUTS)
     inputs.check("input")
     outputs.check("output")
     distribution = TokenDistribution(inputs, outputs, vocab_size)
+    if None in (input_mean, input_stdev, output_mean, output_stdev):
+        click.echo(f"Lengths: {distribution}; set by --input_mean, --input_stdev, --output_mean, --output_stdev.", err=True)
     return measure("token_norm_dist", read_options(shared), partial(_make_workload, distribution))
 
 
+def _lengths(mean: float | None, stdev: float | None, upstream: tuple[float, float]) -> NormalLengths:
+    """The lengths of one side: those of ``upstream`` (mean, stdev) where nothing is given; a mean alone is constant."""
+    from workloads.token_norm_dist import NormalLengths
+
+    if stdev is None:
+        stdev = upstream[1] if mean is None else 0.0
+    return NormalLengths(upstream[0] if mean is None else mean, stdev)
+
+
 def _make_workload(distribution: TokenDistribution, traffic: TrafficOptions, load: Load, target: Target) -> Workload:
+    if target.model.takes_token_ids or target.tokenizer is not None:
+        return _draw(distribution, traffic, load, target)
+    return _draw_with_shipped_tokenizer(distribution, traffic, load, target)
+
+
+def _draw(distribution: TokenDistribution, traffic: TrafficOptions, load: Load, target: Target) -> Workload:
     from harness.cli.measurement.prepare import Workload, request_count_text
     from workloads.load import OpenLoop
 
@@ -103,6 +138,28 @@ def _make_workload(distribution: TokenDistribution, traffic: TrafficOptions, loa
     )
 
 
+def _draw_with_shipped_tokenizer(
+    distribution: TokenDistribution, traffic: TrafficOptions, load: Load, target: Target
+) -> Workload:
+    """Text for a model whose tokenizer is unknown. Its length in that model's tokens is the server's to count, so no request
+    has ids or a count. Raises UsageError for options that count in the model's tokens."""
+    for name, value in (("--vocab_size", distribution.vocab_size), ("--max_input_len", traffic.max_input_len)):
+        if value is not None:
+            raise click.UsageError(f"{name} needs the tokenizer of the model {target.model.name}: give --tokenizer_dir")
+    click.echo(
+        f"No tokenizer of the model {target.model.name} is known: prompts are drawn with the shipped one, and the server "
+        "counts their tokens. --tokenizer_dir gives prompts of the exact lengths.",
+        err=True,
+    )
+    workload = _draw(distribution, traffic, load, replace(target, tokenizer=shipped_tokenizer()))
+    return replace(
+        workload,
+        requests=tuple(replace(request, input_ids=None, input_tokens=None) for request in workload.requests),
+        description=f"{workload.description}, by the shipped tokenizer",
+        parameters={**workload.parameters, "text_tokenizer": "shipped"},
+    )
+
+
 def _prompts(distribution: TokenDistribution, traffic: TrafficOptions, target: Target) -> TokenNormDist:
     """The prompts to draw from. Raises UsageError for an unknown vocabulary."""
     from workloads.request import LengthLimits
@@ -114,7 +171,7 @@ def _prompts(distribution: TokenDistribution, traffic: TrafficOptions, target: T
         _token_ids(distribution.vocab_size, target),
         traffic.seed,
         LengthLimits(traffic.max_input_len, target.context_tokens),
-        None if target.model.takes_token_ids else _codec(target),
+        None if target.model.takes_token_ids else text_codec(target.tokenizer),
         ignore_eos=target.model.supports_ignore_eos if traffic.ignore_eos is None else traffic.ignore_eos,
     )
 
@@ -137,11 +194,3 @@ def _token_ids(vocab_size: int | None, target: Target) -> range | list[int]:
     if target.tokenizer is None:
         raise click.UsageError("the vocabulary is unknown: give --tokenizer_dir or --vocab_size")
     return ordinary_token_ids(target.tokenizer)
-
-
-def _codec(target: Target) -> TextCodec:
-    if target.tokenizer is None:
-        raise click.UsageError(
-            f"the model {target.model.name} takes text: give --tokenizer_dir to turn random tokens into text"
-        )
-    return text_codec(target.tokenizer)

@@ -9,6 +9,8 @@ import cloup
 
 from bench_errors import ExitStatus
 
+_LOG_LINES = 5  # of each server
+
 if TYPE_CHECKING:
     from serving.launch.background import BackgroundServer
 
@@ -16,20 +18,25 @@ if TYPE_CHECKING:
 @cloup.command(name="status", short_help="List the servers in the background.", epilog="Example: bench serve status")
 @cloup.argument("name", required=False, help="List only this server.")
 def status(name: str | None) -> int:
-    """List the servers that 'bench serve --background' started: name, process, addresses, and whether every model is ready.
+    """List the servers that 'bench serve --background' started: name, process, addresses, whether every model is ready, and
+    the log with its last lines.
 
-    A server that has ended without being stopped is reported once, with its log, and then removed from the list. Exits with 1
-    when NAME does not run, or a listed server is not ready.
+    A server that has ended without being stopped is reported once, with the first errors and the last lines of its log, and
+    then removed from the list; the log stays. Exits with 1 when NAME does not run, or a listed server is not ready.
     """
+    from pathlib import Path
+
     from tabulate import tabulate
 
     from serving.launch.background import forget
+    from serving.launch.log import explain_end, last_lines
 
     servers = _servers(name)
     alive = [server for server in servers if server.is_alive()]
     ended = [server for server in servers if server not in alive]
     for server in ended:
-        click.echo(f"{server.name}: process {server.keeper.pid} ended unexpectedly; see its log, {server.log}", err=True)
+        explanation = explain_end(Path(server.log), server.log_start)
+        click.echo(f"{server.name}: process {server.keeper.pid} ended unexpectedly. {explanation}", err=True)
         forget(server)
     ready = {server.name: server.is_ready() for server in alive}
     if alive:
@@ -38,6 +45,10 @@ def status(name: str | None) -> int:
             for server in alive
         ]
         click.echo(tabulate(rows, ("name", "pid", "ready", "http", "grpc", "metrics", "log"), tablefmt="plain"))
+        for server in alive:
+            click.echo(
+                "\n".join([f"\n{server.name}: {server.log}", *last_lines(Path(server.log), server.log_start, _LOG_LINES)])
+            )
     elif not ended:
         _print_none(name)
     healthy = all(ready.values()) and not ended and (name is None or bool(alive))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,18 +18,23 @@ _PORT = click.IntRange(1, 65535)
 
 @dataclass(frozen=True)
 class AddressOptions:
-    """The addresses to listen on. A port of None is a free one, or Triton's default."""
+    """The addresses to listen on. A port of None is a free one, or Triton's default.
+
+    ``restricted_apis``: Triton's protocols that need its admin key on any host.
+    """
 
     host: str
     http_port: int | None
     grpc_port: int | None
     metrics_port: int | None
+    restricted_apis: tuple[str, ...]
 
     def choose(self) -> ServerAddresses:
         """These addresses with free ports for None. Raises LaunchError for a host of another machine, or a port in use."""
         from serving.launch.addresses import choose_addresses
 
-        return choose_addresses(self.http_port, self.grpc_port, self.metrics_port, self.host)
+        chosen = choose_addresses(self.http_port, self.grpc_port, self.metrics_port, self.host)
+        return replace(chosen, restricted_apis=self._restricted())
 
     def with_default_ports(self) -> ServerAddresses:
         """These addresses with Triton's ports for None; nothing is checked, since they may be those of another machine."""
@@ -41,7 +46,24 @@ class AddressOptions:
             self.http_port or DEFAULT_ADDRESSES.http_port,
             self.grpc_port or DEFAULT_ADDRESSES.grpc_port,
             self.metrics_port or DEFAULT_ADDRESSES.metrics_port,
+            self._restricted(),
         )
+
+    def _restricted(self) -> tuple[str, ...]:
+        from serving.launch.admin_key import restricted_apis
+
+        return restricted_apis(self.host, self.restricted_apis)
+
+
+def _read_apis(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[str, ...]:
+    """Callback of --restricted_apis. Raises BadParameter."""
+    from serving.launch.admin_key import RESTRICTABLE
+
+    apis = tuple(dict.fromkeys(filter(None, text.split(","))))
+    unknown = [api for api in apis if api not in RESTRICTABLE]
+    if unknown:
+        raise click.BadParameter(f"{', '.join(unknown)}: use {', '.join(RESTRICTABLE)}", ctx, parameter)
+    return apis
 
 
 addresses_group = cloup.option_group(
@@ -49,24 +71,36 @@ addresses_group = cloup.option_group(
     cloup.option(
         "--host",
         default="127.0.0.1",
-        help="Address to listen on. Any address but loopback opens the server to the network: Triton has no authentication.",
+        help="Address to listen on. Any address but loopback opens inference to the network: Triton has no users. "
+        "Its administrative protocols then need a key, which is made anew at each start and shown once.",
     ),
     cloup.option("--http_port", type=_PORT, show_default="embedded: a free port; else 8000", help="HTTP port."),
     cloup.option("--grpc_port", type=_PORT, show_default="embedded: a free port; else 8001", help="gRPC port."),
     cloup.option("--metrics_port", type=_PORT, show_default="embedded: a free port; else 8002", help="Port of /metrics."),
+    cloup.option(
+        "--restricted_apis",
+        callback=_read_apis,
+        default="",
+        show_default="none",
+        help="Triton's protocols that need the key on any host, separated by commas: model-repository, shared-memory, trace, "
+        "logging, statistics. Beyond loopback all but statistics always do.",
+    ),
 )
 
 
 @dataclass(frozen=True)
 class RunningOptions:
-    """Time limits, log and background of the server. ``ready_timeout`` None: the launcher's default."""
+    """Time limits, log and background of the server. ``ready_timeout`` None: the launcher's default.
+
+    ``log_file`` None: triton_log.txt, or in the background the log that is kept under the server's name.
+    """
 
     background: bool
     name: str
     ready_timeout: float | None
     exit_timeout: int
     log: bool
-    log_file: Path
+    log_file: Path | None
 
     def supervision(self, default_ready_timeout_s: float) -> Supervision:
         """Time limits and log level for the launch."""
@@ -77,7 +111,12 @@ class RunningOptions:
     @property
     def log_path(self) -> Path:
         """The log; absolute where it is read from other folders later, in the background, and where Triton opens it."""
-        return self.log_file.resolve() if self.background or self.log else self.log_file
+        from serving.launch.background import default_log
+
+        if self.log_file is None and self.background:
+            return default_log(self.name)
+        path = self.log_file or Path("triton_log.txt")
+        return path.resolve() if self.background or self.log else path
 
 
 running_group = cloup.option_group(
@@ -99,7 +138,7 @@ running_group = cloup.option_group(
     cloup.option(
         "--log_file",
         type=click.Path(path_type=Path, dir_okay=False),
-        default=Path("triton_log.txt"),
+        show_default="triton_log.txt; with --background one for each --name, which 'bench serve status' shows",
         help="The server's log.",
     ),
 )

@@ -115,13 +115,16 @@ def _serve_slurm(options: ServeOptions) -> int:
     from serving.launch.plan import plan_script
     from serving.launch.run import submit
 
-    script = plan_script(_launch_options(options))
+    launch = _launch_options(options)
+    script = plan_script(launch)
     if options.dry_run:
         click.echo(script, nl=False)
         return ExitStatus.VALID
     _warn_if_public(options.addresses.host)
     path = options.slurm.slurm_script
     path.write_text(script, encoding="utf-8")
+    if launch.addresses.restricted_apis:
+        click.echo("The job writes the key of Triton's restricted protocols to <job name>-<job id>.key.", err=True)
     click.echo(submit(path) if options.slurm.submit else f"Script: {path}")
     return ExitStatus.VALID
 
@@ -145,6 +148,7 @@ def _launch_options(options: ServeOptions) -> LaunchOptions:
 
 def _run(plan: LaunchPlan, options: ServeOptions, spec: RepositorySpec | None = None) -> int:
     """Run a plan, or print it in a dry run; ``spec`` is the repository to write first, if any."""
+    from serving.launch.admin_key import new_key
     from serving.launch.background import start
     from serving.launch.plan import shell_line
     from serving.launch.run import running
@@ -155,6 +159,8 @@ def _run(plan: LaunchPlan, options: ServeOptions, spec: RepositorySpec | None = 
         click.echo(shell_line(plan.command, plan.environment))
         return ExitStatus.VALID
     _warn_if_public(options.addresses.host)
+    if plan.addresses.restricted_apis:
+        plan = replace(plan, admin_key=new_key())
     with signals_as_interrupt():
         if spec is not None:
             _write_repository(spec, plan)
@@ -162,11 +168,11 @@ def _run(plan: LaunchPlan, options: ServeOptions, spec: RepositorySpec | None = 
         if options.running.background:
             server = start(plan, options.running.name)
             _print_addresses(plan)
-            click.echo(f"Ready. Log: {options.running.log_file}. Stop it with 'bench serve stop {server.name}'.", err=True)
+            click.echo(f"Ready. Log: {plan.log}. Stop it with 'bench serve stop {server.name}'.", err=True)
             return ExitStatus.VALID
         with running(plan) as foreground:
             _print_addresses(plan)
-            click.echo(f"Ready. Log: {options.running.log_file}. Press Ctrl-C to stop.", err=True)
+            click.echo(f"Ready. Log: {plan.log}. Press Ctrl-C to stop.", err=True)
             return _wait(foreground)
 
 
@@ -195,8 +201,16 @@ def _repository_dir(options: ServeOptions) -> tuple[Path, str | None]:
 
 
 def _print_addresses(plan: LaunchPlan) -> None:
+    from serving.launch.admin_key import GRPC_KEY_HEADER, KEY_HEADER
+
     addresses = plan.addresses
     click.echo(f"http     {addresses.http}\ngrpc     {addresses.grpc}\nmetrics  {addresses.metrics}/metrics")
+    if plan.admin_key is not None:
+        click.echo(
+            f"Key of {', '.join(addresses.restricted_apis)}, shown only here: {plan.admin_key} "
+            f"(HTTP header {KEY_HEADER}, gRPC {GRPC_KEY_HEADER})",
+            err=True,
+        )
 
 
 def _warn_if_public(host: str) -> None:
@@ -204,8 +218,8 @@ def _warn_if_public(host: str) -> None:
 
     if not is_loopback(host):
         click.echo(
-            f"Warning: --host {host} is not loopback, and Triton has no authentication: "
-            "anyone with access to these ports can use and unload the models.",
+            f"Warning: --host {host} is not loopback, and Triton's inference has no authentication: "
+            "anyone with access to these ports can use the models. Administration needs a key.",
             err=True,
         )
 

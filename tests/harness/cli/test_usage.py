@@ -146,7 +146,6 @@ def test_impossible_rate(capsys: pytest.CaptureFixture[str], rate: str) -> None:
         (["dataset", "--burstiness", "much"], "--burstiness"),
         (["dataset", "--op_tokens_per_word", "0"], "--op_tokens_per_word"),
         (["dataset", "too", "many"], "too"),
-        (["token_norm_dist"], "--input_mean"),
         (["token_norm_dist", *_NORMAL, "--input_mean", "0"], "--input_mean"),
         (["token_norm_dist", *_NORMAL, "--output_stdev", "-1"], "--output_stdev"),
         (["token_norm_dist", *_NORMAL, "--input_mean", "nan"], "--input_mean"),

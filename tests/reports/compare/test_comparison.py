@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as replace_record
 
 from harness.cli import run as bench
 from harness.cli.experiments.plan import plan_runs
@@ -20,7 +21,7 @@ from reports.compare.comparable import Weight
 from reports.compare.comparison import MIXED, compare, overall, read_arm
 from reports.compare.conditions import parse_condition
 from reports.compare.console import render
-from reports.compare.difference import Verdict
+from reports.compare.difference import Evidence, Verdict
 from reports.compare.json_file import document
 from reports.compare.markdown import render_markdown
 from reports.compare.page import comparison_page, difference_cards, tone_of
@@ -37,7 +38,7 @@ NAUGHTY = "<script>alert(1)</script>\u202e\x1b[31m|`"
 def noisy_run(answered: Callable[..., Record], make_report: Callable[..., RunReport]) -> Callable[..., RunReport]:
     """700 requests with lognormal first-token latencies around ``ttft_ms``, equal arrivals for every seed."""
 
-    def make(seed: int, ttft_ms: float = 50.0, failures: int = 0, **manifest: Any) -> RunReport:
+    def make(seed: int, ttft_ms: float = 50.0, failures: int = 0, sent: int = 700, **manifest: Any) -> RunReport:
         rng = np.random.default_rng(seed)
         ttfts = ttft_ms * rng.lognormal(0.0, 0.2, 700)
         records = [
@@ -49,7 +50,7 @@ def noisy_run(answered: Callable[..., Record], make_report: Callable[..., RunRep
                 index=k * 50, outcome=Outcome.SERVER_ERROR, scheduled_ns=10_000_000 * k * 50, requested_output_tokens=3,
                 sent_ns=10_000_000 * k * 50, done_ns=10_000_000 * k * 50 + 1, error=NAUGHTY,
             )  # fmt: skip
-        return make_report(records, **manifest)
+        return make_report(records[:sent], **manifest)
 
     return make
 
@@ -113,6 +114,29 @@ def test_another_seed_warns_and_a_changed_server_is_named(noisy_run: Callable[..
         "target.model": Weight.CHANGED,
     }
     assert one.pairs is None
+
+
+def test_runs_that_sent_other_numbers_of_one_schedule_are_compared_without_pairs(
+    noisy_run: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [noisy_run(1), noisy_run(2, 60.0, sent=690)]
+    (one,) = _compare(runs).comparisons
+    (warning,) = one.disagreements
+    assert (warning.what, warning.weight, warning.values) == ("requests", Weight.WARN, ("700 sent", "690 sent"))
+    assert one.pairs is None
+    assert {d.evidence for d in one.differences if d.evidence is not None} == {Evidence.REQUESTS}
+    assert one.verdict == "worse"
+    assert bench(["compare", *(str(run.folder.path) for run in runs), "--output", str(tmp_path / "compare.html")]) == 0
+    assert "700 sent" in capsys.readouterr().out
+
+
+def test_requests_that_were_sent_in_another_order_are_not_paired(
+    steady_run: Callable[..., list[Record]], make_report: Callable[..., RunReport]
+) -> None:
+    records = steady_run()
+    swapped = [replace_record(record, index=(index + 1) % 700) for index, record in enumerate(records)]
+    (one,) = _compare([make_report(records), make_report(swapped)]).comparisons
+    assert (one.pairs, one.disagreements) == (None, ())
 
 
 _CLOSED = {"mode": "closed", "concurrency": 8, "duration_s": 7.0, "ramp_up_s": None, "prepared": 700}

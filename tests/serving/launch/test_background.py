@@ -17,6 +17,7 @@ import pytest
 
 from serving.errors import LaunchError
 from serving.launch.addresses import choose_addresses
+from serving.launch.admin_key import restriction_arguments
 from serving.launch.background import (
     BackgroundServer,
     ProcessIdentity,
@@ -32,6 +33,7 @@ from serving.launch.background import (
 from serving.launch.options import Supervision
 from serving.launch.plan import LaunchPlan
 from serving.launch.tritonserver import TritonServer, rank_command
+from tests.interruptible import default_sigint
 from tests.serving.launch.conftest import make_program
 
 
@@ -98,7 +100,11 @@ def test_server_outlives_the_process_that_started_it_and_a_hang_up(plan: LaunchP
 
 def test_interrupt_while_waiting_leaves_nothing(plan: LaunchPlan, tmp_path: Path) -> None:
     never = replace(plan, models=("tensorrt_llm", "nosuch"), supervision=Supervision(ready_timeout_s=200.0, exit_timeout_s=2))
-    starter = psutil.Popen([sys.executable, "-c", _START, msgspec.json.encode(never).decode()], stderr=subprocess.DEVNULL)
+    starter = psutil.Popen(
+        [sys.executable, "-c", _START, msgspec.json.encode(never).decode()],
+        stderr=subprocess.DEVNULL,
+        preexec_fn=default_sigint,
+    )
     deadline = time.monotonic() + 30
     while len(family := starter.children(recursive=True)) < 4:
         assert time.monotonic() < deadline
@@ -108,6 +114,22 @@ def test_interrupt_while_waiting_leaves_nothing(plan: LaunchPlan, tmp_path: Path
     assert _none_runs(family)
     assert list_servers() == []
     assert not (tmp_path / "temporary").exists()
+
+
+def test_second_server_of_a_name_continues_the_log_and_knows_its_own_part(plan: LaunchPlan) -> None:
+    Path(plan.log).write_text("of an earlier server\n")
+    server = start(replace(plan, temporary_dir=None), "mine")
+    assert server.log_start == len("of an earlier server\n")
+
+
+def test_key_reaches_the_server_and_no_file(plan: LaunchPlan, tmp_path: Path) -> None:
+    restricted = replace(plan, command=(*plan.command, *restriction_arguments(["trace"])), admin_key="k3y-k3y")
+    server = start(restricted, "mine")
+    (triton,) = [process for process in _family(server) if "tritonserver" in " ".join(process.cmdline()[:2])]
+    assert "--http-restricted-api=trace:triton-admin-key=k3y-k3y" in triton.cmdline()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert Path(server.log) in files
+    assert not any(b"k3y-k3y" in path.read_bytes() for path in files)
 
 
 def test_name_of_a_live_server_is_refused(plan: LaunchPlan) -> None:
@@ -141,6 +163,7 @@ def test_server_that_ended_by_itself_is_listed_as_dead_until_forgotten(plan: Lau
     assert list_servers() == [server]
     assert not server.is_alive()
     assert not server.is_ready()
+    assert Path(server.log).read_text().endswith("The server ended by itself, killed by SIGKILL.\n")
     forget(server)
     assert list_servers() == []
     assert not (tmp_path / "temporary").exists()

@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.interruptible import default_sigint
+
 _WAIT_S = 10.0
 
 # Every script writes "<role> <pid>" lines to the file in its first argument.
@@ -175,7 +177,7 @@ def test_server_and_its_children_end_when_the_owner_dies(scripts: _Scripts, numb
     owner = subprocess.Popen(
         scripts.command(_OWNER, *scripts.command(_FAMILY, "server", "child", "grandchild")),
         stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell ignores it
+        preexec_fn=default_sigint,
     )
     family = [scripts.pid(role) for role in ("supervisor", "server", "child", "grandchild")]
     os.kill(owner.pid, number)

@@ -142,6 +142,44 @@ def test_openai_protocol_selects_the_only_model_and_counts_by_usage(null: NullSe
     assert not any(row["ignore_eos"] for row in rows)  # not every server supports it, so it is sent on request only
 
 
+@pytest.mark.parametrize(("protocol", "model"), [("openai", "null"), ("http", "ensemble"), ("grpc", "ensemble")])
+def test_text_without_a_tokenizer_is_made_with_the_shipped_one_and_counted_by_the_server_alone(
+    null: NullServerAddresses, tmp_path: Path, capsys: pytest.CaptureFixture[str], protocol: str, model: str
+) -> None:
+    url = null.grpc if protocol == "grpc" else null.http
+    target = ["-i", protocol, "--url", url, "--model", model]
+    run(["token_norm_dist", *_NORMAL, "--num_requests", "32", "--run_dir", str(tmp_path / "run"), *target])
+    assert capsys.readouterr().err.count(f"No tokenizer of the model {model} is known") == 1
+    manifest = RunFolder(tmp_path / "run").read_manifest()
+    assert manifest["workload"]["text_tokenizer"] == "shipped"
+    assert manifest["workload"]["description"].endswith("by the shipped tokenizer")
+    assert (manifest["target"]["tokenizer_dir"], manifest["target"]["template_tokens"]) == (None, None)
+    rows = RunFolder(tmp_path / "run").read_requests().to_pylist()
+    counts = ("outcome", "output_tokens_source", "text_tokens")  # text_tokens: none by a tokenizer that is not the model's
+    assert {tuple(row[name] for name in counts) for row in rows} == {("done", "server", None)}
+    input_tokens = [row["input_tokens"] for row in rows]
+    if protocol == "openai":  # the null server counts words, where 4 tokens were drawn
+        assert set(input_tokens) <= {1, 2, 3, 4}
+        assert input_tokens != [4] * 32
+    else:
+        assert input_tokens == [None] * 32  # no server's count, so none
+
+
+def test_a_tokenizer_of_the_model_is_no_stand_in(null: NullServerAddresses, tmp_path: Path) -> None:
+    manifest, _ = _run(tmp_path / "run", "-i", "openai", "--url", null.http)
+    assert "text_tokenizer" not in manifest["workload"]
+    assert manifest["target"]["tokenizer_dir"] == _TOKENIZER[1]
+
+
+@pytest.mark.parametrize("option", ["--vocab_size", "--max_input_len"])
+def test_options_in_the_models_tokens_need_its_tokenizer(
+    null: NullServerAddresses, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    target = ["-i", "openai", "--url", null.http, "--run_dir", str(tmp_path / "run")]
+    assert run(["token_norm_dist", *target, option, "100"]) == ExitStatus.USAGE
+    assert f"Error: {option} needs the tokenizer of the model null: give --tokenizer_dir" in capsys.readouterr().err
+
+
 def test_openai_protocol_without_streaming(null: NullServerAddresses, tmp_path: Path) -> None:
     manifest, rows = _run(tmp_path / "run", "-i", "openai", "--url", null.http, "--no_streaming", "--ignore_eos")
     assert manifest["target"]["streaming"] is False

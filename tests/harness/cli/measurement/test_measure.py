@@ -20,6 +20,7 @@ from harness.clients.transport.http2_pool import DEFAULT_LIMITS
 from harness.journal.worker_journal import JournalReader
 from harness.records.run_folder import RunFolder
 from tests.harness.scripted_server import ScriptedServer, scripted_server
+from tests.interruptible import default_sigint
 
 _NORMAL = ["--input_mean", "4", "--input_stdev", "1", "--output_mean", "5", "--output_stdev", "0", "--vocab_size", "100"]
 
@@ -285,6 +286,7 @@ def _interrupted(server: ScriptedServer, folder: Path, *options: str, end_within
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=default_sigint,
     )
     reader = JournalReader(folder / "journal-0.bin")
     done = 0

@@ -16,6 +16,7 @@ from harness.cli.serve.serve import command as serve
 from serving.engines.protocol import EngineOptions, SchedulerPolicy
 from serving.errors import LaunchError
 from serving.launch.addresses import choose_addresses
+from serving.launch.background import BackgroundServer, ProcessIdentity, state_dir, write_state
 from serving.repository.pipeline import RepositorySpec
 
 
@@ -162,6 +163,17 @@ def test_docker_gives_the_containers_command(capsys: pytest.CaptureFixture[str],
     assert words[words.index("--shm-size") + 1] == "4g"
 
 
+def test_host_beyond_loopback_restricts_administration(capsys: pytest.CaptureFixture[str]) -> None:
+    restriction = "model-repository,shared-memory,trace,logging:triton-admin-key=${TRITON_ADMIN_KEY:?}"
+    for launcher in (["--no_mpi", *_TRITON], ["--docker", "--model_repo", "repo"], ["--slurm", "--model_repo", "repo"], []):
+        opened = _printed(capsys, *launcher, "--host", "0.0.0.0")
+        assert f'"--http-restricted-api={restriction}"' in opened
+        assert f'"--grpc-restricted-protocol={restriction}"' in opened
+        assert "restricted" not in _printed(capsys, *launcher)
+    requested = _printed(capsys, "--restricted_apis", "statistics,trace")
+    assert "--http-restricted-api=statistics,trace:triton-admin-key=" in requested
+
+
 # ---- usage errors
 
 
@@ -182,6 +194,7 @@ def test_docker_gives_the_containers_command(capsys: pytest.CaptureFixture[str],
         ),
         (["--http_port", "18000", "status"], "--http_port belongs to a bare 'bench serve'"),
         (["stop", "a", "--all"], "--all"),
+        (["--restricted_apis", "trace,health"], "'--restricted_apis': health: use model-repository, "),
         (["--engine", "tensorrt_llm"], "--engine_dir: the demo engine is for OpenVINO"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -225,12 +238,33 @@ def test_host_beyond_loopback_prints_a_warning(
     arguments = ["serve", "--no_mpi", "--model_repo", "repo", "--tritonserver", str(failing), *ports]
     assert run([*arguments, "--host", "0.0.0.0"]) == ExitStatus.FAILED
     warned = capsys.readouterr().err
-    assert "Warning: --host 0.0.0.0 is not loopback, and Triton has no authentication" in warned
+    assert "Warning: --host 0.0.0.0 is not loopback, and Triton's inference has no authentication" in warned
     assert run(arguments) == ExitStatus.FAILED
     assert "Warning" not in capsys.readouterr().err
 
 
 # ---- the background
+
+
+def test_log_of_each_server_in_the_background_has_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("one", "two"):
+        out = _printed(capsys, "--background", "--name", name, "--log")
+        assert f"--log-file={tmp_path}/state/inflight-bench/servers/{name}.log" in out
+    assert f"--log-file={tmp_path}/mine.log" in _printed(capsys, "--background", "--log", "--log_file", "mine.log")
+    assert f"--log-file={tmp_path}/triton_log.txt" in _printed(capsys, "--log")
+
+
+def test_status_of_a_dead_server_shows_what_its_log_says_of_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log"
+    log.write_text("E1122 of an earlier server\nE1123 no memory\n" + "I1123 on\n" * 12)
+    dead = ProcessIdentity(2**22, 1, "another boot")
+    state = BackgroundServer("mine", dead, None, choose_addresses(), str(log), 1.0, ("tritonserver",), None, 27)
+    write_state(state, state_dir() / "mine.json")
+    assert run(["serve", "status"]) == ExitStatus.FAILED
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0] == f"mine: process {2**22} ended unexpectedly. See its log, {log}."
+    assert shown[1:] == ["First errors:", "E1123 no memory", "…", "Last lines:", *["I1123 on"] * 12]
+    assert run(["serve", "status"]) == ExitStatus.VALID  # it was reported
 
 
 def test_status_and_stop_without_a_server_in_the_background(capsys: pytest.CaptureFixture[str]) -> None:
