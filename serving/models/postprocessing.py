@@ -1,4 +1,8 @@
-"""``postprocessing``: token ids to text. Streamed pieces join to the unstreamed text (``serving/text/detokenization.py``)."""
+"""``postprocessing``: token ids to text. Streamed pieces join to the unstreamed text (``serving/text/detokenization.py``).
+
+``OUTPUT`` is bytes [rows · beams], without a batch dimension, as upstream's ``postprocessing/1/model.py`` sends it: its clients
+read ``output[0].decode()``.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ class TritonPythonModel:
             texts = self._texts(request)
         except Exception as error:
             return response_to_error(error, "postprocessing failed")
-        output = np.array([[text.encode("utf-8") for text in beams] for beams in texts], dtype=np.object_)
+        output = np.array([text.encode("utf-8") for beams in texts for text in beams], dtype=np.object_)
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", output)])
 
     def _texts(self, request: Any) -> list[list[str]]:

@@ -144,7 +144,7 @@ def _answer(request_id: str, tokens: list[int], text: bool, counted: bool) -> se
 
     if text:
         words = "".join(f" word{token}" for token in tokens).encode()
-        add("text_output", "BYTES", [1, 1], struct.pack("<I", len(words)) + words)
+        add("text_output", "BYTES", [1], struct.pack("<I", len(words)) + words)
         if counted:
             add("num_output_tokens", "INT32", [1, 1], struct.pack("<i", len(tokens)))
     else:

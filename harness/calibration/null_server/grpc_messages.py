@@ -52,7 +52,7 @@ def _without_id(model: NullModel, tokens: int) -> tuple[bytes, int]:
     _add(response, TENSOR, "INT64", [1, 2], _MARKER)
     if model.takes_text:
         text = (TEXT * tokens).encode()
-        _add(response, "text_output", "BYTES", [1, 1], struct.pack("<I", len(text)) + text)
+        _add(response, "text_output", "BYTES", [1], struct.pack("<I", len(text)) + text)
         _add(response, "num_output_tokens", "INT32", [1, 1], struct.pack("<i", tokens))
     else:
         _add(response, "output_ids", "INT32", [1, 1, tokens], struct.pack("<i", TOKEN_ID) * tokens)

@@ -244,8 +244,8 @@ def key_of(tensors: Tensors) -> Key:
 
 
 def texts(values: list[str]) -> Array:
-    """Texts of the beams of one response, bytes [1, beams]."""
-    return np.array([[value.encode("utf-8") for value in values]], dtype=np.object_)
+    """Texts of the beams of one response, bytes [beams], without a batch dimension, as upstream's postprocessing sends them."""
+    return np.array([value.encode("utf-8") for value in values], dtype=np.object_)
 
 
 def int32(value: int) -> Array:

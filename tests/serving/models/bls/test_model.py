@@ -140,7 +140,7 @@ def test_indices_are_left_out_where_there_is_one_sequence(bls: Bls) -> None:
 
 def test_each_beam_has_its_text(bls: Bls) -> None:
     sender = bls.ask(max_tokens=6, beam_width=3)
-    [texts] = sender.responses[0].tensors["text_output"]
+    texts = sender.responses[0].tensors["text_output"]
     assert [text.decode() for text in texts] == [_recited(6), _recited(5), _recited(4)]
 
 
