@@ -11,6 +11,7 @@ import click
 import cloup
 
 from harness.cli.measurement.options import measure_options, read_options
+from harness.host.blas_threads import one_blas_thread
 
 if TYPE_CHECKING:
     from harness.cli.measurement.load_options import TrafficOptions
@@ -73,7 +74,8 @@ def command(
 
     Without --num_requests and --duration, 1000 requests are sent.
     """
-    from harness.cli.measurement.measure import measure
+    with one_blas_thread():
+        from harness.cli.measurement.measure import measure
     from workloads.token_norm_dist import NormalLengths
 
     inputs, outputs = NormalLengths(input_mean, input_stdev), NormalLengths(output_mean, output_stdev)
