@@ -142,6 +142,17 @@ def test_openai_protocol_selects_the_only_model_and_counts_by_usage(null: NullSe
     assert not any(row["ignore_eos"] for row in rows)  # not every server supports it, so it is sent on request only
 
 
+def test_a_benchmarks_own_times_add_up(null: NullServerAddresses, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest, _ = _run(tmp_path / "run", "-i", "openai", "--url", null.http)
+    times = manifest["times"]
+    assert times["run_s"] == manifest["duration_s"]
+    assert times["set_up_s"] + times["run_s"] + times["report_s"] == pytest.approx(times["total_s"])
+    assert 0 < times["set_up_s"] < times["total_s"]
+    assert 0 < times["set_up_and_run_cpu_s"] <= times["cpu_s"]
+    assert times["command_started_at"] < manifest["started_at"] < times["command_ended_at"]
+    assert f"in all {times['total_s']:.1f} s, and {times['cpu_s']:.1f} s of CPU." in capsys.readouterr().err
+
+
 def test_openai_protocol_without_streaming(null: NullServerAddresses, tmp_path: Path) -> None:
     manifest, rows = _run(tmp_path / "run", "-i", "openai", "--url", null.http, "--no_streaming", "--ignore_eos")
     assert manifest["target"]["streaming"] is False
