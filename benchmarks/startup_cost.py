@@ -2,9 +2,9 @@
 
     python -m benchmarks.startup_cost [--python PYTHON] [--rounds 5] [--rate 50] [--requests 200]
 
-Chat completions of 128 to 20 tokens from a null server, whose CPU is not counted, with the shipped tokenizer. ``--python`` names
-the Python of another environment with inflight-bench, such as one in which torch can be imported. Limits that hold where torch
-is installed: the command ends within 4 s of its schedule's end, and costs 6 s of CPU at most.
+Chat completions of 128 to 20 tokens from a null server, whose CPU is not counted, with the shipped tokenizer. ``--python``
+names the Python of another environment with inflight-bench, such as one in which torch can be imported. Limits that hold where
+torch is installed: the command ends within 4 s of its schedule's end, and costs 6 s of CPU at most.
 """
 
 from __future__ import annotations
