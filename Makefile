@@ -1,4 +1,5 @@
-# setup, bench, test, test-numpy2, docs, lint: everything a checkout needs. `make bench ARGS="dataset --request_rate 20"` passes options on.
+# setup, bench, test, test-numpy2, docs, lint: everything a checkout needs. `make bench ARGS="dataset --request_rate 20"`
+# passes options on.
 PYTHON ?= python3
 ARGS ?= dataset --request_rate 10 --num_requests 200
 STAMP := .venv/.installed

@@ -9,7 +9,7 @@ from reports.render.tables import Table, cell_text, console_table
 from reports.run.headline import describe_calibration, describe_run, verdict
 from reports.run.rows import WINDOW_COLUMNS, guard_note, slip_over_time_rows, unsupported_p99, window_rows
 from reports.run.tables import interval_table, latency_table, rate_table, slip_tables, tail_table, upstream_table
-from reports.run.watched_tables import client_tables, server_tables, times_tables
+from reports.run.watched_tables import client_tables, server_tables
 from reports.run_report import RunReport
 
 _TOO_FEW = "*"
@@ -75,7 +75,7 @@ def _slip(report: RunReport) -> str:
 
 def _watched(report: RunReport) -> str:
     """Tables of the client's health and the server's load."""
-    return "\n\n".join(map(console_table, (*client_tables(report), *times_tables(report), *server_tables(report))))
+    return "\n\n".join(map(console_table, (*client_tables(report), *server_tables(report))))
 
 
 def _failures(metrics: Metrics) -> str:

@@ -33,7 +33,7 @@ def client_tables(report: RunReport) -> tuple[Table, ...]:
 
 
 def times_tables(report: RunReport) -> tuple[Table, ...]:
-    """The benchmark's own times; no table where they are not recorded."""
+    """The benchmark's own times, for formats that are files: the console has them in its last line. None where unrecorded."""
     times = report.manifest.get("times")
     if not isinstance(times, dict):
         return ()

@@ -91,11 +91,14 @@ def test_every_format_shows_every_row(watched: RunReport) -> None:
     page = run_page(watched, run_pictures(watched))
     in_page = [block for section in page.sections for block in section.blocks]
     text, markdown = render(watched), render_markdown(watched)
-    for table in _tables(watched):
+    for table in (*client_tables(watched), *server_tables(watched)):
         assert table in in_page
         for row in table.rows:
             assert re.search(rf"^{re.escape(str(row[0]))}  ", text, re.MULTILINE), row
             assert escaped(str(row[0])) in markdown
+    (times,) = times_tables(watched)  # the console's last line has them
+    assert times in in_page
+    assert all(escaped(str(row[0])) in markdown for row in times.rows)
 
 
 def test_summary_has_the_numbers_and_stays_json(watched: RunReport) -> None:
