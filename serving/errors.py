@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bench_errors import BenchError
 
+INSTALL_EMBEDDED = "pip install 'inflight-bench[embedded]'"
+
 
 class ServingError(BenchError):
     """Base of the errors of serving: a model's ``execute`` turns it into the error of one response."""

@@ -12,6 +12,8 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 # `make test` tries the same examples each time, so that no change fails by chance; `make test-all` tries new ones.
 settings.register_profile("repeatable", derandomize=True, max_examples=50, deadline=None)
+# `make test-numpy2` runs what `make test` has run, under another numpy: few examples show the difference.
+settings.register_profile("few", derandomize=True, max_examples=10, deadline=None)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -38,10 +38,13 @@ def run(argv: list[str]) -> int:
 def _run(argv: list[str]) -> int:
     import click
 
+    from harness.host.moment import Moment
+
+    start = Moment.now()
     from harness.cli.bench import bench
 
     try:
-        status = bench.main(args=argv, prog_name="bench", standalone_mode=False)
+        status = bench.main(args=argv, prog_name="bench", standalone_mode=False, obj=start)
         return int(status or ExitStatus.VALID)
     except click.UsageError as error:
         error.show()

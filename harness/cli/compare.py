@@ -10,6 +10,7 @@ import cloup
 
 from bench_errors import ExitStatus
 from harness.cli.outputs import check_outputs, output_option, write_outputs
+from harness.host.blas_threads import one_blas_thread
 
 if TYPE_CHECKING:
     from reports.compare.comparison import Arm
@@ -38,6 +39,7 @@ Examples:
     help="Exit with 1 when the evidence shows it: 'p99_ttft > +5%', 'request_throughput < -2%'. Repeatable.",
 )
 @cloup.option("--allow_different", is_flag=True, help="Compare runs of different work, and invalid ones, too.")
+@one_blas_thread()
 def command(
     runs: tuple[Path, ...],
     baseline: Path | None,

@@ -109,7 +109,7 @@ def _token_counter(basis: RecordingBasis, tokenizer_dir: Path | None) -> Callabl
 def _load_counter(tokenizer_dir: Path) -> Callable[[str], int]:
     from harness.cli.tokenizers import token_counter
     from harness.errors import JournalError
-    from serving.text.detokenization import load_tokenizer
+    from serving.text.tokenizer import load_tokenizer
 
     try:
         return token_counter(load_tokenizer(tokenizer_dir))

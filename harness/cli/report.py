@@ -10,6 +10,7 @@ import cloup
 
 from bench_errors import ExitStatus
 from harness.cli.measurement.output_options import check_objectives, plots_option, slo_option
+from harness.host.blas_threads import one_blas_thread
 
 if TYPE_CHECKING:
     from reports.metrics.goodput import Objective
@@ -32,6 +33,7 @@ Examples:
 )
 @plots_option
 @slo_option
+@one_blas_thread()
 def command(run: Path, form: str, plots: Path | None, slo: tuple[Objective, ...]) -> int:
     """Read a run's records, write summary.json, requests.csv, report.md and report.html anew, and print one of them.
 

@@ -42,7 +42,7 @@ def deployed_tokenizer_dir(model: TritonModel, inspect: Callable[[str], TritonMo
 def open_tokenizer(tokenizer_dir: Path) -> Any:
     """The tokenizer of --tokenizer_dir. Raises TargetError when the folder has none."""
     from harness.errors import TargetError
-    from serving.text.detokenization import load_tokenizer
+    from serving.text.tokenizer import load_tokenizer
 
     try:
         return load_tokenizer(tokenizer_dir)

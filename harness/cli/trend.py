@@ -9,6 +9,7 @@ import cloup
 
 from bench_errors import ExitStatus
 from harness.cli.outputs import check_outputs, output_option, write_outputs
+from harness.host.blas_threads import one_blas_thread
 
 
 @cloup.command(
@@ -32,6 +33,7 @@ Examples:
     help="A run, or a folder of repeated runs, to compare the others with. Default: the first valid run.",
 )
 @output_option
+@one_blas_thread()
 def command(folders: tuple[Path, ...], baseline: Path | None, outputs: tuple[Path, ...]) -> int:
     """Show every finished run in order of time: its metrics with their intervals, whether it is valid and comparable to the
     baseline, and the verdict on each metric, as in 'bench compare'.

@@ -9,7 +9,17 @@ from typing import Any
 
 from harness.clients.transport.event_streams import is_compiled
 
-_PACKAGES = ("inflight-bench", "grpcio", "tritonclient", "nvidia-pytriton", "openvino-genai", "transformers", "uvloop", "numpy")
+_PACKAGES = (
+    "inflight-bench",
+    "grpcio",
+    "tritonclient",
+    "nvidia-pytriton",
+    "openvino-genai",
+    "tokenizers",
+    "transformers",
+    "uvloop",
+    "numpy",
+)
 
 
 def describe_environment() -> dict[str, Any]:

@@ -9,6 +9,7 @@ from multiprocessing.connection import Connection as Pipe
 from multiprocessing.context import SpawnContext, SpawnProcess
 
 from harness.errors import RunError
+from harness.host.blas_threads import one_blas_thread
 from harness.host.signals import signals_blocked
 from harness.journal.worker_journal import JournalReader
 from harness.run.shared_state import Control
@@ -56,10 +57,10 @@ class WorkerProcess:
 
 
 def start_worker(plan: WorkerPlan, context: SpawnContext, control: Control) -> WorkerProcess:
-    """Start a worker process, with SIGINT and SIGTERM blocked in it."""
+    """Start a worker process, with SIGINT and SIGTERM blocked in it, and numpy in one thread."""
     ours, theirs = context.Pipe()
     process = context.Process(target=run_worker, args=(plan, theirs, control), name=f"{NAME_PREFIX}{plan.worker}", daemon=True)
-    with signals_blocked():
+    with signals_blocked(), one_blas_thread():
         process.start()
     theirs.close()
     return WorkerProcess(plan.worker, process, ours, JournalReader(plan.journal))

@@ -32,7 +32,7 @@ from reports.run.tables import (
     upstream_table,
     window_table,
 )
-from reports.run.watched_tables import client_tables, server_tables
+from reports.run.watched_tables import client_tables, server_tables, times_tables
 from reports.run_report import RunReport
 from reports.statistics.percentiles import percentile_key
 
@@ -94,7 +94,12 @@ def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
         Section("arrivals", "Arrivals", (*_joined(load), *pictures.arrivals, *slip_tables(report)), pairs=True),
         Section("tokens", "Tokens", (*_joined([_with_rows(length_table(report))]), *pictures.tokens), pairs=True),
         Section("server", "Server", (*server_tables(report), *pictures.server), pairs=True),
-        Section("client", "Client", (Note(describe_calibration(report)), *client_tables(report), *pictures.client), pairs=True),
+        Section(
+            "client",
+            "Client",
+            (Note(describe_calibration(report)), *client_tables(report), *times_tables(report), *pictures.client),
+            pairs=True,
+        ),
         Section("slowest", "Slowest requests", _joined([_with_rows(slowest_table(report))])),
         Section("failures", "Failures", tuple(failure_tables(report))),
         Section("manifest", "Manifest", (upstream_table(report), manifest_table(report))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reports.metrics.server_series import Level
+from reports.render.plain_text import printable
 from reports.render.tables import Table
 from reports.run_report import RunReport
 
@@ -29,6 +30,25 @@ def client_tables(report: RunReport) -> tuple[Table, ...]:
     known = tuple((name, value) for name, value in rows if value is not None)
     note = f"A late wake-up of the event loop delays sends; times of arrival are the kernel's. {_MORE}"
     return (Table("client", "The client", ("Client", "value"), known, note),) if known else ()
+
+
+def times_tables(report: RunReport) -> tuple[Table, ...]:
+    """The benchmark's own times, for formats that are files: the console has them in its last line. None where unrecorded."""
+    times = report.manifest.get("times")
+    if not isinstance(times, dict):
+        return ()
+    rows = (
+        ("Set-up, from the command to the run (s)", times.get("set_up_s")),
+        ("Run (s)", times.get("run_s")),
+        ("Records and report (s)", times.get("report_s")),
+        ("Total (s)", times.get("total_s")),
+        ("CPU of set-up and run, with the workers (s)", times.get("set_up_and_run_cpu_s")),
+        ("CPU of records and report (s)", times.get("report_cpu_s")),
+    )
+    known = tuple((name, float(value)) for name, value in rows if isinstance(value, int | float))
+    started = printable(str(times.get("command_started_at"))[:19].replace("T", " "))
+    note = f"Started {started} UTC. What the report took is known once it is written: bench report shows it."
+    return (Table("times", "The benchmark", ("Benchmark", "value"), known, note),) if known else ()
 
 
 def server_tables(report: RunReport) -> tuple[Table, ...]:

@@ -6,13 +6,15 @@ import importlib.util
 from pathlib import Path
 
 from serving.engines.protocol import Engine, EngineOptions
-from serving.errors import EngineError
+from serving.errors import INSTALL_EMBEDDED, EngineError
 
 ENGINE_NAMES = ("openvino", "tensorrt_llm")
 
 
 def check_installed(name: str) -> None:
     """Raise EngineError with installation instructions when the library of the engine ``name`` is missing."""
+    if name == "openvino" and importlib.util.find_spec("openvino_genai") is None:
+        raise EngineError(f"the engine openvino needs OpenVINO GenAI; install it with: {INSTALL_EMBEDDED}")
     if name == "tensorrt_llm" and importlib.util.find_spec("tensorrt_llm") is None:
         raise EngineError(
             "the engine tensorrt_llm needs TensorRT-LLM; install it, on a machine with an NVIDIA GPU, with: "

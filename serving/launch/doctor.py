@@ -16,6 +16,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.errors import INSTALL_EMBEDDED
 from serving.launch.triton_wheel import shared_libpython_dir, wheel_dir
 
 PINNED_PYTRITON = "0.6.0"
@@ -75,7 +76,7 @@ def _python_stub() -> Check:
     package = wheel_dir()
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
     stubs = sorted(p.name for p in (package / "tritonserver" / "python_backend_stubs").iterdir()) if package else []
-    remedy = f"use one of Python {', '.join(stubs)}" if stubs else f"pip install nvidia-pytriton=={PINNED_PYTRITON}"
+    remedy = f"use one of Python {', '.join(stubs)}" if stubs else INSTALL_EMBEDDED
     return Check(EMBEDDED, "Triton stub for this Python", running in stubs, f"Python {running}", remedy)
 
 
@@ -86,7 +87,7 @@ def _triton() -> Check:
         "Triton server",
         found == PINNED_PYTRITON,
         "not installed" if found is None else f"nvidia-pytriton {found}",
-        f"pip install nvidia-pytriton=={PINNED_PYTRITON}",
+        INSTALL_EMBEDDED,
     )
 
 
@@ -98,7 +99,7 @@ def _libpython() -> Check:
 
 def _openvino() -> Check:
     found = _version("openvino-genai")
-    return Check(EMBEDDED, "OpenVINO GenAI", found is not None, found or "not installed", "pip install openvino-genai")
+    return Check(EMBEDDED, "OpenVINO GenAI", found is not None, found or "not installed", INSTALL_EMBEDDED)
 
 
 def _demo_engine() -> Check:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from serving.engines import check_installed
 from serving.launch.addresses import ServerAddresses
 from serving.launch.options import Supervision
 from serving.launch.plan import LaunchPlan
@@ -62,8 +63,10 @@ def deploy(
     """Write the repository to ``repository_dir`` (None: a temporary folder), start Triton, wait until every model is READY.
 
     On exit the server and the temporary folder are gone. ``log`` receives the server's output.
-    Raises RepositoryError for an invalid ``spec``, and LaunchError when the server does not become ready.
+    Raises RepositoryError for an invalid ``spec``, EngineError and LaunchError when the engine's library or Triton is missing,
+    and LaunchError when the server does not become ready.
     """
+    check_installed(spec.engine)
     with tempfile.TemporaryDirectory(prefix="inflight-bench-") as temporary:
         repository = repository_dir or Path(temporary) / "repository"
         plan = embedded_plan(repository, addresses, log, models=spec.model_names)

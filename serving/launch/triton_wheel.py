@@ -17,7 +17,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from serving.errors import LaunchError
+from serving.errors import INSTALL_EMBEDDED, LaunchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def find_triton(make_backends: bool = True) -> TritonInstallation:
     """
     package = wheel_dir()
     if package is None:
-        raise LaunchError("Triton is not installed: pip install nvidia-pytriton==0.6.0")
+        raise LaunchError(f"Triton is not installed; install it with: {INSTALL_EMBEDDED}")
     server = package / "tritonserver"
     stub = server / "python_backend_stubs" / _python_version() / "triton_python_backend_stub"
     if not stub.is_file():

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from serving.errors import RequestError
 from serving.models.parameters import Parameters, required, response_to_error
-from serving.text.detokenization import END_OF_SEQUENCE, MORE_FOLLOWS, decode_piece, load_tokenizer
+from serving.text.detokenization import END_OF_SEQUENCE, MORE_FOLLOWS, decode_piece
+from serving.text.tokenizer import load_tokenizer
 
 
 class TritonPythonModel:

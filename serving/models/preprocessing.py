@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from serving.errors import RequestError
 from serving.models.parameters import Parameters, required, response_to_error
-from serving.text.detokenization import load_tokenizer
 from serving.text.stop_words import to_word_list
+from serving.text.tokenizer import load_tokenizer
 
 _UNSUPPORTED = ("IMAGE_BYTES", "IMAGE_URL", "IMAGE_SIZES", "VIDEO_BYTES", "DECODER_QUERY", "PROMPT_TABLE_EXTRA_ID")
 

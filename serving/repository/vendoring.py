@@ -1,6 +1,6 @@
 """Self-contained Python models for repositories that are served without this package.
 
-A model gets copies of exactly the modules that it imports, beside its ``model.py``. They need ``numpy`` and ``transformers``
+A model gets copies of exactly the modules that it imports, beside its ``model.py``. They need ``numpy`` and ``tokenizers``
 (both in NVIDIA's container) and Python 3.11 or newer.
 """
 

@@ -9,7 +9,6 @@ Generation Inference, made stateless: the sender of a piece includes the few tok
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,20 +19,6 @@ MORE_FOLLOWS = -2
 END_OF_SEQUENCE = -1
 _REPLACEMENT = "\ufffd"  # decoders write it for bytes that are not, or not yet, a character
 _INCOMPLETE_CHARACTERS = 3  # a 4-byte character cut after 3 bytes: byte-fallback decoders write one replacement per byte
-
-
-def load_tokenizer(tokenizer_dir: Path) -> Any:
-    """Load a Hugging Face tokenizer folder, without network access. Raises ValueError when there is none."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"  # suppresses the advice to install torch
-    from transformers import AutoTokenizer
-
-    if not tokenizer_dir.is_dir():
-        raise ValueError(f"{tokenizer_dir} is not a folder")
-    try:
-        return AutoTokenizer.from_pretrained(str(tokenizer_dir), padding_side="left")
-    except Exception as error:
-        raise ValueError(f"{tokenizer_dir} holds no usable Hugging Face tokenizer: {error}") from error
 
 
 def decode(tokenizer: Any, token_ids: Sequence[int], skip_special_tokens: bool) -> str:

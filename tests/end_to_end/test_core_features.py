@@ -16,7 +16,7 @@ from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.openvino.logits import LogitsModel
 from serving.engines.openvino.token_choice import log_softmax
 from serving.launch.server import Server
-from serving.text.detokenization import load_tokenizer
+from serving.text.tokenizer import load_tokenizer
 from tests.end_to_end.triton_calls import (
     core_inputs,
     flag,

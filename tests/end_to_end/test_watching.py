@@ -63,7 +63,8 @@ def test_counters_of_server_and_client_agree_exactly(
     assert server_counts["times"]["requests"] == REQUESTS
     assert not _codes(summary) & {"counters_disagree", "phases_exceed_latency"}
     for phase in summary["phases"]:
-        assert 0 < phase["server_ms"] < phase["client_ms"] * 1.05 + 1, phase
+        assert phase["server_ms"] > 0, phase
+        assert phase["client_ms"] is None or phase["server_ms"] < phase["client_ms"] * 1.05 + 1, phase
     assert {"TTFT, by the engine"} <= {phase["name"] for phase in summary["phases"]} or mode == "plain_server"
 
 

@@ -11,6 +11,7 @@ import click
 import cloup
 
 from harness.cli.measurement.options import measure_options, read_options
+from harness.host.blas_threads import one_blas_thread
 
 if TYPE_CHECKING:
     from harness.cli.measurement.load_options import TrafficOptions
@@ -57,7 +58,8 @@ def command(path: Path | None, op_tokens_per_word: float, **shared: Any) -> int:
 
     The output length of a request is the number of words in the dataset's own answer, times --op_tokens_per_word.
     """
-    from harness.cli.measurement.measure import measure
+    with one_blas_thread():
+        from harness.cli.measurement.measure import measure
     from workloads.dataset import read_dataset
 
     path = path or shipped_dataset()

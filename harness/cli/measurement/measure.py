@@ -21,6 +21,7 @@ from harness.cli.measurement.prepare import MakeWorkload, PreparedRun, make_sche
 from harness.cli.measurement.run_folder import open_run_folder, show_run
 from harness.cli.measurement.target import Target, open_target, probe_target
 from harness.cli.measurement.target_options import check_target_options
+from harness.cli.measurement.times import command_start, record_whole_times, times_until_recorded
 from harness.cli.signals import signals_as_interrupt
 from harness.cli.tokenizers import token_counter
 from harness.host.signals import signals_blocked
@@ -60,6 +61,7 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
             report = show_run(folder, options.output.plots)
             _write_extras(report, options.output)
             is_fast_enough = _check_performance(report, options.criteria, reference)
+            click.echo(record_whole_times(folder, command_start()), err=True)
         except KeyboardInterrupt:
             if folder.requests.exists():
                 click.echo(f"The run is recorded; 'bench report {folder.path}' makes its report.", err=True)
@@ -102,7 +104,8 @@ def _run(
             )
         with ProgressLine() as progress, signals_blocked():  # execute takes signals itself; the records are made without any
             result = Run(plan).execute(progress)
-            finish_run(folder, after_run(manifest, schedule, result) | observation.facts, result)
+            times = {"times": times_until_recorded(command_start(), result)}
+            finish_run(folder, after_run(manifest, schedule, result) | observation.facts | times, result)
             tabulate(folder)
     if result.problem is not None:
         click.echo(f"Sending stopped, because the client could not write its journal: {result.problem}.", err=True)

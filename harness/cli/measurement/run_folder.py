@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from harness.errors import RunError
+from harness.host.blas_threads import one_blas_thread
 from harness.records.run_folder import RunFolder
 from reports.metrics.goodput import Objective
 from reports.run.console import render
@@ -45,6 +46,7 @@ def _new_default_folder(verb: str) -> Path:
     raise click.BadParameter("too many runs started in this second; name a folder", param_hint="--run_dir")
 
 
+@one_blas_thread()
 def show_run(
     folder: RunFolder, plots: Path | None = None, form: str = "console", objectives: Sequence[Objective] | None = None
 ) -> RunReport:

@@ -12,6 +12,7 @@ import cloup
 
 from harness.cli.measurement.options import measure_options, read_options
 from harness.cli.tokenizers import ordinary_token_ids, shipped_tokenizer, text_codec
+from harness.host.blas_threads import one_blas_thread
 
 if TYPE_CHECKING:
     from harness.cli.measurement.load_options import TrafficOptions
@@ -92,7 +93,8 @@ def command(
 
     For a model that takes text and has no known tokenizer, prompts are drawn with the shipped one, and the server counts them.
     """
-    from harness.cli.measurement.measure import measure
+    with one_blas_thread():
+        from harness.cli.measurement.measure import measure
 
     inputs = _lengths(input_mean, input_stdev, _UPSTREAM_INPUTS)
     outputs = _lengths(output_mean, output_stdev, _UPSTREAM_OUTPUTS)

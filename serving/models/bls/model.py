@@ -27,8 +27,9 @@ from serving.models.bls.reply import Reply, Running, StreamedText, int32, key_of
 from serving.models.bls.request import BlsRequest, core_tensors, read_request
 from serving.models.bls.speculative import Speculation, check_speculation
 from serving.models.parameters import Parameters
-from serving.text.detokenization import load_tokenizer, special_token_ids
+from serving.text.detokenization import special_token_ids
 from serving.text.generated_text import GeneratedText, TextStream
+from serving.text.tokenizer import load_tokenizer
 
 _CANCELLATION_PERIOD_S = 0.1
 _CANCELLATION_CHECKS = 8  # per period: each is a server round trip

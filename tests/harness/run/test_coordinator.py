@@ -71,6 +71,19 @@ def test_every_scheduled_request_is_sent_once_and_has_one_record(tmp_path: Path,
     assert result.duration_s >= 0.2975
 
 
+def test_numpy_has_one_thread_in_a_worker_and_its_setting_ends_there(
+    tmp_path: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    run = Run(make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [300], 1))
+    seen: list[bytes] = []
+    run.execute(lambda _: seen or seen.append(Path(f"/proc/{run.workers[0].process.pid}/environ").read_bytes()))
+    assert {f"{name}=1".encode() for name in names} <= set(seen[0].split(b"\0"))
+    assert not any(name in os.environ for name in names)
+
+
 @BOTH
 def test_each_kind_of_ending_is_recorded_as_what_it_is(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     expected = {

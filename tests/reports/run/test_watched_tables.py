@@ -15,12 +15,23 @@ from reports.run.console import render
 from reports.run.markdown import render_markdown
 from reports.run.page import run_page, run_pictures
 from reports.run.summary_json import summary, write_summary
-from reports.run.watched_tables import client_tables, server_tables
+from reports.run.watched_tables import client_tables, server_tables, times_tables
 from reports.run_report import RunReport
 from tests.reports.watched import WorkerUsage, machine_samples, metric, statistics, worker_samples
 
 MakeReport = Callable[..., RunReport]
 SteadyRun = Callable[..., list[Record]]
+
+
+_TIMES = {
+    "command_started_at": "2026-11-22T01:23:51.5+00:00",
+    "set_up_s": 1.5,
+    "run_s": 4.0,
+    "set_up_and_run_cpu_s": 1.75,
+    "report_s": 0.5,
+    "report_cpu_s": 0.25,
+    "total_s": 6.0,
+}
 
 
 @pytest.fixture(scope="module")
@@ -38,19 +49,22 @@ def watched(make_report: MakeReport, steady_run: SteadyRun) -> RunReport:
             "before": statistics(tensorrt_llm=(0, 0.0), ensemble=(5, 1.0)),
             "after": statistics(tensorrt_llm=(100, 20.0), ensemble=(5, 1.0)),
         },
+        times=_TIMES,
     )
 
 
 def _tables(report: RunReport) -> tuple[Table, ...]:
-    return (*client_tables(report), *server_tables(report))
+    return (*client_tables(report), *times_tables(report), *server_tables(report))
 
 
 def test_tables(watched: RunReport) -> None:
-    client, levels, models, phases = _tables(watched)
+    client, times, levels, models, phases = _tables(watched)
     shown = {row[0]: row[1] for row in client.rows}
     assert shown["CPU of the busiest worker (% of a core)"] == pytest.approx(25.0)
     assert shown["Event loop woke late, p99 (ms)"] == 1.5
     assert shown["Machine: busy (% of a core)"] == pytest.approx(125.0)
+    assert [value for _, value in times.rows] == [1.5, 4.0, 0.5, 6.0, 1.75, 0.25]
+    assert times.note.startswith("Started 2026-11-22 01:23:51 UTC.")
     assert levels.rows == (("Active requests", 6.0, 8.0), ("KV cache used (%)", 25.0, 37.5), ("CPU busy (%)", 50.0, 50.0))
     assert models.rows == (("tensorrt_llm", 100, 0, pytest.approx(20.0), pytest.approx(60.0), pytest.approx(80.0)),)
     assert ("Whole, by Triton", pytest.approx(80.0), pytest.approx(121.0), pytest.approx(41.0)) in phases.rows
@@ -65,15 +79,26 @@ def test_a_run_without_samples_has_no_such_tables(make_report: MakeReport, stead
     assert (found["client"], found["server"], found["phases"]) == (None, None, [])
 
 
+def test_times_of_the_report_are_left_out_while_it_is_made(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    known = {key: value for key, value in _TIMES.items() if key.startswith(("command", "set_up", "run"))}
+    (table,) = _tables(make_report(steady_run(5), times=known))
+    assert [value for _, value in table.rows] == [1.5, 4.0, 1.75]
+    for damaged in ("soon", {"run_s": "long"}, {}):
+        assert _tables(make_report(steady_run(5), times=damaged)) == ()
+
+
 def test_every_format_shows_every_row(watched: RunReport) -> None:
     page = run_page(watched, run_pictures(watched))
     in_page = [block for section in page.sections for block in section.blocks]
     text, markdown = render(watched), render_markdown(watched)
-    for table in _tables(watched):
+    for table in (*client_tables(watched), *server_tables(watched)):
         assert table in in_page
         for row in table.rows:
             assert re.search(rf"^{re.escape(str(row[0]))}  ", text, re.MULTILINE), row
             assert escaped(str(row[0])) in markdown
+    (times,) = times_tables(watched)  # the console's last line has them
+    assert times in in_page
+    assert all(escaped(str(row[0])) in markdown for row in times.rows)
 
 
 def test_summary_has_the_numbers_and_stays_json(watched: RunReport) -> None:

@@ -35,7 +35,7 @@ def test_another_version_of_tritons_wheel_is_reported(monkeypatch: pytest.Monkey
     monkeypatch.setattr(doctor, "_version", lambda package: "0.7.0")
     [triton] = [check for check in check_machine() if check.name == "Triton server"]
     assert not triton.ok
-    assert triton.remedy == "pip install nvidia-pytriton==0.6.0"
+    assert triton.remedy == "pip install 'inflight-bench[embedded]'"
 
 
 def test_read_only_cache_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

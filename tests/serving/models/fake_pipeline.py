@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
-from serving.text.detokenization import load_tokenizer
+from serving.text.tokenizer import load_tokenizer
 
 TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
 NextToken = Callable[[list[int]], int]  # prompt and output so far → token

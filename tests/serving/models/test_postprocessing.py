@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
-from serving.text.detokenization import END_OF_SEQUENCE, MORE_FOLLOWS, load_tokenizer
+from serving.text.detokenization import END_OF_SEQUENCE, MORE_FOLLOWS
+from serving.text.tokenizer import load_tokenizer
 
 _TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
 

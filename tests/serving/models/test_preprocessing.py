@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -12,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
-from serving.text.detokenization import load_tokenizer
 from serving.text.stop_words import from_word_list
+from serving.text.tokenizer import load_tokenizer
 
 _TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
 _OUTPUTS = [
@@ -86,9 +87,7 @@ def test_pad_id_defaults_to_end_id_and_end_id_to_none(backend: ModuleType, monke
     from serving.models import preprocessing
 
     for eos, pad, expected in ((2, 0, (2, 0)), (2, None, (2, 2)), (None, None, (-1, -1))):
-        tokenizer = load_tokenizer(DEMO_ENGINE_DIR)
-        tokenizer.eos_token = None if eos is None else tokenizer.convert_ids_to_tokens(eos)
-        tokenizer.pad_token = None if pad is None else tokenizer.convert_ids_to_tokens(pad)
+        tokenizer = replace(load_tokenizer(DEMO_ENGINE_DIR), eos_token_id=eos, pad_token_id=pad)
         monkeypatch.setattr(preprocessing, "load_tokenizer", lambda folder, tokenizer=tokenizer: tokenizer)
         model = preprocessing.TritonPythonModel()
         model.initialize({"model_config": json.dumps({"parameters": {"tokenizer_dir": {"string_value": "anywhere"}}})})

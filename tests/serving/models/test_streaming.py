@@ -11,7 +11,8 @@ from typing import Any
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import FinishReason, Increment, Sampling
 from serving.models.core.stream_pace import StreamPace
-from serving.text.detokenization import decode, load_tokenizer
+from serving.text.detokenization import decode
+from serving.text.tokenizer import load_tokenizer
 
 _TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
 

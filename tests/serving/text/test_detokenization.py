@@ -15,11 +15,11 @@ from serving.text.detokenization import (
     CONTEXT_TOKENS,
     decode,
     decode_piece,
-    load_tokenizer,
     next_context,
     special_token_ids,
 )
 from serving.text.generated_text import TextStream
+from serving.text.tokenizer import load_tokenizer
 
 _TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
 _SPECIAL = special_token_ids(DEMO_ENGINE_DIR)

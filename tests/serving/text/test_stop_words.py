@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
-from serving.text.detokenization import load_tokenizer
 from serving.text.stop_words import StopWordScan, first_stop_sequence, from_word_list, to_word_list
+from serving.text.tokenizer import load_tokenizer
 
 _TEXT = st.text("abc", max_size=12)
 _WORDS = st.lists(st.text("abc", max_size=4), max_size=3)

@@ -180,6 +180,17 @@ def test_options_in_the_models_tokens_need_its_tokenizer(
     assert f"Error: {option} needs the tokenizer of the model null: give --tokenizer_dir" in capsys.readouterr().err
 
 
+def test_a_benchmarks_own_times_add_up(null: NullServerAddresses, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest, _ = _run(tmp_path / "run", "-i", "openai", "--url", null.http)
+    times = manifest["times"]
+    assert times["run_s"] == manifest["duration_s"]
+    assert times["set_up_s"] + times["run_s"] + times["report_s"] == pytest.approx(times["total_s"])
+    assert 0 < times["set_up_s"] < times["total_s"]
+    assert 0 < times["set_up_and_run_cpu_s"] <= times["cpu_s"]
+    assert times["command_started_at"] < manifest["started_at"] < times["command_ended_at"]
+    assert f"in all {times['total_s']:.1f} s, and {times['cpu_s']:.1f} s of CPU." in capsys.readouterr().err
+
+
 def test_openai_protocol_without_streaming(null: NullServerAddresses, tmp_path: Path) -> None:
     manifest, rows = _run(tmp_path / "run", "-i", "openai", "--url", null.http, "--no_streaming", "--ignore_eos")
     assert manifest["target"]["streaming"] is False

@@ -68,7 +68,8 @@ def test_prompt_precedes_the_text_unless_excluded(bls: Bls) -> None:
     for more in ({"stop_words": ["END"]}, {}):
         sender = bls.ask(max_tokens=4, exclude_input_in_output=False, **more)
         assert sender.texts == ["the sea" + _recited(4)]
-    assert bls.ask(max_tokens=4, exclude_input_in_output=False, stream=True).texts[0] == decode(TOKENIZER, _IDS[:1], True)
+    streamed = bls.ask(max_tokens=4, exclude_input_in_output=False, stream=True)
+    assert streamed.texts[0].startswith(decode(TOKENIZER, _IDS[:1], True))  # and more where tokens were joined
 
 
 @pytest.mark.parametrize("stream", [True, False])

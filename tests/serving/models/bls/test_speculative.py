@@ -98,7 +98,7 @@ def test_end_token_ends_the_sequence_anywhere_in_a_round(backend: ModuleType) ->
 
 
 def test_stop_word_that_is_a_special_token_ends_the_sequence(backend: ModuleType) -> None:
-    bos = TOKENIZER.bos_token_id
+    (bos,) = TOKENIZER.encode("<s>")
     bls = _deployed(backend, _next, lambda sequence: bos if len(sequence) == 9 else _next(sequence))
     sender = bls.ask(["num_output_tokens", "text_output"], max_tokens=30, num_draft_tokens=4, stop_words=["<s>"],
                      return_num_output_tokens=True)  # fmt: skip
