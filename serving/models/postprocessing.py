@@ -1,7 +1,7 @@
 """``postprocessing``: token ids to text. Streamed pieces join to the unstreamed text (``serving/text/detokenization.py``).
 
 ``OUTPUT`` is bytes [rows · beams], without a batch dimension, as upstream's ``postprocessing/1/model.py`` sends it: its clients
-read ``output[0].decode()``.
+read ``output[0].decode()``. Up to release 0.11 log probabilities and logits pass through.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from serving.errors import RequestError
 from serving.models.parameters import Parameters, required, response_to_error
+from serving.repository.routing import PASSED_THROUGH
 from serving.text.detokenization import END_OF_SEQUENCE, MORE_FOLLOWS, decode_piece
 from serving.text.tokenizer import load_tokenizer
 
@@ -36,7 +37,9 @@ class TritonPythonModel:
         except Exception as error:
             return response_to_error(error, "postprocessing failed")
         output = np.array([text.encode("utf-8") for beams in texts for text in beams], dtype=np.object_)
-        return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", output)])
+        passed = [(name, pb_utils.get_input_tensor_by_name(request, name)) for name in PASSED_THROUGH.values()]
+        outputs = [pb_utils.Tensor(f"OUT_{name}", tensor.as_numpy()) for name, tensor in passed if tensor is not None]
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", output), *outputs])
 
     def _texts(self, request: Any) -> list[list[str]]:
         """Text of every beam of every row."""

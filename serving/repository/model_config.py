@@ -8,7 +8,13 @@ from pathlib import Path
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from serving.repository.routing import CLIENT_TO_PREPROCESSING, CORE_TO_POSTPROCESSING, PREPROCESSING_TO_CORE, client_to_core
+from serving.repository.routing import (
+    CLIENT_TO_PREPROCESSING,
+    CORE_TO_POSTPROCESSING,
+    PASSED_THROUGH,
+    PREPROCESSING_TO_CORE,
+    client_to_core,
+)
 from serving.repository.tensors import ENSEMBLE_INPUTS, TensorSpec
 
 
@@ -42,10 +48,15 @@ def add_parameters(config: pb.ModelConfig, parameters: Mapping[str, object]) -> 
         config.parameters[key].string_value = str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def add_ensemble_steps(config: pb.ModelConfig, core_outputs: Collection[str]) -> None:
-    """Route the tensors declared in ``config`` through the three steps; ``core_outputs`` are the core model's outputs."""
-    inputs = {tensor.name for tensor in config.input}
+def add_ensemble_steps(config: pb.ModelConfig, core_outputs: Collection[str], postprocessing: pb.ModelConfig) -> None:
+    """Route the tensors declared in ``config`` through the three steps; ``core_outputs`` are the core model's outputs.
+
+    What ``postprocessing`` passes through goes by way of it, the core model's other outputs to the client directly.
+    """
+    inputs, declared = {tensor.name for tensor in config.input}, {tensor.name for tensor in postprocessing.input}
+    passed_through = {output: name for output, name in PASSED_THROUGH.items() if name in declared}
     to_postprocessing = {output: name for output, name in CORE_TO_POSTPROCESSING.items() if output in core_outputs}
+    to_postprocessing |= passed_through
     steps = config.ensemble_scheduling.step
 
     preprocessing = steps.add(model_name="preprocessing", model_version=-1)
@@ -56,7 +67,9 @@ def add_ensemble_steps(config: pb.ModelConfig, core_outputs: Collection[str]) ->
     core.input_map.update({name: f"_{output}" for output, name in PREPROCESSING_TO_CORE.items()})
     core.input_map.update({name: client for client, name in client_to_core(ENSEMBLE_INPUTS).items() if client in inputs})
     core.output_map.update({output: f"_{output}" for output in to_postprocessing})
-    core.output_map.update({output.name: output.name for output in config.output if output.name != "text_output"})
+    direct = {output.name for output in config.output} - {"text_output"} - passed_through.keys()
+    core.output_map.update({name: name for name in sorted(direct)})
 
-    postprocessing = steps.add(model_name="postprocessing", model_version=-1, output_map={"OUTPUT": "text_output"})
-    postprocessing.input_map.update({name: f"_{output}" for output, name in to_postprocessing.items()})
+    last = steps.add(model_name="postprocessing", model_version=-1, output_map={"OUTPUT": "text_output"})
+    last.input_map.update({name: f"_{output}" for output, name in to_postprocessing.items()})
+    last.output_map.update({f"OUT_{name}": output for output, name in passed_through.items()})

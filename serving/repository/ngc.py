@@ -23,11 +23,6 @@ _MODEL_MODULES = {
     "postprocessing": "serving.models.postprocessing",
     "tensorrt_llm_bls": "serving.models.bls.model",
 }
-# The C++ backend reads one of the two names and would ignore the other, so only that of its version is declared.
-_SINCE_NEWEST = {
-    "min_tokens", "seed", "return_num_input_tokens", "return_num_output_tokens", "num_input_tokens", "num_output_tokens",
-}  # fmt: skip
-_UNTIL_V019 = {"min_length", "random_seed"}
 _EMBEDDED_ONLY = {"detokenization_context", "DETOKENIZATION_CONTEXT"}  # not produced by the C++ backend
 
 
@@ -58,7 +53,7 @@ def ngc_model_configs(spec: NgcSpec) -> tuple[pb.ModelConfig, ...]:
     postprocessing.dynamic_batching.SetInParent()
     ensemble = _model(spec, batch_size, "ensemble", tensors.ENSEMBLE_INPUTS, tensors.TEXT_OUTPUTS)
     core = _core(spec, batch_size, paths)
-    add_ensemble_steps(ensemble, {output.name for output in core.output})
+    add_ensemble_steps(ensemble, {output.name for output in core.output}, postprocessing)
     return (preprocessing, core, postprocessing, ensemble, _bls(spec, batch_size, tokenizer))
 
 
@@ -95,9 +90,9 @@ def _model(spec: NgcSpec, batch_size: int, name: str, inputs: str, outputs: str)
     datatypes = tensors.Datatypes(
         spec.logits_datatype, spec.prompt_embedding_table_data_type, spec.encoder_input_features_data_type
     )
-    omitted = (_UNTIL_V019 if spec.tensor_names == "newest" else _SINCE_NEWEST) | _EMBEDDED_ONLY
+    release = tensors.Release(spec.tensor_names.removeprefix("v"))  # the C++ backend ignores the names of other releases
     declared = [
-        [tensor for tensor in tensors.parse_tensors(table, datatypes) if tensor.name not in omitted]
+        [tensor for tensor in tensors.parse_tensors(table, datatypes, release) if tensor.name not in _EMBEDDED_ONLY]
         for table in (inputs, outputs)
     ]
     add_tensors(config, *declared)

@@ -15,11 +15,13 @@ from serving.engines.protocol import EngineOptions
 from serving.errors import RepositoryError
 from serving.repository import tensors
 from serving.repository.model_config import add_ensemble_steps, add_parameters, add_tensors, write_config
+from serving.repository.tensors import Release
 
 _CORE_MODEL_NAME = "tensorrt_llm"
 DRAFT_MODEL_NAME = "tensorrt_llm_draft"
 MODEL_NAMES = ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls")
 
+OUT_OF_VOCABULARY_IDS = ("refuse", "wrap")
 _LOGITS_DATATYPES = ("FP32", "FP16")  # the embedded models use NumPy, which has no BF16
 
 _MODEL_MODULES = {
@@ -33,7 +35,12 @@ _MODEL_MODULES = {
 
 @dataclass(frozen=True)
 class RepositorySpec:
-    """Specification of a repository; field names are upstream's template variables where they exist."""
+    """Specification of a repository; field names are upstream's template variables where they exist.
+
+    ``upstream_release`` is the release whose text models and ``postprocessing`` are declared. ``preprocessing`` and the core
+    model are always the newest, whose further tensors are optional: our models use them between each other.
+    ``out_of_vocabulary_ids`` is "refuse" or "wrap".
+    """
 
     engine_dir: Path
     tokenizer_dir: Path
@@ -51,6 +58,8 @@ class RepositorySpec:
     logits_datatype: str = "FP32"
     max_stream_interval: int = 4  # maximum number of tokens per streamed response when the sender is busy
     draft_engine_dir: Path | None = None  # engine of a second core model, the draft model of tensorrt_llm_bls
+    upstream_release: Release = Release.NEWEST
+    out_of_vocabulary_ids: str = "refuse"
     engine_options: EngineOptions = field(default_factory=EngineOptions)
 
     @property
@@ -99,6 +108,11 @@ def check_spec(spec: RepositorySpec) -> None:
             raise RepositoryError(f"{name} must be at least 1, not {count}" if count < 1 else f"{name} {count} is too large")
     if spec.logits_datatype not in _LOGITS_DATATYPES:
         raise RepositoryError(f"logits_datatype must be one of {', '.join(_LOGITS_DATATYPES)}, not {spec.logits_datatype!r}")
+    if spec.out_of_vocabulary_ids not in OUT_OF_VOCABULARY_IDS:
+        known = " or ".join(OUT_OF_VOCABULARY_IDS)
+        raise RepositoryError(f"out_of_vocabulary_ids must be {known}, not {spec.out_of_vocabulary_ids!r}")
+    if spec.upstream_release is Release.V0_11 and spec.logits_datatype != "FP32":
+        raise RepositoryError(f"logits_datatype {spec.logits_datatype}: release 0.11 has logits in FP32 alone")
     if spec.accumulate_tokens and not spec.decoupled_mode:
         raise RepositoryError("accumulate_tokens applies to streaming, which needs decoupled_mode")
     if spec.max_queue_delay_microseconds < 0:
@@ -127,7 +141,7 @@ def _postprocessing(spec: RepositorySpec) -> pb.ModelConfig:
     and the server would wait for it when it stops.
     """
     config = _python_model(spec, "postprocessing", spec.postprocessing_instance_count)
-    _add_tensors(config, tensors.POSTPROCESSING_INPUTS, tensors.POSTPROCESSING_OUTPUTS, spec)
+    _add_tensors(config, tensors.POSTPROCESSING_INPUTS, tensors.POSTPROCESSING_OUTPUTS, spec, _text_release(spec))
     add_parameters(config, {"tokenizer_dir": spec.tokenizer_dir, "skip_special_tokens": spec.skip_special_tokens})
     return config
 
@@ -156,6 +170,8 @@ def _core(spec: RepositorySpec, name: str, engine_dir: Path) -> pb.ModelConfig:
         "max_beam_width": options.max_beam_width,
         "guided_decoding_backend": options.guided_decoding_backend or "none",
         "lora_cache_host_memory_bytes": options.lora_cache_host_memory_bytes,
+        "upstream_release": spec.upstream_release.value,
+        "out_of_vocabulary_ids": spec.out_of_vocabulary_ids,
     }
     add_parameters(config, parameters)
     return config
@@ -164,7 +180,7 @@ def _core(spec: RepositorySpec, name: str, engine_dir: Path) -> pb.ModelConfig:
 def _bls(spec: RepositorySpec) -> pb.ModelConfig:
     config = _python_model(spec, "tensorrt_llm_bls", spec.bls_instance_count)
     config.model_transaction_policy.decoupled = spec.decoupled_mode
-    _add_tensors(config, tensors.BLS_INPUTS, tensors.TEXT_OUTPUTS, spec)
+    _add_tensors(config, tensors.BLS_INPUTS, tensors.TEXT_OUTPUTS, spec, _text_release(spec))
     _add_batching(config, spec)
     parameters = {
         "tensorrt_llm_model_name": _CORE_MODEL_NAME,
@@ -172,6 +188,7 @@ def _bls(spec: RepositorySpec) -> pb.ModelConfig:
         "exclude_input_in_output": spec.exclude_input_in_output,
         "tokenizer_dir": spec.tokenizer_dir,
         "skip_special_tokens": spec.skip_special_tokens,
+        "upstream_release": spec.upstream_release.value,
     }
     if spec.draft_engine_dir is not None:
         parameters["tensorrt_llm_draft_model_name"] = DRAFT_MODEL_NAME
@@ -199,11 +216,19 @@ def _add_batching(config: pb.ModelConfig, spec: RepositorySpec) -> None:
 def _ensemble(spec: RepositorySpec) -> pb.ModelConfig:
     config = pb.ModelConfig(name="ensemble", platform="ensemble", max_batch_size=spec.triton_max_batch_size)
     config.model_transaction_policy.decoupled = spec.decoupled_mode
-    _add_tensors(config, tensors.ENSEMBLE_INPUTS, tensors.TEXT_OUTPUTS, spec)
-    add_ensemble_steps(config, {tensor.name for tensor in tensors.parse_tensors(tensors.CORE_OUTPUTS)})
+    _add_tensors(config, tensors.ENSEMBLE_INPUTS, tensors.TEXT_OUTPUTS, spec, _text_release(spec))
+    core_outputs = {tensor.name for tensor in tensors.parse_tensors(tensors.CORE_OUTPUTS)}
+    add_ensemble_steps(config, core_outputs, _postprocessing(spec))
     return config
 
 
-def _add_tensors(config: pb.ModelConfig, inputs: str, outputs: str, spec: RepositorySpec) -> None:
+def _text_release(spec: RepositorySpec) -> Release | None:
+    """The release of the models that clients of text call; None also accepts the older names of the newest."""
+    return None if spec.upstream_release is Release.NEWEST else spec.upstream_release
+
+
+def _add_tensors(
+    config: pb.ModelConfig, inputs: str, outputs: str, spec: RepositorySpec, release: Release | None = None
+) -> None:
     datatypes = tensors.Datatypes(logits=spec.logits_datatype)
-    add_tensors(config, tensors.parse_tensors(inputs, datatypes), tensors.parse_tensors(outputs, datatypes))
+    add_tensors(config, *(tensors.parse_tensors(table, datatypes, release) for table in (inputs, outputs)))

@@ -43,6 +43,13 @@ CORE_TO_POSTPROCESSING = {
     "sequence_length": "SEQUENCE_LENGTH",
     "detokenization_context": "DETOKENIZATION_CONTEXT",
 }
+# Up to v0.11: each is an input of postprocessing, and with "OUT_" before its name an output.
+PASSED_THROUGH = {
+    "cum_log_probs": "CUM_LOG_PROBS",
+    "output_log_probs": "OUTPUT_LOG_PROBS",
+    "context_logits": "CONTEXT_LOGITS",
+    "generation_logits": "GENERATION_LOGITS",
+}
 _RENAMED_FOR_CORE = {
     "top_k": "runtime_top_k",
     "top_p": "runtime_top_p",

@@ -12,6 +12,7 @@ from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
 from serving.launch.server import Server
 from serving.repository.pipeline import RepositorySpec
+from serving.repository.tensors import Release
 
 
 def _deploy(folder: Path, decoupled: bool, options: EngineOptions | None = None) -> Iterator[Server]:
@@ -29,6 +30,30 @@ def decoupled_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve
 def plain_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The pipeline without decoupled models: one response per request."""
     yield from _deploy(tmp_path_factory.mktemp("plain"), decoupled=False)
+
+
+def _deploy_0_11(folder: Path, decoupled: bool) -> Iterator[Server]:
+    spec = RepositorySpec(
+        DEMO_ENGINE_DIR,
+        DEMO_ENGINE_DIR,
+        decoupled_mode=decoupled,
+        upstream_release=Release.V0_11,
+        out_of_vocabulary_ids="wrap",
+    )
+    with deploy(spec, choose_addresses(), folder / "server.log") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def decoupled_server_0_11(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The tensors of release 0.11; ids beyond the vocabulary are wrapped."""
+    yield from _deploy_0_11(tmp_path_factory.mktemp("decoupled_0_11"), decoupled=True)
+
+
+@pytest.fixture(scope="module")
+def plain_server_0_11(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The same without decoupled models."""
+    yield from _deploy_0_11(tmp_path_factory.mktemp("plain_0_11"), decoupled=False)
 
 
 @pytest.fixture(scope="session")

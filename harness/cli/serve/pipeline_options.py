@@ -29,12 +29,15 @@ class PipelineOptions:
     triton_max_batch_size: int
     exclude_input_in_output: bool
     accumulate_tokens: bool
+    upstream_release: str
+    out_of_vocabulary_ids: str
     engine_settings: EngineSettings
 
     def repository(self) -> RepositorySpec:
         """The model repository to deploy. Raises UsageError where the engine has no demo engine."""
         from serving.engines.openvino.folder import DEMO_ENGINE_DIR
         from serving.repository.pipeline import RepositorySpec
+        from serving.repository.tensors import Release
 
         if self.engine != "openvino" and self.engine_dir is None:
             raise click.UsageError(f"--engine_dir: the demo engine is for OpenVINO; give a folder for --engine {self.engine}")
@@ -47,11 +50,16 @@ class PipelineOptions:
             triton_max_batch_size=self.triton_max_batch_size,
             exclude_input_in_output=self.exclude_input_in_output,
             accumulate_tokens=self.accumulate_tokens,
+            upstream_release=Release(self.upstream_release),
+            out_of_vocabulary_ids=self.out_of_vocabulary_ids,
             max_stream_interval=settings.max_stream_interval,
             draft_engine_dir=None if settings.draft_engine_dir is None else settings.draft_engine_dir.resolve(),
             engine_options=engine_options(vars(settings)),
         )
 
+
+UPSTREAM_RELEASES = click.Choice(["0.11", "0.19", "newest"])
+OUT_OF_VOCABULARY_IDS = click.Choice(["refuse", "wrap"])
 
 model_group = cloup.option_group(
     "Model",
@@ -72,6 +80,19 @@ model_group = cloup.option_group(
     cloup.option("--triton_max_batch_size", type=click.IntRange(1, 2**31 - 1), default=128, help="Triton's batch size limit."),
     cloup.option("--exclude_input_in_output", is_flag=True, help="Exclude the prompt from unstreamed answers by default."),
     cloup.option("--accumulate_tokens", is_flag=True, help="tensorrt_llm_bls streams the accumulated text."),
+    cloup.option(
+        "--upstream_release",
+        type=UPSTREAM_RELEASES,
+        default="newest",
+        help="Release of tensorrtllm_backend whose tensors the models have: 0.11 for clients of 0.5 to 0.11.",
+    ),
+    cloup.option(
+        "--out_of_vocabulary_ids",
+        type=OUT_OF_VOCABULARY_IDS,
+        default="refuse",
+        help="Prompt ids beyond the vocabulary: refuse the request, or wrap them (modulo the vocabulary's size), as upstream's "
+        "benchmark_core_model.py needs, which draws ids up to 2³¹−1.",
+    ),
     help="All but --model_repo configure the embedded repository; any other repository has its own configuration.",
 )
 

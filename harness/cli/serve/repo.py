@@ -11,6 +11,7 @@ import click
 import cloup
 
 from harness.cli.engine_options import engine_options
+from harness.cli.serve.pipeline_options import OUT_OF_VOCABULARY_IDS, UPSTREAM_RELEASES
 from serving.repository.ngc_parameters import GROUPS, PARAMETERS, REFUSED
 from serving.repository.values import Parameter
 
@@ -124,6 +125,8 @@ Examples:
     "Embedded engine",
     cloup.option("--max_num_sequences", type=_COUNT, help="Sequences that run concurrently."),
     cloup.option("--max_num_tokens", type=_COUNT, help="Maximum tokens per step."),
+    cloup.option("--upstream_release", type=UPSTREAM_RELEASES, help="Release whose tensors the models have. Default: newest."),
+    cloup.option("--out_of_vocabulary_ids", type=OUT_OF_VOCABULARY_IDS, help="Such prompt ids. Default: refuse."),
 )
 @cloup.option_group(
     "LLM API",
@@ -167,6 +170,7 @@ def _embedded_spec(given: Mapping[str, Any]) -> RepositorySpec:
     from serving.engines.openvino.folder import DEMO_ENGINE_DIR, read_limits
     from serving.engines.protocol import EngineOptions
     from serving.repository.pipeline import RepositorySpec
+    from serving.repository.tensors import Release
 
     spec_fields = {field.name for field in fields(RepositorySpec)} - {"engine_options"}
     _refuse_others("embedded", given, spec_fields | {field.name for field in fields(EngineOptions)})
@@ -174,6 +178,8 @@ def _embedded_spec(given: Mapping[str, Any]) -> RepositorySpec:
     read_limits(engine_dir)
     folders = {"engine_dir": engine_dir, "tokenizer_dir": given.get("tokenizer_dir", engine_dir).resolve()}
     own = {name: value for name, value in given.items() if name in spec_fields}
+    if "upstream_release" in own:
+        own["upstream_release"] = Release(own["upstream_release"])
     return RepositorySpec(**{**own, **folders}, engine_options=engine_options(given))
 
 

@@ -27,6 +27,7 @@ from serving.models.bls.reply import Reply, Running, StreamedText, int32, key_of
 from serving.models.bls.request import BlsRequest, core_tensors, read_request
 from serving.models.bls.speculative import Speculation, check_speculation
 from serving.models.parameters import Parameters
+from serving.models.unrequested import zeros_of_release
 from serving.text.detokenization import special_token_ids
 from serving.text.generated_text import GeneratedText, TextStream
 from serving.text.tokenizer import load_tokenizer
@@ -48,6 +49,7 @@ class TritonPythonModel:
         self._core_name = parameters.text("tensorrt_llm_model_name", "tensorrt_llm")
         self._draft_name = parameters.text("tensorrt_llm_draft_model_name", "")
         self._exclude_input = parameters.boolean("exclude_input_in_output", False)
+        self._zeros = zeros_of_release(parameters)
         self._accumulate = parameters.boolean("accumulate_tokens", False)
         self._tokenizer = load_tokenizer(tokenizer_dir)
         self._special_ids = special_token_ids(tokenizer_dir)
@@ -84,7 +86,7 @@ class TritonPythonModel:
             reply.fail(RequestError("the client cancelled the request"))
             return
         try:
-            request = read_request(triton_request, self._exclude_input, self._decoupled)
+            request = read_request(triton_request, self._exclude_input, self._decoupled, self._zeros)
             running = Running(reply, self._core_name, uuid.uuid4().hex)
             if request.num_draft_tokens or request.use_draft_logits:
                 check_speculation(request, self._draft_name)
@@ -146,7 +148,7 @@ class TritonPythonModel:
         lengths = [beams.shape[1]] * len(beams)
         if "sequence_length" in tensors:
             lengths = tensors["sequence_length"].as_numpy().reshape(-1).tolist()
-        values = {name: tensor.as_numpy() for name, tensor in tensors.items()}
+        values = {**request.zeros, **{name: tensor.as_numpy() for name, tensor in tensors.items()}}
         values["text_output"] = texts(
             [self._whole_text(request, row, beam[:length].tolist()) for beam, length in zip(beams, lengths, strict=True)]
         )
@@ -169,7 +171,7 @@ class TritonPythonModel:
                     self._stop(running)
                     break
         text.add((), is_last=True)
-        values = {"text_output": texts([text.whole()])}
+        values = {"text_output": texts([text.whole()]), **request.zeros}
         if request.flag("return_num_input_tokens"):
             values["num_input_tokens"] = int32(len(request.prompts[0]))
         if request.flag("return_num_output_tokens"):

@@ -222,7 +222,7 @@ class StreamedText:
     def _text_response(self, key: Key, sequence: _Sequence, text: str, tokens: int, others: dict[str, Array]) -> Any:
         text = sequence.text.whole() if self._accumulates else text
         request = self._request
-        values = {"text_output": texts([text]), **others}
+        values = {"text_output": texts([text]), **request.zeros, **others}
         row, index = key
         if len(request.prompts) > 1:
             values["batch_index"] = int32(row)

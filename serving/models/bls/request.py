@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from serving.errors import RequestError
 from serving.models.bls.core_calls import call_once
 from serving.models.parameters import required
+from serving.models.unrequested import NO_ZEROS, Zeros, zeros_for
 from serving.repository.routing import CLIENT_TO_PREPROCESSING, PREPROCESSING_TO_CORE, client_to_core
 from serving.repository.tensors import BLS_INPUTS, OUTPUTS_BY_SWITCH
 
@@ -34,7 +35,7 @@ class BlsRequest:
     """One tokenized request.
 
     ``core_inputs`` are the core model's tensors by name, without ``streaming``; ``wanted`` are the requested outputs (Triton
-    requests all of them for a client that names none).
+    requests all of them for a client that names none). ``zeros`` are answered for those that are not enabled.
     """
 
     core_inputs: dict[str, Array]
@@ -49,6 +50,7 @@ class BlsRequest:
     num_draft_tokens: int
     use_draft_logits: bool
     wanted: frozenset[str]
+    zeros: Zeros = field(default_factory=dict)
 
     @property
     def sequences(self) -> int:
@@ -81,8 +83,9 @@ class BlsRequest:
         return values is not None and bool(values.any())
 
 
-def read_request(request: Any, excludes_input: bool, decoupled: bool) -> BlsRequest:
-    """Parse a Triton request and tokenize it. ``excludes_input`` is the deployment's ``exclude_input_in_output``.
+def read_request(request: Any, excludes_input: bool, decoupled: bool, zeros: Zeros = NO_ZEROS) -> BlsRequest:
+    """Parse a Triton request and tokenize it. ``excludes_input`` is the deployment's ``exclude_input_in_output``, ``zeros``
+    what it answers for outputs that are not enabled.
 
     Raises RequestError for an invalid request, and CalledModelError when ``preprocessing`` rejects it.
     """
@@ -119,7 +122,7 @@ def read_request(request: Any, excludes_input: bool, decoupled: bool) -> BlsRequ
         raise RequestError(
             "batch sizes and num_return_sequences above 1 need tensorrt_llm_bls and the core model deployed in decoupled mode"
         )
-    return read
+    return replace(read, zeros=zeros_for(zeros, read.wanted, read.passed_on))
 
 
 def core_tensors(inputs: dict[str, Array]) -> list[Any]:

@@ -170,7 +170,7 @@ class Speculation:
 
     def _response(self) -> Any:
         request = self._request
-        values = dict(self._passed_on)
+        values = {**request.zeros, **self._passed_on}
         values["text_output"] = texts([self._text.whole()])
         if request.flag("return_num_input_tokens"):
             values["num_input_tokens"] = int32(len(self._prompt))

@@ -19,12 +19,13 @@ import triton_python_backend_utils as pb_utils
 
 from serving.engines import open_engine
 from serving.models.core.metrics import CoreMetrics
-from serving.models.core.options import engine_options, logits_dtype
+from serving.models.core.options import engine_options, logits_dtype, wraps_ids
 from serving.models.core.reply import Reply, SharedSender
 from serving.models.core.request import CoreRequest, Deployment, parse_request
 from serving.models.core.responses import DetailedResponses, ResponseBuilder, TokenResponses
 from serving.models.core.stream_pace import StreamPace
 from serving.models.parameters import Parameters, error_response, response_to_error
+from serving.models.unrequested import zeros_of_release
 from serving.text.detokenization import special_token_ids
 
 _CANCELLATION_CHECKS = 8  # per period: with 128 requests in flight and 100 ms, each is checked every 1.6 s
@@ -47,6 +48,8 @@ class TritonPythonModel:
             options.max_beam_width,
             options.max_num_sequences,
             special_token_ids(Path(parameters.text("tokenizer_dir", ""))),
+            wraps_ids(parameters),
+            zeros_of_release(parameters),
         )
         self._ids = itertools.count(1)
         self._replies: dict[int, Reply[Any]] = {}

@@ -58,6 +58,14 @@ def logits_dtype(model_config: str) -> Any:
     return _DTYPES[declared]
 
 
+def wraps_ids(parameters: Parameters) -> bool:
+    """Whether ids beyond the vocabulary are taken modulo its size. Raises ServingError for an unknown value."""
+    handling = parameters.text("out_of_vocabulary_ids", "refuse")
+    if handling not in ("refuse", "wrap"):
+        raise ServingError(f"parameter out_of_vocabulary_ids must be refuse or wrap, not {handling!r}")
+    return handling == "wrap"
+
+
 def _count(parameters: Parameters, key: str, default: int, least: int = 1, most: int = 2**31 - 1) -> int:
     value = parameters.integer(key, default)
     if not least <= value <= most:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from serving.engines.protocol import TOKENS_ONLY, EngineLimits, Returns, Sampling
 from serving.errors import RequestError
-from serving.models.core.row import Row, check_tokens
+from serving.models.core.row import Row
 from serving.models.core.sampling import read_sampling
+from serving.models.unrequested import Zeros, zeros_for
+from serving.repository.tensors import OUTPUTS_BY_SWITCH
 
 _UNSUPPORTED_IF_NOT_EMPTY = frozenset(
     {
@@ -44,7 +46,9 @@ _UNSUPPORTED_IF_NOT_EMPTY = frozenset(
 class Deployment:
     """Settings of the deployment that apply to all requests; ``exclude_input`` is the default of ``exclude_input_in_output``.
 
-    ``special_ids`` are tokens without text when special tokens are skipped.
+    ``special_ids`` are tokens without text when special tokens are skipped. ``wraps_ids``: ids beyond the vocabulary are taken
+    modulo its size, as by upstream's embedding lookup of random ids; else they are refused. ``zeros`` are answered for outputs
+    that are requested but not enabled.
     """
 
     limits: EngineLimits
@@ -53,6 +57,8 @@ class Deployment:
     max_beam_width: int = 1
     max_num_sequences: int = 256
     special_ids: frozenset[int] = frozenset()
+    wraps_ids: bool = False
+    zeros: Zeros = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +73,7 @@ class LoraWeights:
 class CoreRequest:
     """A validated request of the core model: one row, one sequence (or one beam search).
 
+    ``input_ids`` are the engine's; ``sent_ids`` the client's where they differ, since ids were wrapped.
     ``batch_index`` and ``sequence_index`` are set where the client sent several rows or requested several sequences.
     """
 
@@ -83,6 +90,13 @@ class CoreRequest:
     sequence_index: int | None = None
     lora: LoraWeights | None = None
     special_ids: frozenset[int] = frozenset()
+    sent_ids: list[int] | None = None
+    zeros: Zeros = field(default_factory=dict)
+
+    @property
+    def echoed_ids(self) -> list[int]:
+        """The prompt that an answer repeats: as the client sent it."""
+        return self.input_ids if self.sent_ids is None else self.sent_ids
 
     @property
     def is_plain(self) -> bool:
@@ -124,7 +138,8 @@ def _read_row(
     streaming = bool(row.scalar("streaming", False))
     if streaming and not deployment.decoupled:
         raise RequestError("Streaming is only supported if model is deployed using decoupled mode.")
-    input_ids = _input_ids(row, limits)
+    sent_ids = _sent_ids(row).tolist()
+    input_ids = _in_vocabulary(sent_ids, deployment)
     sampling = read_sampling(row, limits, deployment.max_beam_width)
     if len(input_ids) + sampling.max_tokens > limits.context_tokens:
         raise RequestError(
@@ -132,24 +147,27 @@ def _read_row(
             f"together more than the context length of {limits.context_tokens} tokens"
         )
     excluded = row.scalar("exclude_input_in_output")
+    returns = Returns(
+        log_probs=bool(row.scalar("return_log_probs", False)),
+        context_logits=bool(row.scalar("return_context_logits", False)),
+        generation_logits=bool(row.scalar("return_generation_logits", False)),
+        perf_metrics=bool(row.scalar("return_perf_metrics", False)),
+    )
     one = CoreRequest(
         input_ids=input_ids,
+        sent_ids=None if input_ids is sent_ids else sent_ids,
         sampling=sampling,
         streaming=streaming,
         exclude_input=streaming or (deployment.exclude_input if excluded is None else bool(excluded)),
         return_num_input_tokens=bool(row.scalar("return_num_input_tokens", False)),
         return_num_output_tokens=bool(row.scalar("return_num_output_tokens", False)),
         wanted_outputs=wanted,
-        returns=Returns(
-            log_probs=bool(row.scalar("return_log_probs", False)),
-            context_logits=bool(row.scalar("return_context_logits", False)),
-            generation_logits=bool(row.scalar("return_generation_logits", False)),
-            perf_metrics=bool(row.scalar("return_perf_metrics", False)),
-        ),
+        returns=returns,
         pad_id=row.scalar("pad_id", 0),
         batch_index=index if rows > 1 else None,
         lora=_lora(row, sampling),
         special_ids=deployment.special_ids,
+        zeros=zeros_for(deployment.zeros, wanted, _enabled(returns)),
     )
     if sampling.beam_width > 1:
         yield _beam_search(row, one)
@@ -209,7 +227,18 @@ def _seed(seed: int, index: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}/{index}".encode(), digest_size=8).digest())
 
 
-def _input_ids(row: Row, limits: EngineLimits) -> list[int]:
+def _enabled(returns: Returns) -> frozenset[str]:
+    """The outputs that the switches of a request enable."""
+    switches = {
+        "return_log_probs": returns.log_probs,
+        "return_context_logits": returns.context_logits,
+        "return_generation_logits": returns.generation_logits,
+    }
+    return frozenset(name for switch, is_on in switches.items() if is_on for name in OUTPUTS_BY_SWITCH[switch])
+
+
+def _sent_ids(row: Row) -> NDArray[Any]:
+    """The prompt as the client sent it, int32 [length], length ≥ 1."""
     ids = row.array("input_ids")
     available = 0 if ids is None else len(ids)
     length = row.scalar("input_lengths")
@@ -217,10 +246,22 @@ def _input_ids(row: Row, limits: EngineLimits) -> list[int]:
         raise RequestError("input_lengths is missing")
     if ids is None or not 1 <= length <= available:
         raise RequestError(f"input_lengths is {length}, but input_ids holds {available} tokens; a prompt needs at least one")
-    ids = ids[:length]  # the rest is padding
-    check_tokens("input_ids", ids, limits.vocabulary_size)
-    prompt: list[int] = ids.tolist()
-    return prompt
+    return ids[:length]  # the rest is padding
+
+
+def _in_vocabulary(sent_ids: list[int], deployment: Deployment) -> list[int]:
+    """``sent_ids`` themselves where all are in the vocabulary, else wrapped ones. Raises RequestError for refused ids."""
+    size, least, most = deployment.limits.vocabulary_size, min(sent_ids), max(sent_ids)
+    if least >= 0 and most < size:
+        return sent_ids
+    if least < 0:
+        raise RequestError(f"input_ids holds {least}, which is outside the vocabulary [0, {size})")
+    if not deployment.wraps_ids:
+        raise RequestError(
+            f"input_ids holds {most}, which is outside the vocabulary [0, {size}); "
+            "'bench serve --out_of_vocabulary_ids wrap' takes such ids modulo its size"
+        )
+    return [token % size for token in sent_ids]
 
 
 def _lora(row: Row, sampling: Sampling) -> LoraWeights | None:

@@ -51,7 +51,7 @@ class TokenResponses:
     def response(self, pieces: Sequence[int], is_last: bool) -> Any:
         request = self.request
         wanted = request.wanted_outputs
-        output_ids = pieces if request.exclude_input else [*request.input_ids, *pieces]
+        output_ids = pieces if request.exclude_input else [*request.echoed_ids, *pieces]
         tensors = []
         if "output_ids" in wanted:
             tensors.append(_int32_tensor("output_ids", output_ids, (1, 1, len(output_ids))))
@@ -65,6 +65,7 @@ class TokenResponses:
             tensors.append(_int32_tensor("num_input_tokens", [len(request.input_ids)], (1, 1)))
         if "num_output_tokens" in wanted and request.return_num_output_tokens:
             tensors.append(_int32_tensor("num_output_tokens", [len(pieces)], (1, 1)))
+        tensors += [pb_utils.Tensor(name, values) for name, values in request.zeros.items()]
         return pb_utils.InferenceResponse(tensors)
 
 
@@ -95,7 +96,7 @@ class DetailedResponses:
     def _tensors(self, increments: Sequence[Increment], is_last: bool) -> list[Any]:
         """The requested tensors of one response that carries all these increments."""
         beams, context_logits, perf = self._merged(increments)
-        values = self._token_tensors(beams, is_last)
+        values = {**self._token_tensors(beams, is_last), **self.request.zeros}
         returns = self.request.returns
         if returns.log_probs:
             values |= _log_probs(beams)
@@ -123,7 +124,7 @@ class DetailedResponses:
 
     def _token_tensors(self, beams: Sequence[Beam], is_last: bool) -> dict[str, NDArray[Any]]:
         request = self.request
-        prompt = [] if request.exclude_input else request.input_ids
+        prompt = [] if request.exclude_input else request.echoed_ids
         sequences = [[*prompt, *beam.token_ids] for beam in beams]
         output_ids = _padded(sequences, request.pad_id, np.int32)
         values: dict[str, NDArray[Any]] = {

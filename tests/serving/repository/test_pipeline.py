@@ -20,6 +20,7 @@ from serving.repository.pipeline import (
     model_configs,
     write_repository,
 )
+from serving.repository.tensors import Release
 
 
 def _spec(**changes: Any) -> RepositorySpec:
@@ -258,6 +259,30 @@ def test_exclusion_of_the_prompt_is_configured_in_bls() -> None:
     for excluded in (True, False):
         config = _configs(exclude_input_in_output=excluded)["tensorrt_llm_bls"]
         assert config.parameters["exclude_input_in_output"].string_value == str(excluded).lower()
+
+
+def test_release_0_11_passes_logits_through_postprocessing() -> None:
+    newest, old = (_configs(upstream_release=release) for release in (Release.NEWEST, Release.V0_11))
+    steps = [{step.model_name: step for step in configs["ensemble"].ensemble_scheduling.step} for configs in (newest, old)]
+    assert "generation_logits" in steps[0]["tensorrt_llm"].output_map
+    assert steps[1]["tensorrt_llm"].output_map["generation_logits"] == "_generation_logits"
+    assert steps[1]["postprocessing"].input_map["GENERATION_LOGITS"] == "_generation_logits"
+    assert steps[1]["postprocessing"].output_map["OUT_GENERATION_LOGITS"] == "generation_logits"
+    outputs = {tensor.name for tensor in old["ensemble"].output}
+    assert outputs == {"text_output", "cum_log_probs", "output_log_probs", "context_logits", "generation_logits"}
+    inputs = {tensor.name for tensor in old["ensemble"].input}
+    assert {"min_length", "random_seed"} <= inputs
+    assert not inputs & {"min_tokens", "seed", "return_num_output_tokens"}
+
+
+def test_release_0_11_has_logits_in_fp32_alone() -> None:
+    with pytest.raises(RepositoryError, match=r"logits_datatype FP16: release 0\.11"):
+        check_spec(_spec(upstream_release=Release.V0_11, logits_datatype="FP16"))
+
+
+def test_unknown_handling_of_ids_beyond_the_vocabulary_is_named_in_the_error() -> None:
+    with pytest.raises(RepositoryError, match="out_of_vocabulary_ids must be refuse or wrap, not 'clip'"):
+        check_spec(_spec(out_of_vocabulary_ids="clip"))
 
 
 @pytest.mark.parametrize("datatype", ["FLOAT", "INT32", ""])

@@ -20,7 +20,13 @@ def parse(backend: ModuleType) -> Any:
     """Function that parses a request of three tokens in and five out, with tensors changed, added or (None) omitted."""
     from serving.models.core.request import Deployment, parse_request
 
-    def parse(decoupled: bool = True, exclude_input: bool = False, limits: EngineLimits = _LIMITS, **changes: Any) -> Any:
+    def parse(
+        decoupled: bool = True,
+        exclude_input: bool = False,
+        limits: EngineLimits = _LIMITS,
+        wraps_ids: bool = False,
+        **changes: Any,
+    ) -> Any:
         tensors: dict[str, Any] = {
             "input_ids": np.array([[5, 6, 7]], dtype=np.int32),
             "input_lengths": np.array([3], dtype=np.int32),
@@ -28,7 +34,7 @@ def parse(backend: ModuleType) -> Any:
             **changes,
         }
         sent = {name: np.asarray(values) for name, values in tensors.items() if values is not None}
-        deployment = Deployment(limits, decoupled, exclude_input, max_beam_width=4)
+        deployment = Deployment(limits, decoupled, exclude_input, max_beam_width=4, wraps_ids=wraps_ids)
         parsed = parse_request(backend.Request(sent, ["output_ids"]), deployment)
         return parsed[0] if parsed and len(parsed) == 1 else parsed
 
@@ -43,6 +49,21 @@ def test_minimal_request_is_greedy_without_end_token(parse: Any) -> None:
 
 def test_padding_after_the_length_is_not_read(parse: Any) -> None:
     assert parse(input_ids=[[5, 6, 0, 0]], input_lengths=[[2]]).input_ids == [5, 6]
+
+
+@given(ids=st.lists(st.integers(0, 2**31 - 1), min_size=3, max_size=3))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_wrapped_ids_are_in_the_vocabulary_and_echoed_as_sent(parse: Any, ids: list[int]) -> None:
+    parsed = parse(wraps_ids=True, input_ids=np.array([ids], np.int32))
+    assert parsed.input_ids == [token % _LIMITS.vocabulary_size for token in ids]
+    assert parsed.echoed_ids == ids
+
+
+@pytest.mark.parametrize(("wraps_ids", "ids"), [(False, [5, 100, 7]), (False, [5, -1, 7]), (True, [5, -1, 100])])
+def test_ids_outside_of_the_vocabulary_are_refused(parse: Any, wraps_ids: bool, ids: list[int]) -> None:
+    with pytest.raises(RequestError, match="outside the vocabulary") as caught:
+        parse(wraps_ids=wraps_ids, input_ids=[ids])
+    assert ("--out_of_vocabulary_ids wrap" in str(caught.value)) == (min(ids) >= 0)
 
 
 @pytest.mark.parametrize(
