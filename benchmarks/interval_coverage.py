@@ -204,6 +204,7 @@ def as_requests(arrivals_s: FloatArray, ttft_ms: FloatArray) -> Requests:
         done_ns=tokens_ns[:, -1],
         input_tokens=np.full(n, 8.0),
         requested_input_tokens=np.full(n, 8.0),
+        server_counted_input=np.zeros(n, dtype=np.bool_),
         output_tokens=np.full(n, float(TOKENS)),
         requested_output_tokens=np.full(n, float(TOKENS)),
         ignore_eos=np.zeros(n, dtype=np.bool_),

@@ -111,7 +111,7 @@ class Recorder:
             token_counts=tuple(count for count in counts if count),
             output_tokens=sum(counts if of_server is None else of_server),
             output_tokens_source=TokenSource.IDS if of_server is None else TokenSource.SERVER,
-            input_tokens=_server_input_tokens(responses) or record.input_tokens,
+            **_input_count(record, responses),
             prompt_echoed=echoed,
             text_tokens=self._checked(record.index, [r.text for r in responses if r.text and not echoed]),
         )
@@ -129,7 +129,7 @@ class Recorder:
             record,
             token_times_ns=answered.times_of(attribution.carries_tokens),
             token_counts=attribution.counts,
-            input_tokens=_server_input_tokens(responses) or record.input_tokens,
+            **_input_count(record, responses),
             prompt_echoed=echoed,
         )
         if of_server is not None:
@@ -220,8 +220,10 @@ def _reasoning(answered: TimedResponses) -> tuple[bool | None, int | None]:
     return True, next((ns for ns, response in timed if len(response.text or "") > response.reasoning_characters), None)
 
 
-def _server_input_tokens(responses: Sequence[Response]) -> int | None:
-    return next((r.server_input_tokens for r in responses if r.server_input_tokens is not None), None)
+def _input_count(record: Record, responses: Sequence[Response]) -> dict[str, int | bool | None]:
+    """The fields of a record about the length of its prompt: the server's count, else the client's."""
+    counted = next((r.server_input_tokens for r in responses if r.server_input_tokens), None)
+    return {"input_tokens": counted or record.input_tokens, "server_counted_input": counted is not None}
 
 
 def _echoed(request: RequestSummary, first: Response, excluded: bool) -> bool | None:

@@ -40,7 +40,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     could be sent: later only where as many as --max_concurrency allows were in flight, so the difference is not a delay of
     the client. ``token_times_ns`` are the arrivals of the responses with generated tokens, ``token_counts`` the tokens of
     each (None where only the whole text could be counted). ``requested_input_tokens`` is the prompt's length by the client, and
-    ``input_tokens`` the server's count, with those of its chat template, or the client's where the server sends none.
+    ``input_tokens`` the server's count, with those of its chat template, or without ``server_counted_input`` the client's.
     ``output_tokens`` excludes an echoed prompt. ``text_tokens`` is the client's own count of the returned text where the server
     counted, too, made for some requests to check it.
     ``has_reasoning`` is whether the server marked a part of the answer as reasoning; then ``first_output_ns`` is the arrival of
@@ -68,3 +68,4 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     has_reasoning: bool | None = None
     first_output_ns: int | None = None
     requested_input_tokens: int | None = None
+    server_counted_input: bool | None = None

@@ -67,7 +67,7 @@ REQUEST_COLUMNS = (
         "the source of `output_tokens`: `server` (its count), `ids` (the ids returned), `text` (tokenised again)",
         "`output_tokens` is unknown",
     ),
-    Column("prompt_echoed", pa.bool_(), "", "whether the answer began with the prompt", "it cannot be told"),
+    Column("prompt_echoed", pa.bool_(), "", "whether the answer began with the prompt", "it is unknown"),
     Column("ignore_eos", pa.bool_(), "", "whether the model was asked to generate on after its end token"),
     Column("error", pa.string(), "", "the message of a failure", "no failure"),
     Column(
@@ -95,6 +95,13 @@ REQUEST_COLUMNS = (
         "tokens",
         "length of the prompt by the client, without the tokens of a chat template",
         "the client has no tokenizer",
+    ),
+    Column(
+        "server_counted_input",
+        pa.bool_(),
+        "",
+        "whether `input_tokens` is the server's count rather than the client's",
+        "no answer",
     ),
 )
 """The columns of ``requests.parquet``: the fields of Record in their order."""

@@ -221,8 +221,8 @@ class AnswersLeftOut(Finding):
         "token, TPOT those whose tokens came in one response or are of unknown number"
     )
     advices = (
-        "The metric is of the other answers alone. Find out why these have no token, or arrive at once: a front end that joins "
-        "chunks, or a request that is answered without generation.",
+        "The metric is of the other answers alone. Find out why these have no token or no count, or arrive at once: a front "
+        "end that joins chunks, or a request that is answered without generation.",
     )
 
     @classmethod
@@ -234,7 +234,9 @@ class AnswersLeftOut(Finding):
             left_out[TPOT] = answers_without_time_per_output_token(requests)
         done = max(1, int(requests.done.sum()))
         shares = {metric: float(chosen.sum()) / done for metric, chosen in left_out.items()}
-        beyond = [metric for metric, share in shares.items() if share > _LEFT_OUT]
+        beyond = [
+            metric for metric, share in shares.items() if share > _LEFT_OUT and facts.metrics.latencies[metric] is not None
+        ]
         if not beyond:
             return None
         outside = np.logical_or.reduce([left_out[metric] for metric in beyond])
@@ -285,7 +287,8 @@ class TextTokensDisagree(Finding):
         in_text, reported = float(requests.text_tokens[known].sum()), float(requests.output_tokens[known].sum())
         chunks = float(np.diff(requests.token_starts)[known].sum())
         least = (1 - _TEXT_TOLERANCE) * reported
-        most = reported * max(1.0, facts.target.retokenised_ratio or 1.0) / (1 - _TEXT_TOLERANCE)
+        ratio = 1.0 if chunks > reported else max(1.0, facts.target.retokenised_ratio or 1.0)
+        most = reported * ratio / (1 - _TEXT_TOLERANCE)
         if max(in_text, reported) < _TEXT_TOKENS or (max(in_text, chunks) >= least and in_text <= most):
             return None
         return cls(int(known.sum()), in_text, reported, chunks)

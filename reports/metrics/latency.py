@@ -92,7 +92,8 @@ def time_per_output_token_by_request_ms(requests: Requests) -> FloatArray:
 def answers_without_time_per_output_token(requests: Requests) -> NDArray[np.bool_]:
     """Which successes have no TPOT although they have several tokens, or an unknown number of them; shape [requests]."""
     tpot_ms = time_per_output_token_by_request_ms(requests)
-    without: NDArray[np.bool_] = requests.done & ~(requests.output_tokens < 2) & np.isnan(tpot_ms)  # NaN is not below 2
+    single = (requests.output_tokens < 2) | (requests.requested_output_tokens < 2)  # NaN is not below 2
+    without: NDArray[np.bool_] = requests.done & ~single & np.isnan(tpot_ms)
     return without
 
 

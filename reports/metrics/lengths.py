@@ -9,6 +9,9 @@ import numpy as np
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 
+_TEMPLATE_SHARE = 0.9
+_FEWEST_FOR_TEMPLATE = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
@@ -31,17 +34,25 @@ class Lengths:
 
 
 def input_lengths(requests: Requests, template_tokens: int | None) -> Lengths | None:
-    """Lengths of the prompts; None where none is known.
+    """Lengths of the prompts that the server counted; None where there are none.
 
-    Where ``template_tokens`` is unknown (None), a difference that is the same for all prompts is taken for it.
+    Where ``template_tokens`` is unknown (None), the difference that nearly all prompts share is taken for it.
     """
-    requested, actual = _known_of_both(requests, requests.requested_input_tokens, requests.input_tokens)
+    counted = np.where(requests.server_counted_input, requests.input_tokens, np.nan)
+    requested, actual = _known_of_both(requests, requests.requested_input_tokens, counted)
     if not requested.size:
         return None
     if template_tokens is None:
-        least, most = float((actual - requested).min()), float((actual - requested).max())
-        template_tokens = int(least) if least == most > 0 else 0
+        template_tokens = _shared_difference(actual - requested)
     return _lengths(requested, actual - template_tokens, template_tokens)
+
+
+def _shared_difference(differences: FloatArray) -> int:
+    """The positive difference that at least _TEMPLATE_SHARE of _FEWEST_FOR_TEMPLATE or more prompts have; 0 without one."""
+    values, counts = np.unique(differences, return_counts=True)
+    most = int(counts.argmax())
+    is_shared = differences.size >= _FEWEST_FOR_TEMPLATE and counts[most] >= _TEMPLATE_SHARE * differences.size
+    return max(0, int(values[most])) if is_shared else 0
 
 
 def output_lengths(requests: Requests) -> Lengths | None:

@@ -32,6 +32,7 @@ class Requests:
     done_ns: FloatArray
     input_tokens: FloatArray
     requested_input_tokens: FloatArray
+    server_counted_input: NDArray[np.bool_]
     output_tokens: FloatArray
     requested_output_tokens: FloatArray
     ignore_eos: NDArray[np.bool_]
@@ -103,6 +104,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         done_ns=floats(table["done_ns"]),
         input_tokens=floats(table["input_tokens"]),
         requested_input_tokens=floats(table["requested_input_tokens"]),
+        server_counted_input=booleans(table["server_counted_input"]),
         output_tokens=floats(table["output_tokens"]),
         requested_output_tokens=floats(table["requested_output_tokens"]),
         ignore_eos=booleans(table["ignore_eos"]),
@@ -122,7 +124,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
 _SMALL_COLUMNS = (
     "index", "outcome", "scheduled_ns", "released_ns", "sent_ns", "done_ns", "input_tokens", "output_tokens",
     "requested_output_tokens", "ignore_eos", "prompt_echoed", "error", "output_tokens_source", "text_tokens",
-    "worker", "requested_input_tokens", "has_reasoning", "first_output_ns",
+    "worker", "requested_input_tokens", "server_counted_input", "has_reasoning", "first_output_ns",
 )  # fmt: skip
 
 

@@ -118,8 +118,8 @@ def length_table(report: RunReport) -> Table:
         "Lengths",
         ("Mean of a request", "requested", "actual", "deviation %", "n"),
         rows,
-        "Deviation is the mean of |actual − requested| over the mean requested length. Actual prompts are counted by the "
-        "server, where it reports their number."
+        "Deviation is the mean of |actual − requested| over the mean requested length. Prompts are those that the server "
+        "counted."
         + (f" The {template} tokens that the server adds to each prompt (its chat template) are left out." if template else ""),
     )
 

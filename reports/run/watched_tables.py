@@ -40,6 +40,7 @@ def times_tables(report: RunReport) -> tuple[Table, ...]:
     rows = (
         ("Set-up, from the command to the run (s)", times.get("set_up_s")),
         ("Run (s)", times.get("run_s")),
+        ("End of the embedded server or the connection (s)", times.get("close_target_s")),
         ("Records and report (s)", times.get("report_s")),
         ("Total (s)", times.get("total_s")),
         ("CPU of set-up and run, with the workers (s)", times.get("set_up_and_run_cpu_s")),

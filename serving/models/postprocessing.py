@@ -6,6 +6,7 @@ read ``output[0].decode()``. Up to release 0.11 log probabilities and logits pas
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         parameters = Parameters(args["model_config"])
+        declared = {tensor["name"] for tensor in json.loads(args["model_config"]).get("input", [])}
+        self._passed_through = tuple(name for name in PASSED_THROUGH.values() if name in declared)
         self._tokenizer = load_tokenizer(Path(parameters.text("tokenizer_dir")))
         self._skip_special_tokens = parameters.boolean("skip_special_tokens", True)
 
@@ -37,7 +40,7 @@ class TritonPythonModel:
         except Exception as error:
             return response_to_error(error, "postprocessing failed")
         output = np.array([text.encode("utf-8") for beams in texts for text in beams], dtype=np.object_)
-        passed = [(name, pb_utils.get_input_tensor_by_name(request, name)) for name in PASSED_THROUGH.values()]
+        passed = [(name, pb_utils.get_input_tensor_by_name(request, name)) for name in self._passed_through]
         outputs = [pb_utils.Tensor(f"OUT_{name}", tensor.as_numpy()) for name, tensor in passed if tensor is not None]
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", output), *outputs])
 

@@ -1,4 +1,6 @@
-"""Zeros in place of outputs that a request did not enable: models up to release 0.11 answer all that a client requests.
+"""Zeros in place of outputs that a response does not have: models up to release 0.11 answer all that a client requests.
+
+Those are outputs that the request did not enable, and in a stream those of another response, such as the context's logits.
 
 Their shapes are those of upstream's ``postprocessing/1/model.py`` of v0.11.
 """
@@ -28,6 +30,6 @@ def zeros_of_release(parameters: Parameters) -> Zeros:
     return _ZEROS_OF_V0_11 if parameters.text("upstream_release", Release.NEWEST) == Release.V0_11 else NO_ZEROS
 
 
-def zeros_for(zeros: Zeros, wanted: Collection[str], enabled: Collection[str]) -> Zeros:
-    """Those of ``zeros`` that a request wants and has not enabled."""
-    return {name: values for name, values in zeros.items() if name in wanted and name not in enabled} if zeros else NO_ZEROS
+def zeros_for(zeros: Zeros, wanted: Collection[str]) -> Zeros:
+    """Those of ``zeros`` that a request wants, for each response without a value of that name."""
+    return {name: values for name, values in zeros.items() if name in wanted} if zeros else NO_ZEROS

@@ -90,6 +90,14 @@ def test_what_was_enabled_is_answered_in_full(request: pytest.FixtureRequest, mo
     assert answer.as_numpy("cum_log_probs")[0, 0] == pytest.approx(answer.as_numpy("output_log_probs")[0, 0].sum(), abs=1e-3)
 
 
+@TEXT_MODELS
+def test_what_another_piece_of_a_stream_has_is_zero_in_this_one(decoupled_server_0_11: Server, model: str) -> None:
+    pieces = _answers(decoupled_server_0_11, model, _text_inputs(streaming=True, returned=True))
+    assert len(pieces) > 1
+    assert [piece.as_numpy("context_logits").any() for piece in pieces] == [True] + [False] * (len(pieces) - 1)
+    assert all(piece.as_numpy("text_output").shape == (1,) for piece in pieces)
+
+
 @BOTH_MODES
 @pytest.mark.parametrize("returned", [False, True])
 def test_the_steps_one_by_one_and_the_ensemble_are_equal(request: pytest.FixtureRequest, mode: str, returned: bool) -> None:

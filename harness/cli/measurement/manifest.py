@@ -65,7 +65,7 @@ def _target_entry(target: Target) -> dict[str, Any]:
         "model_parameters": dict(target.model.parameters),
         "continuous_usage": target.client.continuous_usage if isinstance(target.client, OpenAIChatClient) else None,
         "template_tokens": target.template_tokens,
-        "retokenised_ratio": _retokenised_ratio(target.tokenizer),
+        "retokenised_ratio": None if target.model.takes_token_ids else _retokenised_ratio(target.tokenizer),
     }
 
 

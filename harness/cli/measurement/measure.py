@@ -21,9 +21,10 @@ from harness.cli.measurement.prepare import MakeWorkload, PreparedRun, make_sche
 from harness.cli.measurement.run_folder import open_run_folder, show_run
 from harness.cli.measurement.target import Target, open_target, probe_target
 from harness.cli.measurement.target_options import check_target_options
-from harness.cli.measurement.times import command_start, record_whole_times, times_until_recorded
+from harness.cli.measurement.times import Milestones, command_start, record_whole_times, times_until_recorded
 from harness.cli.signals import signals_as_interrupt
 from harness.cli.tokenizers import token_counter
+from harness.host.moment import Moment
 from harness.host.signals import signals_blocked
 from harness.observation.observation import Observation
 from harness.recording.recorder import Recorder
@@ -58,10 +59,12 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
                 prepared = _prepare(options, load, target, make_workload)
                 manifest = make_manifest(verb, options, prepared)
                 result = _run(prepared, options.client, observe(options.telemetry, target, folder), folder, manifest)
+                recorded = Moment.now()
+            closed = Moment.now()
             report = show_run(folder, options.output.plots)
             _write_extras(report, options.output)
             is_fast_enough = _check_performance(report, options.criteria, reference)
-            click.echo(record_whole_times(folder, command_start()), err=True)
+            click.echo(record_whole_times(folder, Milestones(command_start(), recorded, closed)), err=True)
         except KeyboardInterrupt:
             if folder.requests.exists():
                 click.echo(f"The run is recorded; 'bench report {folder.path}' makes its report.", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -33,13 +34,31 @@ def times_until_recorded(start: Moment, result: RunResult) -> dict[str, Any]:
     }
 
 
-def record_whole_times(folder: RunFolder, start: Moment) -> str:
-    """Complete ``times`` in the manifest at the end of the command, and return them as a line. Raises OSError."""
+@dataclass(frozen=True, slots=True)
+class Milestones:
+    """The start of the command, when the run was recorded, and when the target was closed after it.
+
+    Between the last two an embedded server is stopped, whose CPU is then counted as that of an ended child.
+    """
+
+    start: Moment
+    recorded: Moment
+    closed: Moment
+
+
+def record_whole_times(folder: RunFolder, at: Milestones) -> str:
+    """Complete ``times`` in the manifest at the end of the command, and return them as a line. Raises OSError.
+
+    CPU is without an embedded server's.
+    """
     manifest, end = folder.read_manifest(), Moment.now()
-    known, total_s, cpu_s = manifest["times"], end.monotonic_s - start.monotonic_s, end.cpu_s - start.cpu_s
+    known, total_s = manifest["times"], end.monotonic_s - at.start.monotonic_s
+    close_s = at.closed.monotonic_s - at.recorded.monotonic_s
+    cpu_s = at.recorded.cpu_s - at.start.cpu_s + end.cpu_s - at.closed.cpu_s
     times = {
         **known,
-        "report_s": total_s - known["set_up_s"] - known["run_s"],
+        "close_target_s": close_s,
+        "report_s": total_s - known["set_up_s"] - known["run_s"] - close_s,
         "report_cpu_s": cpu_s - known["set_up_and_run_cpu_s"],
         "total_s": total_s,
         "cpu_s": cpu_s,

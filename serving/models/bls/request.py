@@ -122,7 +122,7 @@ def read_request(request: Any, excludes_input: bool, decoupled: bool, zeros: Zer
         raise RequestError(
             "batch sizes and num_return_sequences above 1 need tensorrt_llm_bls and the core model deployed in decoupled mode"
         )
-    return replace(read, zeros=zeros_for(zeros, read.wanted, read.passed_on))
+    return replace(read, zeros=zeros_for(zeros, read.wanted))
 
 
 def core_tensors(inputs: dict[str, Array]) -> list[Any]:

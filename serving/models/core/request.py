@@ -15,7 +15,6 @@ from serving.errors import RequestError
 from serving.models.core.row import Row
 from serving.models.core.sampling import read_sampling
 from serving.models.unrequested import Zeros, zeros_for
-from serving.repository.tensors import OUTPUTS_BY_SWITCH
 
 _UNSUPPORTED_IF_NOT_EMPTY = frozenset(
     {
@@ -47,8 +46,7 @@ class Deployment:
     """Settings of the deployment that apply to all requests; ``exclude_input`` is the default of ``exclude_input_in_output``.
 
     ``special_ids`` are tokens without text when special tokens are skipped. ``wraps_ids``: ids beyond the vocabulary are taken
-    modulo its size, as by upstream's embedding lookup of random ids; else they are refused. ``zeros`` are answered for outputs
-    that are requested but not enabled.
+    modulo its size; else they are refused. ``zeros`` are answered for outputs that are requested and have no value.
     """
 
     limits: EngineLimits
@@ -138,8 +136,7 @@ def _read_row(
     streaming = bool(row.scalar("streaming", False))
     if streaming and not deployment.decoupled:
         raise RequestError("Streaming is only supported if model is deployed using decoupled mode.")
-    sent_ids = _sent_ids(row).tolist()
-    input_ids = _in_vocabulary(sent_ids, deployment)
+    sent_ids, input_ids = _prompt_ids(row, deployment)
     sampling = read_sampling(row, limits, deployment.max_beam_width)
     if len(input_ids) + sampling.max_tokens > limits.context_tokens:
         raise RequestError(
@@ -147,12 +144,7 @@ def _read_row(
             f"together more than the context length of {limits.context_tokens} tokens"
         )
     excluded = row.scalar("exclude_input_in_output")
-    returns = Returns(
-        log_probs=bool(row.scalar("return_log_probs", False)),
-        context_logits=bool(row.scalar("return_context_logits", False)),
-        generation_logits=bool(row.scalar("return_generation_logits", False)),
-        perf_metrics=bool(row.scalar("return_perf_metrics", False)),
-    )
+    returns = _returns(row)
     one = CoreRequest(
         input_ids=input_ids,
         sent_ids=None if input_ids is sent_ids else sent_ids,
@@ -167,7 +159,7 @@ def _read_row(
         batch_index=index if rows > 1 else None,
         lora=_lora(row, sampling),
         special_ids=deployment.special_ids,
-        zeros=zeros_for(deployment.zeros, wanted, _enabled(returns)),
+        zeros=zeros_for(deployment.zeros, wanted),
     )
     if sampling.beam_width > 1:
         yield _beam_search(row, one)
@@ -227,14 +219,13 @@ def _seed(seed: int, index: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}/{index}".encode(), digest_size=8).digest())
 
 
-def _enabled(returns: Returns) -> frozenset[str]:
-    """The outputs that the switches of a request enable."""
-    switches = {
-        "return_log_probs": returns.log_probs,
-        "return_context_logits": returns.context_logits,
-        "return_generation_logits": returns.generation_logits,
-    }
-    return frozenset(name for switch, is_on in switches.items() if is_on for name in OUTPUTS_BY_SWITCH[switch])
+def _returns(row: Row) -> Returns:
+    return Returns(
+        log_probs=bool(row.scalar("return_log_probs", False)),
+        context_logits=bool(row.scalar("return_context_logits", False)),
+        generation_logits=bool(row.scalar("return_generation_logits", False)),
+        perf_metrics=bool(row.scalar("return_perf_metrics", False)),
+    )
 
 
 def _sent_ids(row: Row) -> NDArray[Any]:
@@ -249,11 +240,13 @@ def _sent_ids(row: Row) -> NDArray[Any]:
     return ids[:length]  # the rest is padding
 
 
-def _in_vocabulary(sent_ids: list[int], deployment: Deployment) -> list[int]:
-    """``sent_ids`` themselves where all are in the vocabulary, else wrapped ones. Raises RequestError for refused ids."""
-    size, least, most = deployment.limits.vocabulary_size, min(sent_ids), max(sent_ids)
+def _prompt_ids(row: Row, deployment: Deployment) -> tuple[list[int], list[int]]:
+    """The prompt as it was sent, and in the vocabulary: the same list where no id was wrapped. Raises RequestError."""
+    ids = _sent_ids(row)
+    sent_ids: list[int] = ids.tolist()
+    size, least, most = deployment.limits.vocabulary_size, int(ids.min()), int(ids.max())
     if least >= 0 and most < size:
-        return sent_ids
+        return sent_ids, sent_ids
     if least < 0:
         raise RequestError(f"input_ids holds {least}, which is outside the vocabulary [0, {size})")
     if not deployment.wraps_ids:
@@ -261,7 +254,7 @@ def _in_vocabulary(sent_ids: list[int], deployment: Deployment) -> list[int]:
             f"input_ids holds {most}, which is outside the vocabulary [0, {size}); "
             "'bench serve --out_of_vocabulary_ids wrap' takes such ids modulo its size"
         )
-    return [token % size for token in sent_ids]
+    return sent_ids, [token % size for token in sent_ids]
 
 
 def _lora(row: Row, sampling: Sampling) -> LoraWeights | None:

@@ -96,7 +96,7 @@ class DetailedResponses:
     def _tensors(self, increments: Sequence[Increment], is_last: bool) -> list[Any]:
         """The requested tensors of one response that carries all these increments."""
         beams, context_logits, perf = self._merged(increments)
-        values = {**self._token_tensors(beams, is_last), **self.request.zeros}
+        values = {**self.request.zeros, **self._token_tensors(beams, is_last)}
         returns = self.request.returns
         if returns.log_probs:
             values |= _log_probs(beams)

@@ -95,6 +95,7 @@ def test_streamed_core_answer() -> None:
         worker=2,
         session="s",
         requested_input_tokens=3,
+        server_counted_input=False,
         has_reasoning=False,
     )
 

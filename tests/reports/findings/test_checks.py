@@ -83,9 +83,21 @@ def _answer_runs(answered: Make, failed: Make, steady_run: SteadyRun) -> Runs:
     yield [answered(0, 0, 0, [(100, 1), (110, 1)], output_tokens=5)], {}
     yield [answered(k, 10 * k, 10 * k, [(10 * k + 100, 30)], text_tokens=50) for k in range(20)], {}
     yield (
-        [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)], input_tokens=9, requested_input_tokens=8 - k % 2) for k in range(9)],
+        [
+            answered(
+                k,
+                10 * k,
+                10 * k,
+                [(10 * k + 100, 1)],
+                input_tokens=9,
+                requested_input_tokens=8 - k % 2,
+                server_counted_input=True,
+            )
+            for k in range(9)
+        ],
         {},
     )
+    yield [*steady_run(90), *(answered(k, 10 * k, 10 * k, [(10 * k + 100, 3)]) for k in range(90, 100))], {}
     yield held_open(answered, 400), {}
     for joined, alone in ((50, 50), (1, 999), (10, 0)):
         yield chunks_joined(answered, joined, alone), {}

@@ -125,6 +125,16 @@ def test_too_few_tokens_are_no_evidence_about_the_servers_counts(make_report: Ma
     assert finding_of(make_report(steady_run(40, text_tokens=3, output_tokens=1)), "text_tokens_disagree") is None
 
 
+@pytest.mark.parametrize(("chunks", "severity"), [(20, None), (30, "warning")])
+def test_more_chunks_than_tokens_are_no_random_tokens(
+    make_report: MakeReport, answered: Make, chunks: int, severity: str | None
+) -> None:
+    times = [(float(at), 1) for at in range(1, chunks + 1)]
+    records = [answered(k, 0, 0, times, output_tokens=20, text_tokens=30, token_counts=None) for k in range(20)]
+    target = {"model": "m", "protocol": "openai", "streaming": True, "retokenised_ratio": 1.6}
+    assert severity_of(make_report(records, target=target), "text_tokens_disagree") == severity
+
+
 # ---- input_tokens_disagree
 
 
@@ -134,6 +144,7 @@ def test_too_few_tokens_are_no_evidence_about_the_servers_counts(make_report: Ma
         ((128, 128), None, None),
         ((133, 133), 5, None),
         ((133, 133), None, None),  # the same for all: a template
+        ((133, None), None, None),  # the others were not counted by the server
         ((133, 133), 0, "warning"),
         ((129, 129), 0, None),  # within 1 %
         ((126, 130), 0, "warning"),  # right on average alone
@@ -142,10 +153,18 @@ def test_too_few_tokens_are_no_evidence_about_the_servers_counts(make_report: Ma
     ],
 )
 def test_prompts_of_other_lengths_than_requested(
-    make_report: MakeReport, answered: Make, counted: tuple[int, int], template_tokens: int | None, severity: str | None
+    make_report: MakeReport, answered: Make, counted: tuple[int, int | None], template_tokens: int | None, severity: str | None
 ) -> None:
     records = [
-        answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)], input_tokens=counted[k % 2], requested_input_tokens=128)
+        answered(
+            k,
+            10 * k,
+            10 * k,
+            [(10 * k + 100, 1)],
+            input_tokens=counted[k % 2] or 128,
+            requested_input_tokens=128,
+            server_counted_input=counted[k % 2] is not None,
+        )
         for k in range(20)
     ]
     target = {"model": "m", "protocol": "openai", "streaming": True, "template_tokens": template_tokens}
@@ -157,6 +176,15 @@ def test_prompts_of_other_lengths_than_requested(
         assert finding.evidence == {
             "requests": 20, "requested": 128.0, "counted": 145.0, "mean_deviation": 17.0, "template_tokens": 0
         }  # fmt: skip
+
+
+def test_a_template_that_nearly_all_prompts_share_is_no_deviation(make_report: MakeReport, answered: Make) -> None:
+    counted = {"requested_input_tokens": 100, "server_counted_input": True}
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 9, 1)], input_tokens=125 - (k == 7), **counted) for k in range(100)]
+    report = make_report(records)
+    assert finding_of(report, "input_tokens_disagree") is None
+    assert report.input_lengths is not None
+    assert (report.input_lengths.template_tokens, report.input_lengths.mean_actual) == (25, pytest.approx(99.99))
 
 
 # ---- answers_left_out
@@ -176,6 +204,16 @@ def test_answers_that_come_at_once_are_left_out_of_tpot(
         assert finding is not None
         assert finding.evidence == {"shares": {"tpot_ms": 0.02}, "latency_ratio": pytest.approx(2.0)}
         assert finding.sentence.endswith("TPOT 2.0%. These took 2.00 times as long as the others.")
+
+
+def test_a_metric_that_no_answer_has_is_missing_rather_than_partial(make_report: MakeReport, answered: Make) -> None:
+    records = [
+        answered(k, 10 * k, 10 * k, [(10 * k + 100, 1), (10 * k + 110, 1)], token_counts=None, output_tokens=None)
+        for k in range(100)
+    ]
+    report = make_report(records)
+    assert report.metrics.tpot_ms is None
+    assert finding_of(report, "answers_left_out") is None
 
 
 def test_answers_without_tokens_are_left_out_of_latencies(
