@@ -211,13 +211,16 @@ def _are_markers(responses: Sequence[Response]) -> list[bool]:
 
 
 def _reasoning(answered: TimedResponses) -> tuple[bool | None, int | None]:
-    """Whether the answer has reasoning (None: there is no answer), and then the arrival of the first text besides it."""
+    """Whether the answer has reasoning (None: there is no answer), and then the arrival of the first text besides it.
+
+    White space between the two is not visible, so it is no text here. A response has its reasoning before its other text.
+    """
     if not answered.responses:
         return None, None
     if not any(response.reasoning_characters for response in answered.responses):
         return False, None
     timed = zip(answered.times_ns, answered.responses, strict=True)
-    return True, next((ns for ns, response in timed if len(response.text or "") > response.reasoning_characters), None)
+    return True, next((ns for ns, one in timed if (one.text or "")[one.reasoning_characters :].strip()), None)
 
 
 def _input_count(record: Record, responses: Sequence[Response]) -> dict[str, int | bool | None]:

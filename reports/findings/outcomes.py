@@ -156,11 +156,13 @@ class ReasoningAlone(Finding):
 
     code = "reasoning_alone"
     severities = (Severity.WARNING,)
-    when = "answers have reasoning and no other text"
+    when = "streamed answers have reasoning and no other text"
     advices = ("TTFO leaves these answers out, and so is too low. Ask for longer outputs, or for less reasoning.",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
+        if not facts.metrics.streamed:
+            return None
         requests = facts.requests
         alone = int((requests.done & requests.has_reasoning & np.isnan(requests.first_output_ns)).sum())
         return cls(alone, alone / facts.metrics.done) if alone else None

@@ -190,6 +190,7 @@ def test_role_and_usage_are_no_tokens() -> None:
         ([{"": "Hm"}, {"": ", so"}, {"content": "The"}, {"content": " sea"}], 30),
         ([{"": "Hm"}, {"": ", so", "content": "The"}, {"content": " sea"}, {"content": "."}], 20),
         ([{"": "Hm"}, {"content": ""}, {"content": "The"}, {"": "Wait"}], 30),  # an empty chunk shows nothing
+        ([{"": "Hm"}, {"content": "\n\n"}, {"content": "The"}, {"content": " sea"}], 30),  # nor does white space
         ([{"": "Hm"}, {"": ", so"}, {"": " the"}, {"": " sea"}], None),
     ],
 )
