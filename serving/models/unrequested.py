@@ -32,4 +32,4 @@ def zeros_of_release(parameters: Parameters) -> Zeros:
 
 def zeros_for(zeros: Zeros, wanted: Collection[str]) -> Zeros:
     """Those of ``zeros`` that a request wants, for each response without a value of that name."""
-    return {name: values for name, values in zeros.items() if name in wanted} if zeros else NO_ZEROS
+    return {name: values for name, values in zeros.items() if name in wanted}

@@ -11,6 +11,7 @@ import click
 import cloup
 
 from harness.cli.engine_options import EngineSettings, engine_options, options_from
+from serving.repository.tensors import Release
 
 if TYPE_CHECKING:
     from serving.repository.pipeline import RepositorySpec
@@ -37,7 +38,6 @@ class PipelineOptions:
         """The model repository to deploy. Raises UsageError where the engine has no demo engine."""
         from serving.engines.openvino.folder import DEMO_ENGINE_DIR
         from serving.repository.pipeline import RepositorySpec
-        from serving.repository.tensors import Release
 
         if self.engine != "openvino" and self.engine_dir is None:
             raise click.UsageError(f"--engine_dir: the demo engine is for OpenVINO; give a folder for --engine {self.engine}")
@@ -58,7 +58,7 @@ class PipelineOptions:
         )
 
 
-UPSTREAM_RELEASES = click.Choice(["0.11", "0.19", "newest"])
+UPSTREAM_RELEASES = click.Choice([release.value for release in Release])
 OUT_OF_VOCABULARY_IDS = click.Choice(["refuse", "wrap"])
 
 model_group = cloup.option_group(
@@ -91,7 +91,7 @@ model_group = cloup.option_group(
         type=OUT_OF_VOCABULARY_IDS,
         default="refuse",
         help="Prompt ids beyond the vocabulary: refuse the request, or wrap them (modulo the vocabulary's size), as upstream's "
-        "benchmark_core_model.py needs, which draws ids up to 2³¹−1.",
+        "benchmark_core_model.py needs, which draws ids up to 2³¹−2.",
     ),
     help="All but --model_repo configure the embedded repository; any other repository has its own configuration.",
 )

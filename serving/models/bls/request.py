@@ -35,7 +35,7 @@ class BlsRequest:
     """One tokenized request.
 
     ``core_inputs`` are the core model's tensors by name, without ``streaming``; ``wanted`` are the requested outputs (Triton
-    requests all of them for a client that names none). ``zeros`` are answered for those that are not enabled.
+    requests all of them for a client that names none). ``zeros`` are answered for those without a value.
     """
 
     core_inputs: dict[str, Array]
@@ -85,7 +85,7 @@ class BlsRequest:
 
 def read_request(request: Any, excludes_input: bool, decoupled: bool, zeros: Zeros = NO_ZEROS) -> BlsRequest:
     """Parse a Triton request and tokenize it. ``excludes_input`` is the deployment's ``exclude_input_in_output``, ``zeros``
-    what it answers for outputs that are not enabled.
+    what it answers for outputs without a value.
 
     Raises RequestError for an invalid request, and CalledModelError when ``preprocessing`` rejects it.
     """
