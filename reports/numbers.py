@@ -8,8 +8,9 @@ from types import MappingProxyType
 from typing import Any
 
 from reports.compare.comparison import compare
-from reports.compare.difference import between_pairs, between_runs, compare_measures, holm, within_pairs, within_runs
+from reports.compare.difference import between_pairs, between_runs, compare_measures, holm
 from reports.compare.measures import failed_share, mean, percentile, throughput
+from reports.compare.single_runs import quantiles_within_pairs, quantiles_within_runs, within_pairs, within_runs
 from reports.findings.checks import find
 from reports.metrics.arrival_law import at_even_rate_ns, check_arrivals, index_of_dispersion
 from reports.metrics.catalogue import (
@@ -160,7 +161,12 @@ NUMBERS = (
     Number("Requests in flight over time", "", (mean_in_system,)),
     # Several runs
     Number("Compared measures of a run", "compare.json: a, b", (percentile, mean, throughput, failed_share)),
-    Number("Difference and interval, one run each", "compare.json: change, interval", (within_pairs, within_runs)),
+    Number("Difference of means and rates, one run each", "compare.json: change, interval", (within_pairs, within_runs)),
+    Number(
+        "Difference of percentiles, one run each",
+        "compare.json: change, interval",
+        (quantiles_within_pairs, quantiles_within_runs),
+    ),
     Number("Difference and interval, repeated runs", "compare.json: change, interval", (between_pairs, between_runs)),
     Number("Adjusted p-value and verdict", "compare.json: p_adjusted, verdict", (holm, compare_measures)),
     Number("Quantile differences", "compare.json: quantiles", (compare_measures, compare)),

@@ -17,25 +17,11 @@ from enum import StrEnum
 import numpy as np
 
 from reports.compare.measures import Measure, Measured
+from reports.compare.single_runs import quantiles_within_pairs, quantiles_within_runs, within_pairs, within_runs
+from reports.compare.spread import CONFIDENCE, Evidence, Interval, QuantileSpread, Spread
 from reports.statistics.arrays import FloatArray
-from reports.statistics.autocorrelation import DRIFTS, Mean, effective_size_reason, mean_of
-from reports.statistics.probability import student_quantile, student_tail
 
-CONFIDENCE = 0.95
-POWER = 0.80  # probability of detecting the smallest detectable difference
-_FEWEST_CROSSINGS = 20  # of a quantile, by paired requests: with fewer their spread is unknown
 _LARGEST_LOGARITHM = 50.0  # avoids overflow; a larger share is meaningless
-
-Interval = tuple[float, float]
-
-
-class Evidence(StrEnum):
-    """The source of a difference's error."""
-
-    REQUEST_PAIRS = "requests paired by schedule"
-    REQUESTS = "requests within one run each"
-    RUN_PAIRS = "runs paired by turn"
-    RUNS = "repeated runs"
 
 
 class Verdict(StrEnum):
@@ -45,32 +31,6 @@ class Verdict(StrEnum):
     WORSE = "worse"
     NONE = "no difference shown"
     UNKNOWN = "cannot be told"
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """An estimated difference B − A (of logarithms, if the measure is relative), its standard error and degrees of freedom."""
-
-    estimate: float
-    error: float
-    freedom: float
-    evidence: Evidence
-
-    @property
-    def p_value(self) -> float:
-        """Two-sided; 1 where there is no difference at all, 0 where a difference has no error."""
-        if self.error == 0:
-            return 1.0 if self.estimate == 0 else 0.0
-        return 2.0 * student_tail(abs(self.estimate) / self.error, self.freedom)
-
-    def interval(self, confidence: float) -> Interval:
-        half = student_quantile((1.0 + confidence) / 2.0, self.freedom) * self.error
-        return self.estimate - half, self.estimate + half
-
-    def smallest_shown(self, significance: float) -> float:
-        """The difference that a test at ``significance`` detects with probability POWER."""
-        critical, power = (student_quantile(p, self.freedom) for p in (1.0 - significance / 2.0, POWER))
-        return (critical + power) * self.error
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +53,7 @@ class Difference:
     evidence: Evidence | None
     verdict: Verdict
     reason: str | None
-    spread: Spread | None = None
+    spread: Spread | QuantileSpread | None = None
 
     def bound(self, lower: bool, significance: float) -> float | None:
         """One-sided bound of the change; None where it is unknown."""
@@ -126,11 +86,11 @@ def compare_measures(
         _spread(measure, a, b, requests_paired=requests_paired, runs_paired=runs_paired)
         for measure, (a, b) in zip(common, groups, strict=True)
     ]
-    adjusted = iter(holm([spread.p_value for spread in spreads if isinstance(spread, Spread)]))
-    tested = sum(isinstance(spread, Spread) for spread in spreads)
+    adjusted = iter(holm([spread.p_value for spread in spreads if not isinstance(spread, str)]))
+    tested = sum(not isinstance(spread, str) for spread in spreads)
     return tuple(
         _judged(measure, a, b, spread, next(adjusted), tested)
-        if isinstance(spread, Spread)
+        if not isinstance(spread, str)
         else _unknown(measure, a, b, spread)
         for measure, (a, b), spread in zip(common, groups, spreads, strict=True)
     )
@@ -144,34 +104,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, p_values[index] * (len(p_values) - rank)))
         adjusted[index] = largest
     return adjusted
-
-
-def within_runs(a: Measured, b: Measured, estimate: float) -> Spread | str:
-    """The spread of a difference from the contributions of one run each (Welch 1947), or the reason why it is unknown."""
-    means = [mean_of(run.contributions) for run in (a, b)]
-    problem = next((why for run, mean in zip((a, b), means, strict=True) if (why := _why_not(run, mean)) is not None), None)
-    if problem is not None:
-        return problem
-    variances = [mean.standard_error**2 for mean in means]
-    total = sum(variances)
-    degrees = [mean.long_run.degrees for mean in means]
-    freedom = total**2 / sum(v**2 / f for v, f in zip(variances, degrees, strict=True)) if total else float(sum(degrees))
-    return Spread(estimate, math.sqrt(total), freedom, Evidence.REQUESTS)
-
-
-def within_pairs(a: Measured, b: Measured, estimate: float) -> Spread | str:
-    """As ``within_runs``, of contributions paired by request."""
-    difference = mean_of(b.contributions - a.contributions)
-    problem = next((why for run in (a, b) if (why := _too_few(run, mean_of(run.contributions))) is not None), None)
-    if problem is not None or difference.long_run.drifts:
-        return problem or DRIFTS
-    return Spread(estimate, difference.standard_error, float(difference.long_run.degrees), Evidence.REQUEST_PAIRS)
-
-
-def crossings(a: Measured, b: Measured) -> int:
-    """How many paired requests lie above the quantile in one run and not above it in the other, in the contributions of a
-    quantile."""
-    return int(np.count_nonzero((a.contributions > 0) != (b.contributions > 0)))
 
 
 def between_runs(a: FloatArray, b: FloatArray) -> Spread:
@@ -196,17 +128,18 @@ def between_pairs(a: FloatArray, b: FloatArray) -> Spread:
 
 def _spread(
     measure: Measure, a: Sequence[Measured], b: Sequence[Measured], *, requests_paired: bool, runs_paired: bool
-) -> Spread | str:
+) -> Spread | QuantileSpread | str:
     unknown = next((run.reason for run in (*a, *b) if run.reason is not None), None)
     if unknown is not None:
         return unknown
     sides = [np.array([_scaled(measure, run.value) for run in side]) for side in (a, b)]
-    if len(a) == len(b) == 1:
-        estimate = float(sides[1][0] - sides[0][0])
-        pairs_tell = measure.q is None or (requests_paired and crossings(a[0], b[0]) >= _FEWEST_CROSSINGS)
-        judge = within_pairs if requests_paired and pairs_tell else within_runs
-        return judge(a[0], b[0], estimate)
-    return between_pairs(*sides) if runs_paired else between_runs(*sides)
+    if len(a) > 1 or len(b) > 1:
+        return between_pairs(*sides) if runs_paired else between_runs(*sides)
+    if measure.q is not None:
+        pairs = quantiles_within_pairs(measure.q, a[0], b[0]) if requests_paired else None
+        return quantiles_within_runs(measure.q, a[0], b[0]) if pairs is None else pairs
+    judge = within_pairs if requests_paired else within_runs
+    return judge(a[0], b[0], float(sides[1][0] - sides[0][0]))
 
 
 def _scaled(measure: Measure, value: float | None) -> float:
@@ -215,7 +148,12 @@ def _scaled(measure: Measure, value: float | None) -> float:
 
 
 def _judged(
-    measure: Measure, a: Sequence[Measured], b: Sequence[Measured], spread: Spread, p_adjusted: float, tested: int
+    measure: Measure,
+    a: Sequence[Measured],
+    b: Sequence[Measured],
+    spread: Spread | QuantileSpread,
+    p_adjusted: float,
+    tested: int,
 ) -> Difference:
     low, high = spread.interval(CONFIDENCE)
     no_spread = spread.error == 0.0
@@ -258,13 +196,3 @@ def _middle(measure: Measure, runs: Sequence[Measured]) -> float | None:
     if measure.relative and min(values) > 0:
         return math.exp(sum(map(math.log, values)) / len(values))
     return sum(values) / len(values)
-
-
-def _why_not(run: Measured, mean: Mean) -> str | None:
-    return mean.no_interval_reason or _too_few(run, mean)
-
-
-def _too_few(run: Measured, mean: Mean) -> str | None:
-    """The reason where the effective sample size (Kish's design effect) is too small, else None."""
-    effective = mean.n / max(1.0, mean.long_run.effect)
-    return None if effective >= run.fewest_effective else effective_size_reason(effective)

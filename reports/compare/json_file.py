@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from reports.compare.comparison import Arm, ArmComparison, Comparison
-from reports.compare.difference import Difference, Interval
+from reports.compare.difference import Difference
+from reports.compare.spread import Interval
 from reports.render.plain_text import json_text
 from reports.run_report import RunReport
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +29,10 @@ from reports.metrics.latency import BY_REQUEST
 from reports.metrics.output_events import completions, output_tokens
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
-from reports.statistics.autocorrelation import FEWEST_INDEPENDENT, FEWEST_VALUES
-from reports.statistics.percentiles import fewest_for_limits, nearest_rank, percentile_key, required_samples
+from reports.statistics.autocorrelation import FEWEST_VALUES
+from reports.statistics.percentiles import nearest_rank, percentile_key, required_samples
 
 BINS = 1_000  # parts of the window, each one contribution to a rate
-_Z = 1.96
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +77,16 @@ class Measure:
 class Measured:
     """A measure of one run. An unknown value is None, for the ``reason``.
 
-    ``contributions`` has shape [requests], or [BINS] for a rate: value (or its logarithm, if relative) − truth ≈ their mean.
-    ``fewest_effective`` is the smallest effective sample size that gives an interval.
+    ``sample`` has shape [requests]: of a quantile the values (NaN unknown, infinite failed), with ``ordered`` the known ones,
+    sorted; of a mean or share the contribution of each request, of which value (or its logarithm, if relative) − truth ≈ the
+    mean. Of a rate it has shape [BINS]. ``covariates``, shape [requests, k], are what the schedule fixed of each request.
     """
 
     value: float | None
-    contributions: FloatArray
+    sample: FloatArray
     reason: str | None = None
-    fewest_effective: int = FEWEST_INDEPENDENT
+    covariates: FloatArray | None = None
+    ordered: FloatArray = field(default_factory=lambda: np.empty(0))
 
 
 MEASURES = (
@@ -103,11 +104,13 @@ MEASURES = (
 def measure_run(requests: Requests, streaming: bool) -> dict[str, Measured]:
     """Every measure of MEASURES that such a run has, by name; latencies count from the schedule."""
     values = {metric: compute(requests) for metric, compute in BY_REQUEST.items() if streaming or not metric.streamed_only}
+    covariates = schedule_covariates(requests)
 
     def measured(measure: Measure) -> Measured:
         if measure.metric in values:
             of_requests = values[measure.metric]
-            return mean(of_requests) if measure.q is None else percentile(of_requests, measure.q)
+            run = mean(of_requests) if measure.q is None else percentile(of_requests, measure.q)
+            return replace(run, covariates=covariates)
         if measure.metric is FAILED_SHARE:
             return failed_share(values[E2E])
         return throughput(requests, tokens=measure.metric is OUTPUT_TOKEN_THROUGHPUT)
@@ -115,36 +118,40 @@ def measure_run(requests: Requests, streaming: bool) -> dict[str, Measured]:
     return {measure.name: measured(measure) for measure in MEASURES if streaming or not measure.metric.streamed_only}
 
 
-def percentile(values: FloatArray, q: float) -> Measured:
-    """The nearest-rank q-quantile of ``values``, shape [requests]: NaN has no value, a failed request is infinite.
+def schedule_covariates(requests: Requests) -> FloatArray:
+    """What the schedule fixed of each request: logarithms of the requested input and output lengths, and their squares.
 
-    A request contributes (q − [value ≤ quantile]) / density, on the scale of logarithms; the density is that between the
-    order statistics one standard error to either side (Woodruff 1952).
+    Shape [requests, k]; a length that some request lacks, or that all have in common, is left out.
     """
+    columns = []
+    for tokens in (requests.requested_input_tokens, requests.requested_output_tokens):
+        logarithms = np.log1p(tokens)
+        if logarithms.size and not np.isnan(logarithms).any() and np.ptp(logarithms) > 0:
+            columns += [logarithms, logarithms**2]
+    return np.stack(columns, axis=1) if columns else np.empty((len(requests.outcome), 0))
+
+
+def percentile(values: FloatArray, q: float) -> Measured:
+    """The nearest-rank q-quantile of ``values``, shape [requests]: NaN has no value, a failed request is infinite."""
     return percentiles(values, [q])[0]
 
 
 def percentiles(values: FloatArray, quantiles: Sequence[float]) -> list[Measured]:
     """As ``percentile``, of several quantiles with one sort."""
-    known = ~np.isnan(values)
-    ordered = np.sort(values[known])
-    return [_percentile(values, known, ordered, q) for q in quantiles]
+    ordered = np.sort(values[~np.isnan(values)])
+    return [_percentile(values, ordered, q) for q in quantiles]
 
 
-def _percentile(values: FloatArray, known: NDArray[np.bool_], ordered: FloatArray, q: float) -> Measured:
+def _percentile(values: FloatArray, ordered: FloatArray, q: float) -> Measured:
     n = ordered.size
     if n < max(FEWEST_VALUES, required_samples(q) if q > 0.5 else 0):
         return _unknown(values, "n too small", _quantile_or_none(ordered, q))
     quantile = nearest_rank(ordered, q)
-    half = min(_Z * math.sqrt(q * (1.0 - q) / n), q, 1.0 - q)
-    low, high = nearest_rank(ordered, q - half), nearest_rank(ordered, min(q + half, 1.0 - 0.5 / n))
-    if not math.isfinite(high):
-        return _unknown(values, "reaches into the failed requests", _finite(quantile))
-    if low <= 0:
+    if not math.isfinite(quantile):
+        return _unknown(values, "reaches into the failed requests", None)
+    if ordered[0] <= 0:
         return _unknown(values, "some values are 0", quantile)
-    slope = math.log(high / low) / (2.0 * half)
-    contributions = np.where(known, (q - (values <= quantile)) * slope * (values.size / n), 0.0)
-    return Measured(quantile, contributions, fewest_effective=fewest_for_limits(q) if q > 0.5 else FEWEST_INDEPENDENT)
+    return Measured(quantile, values, ordered=ordered)
 
 
 def mean(values: FloatArray) -> Measured:

@@ -129,5 +129,5 @@ def share_interval(good: NDArray[np.bool_]) -> Interval | None:
     if good.size < FEWEST_VALUES or mean_of(good.astype(np.float64)).no_interval_reason is not None:
         return None
     share = share_of(good)
-    effect = max(1.0, share.effect * student_to_normal(CONFIDENCE, share.degrees) ** 2)
+    effect = max(1.0, share.allowed_effect * student_to_normal(CONFIDENCE, share.degrees) ** 2)
     return share_limits(float(good.mean()), good.size / effect, CONFIDENCE)

@@ -19,20 +19,22 @@ from numpy.typing import NDArray
 
 from reports.statistics.arrays import FloatArray
 from reports.statistics.probability import f_quantile, normal_quantile, student_quantile
+from reports.statistics.spectrum import MOST_ORDINATES, error_of_mean
 
 Interval = tuple[float, float]
 
 BINS = 1_000  # longer series are summed to so many bins, which changes no coefficient of a low frequency
 FEWEST_VALUES = 100  # below, the correlation of neighbours cannot be estimated
+SHORT_RUN = 700  # values; in fewer, slow changes cannot be told from a calm run
 FEWEST_INDEPENDENT = 30  # with an effective sample size below, the correlation time may exceed the run
+_FEWEST_INDEPENDENT_OF_LONG = 10
 
 TOO_FEW = "n too small"
 DRIFTS = "drifts, or run too short"
 TOO_UNEVEN = "rests on few values"
 
-_FEWEST_COSINES, _MOST_COSINES = 4, 16  # beyond 16, Student's t hardly gets narrower
+_FEWEST_DEGREES = 4.0  # where the spectrum is unknown
 _PILOT_COSINES = 8
-_VALUES_A_COSINE = 50  # independent ones, by the effective sample size
 _DRIFT_COSINES = 2
 _DRIFT_SIGNIFICANCE = 0.01
 _CHUNK = 1 << 18
@@ -44,13 +46,16 @@ _ROUNDING = 1e-24  # of the mean's square: less is no variance
 class LongRun:
     """``variance`` of a series' sum over runs like this one, known with so many ``degrees`` of freedom.
 
-    ``effect`` is its ratio to the variance of independent values (Kish's design effect): so many values hold as much
-    information as one independent value. ``drifts``: the lowest frequencies stand out, as in a run that was not steady.
+    It allows for slow changes that the run is too short to show. ``effect`` is the ratio of what the run does show to the
+    variance of independent values (Kish's design effect): so many values hold as much information as one independent value;
+    ``allowed_effect`` is that ratio for ``variance``. ``drifts``: the lowest frequencies stand out, as in a run that was not
+    steady.
     """
 
     variance: float
-    degrees: int
+    degrees: float
     effect: float
+    allowed_effect: float
     drifts: bool
 
 
@@ -89,7 +94,8 @@ class Mean:
             return TOO_FEW
         if self.long_run.drifts:
             return DRIFTS
-        return effective_size_reason(self.independent) if self.independent < FEWEST_INDEPENDENT else None
+        fewest = FEWEST_INDEPENDENT if self.n < SHORT_RUN else _FEWEST_INDEPENDENT_OF_LONG
+        return effective_size_reason(self.independent) if self.independent < fewest else None
 
 
 def mean_of(values: NDArray[Any], counted: NDArray[np.bool_] | None = None) -> Mean:
@@ -115,7 +121,7 @@ def share_of(chosen: NDArray[np.bool_]) -> LongRun:
     return _long_run(sums - share * counts, chosen.size * share * (1.0 - share), chosen.size)
 
 
-def student_to_normal(confidence: float, degrees: int) -> float:
+def student_to_normal(confidence: float, degrees: float) -> float:
     """How much wider Student's t is than the normal distribution."""
     return _student(confidence, degrees) / normal_quantile((1.0 + confidence) / 2.0)
 
@@ -151,19 +157,18 @@ def _long_run(deviations: FloatArray, independent: float, n: int) -> LongRun:
     from scipy.fft import dct
 
     if independent <= 0 or deviations.size < FEWEST_VALUES:
-        return LongRun(0.0 if independent <= 0 else independent, _FEWEST_COSINES, 1.0, False)
-    squares = dct(deviations, type=2, norm="ortho")[1 : _MOST_COSINES + 1] ** 2 * deviations.size
-    pilot = max(float(squares[:_PILOT_COSINES].mean()) / independent, 1.0 / n)
-    degrees = min(max(int(n / pilot / _VALUES_A_COSINE), _FEWEST_COSINES), _MOST_COSINES)
-    variance = float(squares[:degrees].mean())
-    return LongRun(variance, degrees, variance / independent, _stands_out(squares, independent))
+        return LongRun(0.0 if independent <= 0 else independent, _FEWEST_DEGREES, 1.0, 1.0, False)
+    coefficients = dct(deviations, type=2, norm="ortho")[1 : MOST_ORDINATES + 1]
+    ordinates = np.maximum(coefficients**2 * (deviations.size / independent), _ROUNDING)
+    effect = max(float(ordinates[:_PILOT_COSINES].mean()), 1.0 / n)
+    error = error_of_mean(ordinates, n / effect)
+    return LongRun(error.variance * independent, error.degrees, effect, error.variance, _stands_out(ordinates))
 
 
-def _stands_out(squares: FloatArray, independent: float) -> bool:
+def _stands_out(ordinates: FloatArray) -> bool:
     """Whether the lowest frequencies hold significantly more variance than the next ones: Fisher's F of cosines."""
-    lowest, others = squares[:_DRIFT_COSINES], squares[_DRIFT_COSINES:_PILOT_COSINES]
-    rounding = 1e-12 * independent
-    return float(lowest.mean()) > _largest_ratio() * float(others.mean()) + rounding
+    lowest, others = ordinates[:_DRIFT_COSINES], ordinates[_DRIFT_COSINES:_PILOT_COSINES]
+    return float(lowest.mean()) > _largest_ratio() * float(others.mean()) + 1e-12
 
 
 @lru_cache
@@ -172,5 +177,5 @@ def _largest_ratio() -> float:
 
 
 @lru_cache
-def _student(confidence: float, degrees: int) -> float:
+def _student(confidence: float, degrees: float) -> float:
     return student_quantile((1.0 + confidence) / 2.0, degrees)

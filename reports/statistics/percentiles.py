@@ -181,9 +181,11 @@ def _with_limits(
 ) -> Percentile:
     q = percentile.q
     share = share_of(series <= nearest_rank(ordered, q))
-    effect = max(LEAST_EFFECT, share.effect if q < _TAIL else _tail_effect(share.effect, mean.long_run.effect))
-    low, high = percentile_limits(ordered, q, effect * student_to_normal(confidence, share.degrees) ** 2, confidence)
-    reason = _no_upper_limit_reason(series.size, mean.independent, effect, fewest_for_limits(q, confidence))
+    allowed = share.allowed_effect if q < _TAIL else _tail_effect(share.allowed_effect, mean.long_run.allowed_effect)
+    effect = max(LEAST_EFFECT, allowed) * student_to_normal(confidence, share.degrees) ** 2
+    low, high = percentile_limits(ordered, q, effect, confidence)
+    shown = share.effect if q < _TAIL else _tail_effect(share.effect, mean.long_run.effect)
+    reason = _no_upper_limit_reason(series.size, mean.independent, shown, fewest_for_limits(q, confidence))
     if reason is None and math.isfinite(high):
         return Percentile(q, percentile.value, (low, high))
     return Percentile(q, percentile.value, at_least=_finite(low), reason=reason or REACHES_FAILURES)

@@ -1,0 +1,175 @@
+"""The error of a difference from within one run each: from the requests' contributions, or their pairs.
+
+A schedule's lengths explain much of the variance of latencies. They were drawn before any server answered, so the part of a
+difference that they explain is taken off it, and out of its error: control variates (Lavenberg and Welch 1981), with
+coefficients from both runs. Only lengths that were asked for serve: those of answers may be what changed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reports.compare.measures import Measured
+from reports.compare.spread import Evidence, QuantileSpread, Spread, common_threshold
+from reports.statistics.arrays import FloatArray
+from reports.statistics.autocorrelation import (
+    DRIFTS,
+    FEWEST_INDEPENDENT,
+    LongRun,
+    Mean,
+    effective_size_reason,
+    mean_of,
+)
+
+FEWEST_CLUSTERS = 5.0  # of requests above a quantile, in each run
+FEWEST_CROSSINGS = 20  # paired requests that exceed a quantile in one run alone
+FEWEST_CROSSING_CLUSTERS = 10.0
+_FARTHEST_MEANS = 4.0  # standard errors between the runs' mean lengths, beyond which they are of other workloads
+
+
+@dataclass(frozen=True, eq=False)
+class _Explained:
+    """Two series without what lengths explain of their variance, and how much lengths explain of the difference of means."""
+
+    a: FloatArray
+    b: FloatArray
+    expected: float
+
+
+def within_runs(a: Measured, b: Measured, estimate: float) -> Spread | str:
+    """The spread of a difference from the contributions of one run each (Welch 1947), or the reason why it is unknown."""
+    explained = _explained(a.sample, b.sample, a.covariates, b.covariates)
+    means = [mean_of(series) for series in (explained.a, explained.b)]
+    problem = next((why for mean in means if (why := _why_not(mean)) is not None), None)
+    if problem is not None:
+        return problem
+    variance, freedom = _welch([mean.standard_error**2 for mean in means], [mean.long_run for mean in means])
+    return Spread(estimate - explained.expected, math.sqrt(variance), freedom, Evidence.REQUESTS)
+
+
+def within_pairs(a: Measured, b: Measured, estimate: float) -> Spread | str:
+    """As ``within_runs``, of contributions paired by request."""
+    difference = mean_of(_residuals(b.sample - a.sample, a.covariates))
+    problem = next((why for run in (a, b) if (why := _too_few(mean_of(run.sample))) is not None), None)
+    if problem is not None or difference.long_run.drifts:
+        return problem or DRIFTS
+    return Spread(estimate, difference.standard_error, difference.long_run.degrees, Evidence.REQUEST_PAIRS)
+
+
+def quantiles_within_runs(q: float, a: Measured, b: Measured) -> QuantileSpread | str:
+    """The spread of the difference of two runs' ``q``-quantiles, or the reason why it is unknown."""
+    known_a, known_b = ~np.isnan(a.sample), ~np.isnan(b.sample)
+    threshold = common_threshold(a.ordered, b.ordered, q)
+    above = _explained(
+        (a.sample[known_a] > threshold).astype(np.float64),
+        (b.sample[known_b] > threshold).astype(np.float64),
+        _chosen(a.covariates, known_a),
+        _chosen(b.covariates, known_b),
+    )
+    own = [run.sample[known] > float(run.value or 0.0) for run, known in ((a, known_a), (b, known_b))]
+    problem = next((why for series in own if (why := _too_few_clusters(series)) is not None), None)
+    if problem is not None:
+        return problem
+    means = [mean_of(series) for series in (above.a, above.b)]
+    if any(mean.long_run.drifts for mean in means):
+        return DRIFTS
+    variance, freedom = _welch([mean.standard_error**2 for mean in means], [mean.long_run for mean in means])
+    excess = means[1].value - means[0].value
+    return _quantile_spread(q, a, b, excess, above.expected, math.sqrt(variance), freedom, Evidence.REQUESTS)
+
+
+def quantiles_within_pairs(q: float, a: Measured, b: Measured) -> QuantileSpread | str | None:
+    """The same of paired requests; None where too few of them exceed the quantile in one run alone to know their spread."""
+    known = ~np.isnan(a.sample) & ~np.isnan(b.sample)
+    threshold = common_threshold(a.ordered, b.ordered, q)
+    crossed = (b.sample[known] > threshold).astype(np.float64) - (a.sample[known] > threshold)
+    crossings = int(np.count_nonzero(crossed))
+    if crossings < FEWEST_CROSSINGS:
+        return None
+    mean = mean_of(_residuals(crossed, _chosen(a.covariates, known)))
+    if crossings / _cluster_size(mean.long_run.effect) < FEWEST_CROSSING_CLUSTERS:
+        return None
+    if mean.long_run.drifts:
+        return DRIFTS
+    return _quantile_spread(
+        q, a, b, float(crossed.mean()), 0.0, mean.standard_error, mean.long_run.degrees, Evidence.REQUEST_PAIRS
+    )
+
+
+def _quantile_spread(
+    q: float, a: Measured, b: Measured, excess: float, expected: float, error: float, freedom: float, evidence: Evidence
+) -> QuantileSpread:
+    return QuantileSpread(q, np.log(a.ordered), np.log(b.ordered), excess, expected, error, freedom, evidence)
+
+
+def _explained(a: FloatArray, b: FloatArray, za: FloatArray | None, zb: FloatArray | None) -> _Explained:
+    """Take what the covariates ``za`` and ``zb``, shape [values, covariates], explain off two series, shape [values] each."""
+    if za is None or zb is None or za.shape[1] == 0 or za.shape[1] != zb.shape[1]:
+        return _Explained(a, b, 0.0)
+    centred_a, centred_b = za - za.mean(axis=0), zb - zb.mean(axis=0)
+    apart = zb.mean(axis=0) - za.mean(axis=0)
+    error = np.sqrt(za.var(axis=0) / len(za) + zb.var(axis=0) / len(zb))
+    if (np.abs(apart) > _FARTHEST_MEANS * error).any():
+        return _Explained(a, b, 0.0)
+    slopes = np.linalg.lstsq(np.vstack([centred_a, centred_b]), np.concatenate([a - a.mean(), b - b.mean()]), rcond=1e-8)[0]
+    return _Explained(a - centred_a @ slopes, b - centred_b @ slopes, float(apart @ slopes))
+
+
+def _residuals(values: FloatArray, covariates: FloatArray | None) -> FloatArray:
+    if covariates is None or covariates.shape[1] == 0:
+        return values
+    centred = covariates - covariates.mean(axis=0)
+    residuals: FloatArray = values - centred @ np.linalg.lstsq(centred, values - values.mean(), rcond=1e-8)[0]
+    return residuals
+
+
+def _chosen(covariates: FloatArray | None, rows: NDArray[np.bool_]) -> FloatArray | None:
+    return None if covariates is None else covariates[rows]
+
+
+def _welch(variances: list[float], long_runs: list[LongRun]) -> tuple[float, float]:
+    """The variance of a difference of means, and its degrees of freedom (Welch 1947)."""
+    total = sum(variances)
+    degrees = [one.degrees for one in long_runs]
+    if not total:
+        return 0.0, sum(degrees)
+    return total, total**2 / sum(v**2 / f for v, f in zip(variances, degrees, strict=True))
+
+
+def _why_not(mean: Mean) -> str | None:
+    return mean.no_interval_reason or _too_few(mean)
+
+
+def _too_few(mean: Mean) -> str | None:
+    """The reason where the effective sample size (Kish's design effect) is too small, else None."""
+    effective = mean.n / max(1.0, mean.long_run.effect)
+    return None if effective >= FEWEST_INDEPENDENT else _would_do(effective_size_reason(effective), mean.n, effective)
+
+
+def _too_few_clusters(above: NDArray[np.bool_]) -> str | None:
+    """The reason where the values above a quantile, or those below, come in too few clusters, else None.
+
+    Clusters are independent, not the values (Leadbetter 1983); of geometric ones, as in many queues, the mean size is
+    (design effect + 1) / 2.
+    """
+    effect = mean_of(above.astype(np.float64)).long_run.effect
+    rarer = min(int(np.count_nonzero(above)), int(np.count_nonzero(~above)))
+    clusters = rarer / _cluster_size(effect)
+    if clusters >= FEWEST_CLUSTERS:
+        return None
+    return _would_do(f"{clusters:.0f} independent values above", above.size, clusters * FEWEST_INDEPENDENT / FEWEST_CLUSTERS)
+
+
+def _cluster_size(effect: float) -> float:
+    return (1.0 + max(1.0, effect)) / 2.0
+
+
+def _would_do(reason: str, n: int, effective: float) -> str:
+    """The reason with the number of requests that would do, to two digits, if the others were like these."""
+    needed = n * FEWEST_INDEPENDENT / max(effective, 1.0)
+    unit = 10.0 ** max(0, math.floor(math.log10(needed)) - 1)
+    return f"{reason}; about {math.ceil(needed / unit) * unit:,.0f} requests would do"
