@@ -155,11 +155,9 @@ def _why_not(mean: Mean) -> str | None:
 def _too_few(mean: Mean) -> str | None:
     """The reason where the effective sample size (Kish's design effect) is too small, else None."""
     effective = mean.n / max(1.0, mean.long_run.effect)
-    return (
-        None
-        if effective >= FEWEST_INDEPENDENT
-        else _would_do(effective_size_reason(effective), mean.n, FEWEST_INDEPENDENT / max(effective, 1.0))
-    )
+    if effective >= FEWEST_INDEPENDENT:
+        return None
+    return _would_do(effective_size_reason(effective), mean.n, FEWEST_INDEPENDENT / max(effective, 1.0))
 
 
 def _too_few_clusters(above: Mean, q: float) -> str | None:
