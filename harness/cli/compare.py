@@ -38,6 +38,11 @@ Examples:
     metavar="CONDITION",
     help="Exit with 1 when the evidence shows it: 'p99_ttft > +5%', 'request_throughput < -2%'. Repeatable.",
 )
+@cloup.option(
+    "--allow_single",
+    is_flag=True,
+    help="Let --fail_if judge one run each, which cannot tell a change from the variation between starts.",
+)
 @cloup.option("--allow_different", is_flag=True, help="Compare runs of different work, and invalid ones, too.")
 @one_blas_thread()
 def command(
@@ -45,6 +50,7 @@ def command(
     baseline: Path | None,
     outputs: tuple[Path, ...],
     fail_if: tuple[str, ...],
+    allow_single: bool,
     allow_different: bool,
 ) -> int:
     """Compare each run with the first, or with --baseline: per metric the difference with its interval, and whether the
@@ -65,10 +71,23 @@ def command(
     except ConditionError as error:
         raise click.BadParameter(str(error), param_hint="--fail_if") from error
     arms, runs_paired = _arms(runs if baseline is None else (baseline, *runs))
+    if conditions and not allow_single:
+        _check_repeated(arms)
     comparison = compare(arms, conditions, allow_different=allow_different, runs_paired=runs_paired)
     click.echo(render(comparison))
     write_outputs(comparison, outputs, WRITERS)
     return ExitStatus.FAILED if comparison.conditions_failed else ExitStatus.VALID
+
+
+def _check_repeated(arms: list[Arm]) -> None:
+    """Raise click.UsageError where the baseline and another arm have one run each."""
+    single = [arm.name for arm in arms[1:] if len(arm.runs) == len(arms[0].runs) == 1]
+    if single:
+        raise click.UsageError(
+            f"--fail_if needs repeated runs: of one run each ({arms[0].name}, {', '.join(single)}) no evidence tells a change "
+            "from the variation between starts. Give folders of repeated runs, or the folder of a 'bench experiment'; or add "
+            "--allow_single to judge these starts alone."
+        )
 
 
 def _arms(paths: tuple[Path, ...]) -> tuple[list[Arm], bool]:

@@ -15,6 +15,7 @@ from reports.compare.comparable import Disagreement, disagreements, refused, sam
 from reports.compare.conditions import Condition, ConditionResult, check_conditions
 from reports.compare.difference import Difference, Verdict, compare_measures
 from reports.compare.measures import MEASURES, Measure, Measured, measure_run, percentiles
+from reports.compare.recommendation import Recommendation, recommend
 from reports.errors import NotComparableError
 from reports.metrics.catalogue import E2E
 from reports.metrics.latency import BY_REQUEST
@@ -23,6 +24,7 @@ from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import Distribution, summarise
 
 MIXED = "mixed"  # better in some measures, worse in others
+STARTS_MIXED = "mixed between these starts"
 _QUANTILES = (0.01, 0.02, *(percent / 100 for percent in range(5, 100, 5)), 0.98, 0.99, 0.995, 0.999)
 
 
@@ -95,6 +97,17 @@ class ArmComparison:
         """The overall verdict of all measures."""
         return overall(self.differences)
 
+    @property
+    def single_runs(self) -> bool:
+        """Whether both sides have one run, so that the variation between starts is unknown."""
+        return len(self.baseline.runs) == len(self.arm.runs) == 1
+
+    @property
+    def recommendation(self) -> Recommendation | None:
+        """What would show a small change."""
+        runs = (*self.baseline.runs, *self.arm.runs)
+        return recommend(self.differences, len(self.arm.runs), min(run.metrics.scheduled for run in runs))
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -109,16 +122,17 @@ class Comparison:
 
 
 def overall(differences: Sequence[Difference]) -> str:
-    """The verdict of all measures together: a Verdict's value, or MIXED.
+    """The verdict of all measures together: a Verdict's value, MIXED or STARTS_MIXED.
 
     A measure with one constant value in all runs (such as no failures) is no evidence where the others have no verdict.
     """
     verdicts = {difference.verdict for difference in differences}
     if Verdict.UNKNOWN in verdicts:
         verdicts = {d.verdict for d in differences if d.p_value != 1.0 or (d.spread is not None and d.spread.error > 0)}
-    if {Verdict.BETTER, Verdict.WORSE} <= verdicts:
-        return MIXED
-    return next((v.value for v in (Verdict.WORSE, Verdict.BETTER, Verdict.NONE) if v in verdicts), Verdict.UNKNOWN.value)
+    if any(v.is_better for v in verdicts) and any(v.is_worse for v in verdicts):
+        return MIXED if Verdict.BETTER in verdicts else STARTS_MIXED
+    order = (Verdict.WORSE, Verdict.STARTS_WORSE, Verdict.BETTER, Verdict.STARTS_BETTER, Verdict.NONE)
+    return next((v.value for v in order if v in verdicts), Verdict.UNKNOWN.value)
 
 
 def read_arm(path: Path) -> Arm:

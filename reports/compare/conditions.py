@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from reports.compare.difference import Difference
 from reports.compare.measures import MEASURES, Measure
+from reports.compare.spread import Evidence
 from reports.errors import ConditionError
 
 _FORM = re.compile(r"\s*(?P<name>\w+)\s*(?P<sign>[<>])\s*(?P<amount>[+-]?\d+(\.\d+)?)\s*(?P<unit>%|pp)\s*")
@@ -23,13 +25,25 @@ class Condition:
     text: str
 
 
+class Status(StrEnum):
+    """FAILED when the one-sided 95 % bound of the change exceeds the amount; UNDECIDED without such a bound."""
+
+    PASSED = "passed"
+    FAILED = "FAILED"
+    UNDECIDED = "undecided"
+
+
 @dataclass(frozen=True, slots=True)
 class ConditionResult:
-    """``failed`` when the one-sided 95 % bound of the change exceeds the amount. ``why`` is the reason for either."""
+    """``why`` is the reason for the status."""
 
     condition: Condition
-    failed: bool
+    status: Status
     why: str
+
+    @property
+    def failed(self) -> bool:
+        return self.status is Status.FAILED
 
 
 def parse_condition(text: str) -> Condition:
@@ -52,10 +66,15 @@ def check_conditions(conditions: Sequence[Condition], differences: Sequence[Diff
 
 def _checked(condition: Condition, difference: Difference | None, together: int) -> ConditionResult:
     if difference is None:
-        return ConditionResult(condition, False, "these runs do not have this measure")
+        return ConditionResult(condition, Status.UNDECIDED, "these runs do not have this measure")
     bound = difference.bound(condition.above, 0.05 / together)
     if bound is None or difference.change is None:
-        return ConditionResult(condition, False, difference.reason or "the change is unknown")
+        return ConditionResult(condition, Status.UNDECIDED, difference.reason or "the change is unknown")
     failed = bound > condition.amount if condition.above else bound < condition.amount
     least = "at least" if condition.above else "at most"
-    return ConditionResult(condition, failed, f"changed by {difference.change:+.1%}, {least} {bound:+.1%} with 95 % confidence")
+    starts = " between these starts" if difference.evidence in (Evidence.REQUESTS, Evidence.REQUEST_PAIRS) else ""
+    return ConditionResult(
+        condition,
+        Status.FAILED if failed else Status.PASSED,
+        f"changed by {difference.change:+.1%}{starts}, {least} {bound:+.1%} with 95 % confidence (one-sided)",
+    )

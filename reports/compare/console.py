@@ -24,7 +24,7 @@ def _arm(one: ArmComparison) -> str:
         printable(headline(one)),
         *notes(one),
         "\n".join(_disagreement(d) for d in one.disagreements),
-        "\n".join(f"{'FAILED' if r.failed else 'passed'}: {r.condition.text}: {r.why}" for r in one.conditions),
+        "\n".join(f"{r.status.value}: {r.condition.text}: {r.why}" for r in one.conditions),
     ]
     return "\n\n".join(part for part in parts if part)
 

@@ -25,12 +25,28 @@ _LARGEST_LOGARITHM = 50.0  # avoids overflow; a larger share is meaningless
 
 
 class Verdict(StrEnum):
-    """The result of B against A."""
+    """The result of B against A. Of one run each, it is about these two starts of the servers, since the variation from one
+    start to the next is unknown.
+    """
 
     BETTER = "better"
     WORSE = "worse"
+    STARTS_BETTER = "better between these starts"
+    STARTS_WORSE = "worse between these starts"
     NONE = "no difference shown"
     UNKNOWN = "cannot be told"
+
+    @property
+    def is_better(self) -> bool:
+        return self in (Verdict.BETTER, Verdict.STARTS_BETTER)
+
+    @property
+    def is_worse(self) -> bool:
+        return self in (Verdict.WORSE, Verdict.STARTS_WORSE)
+
+    @property
+    def differs(self) -> bool:
+        return self.is_better or self.is_worse
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +175,11 @@ def _judged(
     no_spread = spread.error == 0.0
     verdict = Verdict.NONE
     if p_adjusted < 1.0 - CONFIDENCE:
-        verdict = Verdict.BETTER if (spread.estimate > 0) is measure.higher_is_better else Verdict.WORSE
+        better = (spread.estimate > 0) is measure.higher_is_better
+        if spread.evidence in (Evidence.REQUESTS, Evidence.REQUEST_PAIRS):
+            verdict = Verdict.STARTS_BETTER if better else Verdict.STARTS_WORSE
+        else:
+            verdict = Verdict.BETTER if better else Verdict.WORSE
     return Difference(
         measure=measure,
         a=_middle(measure, a),

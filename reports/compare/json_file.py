@@ -8,6 +8,7 @@ from typing import Any
 from reports.compare.comparison import Arm, ArmComparison, Comparison
 from reports.compare.difference import Difference
 from reports.compare.spread import Interval
+from reports.compare.tables import headline, notes
 from reports.render.plain_text import json_text
 from reports.run_report import RunReport
 
@@ -45,6 +46,9 @@ def _comparison(one: ArmComparison) -> dict[str, Any]:
         "a": one.baseline.name,
         "b": one.arm.name,
         "verdict": one.verdict,
+        "summary": headline(one),
+        "notes": notes(one),
+        "recommendation": _recommendation(one),
         "differences": [difference_document(d) for d in one.differences],
         "quantiles": [{"q": p.q, "a_ms": p.a_ms, "b_ms": p.b_ms, "interval_ms": _pair(p.interval_ms)} for p in one.curve],
         "pairs": None
@@ -58,8 +62,19 @@ def _comparison(one: ArmComparison) -> dict[str, Any]:
         "disagreements": [
             {"what": d.what, "weight": d.weight.value, "values": list(d.values), "advice": d.advice} for d in one.disagreements
         ],
-        "conditions": [{"condition": r.condition.text, "failed": r.failed, "why": r.why} for r in one.conditions],
+        "conditions": [
+            {"condition": r.condition.text, "failed": r.failed, "status": r.status.value.lower(), "why": r.why}
+            for r in one.conditions
+        ],
+        ],
     }
+
+
+def _recommendation(one: ArmComparison) -> dict[str, Any] | None:
+    found = one.recommendation
+    if found is None:
+        return None
+    return {"title": found.title, "change": found.change, "repeats": found.repeats, "requests": found.requests}
 
 
 def difference_document(d: Difference) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from reports.compare.comparison import ArmComparison, Comparison
-from reports.compare.tables import COLUMN_ALIGNMENT, difference_table, headline
+from reports.compare.tables import COLUMN_ALIGNMENT, difference_table, headline, notes
 from reports.render.plain_text import escaped
 from reports.render.tables import cell_text
 
@@ -29,7 +29,8 @@ def _arm(one: ArmComparison) -> str:
         f"### {escaped(one.baseline.name)} (A) against {escaped(one.arm.name)} (B)",
         f"**{escaped(headline(one))}**",
         tabulate(rows, headers=table.columns, tablefmt="pipe", colalign=COLUMN_ALIGNMENT, disable_numparse=True),
+        *(escaped(note) for note in notes(one)),
         "\n".join(f"- {d.weight.value}: {escaped(d.what)}: {escaped(' / '.join(d.values))}" for d in one.disagreements),
-        "\n".join(f"- {'FAILED' if r.failed else 'passed'}: `{r.condition.text}`: {escaped(r.why)}" for r in one.conditions),
+        "\n".join(f"- {r.status.value}: `{r.condition.text}`: {escaped(r.why)}" for r in one.conditions),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

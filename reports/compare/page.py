@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reports.compare.comparable import Weight
-from reports.compare.comparison import MIXED, Arm, ArmComparison, Comparison
+from reports.compare.comparison import Arm, ArmComparison, Comparison
 from reports.compare.difference import Difference, Verdict
 from reports.compare.pictures import change_picture, latency_pictures, quantile_difference_picture
 from reports.compare.tables import change_text, difference_table, headline, interval_text, notes, runs_text
@@ -52,10 +52,10 @@ def _facts(arm: Arm) -> str:
 
 
 def tone_of(verdict: str) -> Tone:
-    """The tone of a verdict; mixed and unknown ones are left to the reader to weigh."""
+    """The tone of a verdict; those of single starts, mixed and unknown ones are left to the reader to weigh."""
     if verdict == Verdict.WORSE:
         return Tone.BAD
-    return Tone.CAUTION if verdict in (MIXED, Verdict.UNKNOWN) else Tone.GOOD
+    return Tone.GOOD if verdict in (Verdict.BETTER, Verdict.NONE) else Tone.CAUTION
 
 
 def difference_cards(differences: Sequence[Difference]) -> tuple[Card, ...]:
@@ -90,7 +90,7 @@ def _sections(one: ArmComparison, number: int) -> list[Section]:
     if remarks:
         sections.append(Section(f"{name}-settings", "Differences in the settings", (remarks,)))
     if one.conditions:
-        rows = tuple((r.condition.text, "FAILED" if r.failed else "passed", r.why) for r in one.conditions)
+        rows = tuple((r.condition.text, r.status.value, r.why) for r in one.conditions)
         table = Table(f"{name}-conditions", "Conditions", ("--fail_if", "result", "why"), rows)
         sections.append(Section(f"{name}-conditions-section", "Conditions", (table,)))
     return sections

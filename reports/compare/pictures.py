@@ -14,7 +14,13 @@ from reports.run.pictures.latency import Series, distribution_picture, percentil
 from reports.statistics.percentiles import summarise
 
 _COLOURS = (Colour.BLUE, Colour.ORANGE, Colour.GREEN, Colour.PURPLE, Colour.SKY, Colour.RED)
-_VERDICT_COLOURS = {Verdict.BETTER: Colour.GREEN, Verdict.WORSE: Colour.RED, Verdict.NONE: Colour.GREY}
+_VERDICT_COLOURS = {
+    Verdict.BETTER: Colour.GREEN,
+    Verdict.WORSE: Colour.RED,
+    Verdict.STARTS_BETTER: Colour.GREEN,
+    Verdict.STARTS_WORSE: Colour.RED,
+    Verdict.NONE: Colour.GREY,
+}
 
 
 def latency_pictures(comparison: Comparison) -> tuple[Picture, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.compare.comparison import MIXED, Arm, ArmComparison, overall
+from reports.compare.comparison import MIXED, STARTS_MIXED, Arm, ArmComparison, overall
 from reports.compare.difference import Difference, Verdict
 from reports.compare.measures import Measure
 from reports.render.tables import UNKNOWN, Cell, Quantity, Table
@@ -12,6 +12,7 @@ from reports.render.tables import UNKNOWN, Cell, Quantity, Table
 DIFFERENCE_COLUMNS = ("measure", "A", "B", "B − A", "change", "95 % interval", "p (Holm)", "could have shown", "verdict")
 COLUMN_ALIGNMENT = ("left", *["right"] * 7, "left")
 _LARGEST_SHARE = 10.0
+_REPEATS = 5  # the default of bench experiment
 
 
 def difference_table(comparison: ArmComparison, name: str = "differences") -> Table:
@@ -22,18 +23,22 @@ def difference_table(comparison: ArmComparison, name: str = "differences") -> Ta
         DIFFERENCE_COLUMNS,
         tuple(difference_row(difference) for difference in comparison.differences),
         "Latencies count from the schedule. The interval is of each measure alone; p and the verdict of all together (Holm). "
-        '"Could have shown" is the smallest change that these runs would have detected in four of five cases.',
+        '"Could have shown" is the smallest change that these runs would have detected in four of five cases. Of one run each, the '
+        "change of a latency is at equal lengths: without what the requested lengths explain.",
     )
 
 
 def headline(comparison: ArmComparison) -> str:
     """The verdict in one sentence, with the changes that it rests on."""
-    return summary_sentence(comparison.arm.name, comparison.baseline.name, comparison.differences)
+    sentence = summary_sentence(comparison.arm.name, comparison.baseline.name, comparison.differences)
+    if not comparison.single_runs or not any(d.verdict.differs for d in comparison.differences):
+        return sentence
+    return f"{sentence[:-1]}; whether every start would be, {_experiment(comparison)} would show{_duration(comparison)}."
 
 
 def summary_sentence(name: str, baseline: str, differences: Sequence[Difference]) -> str:
     """The verdict on ``name`` against ``baseline`` in one sentence, with the changes that it rests on."""
-    shown = [d for d in differences if d.verdict.value in ("better", "worse")]
+    shown = [d for d in differences if d.verdict.differs]
     if not shown:
         return (
             f"No difference between {name} and {baseline} is shown by these runs."
@@ -42,8 +47,12 @@ def summary_sentence(name: str, baseline: str, differences: Sequence[Difference]
         )
     parts = "; ".join(f"{d.measure.title} {change_text(d.measure, d.change)} ({interval_text(d)})" for d in shown)
     verdict = overall(differences)
-    comparative = "better in some and worse in others than" if verdict == MIXED else f"{verdict} than"
-    return f"{name} is {comparative} {baseline}: {parts}."
+    if verdict in (MIXED, STARTS_MIXED):
+        comparative = "better in some and worse in others than"
+    else:
+        comparative = "better than" if shown[0].verdict.is_better else "worse than"
+    starts = "" if verdict in (MIXED, Verdict.BETTER, Verdict.WORSE) else "Between these starts, "
+    return f"{starts}{name} is {comparative} {baseline}: {parts}."
 
 
 def notes(comparison: ArmComparison) -> list[str]:
@@ -58,11 +67,30 @@ def notes(comparison: ArmComparison) -> list[str]:
     if b.blocks_left_out:
         blocks = "1 block is" if b.blocks_left_out == 1 else f"{b.blocks_left_out} blocks are"
         texts.append(f"{blocks} left out because a run is missing or invalid; see the report of that run.")
-    if len(a.runs) == len(b.runs) == 1:
+    if comparison.single_runs:
         texts.append(
-            "One run each: the intervals lack the variation between starts. Repeat the runs, or use 'bench experiment'."
+            f"One run each: the intervals lack the variation between starts. Use {_experiment(comparison)}"
+            f"{_duration(comparison)}, or repeat the runs."
         )
+    if comparison.recommendation is not None:
+        texts.append(comparison.recommendation.text)
     return texts
+
+
+def _experiment(comparison: ArmComparison) -> str:
+    return f"'bench experiment --repeats {_REPEATS}'"
+
+
+def _duration(comparison: ArmComparison) -> str:
+    """How long the sending of an experiment would take, by the length of these runs; nothing where that is unknown."""
+    lengths_s = [run.metrics.window_s for run in (*comparison.baseline.runs, *comparison.arm.runs)]
+    known_s = [length_s for length_s in lengths_s if length_s is not None]
+    if len(known_s) < len(lengths_s):
+        return ""
+    minutes = _REPEATS * sum(known_s) / 60.0
+    return (
+        f" in about {minutes:,.0f} min and the starts" if minutes >= 1.5 else f" in about {60 * minutes:,.0f} s and the starts"
+    )
 
 
 def runs_text(arm: Arm) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tabulate import tabulate
 
-from reports.compare.difference import Verdict
 from reports.compare.tables import change_text
 from reports.render.plain_text import printable
 from reports.render.tables import cell_text
@@ -33,7 +32,7 @@ def _verdict_text(run: TrendRun) -> str:
     """The verdict, with the changes or differences that it rests on."""
     match run.standing:
         case Standing.COMPARED:
-            changed = [d for d in run.differences if d.verdict in (Verdict.BETTER, Verdict.WORSE)]
+            changed = [d for d in run.differences if d.verdict.differs]
             shown = [f"{d.measure.title} {change_text(d.measure, d.change)}" for d in changed]
             return f"{run.verdict}: {', '.join(shown)}" if shown else run.verdict
         case Standing.DIFFERENT:

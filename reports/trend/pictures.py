@@ -20,6 +20,8 @@ _JOINED = "valid, comparable runs"
 _VERDICTS = {
     Verdict.BETTER: Colour.GREEN,
     Verdict.WORSE: Colour.RED,
+    Verdict.STARTS_BETTER: Colour.GREEN,
+    Verdict.STARTS_WORSE: Colour.RED,
     Verdict.NONE: Colour.BLUE,
     Verdict.UNKNOWN: Colour.GREY,
 }

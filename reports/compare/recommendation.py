@@ -1,0 +1,72 @@
+"""How many runs, of how many requests, would show a small change: the recommendation beside a comparison."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reports.compare.difference import Difference
+from reports.compare.spread import POWER, Evidence
+from reports.statistics.probability import student_quantile
+
+CHANGE = 0.05
+_SIGNIFICANCE = 0.05
+_FEWEST_REPEATS = 5  # fewer hardly show the variation between starts
+_MOST_REPEATS = 100
+_PREFERRED = ("p99_ttft", "p99_e2e", "p50_ttft", "p50_e2e")  # the first that has an error
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """``repeats`` runs of each side, of ``requests`` each, show a change of ``change`` in ``title`` with probability POWER."""
+
+    title: str
+    change: float
+    repeats: int
+    requests: int
+
+    @property
+    def text(self) -> str:
+        return (
+            f"To show {self.change:.0%} of {self.title} in four of five cases: {self.repeats} repeats of "
+            f"about {self.requests:,} requests each."
+        )
+
+
+def recommend(differences: Sequence[Difference], runs: int, requests: int) -> Recommendation | None:
+    """The recommendation from the errors of a comparison of ``runs`` a side, with ``requests`` each; None where no latency has
+    an error, or where no affordable number would do.
+
+    The error of repeated runs falls with the root of their number, that within single runs with the root of the requests. Of
+    single runs the variation between starts is unknown, and not in the number.
+    """
+    by_name = {d.measure.name: d for d in differences}
+    for d in (by_name[name] for name in _PREFERRED if name in by_name):
+        if d.spread is not None and 0.0 < d.spread.error < math.inf:
+            single = d.evidence in (Evidence.REQUESTS, Evidence.REQUEST_PAIRS)
+            numbers = _longer_runs(d.spread.error, requests) if single else _repeats(d, runs, requests)
+            return None if numbers is None else Recommendation(d.measure.title, CHANGE, *numbers)
+    return None
+
+
+def _repeats(d: Difference, runs: int, requests: int) -> tuple[int, int] | None:
+    assert d.spread is not None
+    of_one = d.spread.error * math.sqrt(runs)
+    for repeats in range(2, _MOST_REPEATS + 1):
+        freedom = repeats - 1 if d.evidence is Evidence.RUN_PAIRS else 2 * repeats - 2
+        if _detected(of_one / math.sqrt(repeats), freedom):
+            return repeats, requests
+    return None
+
+
+def _longer_runs(error: float, requests: int) -> tuple[int, int]:
+    """So many requests a run that five repeats show it, to two digits; no fewer than the runs have."""
+    critical = sum(student_quantile(p, 2 * _FEWEST_REPEATS - 2) for p in (1.0 - _SIGNIFICANCE / 2.0, POWER))
+    needed = max(1.0, (critical * error / math.log1p(CHANGE)) ** 2 / _FEWEST_REPEATS) * requests
+    unit = 10.0 ** max(0, math.floor(math.log10(needed)) - 1)
+    return _FEWEST_REPEATS, math.ceil(round(needed / unit, 6)) * int(unit)
+
+
+def _detected(error: float, freedom: float) -> bool:
+    return sum(student_quantile(p, freedom) for p in (1.0 - _SIGNIFICANCE / 2.0, POWER)) * error <= math.log1p(CHANGE)
