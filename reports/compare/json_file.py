@@ -66,7 +66,6 @@ def _comparison(one: ArmComparison) -> dict[str, Any]:
             {"condition": r.condition.text, "failed": r.failed, "status": r.status.value.lower(), "why": r.why}
             for r in one.conditions
         ],
-        ],
     }
 
 

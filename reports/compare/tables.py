@@ -23,8 +23,8 @@ def difference_table(comparison: ArmComparison, name: str = "differences") -> Ta
         DIFFERENCE_COLUMNS,
         tuple(difference_row(difference) for difference in comparison.differences),
         "Latencies count from the schedule. The interval is of each measure alone; p and the verdict of all together (Holm). "
-        '"Could have shown" is the smallest change that these runs would have detected in four of five cases. Of one run each, the '
-        "change of a latency is at equal lengths: without what the requested lengths explain.",
+        '"Could have shown" is the smallest change that these runs would have detected in four of five cases. Of one run each, '
+        "the change of a latency is at equal lengths: without what the requested lengths explain.",
     )
 
 
@@ -87,10 +87,9 @@ def _duration(comparison: ArmComparison) -> str:
     known_s = [length_s for length_s in lengths_s if length_s is not None]
     if len(known_s) < len(lengths_s):
         return ""
-    minutes = _REPEATS * sum(known_s) / 60.0
-    return (
-        f" in about {minutes:,.0f} min and the starts" if minutes >= 1.5 else f" in about {60 * minutes:,.0f} s and the starts"
-    )
+    sending_s = _REPEATS * sum(known_s)
+    length = f"{sending_s / 60.0:,.0f} min" if sending_s >= 90.0 else f"{sending_s:,.0f} s"
+    return f" in about {length} and the time of the starts"
 
 
 def runs_text(arm: Arm) -> str:

@@ -19,7 +19,7 @@ from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.record import Outcome, Record
 from reports.compare.comparable import Weight
 from reports.compare.comparison import MIXED, compare, overall, read_arm
-from reports.compare.conditions import parse_condition
+from reports.compare.conditions import Status, parse_condition
 from reports.compare.console import render
 from reports.compare.difference import Evidence, Verdict
 from reports.compare.json_file import document
@@ -62,13 +62,13 @@ def _compare(runs: Sequence[RunReport], *conditions: str, **options: Any) -> Any
 
 def test_a_slower_run_is_worse_by_its_change(noisy_run: Callable[..., RunReport]) -> None:
     (one,) = _compare([noisy_run(1), noisy_run(2, 60.0)]).comparisons
-    assert one.verdict == "worse"
+    assert one.verdict == "worse between these starts"
     ttft = next(d for d in one.differences if d.measure.name == "p50_ttft")
     assert ttft.interval is not None
     assert ttft.interval[0] < 0.20 < ttft.interval[1]
     assert one.pairs is not None
     assert one.pairs.difference_ms.p50 == pytest.approx(10.0, abs=2.0)
-    assert "is worse than" in render(_compare([noisy_run(1), noisy_run(2, 60.0)]))
+    assert "Between these starts, " in render(_compare([noisy_run(1), noisy_run(2, 60.0)]))
 
 
 def test_equal_runs_show_no_difference(noisy_run: Callable[..., RunReport]) -> None:
@@ -125,7 +125,7 @@ def test_runs_that_sent_other_numbers_of_one_schedule_are_compared_without_pairs
     assert (warning.what, warning.weight, warning.values) == ("requests", Weight.WARN, ("700 sent", "690 sent"))
     assert one.pairs is None
     assert {d.evidence for d in one.differences if d.evidence is not None} == {Evidence.REQUESTS}
-    assert one.verdict == "worse"
+    assert one.verdict == "worse between these starts"
     assert bench(["compare", *(str(run.folder.path) for run in runs), "--output", str(tmp_path / "compare.html")]) == 0
     assert "700 sent" in capsys.readouterr().out
 
@@ -206,8 +206,25 @@ def test_fail_if_fails_only_where_the_evidence_is_there(
     noisy_run: Callable[..., RunReport], condition: str, slower: float, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = [str(noisy_run(seed, ttft).folder.path) for seed, ttft in ((1, 50.0), (2, slower))]
-    assert bench(["compare", *paths, "--fail_if", condition]) == status
+    assert bench(["compare", *paths, "--fail_if", condition, "--allow_single"]) == status
     assert ("FAILED" in capsys.readouterr().out) is bool(status)
+
+
+def test_fail_if_refuses_single_runs_and_names_what_would_do(
+    noisy_run: Callable[..., RunReport], capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(noisy_run(seed).folder.path) for seed in (1, 2)]
+    assert bench(["compare", *paths, "--fail_if", "p50_ttft > +5%"]) == 2
+    message = capsys.readouterr().err
+    assert all(word in message for word in ("--allow_single", "bench experiment", "repeated runs"))
+
+
+def test_a_condition_without_evidence_is_undecided(noisy_run: Callable[..., RunReport]) -> None:
+    comparison = _compare([noisy_run(1), noisy_run(2, sent=300)], "p99_ttft > +5%", "p50_ttft > +90%")
+    assert [result.status for result in comparison.comparisons[0].conditions] == [Status.UNDECIDED, Status.PASSED]
+    assert "undecided: p99_ttft" in render(comparison)
+    conditions = document(comparison)["comparisons"][0]["conditions"]
+    assert [condition["status"] for condition in conditions] == ["undecided", "passed"]
 
 
 @pytest.mark.parametrize("text", ["", "p99_ttft", "p99_ttft > 5", "p98_ttft > 5%", "p99_ttft >= 5%", "failed_share > 5%"])
@@ -223,9 +240,13 @@ def test_every_format_has_the_same_content(
     outputs = [tmp_path / f"c.{suffix}" for suffix in ("json", "md", "csv", "html")]
     assert bench(["compare", *paths, *(f"--output={path}" for path in outputs)]) == 0
     content = json.loads(outputs[0].read_text())["comparisons"][0]
-    assert content["verdict"] == "worse"
-    assert "worse than" in outputs[1].read_text()
-    assert "worse than" in outputs[3].read_text()
+    assert content["verdict"] == "worse between these starts"
+    assert content["summary"].startswith("Between these starts, ")
+    for note in ("One run each", "To show 5%"):
+        assert any(note in one for one in content["notes"])
+        assert note in outputs[1].read_text()
+        assert note in outputs[3].read_text()
+    assert all("between these starts" in output.read_text().lower() for output in outputs)
     rows = list(csv.DictReader(outputs[2].open()))
     assert [row["verdict"] for row in rows] == [d["verdict"] for d in content["differences"]]
 
@@ -233,7 +254,7 @@ def test_every_format_has_the_same_content(
 @pytest.mark.parametrize(
     ("verdict", "tone"),
     [
-        ("better", Tone.GOOD), ("no difference shown", Tone.GOOD), ("worse", Tone.BAD),
+        ("better", Tone.GOOD), ("better between these starts", Tone.CAUTION), ("no difference shown", Tone.GOOD), ("worse", Tone.BAD),
         (MIXED, Tone.CAUTION), ("cannot be told", Tone.CAUTION),
     ],
 )  # fmt: skip
@@ -243,7 +264,7 @@ def test_a_page_shows_good_news_bad_news_and_what_is_to_be_weighed(verdict: str,
 
 def test_the_worst_news_of_several_arms_sets_the_tone(noisy_run: Callable[..., RunReport]) -> None:
     page = comparison_page(_compare([noisy_run(1), noisy_run(2, 60.0), noisy_run(3)]))
-    assert page.tone is Tone.BAD
+    assert page.tone is Tone.CAUTION  # of single runs
 
 
 def test_a_card_shows_the_median_where_the_99th_percentile_is_unknown(noisy_run: Callable[..., RunReport]) -> None:
@@ -286,7 +307,7 @@ def test_an_experiment_gets_its_comparison_in_every_format(noisy_run: Callable[.
     page = write_comparison(_compare([noisy_run(1), noisy_run(2, 60.0)]), tmp_path)
     assert page == tmp_path / "compare.html"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["compare.csv", "compare.html", "compare.json", "compare.md"]
-    assert json.loads((tmp_path / "compare.json").read_text())["comparisons"][0]["verdict"] == "worse"
+    assert json.loads((tmp_path / "compare.json").read_text())["comparisons"][0]["verdict"] == "worse between these starts"
     assert all("worse" in path.read_text() for path in tmp_path.iterdir())
 
 

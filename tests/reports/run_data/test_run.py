@@ -159,8 +159,8 @@ def test_compare_is_the_comparison_of_the_command_line(
 ) -> None:
     a, b = (open_run(make_report(queued_run(20.0, 1, ms)).folder.path) for ms in (20.0, 24.0))
     compared = compare(a, b)
-    assert compared.verdict == "worse"
-    assert compare(b, a).verdict == "better"
+    assert compared.verdict == "worse between these starts"
+    assert compare(b, a).verdict == "better between these starts"
     assert {difference.measure.name for difference in compared.differences} >= {"p99_ttft", "request_throughput"}
 
 
