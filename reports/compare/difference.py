@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
@@ -69,7 +69,7 @@ class Difference:
     evidence: Evidence | None
     verdict: Verdict
     reason: str | None
-    spread: Spread | QuantileSpread | None = None
+    spread: Spread | QuantileSpread | None = field(default=None, compare=False, repr=False)
 
     def bound(self, lower: bool, significance: float) -> float | None:
         """One-sided bound of the change; None where it is unknown."""

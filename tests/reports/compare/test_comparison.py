@@ -254,7 +254,8 @@ def test_every_format_has_the_same_content(
 @pytest.mark.parametrize(
     ("verdict", "tone"),
     [
-        ("better", Tone.GOOD), ("better between these starts", Tone.CAUTION), ("no difference shown", Tone.GOOD), ("worse", Tone.BAD),
+        ("better", Tone.GOOD), ("no difference shown", Tone.GOOD), ("worse", Tone.BAD),
+        ("better between these starts", Tone.CAUTION), ("worse between these starts", Tone.CAUTION),
         (MIXED, Tone.CAUTION), ("cannot be told", Tone.CAUTION),
     ],
 )  # fmt: skip

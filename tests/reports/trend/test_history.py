@@ -57,7 +57,7 @@ def test_runs_are_in_the_order_of_time_with_their_verdicts(trend: Trend) -> None
         ("n1", "baseline"),
         ("n2", "no difference shown"),
         (HOSTILE, "not comparable"),
-        ("n4", "worse"),
+        ("n4", "worse between these starts"),
         ("n5", "not valid"),
     ]
     assert trend.baseline == "n1"
@@ -128,11 +128,11 @@ def test_a_picture_marks_runs_by_their_standing(trend: Trend) -> None:
         "baseline": [1.0],
         "cannot be told": [2.0],
         "not comparable": [3.0],
-        "worse": [4.0],
+        "worse between these starts": [4.0],
     }
     assert dots["not comparable"].shape is Shape.RING
     assert "differs in workload.description" in dots["not comparable"].notes[0]
-    assert dots["worse"].notes[0].startswith("n4, 2026-11-04 02:00:00: +")
+    assert dots["worse between these starts"].notes[0].startswith("n4, 2026-11-04 02:00:00: +")
     (line,) = [mark for mark in picture.marks if isinstance(mark, Line)]
     assert line.x[~np.isnan(line.y)].tolist() == [1.0, 2.0, 4.0]  # the third has a dot of its own
     joined, baseline = (mark for mark in picture.marks if isinstance(mark, Trail))
@@ -158,14 +158,14 @@ def test_every_format_has_the_same_content(nights: Path, tmp_path: Path, capsys:
     outputs[0].parent.mkdir()
     assert bench(["trend", str(nights), *(f"--output={path}" for path in outputs)]) == 0
     printed = capsys.readouterr().out
-    assert "The newest run: n4 is worse than n1: TTFT p50 +" in printed
+    assert "The newest run: Between these starts, n4 is worse than n1: TTFT p50 +" in printed
     assert f"Written: {outputs[3]}" in printed
     content = json.loads(outputs[0].read_text(encoding="utf-8"))
     assert [run["verdict"] for run in content["runs"]] == [
         "baseline",
         "no difference shown",
         "not comparable",
-        "worse",
+        "worse between these starts",
         "not valid",
     ]
     assert "n4 is worse than n1" in outputs[1].read_text(encoding="utf-8")
