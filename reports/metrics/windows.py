@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.latency import latencies_ms
 from reports.metrics.output_events import Events, Rate, completions, output_tokens, rate
 from reports.metrics.requests import Requests
@@ -41,13 +42,13 @@ class Windows:
 
 
 def compute_windows(
-    requests: Requests, ttft_ms: Distribution | None, e2e_ms: Distribution | None, closed_loop: bool = False
+    requests: Requests, ttft_ms: Distribution | None, e2e_ms: Distribution | None, load: ConfiguredLoad = OPEN_LOOP
 ) -> Windows:
     """Both windows; ``ttft_ms`` and ``e2e_ms`` are the whole run's, from the schedule (TTFT None where not streamed)."""
     if not requests.done.any():
         return Windows(None, None, "no request succeeded", True)
     ended, tokens = completions(requests), output_tokens(requests)
-    steady = find_steady(requests, ended if tokens is None else tokens, closed_loop)
+    steady = find_steady(requests, ended if tokens is None else tokens, load)
     return Windows(
         _whole(requests, ended, tokens, ttft_ms, e2e_ms),
         _steady(requests, steady, ended, tokens, ttft_ms),

@@ -83,7 +83,7 @@ def test_the_steady_part_of_a_closed_loop_ends_when_its_first_user_has_nothing_t
             records.append(answered(len(records), due, due, [(done - 1, 1)], done=done))
     requests = make_requests(sorted(records, key=lambda record: record.scheduled_ns))
     assert first_user_end_ns(requests) / 1e9 == pytest.approx(6.004)
-    window = find_steady(requests, completions(requests), closed_loop=True).window_ns
+    window = find_steady(requests, completions(requests), ConfiguredLoad(closed=True)).window_ns
     assert window is not None
     assert window[1] / 1e9 == pytest.approx(6.004)
     metrics = compute_metrics(requests, streaming=True, load=ConfiguredLoad(closed=True, concurrency=8))
