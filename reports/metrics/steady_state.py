@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.in_flight import first_user_end_ns, mean_in_system, queue_growth
+from reports.metrics.mser import BATCH, mser5
 from reports.metrics.output_events import Events
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES, mean_of
 from reports.statistics.probability import student_quantile
 
-RULE = "MSER-5"
-_BATCH = 5
 _FEWEST_REQUESTS = 100
 _BATCHES = 100
 _REQUESTS_A_BATCH = 5
@@ -60,10 +59,10 @@ def find_steady(requests: Requests, output: Events, load: ConfiguredLoad = OPEN_
     if not burst:
         end = min(last_sent, first_user_end_ns(requests)) if load.closed else last_sent
     batches = min(_BATCHES, np.count_nonzero(known) // _REQUESTS_A_BATCH)
-    edges = np.linspace(start, end, batches * _BATCH + 1)
+    edges = np.linspace(start, end, batches * BATCH + 1)
     series = [
         mean_in_system(requests.scheduled_ns[known], requests.done_ns[known], edges),
-        output.per_bin(start, end, batches * _BATCH),
+        output.per_bin(start, end, batches * BATCH),
     ]
     if burst:
         return _plateau(series[1], edges)
@@ -118,7 +117,7 @@ def find_cold_start(requests: Requests, load: ConfiguredLoad = OPEN_LOOP) -> Col
 
 
 def _excess(early: FloatArray, later: FloatArray) -> float | None:
-    """By how many standard errors the mean of ``early`` exceeds that of ``later``; None where that may be chance or is small."""
+    """By how many standard errors the mean of ``early`` exceeds that of ``later``; None where that may be chance."""
     if early.size < _FEWEST_COLD or np.median(early) < _COLD_RATIO * np.median(later):
         return None
     mean = mean_of(later)
@@ -140,7 +139,7 @@ def _settled_ns(due_ns: FloatArray, latency_ns: FloatArray) -> float | None:
     """The time from which latencies are steady, by MSER-5 of their means over equal numbers of requests; None: never."""
     if due_ns.size < _FEWEST_REQUESTS:
         return -math.inf
-    groups = min(_BATCHES, due_ns.size // _REQUESTS_A_BATCH) * _BATCH
+    groups = min(_BATCHES, due_ns.size // _REQUESTS_A_BATCH) * BATCH
     starts = np.arange(groups) * due_ns.size // groups
     cut = mser5(np.add.reduceat(latency_ns, starts) / np.diff(starts, append=due_ns.size))
     return None if cut is None else float(due_ns[starts[cut]])
@@ -158,23 +157,6 @@ def _falls(due_ns: FloatArray, latency_ns: FloatArray) -> bool:
 def _rank_correlation_with_time(values: NDArray[np.float64]) -> float:
     ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable")
     return float(np.corrcoef(ranks, np.arange(values.size))[0, 1])
-
-
-def mser5(series: FloatArray) -> int | None:
-    """The number of leading values to leave out, a multiple of 5; None where that is half of them.
-
-    ``series`` has shape [n], n ≥ 50.
-    """
-    batches = series[: series.size // _BATCH * _BATCH].reshape(-1, _BATCH).mean(axis=1)
-    m = batches.size
-    left = np.arange(m, 0, -1)
-    centred = batches - batches.mean()  # so that sums of squares lose no digits
-    sums, squares = (np.cumsum(values[::-1])[::-1] for values in (centred, centred**2))
-    error = np.maximum(0.0, squares - sums**2 / left) / left.astype(np.float64) ** 2
-    tested = error[: m // 2 + 1]
-    rounding = 1e-12 * (float(squares[0]) + float(batches.mean()) ** 2) / m
-    cut = int(np.argmax(tested <= tested.min() + rounding))
-    return None if cut >= m // 2 - 1 else cut * _BATCH
 
 
 def _plateau(output: FloatArray, edges: FloatArray) -> Steady:

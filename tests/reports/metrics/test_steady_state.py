@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from harness.records.record import Outcome, Record
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.in_flight import first_user_end_ns, mean_in_system, queue_growth
+from reports.metrics.mser import mser5
 from reports.metrics.output_events import completions
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import compute_metrics
-from reports.metrics.steady_state import find_steady, mser5
+from reports.metrics.steady_state import find_steady
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
