@@ -53,6 +53,7 @@ from reports.metrics.latency import (
 )
 from reports.metrics.lengths import input_lengths, output_lengths
 from reports.metrics.model_statistics import model_work
+from reports.metrics.mser import mser5
 from reports.metrics.output_events import completions, output_tokens, rate
 from reports.metrics.phases import phases
 from reports.metrics.requests import from_columns
@@ -60,7 +61,7 @@ from reports.metrics.run_metrics import compute_metrics, failures_by_kind, mean_
 from reports.metrics.server_load import server_load
 from reports.metrics.server_series import Telemetry, telemetry_of
 from reports.metrics.slip import slip_by_worker, slip_over_time
-from reports.metrics.steady_state import find_steady, mser5
+from reports.metrics.steady_state import find_steady
 from reports.metrics.upstream import upstream_statistics
 from reports.metrics.windows import compute_windows, whole_window
 from reports.run.op_stats import check_perf

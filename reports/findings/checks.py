@@ -21,7 +21,7 @@ from reports.findings.consistency import (
     TokenCountsUnknown,
 )
 from reports.findings.finding import Finding, RunFacts, Severity
-from reports.findings.load import ArrivalsNotAsAsked, NotSteady, QueueGrowing, RequestsRanOut, WaitedAtCeiling
+from reports.findings.load import ArrivalsNotAsAsked, ColdStartFound, NotSteady, QueueGrowing, RequestsRanOut, WaitedAtCeiling
 from reports.findings.outcomes import Errors, NothingDone, OutputShorterThanAsked, PromptEchoed, ReasoningAlone, WarmUpFailed
 from reports.findings.server import CountersDisagree, OutsideServerClock, PhasesExceedLatency, PrefixCacheWarmed
 
@@ -38,6 +38,7 @@ KINDS: tuple[type[Finding], ...] = (
     RequestsRanOut,
     QueueGrowing,
     NotSteady,
+    ColdStartFound,
     ArrivalsNotAsAsked,
     BeyondCalibration,
     Interrupted,

@@ -29,6 +29,7 @@ _TOKENS_BEYOND_INVALID = 0.01
 _LEFT_OUT = 0.01
 _LITTLE_TOLERANCE = 0.05
 _LABELS = {metric.key: metric.label for metric in LATENCIES}
+_LITTLE_FLOOR_S = 1e-3  # of a request: the client reads the end of an answer this much after its last token
 _LITTLE_EDGES = 2.0  # latencies that the two ends of the window may cut
 
 
@@ -312,7 +313,8 @@ class LittlesLaw(Finding):
     severities = (Severity.WARNING,)
     when = (
         f"mean in flight ≠ rate × mean latency over the steady window, by more than {_LITTLE_TOLERANCE:.0%} "
-        "and what the ends of the window can cut"
+        f"and what the ends of the window can cut, and by more than {_LITTLE_FLOOR_S * 1e3:g} ms of each request, within which "
+        "the client itself ends an exchange"
     )
     advices = ("Requests stay open longer than their latencies show: check how long answers last after their last token.",)
 
@@ -324,7 +326,8 @@ class LittlesLaw(Finding):
             return None
         expected = sides.rate_per_s * sides.latency_s
         tolerance = _LITTLE_TOLERANCE + _LITTLE_EDGES * sides.longest_s / window.length_s
-        if abs(sides.in_flight - expected) <= tolerance * max(sides.in_flight, expected):
+        tolerated = max(tolerance * max(sides.in_flight, expected), _LITTLE_FLOOR_S * sides.rate_per_s)
+        if abs(sides.in_flight - expected) <= tolerated:
             return None
         return cls(sides.in_flight, sides.rate_per_s, sides.latency_s)
 

@@ -12,6 +12,7 @@ from reports.metrics.arrival_law import SIGNIFICANCE, check_arrivals
 from reports.metrics.configuration import configured_law
 from reports.metrics.in_flight import queue_growth
 from reports.metrics.latency import ceiling_waits_ms
+from reports.metrics.steady_state import find_cold_start
 from reports.statistics.percentiles import nearest_rank
 
 # A p99 of the waits at the ceiling that is below either changes no conclusion.
@@ -127,30 +128,41 @@ class QueueGrowing(Finding):
     in_system_after: float
     arrivals: int
     share_left_behind: float
+    offered_per_s: float
+    completed_per_s: float
 
     code = "queue_growing"
     severities = (Severity.WARNING,)
     when = (
-        "in an open loop, the number of requests in the system grew steadily over the second half of the sending, by at least "
-        "5% of the arrivals and more than chance explains"
+        "in an open loop, the number of requests in the system grew after the first fifth of the sending, by more than the "
+        "same arrivals leave at 95% of capacity and chance adds at 90%"
     )
     advices = (
-        "The target is overloaded: latencies grow with the run's length. Lower --request_rate, or read the throughput alone.",
+        "The target is at or above its capacity: latencies grow with the run's length. Lower --request_rate, or read the "
+        "throughput alone.",
     )
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         if facts.load.closed:  # the users wait for their answers, which bounds the queue
             return None
-        growth = queue_growth(facts.requests)
+        growth = queue_growth(facts.requests, facts.load.rate_per_s)
         if growth is None:
             return None
-        return cls(growth.in_system_before, growth.in_system_after, growth.arrivals, growth.share_left_behind)
+        return cls(
+            growth.in_system_before,
+            growth.in_system_after,
+            growth.arrivals,
+            growth.share_left_behind,
+            growth.offered_per_s,
+            growth.completed_per_s,
+        )
 
     def _sentence(self) -> str:
         return (
-            f"The queue grew from {self.in_system_before:,.0f} to {self.in_system_after:,.0f} requests in the second half "
-            f"of the run: {self.share_left_behind:.0%} of {self.arrivals:,} arrivals were left behind."
+            f"The target completes {self.completed_per_s:,.1f} requests/s while {self.offered_per_s:,.1f}/s arrive: the queue "
+            f"grew from {self.in_system_before:,.0f} to {self.in_system_after:,.0f} requests, which leaves "
+            f"{self.share_left_behind:.0%} of {self.arrivals:,} arrivals behind."
         )
 
 
@@ -172,6 +184,39 @@ class NotSteady(Finding):
 
     def _sentence(self) -> str:
         return f"No steady state was found: {self.reason}."
+
+
+@dataclass(frozen=True)
+class ColdStartFound(Finding):
+    latency: str
+    seconds: float
+    early_ms: float
+    later_ms: float
+    ratio: float
+
+    code = "cold_start"
+    severities = (Severity.WARNING,)
+    when = (
+        "mean and median TTFT (or E2E latency of an unstreamed run) of the first 1/24, 1/12, 1/6, 1/4 or 1/3 of the sending "
+        "are at least 1.25 times those of its second half, and the difference of the means is beyond chance (0.1%)"
+    )
+    advices = (
+        "The numbers of the whole run include it. Read the steady window, or send more --warmup_requests before the clock "
+        "starts.",
+    )
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        cold = find_cold_start(facts.requests, facts.load)
+        if cold is None:
+            return None
+        return cls("TTFT" if facts.metrics.streamed else "E2E latency", cold.seconds, cold.early_ms, cold.later_ms, cold.ratio)
+
+    def _sentence(self) -> str:
+        return (
+            f"{self.latency} of the first {self.seconds:,.1f} s is {self.ratio:.1f} times that of the second half of the run "
+            f"(means: {self.early_ms:,.1f} and {self.later_ms:,.1f} ms)."
+        )
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class ConfiguredLoad:
 
     ``max_concurrency`` is a ceiling on requests in flight, ``duration_s`` an end by the clock; None where there is none.
     ``prepared`` is the number of requests that could be sent, ``ran_out`` whether they were too few for the duration; None is
-    unknown.
+    unknown. ``rate_per_s`` is the mean rate of an open loop's arrivals; None where none is set.
     """
 
     closed: bool = False
@@ -59,22 +59,35 @@ class ConfiguredLoad:
     ramp_up_s: float = 0.0
     prepared: int | None = None
     ran_out: bool | None = None
+    rate_per_s: float | None = None
+
+
+OPEN_LOOP = ConfiguredLoad()
 
 
 def configured_load(manifest: dict[str, Any]) -> ConfiguredLoad:
     """The load of a run; a manifest older than load modes is of an open loop."""
     load = manifest.get("load")
     if not isinstance(load, dict):
-        return ConfiguredLoad()
+        return ConfiguredLoad(rate_per_s=_rate_per_s(manifest))
+    closed = load.get("mode") == "closed"
     return ConfiguredLoad(
-        closed=load.get("mode") == "closed",
+        closed=closed,
         max_concurrency=load.get("max_concurrency"),
         concurrency=load.get("concurrency"),
         duration_s=load.get("duration_s"),
         ramp_up_s=float(load.get("ramp_up_s") or 0.0),
         prepared=load.get("prepared"),
         ran_out=load.get("ran_out"),
+        rate_per_s=None if closed else _rate_per_s(manifest),
     )
+
+
+def _rate_per_s(manifest: dict[str, Any]) -> float | None:
+    """The rate that the options set; None at a rate of -1."""
+    options = manifest.get("options")
+    rate = options.get("request_rate") if isinstance(options, dict) else None
+    return float(rate) if isinstance(rate, int | float) and rate > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +104,11 @@ class Law:
 
 def configured_law(manifest: dict[str, Any]) -> Law | None:
     """The law that a manifest's options set; None where they set none, as at a rate of -1 or in a closed loop."""
-    options = manifest.get("options")
-    if not isinstance(options, dict):
-        return None
-    rate, name = options.get("request_rate"), options.get("time_delay_dist")
     load = configured_load(manifest)
-    if not isinstance(rate, int | float) or not rate > 0 or load.closed:
+    if load.rate_per_s is None:
         return None
+    options = manifest["options"]
+    name = options.get("time_delay_dist")
     if name == "gamma_dist":
-        return Law("gamma", float(rate), float(options.get("burstiness") or 1.0), load.ramp_up_s)
-    return Law(_LAW_NAMES[name], float(rate), ramp_up_s=load.ramp_up_s) if name in _LAW_NAMES else None
+        return Law("gamma", load.rate_per_s, float(options.get("burstiness") or 1.0), load.ramp_up_s)
+    return Law(_LAW_NAMES[name], load.rate_per_s, ramp_up_s=load.ramp_up_s) if name in _LAW_NAMES else None

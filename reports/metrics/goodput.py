@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.metrics.catalogue import E2E, OBJECTIVE_METRICS, TPOT, TTFT, Metric
-from reports.metrics.output_events import Events, Rate, rate
+from reports.metrics.full_load import full_load, rate_of_run
+from reports.metrics.output_events import Events, Rate
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES, Interval, mean_of, share_of, student_to_normal
@@ -119,9 +120,9 @@ def _rate(requests: Requests, good: NDArray[np.bool_]) -> Rate | None:
     """Good requests, counted at their ends, per second of the whole window: first scheduled to the end of the last success."""
     if not requests.done.any():
         return None
-    return rate(
-        Events(requests.done_ns[good]), float(requests.scheduled_ns.min()), float(requests.done_ns[requests.done].max())
-    )
+    events = Events(requests.done_ns[good])
+    start_ns, end_ns = float(requests.scheduled_ns.min()), float(requests.done_ns[requests.done].max())
+    return rate_of_run(events, start_ns, end_ns, full_load(requests, events))
 
 
 def share_interval(good: NDArray[np.bool_]) -> Interval | None:

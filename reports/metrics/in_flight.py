@@ -10,19 +10,28 @@ from harness.records.record import Outcome
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 
-_PARTS = 10
-_RISING_PARTS = 0.8  # Spearman's rank correlation of the parts' queue with time
-_GROWTH_SHARE = 0.05  # of the arrivals meanwhile
-_GROWTH_DEVIATIONS = 3.0  # standard deviations of a count of arrivals
+_FEWEST_ARRIVALS = 20
+_BEGINNING = 0.2  # of the sending, in which every queue fills
+_PARTS = 12
+_LAST_PARTS = 4
+_REFERENCE_LOAD = 0.95  # of the target that the arrivals alone are held against
+_ARRIVALS_A_COUNT = 10  # on average, in the counts whose variance is the noise of a queue
+_FROM_SERVICE, _FROM_ARRIVALS, _FROM_NUMBER = 20.0, 5.0, 1.0  # weights in what a queue at 90 % of capacity may grow by
 
 
 @dataclass(frozen=True, slots=True)
 class QueueGrowth:
-    """The number of requests in the system in the middle of the sending and at its end, and the arrivals between."""
+    """The number of requests in the system when it was lowest and at the end of the sending, and the ``arrivals`` between.
+
+    ``completed_per_s`` is the rate at which requests ended between them, ``offered_per_s`` the configured rate of arrivals, or
+    the actual one where none is configured.
+    """
 
     in_system_before: float
     in_system_after: float
     arrivals: int
+    offered_per_s: float
+    completed_per_s: float
 
     @property
     def share_left_behind(self) -> float:
@@ -30,26 +39,68 @@ class QueueGrowth:
         return (self.in_system_after - self.in_system_before) / self.arrivals
 
 
-def queue_growth(requests: Requests) -> QueueGrowth | None:
-    """The growth of the queue in the second half of the sending, where it is significant; else None.
+def queue_growth(requests: Requests, rate_per_s: float | None = None) -> QueueGrowth | None:
+    """The growth of the queue over the sending, where a target at 90 % of its capacity would hardly have it; else None.
 
-    The first half is left out because every queue fills at first. Requests sent in one burst show no growth.
+    After the first fifth, in which every queue fills, the statistic is the mean number in the system over the last third less
+    the lowest mean of a twelfth before it. From it goes what the same arrivals leave at an even server with a load of 95 % of
+    ``rate_per_s`` (None: of the actual rate), so that a chance crowd of arrivals is no growth. The rest is held against the
+    noise of a queue: in heavy traffic a backlog is a reflected Brownian motion (Kingman 1962; Harrison 1985), which at load ρ
+    has a mean of variance / (2 (1 − ρ)), the variance being that of the number's changes per arrival. The weights were set by
+    simulation (benchmarks/load_findings.py). Requests sent in one burst show no growth.
     """
     known = ~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns)
-    arrivals_ns = requests.scheduled_ns[known]
-    if arrivals_ns.size < 2 * _PARTS or arrivals_ns.max() == arrivals_ns.min():
+    arrivals_ns, done_ns = requests.scheduled_ns[known], requests.done_ns[known]
+    if arrivals_ns.size < _FEWEST_ARRIVALS or arrivals_ns.max() == arrivals_ns.min():
         return None
-    start, end = float(arrivals_ns.min()), float(arrivals_ns.max())
-    edges = np.linspace((start + end) / 2, end, _PARTS + 1)
-    queue = mean_in_system(arrivals_ns, requests.done_ns[known], edges)
-    arrivals = int(np.count_nonzero(arrivals_ns > edges[0]))
-    growth = (queue[-1] - queue[0]) * _PARTS / (_PARTS - 1)  # from the middles of the parts to their ends
-    if growth < max(_GROWTH_SHARE * arrivals, _GROWTH_DEVIATIONS * np.sqrt(arrivals)):
+    first_ns, last_ns = float(arrivals_ns.min()), float(arrivals_ns.max())
+    edges = np.linspace(first_ns + _BEGINNING * (last_ns - first_ns), last_ns, _PARTS + 1)
+    actual_per_ns = np.count_nonzero(arrivals_ns > edges[0]) / (last_ns - edges[0])
+    offered_per_ns = actual_per_ns if rate_per_s is None else rate_per_s / 1e9
+    queue = mean_in_system(arrivals_ns, done_ns, edges)
+    reference = mean_in_system(arrivals_ns, _ends_at_even_server(np.sort(arrivals_ns), _REFERENCE_LOAD / offered_per_ns), edges)
+    growth = _last_above_lowest(queue)
+    if growth - max(0.0, _last_above_lowest(reference)) <= _chance_growth(arrivals_ns, done_ns, edges, queue):
         return None
-    ranks = np.argsort(np.argsort(queue, kind="stable"), kind="stable")
-    if np.corrcoef(ranks, np.arange(_PARTS))[0, 1] < _RISING_PARTS:
+    lowest = int(np.argmin(queue[:-_LAST_PARTS]))
+    middles = (edges[1:] + edges[:-1]) / 2
+    span = (middles[lowest], middles[-1])
+    if queue[-1] - queue[lowest] <= growth / 2:  # it was drained again
         return None
-    return QueueGrowth(float(queue[0]), float(queue[-1]), arrivals)
+    return QueueGrowth(
+        in_system_before=float(queue[lowest]),
+        in_system_after=float(queue[-1]),
+        arrivals=_count_within(arrivals_ns, span),
+        offered_per_s=offered_per_ns * 1e9,
+        completed_per_s=_count_within(done_ns, span) / (span[1] - span[0]) * 1e9,
+    )
+
+
+def _last_above_lowest(queue: FloatArray) -> float:
+    """The mean of the last parts less the lowest of the others; ``queue`` has shape [_PARTS]."""
+    return float(queue[-_LAST_PARTS:].mean() - queue[:-_LAST_PARTS].min())
+
+
+def _ends_at_even_server(arrivals_ns: FloatArray, service_ns: float) -> FloatArray:
+    """When each arrival, shape [n] and sorted, leaves a server that spends ``service_ns`` on each in turn (Lindley 1952)."""
+    backlog = np.arange(arrivals_ns.size) * service_ns - (arrivals_ns - arrivals_ns[0])
+    ends_ns: FloatArray = arrivals_ns + backlog - np.minimum.accumulate(backlog) + service_ns
+    return ends_ns
+
+
+def _chance_growth(arrivals_ns: FloatArray, done_ns: FloatArray, edges: FloatArray, queue: FloatArray) -> float:
+    """By how much the queue of a target at 90 % of its capacity may grow."""
+    arrived = np.count_nonzero(arrivals_ns > edges[0])
+    times = np.linspace(edges[0], edges[-1], max(_PARTS, arrived // _ARRIVALS_A_COUNT) + 1)
+    came, went = (np.histogram(events_ns, times)[0] for events_ns in (arrivals_ns, done_ns))
+    mean = arrived / came.size
+    of_arrivals = float(came.var()) / mean
+    of_service = max(0.0, float((came - went).var()) / mean - of_arrivals)
+    return _FROM_SERVICE * of_service + _FROM_ARRIVALS * of_arrivals + _FROM_NUMBER * float(np.sqrt(queue.min()))
+
+
+def _count_within(events_ns: FloatArray, span: tuple[float, float]) -> int:
+    return int(np.count_nonzero((events_ns > span[0]) & (events_ns <= span[1])))
 
 
 def first_user_end_ns(requests: Requests) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
-from reports.statistics.autocorrelation import BINS, FEWEST_VALUES, TOO_FEW, TOO_UNEVEN, Interval, mean_of
+from reports.statistics.autocorrelation import BINS, FEWEST_VALUES, TOO_FEW, TOO_UNEVEN, Interval, Mean, mean_of
 from reports.statistics.percentiles import CONFIDENCE, interval_text
 
 
@@ -61,18 +61,26 @@ def output_tokens(requests: Requests) -> Events | None:
 
 def rate(events: Events, start_ns: float, end_ns: float, confidence: float = CONFIDENCE) -> Rate | None:
     """The amount per second in [start, end], with an interval from equal parts of the window; None for an empty window."""
-    seconds = (end_ns - start_ns) / 1e9
-    if not seconds > 0:
+    value = rate_value(events, start_ns, end_ns)
+    if value is None:
         return None
-    per_bin = events.per_bin(start_ns, end_ns, BINS)
-    value = float(per_bin.sum()) / seconds
     if np.count_nonzero((events.times_ns >= start_ns) & (events.times_ns <= end_ns)) < FEWEST_VALUES:
         return Rate(value, None, TOO_FEW)
-    mean = mean_of(per_bin)
+    return rate_with_error_of(value, mean_of(events.per_bin(start_ns, end_ns, BINS)), confidence)
+
+
+def rate_value(events: Events, start_ns: float, end_ns: float) -> float | None:
+    """The amount per second in [start, end]; None for an empty window."""
+    seconds = (end_ns - start_ns) / 1e9
+    return float(events.per_bin(start_ns, end_ns, 1).sum()) / seconds if seconds > 0 else None
+
+
+def rate_with_error_of(value: float, mean: Mean, confidence: float = CONFIDENCE) -> Rate:
+    """``value`` with the relative error of ``mean``, that of the amounts in equal parts of a time."""
     interval = mean.interval(confidence) if mean.no_interval_reason is None else None
-    if interval is None:
+    if interval is None or mean.value <= 0:
         return Rate(value, None, mean.no_interval_reason or TOO_UNEVEN)
-    low, high = (bound * BINS / seconds for bound in interval)
+    low, high = (bound / mean.value * value for bound in interval)
     return Rate(value, (min(low, value), max(high, value)), None)
 
 

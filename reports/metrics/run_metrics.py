@@ -28,7 +28,7 @@ from reports.metrics.catalogue import (
     TTFT,
     Metric,
 )  # fmt: skip
-from reports.metrics.configuration import ConfiguredLoad
+from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.goodput import Goodput, Objective, goodput
 from reports.metrics.latency import (
     ceiling_waits_ms,
@@ -50,7 +50,6 @@ from reports.statistics.percentiles import Distribution, summarise
 _NS_PER_S = 1e9
 ITL_COVERAGE = 0.99  # share of the inter-chunk gaps that ITL must cover
 _ONLY_OF_SOME_RUNS = (TTFO, CEILING_WAIT)  # without a row elsewhere
-_OPEN_LOOP = ConfiguredLoad()
 
 FROM_SCHEDULE, FROM_SEND = "from schedule", "from send"
 
@@ -153,7 +152,7 @@ class Metrics:
 
 
 def compute_metrics(
-    requests: Requests, streaming: bool, load: ConfiguredLoad = _OPEN_LOOP, objectives: Sequence[Objective] = ()
+    requests: Requests, streaming: bool, load: ConfiguredLoad = OPEN_LOOP, objectives: Sequence[Objective] = ()
 ) -> Metrics:
     """Compute every metric. An unstreamed run has no token latencies, since its tokens arrive together; a closed loop has no
     offered rate, since its users set none. A configured ramp of the rate is evened out before the dispersion is computed.
@@ -174,7 +173,7 @@ def compute_metrics(
         icl_ms=icl_ms,
         slip_ms=summarise(schedule_slip_ms(requests)),
         ceiling_wait_ms=None if load.max_concurrency is None else summarise(ceiling_waits_ms(requests)),
-        windows=compute_windows(requests, None if ttft_ms is None else ttft_ms.scheduled, e2e_ms.scheduled, load.closed),
+        windows=compute_windows(requests, None if ttft_ms is None else ttft_ms.scheduled, e2e_ms.scheduled, load),
         offered_rate=None if load.closed else mean_rate(requests.scheduled_ns),
         achieved_rate=mean_rate(requests.sent_ns),
         mean_input_tokens=mean_of_known(requests.input_tokens[requests.done]),

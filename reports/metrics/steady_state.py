@@ -3,28 +3,40 @@
 The drain begins with the last send, in a closed loop when the first user sends no more; where all is sent at once, it is
 detected like the ramp, read backwards. The ramp is detected by MSER-5 (White 1997, "An effective truncation heuristic for bias
 reduction in simulation output"): of batches of 5 observations leave out the first d, at most half, that make the standard
-error of the rest's mean smallest. Where d is half of them, there is no steady state. The rule is applied to two series of
-events over time, and the later start counts: requests in the system (scheduled, not yet ended), and output as it arrives. A
-growing queue is never steady.
+error of the rest's mean smallest. Where d is half of them, there is no steady state. The rule is applied to three series, and
+the latest start counts: requests in the system (scheduled, not yet ended) and output as it arrives, both over time, and TTFT in
+the order of the schedule, since a target may be slow to start with at an even load. A growing queue is never steady, nor are
+latencies that fall to the end.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.in_flight import first_user_end_ns, mean_in_system, queue_growth
+from reports.metrics.mser import BATCH, mser5
 from reports.metrics.output_events import Events
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
+from reports.statistics.autocorrelation import FEWEST_VALUES, mean_of
+from reports.statistics.probability import student_quantile
 
-RULE = "MSER-5"
-_BATCH = 5
 _FEWEST_REQUESTS = 100
 _BATCHES = 100
 _REQUESTS_A_BATCH = 5
 _BURST = 0.1  # of the window: sends within less are one burst, after which the rest is not a drain
+_PARTS = 10  # of a window in which latencies may fall
+_FALLING_RANKS = -0.8  # Spearman's correlation of the parts' means with time
+_FALLING_RATIO = 1.5  # of the first three parts' mean to the last three's
+_COLD_SHARES = (1 / 24, 1 / 12, 1 / 6, 1 / 4, 1 / 3)  # of the sending that may be a cold start
+_COLD_RATIO = 1.25
+_COLD_SIGNIFICANCE = 0.001 / len(_COLD_SHARES)  # as in Bonferroni's correction
+_FEWEST_COLD = 20  # requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +48,7 @@ class Steady:
     too_few: bool = False
 
 
-def find_steady(requests: Requests, output: Events, closed_loop: bool = False) -> Steady:
+def find_steady(requests: Requests, output: Events, load: ConfiguredLoad = OPEN_LOOP) -> Steady:
     """Detect the steady part; ``output`` are tokens, or completions where no tokens are known."""
     known = ~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns)
     if np.count_nonzero(known) < _FEWEST_REQUESTS:
@@ -45,36 +57,106 @@ def find_steady(requests: Requests, output: Events, closed_loop: bool = False) -
     end = float(requests.done_ns[known].max())
     burst = last_sent - start < _BURST * (end - start)
     if not burst:
-        end = min(last_sent, first_user_end_ns(requests)) if closed_loop else last_sent
+        end = min(last_sent, first_user_end_ns(requests)) if load.closed else last_sent
     batches = min(_BATCHES, np.count_nonzero(known) // _REQUESTS_A_BATCH)
-    edges = np.linspace(start, end, batches * _BATCH + 1)
+    edges = np.linspace(start, end, batches * BATCH + 1)
     series = [
         mean_in_system(requests.scheduled_ns[known], requests.done_ns[known], edges),
-        output.per_bin(start, end, batches * _BATCH),
+        output.per_bin(start, end, batches * BATCH),
     ]
     if burst:
         return _plateau(series[1], edges)
     ramps = [ramp for values in series if (ramp := mser5(values)) is not None]
-    if len(ramps) < len(series) or queue_growth(requests) is not None:
+    if len(ramps) < len(series) or queue_growth(requests, load.rate_per_s) is not None:
         return Steady(None, "the load on the server was still changing in the second half of the run")
-    return Steady((float(edges[max(ramps)]), end), None)
+    due_ns, latency_ns = _latencies_by_due(requests)
+    settled_ns = _settled_ns(due_ns, latency_ns)
+    if settled_ns is None:
+        return Steady(None, "latencies were still changing in the second half of the run")
+    start = max(float(edges[max(ramps)]), settled_ns)
+    if _falls(*(values[due_ns >= start] for values in (due_ns, latency_ns))):
+        return Steady(None, "latencies fell to the end of the run")
+    return Steady((start, end), None)
 
 
-def mser5(series: FloatArray) -> int | None:
-    """The number of leading values to leave out, a multiple of 5; None where that is half of them.
+@dataclass(frozen=True, slots=True)
+class ColdStart:
+    """The mean latency of the requests due in the first ``seconds``, and of those due in the second half of the sending."""
 
-    ``series`` has shape [n], n ≥ 50.
+    seconds: float
+    early_ms: float
+    later_ms: float
+
+    @property
+    def ratio(self) -> float:
+        return self.early_ms / self.later_ms
+
+
+def find_cold_start(requests: Requests, load: ConfiguredLoad = OPEN_LOOP) -> ColdStart | None:
+    """The beginning of a run whose TTFT is significantly and considerably above that of its second half; None without one.
+
+    The error of the means goes by the long-run variance of the second half. Of several possible ends, the one with the most
+    significant difference counts. The first request of each user of a closed loop is left out, since all may start together.
     """
-    batches = series[: series.size // _BATCH * _BATCH].reshape(-1, _BATCH).mean(axis=1)
-    m = batches.size
-    left = np.arange(m, 0, -1)
-    centred = batches - batches.mean()  # so that sums of squares lose no digits
-    sums, squares = (np.cumsum(values[::-1])[::-1] for values in (centred, centred**2))
-    error = np.maximum(0.0, squares - sums**2 / left) / left.astype(np.float64) ** 2
-    tested = error[: m // 2 + 1]
-    rounding = 1e-12 * (float(squares[0]) + float(batches.mean()) ** 2) / m
-    cut = int(np.argmax(tested <= tested.min() + rounding))
-    return None if cut >= m // 2 - 1 else cut * _BATCH
+    due_ns, latency_ns = (values[(load.concurrency or 0) if load.closed else 0 :] for values in _latencies_by_due(requests))
+    if due_ns.size < 2 * FEWEST_VALUES:
+        return None
+    start_ns = float(requests.scheduled_ns.min())
+    length_ns = float(due_ns.max()) - start_ns
+    later = latency_ns[due_ns - start_ns > length_ns / 2]
+    if later.size < FEWEST_VALUES:
+        return None
+    found: tuple[float, ColdStart] | None = None
+    for share in _COLD_SHARES:
+        early = latency_ns[due_ns - start_ns <= share * length_ns]
+        excess = _excess(early, later)
+        if excess is not None and (found is None or excess > found[0]):
+            cold = ColdStart(share * length_ns / 1e9, float(early.mean()) / 1e6, float(later.mean()) / 1e6)
+            found = (excess, cold)
+    return None if found is None else found[1]
+
+
+def _excess(early: FloatArray, later: FloatArray) -> float | None:
+    """By how many standard errors the mean of ``early`` exceeds that of ``later``; None where that may be chance."""
+    if early.size < _FEWEST_COLD or np.median(early) < _COLD_RATIO * np.median(later):
+        return None
+    mean = mean_of(later)
+    difference = float(early.mean()) - mean.value
+    error = math.sqrt(mean.long_run.variance / later.size * (1 / early.size + 1 / later.size))
+    limit = student_quantile(1.0 - _COLD_SIGNIFICANCE, mean.long_run.degrees)
+    if early.mean() < _COLD_RATIO * mean.value or difference <= limit * error:
+        return None
+    return difference / error if error else math.inf
+
+
+def _latencies_by_due(requests: Requests) -> tuple[FloatArray, FloatArray]:
+    """When each success was due, and its time to the first token (or to an answer in one piece) from then, both in ns."""
+    known = requests.done & requests.has_tokens
+    return requests.scheduled_ns[known], (requests.first_token_ns - requests.scheduled_ns)[known]
+
+
+def _settled_ns(due_ns: FloatArray, latency_ns: FloatArray) -> float | None:
+    """The time from which latencies are steady, by MSER-5 of their means over equal numbers of requests; None: never."""
+    if due_ns.size < _FEWEST_REQUESTS:
+        return -math.inf
+    groups = min(_BATCHES, due_ns.size // _REQUESTS_A_BATCH) * BATCH
+    starts = np.arange(groups) * due_ns.size // groups
+    cut = mser5(np.add.reduceat(latency_ns, starts) / np.diff(starts, append=due_ns.size))
+    return None if cut is None else float(due_ns[starts[cut]])
+
+
+def _falls(due_ns: FloatArray, latency_ns: FloatArray) -> bool:
+    """Whether latencies fall from part to part of a window, as those of a target that works off a backlog."""
+    if due_ns.size < _FEWEST_REQUESTS:
+        return False
+    edges = np.arange(1, _PARTS) * due_ns.size // _PARTS
+    parts = np.array([part.mean() for part in np.split(latency_ns, edges)])
+    return _rank_correlation_with_time(parts) < _FALLING_RANKS and parts[:3].mean() > _FALLING_RATIO * parts[-3:].mean()
+
+
+def _rank_correlation_with_time(values: NDArray[np.float64]) -> float:
+    ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable")
+    return float(np.corrcoef(ranks, np.arange(values.size))[0, 1])
 
 
 def _plateau(output: FloatArray, edges: FloatArray) -> Steady:

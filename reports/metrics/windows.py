@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
+from reports.metrics.full_load import full_load, rate_of_run
 from reports.metrics.latency import latencies_ms
 from reports.metrics.output_events import Events, Rate, completions, output_tokens, rate
 from reports.metrics.requests import Requests
@@ -41,13 +43,13 @@ class Windows:
 
 
 def compute_windows(
-    requests: Requests, ttft_ms: Distribution | None, e2e_ms: Distribution | None, closed_loop: bool = False
+    requests: Requests, ttft_ms: Distribution | None, e2e_ms: Distribution | None, load: ConfiguredLoad = OPEN_LOOP
 ) -> Windows:
     """Both windows; ``ttft_ms`` and ``e2e_ms`` are the whole run's, from the schedule (TTFT None where not streamed)."""
     if not requests.done.any():
         return Windows(None, None, "no request succeeded", True)
     ended, tokens = completions(requests), output_tokens(requests)
-    steady = find_steady(requests, ended if tokens is None else tokens, closed_loop)
+    steady = find_steady(requests, ended if tokens is None else tokens, load)
     return Windows(
         _whole(requests, ended, tokens, ttft_ms, e2e_ms),
         _steady(requests, steady, ended, tokens, ttft_ms),
@@ -67,7 +69,11 @@ def _whole(
     requests: Requests, ended: Events, tokens: Events | None, ttft_ms: Distribution | None, e2e_ms: Distribution | None
 ) -> Window:
     start_ns, end_ns = float(requests.scheduled_ns.min()), float(requests.done_ns[requests.done].max())
-    return _window(start_ns, end_ns, ended, tokens, ttft_ms, e2e_ms)
+
+    def of_run(events: Events) -> Rate | None:
+        return rate_of_run(events, start_ns, end_ns, full_load(requests, events))
+
+    return Window(start_ns / 1e9, end_ns / 1e9, of_run(ended), None if tokens is None else of_run(tokens), ttft_ms, e2e_ms)
 
 
 def _steady(
@@ -81,29 +87,11 @@ def _steady(
     def latency(ends_ns: FloatArray) -> Distribution | None:
         return summarise(latencies_ms(requests, ends_ns, requests.scheduled_ns, within))
 
-    return _window(
-        start_ns,
-        end_ns,
-        ended,
-        tokens,
-        None if ttft_ms is None else latency(requests.first_token_ns),
-        latency(requests.last_token_ns),
-    )
-
-
-def _window(
-    start_ns: float,
-    end_ns: float,
-    ended: Events,
-    tokens: Events | None,
-    ttft_ms: Distribution | None,
-    e2e_ms: Distribution | None,
-) -> Window:
     return Window(
         start_s=start_ns / 1e9,
         end_s=end_ns / 1e9,
         request_throughput=rate(ended, start_ns, end_ns),
         output_token_throughput=None if tokens is None else rate(tokens, start_ns, end_ns),
-        ttft_ms=ttft_ms,
-        e2e_ms=e2e_ms,
+        ttft_ms=None if ttft_ms is None else latency(requests.first_token_ns),
+        e2e_ms=latency(requests.last_token_ns),
     )

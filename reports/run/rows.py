@@ -12,10 +12,10 @@ from reports.metrics.catalogue import (
     THROUGHPUTS,
     WINDOW,
 )
+from reports.metrics.mser import RULE
 from reports.metrics.output_events import Rate
 from reports.metrics.run_metrics import Anchored, Metrics
 from reports.metrics.slip import Slip
-from reports.metrics.steady_state import RULE
 from reports.metrics.upstream import UPSTREAM_STATISTICS, UpstreamTable
 from reports.metrics.windows import Window
 from reports.statistics.percentiles import Distribution, required_samples

@@ -24,9 +24,9 @@ from reports.metrics.client_calibration import client_calibration, peak_rates
 from reports.metrics.configuration import configured_law, configured_load
 from reports.metrics.goodput import Goodput
 from reports.metrics.lengths import Lengths
+from reports.metrics.mser import RULE
 from reports.metrics.output_events import Rate
 from reports.metrics.run_metrics import Anchored, Metrics
-from reports.metrics.steady_state import RULE
 from reports.metrics.windows import Window
 from reports.render.plain_text import json_text
 from reports.run_report import RunReport

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from harness.records.record import Outcome, Record
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.in_flight import first_user_end_ns, mean_in_system, queue_growth
+from reports.metrics.mser import mser5
 from reports.metrics.output_events import completions
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import compute_metrics
-from reports.metrics.steady_state import find_steady, mser5
+from reports.metrics.steady_state import find_steady
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -83,7 +84,7 @@ def test_the_steady_part_of_a_closed_loop_ends_when_its_first_user_has_nothing_t
             records.append(answered(len(records), due, due, [(done - 1, 1)], done=done))
     requests = make_requests(sorted(records, key=lambda record: record.scheduled_ns))
     assert first_user_end_ns(requests) / 1e9 == pytest.approx(6.004)
-    window = find_steady(requests, completions(requests), closed_loop=True).window_ns
+    window = find_steady(requests, completions(requests), ConfiguredLoad(closed=True)).window_ns
     assert window is not None
     assert window[1] / 1e9 == pytest.approx(6.004)
     metrics = compute_metrics(requests, streaming=True, load=ConfiguredLoad(closed=True, concurrency=8))
