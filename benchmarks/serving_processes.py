@@ -1,67 +1,395 @@
-"""Simulated serving engines: latencies of requests that share an engine's steps, for checks of the statistics."""
+"""Simulated serving processes: latencies of requests that share queues and an engine's steps, for checks of the statistics.
+
+A schedule (arrivals, lengths, and what the requests ask of the target) is drawn apart from the noise of a run, so that two
+runs can share one. The loops are compiled by numba: queues simulate some million requests per second, engines some 100,000.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
+from scipy.signal import lfilter
 
 from reports.statistics.arrays import FloatArray
 
+GAP_S = 0.01  # mean gap between arrivals, but for engines
+_STEP_NOISES = 40_009
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Work:
-    """A schedule: arrivals (s) and output lengths (tokens), shape [requests] each."""
+    """A schedule: shape [n] each. ``demand`` is what a process draws for each request that two runs of a schedule share."""
 
     arrivals_s: FloatArray
+    input_tokens: NDArray[np.int64]
+    output_tokens: NDArray[np.int64]
+    demand: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a run recorded: shape [requests] each."""
+
+    arrivals_s: FloatArray
+    ttft_ms: FloatArray
+    e2e_ms: FloatArray
+    input_tokens: NDArray[np.int64]
     output_tokens: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class InFlightBatching:
-    """An engine that advances every sequence of its batch by a token in each step, and lets new ones in between steps.
+class Process:
+    """A target under a load. ``settle`` requests are simulated first, and left out. ``lengths_matter``: they explain latencies;
+    ``infinite_variance``: no interval of a mean can be had.
+    """
 
-    A step takes ``step_s``, ``sequence_s`` more for each sequence and ``prefill_s`` for each new one, times lognormal noise of
-    the standard deviation ``noise``. At most ``slots`` sequences run; the others wait in order.
+    name: str
+    draw: Callable[[int, np.random.Generator], Work]
+    latencies: Callable[[Work, np.random.Generator], tuple[FloatArray, FloatArray, FloatArray]]
+    settle: int = 0
+    lengths_matter: bool = False
+    infinite_variance: bool = False
+
+    def work(self, requests: int, rng: np.random.Generator) -> Work:
+        return self.draw(requests + self.settle, rng)
+
+    def run(self, work: Work, rng: np.random.Generator) -> Run:
+        arrivals_s, ttft_ms, e2e_ms = self.latencies(work, rng)
+        kept = slice(self.settle, None)
+        first_s = arrivals_s[kept][0] if self.settle else 0.0
+        return Run(arrivals_s[kept] - first_s, ttft_ms[kept], e2e_ms[kept], work.input_tokens[kept], work.output_tokens[kept])
+
+
+# ---- independent and correlated latencies, without a server
+
+
+def _plain(arrivals_s: FloatArray, demand: FloatArray) -> Work:
+    lengths = np.full(arrivals_s.size, 8, dtype=np.int64)
+    return Work(arrivals_s, lengths, lengths, demand)
+
+
+def _poisson(n: int, rng: np.random.Generator) -> FloatArray:
+    return np.cumsum(rng.exponential(GAP_S, n))
+
+
+def _noisy(
+    noise: float, level: Callable[[FloatArray], FloatArray], slow_share: float = 0.0, slow: float = 1.0
+) -> Callable[[Work, np.random.Generator], tuple[FloatArray, FloatArray, FloatArray]]:
+    """Latencies at a level that the schedule fixed, with lognormal noise; a share of them takes ``slow`` times as long."""
+
+    def latencies(work: Work, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+        n = work.arrivals_s.size
+        ttft_ms = 20.0 * level(work.demand) * rng.lognormal(0.0, noise, n)
+        ttft_ms *= np.where(rng.random(n) < slow_share, slow, 1.0)
+        return work.arrivals_s, ttft_ms, ttft_ms + 2.0
+
+    return latencies
+
+
+def _autoregression(correlation: float, n: int, rng: np.random.Generator) -> FloatArray:
+    settle = int(10 / max(1e-3, 1.0 - correlation))
+    noise = rng.normal(size=n + settle) * np.sqrt(1.0 - correlation**2)
+    values: FloatArray = lfilter([1.0], [1.0, -correlation], noise)[settle:]
+    return values
+
+
+def autoregressive(name: str, correlation: float, noise: float = 0.1, deviation: float = 0.6, spikes: float = 0.0) -> Process:
+    """Logarithms of latencies are a first-order autoregression of the schedule, with noise of the run."""
+    return Process(
+        name,
+        lambda n, rng: _plain(_poisson(n, rng), _autoregression(correlation, n, rng)),
+        _noisy(noise, lambda z: np.exp(deviation * z), spikes, 5.0),
+    )
+
+
+def stragglers() -> Process:
+    """One request in a hundred takes ten times as long, so that p99 lies on a jump of the distribution."""
+    return Process(
+        "1 % stragglers",
+        lambda n, rng: _plain(_poisson(n, rng), np.zeros(n)),
+        _noisy(0.3, lambda z: np.ones(z.size), 0.01, 10.0),
+    )
+
+
+def spells() -> Process:
+    """Alternating spells: 200 requests on average, then 50 with four times the latency, and so on."""
+
+    def draw(n: int, rng: np.random.Generator) -> Work:
+        rounds = n // 100 + 100
+        lengths = np.stack([rng.geometric(1 / 200, rounds), rng.geometric(1 / 50, rounds)], axis=1).ravel()
+        start = int(rng.integers(0, 5_000))
+        return _plain(_poisson(n, rng), np.repeat(np.tile([1.0, 4.0], rounds), lengths)[start : start + n])
+
+    return Process("slow spells", draw, _noisy(0.4, lambda z: z))
+
+
+# ---- queues
+
+
+def _services(variation: float, n: int, rng: np.random.Generator) -> FloatArray:
+    """Services of mean 1 with this squared coefficient of variation: lognormal, at 1 exponential, at infinity Pareto 2.5."""
+    if variation == 0.0:
+        return np.ones(n)
+    if variation == 1.0:
+        return rng.exponential(1.0, n)
+    if np.isinf(variation):
+        return (rng.pareto(2.5, n) + 1.0) * 0.6
+    sigma = np.sqrt(np.log(1.0 + variation))
+    return rng.lognormal(-sigma * sigma / 2, sigma, n)
+
+
+def queue(name: str, load: float, variation: float = 1.0, shape: float = 1.0) -> Process:
+    """One server, first come first served: gaps are gamma with ``shape`` (1: Poisson arrivals)."""
+    settle = int(min(20_000, max(1_000, 60 / (1.0 - load) ** 2))) if load < 1.0 else 0
+
+    def draw(n: int, rng: np.random.Generator) -> Work:
+        return _plain(np.cumsum(rng.gamma(shape, GAP_S / shape, n)), load * GAP_S * _services(variation, n, rng))
+
+    return Process(name, draw, _first_come(1), settle, infinite_variance=bool(np.isinf(variation)))
+
+
+def modulated_arrivals() -> Process:
+    """Eight servers at 60 % of capacity, whose arrivals alternate between 40 % and 160 % of the mean rate."""
+
+    def draw(n: int, rng: np.random.Generator) -> Work:
+        spell_lengths = rng.geometric(1 / 200, n // 100 + 100)
+        rates = np.where((np.arange(spell_lengths.size) + rng.integers(2)) % 2, 1.6, 0.4)
+        gaps_s = rng.exponential(GAP_S, n) / np.repeat(rates, spell_lengths)[:n]
+        return _plain(np.cumsum(gaps_s), rng.exponential(0.6 * GAP_S * 8, n))
+
+    return Process("modulated arrivals", draw, _first_come(8), settle=3_000)
+
+
+def _first_come(servers: int) -> Callable[[Work, np.random.Generator], tuple[FloatArray, FloatArray, FloatArray]]:
+    def latencies(work: Work, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+        services_s = work.demand * rng.lognormal(0.0, 0.05, work.demand.size)
+        ttft_ms = _time_in_system(work.arrivals_s, services_s, servers) * 1e3
+        return work.arrivals_s, ttft_ms, ttft_ms + 2.0
+
+    return latencies
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _time_in_system(arrivals_s: FloatArray, services_s: FloatArray, servers: int) -> FloatArray:
+    """Of each request at several servers, first come first served (Kiefer and Wolfowitz 1955)."""
+    free_s, times_s = np.zeros(servers), np.empty(arrivals_s.size)
+    for i in range(arrivals_s.size):
+        k = np.argmin(free_s)
+        free_s[k] = max(arrivals_s[i], free_s[k]) + services_s[i]
+        times_s[i] = free_s[k] - arrivals_s[i]
+    return times_s
+
+
+# ---- engines
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine with in-flight batching: each step advances every sequence of its batch, and new ones enter between steps.
+
+    A step takes ``step_s``, ``sequence_s`` more for each sequence and ``prompt_token_s`` for each prompt token, times lognormal
+    noise. A step takes at most ``prompt_tokens_a_step`` prompt tokens (chunked prefill). Sequences beyond ``cache_tokens`` are
+    evicted, the newest first, and computed again (preemption). ``cached_share`` of the requests have nine tenths of their
+    prompt in the prefix cache. Each step yields up to ``speculated`` tokens a sequence (speculative decoding). Every
+    ``stall_every_s`` all steps wait for ``stall_s``. ``users`` > 0 make a closed loop.
     """
 
     slots: int = 64
     step_s: float = 0.008
     sequence_s: float = 0.0002
-    prefill_s: float = 0.002
+    prompt_token_s: float = 2e-5
     noise: float = 0.05
-    mean_tokens: int = 100
+    mean_output_tokens: int = 100
+    mean_input_tokens: int = 100
+    input_deviation: float = 0.8  # of the logarithm
+    prompt_tokens_a_step: int = 1 << 30
+    cache_tokens: int = 1 << 30
+    cached_share: float = 0.0
+    speculated: int = 1
+    stall_every_s: float = 0.0
+    stall_s: float = 0.0
+    users: int = 0
 
     @property
     def capacity_per_s(self) -> float:
-        """Requests per second of a full batch, but for prefills."""
-        return self.slots / (self.mean_tokens * (self.step_s + self.sequence_s * self.slots))
+        """Requests per second of a full batch, but for evictions and stalls."""
+        tokens_a_step = (1 + self.speculated) / 2
+        batch = min(self.slots, self.cache_tokens / (self.mean_input_tokens + self.mean_output_tokens / 2))
+        steps_s = self.mean_output_tokens / tokens_a_step * (self.step_s + self.sequence_s * batch) / batch
+        prompt_tokens = self.mean_input_tokens * (1.0 - 0.9 * self.cached_share)
+        full_step_s = self.step_s + self.sequence_s * batch + self.prompt_token_s * self.prompt_tokens_a_step
+        by_prefill = self.prompt_tokens_a_step / (prompt_tokens * full_step_s)
+        return min(1.0 / (steps_s + prompt_tokens * self.prompt_token_s), by_prefill)
 
-    def work(self, requests: int, load: float, rng: np.random.Generator) -> Work:
-        """Poisson arrivals at ``load`` of the capacity, and geometric output lengths."""
-        gaps_s = rng.exponential(1.0 / (load * self.capacity_per_s), requests)
-        return Work(np.cumsum(gaps_s), rng.geometric(1.0 / self.mean_tokens, requests))
+    def at(self, name: str, load: float, lengths_matter: bool = False) -> Process:
+        """The engine with Poisson arrivals at ``load`` of its capacity, lognormal inputs and geometric outputs."""
 
-    def latencies_ms(self, work: Work, rng: np.random.Generator) -> FloatArray:
-        """E2E latency of each request, shape [requests]."""
-        arrivals_s, total = work.arrivals_s, work.arrivals_s.size
-        latencies_s = np.empty(total)
-        running, remaining = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        now_s, admitted, ended = 0.0, 0, 0
-        while ended < total:
-            if not running.size and arrivals_s[admitted] > now_s:
-                now_s = float(arrivals_s[admitted])
-            waiting = int(np.searchsorted(arrivals_s, now_s, "right")) - admitted
-            new = min(waiting, self.slots - running.size)
-            running = np.concatenate([running, np.arange(admitted, admitted + new)])
-            remaining = np.concatenate([remaining, work.output_tokens[admitted : admitted + new]])
-            admitted += new
-            took_s = self.step_s + self.sequence_s * running.size + self.prefill_s * new
-            now_s += took_s * rng.lognormal(0.0, self.noise)
-            remaining -= 1
-            finished = remaining == 0
-            latencies_s[running[finished]] = now_s - arrivals_s[running[finished]]
-            ended += int(finished.sum())
-            running, remaining = running[~finished], remaining[~finished]
-        return latencies_s * 1e3
+        def draw(n: int, rng: np.random.Generator) -> Work:
+            gaps_s = np.zeros(n) if self.users else rng.exponential(1.0 / (load * self.capacity_per_s), n)
+            sigma = self.input_deviation
+            inputs = self.mean_input_tokens * rng.lognormal(-sigma * sigma / 2, sigma, n)
+            return Work(
+                np.cumsum(gaps_s),
+                np.maximum(1, inputs).astype(np.int64),
+                rng.geometric(1.0 / self.mean_output_tokens, n),
+                np.where(rng.random(n) < self.cached_share, 0.1, 1.0),
+            )
+
+        settle = 0 if load >= 1.0 else max(1_500, 4 * self.users)
+        return Process(name, draw, self._latencies, settle, lengths_matter)
+
+    def _latencies(self, work: Work, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+        prompts = np.maximum(1, work.input_tokens * work.demand).astype(np.int64)
+        arrivals_s, ttft_s, e2e_s = _steps(
+            work.arrivals_s,
+            prompts,
+            work.output_tokens,
+            rng.lognormal(0.0, self.noise, _STEP_NOISES),
+            rng.integers(1, self.speculated + 1, _STEP_NOISES),
+            (self.slots, self.prompt_tokens_a_step, self.cache_tokens, self.users),
+            (self.step_s, self.sequence_s, self.prompt_token_s, self.stall_every_s, self.stall_s),
+        )
+        return arrivals_s, ttft_s * 1e3, e2e_s * 1e3
+
+
+# One compiled loop: numba cannot pass the state on without making it slow.
+@njit(cache=True)
+def _steps(arrivals_s, prompts, outputs, noises, accepted, counts, times):  # type: ignore[no-untyped-def]  # noqa: C901
+    slots, most_prompt_tokens, most_cached, users = counts
+    step_s, sequence_s, prompt_token_s, stall_every_s, stall_s = times
+    n = outputs.size
+    due_s, ttft_s, e2e_s = arrivals_s.copy(), np.full(n, -1.0), np.empty(n)
+    batch, to_prefill, to_decode = np.empty(slots, np.int64), np.empty(slots, np.int64), np.empty(slots, np.int64)
+    left, context = outputs.copy(), prompts.copy()
+    evicted = np.empty(n, np.int64)
+    size, cached, entered, ended, waiting_again, steps, now_s = 0, 0, 0, 0, 0, 0, 0.0
+    released = min(users, n) if users > 0 else n
+    next_stall_s = stall_every_s
+    while ended < n:
+        if size == 0 and waiting_again == 0 and entered < released and due_s[entered] > now_s:
+            now_s = due_s[entered]
+        while size < slots:
+            if waiting_again > 0:
+                request = evicted[waiting_again - 1]
+            elif entered < released and due_s[entered] <= now_s:
+                request = entered
+            else:
+                break
+            if size > 0 and cached + context[request] > most_cached:
+                break
+            if waiting_again > 0:
+                waiting_again -= 1
+            else:
+                entered += 1
+            batch[size], to_prefill[size], to_decode[size] = request, context[request], left[request]
+            cached += context[request]
+            size += 1
+        prompt_tokens = 0
+        for k in range(size):
+            taken = min(to_prefill[k], most_prompt_tokens - prompt_tokens)
+            to_prefill[k] -= taken
+            prompt_tokens += taken
+        took_s = (step_s + sequence_s * size + prompt_token_s * prompt_tokens) * noises[steps % noises.size]
+        now_s += took_s
+        if stall_every_s > 0.0 and now_s > next_stall_s:
+            now_s += stall_s
+            next_stall_s += stall_every_s
+        kept = 0
+        for k in range(size):
+            request = batch[k]
+            if to_prefill[k] == 0:
+                if ttft_s[request] < 0.0:
+                    ttft_s[request] = now_s - due_s[request]
+                tokens = min(accepted[(steps + 17 * k) % accepted.size], to_decode[k])
+                to_decode[k] -= tokens
+                context[request] += tokens
+                cached += tokens
+                left[request] = to_decode[k]
+            if to_decode[k] == 0:
+                e2e_s[request] = now_s - due_s[request]
+                cached -= context[request]
+                ended += 1
+                if users > 0 and released < n:
+                    due_s[released] = now_s
+                    released += 1
+            else:
+                batch[kept], to_prefill[kept], to_decode[kept] = batch[k], to_prefill[k], to_decode[k]
+                kept += 1
+        size = kept
+        while size > 1 and cached > most_cached:
+            size -= 1
+            cached -= context[batch[size]]
+            evicted[waiting_again] = batch[size]
+            waiting_again += 1
+        steps += 1
+    return due_s, ttft_s, e2e_s
+
+
+# ---- the processes
+
+
+def _named() -> tuple[Process, ...]:
+    engine = Engine()
+    return (
+        autoregressive("independent", 0.0),
+        autoregressive("autoregressive 0.9", 0.9),
+        autoregressive("autoregressive 0.98", 0.98),
+        autoregressive("autoregressive 0.98, spikes", 0.98, spikes=0.01),
+        autoregressive("slow load, noise", 0.995, noise=0.4, deviation=0.3),
+        stragglers(),
+        spells(),
+        queue("M/M/1 at 50 %", 0.5),
+        queue("M/M/1 at 80 %", 0.8),
+        queue("M/M/1 at 90 %", 0.9),
+        queue("M/D/1 at 80 %", 0.8, 0.0),
+        queue("M/lognormal/1 at 50 %", 0.5, 4.0),
+        queue("M/lognormal/1 at 80 %", 0.8, 4.0),
+        queue("M/Pareto 2.5/1 at 70 %", 0.7, np.inf),
+        queue("G/M/1 at 70 %", 0.7, shape=0.25),
+        modulated_arrivals(),
+        engine.at("in-flight batching at 60 %", 0.6),
+        engine.at("in-flight batching at 85 %", 0.85),
+        replace(engine, users=50).at("closed loop of 50", 0.5),
+        replace(engine, mean_input_tokens=500, prompt_token_s=2e-4, mean_output_tokens=20).at("prefill at 50 %", 0.5, True),
+        replace(engine, slots=512, mean_input_tokens=500, prompt_token_s=2e-4, mean_output_tokens=20).at(
+            "prefill at 15 %", 0.15, True
+        ),
+    )
+
+
+def _engines() -> tuple[tuple[str, Engine], ...]:
+    """Families of engines, of which ``drawn`` makes processes."""
+    engine = Engine(mean_input_tokens=400, prompt_token_s=5e-5)
+    return (
+        ("chunked prefill", replace(engine, prompt_tokens_a_step=256)),
+        ("preemption", replace(engine, cache_tokens=16_000)),
+        ("prefix-cache hits", replace(engine, cached_share=0.7)),
+        ("speculative decoding", replace(engine, speculated=4)),
+        ("periodic stall", replace(engine, stall_every_s=20.0, stall_s=0.3)),
+    )
+
+
+def drawn(seed: int) -> tuple[Process, ...]:
+    """An engine of each family, whose parameters and load come from ``seed``: processes that no choice was made on."""
+    rng = np.random.default_rng([2**31, seed])
+    found = []
+    for name, engine in _engines():
+        load = float(rng.uniform(0.4, 0.85))
+        one = replace(
+            engine,
+            slots=int(rng.integers(16, 129)),
+            noise=float(rng.uniform(0.02, 0.3)),
+            mean_output_tokens=int(rng.integers(30, 200)),
+            mean_input_tokens=int(rng.integers(100, 800)),
+            input_deviation=float(rng.uniform(0.3, 1.2)),
+            stall_every_s=engine.stall_every_s * float(rng.uniform(0.3, 2.0)),
+        )
+        found.append(one.at(f"{name} at {load:.0%}", load, lengths_matter=True))
+    return tuple(found)
+
+
+PROCESSES = (*_named(), *(engine.at(f"{name} at 60 %", 0.6, lengths_matter=True) for name, engine in _engines()))

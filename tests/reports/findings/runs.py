@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from harness.records.record import Record
 from workloads.arrivals import Arrivals
 
@@ -24,6 +26,14 @@ def late_sends(answered: Make, slip_ms: float, latency_ms: float, count: int = 5
 def stretched_sends(answered: Make, stretch: float) -> list[Record]:
     """A schedule of 100 requests/s, sent at 100 / ``stretch``."""
     return [answered(k, 10 * k, 10 * k * stretch, [(10 * k * stretch + 5_000, 1)]) for k in range(101)]
+
+
+def cold_start(answered: Make, slow_share: float = 0.1, ratio: float = 3.0, count: int = 1_000) -> list[Record]:
+    """Requests every 10 ms with a TTFT of about 50 ms, the first of them ``ratio`` times as long."""
+    rng = np.random.default_rng(1)
+    ttfts_ms = 50.0 * rng.lognormal(0.0, 0.2, count)
+    ttfts_ms[: int(slow_share * count)] *= ratio
+    return [answered(k, 10 * k, 10 * k, [(10 * k + ttft, 1), (10 * k + ttft + 5, 1)]) for k, ttft in enumerate(ttfts_ms)]
 
 
 def queue_of_one_server(answered: Make, service_ms: float, count: int = 700) -> list[Record]:

@@ -22,6 +22,7 @@ from tests.reports.findings.runs import (
     EXPONENTIAL,
     chunks_joined,
     closed_loop,
+    cold_start,
     doubled_tokens,
     held_at_ceiling,
     held_open,
@@ -67,6 +68,7 @@ def _load_runs(answered: Make) -> Runs:
     yield burst, {"load": CEILING}
     yield closed_loop(answered, 8, 100, 100.0), {"load": CLOSED | {"ran_out": True}}
     yield queue_of_one_server(answered, 13.0), {}
+    yield cold_start(answered), {}
     yield sends_of(answered, Exponential(80.0)), {"options": EXPONENTIAL}
     yield sends_of(answered, Gamma(100.0, 0.965), count=60_000), {"options": EXPONENTIAL}
 

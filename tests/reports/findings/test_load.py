@@ -15,6 +15,7 @@ from tests.reports.findings.runs import (
     CLOSED,
     EXPONENTIAL,
     closed_loop,
+    cold_start,
     held_at_ceiling,
     queue_of_one_server,
     sends_of,
@@ -37,8 +38,10 @@ def test_an_overloaded_target(make_report: MakeReport, answered: Make, service_m
     if severity is not None:
         finding = finding_of(report, "queue_growing")
         assert finding is not None
-        assert finding.evidence["arrivals"] == pytest.approx(350, abs=2)
+        assert finding.evidence["arrivals"] == pytest.approx(512, abs=2)  # between the middles of the first and last parts
         assert finding.evidence["share_left_behind"] == pytest.approx(1 - 10 / 13, abs=0.05)
+        assert finding.evidence["offered_per_s"] == pytest.approx(100, rel=0.02)
+        assert finding.evidence["completed_per_s"] == pytest.approx(1_000 / 13, rel=0.02)
 
 
 def test_everything_at_once_is_no_growing_queue(make_report: MakeReport, answered: Make) -> None:
@@ -171,3 +174,25 @@ def test_too_few_requests_for_the_duration(make_report: MakeReport, answered: Ma
     assert finding.evidence["prepared"] == 800
     assert finding.evidence["last_sent_s"] == pytest.approx(10, rel=0.05)
     assert finding.sentence.startswith("All 800 prepared requests were sent after ")
+
+
+# ---- cold_start
+
+
+@pytest.mark.parametrize("slow_share", [0.05, 0.1, 0.3])
+def test_a_slow_beginning_is_a_cold_start_and_not_in_the_steady_window(
+    make_report: MakeReport, answered: Make, slow_share: float
+) -> None:
+    report = make_report(cold_start(answered, slow_share))
+    finding = finding_of(report, "cold_start")
+    assert finding is not None
+    assert finding.evidence["ratio"] > 2.0
+    assert finding.evidence["later_ms"] == pytest.approx(51.0, rel=0.03)
+    steady = report.metrics.windows.steady
+    assert steady is not None
+    assert steady.ttft_ms is not None
+    assert steady.ttft_ms.mean.value == pytest.approx(51.0, rel=0.05)
+
+
+def test_latencies_without_a_slow_beginning_have_no_finding(make_report: MakeReport, answered: Make) -> None:
+    assert finding_of(make_report(cold_start(answered, slow_share=0.0)), "cold_start") is None
