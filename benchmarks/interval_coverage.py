@@ -99,7 +99,8 @@ def true_values(job: tuple[int, int | None]) -> FloatArray:
         rng = np.random.default_rng([2**32, number, k])
         ttft_ms = process.run(process.work(LONG_RUN, rng), rng).ttft_ms
         found.append((ttft_ms.mean(), *np.quantile(ttft_ms, [0.50, 0.99])))
-    return np.array(found, dtype=np.float64).mean(axis=0)
+    means: FloatArray = np.array(found, dtype=np.float64).mean(axis=0)
+    return means
 
 
 def statements_of_runs(job: tuple[int, int, int, int, int | None]) -> FloatArray:
