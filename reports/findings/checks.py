@@ -21,7 +21,15 @@ from reports.findings.consistency import (
     TokenCountsUnknown,
 )
 from reports.findings.finding import Finding, RunFacts, Severity
-from reports.findings.load import ArrivalsNotAsAsked, ColdStartFound, NotSteady, QueueGrowing, RequestsRanOut, WaitedAtCeiling
+from reports.findings.load import (
+    ArrivalsNotAsAsked,
+    ColdStartFound,
+    NotSteady,
+    QueueGrowing,
+    RateWanders,
+    RequestsRanOut,
+    WaitedAtCeiling,
+)
 from reports.findings.outcomes import Errors, NothingDone, OutputShorterThanAsked, PromptEchoed, ReasoningAlone, WarmUpFailed
 from reports.findings.server import CountersDisagree, OutsideServerClock, PhasesExceedLatency, PrefixCacheWarmed
 
@@ -40,6 +48,7 @@ KINDS: tuple[type[Finding], ...] = (
     NotSteady,
     ColdStartFound,
     ArrivalsNotAsAsked,
+    RateWanders,
     BeyondCalibration,
     Interrupted,
     Recovered,

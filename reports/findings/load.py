@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from reports.findings.finding import Finding, RunFacts, Severity
-from reports.metrics.arrival_law import SIGNIFICANCE, check_arrivals
+from reports.metrics.arrival_law import SIGNIFICANCE, check_arrivals, wandering_rate
 from reports.metrics.configuration import configured_law
 from reports.metrics.in_flight import queue_growth
 from reports.metrics.latency import ceiling_waits_ms
@@ -19,6 +19,9 @@ from reports.statistics.percentiles import nearest_rank
 _WAIT_FLOOR_MS = 2.0
 _WAIT_SHARE = 0.1  # of the median latency
 _MATERIAL_DISTANCE = 0.02  # Kolmogorov-Smirnov distance below which a difference does not affect a target
+_SMALL_SLIP_MS = 2.0  # p99 of the slip below which a target receives what was scheduled ...
+_SAME_DISPERSION = 0.1  # ... if the counts of arrivals vary as scheduled, to this share
+_BY_CHANCE = 1e-4  # a smaller p-value is no chance
 
 
 @dataclass(frozen=True)
@@ -229,17 +232,20 @@ class ArrivalsNotAsAsked(Finding):
     statistic: float
     p_value: float | None
     sent_dispersion: float | None
+    as_scheduled: bool
 
     code = "arrivals_not_as_asked"
     severities = (Severity.WARNING, Severity.NOTE)
     when = (
         f"a Kolmogorov-Smirnov test at the {SIGNIFICANCE:.0%} level rejects that the gaps between sends have the requested "
-        f"exponential or gamma distribution (a note where the distance is below {_MATERIAL_DISTANCE:g}, too small to affect a "
-        f"target); of constant gaps, more than {SIGNIFICANCE:.0%} deviate by more than 10% and 1 ms"
+        f"exponential or gamma distribution; of constant gaps, more than {SIGNIFICANCE:.0%} deviate by more than 10% and 1 ms. A "
+        f"note where it cannot affect a target: a distance below {_MATERIAL_DISTANCE:g}, or a p99 slip below {_SMALL_SLIP_MS:g} ms "
+        f"and an index of dispersion of the sends within {_SAME_DISPERSION:.0%} of the schedule's"
     )
     advices = (
         "See the schedule slip. Chance rejects one correct run in a hundred: measure again with another --seed to rule it out.",
         "The difference is real but too small for a target to notice.",
+        "See the schedule slip: the client does not send as scheduled.",
     )
 
     @classmethod
@@ -255,11 +261,12 @@ class ArrivalsNotAsAsked(Finding):
             statistic=test.statistic,
             p_value=test.p_value,
             sent_dispersion=facts.metrics.sent_dispersion,
+            as_scheduled=_as_scheduled(facts),
         )
 
     @property
     def _material(self) -> bool:
-        return self.p_value is None or self.statistic >= _MATERIAL_DISTANCE
+        return not self.as_scheduled and (self.p_value is None or self.statistic >= _MATERIAL_DISTANCE)
 
     @property
     def severity(self) -> Severity:
@@ -267,7 +274,9 @@ class ArrivalsNotAsAsked(Finding):
 
     @property
     def advice(self) -> str:
-        return self.advices[0 if self._material else 1]
+        if not self._material:
+            return self.advices[1]
+        return self.advices[0 if self.p_value is not None and self.p_value > _BY_CHANCE else 2]
 
     def _sentence(self) -> str:
         requested = f"{self.law} gaps at {self.rate_per_s:g} requests/s"
@@ -276,4 +285,51 @@ class ArrivalsNotAsAsked(Finding):
         return (
             f"{self.gaps:,} gaps between sends are not {requested}: Kolmogorov-Smirnov distance {self.statistic:.3f}, "
             f"p = {self.p_value:.1g}."
+        )
+
+
+def _as_scheduled(facts: RunFacts) -> bool:
+    """Whether sends follow the schedule so closely that a difference from its law lies below what a target can notice: of the
+    scheduler's grain, or of the schedule's own draw.
+    """
+    slip, metrics = facts.metrics.slip_ms, facts.metrics
+    p99_slip_ms = None if slip is None else slip.p99
+    if (
+        p99_slip_ms is None
+        or p99_slip_ms > _SMALL_SLIP_MS
+        or not metrics.scheduled_dispersion
+        or metrics.sent_dispersion is None
+    ):
+        return False
+    return abs(metrics.sent_dispersion / metrics.scheduled_dispersion - 1.0) <= _SAME_DISPERSION
+
+
+@dataclass(frozen=True)
+class RateWanders(Finding):
+    law: str
+    rate_per_s: float
+    window_s: float
+    dispersion: float
+    p_value: float
+
+    code = "rate_wanders"
+    severities = (Severity.WARNING,)
+    when = (
+        "the numbers of sends in windows of 1, 2.5, 5, 10 or 20 s vary more than the requested exponential or gamma gaps let "
+        "them, beyond chance (0.1%)"
+    )
+    advices = ("The target met a load that rises and falls. See the schedule slip, and what else ran on the client's machine.",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        law = configured_law(facts.manifest)
+        found = None if law is None else wandering_rate(facts.requests, law)
+        if law is None or found is None:
+            return None
+        return cls(law.name, law.rate_per_s, found.window_s, found.dispersion, found.p_value)
+
+    def _sentence(self) -> str:
+        return (
+            f"The rate of sends wanders: in windows of {self.window_s:g} s their numbers have {self.dispersion:.1f} times the "
+            f"variance of {self.law} gaps at {self.rate_per_s:g} requests/s, p = {self.p_value:.1g}."
         )

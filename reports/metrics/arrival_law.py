@@ -9,10 +9,14 @@ import numpy as np
 from reports.metrics.configuration import Law
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
-from reports.statistics.probability import gamma_share, kolmogorov_smirnov
+from reports.statistics.probability import chi_squared_tail, gamma_share, kolmogorov_smirnov
 
 SIGNIFICANCE = 0.01
 _FEWEST_GAPS = 20
+_WANDERING_WINDOWS_S = (1.0, 2.5, 5.0, 10.0, 20.0)
+_WANDERING_SIGNIFICANCE = 0.001 / len(_WANDERING_WINDOWS_S)  # as in Bonferroni's correction
+_FEWEST_WINDOWS = 6
+_FEWEST_ARRIVALS_A_WINDOW = 20  # fewer have not the dispersion of many
 _ARRIVALS_PER_WINDOW = 10  # on average, in the index of dispersion
 _CONSTANT_GAP_TOLERANCE = 0.1  # share of a constant gap by which an actual gap may differ
 _CONSTANT_GAP_FLOOR_S = 1e-3  # difference that is always tolerated
@@ -47,6 +51,42 @@ def check_arrivals(requests: Requests, law: Law) -> ArrivalTest | None:
         return ArrivalTest(law, gaps_s.size, off, None, off > SIGNIFICANCE)
     statistic, p_value = kolmogorov_smirnov(gamma_share(gaps_s * law.rate_per_s, law.shape))
     return ArrivalTest(law, gaps_s.size, statistic, p_value, p_value < SIGNIFICANCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Wandering:
+    """A rate that wanders: counts in windows of ``window_s`` have ``dispersion`` times the variance that the law gives them, which
+    chance exceeds with probability ``p_value``.
+    """
+
+    window_s: float
+    dispersion: float
+    p_value: float
+
+
+def wandering_rate(requests: Requests, law: Law) -> Wandering | None:
+    """Whether the rate of the sends wanders over seconds, which a test of single gaps does not see; None where it does not.
+
+    The counts of a renewal process in windows of many arrivals have the variance / mean of 1 / ``law.shape`` (Cox 1962, Renewal
+    Theory, 3.3), so the sum of their squared deviations over it is chi-squared (Cox and Lewis 1966, dispersion test). Of several
+    windows the most significant counts. The wait at the ceiling and the ramp are taken off. None for a constant law, too.
+    """
+    if law.name == "constant":
+        return None
+    sent_ns = requests.sent_ns - requests.ceiling_wait_ns
+    times_s = at_even_rate_ns(np.sort(sent_ns[~np.isnan(sent_ns)]), law.ramp_up_s) / 1e9
+    found = [one for window_s in _WANDERING_WINDOWS_S if (one := _wandering(times_s, window_s, law)) is not None]
+    worst = min(found, key=lambda one: one.p_value, default=None)
+    return None if worst is None or worst.p_value >= _WANDERING_SIGNIFICANCE else worst
+
+
+def _wandering(times_s: FloatArray, window_s: float, law: Law) -> Wandering | None:
+    windows = int((times_s[-1] - times_s[0]) / window_s) if times_s.size else 0
+    if windows < _FEWEST_WINDOWS or law.rate_per_s * window_s < _FEWEST_ARRIVALS_A_WINDOW:
+        return None
+    counts = np.histogram(times_s, windows, (times_s[0], times_s[0] + windows * window_s))[0]
+    dispersion = float(counts.var(ddof=1)) / (float(counts.mean()) / law.shape)
+    return Wandering(window_s, dispersion, chi_squared_tail(dispersion * (windows - 1), windows - 1))
 
 
 def at_even_rate_ns(times_ns: FloatArray, ramp_up_s: float) -> FloatArray:

@@ -46,6 +46,13 @@ def f_quantile(p: float, numerator_degrees: float, denominator_degrees: float) -
     return float(fdtri(numerator_degrees, denominator_degrees, p))
 
 
+def chi_squared_tail(value: float, degrees: float) -> float:
+    """The probability that a chi-squared variable with ``degrees`` > 0 of freedom is above ``value`` ≥ 0."""
+    from scipy.special import chdtrc
+
+    return float(chdtrc(degrees, value))
+
+
 def beta_quantile(p: float, a: float, b: float) -> float:
     """The share that a beta variable with shapes ``a``, ``b`` > 0 is below with probability ``p``.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from harness.records.record import Record
@@ -78,6 +79,42 @@ def test_sends_that_are_not_the_law_that_was_asked_for(
 def test_a_difference_that_no_target_would_notice_is_a_note(make_report: MakeReport, answered: Make) -> None:
     records = sends_of(answered, Gamma(100.0, 0.965), count=60_000)
     assert severity_of(make_report(records, options=EXPONENTIAL), "arrivals_not_as_asked") == "note"
+
+
+def test_the_grain_of_the_client_s_timer_is_a_note_where_the_burstiness_is_as_scheduled(
+    make_report: MakeReport, answered: Make
+) -> None:
+    """At 3,000/s sends on a grain of 100 µs are far from exponential gaps, and nothing that a target would notice."""
+    due_ms = Exponential(3_000.0).offsets_ns(6_000, seed=1) / 1e6
+    sent_ms = np.ceil(due_ms * 10.0) / 10.0
+    records = [answered(k, due, sent, [(sent + 50, 1)]) for k, (due, sent) in enumerate(zip(due_ms, sent_ms, strict=True))]
+    finding = finding_of(make_report(records, options=EXPONENTIAL | {"request_rate": 3_000.0}), "arrivals_not_as_asked")
+    assert finding is not None
+    assert finding.severity is Severity.NOTE
+    assert finding.evidence["statistic"] > 0.1
+    assert "chance" not in finding.advice
+
+
+def test_certain_differences_are_not_put_down_to_chance(make_report: MakeReport, answered: Make) -> None:
+    finding = finding_of(make_report(sends_of(answered, Exponential(80.0)), options=EXPONENTIAL), "arrivals_not_as_asked")
+    assert finding is not None
+    assert finding.evidence["p_value"] < 1e-4
+    assert "chance" not in finding.advice.lower()
+
+
+# ---- rate_wanders
+
+
+@pytest.mark.parametrize(("swing", "severity"), [(0.0, None), (0.2, "warning")])
+def test_a_rate_that_swings_every_five_seconds(
+    make_report: MakeReport, answered: Make, swing: float, severity: str | None
+) -> None:
+    even_s = Exponential(100.0).offsets_ns(6_000, seed=3) / 1e9
+    times_s = np.linspace(0.0, 80.0, 80_001)
+    expected = np.cumsum(1.0 + swing * np.where(times_s % 5.0 < 2.5, 1.0, -1.0)) * 1e-3  # even time as a function of time
+    sent_ms = np.interp(even_s, expected, times_s) * 1e3
+    records = [answered(k, at, at, [(at + 50, 1)]) for k, at in enumerate(sent_ms.tolist())]
+    assert severity_of(make_report(records, options=EXPONENTIAL), "rate_wanders") == severity
 
 
 def test_even_gaps_that_are_not_even(make_report: MakeReport, answered: Make) -> None:

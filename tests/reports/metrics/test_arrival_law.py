@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from reports.metrics.arrival_law import check_arrivals, index_of_dispersion
+from reports.metrics.arrival_law import check_arrivals, index_of_dispersion, wandering_rate
 from reports.metrics.configuration import Law, configured_law
 from workloads.arrivals import Arrivals, Constant, Exponential, Gamma, RampedUp
 
@@ -119,3 +119,13 @@ def test_the_index_of_dispersion_measures_how_bursty_arrivals_are(arrivals: Arri
 def test_a_burst_and_a_handful_have_no_index() -> None:
     assert index_of_dispersion(np.zeros(1_000)) is None
     assert index_of_dispersion(np.arange(199.0)) is None
+
+
+@pytest.mark.parametrize("shape", [0.25, 1.0, 4.0])
+def test_the_rate_of_exact_arrivals_seldom_wanders(shape: float) -> None:
+    law = Law("gamma", 50.0, shape)
+    found = 0
+    for seed in range(200):
+        gaps_s = np.random.default_rng(seed).gamma(shape, 1.0 / (50.0 * shape), 3_000)
+        found += wandering_rate(_Sent(np.cumsum(gaps_s) * 1e9), law) is not None  # type: ignore[arg-type]
+    assert found <= 2

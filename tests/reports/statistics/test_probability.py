@@ -13,6 +13,7 @@ from scipy import stats
 from reports.statistics.probability import (
     beta_quantile,
     binomial_at_most,
+    chi_squared_tail,
     f_quantile,
     gamma_share,
     kolmogorov_smirnov,
@@ -54,6 +55,11 @@ def test_student_quantile(p: float, degrees: float) -> None:
 @example(1e6, 30.5)
 def test_student_tail(value: float, degrees: float) -> None:
     assert student_tail(value, degrees) == pytest.approx(stats.t.sf(value, degrees), rel=_SAME, abs=_TINY)
+
+
+@given(st.floats(0.0, 1e4), st.floats(1.0, 1e4))
+def test_chi_squared_tail(value: float, degrees: float) -> None:
+    assert chi_squared_tail(value, degrees) == pytest.approx(stats.chi2.sf(value, degrees), rel=_SAME, abs=_TINY)
 
 
 @given(_P, st.floats(1.0, 1e4), st.floats(1.0, 1e4))
