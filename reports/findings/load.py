@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.arrival_law import SIGNIFICANCE, check_arrivals, wandering_rate
-from reports.metrics.configuration import configured_law
+from reports.metrics.configuration import Law, configured_law
 from reports.metrics.in_flight import queue_growth
 from reports.metrics.latency import ceiling_waits_ms
 from reports.metrics.steady_state import find_cold_start
@@ -238,9 +238,10 @@ class ArrivalsNotAsAsked(Finding):
     severities = (Severity.WARNING, Severity.NOTE)
     when = (
         f"a Kolmogorov-Smirnov test at the {SIGNIFICANCE:.0%} level rejects that the gaps between sends have the requested "
-        f"exponential or gamma distribution; of constant gaps, more than {SIGNIFICANCE:.0%} deviate by more than 10% and 1 ms. A "
-        f"note where it cannot affect a target: a distance below {_MATERIAL_DISTANCE:g}, or a p99 slip below {_SMALL_SLIP_MS:g} ms "
-        f"and an index of dispersion of the sends within {_SAME_DISPERSION:.0%} of the schedule's"
+        f"exponential or gamma distribution; of constant gaps, more than {SIGNIFICANCE:.0%} deviate by more than 10% and 1 ms. "
+        f"A note where it cannot affect a target: a distance below {_MATERIAL_DISTANCE:g}; or a schedule with that distribution, "
+        f"a p99 slip below {_SMALL_SLIP_MS:g} ms and an index of dispersion of the sends within {_SAME_DISPERSION:.0%} of the "
+        "schedule's"
     )
     advices = (
         "See the schedule slip. Chance rejects one correct run in a hundred: measure again with another --seed to rule it out.",
@@ -261,7 +262,7 @@ class ArrivalsNotAsAsked(Finding):
             statistic=test.statistic,
             p_value=test.p_value,
             sent_dispersion=facts.metrics.sent_dispersion,
-            as_scheduled=_as_scheduled(facts),
+            as_scheduled=_as_scheduled(facts, test.law),
         )
 
     @property
@@ -288,18 +289,15 @@ class ArrivalsNotAsAsked(Finding):
         )
 
 
-def _as_scheduled(facts: RunFacts) -> bool:
-    """Whether sends follow the schedule so closely that a difference from its law lies below what a target can notice: of the
-    scheduler's grain, or of the schedule's own draw.
-    """
+def _as_scheduled(facts: RunFacts, law: Law) -> bool:
+    """Whether the schedule has the law, and sends follow it so closely that what differs is the grain of the client's timer."""
     slip, metrics = facts.metrics.slip_ms, facts.metrics
-    p99_slip_ms = None if slip is None else slip.p99
-    if (
-        p99_slip_ms is None
-        or p99_slip_ms > _SMALL_SLIP_MS
-        or not metrics.scheduled_dispersion
-        or metrics.sent_dispersion is None
-    ):
+    if slip is None or slip.p99 is None or slip.p99 > _SMALL_SLIP_MS:
+        return False
+    if not metrics.scheduled_dispersion or metrics.sent_dispersion is None:
+        return False
+    of_schedule = check_arrivals(replace(facts.requests, sent_ns=facts.requests.scheduled_ns), law)
+    if of_schedule is None or of_schedule.rejected:
         return False
     return abs(metrics.sent_dispersion / metrics.scheduled_dispersion - 1.0) <= _SAME_DISPERSION
 

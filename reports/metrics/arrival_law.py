@@ -55,8 +55,8 @@ def check_arrivals(requests: Requests, law: Law) -> ArrivalTest | None:
 
 @dataclass(frozen=True, slots=True)
 class Wandering:
-    """A rate that wanders: counts in windows of ``window_s`` have ``dispersion`` times the variance that the law gives them, which
-    chance exceeds with probability ``p_value``.
+    """A rate that wanders: counts in windows of ``window_s`` have ``dispersion`` times the variance that the law gives them,
+    which chance exceeds with probability ``p_value``.
     """
 
     window_s: float
@@ -68,8 +68,8 @@ def wandering_rate(requests: Requests, law: Law) -> Wandering | None:
     """Whether the rate of the sends wanders over seconds, which a test of single gaps does not see; None where it does not.
 
     The counts of a renewal process in windows of many arrivals have the variance / mean of 1 / ``law.shape`` (Cox 1962, Renewal
-    Theory, 3.3), so the sum of their squared deviations over it is chi-squared (Cox and Lewis 1966, dispersion test). Of several
-    windows the most significant counts. The wait at the ceiling and the ramp are taken off. None for a constant law, too.
+    Theory, 3.3), so the sum of their squared deviations over it is chi-squared (Cox and Lewis 1966, dispersion test). Of
+    several windows the most significant counts. The wait at the ceiling and the ramp are taken off. None for a constant law, too.
     """
     if law.name == "constant":
         return None
