@@ -24,6 +24,7 @@ _FEWEST_REQUESTS = 100
 _LEAST_RAMP = 0.1  # of the time until the drain
 _RAMP_BINS = 100 * BATCH
 _BURST = 0.1  # of the run: sends within less are one burst
+_LEAST_SHARE = 0.6  # of the run; in less, the ramp's correlation cannot be told from the run's
 _DRAINS = 200  # times of a run at which its drain might have begun
 
 
@@ -113,10 +114,10 @@ def rate_of_run(
 ) -> Rate | None:
     """The amount per second in [start, end], the whole run, with an interval from its part under full load.
 
-    Where that is None or has fewer than 100 events, the interval is from equal parts of the whole.
+    Where that is None, less than 60 % of the run, or has fewer than 100 events, the interval is from equal parts of the whole.
     """
     value = rate_value(events, start_ns, end_ns)
-    if value is None or full is None:
+    if value is None or full is None or full.end_ns - full.start_ns < _LEAST_SHARE * (end_ns - start_ns):
         return rate(events, start_ns, end_ns, confidence)
     if np.count_nonzero((events.times_ns >= full.start_ns) & (events.times_ns <= full.end_ns)) < FEWEST_VALUES:
         return rate(events, start_ns, end_ns, confidence)
