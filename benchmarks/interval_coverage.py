@@ -138,8 +138,9 @@ def statements_of(run: Run) -> tuple[Statement, ...]:
 def as_requests(run: Run) -> Requests:
     """A run without slip: a first response with one token, one at the middle of the rest, and a last one with the rest."""
     n = run.arrivals_s.size
-    scheduled_ns = run.arrivals_s * 1e9
-    first_ns, last_ns = scheduled_ns + run.ttft_ms * 1e6, scheduled_ns + np.maximum(run.e2e_ms, run.ttft_ms + 1e-3) * 1e6
+    scheduled_ns = np.round(run.arrivals_s * 1e9)  # whole ns, as in records: differences of others have errors that grow
+    first_ns = scheduled_ns + np.round(run.ttft_ms * 1e6)
+    last_ns = scheduled_ns + np.round(np.maximum(run.e2e_ms, run.ttft_ms + 1e-3) * 1e6)
     lengths = np.maximum(run.output_tokens, 3).astype(np.float64)
     middle = np.floor((lengths - 1.0) / 2.0)
     return Requests(
@@ -156,7 +157,7 @@ def as_requests(run: Run) -> Requests:
         requested_output_tokens=lengths,
         ignore_eos=np.zeros(n, dtype=np.bool_),
         prompt_echoed=np.zeros(n, dtype=np.bool_),
-        token_times_ns=np.stack([first_ns, (first_ns + last_ns) / 2, last_ns], axis=1).ravel(),
+        token_times_ns=np.stack([first_ns, np.round((first_ns + last_ns) / 2), last_ns], axis=1).ravel(),
         token_counts=np.stack([np.ones(n), middle, lengths - 1.0 - middle], axis=1).ravel(),
         token_starts=np.arange(n + 1) * 3,
         text_tokens=np.full(n, np.nan),

@@ -2,8 +2,8 @@
 
 Overload: of runs of 3,000 requests at 1.05 of capacity at least 80 % have the finding ``queue_growing``; at 0.9 at most 2 %.
 Cold start: of runs of 100 s whose first 5 or 20 s take three times as long, the steady window's mean TTFT is within 5 % of that
-of a run without a cold start, or the run has the finding ``cold_start`` or ``not_steady``; without a cold start at most 2 % have
-``cold_start``.
+of a run without a cold start, or the run has the finding ``cold_start`` or ``not_steady``; without a cold start at most 2 %
+have ``cold_start``.
 
 Run: python -m benchmarks.load_findings [--runs 200] [--seed 31]
 """

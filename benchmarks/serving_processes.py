@@ -85,7 +85,7 @@ def _noisy(
         n = work.arrivals_s.size
         ttft_ms = 20.0 * level(work.demand) * rng.lognormal(0.0, noise, n)
         ttft_ms *= np.where(rng.random(n) < slow_share, slow, 1.0)
-        return work.arrivals_s, ttft_ms, ttft_ms + 2.0
+        return work.arrivals_s, ttft_ms, ttft_ms + 2.0 * rng.lognormal(0.0, 0.1, n)
 
     return latencies
 
@@ -168,7 +168,7 @@ def _first_come(servers: int) -> Callable[[Work, np.random.Generator], tuple[Flo
     def latencies(work: Work, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
         services_s = work.demand * rng.lognormal(0.0, 0.05, work.demand.size)
         ttft_ms = _time_in_system(work.arrivals_s, services_s, servers) * 1e3
-        return work.arrivals_s, ttft_ms, ttft_ms + 2.0
+        return work.arrivals_s, ttft_ms, ttft_ms + 2.0 * rng.lognormal(0.0, 0.1, ttft_ms.size)
 
     return latencies
 
@@ -356,7 +356,7 @@ def _named() -> tuple[Process, ...]:
         replace(engine, users=50).at("closed loop of 50", 0.5),
         replace(engine, mean_input_tokens=500, prompt_token_s=2e-4, mean_output_tokens=20).at("prefill at 50 %", 0.5, True),
         replace(engine, slots=512, mean_input_tokens=500, prompt_token_s=2e-4, mean_output_tokens=20).at(
-            "prefill at 15 %", 0.15, True
+            "prefill at 5 %", 0.05, True
         ),
     )
 

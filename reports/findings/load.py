@@ -239,9 +239,9 @@ class ArrivalsNotAsAsked(Finding):
     when = (
         f"a Kolmogorov-Smirnov test at the {SIGNIFICANCE:.0%} level rejects that the gaps between sends have the requested "
         f"exponential or gamma distribution; of constant gaps, more than {SIGNIFICANCE:.0%} deviate by more than 10% and 1 ms. "
-        f"A note where it cannot affect a target: a distance below {_MATERIAL_DISTANCE:g}; or a schedule with that distribution, "
-        f"a p99 slip below {_SMALL_SLIP_MS:g} ms and an index of dispersion of the sends within {_SAME_DISPERSION:.0%} of the "
-        "schedule's"
+        f"A note where it cannot affect a target: a distance below {_MATERIAL_DISTANCE:g}; or a schedule with that "
+        f"distribution, a p99 slip below {_SMALL_SLIP_MS:g} ms, and an index of dispersion of the sends within "
+        f"{_SAME_DISPERSION:.0%} of the schedule's"
     )
     advices = (
         "See the schedule slip. Chance rejects one correct run in a hundred: measure again with another --seed to rule it out.",

@@ -70,6 +70,7 @@ def _load_runs(answered: Make) -> Runs:
     yield queue_of_one_server(answered, 13.0), {}
     yield cold_start(answered), {}
     yield sends_of(answered, Gamma(100.0, 0.3), count=3_000), {"options": EXPONENTIAL}
+    yield sends_of(answered, Gamma(100.0, 0.85), count=4_000), {"options": EXPONENTIAL}
     yield sends_of(answered, Exponential(80.0)), {"options": EXPONENTIAL}
     yield sends_of(answered, Gamma(100.0, 0.965), count=60_000), {"options": EXPONENTIAL}
 
