@@ -105,7 +105,7 @@ def test_the_arrow_keys_walk_from_measure_to_measure(tab: Any, comparison_page: 
 @SIZES
 def test_a_click_on_the_legend_hides_a_run(tab: Any, comparison_page: Path, size: tuple[int, int]) -> None:
     tab.open(comparison_page, size)
-    for picture, name in (("percentiles", "after"), ("arm1-changes", "worse")):
+    for picture, name in (("percentiles", "after"), ("arm1-changes", "worse between these starts")):
         tab.plot(picture)
         button = f"document.querySelector(\"[data-picture='{picture}'] .legend button[data-series='{name}']\")"
         shown = f"""const {{ picture, renderers }} = window.bench.drawn.get('{picture}');
