@@ -173,6 +173,7 @@ def _judged(
 ) -> Difference:
     low, high = spread.interval(CONFIDENCE)
     no_spread = spread.error == 0.0
+    smallest = spread.smallest_shown((1.0 - CONFIDENCE) / tested)
     verdict = Verdict.NONE
     if p_adjusted < 1.0 - CONFIDENCE:
         better = (spread.estimate > 0) is measure.higher_is_better
@@ -186,7 +187,7 @@ def _judged(
         b=_middle(measure, b),
         change=_read(measure, spread.estimate),
         interval=None if no_spread else (_read(measure, low), _read(measure, high)),
-        smallest_shown=None if no_spread else _read(measure, spread.smallest_shown((1.0 - CONFIDENCE) / tested)),
+        smallest_shown=None if no_spread or math.isinf(smallest) else _read(measure, smallest),
         p_value=spread.p_value,
         p_adjusted=p_adjusted,
         evidence=spread.evidence,

@@ -13,7 +13,7 @@ from reports.compare.difference import Verdict, between_pairs, between_runs, com
 from reports.compare.measures import Measure, Measured, percentile
 from reports.compare.single_runs import quantiles_within_runs
 from reports.compare.spread import Evidence, Spread
-from reports.metrics.catalogue import REQUEST_THROUGHPUT, TTFT
+from reports.metrics.catalogue import E2E, REQUEST_THROUGHPUT, TTFT
 from reports.statistics.autocorrelation import DRIFTS
 
 LATENCY = Measure(TTFT, 0.50)
@@ -105,3 +105,18 @@ def test_spread_of_repeated_runs_is_that_of_their_difference() -> None:
     assert isinstance(spread, Spread)
     assert spread.evidence is Evidence.RUNS
     assert spread.estimate == pytest.approx(1.0)
+
+
+def test_no_change_is_named_as_shown_where_none_would_have_been() -> None:
+    """Of 700 requests, seven are above p99: too few for a change of any size to be certain of detection."""
+    family = [Measure(metric, q) for metric in (TTFT, E2E) for q in (0.5, 0.8, 0.9, 0.99)]
+    runs = [
+        {one.name: percentile(np.random.default_rng(seed).lognormal(0.0, 0.3, 700), one.q or 0.0) for one in family}
+        for seed in (1, 3)
+    ]
+    found = compare_measures(family, runs[:1], runs[1:], requests_paired=False, runs_paired=False)
+    by_name = {difference.measure.name: difference for difference in found}
+    assert by_name["p99_ttft"].verdict is Verdict.NONE
+    assert by_name["p99_ttft"].interval is not None
+    assert by_name["p99_ttft"].smallest_shown is None
+    assert by_name["p50_ttft"].smallest_shown is not None
