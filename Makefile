@@ -1,4 +1,4 @@
-# setup, bench, test, test-numpy2, docs, lint: everything a checkout needs. `make bench ARGS="dataset --request_rate 20"`
+# setup, bench, test, test-numpy2, mutants, docs, lint: everything a checkout needs. `make bench ARGS="dataset --request_rate 20"`
 # passes options on.
 PYTHON ?= python3
 ARGS ?= dataset --request_rate 10 --num_requests 200
@@ -10,7 +10,7 @@ TESTS_NUMPY2 := tests/reports tests/harness/records tests/harness/clients/test_o
 	tests/harness/clients/test_openai_probe.py tests/harness/cli/measurement/test_connect.py \
 	--ignore tests/reports/browser --ignore tests/reports/statistics/test_autocorrelation.py
 
-.PHONY: setup bench test test-numpy2 test-all docs lint
+.PHONY: setup bench test test-numpy2 test-all mutants docs lint
 
 setup: $(STAMP)
 
@@ -39,6 +39,11 @@ test-numpy2: $(STAMP_NUMPY2)
 
 test-all: setup
 	.venv/bin/python -m pytest
+
+# ARGS are patterns of mutants, "reports.metrics.goodput.*"; all of them unless it is given.
+mutants: setup
+	.venv/bin/python $(INSTALL) --editable '.[mutation]' --no-build-isolation
+	nice -n 19 .venv/bin/mutmut run --max-children 1 $(if $(filter command line,$(origin ARGS)),$(ARGS))
 
 # A warning is an error. Everything is read anew: a page from the cache would not repeat its warning.
 docs: setup

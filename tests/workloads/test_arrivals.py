@@ -123,6 +123,20 @@ def test_constant_gaps_that_are_no_whole_nanoseconds_do_not_accumulate() -> None
     assert offsets[-1] == 100_000 * 1_000_000_000
 
 
+def test_a_rate_too_low_for_nanoseconds_is_named() -> None:
+    with pytest.raises(WorkloadError, match="--request_rate is so low"):
+        Constant(1e-12).offsets_ns(2, seed=0)
+
+
+def test_less_than_a_request_per_second_is_a_rate() -> None:
+    assert arrivals_of(0.5, "constant") == Constant(0.5)
+
+
+@pytest.mark.parametrize("shape", [0.01, 1e6])
+def test_the_smallest_and_the_largest_burstiness_are_allowed(shape: float) -> None:
+    assert arrivals_of(1.0, "gamma_dist", shape) == Gamma(1.0, shape)
+
+
 def test_minus_one_sends_everything_at_once() -> None:
     arrivals = arrivals_of(-1, "exponential_dist")
     assert arrivals == AllAtOnce()

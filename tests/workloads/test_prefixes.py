@@ -32,6 +32,11 @@ def test_the_account_is_of_the_order_of_sending() -> None:
     assert (found.repeated, found.total, found.unit) == (2 + 4, 10, "tokens")
     assert (found.repeated_prompts, found.prompts) == (1, 3)
     assert found.share == 0.6
+    assert (type(found.repeated), type(found.total)) == (int, int)  # counts, also as they are printed
+
+
+def test_ids_below_0_are_ids_as_others() -> None:
+    assert _repeated([-1, -2], [-1, -2]).repeated == 2
 
 
 def test_texts_are_counted_in_bytes() -> None:
@@ -39,6 +44,11 @@ def test_texts_are_counted_in_bytes() -> None:
     requests = [Request(output_tokens=1, prompt=text), Request(output_tokens=1, prompt=text + "!"), _ids(1, 2)]
     found = prefix_repetition(requests)
     assert (found.unit, found.total, found.repeated) == ("bytes", 1601, 800 // 128 * 128)
+
+
+def test_a_text_a_byte_short_of_a_block_is_never_kept() -> None:
+    one_short = Request(output_tokens=1, prompt="a" * 127)
+    assert prefix_repetition([one_short, one_short]).repeated == 0
 
 
 def test_a_text_that_is_no_unicode_is_no_error() -> None:

@@ -223,6 +223,13 @@ def test_short_prompt_that_was_left_out_is_not_taken_for_an_echo() -> None:
     assert (record.output_tokens, record.prompt_echoed) == (4, False)
 
 
+def test_an_answer_that_begins_otherwise_is_no_echo_of_a_prompt_that_might_have_been_repeated() -> None:
+    of_text = _recorder(_OF_TEXT, _TEXT, _words).record(_exchange((8_000, _text("it is wide"))), 0)
+    assert (of_text.output_tokens, of_text.prompt_echoed) == (3, False)
+    of_ids = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((8_000, _ids(21, 12, 13, 7))), 0)
+    assert (of_ids.output_tokens, of_ids.prompt_echoed) == (4, False)
+
+
 def test_long_prompt_at_the_beginning_is_an_echo_even_where_it_was_to_be_left_out() -> None:
     record = _recorder(_OF_TEXT, _TEXT | _EXCLUDE, _words).record(_exchange((8_000, _text(_TEXT_PROMPT + " wide"))), 0)
     assert (record.output_tokens, record.prompt_echoed) == (1, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolderError
 from reports.metrics.catalogue import E2E, OBJECTIVE_METRICS, TTFT, Metric
-from reports.metrics.goodput import Goodput, Objective, goodput, parse_objective
+from reports.metrics.goodput import Goodput, Objective, goodput, parse_objective, share_interval
 from reports.metrics.requests import Requests
 from reports.run.console import render
 from reports.run.summary_json import summary
@@ -102,6 +103,14 @@ def test_time_per_output_token_is_0_without_a_wait_between_tokens(
     assert _goodput_of(make_requests([answered(0, 0, 0, tokens)]), "tpot_ms<=10").good == good
 
 
+@pytest.mark.parametrize("unknown", [{}, {"output_tokens": None, "token_counts": None}])
+def test_an_answer_in_one_response_meets_any_time_per_output_token_however_many_tokens_it_has(
+    make_requests: MakeRequests, answered: Make, unknown: dict[str, None]
+) -> None:
+    record = answered(0, 0, 0, [(50, 9)], **unknown)
+    assert _goodput_of(make_requests([record]), "tpot_ms<=0.001").good == 1
+
+
 def test_time_per_output_token_of_unknown_tokens_was_not_met(make_requests: MakeRequests, answered: Make) -> None:
     record = answered(0, 0, 0, [(50, 1), (51, 1)], output_tokens=None, token_counts=None)
     assert _goodput_of(make_requests([record]), "tpot_ms<=10").good == 0
@@ -133,6 +142,18 @@ def test_attainment_has_an_interval_within_0_and_1(
     assert 0.985 < every[0] < 0.025 ** (1 / 700)
     assert every[1] == 1.0
     assert none == (0.0, pytest.approx(1 - every[0]))
+
+
+def test_a_share_has_an_interval_from_100_requests_on() -> None:
+    good = np.random.default_rng(3).random(100) < 0.8
+    assert share_interval(good[:99]) is None
+    interval = share_interval(good)
+    assert interval is not None
+    assert interval[0] < good.mean() < interval[1]
+
+
+def test_a_share_that_changes_once_within_the_run_has_no_interval() -> None:
+    assert share_interval(np.arange(1_000) < 500) is None
 
 
 # ---- in the report

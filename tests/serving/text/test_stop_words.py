@@ -83,6 +83,10 @@ def test_first_stop_sequence(ids: list[int], stops: list[tuple[int, ...]], start
     assert first_stop_sequence(ids, stops, start) == end
 
 
+def test_a_stop_sequence_is_sought_from_the_first_token_on() -> None:
+    assert first_stop_sequence([7, 8, 7], [(7,)]) == 1
+
+
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
     return load_tokenizer(DEMO_ENGINE_DIR)
