@@ -13,6 +13,7 @@ DIFFERENCE_COLUMNS = ("measure", "A", "B", "B − A", "change", "95 % interval",
 COLUMN_ALIGNMENT = ("left", *["right"] * 7, "left")
 _LARGEST_SHARE = 10.0
 _REPEATS = 5  # the default of bench experiment
+_EXPERIMENT = f"'bench experiment --repeats {_REPEATS}'"
 
 
 def difference_table(comparison: ArmComparison, name: str = "differences") -> Table:
@@ -33,7 +34,7 @@ def headline(comparison: ArmComparison) -> str:
     sentence = summary_sentence(comparison.arm.name, comparison.baseline.name, comparison.differences)
     if not comparison.single_runs or not any(d.verdict.differs for d in comparison.differences):
         return sentence
-    return f"{sentence[:-1]}; whether every start would be, {_experiment(comparison)} would show{_duration(comparison)}."
+    return f"{sentence[:-1]}; whether every start would be, {_EXPERIMENT} would show{_duration(comparison)}."
 
 
 def summary_sentence(name: str, baseline: str, differences: Sequence[Difference]) -> str:
@@ -69,16 +70,12 @@ def notes(comparison: ArmComparison) -> list[str]:
         texts.append(f"{blocks} left out because a run is missing or invalid; see the report of that run.")
     if comparison.single_runs:
         texts.append(
-            f"One run each: the intervals lack the variation between starts. Use {_experiment(comparison)}"
+            f"One run each: the intervals lack the variation between starts. Use {_EXPERIMENT}"
             f"{_duration(comparison)}, or repeat the runs."
         )
     if comparison.recommendation is not None:
         texts.append(comparison.recommendation.text)
     return texts
-
-
-def _experiment(comparison: ArmComparison) -> str:
-    return f"'bench experiment --repeats {_REPEATS}'"
 
 
 def _duration(comparison: ArmComparison) -> str:

@@ -1,10 +1,9 @@
 """Standard error of a mean of correlated neighbours, on which the intervals of means, rates and percentiles rest.
 
 Requests that come one after the other wait in the same queue, so n of them hold less information than n independent ones.
-What counts is the long-run variance: the variance of the series' sum over runs, its spectrum at frequency 0. It is the
-average of the squared cosine coefficients of the lowest frequencies (equal-weighted cosine: Müller 2007; Lazarus, Lewis,
-Stock and Watson 2018), and the error of the mean over its root follows Student's t with as many degrees of freedom as there
-are cosines. The stronger the correlation, the fewer cosines may be used, since the spectrum must be flat below the last one.
+What counts is the long-run variance: the variance of the series' sum over runs, its spectrum at frequency 0. It is estimated
+from the squared cosine coefficients of the lowest frequencies (``reports/statistics/spectrum.py``). Their plain average
+(equal-weighted cosine: Müller 2007; Lazarus, Lewis, Stock and Watson 2018) is the design effect that a run shows.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from reports.statistics.probability import student_quantile
 MOST_ORDINATES = 32
 _ORDINATES = (16, 24, MOST_ORDINATES)
 _VALUES_AN_ORDINATE = 15  # independent ones; more ordinates where the series has more information
-# The prior was chosen by benchmarks/interval_coverage.py, on its named processes.
+# The prior was chosen for coverage on queues, autoregressions and an engine like those of benchmarks/serving_processes.py.
 _RUN_LENGTHS = np.geomspace(0.7, 144.0, 12)  # of the run in correlation times
 _STRENGTHS = np.geomspace(0.2, 1e4, 14)  # spectrum of the autoregression at 0, where the noise's is 1
 _WHITE = 0.35  # prior probability of noise alone
