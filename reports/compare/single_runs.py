@@ -112,7 +112,7 @@ def _explained(a: FloatArray, b: FloatArray, za: FloatArray | None, zb: FloatArr
     error = np.sqrt(za.var(axis=0) / len(za) + zb.var(axis=0) / len(zb))
     if (np.abs(apart) > _FARTHEST_MEANS * error).any():
         return _Explained(a, b, 0.0)
-    slopes = np.linalg.lstsq(np.vstack([centred_a, centred_b]), np.concatenate([a - a.mean(), b - b.mean()]), rcond=1e-8)[0]
+    slopes = _slopes(centred_a.T @ centred_a + centred_b.T @ centred_b, centred_a.T @ a + centred_b.T @ b)
     return _Explained(a - centred_a @ slopes, b - centred_b @ slopes, float(apart @ slopes))
 
 
@@ -120,8 +120,16 @@ def _residuals(values: FloatArray, covariates: FloatArray | None) -> FloatArray:
     if covariates is None or covariates.shape[1] == 0:
         return values
     centred = covariates - covariates.mean(axis=0)
-    residuals: FloatArray = values - centred @ np.linalg.lstsq(centred, values - values.mean(), rcond=1e-8)[0]
+    residuals: FloatArray = values - centred @ _slopes(centred.T @ centred, centred.T @ values)
     return residuals
+
+
+def _slopes(products: FloatArray, with_values: FloatArray) -> FloatArray:
+    """The least-squares slopes by the normal equations, which need no decomposition of all requests; the smallest ones where
+    covariates determine each other.
+    """
+    slopes: FloatArray = np.linalg.lstsq(products, with_values, rcond=1e-10)[0]
+    return slopes
 
 
 def _above(a: Measured, b: Measured, a_threshold: float, b_threshold: float) -> _Explained:
