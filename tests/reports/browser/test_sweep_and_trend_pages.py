@@ -73,7 +73,7 @@ def test_a_run_of_a_trend_shows_its_start_and_its_change(tab: Any, trend_page: P
     tab.open(trend_page, size)
     name = "trend-p50_ttft"
     tab.plot(name)
-    shown_text = tab.point_at(name, *tab.run(_WHERE, name, "worse"), touch=size == PHONE)
+    shown_text = tab.point_at(name, *tab.run(_WHERE, name, "worse between these starts"), touch=size == PHONE)
     assert shown_text.splitlines()[0] == "run 4"
     assert "n4, 2026-11-04 02:00:00: +" in shown_text
     tab.open(trend_page, size).plot(name)

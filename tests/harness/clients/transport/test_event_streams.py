@@ -349,13 +349,13 @@ def test_a_thread_that_has_no_memory_left_is_no_whole_answer(monkeypatch: pytest
 
     async def scene(connection: HttpConnection, answer: _Answer, peer: socket.socket) -> None:
         await _start(answer, peer)
-        peer.sendall(_chunk(b"data: token\n\n") + _chunk(b": comment\n\n"))
-        await asyncio.sleep(0.02)
-        with suppress(ConnectionError):
+        with suppress(ConnectionError):  # the thread may have given the connection back, and it is closed
+            peer.sendall(_chunk(b"data: token\n\n") + _chunk(b": comment\n\n"))
+            await asyncio.sleep(0.02)
             peer.sendall(_END)
         assert await _ended(answer) == ("lost", "the connection was lost: [Errno 12] Cannot allocate memory", False)
 
-    assert _played(scene).events == [b"first", b"token"]
+    assert _played(scene).events in ([b"first"], [b"first", b"token"])
 
 
 # ---- when it came
