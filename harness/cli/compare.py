@@ -41,7 +41,7 @@ Examples:
 @cloup.option(
     "--allow_single",
     is_flag=True,
-    help="Let --fail_if judge one run each, which cannot tell a change from the variation between starts.",
+    help="Let --fail_if judge one run each, where a change and the variation between starts look alike.",
 )
 @cloup.option("--allow_different", is_flag=True, help="Compare runs of different work, and invalid ones, too.")
 @one_blas_thread()
@@ -84,9 +84,9 @@ def _check_repeated(arms: list[Arm]) -> None:
     single = [arm.name for arm in arms[1:] if len(arm.runs) == len(arms[0].runs) == 1]
     if single:
         raise click.UsageError(
-            f"--fail_if needs repeated runs: of one run each ({arms[0].name}, {', '.join(single)}) no evidence tells a change "
-            "from the variation between starts. Give folders of repeated runs, or the folder of a 'bench experiment'; or add "
-            "--allow_single to judge these starts alone."
+            f"--fail_if needs repeated runs: of one run each ({arms[0].name}, {', '.join(single)}) no evidence separates a "
+            "change from the variation between starts. Give folders of repeated runs, or the folder of a 'bench experiment'; "
+            "or add --allow_single to judge these starts alone."
         )
 
 

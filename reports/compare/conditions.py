@@ -9,7 +9,6 @@ from enum import StrEnum
 
 from reports.compare.difference import Difference
 from reports.compare.measures import MEASURES, Measure
-from reports.compare.spread import Evidence
 from reports.errors import ConditionError
 
 _FORM = re.compile(r"\s*(?P<name>\w+)\s*(?P<sign>[<>])\s*(?P<amount>[+-]?\d+(\.\d+)?)\s*(?P<unit>%|pp)\s*")
@@ -72,7 +71,7 @@ def _checked(condition: Condition, difference: Difference | None, together: int)
         return ConditionResult(condition, Status.UNDECIDED, difference.reason or "the change is unknown")
     failed = bound > condition.amount if condition.above else bound < condition.amount
     least = "at least" if condition.above else "at most"
-    starts = " between these starts" if difference.evidence in (Evidence.REQUESTS, Evidence.REQUEST_PAIRS) else ""
+    starts = " between these starts" if difference.evidence is not None and difference.evidence.single_starts else ""
     return ConditionResult(
         condition,
         Status.FAILED if failed else Status.PASSED,

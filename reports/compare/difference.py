@@ -177,7 +177,7 @@ def _judged(
     verdict = Verdict.NONE
     if p_adjusted < 1.0 - CONFIDENCE:
         better = (spread.estimate > 0) is measure.higher_is_better
-        if spread.evidence in (Evidence.REQUESTS, Evidence.REQUEST_PAIRS):
+        if spread.evidence.single_starts:
             verdict = Verdict.STARTS_BETTER if better else Verdict.STARTS_WORSE
         else:
             verdict = Verdict.BETTER if better else Verdict.WORSE

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reports.compare.difference import Difference
-from reports.compare.spread import POWER, Evidence
-from reports.statistics.probability import student_quantile
+from reports.compare.spread import Evidence, detectable_errors
 
 CHANGE = 0.05
 _SIGNIFICANCE = 0.05
@@ -19,7 +18,7 @@ _PREFERRED = ("p99_ttft", "p99_e2e", "p50_ttft", "p50_e2e")  # the first that ha
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """``repeats`` runs of each side, of ``requests`` each, show a change of ``change`` in ``title`` with probability POWER."""
+    """``repeats`` runs of each side, of ``requests`` each, show a change of ``change`` in ``title`` in four of five cases."""
 
     title: str
     change: float
@@ -44,7 +43,7 @@ def recommend(differences: Sequence[Difference], runs: int, requests: int) -> Re
     by_name = {d.measure.name: d for d in differences}
     for d in (by_name[name] for name in _PREFERRED if name in by_name):
         if d.spread is not None and 0.0 < d.spread.error < math.inf:
-            single = d.evidence in (Evidence.REQUESTS, Evidence.REQUEST_PAIRS)
+            single = d.spread.evidence.single_starts
             numbers = _longer_runs(d.spread.error, requests) if single else _repeats(d, runs, requests)
             return None if numbers is None else Recommendation(d.measure.title, CHANGE, *numbers)
     return None
@@ -62,11 +61,11 @@ def _repeats(d: Difference, runs: int, requests: int) -> tuple[int, int] | None:
 
 def _longer_runs(error: float, requests: int) -> tuple[int, int]:
     """So many requests a run that five repeats show it, to two digits; no fewer than the runs have."""
-    critical = sum(student_quantile(p, 2 * _FEWEST_REPEATS - 2) for p in (1.0 - _SIGNIFICANCE / 2.0, POWER))
-    needed = max(1.0, (critical * error / math.log1p(CHANGE)) ** 2 / _FEWEST_REPEATS) * requests
+    errors = detectable_errors(_SIGNIFICANCE, 2 * _FEWEST_REPEATS - 2)
+    needed = max(1.0, (errors * error / math.log1p(CHANGE)) ** 2 / _FEWEST_REPEATS) * requests
     unit = 10.0 ** max(0, math.floor(math.log10(needed)) - 1)
     return _FEWEST_REPEATS, math.ceil(round(needed / unit, 6)) * int(unit)
 
 
 def _detected(error: float, freedom: float) -> bool:
-    return sum(student_quantile(p, freedom) for p in (1.0 - _SIGNIFICANCE / 2.0, POWER)) * error <= math.log1p(CHANGE)
+    return detectable_errors(_SIGNIFICANCE, freedom) * error <= math.log1p(CHANGE)

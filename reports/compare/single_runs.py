@@ -21,6 +21,7 @@ from reports.statistics.autocorrelation import (
     FEWEST_INDEPENDENT,
     Mean,
     effective_size_reason,
+    mean_cluster_size,
     mean_of,
 )
 
@@ -88,7 +89,7 @@ def quantiles_within_pairs(q: float, a: Measured, b: Measured) -> QuantileSpread
     if crossings < FEWEST_CROSSINGS:
         return None
     mean = mean_of(_residuals(crossed, _chosen(a.covariates, known)))
-    if crossings / _cluster_size(mean.long_run.effect) < FEWEST_CROSSING_CLUSTERS:
+    if crossings / mean_cluster_size(mean.long_run.effect) < FEWEST_CROSSING_CLUSTERS:
         return None
     if mean.long_run.drifts:
         return DRIFTS
@@ -171,20 +172,15 @@ def _too_few(mean: Mean) -> str | None:
 def _too_few_clusters(above: Mean, q: float) -> str | None:
     """The reason where the values above a ``q``-quantile, or below it, come in too few clusters, else None.
 
-    Clusters are independent, not the values (Leadbetter 1983); of geometric ones, as in many queues, the mean size is
-    (design effect + 1) / 2.
+    Clusters are independent, not the values (Leadbetter 1983).
     """
     if above.long_run.drifts:
         return DRIFTS
-    clusters = above.n * min(q, 1.0 - q) / _cluster_size(above.long_run.effect)
+    clusters = above.n * min(q, 1.0 - q) / mean_cluster_size(above.long_run.effect)
     if clusters >= FEWEST_CLUSTERS:
         return None
     reason = f"values beyond it in {clusters:.0f} clusters, {FEWEST_CLUSTERS:.0f} needed"
     return _would_do(reason, above.n, FEWEST_CLUSTERS / max(clusters, 0.5))
-
-
-def _cluster_size(effect: float) -> float:
-    return (1.0 + max(1.0, effect)) / 2.0
 
 
 def _would_do(reason: str, n: int, factor: float) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from reports.statistics.arrays import FloatArray
 from reports.statistics.probability import student_quantile, student_tail
-from reports.statistics.quantile_curve import nearest_rank_of
+from reports.statistics.quantile_curve import nearest_rank_of, value_at_rank
 
 CONFIDENCE = 0.95
 POWER = 0.80  # probability of detecting the smallest detectable difference
@@ -25,6 +25,11 @@ class Evidence(StrEnum):
     REQUESTS = "requests within one run each"
     RUN_PAIRS = "runs paired by turn"
     RUNS = "repeated runs"
+
+    @property
+    def single_starts(self) -> bool:
+        """Whether it comes from one run each, without the variation from one start of a server to the next."""
+        return self in (Evidence.REQUESTS, Evidence.REQUEST_PAIRS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,7 @@ class Spread:
 
     def smallest_shown(self, significance: float) -> float:
         """The difference that a test at ``significance`` detects with probability POWER."""
-        critical, power = (student_quantile(p, self.freedom) for p in (1.0 - significance / 2.0, POWER))
-        return (critical + power) * self.error
+        return detectable_errors(significance, self.freedom) * self.error
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +98,7 @@ class QuantileSpread:
 
     def smallest_shown(self, significance: float) -> float:
         """The difference that a test at ``significance`` detects with probability POWER; infinite where none is."""
-        critical, power = (student_quantile(p, self.freedom) for p in (1.0 - significance / 2.0, POWER))
-        shift = (critical + power) * self.share_error
+        shift = detectable_errors(significance, self.freedom) * self.share_error
         low, high = self._change_at(self.expected + shift), self._change_at(self.expected - shift)
         return max(high - self.estimate, self.estimate - low)
 
@@ -118,12 +121,12 @@ def _order_statistic(ordered: FloatArray, q: float, beyond: float) -> float:
     rank = nearest_rank_of(q, ordered.size) + ordered.size * beyond
     if rank < 1.0:
         return -math.inf
-    if rank > ordered.size:
-        return math.inf
-    low, part = float(ordered[int(rank) - 1]), rank % 1.0
-    if part == 0.0 or math.isinf(low):
-        return low
-    return low + part * (float(ordered[int(rank)]) - low)
+    return math.inf if rank > ordered.size else value_at_rank(ordered, rank)
+
+
+def detectable_errors(significance: float, freedom: float) -> float:
+    """The standard errors of a difference that a two-sided test at ``significance`` detects with probability POWER."""
+    return sum(student_quantile(p, freedom) for p in (1.0 - significance / 2.0, POWER))
 
 
 def _p_value(difference: float, error: float, freedom: float) -> float:

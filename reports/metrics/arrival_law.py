@@ -40,8 +40,7 @@ def check_arrivals(requests: Requests, law: Law) -> ArrivalTest | None:
 
     The wait at the ceiling and the ramp are taken off, since both were configured.
     """
-    sent_ns = requests.sent_ns - requests.ceiling_wait_ns
-    gaps_s = np.diff(at_even_rate_ns(np.sort(sent_ns[~np.isnan(sent_ns)]), law.ramp_up_s)) / 1e9
+    gaps_s = np.diff(_sends_at_even_rate_ns(requests, law)) / 1e9
     if gaps_s.size < _FEWEST_GAPS:
         return None
     if law.name == "constant":
@@ -74,8 +73,7 @@ def wandering_rate(requests: Requests, law: Law) -> Wandering | None:
     """
     if law.name == "constant":
         return None
-    sent_ns = requests.sent_ns - requests.ceiling_wait_ns
-    times_s = at_even_rate_ns(np.sort(sent_ns[~np.isnan(sent_ns)]), law.ramp_up_s) / 1e9
+    times_s = _sends_at_even_rate_ns(requests, law) / 1e9
     found = [one for window_s in _WANDERING_WINDOWS_S if (one := _wandering(times_s, window_s, law)) is not None]
     worst = min(found, key=lambda one: one.p_value, default=None)
     return None if worst is None or worst.p_value >= _WANDERING_SIGNIFICANCE else worst
@@ -88,6 +86,12 @@ def _wandering(times_s: FloatArray, window_s: float, law: Law) -> Wandering | No
     counts = np.histogram(times_s, windows, (times_s[0], times_s[0] + windows * window_s))[0]
     dispersion = float(counts.var(ddof=1)) / (float(counts.mean()) / law.shape)
     return Wandering(window_s, dispersion, chi_squared_tail(dispersion * (windows - 1), windows - 1))
+
+
+def _sends_at_even_rate_ns(requests: Requests, law: Law) -> FloatArray:
+    """The sends in order, shape [sent], without the wait at the ceiling and the ramp."""
+    sent_ns = requests.sent_ns - requests.ceiling_wait_ns
+    return at_even_rate_ns(np.sort(sent_ns[~np.isnan(sent_ns)]), law.ramp_up_s)
 
 
 def at_even_rate_ns(times_ns: FloatArray, ramp_up_s: float) -> FloatArray:

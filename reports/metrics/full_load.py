@@ -24,8 +24,8 @@ _FEWEST_REQUESTS = 100
 _LEAST_RAMP = 0.1  # of the time until the drain
 _RAMP_BINS = 100 * BATCH
 _BURST = 0.1  # of the run: sends within less are one burst
-_LEAST_SHARE = 0.6  # of the run; in less, the ramp's correlation cannot be told from the run's
-_DRAINS = 200  # times of a run at which its drain might have begun
+_LEAST_SHARE = 0.6  # of the run; in less, the ramp's correlation looks like the run's
+_DRAINS = 200  # times of a run at which its drain might have started
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ Interval = tuple[float, float]
 
 BINS = 1_000  # longer series are summed to so many bins, which changes no coefficient of a low frequency
 FEWEST_VALUES = 100  # below, the correlation of neighbours cannot be estimated
-SHORT_RUN = 700  # values; in fewer, slow changes cannot be told from a calm run
+SHORT_RUN = 700  # values; in fewer, a run with slow changes looks like a calm one
 FEWEST_INDEPENDENT = 30  # with an effective sample size below, the correlation time may exceed the run
 _FEWEST_INDEPENDENT_OF_LONG = 10
 
@@ -123,6 +123,13 @@ def share_of(chosen: NDArray[np.bool_]) -> LongRun:
 def student_to_normal(confidence: float, degrees: float) -> float:
     """How much wider Student's t is than the normal distribution."""
     return _student(confidence, degrees) / normal_quantile((1.0 + confidence) / 2.0)
+
+
+def mean_cluster_size(effect: float) -> float:
+    """The mean size of the clusters in which rare values come, by their design effect, where sizes are geometric as in many
+    queues: at least 1.
+    """
+    return (1.0 + max(1.0, effect)) / 2.0
 
 
 def effective_size_reason(independent: float) -> str:

@@ -19,12 +19,13 @@ from reports.statistics.autocorrelation import (
     Interval,
     Mean,
     effective_size_reason,
+    mean_cluster_size,
     mean_of,
     share_of,
     student_to_normal,
 )
 from reports.statistics.probability import beta_quantile, binomial_at_most
-from reports.statistics.quantile_curve import NAMED_PERCENTILES, Curve, curve_of, nearest_rank_of
+from reports.statistics.quantile_curve import NAMED_PERCENTILES, Curve, curve_of, nearest_rank_of, value_at_rank
 
 CONFIDENCE = 0.95  # of the intervals that are printed
 SAMPLE_SIZE_CONFIDENCE = 0.99  # of the sample-size guard, MLPerf LoadGen's
@@ -202,11 +203,10 @@ def _no_upper_limit_reason(n: int, independent: float, effect: float, fewest: in
     """Why the largest value may lie below the percentile; None where it lies above, with the certainty that a limit needs.
 
     Values above a high percentile come in clusters, and the clusters are independent, not the values (Leadbetter 1983).
-    Where cluster sizes are geometric, as in many queues, their mean is (design effect + 1) / 2.
     """
     if n < fewest:
         return TOO_FEW
-    clusters = min(independent, 2.0 * n / (1.0 + max(1.0, effect)))
+    clusters = min(independent, n / mean_cluster_size(effect))
     return None if clusters >= fewest else effective_size_reason(clusters)
 
 
@@ -269,10 +269,7 @@ def _share_limit(share: float, independent: float, tail: float) -> float:
 def _limit(ordered: NDArray[np.float64], q: float, effect: float, tail: float) -> float:
     share = _share_limit(q, ordered.size / effect, tail)
     rank = min(max(ordered.size * share + 0.5, 1.0), float(ordered.size))
-    lower, part = float(ordered[math.floor(rank) - 1]), rank % 1.0
-    if part == 0.0 or math.isinf(lower):
-        return lower
-    return lower + part * (float(ordered[math.floor(rank)]) - lower)
+    return value_at_rank(ordered, rank)
 
 
 def _tails(confidence: float) -> tuple[float, float]:

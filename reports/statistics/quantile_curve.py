@@ -51,6 +51,14 @@ def nearest_rank_of(q: float, n: int) -> int:
     return max(1, math.ceil(round(q * n, 9)))
 
 
+def value_at_rank(ordered: NDArray[np.float64], rank: float) -> float:
+    """The value at a ``rank`` between 1 and the number of sorted values, between two of them in proportion."""
+    lower, part = float(ordered[math.floor(rank) - 1]), rank % 1.0
+    if part == 0.0 or math.isinf(lower):
+        return lower
+    return lower + part * (float(ordered[math.floor(rank)]) - lower)
+
+
 def _ranks(count: int, n: int) -> NDArray[np.int64]:
     if count <= _ALL_BELOW:
         return np.arange(1, count + 1)
