@@ -19,7 +19,7 @@ from itertools import product
 import numpy as np
 from tabulate import tabulate
 
-from benchmarks.serving_processes import PROCESSES, Process, Run, drawn
+from benchmarks.serving_processes import PARTS, PROCESSES, Process, Run, drawn
 from reports.metrics.latency import latencies_ms
 from reports.metrics.requests import Requests
 from reports.metrics.windows import whole_window
@@ -136,13 +136,15 @@ def statements_of(run: Run) -> tuple[Statement, ...]:
 
 
 def as_requests(run: Run) -> Requests:
-    """A run without slip: a first response with one token, one at the middle of the rest, and a last one with the rest."""
+    """A run without slip: a first response with one token, and the rest of the answer in PARTS."""
     n = run.arrivals_s.size
     scheduled_ns = np.round(run.arrivals_s * 1e9)  # whole ns, as in records: differences of others have errors that grow
-    first_ns = scheduled_ns + np.round(run.ttft_ms * 1e6)
-    last_ns = scheduled_ns + np.round(np.maximum(run.e2e_ms, run.ttft_ms + 1e-3) * 1e6)
+    last_ns = scheduled_ns + np.round(run.e2e_ms * 1e6)
+    first_ns = np.minimum(scheduled_ns + np.round(run.ttft_ms * 1e6), last_ns - 1_000)
+    progress = np.arange(1, PARTS + 1) / PARTS if run.progress is None else run.progress
+    parts_ns = first_ns[:, None] + np.round(progress * (last_ns - first_ns)[:, None])
     lengths = np.maximum(run.output_tokens, 3).astype(np.float64)
-    middle = np.floor((lengths - 1.0) / 2.0)
+    parts = np.diff(np.floor((lengths - 1.0)[:, None] * np.arange(PARTS + 1) / PARTS), axis=1)
     return Requests(
         index=np.arange(n),
         outcome=np.full(n, "done"),
@@ -157,9 +159,9 @@ def as_requests(run: Run) -> Requests:
         requested_output_tokens=lengths,
         ignore_eos=np.zeros(n, dtype=np.bool_),
         prompt_echoed=np.zeros(n, dtype=np.bool_),
-        token_times_ns=np.stack([first_ns, np.round((first_ns + last_ns) / 2), last_ns], axis=1).ravel(),
-        token_counts=np.stack([np.ones(n), middle, lengths - 1.0 - middle], axis=1).ravel(),
-        token_starts=np.arange(n + 1) * 3,
+        token_times_ns=np.column_stack([first_ns, parts_ns]).ravel(),
+        token_counts=np.column_stack([np.ones(n), parts]).ravel(),
+        token_starts=np.arange(n + 1) * (1 + PARTS),
         text_tokens=np.full(n, np.nan),
         errors=(None,) * n,
         output_tokens_sources=("ids",),

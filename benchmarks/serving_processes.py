@@ -17,6 +17,7 @@ from scipy.signal import lfilter
 from reports.statistics.arrays import FloatArray
 
 GAP_S = 0.01  # mean gap between arrivals, but for engines
+PARTS = 8  # of an answer, whose times are known
 _STEP_NOISES = 40_009
 
 
@@ -32,13 +33,26 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a run recorded: shape [requests] each."""
+    """What a run recorded: shape [requests] each. ``progress``, shape [requests, PARTS], is the share of the time from first to
+    last token after which each of so many equal parts of the answer had come; None: evenly.
+    """
 
     arrivals_s: FloatArray
     ttft_ms: FloatArray
     e2e_ms: FloatArray
     input_tokens: NDArray[np.int64]
     output_tokens: NDArray[np.int64]
+    progress: FloatArray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Times:
+    """When the requests of a work arrived, and how long they took: shape [n] each; ``progress`` as of ``Run``."""
+
+    arrivals_s: FloatArray
+    ttft_ms: FloatArray
+    e2e_ms: FloatArray
+    progress: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -49,7 +63,7 @@ class Process:
 
     name: str
     draw: Callable[[int, np.random.Generator], Work]
-    latencies: Callable[[Work, np.random.Generator], tuple[FloatArray, FloatArray, FloatArray]]
+    latencies: Callable[[Work, np.random.Generator], Times]
     settle: int = 0
     lengths_matter: bool = False
     infinite_variance: bool = False
@@ -58,10 +72,17 @@ class Process:
         return self.draw(requests + self.settle, rng)
 
     def run(self, work: Work, rng: np.random.Generator) -> Run:
-        arrivals_s, ttft_ms, e2e_ms = self.latencies(work, rng)
+        times = self.latencies(work, rng)
         kept = slice(self.settle, None)
-        first_s = arrivals_s[kept][0] if self.settle else 0.0
-        return Run(arrivals_s[kept] - first_s, ttft_ms[kept], e2e_ms[kept], work.input_tokens[kept], work.output_tokens[kept])
+        first_s = times.arrivals_s[kept][0] if self.settle else 0.0
+        return Run(
+            times.arrivals_s[kept] - first_s,
+            times.ttft_ms[kept],
+            times.e2e_ms[kept],
+            work.input_tokens[kept],
+            work.output_tokens[kept],
+            None if times.progress is None else times.progress[kept],
+        )
 
 
 # ---- independent and correlated latencies, without a server
@@ -78,14 +99,14 @@ def _poisson(n: int, rng: np.random.Generator) -> FloatArray:
 
 def _noisy(
     noise: float, level: Callable[[FloatArray], FloatArray], slow_share: float = 0.0, slow: float = 1.0
-) -> Callable[[Work, np.random.Generator], tuple[FloatArray, FloatArray, FloatArray]]:
+) -> Callable[[Work, np.random.Generator], Times]:
     """Latencies at a level that the schedule fixed, with lognormal noise; a share of them takes ``slow`` times as long."""
 
-    def latencies(work: Work, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def latencies(work: Work, rng: np.random.Generator) -> Times:
         n = work.arrivals_s.size
         ttft_ms = 20.0 * level(work.demand) * rng.lognormal(0.0, noise, n)
         ttft_ms *= np.where(rng.random(n) < slow_share, slow, 1.0)
-        return work.arrivals_s, ttft_ms, ttft_ms + 2.0 * rng.lognormal(0.0, 0.1, n)
+        return Times(work.arrivals_s, ttft_ms, ttft_ms + 2.0 * rng.lognormal(0.0, 0.1, n))
 
     return latencies
 
@@ -164,11 +185,11 @@ def modulated_arrivals() -> Process:
     return Process("modulated arrivals", draw, _first_come(8), settle=3_000)
 
 
-def _first_come(servers: int) -> Callable[[Work, np.random.Generator], tuple[FloatArray, FloatArray, FloatArray]]:
-    def latencies(work: Work, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _first_come(servers: int) -> Callable[[Work, np.random.Generator], Times]:
+    def latencies(work: Work, rng: np.random.Generator) -> Times:
         services_s = work.demand * rng.lognormal(0.0, 0.05, work.demand.size)
         ttft_ms = _time_in_system(work.arrivals_s, services_s, servers) * 1e3
-        return work.arrivals_s, ttft_ms, ttft_ms + 2.0 * rng.lognormal(0.0, 0.1, ttft_ms.size)
+        return Times(work.arrivals_s, ttft_ms, ttft_ms + 2.0 * rng.lognormal(0.0, 0.1, ttft_ms.size))
 
     return latencies
 
@@ -242,9 +263,9 @@ class Engine:
         settle = 0 if load >= 1.0 else max(1_500, 4 * self.users)
         return Process(name, draw, self._latencies, settle, lengths_matter)
 
-    def _latencies(self, work: Work, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _latencies(self, work: Work, rng: np.random.Generator) -> Times:
         prompts = np.maximum(1, work.input_tokens * work.demand).astype(np.int64)
-        arrivals_s, ttft_s, e2e_s = _steps(
+        arrivals_s, ttft_s, e2e_s, parts_s = _steps(
             work.arrivals_s,
             prompts,
             work.output_tokens,
@@ -253,7 +274,8 @@ class Engine:
             (self.slots, self.prompt_tokens_a_step, self.cache_tokens, self.users),
             (self.step_s, self.sequence_s, self.prompt_token_s, self.stall_every_s, self.stall_s),
         )
-        return arrivals_s, ttft_s * 1e3, e2e_s * 1e3
+        decoding_s = np.maximum(e2e_s - ttft_s, 1e-9)
+        return Times(arrivals_s, ttft_s * 1e3, e2e_s * 1e3, (parts_s - ttft_s[:, None]) / decoding_s[:, None])
 
 
 # One compiled loop: numba cannot pass the state on without making it slow.
@@ -262,7 +284,8 @@ def _steps(arrivals_s, prompts, outputs, noises, accepted, counts, times):  # ty
     slots, most_prompt_tokens, most_cached, users = counts
     step_s, sequence_s, prompt_token_s, stall_every_s, stall_s = times
     n = outputs.size
-    due_s, ttft_s, e2e_s = arrivals_s.copy(), np.full(n, -1.0), np.empty(n)
+    due_s, ttft_s, e2e_s, parts_s = arrivals_s.copy(), np.full(n, -1.0), np.empty(n), np.empty((n, PARTS))
+    part = np.zeros(n, np.int64)
     batch, to_prefill, to_decode = np.empty(slots, np.int64), np.empty(slots, np.int64), np.empty(slots, np.int64)
     left, context = outputs.copy(), prompts.copy()
     evicted = np.empty(n, np.int64)
@@ -298,6 +321,7 @@ def _steps(arrivals_s, prompts, outputs, noises, accepted, counts, times):  # ty
         if stall_every_s > 0.0 and now_s > next_stall_s:
             now_s += stall_s
             next_stall_s += stall_every_s
+        now_s = np.round(now_s * 1e9) / 1e9  # whole ns, as in records: a user's next request is due when the last one ended
         kept = 0
         for k in range(size):
             request = batch[k]
@@ -309,6 +333,12 @@ def _steps(arrivals_s, prompts, outputs, noises, accepted, counts, times):  # ty
                 context[request] += tokens
                 cached += tokens
                 left[request] = to_decode[k]
+                while (
+                    part[request] < PARTS
+                    and (outputs[request] - to_decode[k]) * PARTS >= (part[request] + 1) * outputs[request]
+                ):
+                    parts_s[request, part[request]] = now_s - due_s[request]
+                    part[request] += 1
             if to_decode[k] == 0:
                 e2e_s[request] = now_s - due_s[request]
                 cached -= context[request]
@@ -326,7 +356,7 @@ def _steps(arrivals_s, prompts, outputs, noises, accepted, counts, times):  # ty
             evicted[waiting_again] = batch[size]
             waiting_again += 1
         steps += 1
-    return due_s, ttft_s, e2e_s
+    return due_s, ttft_s, e2e_s, parts_s
 
 
 # ---- the processes

@@ -25,8 +25,9 @@ from reports.metrics.catalogue import (
     Better,
     Metric,
 )
+from reports.metrics.full_load import full_load
 from reports.metrics.latency import BY_REQUEST
-from reports.metrics.output_events import completions, output_tokens
+from reports.metrics.output_events import completions, output_tokens, rate_value
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES
@@ -79,12 +80,14 @@ class Measured:
 
     ``sample`` has shape [requests]: of a quantile the values (NaN unknown, infinite failed), with ``ordered`` the known ones,
     sorted; of a mean or share the contribution of each request, of which value (or its logarithm, if relative) − truth ≈ the
-    mean. Of a rate it has shape [BINS]. ``covariates``, shape [requests, k], are what the schedule fixed of each request.
+    mean. Of a rate it has shape [BINS]. ``other_error`` is a standard error that the contributions lack, of the logarithm.
+    ``covariates``, shape [requests, k], are what the schedule fixed of each request.
     """
 
     value: float | None
     sample: FloatArray
     reason: str | None = None
+    other_error: float = 0.0
     covariates: FloatArray | None = None
     ordered: FloatArray = field(default_factory=lambda: np.empty(0))
 
@@ -165,17 +168,28 @@ def mean(values: FloatArray) -> Measured:
 
 
 def throughput(requests: Requests, *, tokens: bool) -> Measured:
-    """Successful requests, or their output tokens, per second of the whole window."""
+    """Successful requests, or their output tokens, per second of the whole window.
+
+    The contributions are of the time between ramp and drain, where there is enough of it: ramp and drain come in every run
+    alike, and of their chance only the length of the drain is an error (``reports/metrics/full_load.py``).
+    """
     nothing = np.zeros(BINS)
     events = (output_tokens(requests) if tokens else completions(requests)) if requests.done.any() else None
     if events is None:
         return _unknown(nothing, "no token counts" if tokens and requests.done.any() else "no request succeeded", None)
     start_ns, end_ns = float(requests.scheduled_ns.min()), float(requests.done_ns[requests.done].max())
-    per_bin = events.per_bin(start_ns, end_ns, BINS)
-    value = float(per_bin.sum()) / (end_ns - start_ns) * 1e9
-    if int(requests.done.sum()) < FEWEST_VALUES:
+    value = rate_value(events, start_ns, end_ns)
+    if int(requests.done.sum()) < FEWEST_VALUES or not value:
         return _unknown(nothing, "n too small", value)
-    return Measured(value, per_bin / per_bin.mean() - 1.0)
+    full = full_load(requests, events)
+    if full is None:
+        return Measured(value, _deviations(events.per_bin(start_ns, end_ns, BINS)))
+    return Measured(value, _deviations(full.per_bin(events, BINS)) * full.part_in_error, other_error=full.drain_error)
+
+
+def _deviations(per_bin: FloatArray) -> FloatArray:
+    deviations: FloatArray = per_bin / per_bin.mean() - 1.0
+    return deviations
 
 
 def failed_share(e2e_ms: FloatArray) -> Measured:

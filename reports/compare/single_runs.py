@@ -48,7 +48,8 @@ def within_runs(a: Measured, b: Measured, estimate: float) -> Spread | str:
     if problem is not None:
         return problem
     variance, freedom = _welch(means)
-    return Spread(estimate - explained.expected, math.sqrt(variance), freedom, Evidence.REQUESTS)
+    error = math.hypot(math.sqrt(variance), a.other_error, b.other_error)
+    return Spread(estimate - explained.expected, error, freedom, Evidence.REQUESTS)
 
 
 def within_pairs(a: Measured, b: Measured, estimate: float) -> Spread | str:
@@ -59,7 +60,8 @@ def within_pairs(a: Measured, b: Measured, estimate: float) -> Spread | str:
     problem = next((why for run in (a, b) if (why := _too_few(mean_of(run.sample))) is not None), None)
     if problem is not None:
         return problem
-    return Spread(estimate, difference.standard_error, difference.long_run.degrees, Evidence.REQUEST_PAIRS)
+    error = math.hypot(difference.standard_error, a.other_error, b.other_error)
+    return Spread(estimate, error, difference.long_run.degrees, Evidence.REQUEST_PAIRS)
 
 
 def quantiles_within_runs(q: float, a: Measured, b: Measured) -> QuantileSpread | str:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from reports.metrics.in_flight import first_user_end_ns, mean_in_system
+from reports.metrics.in_flight import first_user_end_ns
 from reports.metrics.mser import BATCH, mser5
-from reports.metrics.output_events import Events, Rate, output_tokens, rate, rate_value, rate_with_error_of
+from reports.metrics.output_events import Events, Rate, rate, rate_value, rate_with_error_of
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import BINS, FEWEST_VALUES, mean_of
@@ -30,33 +30,44 @@ _DRAINS = 200  # times of a run at which its drain might have started
 
 @dataclass(frozen=True, slots=True)
 class FullLoad:
-    """The part of a run between ``start_ns`` and ``end_ns``; the ramp began at ``begin_ns``.
+    """The part of a run between ``start_ns`` and ``end_ns``; the ramp began at ``begin_ns``, the drain ended at ``run_end_ns``.
 
-    ``drain_deviation_ns`` is the standard deviation, over runs like this one, of the time from ``end_ns`` to the run's end.
+    ``drain_deviation_ns`` is the standard deviation, over runs like this one, of the length of the drain.
     """
 
     begin_ns: float
     start_ns: float
     end_ns: float
+    run_end_ns: float
     drain_deviation_ns: float
+
+    @property
+    def share_of_run(self) -> float:
+        return (self.end_ns - self.start_ns) / (self.run_end_ns - self.begin_ns)
+
+    @property
+    def part_in_error(self) -> float:
+        """What the relative error of the mean of ``per_bin`` is multiplied by as a part of the error of the whole run's rate.
+
+        A rate is an amount over a time. What came until the drain took (1 ± error) times as long, and the error shrinks with
+        the root of the time.
+        """
+        sending_ns = self.end_ns - self.begin_ns
+        return math.sqrt((self.end_ns - self.start_ns) / sending_ns) * sending_ns / (self.run_end_ns - self.begin_ns)
+
+    @property
+    def drain_error(self) -> float:
+        """The relative error of the whole run's rate from the length of the drain, which is independent of the other part."""
+        return self.drain_deviation_ns / (self.run_end_ns - self.begin_ns)
 
     def per_bin(self, events: Events, bins: int = BINS) -> FloatArray:
         """The amount in each of ``bins`` equal parts, shape [bins]."""
         return events.per_bin(self.start_ns, self.end_ns, bins)
 
-    def share_of_error(self, share: float, window_ns: float) -> float:
-        """The relative error of a rate over the whole run of ``window_ns``, where ``share`` is that of the mean of ``per_bin``.
-
-        A rate is an amount over a time. What came until the drain took (1 ± error) times as long, where the error shrinks with
-        the root of the time; the length of the drain is independent of it.
-        """
-        sending_ns = self.end_ns - self.begin_ns
-        until_drain = share * math.sqrt((self.end_ns - self.start_ns) / sending_ns) * sending_ns / window_ns
-        return math.hypot(until_drain, self.drain_deviation_ns / window_ns)
-
 
 def full_load(requests: Requests, output: Events) -> FullLoad | None:
-    """The part of a run between the ramp of ``output`` and the drain; None where fewer than 100 requests succeeded.
+    """The part of a run between the ramp of ``output`` and the drain; None where fewer than 100 requests succeeded, or the part
+    is less than 60 % of the run or holds less than 100 events of ``output``.
 
     The ramp is that by MSER-5, and at least a tenth. The drain begins with the last send, in a closed loop when the first user
     has nothing to send, and where all is sent at once with the last first token. Its deviation is that of the times which the
@@ -73,8 +84,11 @@ def full_load(requests: Requests, output: Events) -> FullLoad | None:
         return None
     ramp = mser5(output.per_bin(begin, end, _RAMP_BINS)) or 0
     start = begin + (end - begin) * max(_LEAST_RAMP, ramp / _RAMP_BINS)
-    slower = _slower_than_in_drain(output_tokens(requests), entered_ns, left_ns, (start, end))
-    return FullLoad(begin, start, end, _drain_deviation_ns(entered_ns, left_ns, start, end) / slower)
+    slower = _slower_than_in_drain(requests, left_ns, (start, end))
+    deviation = _drain_deviation_ns(entered_ns, left_ns, start, end) / slower
+    full = FullLoad(begin, start, end, float(left_ns.max()), deviation)
+    within = np.count_nonzero((output.times_ns >= start) & (output.times_ns <= end))
+    return full if full.share_of_run >= _LEAST_SHARE and within >= FEWEST_VALUES else None
 
 
 def _in_turns(requests: Requests) -> bool:
@@ -94,19 +108,35 @@ def _drain_deviation_ns(entered_ns: FloatArray, left_ns: FloatArray, start: floa
     return float((np.maximum.accumulate(left_ns[order])[chosen] - entered[chosen]).std()) if chosen.size else 0.0
 
 
-def _slower_than_in_drain(
-    tokens: Events | None, entered_ns: FloatArray, left_ns: FloatArray, full: tuple[float, float]
-) -> float:
-    """How many times slower a request gets its tokens under ``full`` load than in the second half of the drain, at least 1."""
+def _slower_than_in_drain(requests: Requests, left_ns: FloatArray, full_ns: tuple[float, float]) -> float:
+    """How many times slower a request gets its tokens under full load, in ``full_ns``, than in the second half of the drain,
+    at least 1.
+
+    The tokens of a response were made since the one before it, or, of an answer in one response, since the send.
+    """
     last = float(left_ns.max())
-    half = (full[1] + last) / 2
-    if tokens is None or not last > half:
+    half = (full_ns[1] + last) / 2
+    times, counts, starts = requests.token_times_ns, requests.token_counts, requests.token_starts
+    of_success = np.repeat(requests.done, np.diff(starts))
+    if np.isnan(counts[of_success]).any() or not last > half:
         return 1.0
+    begins = np.concatenate([times[:1], times[:-1]])
+    firsts, single = starts[:-1][requests.has_tokens], (np.diff(starts) == 1)[requests.has_tokens]
+    begins[firsts] = np.where(single, requests.sent_ns[requests.has_tokens], times[firsts])
+    made = of_success & (times > begins)
     loaded, alone = (
-        tokens.per_bin(start, end, 1)[0] / mean_in_system(entered_ns, left_ns, np.array([start, end]))[0] / (end - start)
-        for start, end in (full, (half, last))
+        _token_speed(begins[made], times[made], counts[made], start, end) for start, end in (full_ns, (half, last))
     )
-    return max(1.0, float(alone / loaded)) if loaded > 0 else 1.0
+    return max(1.0, alone / loaded) if loaded > 0 else 1.0
+
+
+def _token_speed(begins_ns: FloatArray, ends_ns: FloatArray, tokens: FloatArray, start: float, end: float) -> float:
+    """Tokens per ns of a request that is getting them, between ``start`` and ``end``: responses' tokens are made evenly from
+    ``begins_ns`` to ``ends_ns``, shape [responses] each.
+    """
+    within_ns = np.clip(np.minimum(ends_ns, end) - np.maximum(begins_ns, start), 0.0, None)
+    total_ns = float(within_ns.sum())
+    return float(within_ns @ (tokens / (ends_ns - begins_ns))) / total_ns if total_ns > 0 else 0.0
 
 
 def rate_of_run(
@@ -114,13 +144,11 @@ def rate_of_run(
 ) -> Rate | None:
     """The amount per second in [start, end], the whole run, with an interval from its part under full load.
 
-    Where that is None, less than 60 % of the run, or has fewer than 100 events, the interval is from equal parts of the whole.
+    Where that is None, the interval is from equal parts of the whole.
     """
     value = rate_value(events, start_ns, end_ns)
-    if value is None or full is None or full.end_ns - full.start_ns < _LEAST_SHARE * (end_ns - start_ns):
-        return rate(events, start_ns, end_ns, confidence)
-    if np.count_nonzero((events.times_ns >= full.start_ns) & (events.times_ns <= full.end_ns)) < FEWEST_VALUES:
+    if value is None or full is None:
         return rate(events, start_ns, end_ns, confidence)
     mean = mean_of(full.per_bin(events))
-    error = mean.value * full.share_of_error(mean.standard_error / mean.value, end_ns - start_ns)
+    error = math.hypot(mean.standard_error * full.part_in_error, mean.value * full.drain_error)
     return rate_with_error_of(value, replace(mean, standard_error=error), confidence)

@@ -1,0 +1,89 @@
+"""The part of a run under full load, and what the error of a rate takes from it."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from harness.records.record import Record
+from reports.compare.measures import throughput
+from reports.compare.single_runs import within_runs
+from reports.compare.spread import Spread
+from reports.metrics.full_load import FullLoad, full_load
+from reports.metrics.output_events import completions
+from reports.metrics.requests import Requests
+
+Make = Callable[..., Record]
+MakeRequests = Callable[[Sequence[Record]], Requests]
+
+USERS = 40
+
+
+@pytest.fixture
+def closed_loop(make_requests: MakeRequests, answered: Make) -> Callable[..., Requests]:
+    """A closed loop of 40 users, whose requests take a lognormal time with a mean of 100 ms."""
+
+    def make(seed: int, requests: int = 800) -> Requests:
+        times_ms = np.round(np.random.default_rng(seed).lognormal(math.log(100.0) - 0.125, 0.5, requests))
+        free_ms, records = [0.0] * USERS, []
+        for k in range(requests):
+            due = heapq.heappop(free_ms)
+            done = due + max(2.0, float(times_ms[k]))
+            records.append(answered(k, due, due, [(done - 1, 1)], done=done))
+            heapq.heappush(free_ms, done)
+        return make_requests(records)
+
+    return make
+
+
+def test_the_drain_of_a_closed_loop_begins_with_its_last_request(closed_loop: Callable[..., Requests]) -> None:
+    requests = closed_loop(1)
+    full = full_load(requests, completions(requests))
+    assert full is not None
+    assert full.end_ns == requests.sent_ns.max() <= np.sort(requests.done_ns)[-USERS]
+    assert full.run_end_ns == requests.done_ns.max()
+    assert full.begin_ns == 0.0
+    assert full.start_ns >= 0.1 * full.end_ns
+
+
+def test_too_few_requests_have_no_part_under_full_load(make_requests: MakeRequests, answered: Make) -> None:
+    def evenly(count: int) -> Requests:
+        return make_requests([answered(k, 10 * k, 10 * k, [(10 * k + 5, 1)]) for k in range(count)])
+
+    assert full_load(evenly(99), completions(evenly(99))) is None
+    enough = evenly(150)
+    assert full_load(enough, completions(enough)) is not None
+
+
+def test_a_run_that_mostly_drains_has_no_part_under_full_load(make_requests: MakeRequests, answered: Make) -> None:
+    # 200 requests within 2 s, answered one each 20 ms: the drain is half of the run
+    requests = make_requests([answered(k, 10 * k, 10 * k, [(20 * k + 19, 1)]) for k in range(200)])
+    assert full_load(requests, completions(requests)) is None
+
+
+def test_the_error_of_a_rate_is_of_the_time_until_the_drain_and_of_the_drain() -> None:
+    # ramp until 20, drain from 80 of 100 s on: 60 s of data about 80 s, which are 80 % of the run
+    full = FullLoad(begin_ns=0.0, start_ns=20e9, end_ns=80e9, run_end_ns=100e9, drain_deviation_ns=3e9)
+    assert full.share_of_run == pytest.approx(0.6)
+    assert full.part_in_error == pytest.approx(math.sqrt(60 / 80) * 0.8)
+    assert full.drain_error == pytest.approx(0.03)
+
+
+def test_the_error_of_a_change_in_a_closed_loops_throughput_is_the_spread_of_equal_runs(
+    closed_loop: Callable[..., Requests],
+) -> None:
+    """Ramp and drain, as parts of a series, made the error five times as large."""
+    estimates, errors = [], []
+    for seed in range(40):
+        a, b = (throughput(closed_loop(2 * seed + side), tokens=False) for side in (0, 1))
+        estimate = math.log((b.value or 0.0) / (a.value or 1.0))
+        spread = within_runs(a, b, estimate)
+        if isinstance(spread, Spread):
+            estimates.append(estimate)
+            errors.append(spread.error)
+    assert len(errors) >= 36
+    assert 0.8 < float(np.median(errors)) / float(np.std(estimates)) < 1.7
