@@ -359,6 +359,33 @@ def _steps(arrivals_s, prompts, outputs, noises, accepted, counts, times):  # ty
     return due_s, ttft_s, e2e_s, parts_s
 
 
+def independent_closed_loop(name: str, users: int) -> Process:
+    """A closed loop whose answers take a lognormal time each, as at a proxy before many replicas: none waits for another."""
+
+    def draw(n: int, rng: np.random.Generator) -> Work:
+        lengths = np.maximum(3, 50.0 * rng.lognormal(-0.125, 0.5, n)).astype(np.int64)
+        return Work(np.zeros(n), np.full(n, 8, dtype=np.int64), lengths, 0.002 * lengths)
+
+    def latencies(work: Work, rng: np.random.Generator) -> Times:
+        n = work.demand.size
+        ttft_s = np.round(0.02 * rng.lognormal(0.0, 0.2, n), 9)
+        e2e_s = ttft_s + np.round(work.demand * rng.lognormal(0.0, 0.05, n), 9)
+        return Times(_due_in_turn(e2e_s, users), ttft_s * 1e3, e2e_s * 1e3)
+
+    return Process(name, draw, latencies)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _due_in_turn(times_s: FloatArray, users: int) -> FloatArray:
+    """When each request is due, of users that send the next one when their last one ended; whole ns."""
+    free_s, due_s = np.zeros(users), np.empty(times_s.size)
+    for i in range(times_s.size):
+        k = np.argmin(free_s)
+        due_s[i] = free_s[k]
+        free_s[k] = np.round((free_s[k] + times_s[i]) * 1e9) / 1e9
+    return due_s
+
+
 # ---- the processes
 
 
@@ -422,4 +449,8 @@ def drawn(seed: int) -> tuple[Process, ...]:
     return tuple(found)
 
 
-PROCESSES = (*_named(), *(engine.at(f"{name} at 60 %", 0.6, lengths_matter=True) for name, engine in _engines()))
+PROCESSES = (
+    *_named(),
+    *(engine.at(f"{name} at 60 %", 0.6, lengths_matter=True) for name, engine in _engines()),
+    independent_closed_loop("closed loop of 40, independent answers", 40),
+)

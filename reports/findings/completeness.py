@@ -124,7 +124,10 @@ class SampleTooSmall(Finding):
     code = "sample_too_small"
     severities = (Severity.NOTE,)
     when = "fewer than 662 latencies, the number that a claim about p99 needs at 99% confidence"
-    advices = ("A claim about p99 needs more successful requests (99 % confidence); raise --num_requests.",)
+    advices = (
+        "A claim about p99 needs more successful requests (99 % confidence); raise --num_requests. The intervals of so short a "
+        "run are too narrow where the load changes slowly.",
+    )
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
