@@ -9,7 +9,7 @@ import click
 import cloup
 
 from bench_errors import ExitStatus
-from harness.cli.measurement.output_options import check_objectives, plots_option, slo_option
+from harness.cli.measurement.output_options import check_objectives, full_option, plots_option, slo_option
 from harness.host.blas_threads import one_blas_thread
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ _FORMATS = ("console", "markdown", "json", "csv", "html")
     epilog="""\b
 Examples:
   bench report runs/<run>
+  bench report runs/<run> --full
   bench report runs/<run> --format markdown >> "$GITHUB_STEP_SUMMARY"
   bench report runs/<run> --plots figures""",
 )
@@ -31,20 +32,23 @@ Examples:
 @cloup.option(
     "--format", "form", type=click.Choice(_FORMATS), default="console", show_default=True, help="What is printed on stdout."
 )
+@full_option
 @plots_option
 @slo_option
 @one_blas_thread()
-def command(run: Path, form: str, plots: Path | None, slo: tuple[Objective, ...]) -> int:
+def command(run: Path, form: str, full: bool, plots: Path | None, slo: tuple[Objective, ...]) -> int:
     """Read a run's records, write summary.json, requests.csv, report.md and report.html anew, and print one of them.
 
     With --slo, goodput is of these objectives instead of the run's own.
     """
-    from harness.cli.measurement.run_folder import show_run
+    from harness.cli.measurement.run_folder import ANSWER, FULL, show_run
     from harness.records.run_folder import RunFolder
     from reports.render.plain_text import printable
 
+    if full and form != ANSWER:
+        raise click.UsageError(f"--full goes with --format {ANSWER}; the other formats have every number")
     folder = RunFolder(run)
     check_objectives(slo, bool(folder.read_manifest().get("target", {}).get("streaming")))
-    report = show_run(folder, plots, form, slo or None)
+    report = show_run(folder, plots, FULL if full else form, slo or None)
     click.echo(f"\nReport: {printable(str(report.folder.html))}", err=form != "console")
     return ExitStatus.VALID if report.valid else ExitStatus.INVALID

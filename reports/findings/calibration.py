@@ -27,6 +27,7 @@ class BeyondCalibration(Finding):
         "The client was not calibrated at this rate on this machine. Use more --workers or a lower rate, or allow for the "
         "client's own delays when you read the latencies.",
     )
+    briefs = ("Beyond the client's calibration: more --workers or a lower rate",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:

@@ -48,6 +48,10 @@ class ScheduleSlip(Finding):
         "The client sent late; give it a core of its own, more --workers, or a lower rate.",
         "The client sent its first requests late; spread the start of the users with --ramp_up, or use more --workers.",
     )
+    briefs = (
+        "Late sends: a core for the client, more --workers or a lower rate",
+        "Late first sends: spread the users with --ramp_up",
+    )
 
     @classmethod
     def check(cls, facts: RunFacts) -> ScheduleSlip | None:
@@ -90,6 +94,7 @@ class AchievedBelowOffered(Finding):
         f"released requests; invalid below {_RATE_SHARE_INVALID:.0%}"
     )
     advices = ("The client did not reach the requested rate; use more --workers or a faster machine.",)
+    briefs = ("The rate was not reached: more --workers or a faster client",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -140,6 +145,12 @@ class ClientSaturated(Finding):
         f"{_MEAN_FLOOR_MS:g} ms) on average"
     )
     advices = (_STEAL, _COLLECTIONS, _BUSY, _DISPLACED)
+    briefs = (
+        "Client delayed by the hypervisor: measure from another machine",
+        "Client delayed by garbage collection: more --workers",
+        "A worker used up its core: more --workers, or a lower rate",
+        "Client delayed by other processes: give it cores of its own",
+    )
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -241,6 +252,10 @@ class ClockStepped(Finding):
         "The numbers do not use that clock, but times that the server logged cannot be compared with theirs.",
         "The machine slept during the run, and the run's clock stopped meanwhile; keep it awake, and measure again.",
     )
+    briefs = (
+        "The wall clock was set: do not compare with the server's times",
+        "The machine slept: keep it awake, and measure again",
+    )
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -287,6 +302,7 @@ class ConnectionLimitReached(Finding):
     severities = (Severity.WARNING,)
     when = "requests waited for a free stream or connection"
     advices = ("Their latencies include that wait, which the model did not cause: allow more streams or connections.",)
+    briefs = ("Requests waited for a stream: allow more of them",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:

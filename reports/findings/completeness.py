@@ -21,6 +21,7 @@ class Interrupted(Finding):
     severities = (Severity.WARNING,)
     when = "the run was stopped before its end"
     advices = ("The run was stopped early; its numbers are of a shorter run than was requested.",)
+    briefs = ("Stopped early: the numbers are of a shorter run",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -54,6 +55,7 @@ class Recovered(Finding):
         "The run was cut short, and its records were recovered from its journals: read it as a shorter run, and measure again "
         "to compare.",
     )
+    briefs = ("Recovered after a crash: measure again before you compare",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -85,6 +87,7 @@ class RecordingFailed(Finding):
     severities = (Severity.WARNING,)
     when = "the client could not write its journal, and stopped sending"
     advices = ("Free some space where the run's folder lies, or name another with --run_dir, and measure again.",)
+    briefs = ("The disk was full: make room, or name another --run_dir",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -106,6 +109,7 @@ class PromptsDropped(Finding):
         "Prompts longer than --max_input_len, or too long for the model's context with their output, were left out; raise "
         "--max_input_len, or state it beside the numbers.",
     )
+    briefs = ("Prompts were dropped as too long: raise --max_input_len",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -128,6 +132,7 @@ class SampleTooSmall(Finding):
         "A claim about p99 needs more successful requests (99 % confidence); raise --num_requests. The intervals of so short a "
         "run are too narrow where the load changes slowly.",
     )
+    briefs = ("Too few requests for p99: raise --num_requests",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:

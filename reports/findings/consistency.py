@@ -51,6 +51,7 @@ class OutputLongerThanAsked(Finding):
         "Not checked where tokens are counted from text"
     )
     advices = ("Responses arrived twice, or the count includes what is not output (an echoed prompt): tokens/s are too high.",)
+    briefs = ("Answers too long: tokens/s are too high; see the report",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -87,6 +88,7 @@ class TokenCountsDisagree(Finding):
     advices = (
         "Throughput counts the reported tokens. Check whether the server counts special tokens, or responses were lost.",
     )
+    briefs = ("Token counts disagree: check what the server counts",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -132,6 +134,11 @@ class TokenCountsUnknown(Finding):
         "counts (vLLM: stream_options.continuous_usage_stats) have an ITL.",
         "ITL leaves out the other gaps; TPOT is of all answers.",
         "ITL is not shown; inter-chunk latency is of all chunks, and TPOT of all answers of known length.",
+    )
+    briefs = (
+        "No ITL, since chunks lack token counts: read TPOT",
+        "ITL leaves out chunks without token counts: read TPOT",
+        "No ITL, since chunks lack token counts: read TPOT",
     )
 
     @classmethod
@@ -183,6 +190,7 @@ class InputTokensDisagree(Finding):
         "The load was not the requested one. Check whether --tokenizer_dir is the model's tokenizer, and whether the server "
         "truncates prompts or adds to them.",
     )
+    briefs = ("Prompts have other lengths: check --tokenizer_dir",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -225,6 +233,7 @@ class AnswersLeftOut(Finding):
         "The metric is of the other answers alone. Find out why these have no token or no count, or arrive at once: a front "
         "end that joins chunks, or a request that is answered without generation.",
     )
+    briefs = ("Latencies leave out answers: see the report",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -280,6 +289,7 @@ class TextTokensDisagree(Finding):
         "Throughput counts the reported tokens. Check whether --tokenizer_dir is the model's, and whether the server counts "
         "tokens that it does not send (hidden reasoning, a prompt).",
     )
+    briefs = ("Tokens disagree with the text: check --tokenizer_dir",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -317,6 +327,7 @@ class LittlesLaw(Finding):
         "the client itself ends an exchange"
     )
     advices = ("Requests stay open longer than their latencies show: check how long answers last after their last token.",)
+    briefs = ("Little's law fails: check what follows the last token",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:

@@ -63,13 +63,15 @@ class Finding(ABC):
     """A kind of finding is a subclass. Its fields are the evidence, by their names in ``summary.json``.
 
     ``code`` identifies the kind in every output. ``severities`` and ``advices`` hold each value that its findings can have, the
-    usual one first. ``when`` is the condition with its thresholds, in Markdown, for the documentation.
+    usual one first, and ``briefs`` the finding and its remedy in one line of a terminal, for each of ``advices``. ``when`` is
+    the condition with its thresholds, in Markdown, for the documentation.
     """
 
     code: ClassVar[str]
     severities: ClassVar[tuple[Severity, ...]]
     when: ClassVar[str]
     advices: ClassVar[tuple[str, ...]]
+    briefs: ClassVar[tuple[str, ...]]
 
     @classmethod
     @abstractmethod
@@ -85,6 +87,11 @@ class Finding(ABC):
     def advice(self) -> str:
         """The remedy in one or two sentences; one of ``advices``. Kinds with several override it."""
         return self.advices[0]
+
+    @property
+    def brief(self) -> str:
+        """The finding and its remedy in one line; that of ``briefs`` which belongs to ``advice``."""
+        return self.briefs[self.advices.index(self.advice)]
 
     @property
     def evidence(self) -> dict[str, Any]:

@@ -47,6 +47,10 @@ class WaitedAtCeiling(Finding):
         "Raise --max_concurrency to measure it under all of the load, or lower --request_rate.",
         "All requests were due at the start, so the latencies from the schedule show how long the whole run took.",
     )
+    briefs = (
+        "Requests waited at --max_concurrency: raise it, or lower the rate",
+        "All requests were due at once: read latencies from the send",
+    )
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -106,6 +110,7 @@ class RequestsRanOut(Finding):
     severities = (Severity.WARNING,)
     when = "fewer requests were prepared than --duration could have used"
     advices = ("No request is sent twice: prepare more with --num_requests or a longer dataset, or use a shorter --duration.",)
+    briefs = ("The requests ran out before --duration: raise --num_requests",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -144,6 +149,7 @@ class QueueGrowing(Finding):
         "The target is at or above its capacity: latencies grow with the run's length. Lower --request_rate, or read the "
         "throughput alone.",
     )
+    briefs = ("Overload, the queue grew: lower the rate, or read throughput alone",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -177,6 +183,7 @@ class NotSteady(Finding):
     severities = (Severity.WARNING,)
     when = "no steady window was found"
     advices = ("The numbers depend on the length of the run; make it longer, or the load lower, before you compare.",)
+    briefs = ("No steady state: make the run longer, or the load lower",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -207,6 +214,7 @@ class ColdStartFound(Finding):
         "The numbers of the whole run include it. Read the steady window, or send more --warmup_requests before the clock "
         "starts.",
     )
+    briefs = ("Cold start: read the steady window, or raise --warmup_requests",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -247,6 +255,11 @@ class ArrivalsNotAsAsked(Finding):
         "See the schedule slip. Chance rejects one correct run in a hundred: measure again with another --seed to rule it out.",
         "The difference is real but too small for a target to notice.",
         "See the schedule slip: the client does not send as scheduled.",
+    )
+    briefs = (
+        "Sends may not follow the arrival process: try another --seed",
+        "Sends differ from the arrival process, too little to matter",
+        "Sends do not follow the arrival process: see the schedule slip",
     )
 
     @classmethod
@@ -317,6 +330,7 @@ class RateWanders(Finding):
         "them, beyond chance (0.1%)"
     )
     advices = ("The target met a load that rises and falls. See the schedule slip, and what else ran on the client's machine.",)
+    briefs = ("The rate of sends wandered: see the schedule slip",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:

@@ -21,6 +21,7 @@ class NothingDone(Finding):
     severities = (Severity.INVALID,)
     when = "no request succeeded"
     advices = ("No request succeeded; see the failures.",)
+    briefs = ("No request succeeded: see the failures",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -41,6 +42,7 @@ class Errors(Finding):
     severities = (Severity.WARNING, Severity.INVALID)
     when = f"requests failed; invalid above {_FAILED_SHARE_INVALID:.0%} of the scheduled requests"
     advices = ("Fix what fails, or lower the load, before you compare: a run with failed requests does different work.",)
+    briefs = ("Requests failed: fix what fails, or lower the load",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -77,6 +79,7 @@ class WarmUpFailed(Finding):
     severities = (Severity.WARNING,)
     when = "warm-up requests failed"
     advices = ("Some warm-up requests failed; the server may not have been warm when the measurement started.",)
+    briefs = ("Warm-up requests failed: the server may not have been warm",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -100,6 +103,10 @@ class OutputShorterThanAsked(Finding):
     advices = (
         "Answers ended by themselves; for equal work in every run use --ignore_eos.",
         "The server ended answers early in spite of --ignore_eos; compare tokens/s, not requests/s.",
+    )
+    briefs = (
+        "Answers ended early: use --ignore_eos for equal work",
+        "Answers ended early in spite of --ignore_eos: compare tokens/s",
     )
 
     @classmethod
@@ -139,6 +146,7 @@ class PromptEchoed(Finding):
     severities = (Severity.NOTE,)
     when = "answers begin with the prompt"
     advices = ("The server repeats the prompt in its answer; those tokens are not counted as output.",)
+    briefs = ("The prompt is echoed: it does not count as output",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -158,6 +166,7 @@ class ReasoningAlone(Finding):
     severities = (Severity.WARNING,)
     when = "streamed answers have reasoning and no other text"
     advices = ("TTFO leaves these answers out, and so is too low. Ask for longer outputs, or for less reasoning.",)
+    briefs = ("Answers of reasoning alone: ask for longer outputs",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:

@@ -42,6 +42,13 @@ class CountersDisagree(Finding):
         f"other output tokens than the client (by more than {_TOKENS_TOLERANCE:.0%})"
     )
     advices = (_OTHER_CLIENTS, _FEWER_REQUESTS, _OTHER_METRICS, _MORE_TOKENS, _FEWER_TOKENS)
+    briefs = (
+        "Other clients used the server: measure without them",
+        "The server's counters disagree: see its log",
+        "The metrics may be of another server: check --metrics_url",
+        "Tokens were made that did not arrive: see the report",
+        "The server counts fewer tokens than it sent: see the report",
+    )
 
     @classmethod
     def check(cls, facts: RunFacts) -> CountersDisagree | None:
@@ -153,6 +160,7 @@ class PhasesExceedLatency(Finding):
     advices = (
         "A part cannot be longer than the whole: one of the two clocks or counts is wrong; find out which before you compare.",
     )
+    briefs = ("A phase is longer than the whole: a clock is wrong; see the report",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -189,6 +197,7 @@ class OutsideServerClock(Finding):
         "This is neither the engine's time nor the network's alone: connections wait to be accepted, and requests in the "
         "server's HTTP front end and tokenizer. More front-end processes can shorten it; a faster engine cannot.",
     )
+    briefs = ("Time outside the server's clock: more front-end processes can help",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -231,6 +240,10 @@ class PrefixCacheWarmed(Finding):
     advices = (
         "Prompts begin as earlier ones of the run do; compare only with runs of the same prompts.",
         "Prompts were in the cache before this run began; restart the server, or use another --seed.",
+    )
+    briefs = (
+        "Prompts share prefixes: compare runs of the same prompts only",
+        "Prompts were in the cache already: restart the server, or new --seed",
     )
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The report on a terminal: upstream's table row for row, then ours, then the findings."""
+"""The report on a terminal with ``--full``: upstream's table row for row, then ours, then the findings."""
 
 from __future__ import annotations
 

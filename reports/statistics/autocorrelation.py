@@ -20,6 +20,8 @@ from reports.statistics.arrays import FloatArray
 from reports.statistics.probability import f_quantile, normal_quantile, student_quantile
 from reports.statistics.spectrum import MOST_ORDINATES, error_of_mean
 
+_AS_GOOD_AS = "n as good as "
+
 Interval = tuple[float, float]
 
 BINS = 1_000  # longer series are summed to so many bins, which changes no coefficient of a low frequency
@@ -134,7 +136,14 @@ def mean_cluster_size(effect: float) -> float:
 
 def effective_size_reason(independent: float) -> str:
     """The reason that names how many independent values a correlated series is worth."""
-    return f"n as good as {math.floor(independent):,}"
+    return f"{_AS_GOOD_AS}{math.floor(independent):,}"
+
+
+def independent_values(reason: str) -> int | None:
+    """The number in a reason of ``effective_size_reason``; None of another reason."""
+    if not reason.startswith(_AS_GOOD_AS):
+        return None
+    return int(reason.removeprefix(_AS_GOOD_AS).replace(",", ""))
 
 
 def _starts(size: int) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ from harness.cli.measurement.observe import observe, tabulate
 from harness.cli.measurement.options import MeasureOptions
 from harness.cli.measurement.output_options import CriteriaOptions, OutputOptions, check_objectives
 from harness.cli.measurement.prepare import MakeWorkload, PreparedRun, make_schedule
-from harness.cli.measurement.run_folder import open_run_folder, show_run
+from harness.cli.measurement.run_folder import ANSWER, FULL, open_run_folder, show_run
 from harness.cli.measurement.target import Target, open_target, probe_target
 from harness.cli.measurement.target_options import check_target_options
 from harness.cli.measurement.times import Milestones, command_start, record_whole_times, times_until_recorded
@@ -61,7 +61,7 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
                 result = _run(prepared, options.client, observe(options.telemetry, target, folder), folder, manifest)
                 recorded = Moment.now()
             closed = Moment.now()
-            report = show_run(folder, options.output.plots)
+            report = show_run(folder, options.output.plots, FULL if options.output.full else ANSWER)
             _write_extras(report, options.output)
             is_fast_enough = _check_performance(report, options.criteria, reference)
             click.echo(record_whole_times(folder, Milestones(command_start(), recorded, closed)), err=True)

@@ -19,12 +19,13 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """The files to write. ``run_dir`` None: a new folder below ``runs``."""
+    """The files to write. ``run_dir`` None: a new folder below ``runs``. ``full``: print every table."""
 
     run_dir: Path | None
     plots: Path | None
     op_stats_csv: Path | None
     dump_perfetto_trace: bool
+    full: bool
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,10 @@ slo_option = cloup.option(
     help="Objective of each request, as 'ttft_ms<=200'; of ttft_ms, tpot_ms, e2e_ms. Adds goodput. Repeatable.",
 )
 
+full_option = cloup.option(
+    "--full", is_flag=True, help="Print every table, upstream's included, and the findings with their evidence."
+)
+
 plots_option = cloup.option(
     "--plots", type=_FOLDER, help="Write each picture as PNG and SVG into this folder, fit for a paper."
 )
@@ -75,6 +80,7 @@ plots_option = cloup.option(
 output_group = cloup.option_group(
     "Output",
     cloup.option("--run_dir", type=_FOLDER, help="Folder of this run. Default: runs/<time>-<verb>."),
+    full_option,
     plots_option,
     cloup.option("--op_stats_csv", type=_FILE, help="Append upstream's statistics to this CSV file."),
     cloup.option("--dump_perfetto_trace", is_flag=True, help="Write perfetto.json into the run's folder (ui.perfetto.dev)."),

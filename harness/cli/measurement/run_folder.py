@@ -15,9 +15,13 @@ from harness.errors import RunError
 from harness.host.blas_threads import one_blas_thread
 from harness.records.run_folder import RunFolder
 from reports.metrics.goodput import Objective
-from reports.run.console import render
+from reports.run import console
+from reports.run.answer import render_answer
 from reports.run.writing import write_reports
 from reports.run_report import RunReport, read_run
+
+ANSWER, FULL = "console", "full"
+_TEXTS = {ANSWER: render_answer, FULL: console.render}
 
 
 @contextmanager
@@ -48,22 +52,22 @@ def _new_default_folder(verb: str) -> Path:
 
 @one_blas_thread()
 def show_run(
-    folder: RunFolder, plots: Path | None = None, form: str = "console", objectives: Sequence[Objective] | None = None
+    folder: RunFolder, plots: Path | None = None, form: str = ANSWER, objectives: Sequence[Objective] | None = None
 ) -> RunReport:
-    """Write a run's reports and print it: the console's text, or the report file of the format ``form``.
+    """Write a run's reports and print it: the text ANSWER or FULL, or the report file of the format ``form``.
 
-    Raises RunFolderError, and RunError where the reports cannot be written; the console's text is printed all the same.
+    Raises RunFolderError, and RunError where the reports cannot be written; a text is printed all the same.
     """
     report = read_run(folder, objectives)
-    if form == "console":
-        click.echo(render(report))
+    if form in _TEXTS:
+        click.echo(_TEXTS[form](report))
     try:
         write_reports(report, plots)
     except OSError as error:
         raise RunError(
             f"the run is recorded, but its report cannot be written ({error}): make room, then run: bench report {folder.path}"
         ) from error
-    if form != "console":
+    if form not in _TEXTS:
         _print_file(folder, form)
     return report
 

@@ -57,6 +57,17 @@ def test_every_file_is_written_with_any_format(capsys: pytest.CaptureFixture[str
         assert path.stat().st_size > 100
 
 
+def test_the_full_text_has_every_table(capsys: pytest.CaptureFixture[str], folder: RunFolder) -> None:
+    short, full = _printed(capsys, folder), _printed(capsys, folder, "--full")
+    assert len(short.splitlines()) < 25 < len(full.splitlines())
+    assert "Requests/Sec" in full
+
+
+def test_full_goes_with_the_console_alone(capsys: pytest.CaptureFixture[str], folder: RunFolder) -> None:
+    assert run(["report", str(folder.path), "--full", "--format", "json"]) == ExitStatus.USAGE
+    assert "--full goes with --format console" in capsys.readouterr().err
+
+
 def test_json_is_the_summary(capsys: pytest.CaptureFixture[str], folder: RunFolder) -> None:
     assert json.loads(_printed(capsys, folder, "--format", "json")) == json.loads(folder.summary.read_text())
 

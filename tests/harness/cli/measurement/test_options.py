@@ -62,6 +62,7 @@ _DEFAULTS: dict[str, Any] = {
     "metrics_url": None,
     "telemetry_period": 1.0,
     "run_dir": None,
+    "full": False,
     "plots": None,
     "op_stats_csv": None,
     "dump_perfetto_trace": False,

@@ -1,0 +1,183 @@
+"""The answer of a run in about twenty lines of a terminal: validity, the four numbers, objectives, findings with remedies."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+
+from tabulate import tabulate
+
+from reports.findings.finding import Finding
+from reports.metrics.catalogue import E2E, TPOT, TTFT
+from reports.metrics.client_calibration import client_calibration
+from reports.metrics.goodput import Goodput
+from reports.metrics.output_events import Rate
+from reports.metrics.run_metrics import FROM_SEND, Anchored, Metrics
+from reports.render.tables import UNKNOWN
+from reports.run.headline import describe_run, verdict
+from reports.run_report import RunReport
+from reports.statistics.autocorrelation import Interval, independent_values
+from reports.statistics.percentiles import Distribution, Percentile, fewest_for_limits, required_samples
+
+WIDTH = 80
+_COLUMNS = ("ms, from the schedule", "p50", "95 % interval", "p90", "p99", "95 % interval")
+_UNSUPPORTED = "*"
+_SAME_SHARE = 0.05  # of a percentile: anchors that differ by less are shown as one
+_MOST_FINDINGS = 8
+
+
+def render_answer(report: RunReport) -> str:
+    """The text, without a trailing newline; lines of at most ``WIDTH`` characters, but for names from outside."""
+    metrics = report.metrics
+    rows = _latency_rows(report)
+    parts = [
+        "\n".join(_wrapped(verdict(report)) + _wrapped(describe_run(report)) + [_requests(metrics)]),
+        "\n".join([*_table(rows), *_tail_notes(rows)]),
+        "\n".join(_rates(metrics)),
+        "\n".join(_findings(report.findings)),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _requests(metrics: Metrics) -> str:
+    kinds = ", ".join(f"{kind} {n:,}" for kind, n in metrics.failed_by_kind.items())
+    length = "" if metrics.window_s is None else f" in {metrics.window_s:,.1f} s"
+    return f"{metrics.done:,} of {metrics.scheduled:,} requests succeeded{length}" + (f"; failed: {kinds}." if kinds else ".")
+
+
+def _latency_rows(report: RunReport) -> list[tuple[str, Distribution]]:
+    """TTFT, TPOT and E2E latency from the schedule, and from the send where that differs by more than the client's error."""
+    latencies, rows = report.metrics.latencies, list[tuple[str, Distribution]]()
+    for metric in (TTFT, TPOT, E2E):
+        value = latencies.get(metric)
+        if isinstance(value, Distribution):
+            rows.append((metric.label, value))
+        elif value is not None and value.scheduled is not None:
+            rows.append((metric.label, value.scheduled))
+            if value.sent is not None and _differ(value, _client_error_ms(report)):
+                rows.append((f"{metric.label}, {FROM_SEND}", value.sent))
+    return rows
+
+
+def _client_error_ms(report: RunReport) -> float:
+    calibration = client_calibration(report.manifest)
+    return 0.0 if calibration is None else abs(calibration.ttft.mean_ms) + 2.0 * calibration.ttft.stdev_ms
+
+
+def _differ(latency: Anchored, error_ms: float) -> bool:
+    """Whether the two anchors of a latency differ in p50 or p99 by more than 5 % and the calibrated error of the client."""
+    assert latency.scheduled is not None
+    assert latency.sent is not None
+    pairs = ((latency.scheduled.p50, latency.sent.p50), (latency.scheduled.p99, latency.sent.p99))
+    return any(
+        (scheduled is None) is not (sent is None)
+        if scheduled is None or sent is None
+        else scheduled - sent > max(error_ms, _SAME_SHARE * scheduled)
+        for scheduled, sent in pairs
+    )
+
+
+def _table(rows: list[tuple[str, Distribution]]) -> list[str]:
+    if not rows:
+        return []
+    cells = [(name, *_cells(d)) for name, d in rows]
+    alignment = ("left", "right", "left", "right", "right", "left")
+    return tabulate(cells, headers=_COLUMNS, colalign=alignment, disable_numparse=True).splitlines()
+
+
+def _cells(d: Distribution) -> tuple[str, ...]:
+    p50, p99 = d.percentile(0.50), d.percentile(0.99)
+    mark = "" if _is_supported(d) else _UNSUPPORTED
+    return (_percentile(d.p50), _limits(p50), _percentile(d.p90), _percentile(d.p99) + mark, _limits(p99))
+
+
+def _is_supported(d: Distribution) -> bool:
+    return d.supports(0.99) and d.percentile(0.99).interval is not None
+
+
+def _percentile(value: float | None) -> str:
+    return "failed" if value is None else three_digits(value)
+
+
+def _limits(percentile: Percentile) -> str:
+    if percentile.interval is not None:
+        return _between(percentile.interval)
+    return UNKNOWN if percentile.at_least is None else f"≥ {three_digits(percentile.at_least)}"
+
+
+def _between(interval: Interval, scale: float = 1.0) -> str:
+    return " – ".join(three_digits(scale * limit) for limit in interval)
+
+
+def three_digits(value: float) -> str:
+    """A number to three digits, or to the whole where it has more."""
+    decimals = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
+    return f"{value:,.{decimals}f}"
+
+
+def _tail_notes(rows: list[tuple[str, Distribution]]) -> list[str]:
+    """The reason of each mark, and what was needed; rows with the same reason share a line."""
+    reasons: dict[str, list[str]] = {}
+    for name, d in rows:
+        if not _is_supported(d):
+            reasons.setdefault(_tail_reason(d), []).append(name)
+    return [
+        line
+        for reason, names in reasons.items()
+        for line in _wrapped(f"{_UNSUPPORTED} {', '.join(names)}: p99 not yet supported: {reason}.", indent="  ")
+    ]
+
+
+def _tail_reason(d: Distribution) -> str:
+    reason = d.percentile(0.99).reason or ""
+    independent = independent_values(reason)
+    if not d.supports(0.99):
+        return f"{d.n:,} values, {required_samples(0.99):,} needed"
+    if independent is None:
+        return reason
+    return f"equivalent to {independent:,} independent requests, {fewest_for_limits(0.99):,} needed"
+
+
+def _rates(metrics: Metrics) -> list[str]:
+    rates = metrics.rates
+    rows = [
+        (metric.label, f"{_rate(rates[metric])} {metric.table_unit}", _rate_limits(rates[metric]))
+        for metric in rates
+        if metric.better is not None
+    ]
+    rows += [] if metrics.goodput is None else _goodput_rows(metrics.goodput)
+    lines = tabulate(rows, tablefmt="plain", disable_numparse=True).splitlines()
+    if metrics.goodput is not None:
+        lines += _wrapped(f"Objectives: {' and '.join(map(str, metrics.goodput.objectives))}.")
+    return lines
+
+
+def _goodput_rows(goodput: Goodput) -> list[tuple[str, str, str]]:
+    limits = goodput.attainment_interval
+    share = "" if limits is None else f"95 %: {_between(limits, 100.0)}"
+    return [
+        ("Goodput", f"{_rate(goodput.rate)} requests/s", _rate_limits(goodput.rate)),
+        ("Attainment", f"{100 * goodput.attainment:.1f} % of {goodput.sent:,} sent", share),
+    ]
+
+
+def _rate(rate: Rate | None) -> str:
+    return UNKNOWN if rate is None else three_digits(rate.value)
+
+
+def _rate_limits(rate: Rate | None) -> str:
+    if rate is None:
+        return ""
+    return f"95 %: {_between(rate.interval)}" if rate.interval is not None else f"95 %: {UNKNOWN} ({rate.reason})"
+
+
+def _findings(findings: Iterable[Finding]) -> list[str]:
+    """A line each with the remedy, the most severe first; those beyond the first eight are counted."""
+    listed = list(findings)
+    lines = [f"{finding.severity.value:>7}  {finding.brief}" for finding in listed[:_MOST_FINDINGS]]
+    more = len(listed) - _MOST_FINDINGS
+    return [*lines, f"{'':7}  and {more} more: --full"] if more > 0 else lines
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

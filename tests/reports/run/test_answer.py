@@ -1,0 +1,109 @@
+"""The answer of a run on a terminal: what stands where, in how many lines of which width."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from harness.records.record import Outcome, Record
+from reports.findings.checks import KINDS
+from reports.metrics.goodput import parse_objective
+from reports.run.answer import WIDTH, render_answer, three_digits
+from reports.run_report import RunReport, read_run
+
+Make = Callable[..., Record]
+MakeReport = Callable[..., RunReport]
+SteadyRun = Callable[..., list[Record]]
+
+
+def _row(text: str, name: str) -> list[str]:
+    line = next(line for line in text.splitlines() if line.startswith(name + "  "))
+    return re.split(r"\s{2,}", line.strip())[1:]
+
+
+def test_the_verdict_is_the_first_line_and_the_numbers_follow(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    text = render_answer(make_report(steady_run(2_000)))
+    lines = text.splitlines()
+    assert lines[0] == "This run is valid."
+    assert len(lines) < 25
+    assert max(map(len, lines)) <= WIDTH
+    table = text.index("ms, from the schedule")
+    assert table < text.index("Request throughput") < text.index("Output token throughput")
+    assert "2,000 of 2,000 requests succeeded" in text[:table]
+
+
+def test_no_number_of_upstreams_table_is_repeated(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    text = render_answer(make_report(steady_run(700)))
+    assert "OP tokens/sec" not in text
+    assert "Requests/Sec" not in text
+
+
+def test_a_tail_without_support_is_marked_and_the_mark_is_explained_in_words(
+    make_report: MakeReport, steady_run: SteadyRun
+) -> None:
+    few = render_answer(make_report(steady_run(661)))
+    assert _row(few, "E2E latency")[3].endswith("*")
+    assert "p99 not yet supported: 661 values, 662 needed." in few
+    assert "too few requests for p99: raise --num_requests" in few.lower()
+
+
+def test_correlated_requests_are_counted_by_what_they_are_worth(make_report: MakeReport, answered: Make) -> None:
+    # A queue that builds up and empties every 100 requests: neighbours are alike.
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 20 + 5 * (k % 100), 1)]) for k in range(2_000)]
+    text = render_answer(make_report(records))
+    assert re.search(
+        r"\* TTFT, E2E latency: p99 not yet supported:\s+equivalent to [\d,]+ independent\s+requests, 368 needed", text
+    )
+
+
+def test_anchors_are_one_row_where_they_agree_and_two_where_the_client_was_late(
+    make_report: MakeReport, answered: Make
+) -> None:
+    def text(late_ms: int) -> str:
+        return render_answer(
+            make_report([answered(k, 50 * k, 50 * k + late_ms, [(50 * k + late_ms + 100, 1)]) for k in range(700)])
+        )
+
+    assert "from send" not in text(2)
+    late = text(20)
+    assert _row(late, "TTFT")[0] == "120"
+    assert _row(late, "TTFT, from send")[0] == "100"
+
+
+def test_failed_requests_are_counted_by_kind_in_the_head(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
+    records = [*steady_run(95), *(failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 9) for k in range(95, 100))]
+    text = render_answer(make_report(records))
+    assert text.startswith("THIS RUN IS NOT VALID: errors.\n")
+    assert "95 of 100 requests succeeded" in text
+    assert "failed: timeout 5." in text
+    assert "failed*" in _row(text, "E2E latency")
+    assert "invalid  Requests failed: fix what fails, or lower the load" in text
+
+
+def test_objectives_add_goodput_and_attainment(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    folder = make_report(steady_run(700)).folder
+    text = render_answer(read_run(folder, [parse_objective("ttft_ms<=200"), parse_objective("e2e_ms<=1")]))
+    assert "Objectives: ttft_ms<=200 and e2e_ms<=1." in text
+    assert re.search(r"Attainment +0\.0 % of 700 sent", text)
+
+
+def test_nothing_done_has_no_table_but_a_reason(make_report: MakeReport, failed: Make) -> None:
+    text = render_answer(make_report([failed(0, 0, Outcome.CONNECT, 0, 1)]))
+    assert text.startswith("THIS RUN IS NOT VALID: ")
+    assert "p50" not in text
+    assert "No request succeeded" in text
+
+
+def test_every_finding_has_a_line_for_each_of_its_remedies() -> None:
+    for kind in KINDS:
+        assert len(kind.briefs) == len(kind.advices), kind.code
+        assert all(len(brief) + len("warning  ") <= WIDTH for brief in kind.briefs), kind.code
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0.00"), (9.99, "9.99"), (9.996, "10.0"), (99.94, "99.9"), (99.96, "100"), (12345.6, "12,346")]
+)
+def test_numbers_have_three_digits(value: float, text: str) -> None:
+    assert three_digits(value) == text
