@@ -22,10 +22,10 @@ class OutputOptions:
     """The files to write. ``run_dir`` None: a new folder below ``runs``. ``full``: print every table."""
 
     run_dir: Path | None
+    full: bool
     plots: Path | None
     op_stats_csv: Path | None
     dump_perfetto_trace: bool
-    full: bool
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,7 @@ _EVERY_ENTRY: dict[str, Any] = {
     "metrics_url": "h:1/m",
     "telemetry_period": 0.5,
     "run_dir": "r",
+    "full": True,
     "plots": "p",
     "op_stats_csv": "o.csv",
     "dump_perfetto_trace": True,
