@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.records.run_folder import RunFolder, RunFolderError
+from reports.criteria import Criterion, Requirement, parse_fail_if, parse_slo
 from reports.findings.checks import find, is_valid
 from reports.findings.finding import Finding, RunFacts
+from reports.gates import Gate, judge
 from reports.metrics.client_health import ClientHealth, client_health
 from reports.metrics.configuration import ConfiguredTarget, configured_load, configured_target
-from reports.metrics.goodput import Objective, parse_objective
+from reports.metrics.goodput import Objective
 from reports.metrics.lengths import Lengths, input_lengths, output_lengths
 from reports.metrics.model_statistics import model_work
 from reports.metrics.phases import Phase, phases
@@ -34,6 +36,7 @@ class RunReport:
     server: ServerLoad | None = None
     phases: tuple[Phase, ...] = ()
     telemetry: Telemetry | None = None
+    gates: tuple[Gate, ...] = ()
 
     @property
     def target(self) -> ConfiguredTarget:
@@ -52,30 +55,36 @@ class RunReport:
         return is_valid(self.findings)
 
 
-def read_run(folder: RunFolder, objectives: Sequence[Objective] | None = None) -> RunReport:
-    """Read a run folder and compute everything, with ``objectives``, or with those of the run's own options (None).
+def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> RunReport:
+    """Read a run folder and compute everything, by ``criteria``, or by those of the run's own options (None).
 
     Raises RunFolderError for a folder that is no finished run.
     """
     manifest = folder.read_manifest()
     folder.check_finished(manifest)
-    chosen = _configured_objectives(folder, manifest) if objectives is None else objectives
+    chosen = configured_criteria(folder, manifest) if criteria is None else criteria
+    objectives = [criterion for criterion in chosen if isinstance(criterion, Objective)]
     requests = from_columns(folder.read_requests)
     target = configured_target(manifest)
-    metrics = compute_metrics(requests, target.streaming, configured_load(manifest), chosen)
+    metrics = compute_metrics(requests, target.streaming, configured_load(manifest), objectives)
     client = client_health(folder.read_client(), requests)
     telemetry = telemetry_of(folder.read_server())
     server = server_load(telemetry, requests, target, model_work(manifest))
     server_phases = phases(requests, server, target.model)
     findings = find(RunFacts(requests, metrics, manifest, client, server, server_phases))
-    return RunReport(folder, manifest, requests, metrics, findings, client, server, server_phases, telemetry)
+    requirements = [criterion for criterion in chosen if isinstance(criterion, Requirement)]
+    gates = judge(requirements, metrics, valid=is_valid(findings))
+    return RunReport(folder, manifest, requests, metrics, findings, client, server, server_phases, telemetry, gates)
 
 
-def _configured_objectives(folder: RunFolder, manifest: dict[str, Any]) -> tuple[Objective, ...]:
-    """The objectives that a manifest's options name."""
+def configured_criteria(folder: RunFolder, manifest: dict[str, Any]) -> tuple[Criterion, ...]:
+    """The criteria that a manifest's options name, of --slo and of --fail_if."""
     options = manifest.get("options")
-    texts = options.get("slo") if isinstance(options, dict) else None
-    try:
-        return tuple(parse_objective(str(text)) for text in texts or ())
-    except ValueError as error:
-        raise RunFolderError(f"{folder.manifest}, options.slo: {error}") from error
+    options = options if isinstance(options, dict) else {}
+    found: list[Criterion] = []
+    for name, parse in (("slo", parse_slo), ("fail_if", parse_fail_if)):
+        try:
+            found += [parse(str(text)) for text in options.get(name) or ()]
+        except ValueError as error:
+            raise RunFolderError(f"{folder.manifest}, options.{name}: {error}") from error
+    return tuple(found)

@@ -27,12 +27,12 @@ class NormalLengths:
         whole: NDArray[np.int64] = np.maximum(1, np.ceil(lengths)).astype(np.int64)
         return whole
 
-    def check(self, name: str) -> None:
-        """Raise WorkloadError naming ``--<name>_mean`` or ``--<name>_stdev`` if they are out of range."""
+    def check(self, mean: str, stdev: str) -> None:
+        """Raise WorkloadError naming the option ``mean`` or ``stdev`` if it is out of range."""
         if not 1 <= self.mean <= LONGEST_TOKENS:
-            raise WorkloadError(f"--{name}_mean {self.mean:g}: must lie between 1 and {LONGEST_TOKENS:,} tokens")
+            raise WorkloadError(f"{mean} {self.mean:g}: the mean must lie between 1 and {LONGEST_TOKENS:,} tokens")
         if not 0 <= self.stdev <= LONGEST_TOKENS:
-            raise WorkloadError(f"--{name}_stdev {self.stdev:g}: must lie between 0 and {LONGEST_TOKENS:,} tokens")
+            raise WorkloadError(f"{stdev} {self.stdev:g}: the deviation must lie between 0 and {LONGEST_TOKENS:,} tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class TokenNormDist:
 
     def draw(self, count: int) -> NormalRequests:
         """Draw ``count`` requests and drop those beyond the limits. Raises WorkloadError for impossible parameters."""
-        self.inputs.check("input")
-        self.outputs.check("output")
+        self.inputs.check("--input_mean", "--input_stdev")
+        self.outputs.check("--output_mean", "--output_stdev")
         if not len(self.token_ids):
             raise WorkloadError("the vocabulary has no token to draw from; give --vocab_size")
         input_lengths = self.inputs.draw(count, self.seed, Stream.INPUT_LENGTHS).tolist()

@@ -42,12 +42,13 @@ def _run(argv: list[str]) -> int:
 
     start = Moment.now()
     from harness.cli.bench import bench
+    from harness.cli.suggestions import with_near_names
 
     try:
-        status = bench.main(args=argv, prog_name="bench", standalone_mode=False, obj=start)
+        status = bench.main(args=argv or ["--help"], prog_name="bench", standalone_mode=False, obj=start)
         return int(status or ExitStatus.VALID)
     except click.UsageError as error:
-        error.show()
+        with_near_names(error).show()
         return ExitStatus.USAGE
     except click.ClickException as error:
         error.show()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from harness.cli.experiments import experiment, sweep
 from harness.cli.generate import generate
 from harness.cli.measurement import dataset, token_norm_dist
 from harness.cli.serve import serve
+from harness.cli.suggestions import near_names
 
 
 def underscored(token: str) -> str:
@@ -19,6 +21,7 @@ def underscored(token: str) -> str:
     return token.replace("-", "_")
 
 
+_OWN_OPTIONS = ("-h", "--help", "--version")
 CONTEXT_SETTINGS = {
     "token_normalize_func": underscored,
     "help_option_names": ["-h", "--help"],
@@ -45,17 +48,53 @@ class BenchGroup(cloup.Group):
             command = self.get_command(ctx, token)
             if command is not None and _are_options_of(command, ctx, args[:position]):
                 return [token, *args[:position], *args[position + 1 :]]
+        if args and args[0].startswith("-") and args[0] not in _OWN_OPTIONS:
+            self._blame(ctx, args)
         return args
 
+    def _blame(self, ctx: click.Context, args: list[str]) -> None:
+        """Raise UsageError for the first option before the verb that the verb does not have, or for an unknown verb."""
+        verb = next((command for token in args if (command := self.get_command(ctx, token)) is not None), None)
+        known = _takes_value(ctx, [verb] if verb is not None else list(self.commands.values()))
+        rest = list(args)
+        while rest:
+            token = rest.pop(0)
+            name, is_joined = underscored(token.partition("=")[0]), "=" in token
+            if not token.startswith("-"):
+                if self.get_command(ctx, token) is None:
+                    near = near_names(underscored(token), self.commands)
+                    raise click.UsageError(
+                        f"No such verb {token!r}." + (f" Did you mean {near[0]!r}?" if near else " 'bench --help' lists them."),
+                        ctx,
+                    )
+                return
+            if name not in known:
+                of_verb = ctx if verb is None else click.Context(verb, ctx, info_name=verb.name)
+                raise click.NoSuchOption(token.partition("=")[0], possibilities=_near_options(token, known), ctx=of_verb)
+            if known[name] and not is_joined and rest:
+                rest.pop(0)
 
-def _are_options_of(command: click.Command, ctx: click.Context, tokens: list[str]) -> bool:
-    """Whether ``tokens`` are complete options, each with its value, so that the verb follows them."""
-    takes_value = {
+
+def _near_options(token: str, known: Iterable[str]) -> list[str]:
+    """The long options that are near ``token`` in spelling; ``known`` has underscores for dashes."""
+    long_options = [f"--{name[2:]}" for name in known if name.startswith("__")]
+    return near_names(f"--{underscored(token.partition('=')[0].lstrip('-'))}", long_options)
+
+
+def _takes_value(ctx: click.Context, commands: Iterable[click.Command]) -> dict[str, bool]:
+    """The options of ``commands``, and whether each takes a value."""
+    return {
         underscored(name): not getattr(parameter, "is_flag", False)
+        for command in commands
         for parameter in command.get_params(click.Context(command, parent=ctx))
         for name in (*parameter.opts, *parameter.secondary_opts)
         if isinstance(parameter, click.Option)
     }
+
+
+def _are_options_of(command: click.Command, ctx: click.Context, tokens: list[str]) -> bool:
+    """Whether ``tokens`` are complete options, each with its value, so that the verb follows them."""
+    takes_value = _takes_value(ctx, [command])
     rest = list(tokens)
     while rest:
         token = rest.pop(0)

@@ -9,11 +9,20 @@ import click
 import cloup
 
 from bench_errors import ExitStatus
-from harness.cli.measurement.output_options import check_objectives, full_option, plots_option, slo_option
+from harness.cli.measurement.output_options import (
+    all_criteria,
+    check_criteria,
+    fail_if_option,
+    full_option,
+    gates_passed,
+    plots_option,
+    slo_option,
+    undecided_option,
+)
 from harness.host.blas_threads import one_blas_thread
 
 if TYPE_CHECKING:
-    from reports.metrics.goodput import Objective
+    from reports.criteria import Criterion
 
 _FORMATS = ("console", "markdown", "json", "csv", "html")
 
@@ -35,11 +44,15 @@ Examples:
 @full_option
 @plots_option
 @slo_option
+@fail_if_option
+@undecided_option
 @one_blas_thread()
-def command(run: Path, form: str, full: bool, plots: Path | None, slo: tuple[Objective, ...]) -> int:
+def command(
+    run: Path, form: str, full: bool, plots: Path | None, slo: tuple[Criterion, ...], fail_if: tuple[str, ...], undecided: str
+) -> int:
     """Read a run's records, write summary.json, requests.csv, report.md and report.html anew, and print one of them.
 
-    With --slo, goodput is of these objectives instead of the run's own.
+    With --slo or --fail_if, these criteria are judged instead of the run's own.
     """
     from harness.cli.measurement.run_folder import ANSWER, FULL, show_run
     from harness.records.run_folder import RunFolder
@@ -48,7 +61,9 @@ def command(run: Path, form: str, full: bool, plots: Path | None, slo: tuple[Obj
     if full and form != ANSWER:
         raise click.UsageError(f"--full goes with --format {ANSWER}; the other formats have every number")
     folder = RunFolder(run)
-    check_objectives(slo, bool(folder.read_manifest().get("target", {}).get("streaming")))
-    report = show_run(folder, plots, FULL if full else form, slo or None)
+    check_criteria(slo, fail_if, bool(folder.read_manifest().get("target", {}).get("streaming")))
+    report = show_run(folder, plots, FULL if full else form, all_criteria(slo, fail_if) or None)
     click.echo(f"\nReport: {printable(str(report.folder.html))}", err=form != "console")
+    if not gates_passed(report.gates, fail_if, undecided):
+        return ExitStatus.FAILED
     return ExitStatus.VALID if report.valid else ExitStatus.INVALID

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from workloads.exact_text import TextCodec
 
 
+_TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "config.json")
+
+
 def local_tokenizer_dir(parameter_sets: Iterable[Mapping[str, str]]) -> Path | None:
     """The first ``tokenizer_dir`` of a deployment's model parameters that is a folder on this machine.
 
@@ -48,6 +51,21 @@ def open_tokenizer(tokenizer_dir: Path) -> Any:
         return load_tokenizer(tokenizer_dir)
     except ValueError as error:
         raise TargetError(f"--tokenizer_dir: {error}") from error
+
+
+def hub_tokenizer_dir(name: str) -> Path | None:
+    """The folder of the tokenizer ``name`` in the local Hugging Face cache, or fetched from the hub; None where neither has
+    one. Only the tokenizer's files are fetched, which are read as data.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    for local in (True, False):
+        with suppress(OSError, ValueError, HFValidationError, LocalEntryNotFoundError):
+            folder = Path(snapshot_download(name, allow_patterns=list(_TOKENIZER_FILES), local_files_only=local))
+            if any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+                return folder
+    return None
 
 
 def shipped_tokenizer() -> Any:

@@ -64,7 +64,11 @@ def choose_model(requested: str | None, served: tuple[str, ...] | None) -> str:
     if requested is None:
         if served is not None and len(served) == 1:
             return served[0]
-        raise TargetError("--model: name the model" + ("" if not served else f"; the server has {_listed(served)}"))
+        raise TargetError(
+            f"--model: name the model; the server has {_listed(served)}"
+            if served
+            else "--model: name the model; the server lists none, as /v1/models would"
+        )
     if served is not None and requested not in served:
         raise TargetError(f"--model {requested}: the server has no such model; it has {_listed(served) or 'none'}")
     return requested

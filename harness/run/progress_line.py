@@ -54,15 +54,28 @@ class ProgressLine:
 
 
 def format_snapshot(snapshot: Snapshot) -> str:
-    """The line for one snapshot."""
-    minutes, seconds = divmod(int(snapshot.elapsed_s), 60)
-    ttft = "–"
-    if snapshot.ttft_p50_ms is not None and snapshot.ttft_p99_ms is not None:
-        ttft = f"{snapshot.ttft_p50_ms:.1f}/{snapshot.ttft_p99_ms:.1f} ms"
+    """The line for one snapshot: what decides first, since a narrow terminal cuts the end off."""
+    ttft = "–" if snapshot.ttft_p99_ms is None else f"{snapshot.ttft_p99_ms:.1f} ms"
     sent = f"{snapshot.sent}" if snapshot.scheduled is None else f"{snapshot.sent}/{snapshot.scheduled}"
     return (
-        f"{minutes:02d}:{seconds:02d}  sent {sent}  in flight {snapshot.in_flight}  "
-        f"done {snapshot.done}  failed {snapshot.failed}  {snapshot.requests_per_s:.1f} req/s  "
-        f"{snapshot.tokens_per_s:.0f} tok/s  TTFT p50/p99 {ttft}"
+        f"{_clock(snapshot.elapsed_s)}{_progress(snapshot)}  TTFT p99 {ttft}  failed {snapshot.failed}"
         + ("  stopping: waiting for requests in flight; Ctrl-C again cancels them" if snapshot.stopping else "")
+        + f"  sent {sent}  in flight {snapshot.in_flight}  {snapshot.requests_per_s:.1f} req/s"
+        f"  {snapshot.tokens_per_s:.0f} tok/s"
     )
+
+
+def _progress(snapshot: Snapshot) -> str:
+    """The share of the requests that ended, and the time left at the speed so far; nothing where their number is unknown."""
+    ended = snapshot.done + snapshot.failed
+    if not snapshot.scheduled:
+        return ""
+    share = f"  {ended / snapshot.scheduled:.0%}"
+    if not ended or ended >= snapshot.scheduled or snapshot.stopping:
+        return share
+    return f"{share}  {_clock(snapshot.elapsed_s * (snapshot.scheduled - ended) / ended)} left"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes:02d}:{rest:02d}"

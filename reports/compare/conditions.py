@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from reports.compare.difference import Difference
 from reports.compare.measures import MEASURES, Measure
 from reports.errors import ConditionError
+from reports.gates import Status
 
 _FORM = re.compile(r"\s*(?P<name>\w+)\s*(?P<sign>[<>])\s*(?P<amount>[+-]?\d+(\.\d+)?)\s*(?P<unit>%|pp)\s*")
 
@@ -24,17 +24,11 @@ class Condition:
     text: str
 
 
-class Status(StrEnum):
-    """FAILED when the one-sided 95 % bound of the change exceeds the amount; UNDECIDED without such a bound."""
-
-    PASSED = "passed"
-    FAILED = "FAILED"
-    UNDECIDED = "undecided"
-
-
 @dataclass(frozen=True, slots=True)
 class ConditionResult:
-    """``why`` is the reason for the status."""
+    """FAILED when the one-sided 95 % bound of the change exceeds the amount; UNDECIDED without such a bound. ``why`` is the
+    reason.
+    """
 
     condition: Condition
     status: Status
@@ -49,6 +43,7 @@ def parse_condition(text: str) -> Condition:
     """Parse one condition. Raises ConditionError."""
     match = _FORM.fullmatch(text)
     names = {measure.name: measure for measure in MEASURES}
+    names |= {f"{name}_ms": measure for name, measure in names.items() if measure.unit == "ms"}
     if match is None or match["name"] not in names:
         raise ConditionError(f"{text!r} is not a condition; write it like 'p99_ttft > +5%'. Measures: {', '.join(names)}")
     measure = names[match["name"]]
@@ -70,10 +65,15 @@ def _checked(condition: Condition, difference: Difference | None, together: int)
     if bound is None or difference.change is None:
         return ConditionResult(condition, Status.UNDECIDED, difference.reason or "the change is unknown")
     failed = bound > condition.amount if condition.above else bound < condition.amount
+    change, shown = _amount(difference.measure, difference.change), _amount(difference.measure, bound)
     least = "at least" if condition.above else "at most"
     starts = " between these starts" if difference.evidence is not None and difference.evidence.single_starts else ""
     return ConditionResult(
         condition,
         Status.FAILED if failed else Status.PASSED,
-        f"changed by {difference.change:+.1%}{starts}, {least} {bound:+.1%} with 95 % confidence (one-sided)",
+        f"changed by {change}{starts}, {least} {shown} with 95 % confidence (one-sided)",
     )
+
+
+def _amount(measure: Measure, change: float) -> str:
+    return f"{change:+.1%}" if measure.relative else f"{100 * change:+.1f} pp"

@@ -6,7 +6,6 @@ A request that failed, or never gave a token, met none.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.metrics.catalogue import E2E, OBJECTIVE_METRICS, TPOT, TTFT, Metric
+from reports.metrics.catalogue import E2E, TPOT, TTFT, Metric
 from reports.metrics.full_load import full_load, rate_of_run
 from reports.metrics.output_events import Events, Rate
 from reports.metrics.requests import Requests
@@ -22,9 +21,7 @@ from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES, Interval, mean_of, share_of, student_to_normal
 from reports.statistics.percentiles import CONFIDENCE, share_limits
 
-NEED_STREAMING = tuple(metric for metric in OBJECTIVE_METRICS if metric.streamed_only)
 _NS_PER_MS = 1e6
-_OBJECTIVE = re.compile(r"\s*(\w+)\s*<=\s*([0-9.eE+-]+)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +49,6 @@ class Goodput:
     rate: Rate | None
     attainment: float
     attainment_interval: Interval | None
-
-
-def parse_objective(text: str) -> Objective:
-    """Parse ``ttft_ms<=200``. Raises ValueError with a message for the command line."""
-    match = _OBJECTIVE.fullmatch(text)
-    metrics = {metric.key: metric for metric in OBJECTIVE_METRICS}
-    if match is None or match[1] not in metrics:
-        raise ValueError(
-            f"{text!r} is no objective: write a metric and its limit in ms, as 'ttft_ms<=200'; metrics: {', '.join(metrics)}"
-        )
-    try:
-        limit_ms = float(match[2])
-    except ValueError:
-        limit_ms = np.nan
-    if not 0 < limit_ms < np.inf:
-        raise ValueError(f"{text!r}: the limit must be a number of ms above 0")
-    return Objective(metrics[match[1]], limit_ms)
 
 
 def goodput(requests: Requests, objectives: Sequence[Objective]) -> Goodput | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from tabulate import tabulate
 
 from reports.findings.finding import Finding
+from reports.gates import Gate
 from reports.metrics.catalogue import E2E, TPOT, TTFT
 from reports.metrics.client_calibration import client_calibration
 from reports.metrics.goodput import Goodput
@@ -34,6 +35,7 @@ def render_answer(report: RunReport) -> str:
         "\n".join(_wrapped(verdict(report)) + _wrapped(describe_run(report)) + [_requests(metrics)]),
         "\n".join([*_table(rows), *_tail_notes(rows)]),
         "\n".join(_rates(metrics)),
+        "\n".join(line for gate in report.gates for line in _gate(gate)),
         "\n".join(_findings(report.findings)),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -169,6 +171,10 @@ def _rate_limits(rate: Rate | None) -> str:
     if rate is None:
         return ""
     return f"95 %: {_between(rate.interval)}" if rate.interval is not None else f"95 %: {UNKNOWN} ({rate.reason})"
+
+
+def _gate(gate: Gate) -> list[str]:
+    return _wrapped(f"{gate.status.value:>9}  {gate.requirement}: {gate.why}", indent=" " * 11)
 
 
 def _findings(findings: Iterable[Finding]) -> list[str]:

@@ -8,7 +8,7 @@ from reports.metrics.run_metrics import Metrics
 from reports.render.tables import Table, cell_text, console_table
 from reports.run.headline import describe_calibration, describe_run, verdict
 from reports.run.rows import WINDOW_COLUMNS, guard_note, slip_over_time_rows, unsupported_p99, window_rows
-from reports.run.tables import interval_table, latency_table, rate_table, slip_tables, tail_table, upstream_table
+from reports.run.tables import gate_table, interval_table, latency_table, rate_table, slip_tables, tail_table, upstream_table
 from reports.run.watched_tables import client_tables, server_tables
 from reports.run_report import RunReport
 
@@ -30,6 +30,7 @@ def render(report: RunReport) -> str:
         _failures(metrics),
         _watched(report),
         describe_calibration(report),
+        console_table(gate_table(report)),
         verdict(report),
         *(f"{f.severity.value:>8}  {f.sentence}\n          {f.advice}" for f in report.findings),
     ]

@@ -59,7 +59,9 @@ def check_op_stats_file(path: Path) -> None:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             header = next(csv.reader(file), None)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if not path.absolute().parent.is_dir():
+            raise OpStatsError(f"--op_stats_csv {path}: there is no folder {path.parent}; make it first") from error
         return
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise OpStatsError(f"--op_stats_csv {path}: {error}") from error

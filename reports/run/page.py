@@ -21,6 +21,7 @@ from reports.run.pictures.server import server_pictures
 from reports.run.pictures.traffic import arrival_pictures, token_pictures
 from reports.run.tables import (
     failure_tables,
+    gate_table,
     interval_table,
     latency_table,
     length_table,
@@ -89,6 +90,7 @@ def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
     latency = [_with_rows(table) for table in (latency_table(report), interval_table(report), tail_table(report))]
     load = [_with_rows(table) for table in (rate_table(report), window_table(report))]
     return [
+        Section("gates", "Gates", _joined([_with_rows(gate_table(report))])),
         Section("findings", "Findings", (remarks,) if remarks else (Note("No findings."),)),
         Section("latency", "Latency", (*_joined(latency[:1]), *pictures.latency, *_joined(latency[1:])), pairs=True),
         Section("arrivals", "Arrivals", (*_joined(load), *pictures.arrivals, *slip_tables(report)), pairs=True),

@@ -45,6 +45,17 @@ def summary(report: RunReport) -> dict[str, Any]:
         "findings": [
             {"code": f.code, "severity": f.severity.value, "evidence": f.evidence, "advice": f.advice} for f in report.findings
         ],
+        "gates": [
+            {
+                "requirement": str(gate.requirement),
+                "status": gate.status.value.lower(),
+                "value": gate.evidence.value,
+                "low": gate.evidence.low,
+                "high": gate.evidence.high,
+                "why": gate.why,
+            }
+            for gate in report.gates
+        ],
         "requests": _requests(report),
         "metrics": _metrics(metrics),
         "windows": {

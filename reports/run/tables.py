@@ -134,6 +134,18 @@ def upstream_table(report: RunReport) -> Table:
     )
 
 
+def gate_table(report: RunReport) -> Table:
+    """The requirements of the run, of --slo and --fail_if, and whether the evidence shows that they hold."""
+    rows = tuple((str(gate.requirement), gate.status.value, gate.why) for gate in report.gates)
+    return Table(
+        "gates",
+        "Gates",
+        ("requirement", "status", "evidence"),
+        rows,
+        "Judged by the 95 % interval: undecided where the limit lies within it, or where there is none.",
+    )
+
+
 def slowest_table(report: RunReport) -> Table:
     """The successful requests with the longest E2E latency from the schedule."""
     requests = report.requests

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from harness.cli import run as bench
 from harness.records.record import Outcome, Record
-from reports.metrics.goodput import parse_objective
+from reports.criteria import parse_slo
 from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
 from reports.sweep.json_file import document as sweep_document
@@ -128,7 +128,7 @@ def test_a_summary_with_objectives_and_failures(make_report: MakeReport, steady_
     for k in (100, 300, 500):
         records[k] = failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 500, error="<late>")
     report = make_report(records)
-    _check("summary", summary(read_run(report.folder, [parse_objective("e2e_ms<=130"), parse_objective("tpot_ms<=1")])))
+    _check("summary", summary(read_run(report.folder, [parse_slo("e2e_ms<=130"), parse_slo("tpot_ms<=1")])))
 
 
 # ---- compare.json, sweep.json, trend.json

@@ -158,5 +158,5 @@ def test_an_empty_vocabulary_is_refused() -> None:
 @pytest.mark.parametrize("mean", [float("inf"), 2**31])
 def test_a_mean_that_is_too_large_is_not_called_too_small(mean: float) -> None:
     with pytest.raises(WorkloadError) as raised:
-        NormalLengths(mean, 0).check("input")
+        NormalLengths(mean, 0).check("--input_mean", "--input_stdev")
     assert not str(raised.value).endswith("must be at least 1 token")

@@ -14,6 +14,7 @@ import click
 from bench_errors import ExitStatus
 from harness.cli.experiments.options import SeriesOptions
 from harness.cli.experiments.plan import block_seed, plan_runs
+from harness.cli.suggestions import with_near_names
 from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm
 
 MEASURING_VERBS = ("dataset", "token_norm_dist")
@@ -29,6 +30,7 @@ def run_series(kind: str, arms: Sequence[PlannedArm], arm_option: str, options: 
     _check_arguments(options.arguments)
     for arm in arms:
         _check_options(arm.options, f"{arm_option} {arm.name}")
+        _check_command(options.arguments, arm, arm_option)
     experiment = plan_runs(kind, options.arguments, arms, options.repeats, options.seed)
     folder = open_folder(options.experiment_dir, experiment)
     make_runs(experiment, folder, options.before_each)
@@ -48,6 +50,19 @@ def _check_options(options: tuple[str, ...], where: str) -> None:
         name = option.split("=", 1)[0].replace("-", "_").replace("__", "--", 1)
         if name in _SERIES_OPTIONS:
             raise click.UsageError(f"{name} cannot stand in {where}: the experiment sets it for every run")
+
+
+def _check_command(arguments: tuple[str, ...], arm: PlannedArm, arm_option: str) -> None:
+    """Raises UsageError for options of an arm that the measuring verb does not take, before any folder is made."""
+    context = click.get_current_context()
+    group = context.find_root().command
+    verb = group.get_command(context, arguments[0]) if isinstance(group, click.Group) else None
+    if verb is None:  # the series is run without the command line
+        return
+    try:
+        verb.make_context(arguments[0], [*arguments[1:], *arm.options], parent=context.find_root())
+    except click.UsageError as error:
+        raise click.UsageError(f"{arm_option} {arm.name}: {with_near_names(error).format_message()}") from error
 
 
 def open_folder(path: Path | None, experiment: Experiment) -> ExperimentFolder:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from harness.cli.measurement.target_options import TargetOptions, grpc_origin, http_origin
+from harness.cli.measurement.target_options import TargetOptions, grpc_origin, http_origin, openai_url
 from harness.cli.tokenizers import deployed_tokenizer_dir
-from harness.clients.openai_chat import DEFAULT_PATH, OpenAIChatClient, choose_model, served_models
+from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models
 from harness.clients.registry import KnownClient
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
 from harness.clients.transport.url import Origin
@@ -67,7 +67,7 @@ def connect(options: TargetOptions, connections: int | None, embedded: ServerAdd
         case "http":
             return _connect_triton_http(options, http_origin((options.url or "") if embedded is None else embedded.http))
         case _:
-            return _connect_openai(options, http_origin(options.url or ""))
+            return _connect_openai(options)
 
 
 def _connect_triton_grpc(options: TargetOptions, origin: Origin, limits: ConnectionLimits) -> ConnectedModel:
@@ -97,8 +97,9 @@ def _connect_triton_http(options: TargetOptions, origin: Origin) -> ConnectedMod
     return ConnectedModel(origin, _measured(model), streaming, make_client, deployed_tokenizer_dir(model, inspect))
 
 
-def _connect_openai(options: TargetOptions, origin: Origin) -> ConnectedModel:
-    path, headers = options.endpoint or DEFAULT_PATH, options.headers
+def _connect_openai(options: TargetOptions) -> ConnectedModel:
+    url = openai_url(options)
+    origin, path, headers = url.origin, url.path, options.headers
     name = choose_model(options.model, served_models(origin, path, headers))
     streaming = options.streaming is not False
 

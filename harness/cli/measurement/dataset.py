@@ -42,7 +42,7 @@ class Dataset:
     cloup.option(
         "--dataset",
         "path",
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=click.Path(path_type=Path, dir_okay=False, exists=True),
         help="JSON file in upstream's shape (input, instruction, output) or ShareGPT's. Default: the shipped prompts.",
     ),
     cloup.option(

@@ -16,7 +16,7 @@ from harness.cli.measurement.load_options import make_load
 from harness.cli.measurement.manifest import after_run, make_manifest
 from harness.cli.measurement.observe import observe, tabulate
 from harness.cli.measurement.options import MeasureOptions
-from harness.cli.measurement.output_options import CriteriaOptions, OutputOptions, check_objectives
+from harness.cli.measurement.output_options import CriteriaOptions, OutputOptions, check_criteria, gates_passed
 from harness.cli.measurement.prepare import MakeWorkload, PreparedRun, make_schedule
 from harness.cli.measurement.run_folder import ANSWER, FULL, open_run_folder, show_run
 from harness.cli.measurement.target import Target, open_target, probe_target
@@ -54,7 +54,7 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
     with open_run_folder(verb, options.output.run_dir) as folder, signals_as_interrupt():
         try:
             with open_target(options.target, options.client.connections, options.embedded, folder.server_log) as opened:
-                check_objectives(options.criteria.slo, opened.streaming)
+                check_criteria(options.criteria.slo, options.criteria.fail_if, opened.streaming)
                 target = probe_target(opened, options.client)
                 prepared = _prepare(options, load, target, make_workload)
                 manifest = make_manifest(verb, options, prepared)
@@ -64,6 +64,7 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
             report = show_run(folder, options.output.plots, FULL if options.output.full else ANSWER)
             _write_extras(report, options.output)
             is_fast_enough = _check_performance(report, options.criteria, reference)
+            is_fast_enough &= gates_passed(report.gates, options.criteria.fail_if, options.criteria.undecided)
             click.echo(record_whole_times(folder, Milestones(command_start(), recorded, closed)), err=True)
         except KeyboardInterrupt:
             if folder.requests.exists():
@@ -110,9 +111,17 @@ def _run(
             times = {"times": times_until_recorded(command_start(), result)}
             finish_run(folder, after_run(manifest, schedule, result) | observation.facts | times, result)
             tabulate(folder)
+    if result.interrupted:
+        click.echo(_stopped(result, len(schedule)), err=True)
     if result.problem is not None:
         click.echo(f"Sending stopped, because the client could not write its journal: {result.problem}.", err=True)
     return result
+
+
+def _stopped(result: RunResult, prepared: int) -> str:
+    sent = sum(record.sent_ns is not None for record in result.records)
+    failed = sum(record.sent_ns is not None and record.outcome is not Outcome.DONE for record in result.records)
+    return f"Stopped: {sent:,} sent, {failed:,} failed, {prepared - sent:,} not sent."
 
 
 def _plan(

@@ -11,7 +11,8 @@ import click
 import cloup
 
 if TYPE_CHECKING:
-    from reports.metrics.goodput import Objective
+    from reports.criteria import Criterion
+    from reports.gates import Gate
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -30,43 +31,104 @@ class OutputOptions:
 
 @dataclass(frozen=True)
 class CriteriaOptions:
-    """Reference numbers to check against, and objectives of each request."""
+    """Reference numbers to check against, and criteria. ``fail_if`` holds texts of the grammar of ``reports/criteria.py``.
+
+    ``undecided``: "pass" or "fail", what a gate of ``fail_if`` counts as where the evidence allows both.
+    """
 
     check_perf_json: Path | None
     check_perf_key: str | None
     check_perf_rtol: float
     check_perf_atol: float
-    slo: tuple[Objective, ...]
+    slo: tuple[Criterion, ...]
+    fail_if: tuple[str, ...]
+    undecided: str
 
 
-def check_objectives(objectives: Sequence[Objective], streaming: bool) -> None:
-    """Raises UsageError for an objective that needs token times in an unstreamed run, where all tokens come together."""
-    if objectives and not streaming:
-        from reports.metrics.goodput import NEED_STREAMING
+def check_criteria(slo: Sequence[Criterion], fail_if: Sequence[str], streaming: bool) -> None:
+    """Raises UsageError for a criterion that needs token times in an unstreamed run, where all tokens come together."""
+    if streaming or not (slo or fail_if):
+        return
+    from reports.criteria import parse_fail_if
 
-        for objective in objectives:
-            if objective.metric in NEED_STREAMING:
-                raise click.UsageError(f"--slo {objective} needs streamed answers (--streaming); use e2e_ms")
+    for option, text, criterion in (
+        *(("--slo", str(criterion), criterion) for criterion in slo),
+        *(("--fail_if", text, parse_fail_if(text)) for text in fail_if),
+    ):
+        if criterion.metric.streamed_only:
+            raise click.UsageError(f"{option} {text} needs streamed answers (--streaming); use e2e")
 
 
-def _read_objectives(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Objective, ...]:
+def all_criteria(slo: Sequence[Criterion], fail_if: Sequence[str]) -> list[Criterion]:
+    from reports.criteria import parse_fail_if
+
+    return [*slo, *map(parse_fail_if, fail_if)]
+
+
+def gates_passed(gates: Sequence[Gate], fail_if: Sequence[str], undecided: str) -> bool:
+    """Whether the gates of ``fail_if`` let a build pass; what is undecided is said on stderr."""
+    if not fail_if:
+        return True
+    from reports.criteria import parse_fail_if
+    from reports.gates import Status
+
+    required = set(map(parse_fail_if, fail_if))
+    of_build = [gate for gate in gates if gate.requirement in required]
+    open_ones = [gate for gate in of_build if gate.status is Status.UNDECIDED]
+    for gate in open_ones:
+        remedy = "fails, by --undecided fail" if undecided == "fail" else "counts as passed; --undecided fail makes it fail"
+        click.echo(f"Undecided: {gate.requirement} ({gate.why}); it {remedy}.", err=True)
+    return not any(gate.status is Status.FAILED for gate in of_build) and not (open_ones and undecided == "fail")
+
+
+def _read_slo(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Criterion, ...]:
     """Callback of --slo; the import is late, for it needs numpy. Raises BadParameter."""
     if not texts:
         return ()
-    from reports.metrics.goodput import parse_objective
+    from reports.criteria import parse_slo
 
     try:
-        return tuple(map(parse_objective, texts))
+        return tuple(map(parse_slo, texts))
     except ValueError as error:
         raise click.BadParameter(str(error), context, parameter) from None
+
+
+def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Callback of --fail_if: the texts, which are valid. Raises BadParameter."""
+    if not texts:
+        return ()
+    from reports.criteria import parse_fail_if
+
+    try:
+        for text in texts:
+            parse_fail_if(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+    return tuple(text.strip() for text in texts)
 
 
 slo_option = cloup.option(
     "--slo",
     multiple=True,
-    metavar="METRIC<=MS",
-    callback=_read_objectives,
-    help="Objective of each request, as 'ttft_ms<=200'; of ttft_ms, tpot_ms, e2e_ms. Adds goodput. Repeatable.",
+    metavar="CRITERION",
+    callback=_read_slo,
+    help="What has to hold: of each request, as 'ttft<=200ms' (also tpot, e2e), which adds goodput; or of the run, as "
+    "'p99_ttft<=300ms', 'goodput>=20'. Repeatable.",
+)
+
+fail_if_option = cloup.option(
+    "--fail_if",
+    multiple=True,
+    metavar="CRITERION",
+    callback=_read_fail_if,
+    help="Exit with status 1 if the evidence shows this of the run, as 'p99_ttft>300ms', 'failed_share>1%'. Repeatable.",
+)
+
+undecided_option = cloup.option(
+    "--undecided",
+    type=click.Choice(["pass", "fail"]),
+    default="pass",
+    help="What a --fail_if counts as where the evidence allows both.",
 )
 
 full_option = cloup.option(
@@ -99,4 +161,6 @@ output_group = cloup.option_group(
         help="The same in the metric's own unit, added to the share.",
     ),
     slo_option,
+    fail_if_option,
+    undecided_option,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import click
 from harness.errors import RunError
 from harness.host.blas_threads import one_blas_thread
 from harness.records.run_folder import RunFolder
-from reports.metrics.goodput import Objective
+from reports.criteria import Criterion
 from reports.run import console
 from reports.run.answer import render_answer
 from reports.run.writing import write_reports
@@ -30,12 +30,20 @@ def open_run_folder(verb: str, run_dir: Path | None) -> Iterator[RunFolder]:
     path = _new_default_folder(verb) if run_dir is None else run_dir
     if path.exists() and any(path.iterdir()):
         raise click.BadParameter(f"{path} is not empty; name a new folder", param_hint="--run_dir")
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.BadParameter(
+            f"{path} cannot be made ({error.strerror}); name a folder that you may write to", param_hint="--run_dir"
+        ) from error
     try:
         yield RunFolder(path)
     finally:
         if not any(path.iterdir()):
             path.rmdir()
+            if run_dir is None:
+                with suppress(OSError):  # other runs are in it
+                    path.parent.rmdir()
 
 
 def _new_default_folder(verb: str) -> Path:
@@ -46,19 +54,24 @@ def _new_default_folder(verb: str) -> Path:
             (Path("runs") / name).mkdir(parents=True)
         except FileExistsError:
             continue
+        except OSError as error:
+            raise click.BadParameter(
+                f"runs/{name} cannot be made here ({error.strerror}); name a folder that you may write to",
+                param_hint="--run_dir",
+            ) from error
         return Path("runs") / name
     raise click.BadParameter("too many runs started in this second; name a folder", param_hint="--run_dir")
 
 
 @one_blas_thread()
 def show_run(
-    folder: RunFolder, plots: Path | None = None, form: str = ANSWER, objectives: Sequence[Objective] | None = None
+    folder: RunFolder, plots: Path | None = None, form: str = ANSWER, criteria: Sequence[Criterion] | None = None
 ) -> RunReport:
     """Write a run's reports and print it: the text ANSWER or FULL, or the report file of the format ``form``.
 
     Raises RunFolderError, and RunError where the reports cannot be written; a text is printed all the same.
     """
-    report = read_run(folder, objectives)
+    report = read_run(folder, criteria)
     if form in _TEXTS:
         click.echo(_TEXTS[form](report))
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +13,15 @@ import click
 import cloup
 
 if TYPE_CHECKING:
-    from harness.clients.transport.url import Origin
+    from harness.clients.transport.url import HttpUrl, Origin
 
 _GRPC_PORTS = {"grpc": 8001}  # Triton's
 _HTTP_PORTS = {"http": 8000, "https": 443}  # 8000: Triton's, vLLM's and others'
+EMBEDDED_MODELS = ("tensorrt_llm", "ensemble", "tensorrt_llm_bls")  # those that can be driven; the first is the default
+_CHAT = "/chat/completions"
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*:[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
 _CONNECTION_HEADERS = frozenset({"connection", "content-length", "transfer-encoding", "upgrade", "expect"})
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")  # of a repository: the owner may be left out
 _SECRET = re.compile(r"auth|cookie|key|token|secret|passw|credential|session", re.IGNORECASE)
 
 
@@ -54,7 +57,7 @@ class TargetOptions:
 
 
 def check_target_options(options: TargetOptions) -> None:
-    """Raises UsageError for an option that the protocol does not have."""
+    """Raises UsageError for an option that the protocol does not have, a malformed --url and an unknown model."""
     if options.protocol == "openai" and options.url is None:
         raise click.UsageError("-i openai needs --url: the embedded pipeline serves Triton's protocols (-i grpc, -i http)")
     if options.protocol != "openai":
@@ -63,16 +66,53 @@ def check_target_options(options: TargetOptions) -> None:
                 raise click.UsageError(f"{name} goes with -i openai")
     if options.protocol == "grpc" and options.header:
         raise click.UsageError("--header goes with -i http and -i openai")
+    if options.url is not None:
+        _ADDRESSES[options.protocol](options)
+    elif options.model not in (None, *EMBEDDED_MODELS):
+        raise click.UsageError(
+            f"--model {options.model}: the embedded pipeline has {EMBEDDED_MODELS[0]}, which takes token ids, and "
+            f"{' and '.join(EMBEDDED_MODELS[1:])}, which take text; --url measures another server"
+        )
 
 
 def grpc_origin(url: str) -> Origin:
     """Host and port of a gRPC --url; the port defaults to Triton's. Raises BadParameter."""
-    return _origin(url, _GRPC_PORTS, f"{url!r} is no gRPC address; give host:port")
+    return _origin(
+        url, _GRPC_PORTS, f"{url!r} is no gRPC address; give host:port, or -i openai or -i http for a server over HTTP"
+    )
 
 
 def http_origin(url: str) -> Origin:
     """Scheme, host and port of an HTTP --url; the port defaults to 8000, for https to 443. Raises BadParameter."""
     return _origin(url, _HTTP_PORTS, f"{url!r} is no HTTP address; give http://host:port, without a path")
+
+
+def openai_url(options: TargetOptions) -> HttpUrl:
+    """The URL of the chat completions: --url may be a server, or its base path as OpenAI's clients take it (``…/v1``).
+
+    Raises BadParameter, and UsageError for a path in both --url and --endpoint.
+    """
+    from harness.clients.openai_chat import DEFAULT_PATH
+    from harness.clients.transport.url import parse_base
+
+    try:
+        base = parse_base(options.url or "", _HTTP_PORTS)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{options.url!r} is no HTTP address; give http://host:port, or http://host:port/v1", param_hint="--url"
+        ) from error
+    if not base.path:
+        return base.origin.url(options.endpoint or DEFAULT_PATH)
+    if options.endpoint is not None:
+        raise click.UsageError(f"--url has the path {base.path} and --endpoint another; give the path once")
+    return base if base.path.endswith(_CHAT) else base.origin.url(base.path + _CHAT)
+
+
+_ADDRESSES: dict[str, Callable[[TargetOptions], object]] = {
+    "grpc": lambda options: grpc_origin(options.url or ""),
+    "http": lambda options: http_origin(options.url or ""),
+    "openai": openai_url,
+}
 
 
 def _origin(url: str, default_ports: Mapping[str, int], problem: str) -> Origin:
@@ -82,6 +122,31 @@ def _origin(url: str, default_ports: Mapping[str, int], problem: str) -> Origin:
         return parse_origin(url, default_ports)
     except ValueError as error:
         raise click.BadParameter(problem, param_hint="--url") from error
+
+
+def _read_tokenizer(ctx: click.Context, parameter: click.Parameter, text: str | None) -> Path | None:
+    """Callback of --tokenizer: the folder of the tokenizer. Raises BadParameter."""
+    if text is None:
+        return None
+    path = Path(text)
+    if path.is_dir():
+        return path
+    if path.is_file():
+        if path.name.startswith("tokenizer"):
+            return path.parent
+        raise click.BadParameter(f"{text} is no tokenizer file; give its tokenizer.json, or the folder", ctx, parameter)
+    if not _HUB_NAME.fullmatch(text):
+        raise click.BadParameter(f"{text}: no such folder or file", ctx, parameter)
+    from harness.cli.tokenizers import hub_tokenizer_dir
+
+    folder = hub_tokenizer_dir(text)
+    if folder is None:
+        raise click.BadParameter(
+            f"{text}: no such folder, and neither the local Hugging Face cache nor the hub has a tokenizer of that name",
+            ctx,
+            parameter,
+        )
+    return folder
 
 
 def _read_headers(ctx: click.Context, parameter: click.Parameter, lines: tuple[str, ...]) -> tuple[Header, ...]:
@@ -127,7 +192,8 @@ target_group = cloup.option_group(
     cloup.option(
         "-u",
         "--url",
-        help="host:port of a running server, over HTTP also http(s)://host:port. Without it the embedded pipeline is deployed.",
+        help="host:port of a running server, over HTTP also http(s)://host:port, for openai also with its path (…/v1). "
+        "Without it the embedded pipeline is deployed.",
     ),
     cloup.option(
         "-i",
@@ -149,9 +215,13 @@ target_group = cloup.option_group(
         help="Request answers token by token.",
     ),
     cloup.option(
+        "--tokenizer",
         "--tokenizer_dir",
-        type=click.Path(path_type=Path, file_okay=False),
-        help="Hugging Face tokenizer folder. Default: the engine's, or the server's where it is on this machine.",
+        "tokenizer_dir",
+        metavar="FOLDER|FILE|NAME",
+        callback=_read_tokenizer,
+        help="Hugging Face tokenizer: its folder, its tokenizer.json, or a name such as meta-llama/Llama-3.1-8B, from the "
+        "local cache or the hub. Default: the engine's, or the server's where it is on this machine.",
     ),
 )
 

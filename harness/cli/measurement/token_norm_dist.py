@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from harness.cli.tokenizers import ordinary_token_ids, shipped_tokenizer, text_c
 from harness.host.blas_threads import one_blas_thread
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from harness.cli.measurement.load_options import TrafficOptions
     from harness.cli.measurement.prepare import Workload
     from harness.cli.measurement.target import Target
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_NUM_REQUESTS = 1000
 _UPSTREAM_INPUTS, _UPSTREAM_OUTPUTS = (128.0, 5.0), (20.0, 2.0)  # mean and stdev of the examples in upstream's README
+_LENGTH = re.compile(r"\s*([0-9.eE+]+)\s*(?:(?:±|:|\+-|\+/-)\s*([0-9.eE+]+)\s*)?")
 _MARGIN = 1.1  # over the number that is expected to be dropped
 _MAX_REDRAW_FACTOR = 20.0  # times as many as are sent
 
@@ -50,13 +54,41 @@ class TokenDistribution:
         }
 
 
+def _read_length(ctx: click.Context, parameter: click.Parameter, text: str | None) -> tuple[float, float] | None:
+    """Callback of --isl and --osl: mean and standard deviation. Raises BadParameter."""
+    if text is None:
+        return None
+    match = _LENGTH.fullmatch(text)
+    try:
+        if match is not None:
+            return float(match[1]), float(match[2] or 0.0)
+    except ValueError:
+        pass
+    raise click.BadParameter(f"{text!r} is no length in tokens: write a mean, as 128, or 128±5 or 128:5", ctx, parameter)
+
+
+def _length_option(name: str, what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return cloup.option(
+        name,
+        metavar="MEAN[±STDEV]",
+        callback=_read_length,
+        help=f"{what} in tokens: 128, or 128±5 (also 128:5); without a deviation all are equal.",
+    )
+
+
 @cloup.command(
     name="token_norm_dist",
     short_help="Measure with random tokens, lengths normally distributed.",
-    epilog="Example: bench token_norm_dist --request_rate 9 --input_mean 512 --input_stdev 50 --output_mean 64",
+    epilog="""\b
+Examples:
+  bench token_norm_dist --request_rate 9 --isl 512±50 --osl 64
+  bench token_norm_dist -i openai --url http://localhost:8000 --isl 128 --osl 100 --concurrency 50
+  bench token_norm_dist --request_rate 9 --input_mean 512 --input_stdev 50 --output_mean 64 --output_stdev 0""",
 )
 @cloup.option_group(
     "Lengths in tokens",
+    _length_option("--isl", "Length of prompts (input sequence length)"),
+    _length_option("--osl", "Length of answers (output sequence length)"),
     cloup.option("--input_mean", type=float, show_default="128", help="Mean length of prompts."),
     cloup.option(
         "--input_stdev",
@@ -79,6 +111,8 @@ class TokenDistribution:
 )
 @measure_options
 def command(
+    isl: tuple[float, float] | None,
+    osl: tuple[float, float] | None,
     input_mean: float | None,
     input_stdev: float | None,
     output_mean: float | None,
@@ -96,14 +130,27 @@ def command(
     with one_blas_thread():
         from harness.cli.measurement.measure import measure
 
+    input_mean, input_stdev = _mean_and_stdev("isl", isl, "input", input_mean, input_stdev)
+    output_mean, output_stdev = _mean_and_stdev("osl", osl, "output", output_mean, output_stdev)
     inputs = _lengths(input_mean, input_stdev, _UPSTREAM_INPUTS)
     outputs = _lengths(output_mean, output_stdev, _UPSTREAM_OUTPUTS)
-    inputs.check("input")
-    outputs.check("output")
+    inputs.check("--isl" if isl else "--input_mean", "--isl" if isl else "--input_stdev")
+    outputs.check("--osl" if osl else "--output_mean", "--osl" if osl else "--output_stdev")
     distribution = TokenDistribution(inputs, outputs, vocab_size)
     if None in (input_mean, input_stdev, output_mean, output_stdev):
-        click.echo(f"Lengths: {distribution}; set by --input_mean, --input_stdev, --output_mean, --output_stdev.", err=True)
+        click.echo(f"Lengths: {distribution}; --isl and --osl set them.", err=True)
     return measure("token_norm_dist", read_options(shared), partial(_make_workload, distribution))
+
+
+def _mean_and_stdev(
+    name: str, length: tuple[float, float] | None, side: str, mean: float | None, stdev: float | None
+) -> tuple[float | None, float | None]:
+    """The mean and the standard deviation of one side, from the one option or from the two; raises UsageError for both."""
+    if length is None:
+        return mean, stdev
+    if mean is not None or stdev is not None:
+        raise click.UsageError(f"--{name} sets the mean and the deviation: leave --{side}_mean and --{side}_stdev out")
+    return length
 
 
 def _lengths(mean: float | None, stdev: float | None, upstream: tuple[float, float]) -> NormalLengths:

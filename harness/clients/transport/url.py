@@ -69,6 +69,14 @@ def parse_origin(text: str, default_ports: Mapping[str, int]) -> Origin:
     return origin
 
 
+def parse_base(text: str, default_ports: Mapping[str, int]) -> HttpUrl:
+    """Parse ``[scheme://]host[:port][/path]`` as ``parse_origin``; the path has no slash at its end, and may be empty."""
+    origin, parts = _parse(text, default_ports)
+    if parts.query:
+        raise ValueError("it has a query; give http://host:port/path alone")
+    return origin.url(parts.path.rstrip("/"))
+
+
 def parse_url(text: str, default_path: str) -> HttpUrl:
     """Parse ``[http[s]://]host[:port][/path]``; the ports default to 80 and 443. Raises ValueError, with the reason."""
     origin, parts = _parse(text, WEB_PORTS)

@@ -83,7 +83,7 @@ def test_recovered_run_is_the_run(whole_and_cut: tuple[Path, Path], cut: Path, c
     assert manifests[0] == manifests[1]
     shown = capsys.readouterr()
     assert "12 of 12 requests were written down in 2 journals; 0 are lost, 0 were not sent." in shown.err
-    assert "The run was cut short: of 12 requests, 12 were recorded" in shown.out
+    assert "Recovered after a crash: measure again before you compare" in shown.out
     summaries = [json.loads((folder / "summary.json").read_text()) for folder in (whole, cut)]
     assert summaries[0]["requests"] == summaries[1]["requests"]
     assert summaries[0]["requests"]["done"] == 12

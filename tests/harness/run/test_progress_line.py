@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 
 import pytest
@@ -32,18 +33,28 @@ def _shown(*snapshots: Snapshot) -> list[str]:
 
 def test_line_shows_the_state_of_the_run() -> None:
     assert format_snapshot(_at(61.9, done=40, ttft_ms=12.34)) == (
-        "01:01  sent 45/300  in flight 3  done 40  failed 2  10.0 req/s  204 tok/s  TTFT p50/p99 12.3/24.7 ms"
+        "01:01  14%  06:20 left  TTFT p99 24.7 ms  failed 2  sent 45/300  in flight 3  10.0 req/s  204 tok/s"
     )
 
 
+def test_a_run_of_unknown_length_has_no_share_and_no_time_left() -> None:
+    line = format_snapshot(dataclasses.replace(_at(61.9, done=40, ttft_ms=12.34), scheduled=None))
+    assert line == "01:01  TTFT p99 24.7 ms  failed 2  sent 45  in flight 3  10.0 req/s  204 tok/s"
+
+
+def test_what_decides_stands_before_what_a_narrow_terminal_cuts_off() -> None:
+    line = format_snapshot(dataclasses.replace(_at(3_661.0, done=40, ttft_ms=12_345.6), stopping=True))
+    assert line[:60].startswith("61:01  14%  TTFT p99 24691.2 ms  failed 2  stopping")
+
+
 def test_number_that_does_not_exist_is_a_dash() -> None:
-    assert format_snapshot(_at(0.0)).endswith("TTFT p50/p99 –")
+    assert format_snapshot(_at(0.0)).startswith("00:00  1%  00:00 left  TTFT p99 –  failed 2")
 
 
 def test_outside_a_terminal_a_line_comes_every_ten_seconds_and_at_the_end() -> None:
     lines = _shown(*(_at(tenth / 10, done=tenth) for tenth in range(255)))
     assert [line[:5] for line in lines] == ["00:00", "00:10", "00:20", "00:25"]
-    assert "done 254" in lines[-1]
+    assert "sent 259/300" in lines[-1]
 
 
 def test_outside_a_terminal_there_are_no_control_characters() -> None:
@@ -67,7 +78,7 @@ def test_last_snapshot_is_shown_when_the_run_fails() -> None:
 
     with pytest.raises(RuntimeError):
         fail()
-    assert "done 17" in output.getvalue().splitlines()[-1]
+    assert "sent 22/300" in output.getvalue().splitlines()[-1]
 
 
 def test_no_snapshot_is_shown_twice() -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from harness.records.record import Outcome, Record
+from reports.criteria import parse_slo
 from reports.findings.checks import KINDS
-from reports.metrics.goodput import parse_objective
 from reports.run.answer import WIDTH, render_answer, three_digits
 from reports.run_report import RunReport, read_run
 
@@ -84,7 +84,7 @@ def test_failed_requests_are_counted_by_kind_in_the_head(make_report: MakeReport
 
 def test_objectives_add_goodput_and_attainment(make_report: MakeReport, steady_run: SteadyRun) -> None:
     folder = make_report(steady_run(700)).folder
-    text = render_answer(read_run(folder, [parse_objective("ttft_ms<=200"), parse_objective("e2e_ms<=1")]))
+    text = render_answer(read_run(folder, [parse_slo("ttft_ms<=200"), parse_slo("e2e_ms<=1")]))
     assert "Objectives: ttft_ms<=200 and e2e_ms<=1." in text
     assert re.search(r"Attainment +0\.0 % of 700 sent", text)
 

@@ -72,7 +72,7 @@ def test_objectives_give_goodput_and_a_report_may_use_others(
     metrics = _summary(tmp_path)["metrics"]
     assert metrics["attainment"]["value"] == 1.0
     assert metrics["goodput"]["value"] == metrics["request_throughput"]["value"]
-    assert "Goodput: ttft_ms<=60000 and tpot_ms<=60000 (requests/s)" in capsys.readouterr().out
+    assert "Objectives: ttft_ms<=60000 and tpot_ms<=60000." in capsys.readouterr().out
     run(["report", str(tmp_path), "--slo", "e2e_ms<=0.000001"])
     assert _summary(tmp_path)["metrics"]["goodput"]["value"] == 0.0
     run(["report", str(tmp_path)])
@@ -144,7 +144,6 @@ def test_warm_up_without_a_success_fails_the_run(
     [
         (["--model", "nosuch"], "--model nosuch"),
         (["--model", "unary", "--streaming"], "--streaming: the model unary is not decoupled"),
-        (["--model", "scripted", "--tokenizer_dir", "/nosuch"], "--tokenizer_dir: /nosuch is not a folder"),
     ],
 )
 def test_target_that_does_not_fit_the_options(
@@ -152,6 +151,28 @@ def test_target_that_does_not_fit_the_options(
 ) -> None:
     assert _measure(server, tmp_path, *options) == ExitStatus.FAILED
     assert f"Error: {message}" in capsys.readouterr().err
+
+
+def test_requirements_of_the_run_are_gates_and_only_fail_if_fails_a_build(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    traffic = ("--model", "scripted", "--num_requests", "300", "--request_rate", "150")
+    slo = ("--slo", "request_throughput>=1e6", "--slo", "p99_ttft<=60s")
+    assert _measure(server, tmp_path / "a", *traffic, *slo) in (ExitStatus.VALID, ExitStatus.INVALID)
+    assert [gate["requirement"] for gate in _summary(tmp_path / "a")["gates"]] == [
+        "request_throughput>=1000000",
+        "p99_ttft<=60000ms",
+    ]
+    capsys.readouterr()
+    report = ["report", str(tmp_path / "a")]
+    if _summary(tmp_path / "a")["validity"] == "valid":  # of an invalid run nothing passes or fails
+        assert run([*report, "--fail_if", "request_throughput<1e6"]) == ExitStatus.FAILED
+        assert "FAILED  request_throughput>=1000000" in capsys.readouterr().out
+    assert run([*report, "--fail_if", "p99_ttft>60s"]) in (ExitStatus.VALID, ExitStatus.INVALID)
+    printed = capsys.readouterr()
+    assert "undecided  p99_ttft<=60000ms" in printed.out
+    assert "counts as passed; --undecided fail makes it fail" in printed.err
+    assert run([*report, "--fail_if", "p99_ttft>60s", "--undecided", "fail"]) == ExitStatus.FAILED
 
 
 def test_core_model_with_text_prompts_needs_a_tokenizer(

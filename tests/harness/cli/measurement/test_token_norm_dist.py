@@ -26,7 +26,7 @@ def test_without_lengths_they_are_upstreams_and_named_on_the_first_line(
 ) -> None:
     workload = _workload(server, tmp_path)
     assert [workload[name] for name in _LENGTHS] == [128, 5, 20, 2]
-    assert capsys.readouterr().err.startswith("Lengths: N(128, 5) tokens in, N(20, 2) out; set by --input_mean, ")
+    assert capsys.readouterr().err.startswith("Lengths: N(128, 5) tokens in, N(20, 2) out; --isl and --osl set them.")
     requested = RunFolder(tmp_path).read_requests().column("requested_output_tokens").to_pylist()
     assert all(10 <= tokens <= 30 for tokens in requested)
 

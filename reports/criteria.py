@@ -1,0 +1,147 @@
+"""The one grammar of criteria: ``p99_ttft<=300ms``, ``goodput>=20``, ``ttft<=200``, ``p99_ttft>+5%``.
+
+A criterion is a number of a run, a sign and a limit. ``--slo`` names what has to hold, ``--fail_if`` what must not. Without a
+statistic a latency is that of each request: an objective, which makes goodput.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from reports.metrics.catalogue import (
+    ATTAINMENT,
+    E2E,
+    FAILED_SHARE,
+    GOODPUT,
+    ICL,
+    ITL,
+    OBJECTIVE_METRICS,
+    OUTPUT_TOKEN_THROUGHPUT,
+    REQUEST_THROUGHPUT,
+    TPOT,
+    TTFO,
+    TTFT,
+    Metric,
+)
+from reports.metrics.goodput import Objective
+from reports.statistics.percentiles import percentile_key
+
+_LATENCIES = (TTFT, TTFO, E2E, TPOT, ITL, ICL)
+_RATES = (REQUEST_THROUGHPUT, OUTPUT_TOKEN_THROUGHPUT, GOODPUT)
+_SHARES = (ATTAINMENT, FAILED_SHARE)
+_QUANTILES = (0.50, 0.99)  # those with an interval
+_FORM = re.compile(
+    r"\s*(?:(?P<statistic>p\d+(?:_\d+)?|mean)_)?(?P<name>[a-z]\w*?)\s*(?P<sign><=|>=|<|>|=<|=>)\s*"
+    r"(?P<amount>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(?P<unit>[a-z%]*(?:/s)?)\s*",
+    re.IGNORECASE,
+)
+_UNITS: dict[str, dict[str, float]] = {
+    "latency": {"": 1.0, "ms": 1.0, "s": 1e3, "us": 1e-3},
+    "rate": {"": 1.0, "/s": 1.0, "requests/s": 1.0, "tokens/s": 1.0},
+    "share": {"": 1.0, "%": 0.01},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What has to hold of a run: its ``metric`` is at most, or at least, ``limit``, in the metric's unit (a share for %).
+
+    Of a latency it is the mean, or the ``q``-quantile.
+    """
+
+    metric: Metric
+    q: float | None
+    at_most: bool
+    limit: float
+
+    @property
+    def name(self) -> str:
+        """The number's name in the grammar: "p99_ttft"."""
+        if self.metric not in _LATENCIES:
+            return self.metric.name
+        return f"{'mean' if self.q is None else percentile_key(self.q)}_{self.metric.name}"
+
+    def __str__(self) -> str:
+        unit = {"latency": "ms", "rate": "", "share": "%"}[_kind(self.metric)]
+        limit = 100.0 * self.limit if unit == "%" else self.limit
+        return f"{self.name}{'<=' if self.at_most else '>='}{limit:.15g}{unit}"
+
+
+Criterion = Objective | Requirement
+
+
+def parse_slo(text: str) -> Criterion:
+    """What has to hold: an objective of each request, or a requirement of the run. Raises ValueError, for the command line."""
+    match = _matched(text)
+    metric, at_most, limit = _metric(text, match["name"]), match["sign"] in ("<=", "<", "=<"), _limit(text, match)
+    if metric not in _LATENCIES or match["statistic"] is not None:
+        return Requirement(metric, _statistic(text, metric, match["statistic"]), at_most, limit)
+    if metric not in OBJECTIVE_METRICS:
+        names = ", ".join(one.name for one in OBJECTIVE_METRICS)
+        raise ValueError(
+            f"{text!r}: objectives of each request are of {names}; for the run write p99_{metric.name} or its mean"
+        )
+    if not at_most:
+        raise ValueError(f"{text!r}: an objective of each request is an upper limit; write {metric.name}<={match['amount']}ms")
+    if limit <= 0:
+        raise ValueError(f"{text!r}: the limit must be above 0 ms")
+    return Objective(metric, limit)
+
+
+def parse_fail_if(text: str) -> Requirement:
+    """The requirement that fails where ``text`` holds. Raises ValueError, for the command line."""
+    criterion = parse_slo(_negated(text))
+    if isinstance(criterion, Objective):
+        name = criterion.metric.name
+        raise ValueError(f"{text!r}: a run fails by a number of its own: write p99_{name}, p50_{name} or mean_{name}")
+    return criterion
+
+
+def _negated(text: str) -> str:
+    """``text`` with the opposite sign."""
+    sign = _matched(text)["sign"]
+    return text.replace(sign, {"<": ">=", ">": "<=", "<=": ">", ">=": "<", "=<": ">", "=>": "<"}[sign], 1)
+
+
+def _matched(text: str) -> re.Match[str]:
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r}: write a number, a sign and a limit, as p99_ttft<=300ms, ttft<=200ms or goodput>=20")
+    return match
+
+
+def _metric(text: str, name: str) -> Metric:
+    known = {spelling: metric for metric in (*_LATENCIES, *_RATES, *_SHARES) for spelling in (metric.name, metric.key)}
+    if name not in known:
+        raise ValueError(f"{text!r}: {name!r} is none of {', '.join(dict.fromkeys(metric.name for metric in known.values()))}")
+    return known[name]
+
+
+def _statistic(text: str, metric: Metric, statistic: str | None) -> float | None:
+    if metric not in _LATENCIES:
+        if statistic is not None:
+            raise ValueError(f"{text!r}: {metric.name} has no {statistic}; write {metric.name} alone")
+        return None
+    if statistic == "mean":
+        return None
+    q = float((statistic or "")[1:].replace("_", ".")) / 100.0
+    if q not in _QUANTILES:
+        raise ValueError(f"{text!r}: of {statistic} no interval is computed; use p50, p99 or mean")
+    return q
+
+
+def _limit(text: str, match: re.Match[str]) -> float:
+    metric, unit = _metric(text, match["name"]), match["unit"].lower()
+    factors = _UNITS[_kind(metric)]
+    if unit not in factors:
+        raise ValueError(f"{text!r}: {unit!r} is no unit of {metric.name}; use {' or '.join(filter(None, factors))}")
+    limit = float(match["amount"]) * factors[unit]
+    if not math.isfinite(limit) or limit < 0:
+        raise ValueError(f"{text!r}: the limit must be a number of at least 0")
+    return limit
+
+
+def _kind(metric: Metric) -> str:
+    return "latency" if metric in _LATENCIES else "rate" if metric in _RATES else "share"

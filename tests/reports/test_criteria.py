@@ -1,0 +1,94 @@
+"""The grammar of criteria: every spelling of a number, and one sentence for what is none."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.criteria import Requirement, parse_fail_if, parse_slo
+from reports.metrics.catalogue import ATTAINMENT, E2E, FAILED_SHARE, GOODPUT, TPOT, TTFT
+from reports.metrics.goodput import Objective
+
+
+@pytest.mark.parametrize(
+    ("text", "criterion"),
+    [
+        ("ttft<=200", Objective(TTFT, 200.0)),
+        ("ttft_ms<=200", Objective(TTFT, 200.0)),
+        (" ttft < 0.2 s ", Objective(TTFT, 200.0)),
+        ("tpot<=30ms", Objective(TPOT, 30.0)),
+        ("p99_ttft<=300ms", Requirement(TTFT, 0.99, True, 300.0)),
+        ("p99_ttft_ms<=300", Requirement(TTFT, 0.99, True, 300.0)),
+        ("p50_e2e<=1.5s", Requirement(E2E, 0.50, True, 1_500.0)),
+        ("mean_tpot<=25", Requirement(TPOT, None, True, 25.0)),
+        ("goodput>=20", Requirement(GOODPUT, None, False, 20.0)),
+        ("goodput >= 20 requests/s", Requirement(GOODPUT, None, False, 20.0)),
+        ("attainment>=99%", Requirement(ATTAINMENT, None, False, 0.99)),
+        ("failed_share<=1%", Requirement(FAILED_SHARE, None, True, 0.01)),
+    ],
+)
+def test_what_has_to_hold(text: str, criterion: Objective | Requirement) -> None:
+    assert parse_slo(text) == criterion
+
+
+@pytest.mark.parametrize(
+    ("text", "requirement"),
+    [
+        ("p99_ttft>300ms", "p99_ttft<=300ms"),
+        ("goodput<20", "goodput>=20"),
+        ("failed_share>1%", "failed_share<=1%"),
+        ("mean_tpot>=25", "mean_tpot<=25ms"),
+    ],
+)
+def test_what_fails_a_build_is_the_opposite_of_what_has_to_hold(text: str, requirement: str) -> None:
+    assert str(parse_fail_if(text)) == requirement
+    assert parse_fail_if(text) == parse_slo(requirement)
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("p99_ttft", "as p99_ttft<=300ms"),
+        ("latency<=3", "'latency' is none of ttft, "),
+        ("p90_ttft<=3", "use p50, p99 or mean"),
+        ("itl<=3", "write p99_itl"),
+        ("ttft>=3", "write ttft<=3ms"),
+        ("ttft<=0", "above 0 ms"),
+        ("ttft<=3kg", "use ms or s"),
+        ("p99_goodput>=3", "write goodput alone"),
+        ("goodput>=-1", "at least 0"),
+        ("goodput>=1e999", "must be a number"),
+        ("goodput>=20%", "is no unit of goodput"),
+    ],
+)
+def test_no_criterion_is_refused_with_the_remedy(text: str, remedy: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(remedy)) as error:
+        parse_slo(text)
+    assert repr(text) in str(error.value)
+
+
+def test_a_build_does_not_fail_by_single_requests() -> None:
+    with pytest.raises(ValueError, match=r"write p99_ttft, p50_ttft or mean_ttft"):
+        parse_fail_if("ttft>200ms")
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_criterion_or_a_value_error(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        assert isinstance(parse_slo(text), Objective | Requirement)
+
+
+@given(
+    st.sampled_from(["p99_ttft", "p50_e2e", "mean_tpot", "goodput", "attainment", "request_throughput"]), st.floats(0.001, 1e9)
+)
+def test_a_requirement_is_written_as_it_is_read(name: str, limit: float) -> None:
+    requirement = parse_slo(f"{name}<={limit!r}")
+    again = parse_slo(str(requirement))
+    assert isinstance(requirement, Requirement)
+    assert isinstance(again, Requirement)
+    assert again.limit == pytest.approx(requirement.limit, rel=1e-14)
+    assert (again.metric, again.q, again.at_most) == (requirement.metric, requirement.q, requirement.at_most)

@@ -1,0 +1,149 @@
+"""Gates: a number, its limits and a requirement make a status and a sentence, the same in JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from harness.records.record import Outcome, Record
+from reports.criteria import Requirement, parse_fail_if, parse_slo
+from reports.gates import Evidence, Status, judge
+from reports.metrics.goodput import Objective
+from reports.metrics.output_events import Rate
+from reports.metrics.requests import Requests
+from reports.metrics.run_metrics import Anchored, Metrics, compute_metrics
+from reports.run.summary_json import summary
+from reports.run_report import RunReport, read_run
+from reports.statistics.percentiles import Distribution, Percentile
+
+Make = Callable[..., Record]
+MakeRequests = Callable[[Sequence[Record]], Requests]
+SteadyRun = Callable[..., list[Record]]
+MakeReport = Callable[..., RunReport]
+
+
+def _with_tail(metrics: Metrics, percentile: Percentile) -> Metrics:
+    """The metrics with this p99 of TTFT, and this p50 with the same limits."""
+    assert metrics.ttft_ms is not None
+    found = metrics.ttft_ms.scheduled
+    assert found is not None
+    percentiles = tuple(dataclasses.replace(percentile, q=one.q) if one.q in (0.50, 0.99) else one for one in found.percentiles)
+    changed: Distribution = dataclasses.replace(found, percentiles=percentiles)
+    return dataclasses.replace(metrics, ttft_ms=Anchored(changed, metrics.ttft_ms.sent))
+
+
+@pytest.fixture
+def metrics(make_requests: MakeRequests, steady_run: SteadyRun) -> Metrics:
+    return compute_metrics(make_requests(steady_run(700)), streaming=True)
+
+
+@pytest.mark.parametrize("name", ["p99_ttft", "p50_ttft"])
+@pytest.mark.parametrize(
+    ("percentile", "limit", "status", "why"),
+    [
+        (Percentile(0.99, 110.0, (100.0, 120.0)), 120, Status.PASSED, "110 ms, 95 %: 100 ms – 120 ms"),
+        (Percentile(0.99, 110.0, (100.0, 120.0)), 150, Status.PASSED, "110 ms, 95 %: 100 ms – 120 ms"),
+        (Percentile(0.99, 110.0, (100.0, 120.0)), 119, Status.UNDECIDED, "110 ms, 95 %: 100 ms – 120 ms"),
+        (Percentile(0.99, 110.0, (100.0, 120.0)), 105, Status.UNDECIDED, "110 ms, 95 %: 100 ms – 120 ms"),
+        (Percentile(0.99, 110.0, (100.0, 120.0)), 100, Status.UNDECIDED, "110 ms, 95 %: 100 ms – 120 ms"),
+        (Percentile(0.99, 110.0, (100.0, 120.0)), 99, Status.FAILED, "110 ms, 95 %: 100 ms – 120 ms"),
+        (Percentile(0.99, 110.0, None, 100.0, "n too small"), 150, Status.UNDECIDED, "110 ms, at least 100 ms; n too small"),
+        (Percentile(0.99, 110.0, None, 100.0, "n too small"), 90, Status.FAILED, "110 ms, at least 100 ms"),
+        (Percentile(0.99, 110.0, None, None, "n too small"), 150, Status.UNDECIDED, "110 ms; n too small"),
+        (Percentile(0.99, 110.0, None, None, "n too small"), 1, Status.UNDECIDED, "110 ms; n too small"),
+        (Percentile(0.99, None, None, 100.0, "failed"), 90, Status.FAILED, "unknown, at least 100 ms"),
+        (Percentile(0.99, None, None, 100.0, "failed"), 1e6, Status.UNDECIDED, "unknown, at least 100 ms; failed"),
+    ],
+)
+def test_a_latency_passes_or_fails_by_its_limits_and_is_undecided_between(
+    metrics: Metrics, name: str, percentile: Percentile, limit: float, status: Status, why: str
+) -> None:
+    (gate,) = judge([_required(f"{name}<={limit}ms")], _with_tail(metrics, percentile), valid=True)
+    assert (gate.status, gate.why) == (status, why)
+
+
+@pytest.mark.parametrize(
+    ("rate", "text", "status"),
+    [
+        (Rate(100.0, (95.0, 105.0), None), "request_throughput>=95", Status.PASSED),
+        (Rate(100.0, (95.0, 105.0), None), "request_throughput>=96", Status.UNDECIDED),
+        (Rate(100.0, (95.0, 105.0), None), "request_throughput>=105", Status.UNDECIDED),
+        (Rate(100.0, (95.0, 105.0), None), "request_throughput>=106", Status.FAILED),
+        (Rate(100.0, (95.0, 105.0), None), "request_throughput<=94", Status.FAILED),
+        (Rate(100.0, None, "drifts, or run too short"), "request_throughput>=1", Status.UNDECIDED),
+    ],
+)
+def test_a_throughput_is_judged_by_its_limits(metrics: Metrics, rate: Rate, text: str, status: Status) -> None:
+    assert metrics.windows.whole is not None
+    whole = dataclasses.replace(metrics.windows.whole, request_throughput=rate)
+    changed = dataclasses.replace(metrics, windows=dataclasses.replace(metrics.windows, whole=whole))
+    (gate,) = judge([_required(text)], changed, valid=True)
+    assert gate.status is status
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "why"),
+    [
+        ("attainment>=50%", Status.UNDECIDED, "it needs an objective of each request"),
+        ("goodput>=1", Status.UNDECIDED, "it needs an objective of each request"),
+        ("p99_ttfo<=1s", Status.UNDECIDED, "this run has no TTFO"),
+        ("failed_share<=0%", Status.PASSED, "0.0 %"),
+    ],
+)
+def test_a_number_that_a_run_does_not_have_decides_nothing(metrics: Metrics, text: str, status: Status, why: str) -> None:
+    (gate,) = judge([_required(text)], metrics, valid=True)
+    assert gate.status is status
+    assert why in gate.why
+
+
+def test_attainment_and_goodput_are_of_the_objectives(make_requests: MakeRequests, steady_run: SteadyRun) -> None:
+    objective = parse_slo("e2e<=60s")
+    assert isinstance(objective, Objective)
+    metrics = compute_metrics(make_requests(steady_run(700)), streaming=True, objectives=[objective])
+    required = [_required(text) for text in ("attainment>=95%", "attainment>=99.999%", "goodput>=1")]
+    assert [gate.status for gate in judge(required, metrics, valid=True)] == [
+        Status.PASSED,
+        Status.UNDECIDED,  # 700 of 700 do not show that much
+        Status.PASSED,
+    ]
+
+
+def test_the_failed_share_of_this_run_is_known_exactly(
+    make_requests: MakeRequests, steady_run: SteadyRun, failed: Make
+) -> None:
+    records = [*steady_run(99), failed(99, 990, Outcome.TIMEOUT, 990, 999)]
+    metrics = compute_metrics(make_requests(records), streaming=True)
+    gates = judge([parse_fail_if("failed_share>1%"), parse_fail_if("failed_share>0.9%")], metrics, valid=True)
+    assert [gate.status for gate in gates] == [Status.PASSED, Status.FAILED]
+
+
+def test_of_a_run_that_is_not_valid_nothing_passes_or_fails(metrics: Metrics) -> None:
+    gates = judge([_required("p99_ttft<=60s"), _required("request_throughput>=1e6")], metrics, valid=False)
+    assert {gate.status for gate in gates} == {Status.UNDECIDED}
+    assert all(gate.why.endswith("; the run is not valid") for gate in gates)
+
+
+def test_json_has_the_status_and_the_evidence(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    folder = make_report(steady_run(700)).folder
+    report = read_run(folder, [parse_slo("p99_ttft<=60s"), parse_fail_if("request_throughput<1e6")])
+    first, second = summary(report)["gates"]
+    assert first["requirement"] == "p99_ttft<=60000ms"
+    assert first["status"] == "passed"
+    assert first["low"] <= first["value"] <= first["high"]
+    assert second["status"] == "failed"
+
+
+def test_a_run_without_requirements_has_no_gates(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    assert make_report(steady_run(50)).gates == ()
+
+
+def test_unknown_evidence_is_none_and_never_zero() -> None:
+    assert Evidence(None) == Evidence(value=None, low=None, high=None, reason=None)
+
+
+def _required(text: str) -> Requirement:
+    criterion = parse_slo(text)
+    assert isinstance(criterion, Requirement)
+    return criterion
