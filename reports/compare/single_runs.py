@@ -186,4 +186,4 @@ def _too_few_clusters(above: Mean, q: float) -> str | None:
 def _would_do(reason: str, n: int, factor: float) -> str:
     """The reason with the number of requests that would do, ``factor`` times ``n`` to two digits."""
     unit = 10.0 ** max(0, math.floor(math.log10(n * factor)) - 1)
-    return f"{reason}; about {math.ceil(n * factor / unit) * unit:,.0f} requests would do"
+    return f"{reason}; about {math.ceil(round(n * factor / unit, 6)) * unit:,.0f} requests would do"

@@ -19,7 +19,7 @@ from reports.compare.single_runs import (
     within_runs,
 )
 from reports.compare.spread import Evidence, QuantileSpread, Spread
-from reports.statistics.autocorrelation import DRIFTS
+from reports.statistics.autocorrelation import DRIFTS, TOO_FEW, mean_of
 
 Values = NDArray[np.float64]
 
@@ -174,3 +174,186 @@ def test_a_drifting_mean_is_not_judged() -> None:
     steady, drifting = mean(_latencies(1)), mean(np.linspace(10.0, 40.0, 2_000) * _latencies(2) / 20.0)
     assert within_runs(steady, drifting, 0.1) == DRIFTS
     assert within_pairs(steady, drifting, 0.1) == DRIFTS
+
+
+# ---- exact cases
+
+
+def _contributions(sample: Values, covariates: Values | None = None) -> Measured:
+    return Measured(1.0, sample, covariates=covariates)
+
+
+def _signs(seed: int, size: int) -> Values:
+    """±1 at random: not correlated."""
+    return np.random.default_rng(seed).choice([-1.0, 1.0], size)
+
+
+def _wave(size: int) -> Values:
+    """A cosine of two and a half periods: all its variance has one frequency, so it is worth 8 independent values."""
+    return np.cos(np.pi * 5.0 * (np.arange(size) + 0.5) / size)
+
+
+def _in_turn(size: int, shift: float = 0.0) -> Values:
+    """0 and 1 in turn, of variance 1/4, as the one covariate; shape [size, 1]."""
+    return (np.arange(size) % 2 + shift)[:, np.newaxis].astype(np.float64)
+
+
+def test_the_error_of_unpaired_means_is_welchs_of_their_own_errors() -> None:
+    a, b = 0.1 * _signs(1, 1_000), 0.2 * _signs(2, 400)
+    spread = within_runs(_contributions(a), _contributions(b), 0.3)
+    assert isinstance(spread, Spread)
+    means = [mean_of(a), mean_of(b)]
+    variances = [one.standard_error**2 for one in means]
+    assert (spread.estimate, spread.evidence) == (0.3, Evidence.REQUESTS)
+    assert spread.error == pytest.approx(math.sqrt(sum(variances)))
+    assert spread.freedom == pytest.approx(
+        sum(variances) ** 2 / sum(v**2 / m.long_run.degrees for v, m in zip(variances, means, strict=True))
+    )
+
+
+def test_constant_contributions_have_no_error() -> None:
+    spread = within_runs(_contributions(np.zeros(200)), _contributions(np.zeros(300)), 0.0)
+    assert isinstance(spread, Spread)
+    assert (spread.error, spread.freedom) == (0.0, 8.0)  # 4 degrees of each, where the spectrum is unknown
+
+
+def test_the_error_of_paired_means_is_that_of_their_differences() -> None:
+    a, noise = 0.1 * _signs(1, 1_000), 0.01 * _signs(2, 1_000)
+    spread = within_pairs(_contributions(a), _contributions(a + noise), 0.3)
+    difference = mean_of(noise)
+    assert spread == Spread(
+        0.3, pytest.approx(difference.standard_error), pytest.approx(difference.long_run.degrees), Evidence.REQUEST_PAIRS
+    )
+
+
+def test_what_lengths_explain_of_paired_differences_is_no_error() -> None:
+    lengths, noise = _signs(1, 1_000)[:, np.newaxis], 0.01 * _signs(2, 1_000)
+    a = _contributions(np.zeros(1_000), lengths)
+    explained = within_pairs(a, _contributions(0.5 * lengths[:, 0] + noise, lengths), 0.0)
+    without = within_pairs(a, _contributions(noise), 0.0)
+    assert isinstance(explained, Spread)
+    assert isinstance(without, Spread)
+    assert explained.error == pytest.approx(without.error, rel=0.1)
+    assert explained.estimate == 0.0
+
+
+def test_what_lengths_explain_of_a_difference_is_taken_off() -> None:
+    """Contributions of half a length, of lengths that are 0.02 longer in B: the difference of 0.01 is theirs."""
+    za, zb = _in_turn(1_000), _in_turn(500, shift=0.02)
+    noise = [0.001 * _signs(seed, size) for seed, size in ((1, 1_000), (2, 500))]
+    a = _contributions(0.5 * (za[:, 0] - za.mean()) + noise[0], za)
+    b = _contributions(0.5 * (zb[:, 0] - zb.mean()) + noise[1], zb)
+    spread = within_runs(a, b, 0.01)
+    plain = within_runs(_contributions(noise[0]), _contributions(noise[1]), 0.0)
+    assert isinstance(spread, Spread)
+    assert isinstance(plain, Spread)
+    assert spread.estimate == pytest.approx(0.0, abs=1e-5)
+    assert spread.error == pytest.approx(plain.error, rel=0.05)
+
+
+@pytest.mark.parametrize(("errors", "taken_off"), [(3.99, True), (4.01, False), (-3.99, True), (-4.01, False)])
+def test_lengths_explain_up_to_four_errors_between_their_means(errors: float, taken_off: bool) -> None:
+    """The means of 1,000 and 500 lengths of variance 1/4 differ by an error of √(0.25 / 1,000 + 0.25 / 500)."""
+    za, zb = _in_turn(1_000), _in_turn(500, shift=errors * math.sqrt(0.00075))
+    a = _contributions(0.5 * (za[:, 0] - za.mean()) + 0.01 * _signs(1, 1_000), za)
+    b = _contributions(0.5 * (zb[:, 0] - zb.mean()) + 0.01 * _signs(2, 500), zb)
+    spread = within_runs(a, b, 1.0)
+    assert isinstance(spread, Spread)
+    assert spread.estimate == pytest.approx(1.0 - 0.5 * errors * math.sqrt(0.00075) if taken_off else 1.0, abs=1e-3)
+
+
+def test_one_kind_of_length_of_another_workload_is_enough_to_explain_nothing() -> None:
+    near, far = _in_turn(1_000, shift=0.02), _in_turn(1_000, shift=5.0)[::-1]
+    za = np.hstack([_in_turn(1_000), _signs(3, 1_000)[:, np.newaxis]])
+    zb = np.hstack([near, _signs(4, 1_000)[:, np.newaxis] + 5.0])
+    assert far.shape == near.shape
+    spread = within_runs(_contributions(za[:, 0] - 0.5, za), _contributions(zb[:, 0] - 0.52, zb), 1.0)
+    assert isinstance(spread, Spread)
+    assert spread.estimate == 1.0
+
+
+@pytest.mark.parametrize(
+    ("za", "zb"),
+    [
+        (None, None),
+        (_in_turn(1_000), None),
+        (None, _in_turn(1_000, shift=0.02)),
+        (_in_turn(1_000)[:, :0], _in_turn(1_000)[:, :0]),
+        (_in_turn(1_000), np.hstack([_in_turn(1_000, shift=0.02)] * 2)),
+    ],
+    ids=["neither", "A alone", "B alone", "no lengths", "other lengths"],
+)
+def test_lengths_that_both_runs_do_not_have_explain_nothing(za: Values | None, zb: Values | None) -> None:
+    sample = _in_turn(1_000)[:, 0] - 0.5 + 0.01 * _signs(1, 1_000)
+    spread = within_runs(_contributions(sample, za), _contributions(sample, zb), 0.25)
+    assert isinstance(spread, Spread)
+    assert spread.estimate == 0.25
+
+
+def test_lengths_that_nearly_determine_each_other_explain_as_one_of_them() -> None:
+    """Requests whose lengths are the same but for rounding must not be explained by the rounding."""
+    rng = np.random.default_rng(1)
+    za, zb = rng.normal(0.0, 1.0, (1_000, 1)), rng.normal(0.05, 1.0, (1_000, 1))
+    samples = [0.5 * (z[:, 0] - z.mean()) + rng.normal(0.0, 0.3, 1_000) for z in (za, zb)]
+    twice = [np.hstack([z, z + 1e-7 * rng.normal(size=z.shape)]) for z in (za, zb)]
+    once = within_runs(_contributions(samples[0], za), _contributions(samples[1], zb), 0.0)
+    both = within_runs(_contributions(samples[0], twice[0]), _contributions(samples[1], twice[1]), 0.0)
+    assert isinstance(once, Spread)
+    assert isinstance(both, Spread)
+    assert both.estimate == pytest.approx(once.estimate, abs=1e-6)
+    assert both.error == pytest.approx(once.error, abs=1e-6)
+
+
+# ---- too few values
+
+
+@pytest.mark.parametrize(("n", "needed"), [(1_000, "3,800"), (2_000, "7,500"), (100, "380"), (240, "900")])
+def test_a_correlated_run_names_how_many_requests_would_be_worth_enough(n: int, needed: str) -> None:
+    """30 independent values are needed, of a wave that is worth 8 whatever its length."""
+    wave = _wave(n) + 0.01 * _signs(2, n)
+    slightly = 1e-3 * _signs(1, n)
+    for a, b in ((wave, wave + slightly), (slightly, wave), (wave, slightly)):
+        reason = within_pairs(_contributions(a), _contributions(b), 0.0)
+        assert reason == f"n as good as 8; about {needed} requests would do"
+
+
+@pytest.mark.parametrize(
+    ("n", "reason"),
+    [(29, "n as good as 29; about 30 requests would do"), (3, "n as good as 3; about 30 requests would do"), (30, None)],
+)
+def test_thirty_pairs_of_independent_values_are_enough(n: int, reason: str | None) -> None:
+    signs = _signs(1, n)
+    spread = within_pairs(_contributions(signs), _contributions(signs * 0.5), 0.0)
+    assert isinstance(spread, Spread) if reason is None else spread == reason
+
+
+def test_a_single_run_of_too_few_values_has_no_error() -> None:
+    few, enough = _contributions(_signs(1, 99)), _contributions(_signs(1, 100))
+    assert within_runs(few, enough, 0.0) == within_runs(enough, few, 0.0) == TOO_FEW
+    assert isinstance(within_runs(enough, enough, 0.0), Spread)
+    assert within_runs(_contributions(_wave(1_000)), enough, 0.0) != TOO_FEW
+    assert str(within_runs(_contributions(_wave(1_000)), enough, 0.0)).startswith("n as good as")
+
+
+def _with_bursts(size: int, every: int, length: int) -> Values:
+    """Values below 1 in random order, and ``length`` neighbours above 1 in the middle of each ``every`` values."""
+    values = np.random.default_rng(1).permutation(np.linspace(0.1, 0.9, size))
+    for start in range(every // 2, size, every):
+        values[start : start + length] += 1.0
+    return values
+
+
+@pytest.mark.parametrize(("q", "turned"), [(0.99, False), (0.01, True)])
+def test_bursts_beyond_a_percentile_are_counted_as_clusters(q: float, turned: bool) -> None:
+    """Of 2,000 values 20 are beyond p99, in two bursts of 10, or below p1 of the negative values."""
+    bursts = _with_bursts(2_000, 1_000, 10)
+    values = 3.0 - bursts if turned else bursts
+    run = percentile(values, q)
+    assert run.value is not None
+    effect = mean_of((values > run.value).astype(float)).long_run.effect
+    clusters = 20.0 / ((1.0 + effect) / 2.0)
+    assert clusters < 5.0
+    needed = math.ceil(2_000 * 5.0 / clusters / 100.0) * 100
+    calm = percentile(_latencies(5), q)
+    expected = f"values beyond it in {clusters:.0f} clusters, 5 needed; about {needed:,} requests would do"
+    assert quantiles_within_runs(q, run, calm) == quantiles_within_runs(q, calm, run) == expected
