@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reports.compare.conditions import Status, check_conditions, parse_condition
@@ -89,10 +91,13 @@ def test_conditions_share_the_significance_level() -> None:
         ([], "these runs do not have this measure"),
         ([_unknown("n too small")], "n too small"),
         ([_unknown(None)], "the change is unknown"),
+        ([replace(_unknown("n too small"), change=0.5)], "n too small"),
     ],
 )
 def test_a_condition_without_a_bound_is_undecided_for_a_reason(differences: list[Difference], why: str) -> None:
-    (result,) = check_conditions([parse_condition("failed_share > 1pp")], differences)
+    condition = parse_condition("failed_share > 1pp")
+    (result,) = check_conditions([condition], differences)
+    assert result.condition is condition
     assert (result.status, result.failed, result.why) == (Status.UNDECIDED, False, why)
 
 

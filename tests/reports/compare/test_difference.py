@@ -44,6 +44,10 @@ def test_holm_of_a_worked_example() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
+def test_an_adjusted_p_value_is_at_most_1() -> None:
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
 def test_welch_between_runs_agrees_with_scipy() -> None:
     from scipy.stats import ttest_ind
 
@@ -281,6 +285,7 @@ def test_paired_quantiles_without_enough_crossings_are_compared_as_unpaired_ones
     ("measure", "a", "b", "change"),
     [
         (LATENCY, 20.0, 30.0, 0.5),
+        (LATENCY, 0.5, 0.75, 0.5),
         (LATENCY, 0.0, 30.0, None),
         (LATENCY, None, 30.0, None),
         (LATENCY, 20.0, None, None),
@@ -294,7 +299,7 @@ def test_the_change_of_values_whose_error_is_unknown(
     a_runs, b_runs = ([{measure.name: Measured(value, np.zeros(3), "n too small")}] for value in (a, b))
     (difference,) = compare_measures([measure], a_runs, b_runs, requests_paired=False, runs_paired=False)
     assert (difference.a, difference.b, difference.change) == tuple(map(pytest.approx, (a, b, change)))
-    assert (difference.verdict, difference.reason) == (Verdict.UNKNOWN, "n too small")
+    assert (difference.measure, difference.verdict, difference.reason) == (measure, Verdict.UNKNOWN, "n too small")
     assert (difference.interval, difference.smallest_shown, difference.p_value, difference.p_adjusted) == (None,) * 4
     assert difference.evidence is None
     assert difference.bound(True, 0.05) is None
@@ -309,6 +314,16 @@ def test_one_unknown_run_makes_the_difference_of_repeated_runs_unknown(unknown_i
     (difference,) = compare_measures([LATENCY], *sides, requests_paired=False, runs_paired=False)
     assert (difference.verdict, difference.reason) == (Verdict.UNKNOWN, "reaches into the failed requests")
     assert (difference.a, difference.b) == ((None, pytest.approx(30.0)) if unknown_in == "a" else (pytest.approx(30.0), None))
+
+
+@pytest.mark.parametrize(("a", "b"), [([10.0], [20.0, 30.0]), ([20.0, 30.0], [10.0])])
+def test_one_run_against_two_is_judged_by_repeated_runs(a: list[float], b: list[float]) -> None:
+    difference = _repeated(LATENCY, a, b)
+    assert (difference.evidence, difference.reason) == (Evidence.RUNS, None)
+
+
+def test_a_middle_of_runs_below_1_is_geometric() -> None:
+    assert _repeated(RATE, [0.25, 1.0], [0.5, 2.0]).a == pytest.approx(0.5)
 
 
 def test_a_middle_of_runs_with_a_value_of_0_is_arithmetic() -> None:

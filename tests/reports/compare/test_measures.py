@@ -129,7 +129,7 @@ def test_contributions_to_a_throughput_are_of_equal_parts_of_the_window(make_req
     records = [answered(k, at, at, [(at + 5, 1), (at + 8, 1)], done=at + 10) for k, at in enumerate(range(1_000, 2_000, 10))]
     requests = make_requests(records)
     of_requests, of_tokens = throughput(requests, tokens=False), throughput(requests, tokens=True)
-    assert (of_requests.value, of_requests.reason) == (pytest.approx(100.0), None)
+    assert (of_requests.value, of_requests.reason) == (pytest.approx(100.0, rel=1e-12), None)
     assert of_tokens.value == pytest.approx(200.0)
     assert of_requests.sample.shape == of_tokens.sample.shape == (BINS,)  # of 1 ms each
     assert np.flatnonzero(of_requests.sample > 0).tolist() == [*range(10, 1_000, 10), 999]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -263,13 +264,123 @@ def test_lengths_explain_up_to_four_errors_between_their_means(errors: float, ta
 
 
 def test_one_kind_of_length_of_another_workload_is_enough_to_explain_nothing() -> None:
-    near, far = _in_turn(1_000, shift=0.02), _in_turn(1_000, shift=5.0)[::-1]
-    za = np.hstack([_in_turn(1_000), _signs(3, 1_000)[:, np.newaxis]])
-    zb = np.hstack([near, _signs(4, 1_000)[:, np.newaxis] + 5.0])
-    assert far.shape == near.shape
-    spread = within_runs(_contributions(za[:, 0] - 0.5, za), _contributions(zb[:, 0] - 0.52, zb), 1.0)
+    """The means of the first are equal; of the second, whose errors are much smaller, they are 4.5 errors apart."""
+    za, zb = (np.hstack([100.0 * _in_turn(1_000)[::step], _in_turn(1_000)]) for step in (1, -1))
+    zb[:, 1] += 4.5 * math.sqrt(0.0005)
+    spread = within_runs(_contributions(za[:, 0] - 50.0, za), _contributions(zb[:, 0] - 50.0, zb), 1.0)
     assert isinstance(spread, Spread)
     assert spread.estimate == 1.0
+
+
+def _lengths(seed: int, size: int, mean: float = 5.0) -> Values:
+    """Two kinds of covariates, of different means; shape [size, 2]."""
+    rng = np.random.default_rng(seed)
+    return np.stack([rng.normal(mean, 1.0, size), rng.normal(-20.0, 3.0, size)], axis=1)
+
+
+def _regressed(values: Values, z: Values, slopes: Values) -> Values:
+    return values - (z - z.mean(axis=0)) @ slopes
+
+
+def test_slopes_are_those_of_a_regression_with_a_level_for_each_run() -> None:
+    za, zb = _lengths(1, 1_000), _lengths(2, 700, mean=5.05)
+    a, b = (0.3 * z[:, 0] - 0.1 * z[:, 1] + 0.2 * _signs(seed, len(z)) for seed, z in ((3, za), (4, zb)))
+    levels = np.repeat(np.eye(2), [1_000, 700], axis=0)
+    slopes = np.linalg.lstsq(np.hstack([levels, np.vstack([za, zb])]), np.concatenate([a, b]), rcond=None)[0][2:]
+    spread = within_runs(_contributions(a, za), _contributions(b, zb), 1.0)
+    assert isinstance(spread, Spread)
+    assert spread.estimate == pytest.approx(1.0 - (zb.mean(axis=0) - za.mean(axis=0)) @ slopes, rel=1e-9)
+    errors = [mean_of(_regressed(values, z, slopes)).standard_error for values, z in ((a, za), (b, zb))]
+    assert spread.error == pytest.approx(math.hypot(*errors), rel=1e-6)
+
+
+def test_slopes_of_paired_differences_are_those_of_a_regression_with_a_level() -> None:
+    z = _lengths(1, 1_000)
+    differences = 0.3 * z[:, 0] - 0.1 * z[:, 1] + 0.2 * _signs(3, 1_000)
+    slopes = np.linalg.lstsq(np.hstack([np.ones((1_000, 1)), z]), differences, rcond=None)[0][1:]
+    spread = within_pairs(_contributions(np.zeros(1_000), z), _contributions(differences, z), 0.0)
+    assert isinstance(spread, Spread)
+    assert spread.error == pytest.approx(mean_of(_regressed(differences, z, slopes)).standard_error, rel=1e-6)
+
+
+def _of_lengths(seed: int, mean: float, unknown: slice) -> tuple[Measured, Measured]:
+    """The median latency of 1,000 requests of which some have none, with their lengths and without."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.normal(mean, 1.0, (1_000, 1))
+    values = np.exp(3.0 + 0.3 * lengths[:, 0] + rng.normal(0.0, 0.02, 1_000))
+    values[unknown] = np.nan
+    run = percentile(values, 0.5)
+    return replace(run, covariates=lengths), run
+
+
+def test_lengths_explain_the_difference_of_a_quantile_that_they_make() -> None:
+    """The lengths of B happen to be longer by a tenth, which makes its latencies 3 % longer."""
+    (a, a_alone), (b, b_alone) = _of_lengths(1, 0.0, slice(0, 50)), _of_lengths(2, 0.1, slice(700, 730))
+    explained, plain = quantiles_within_runs(0.5, a, b), quantiles_within_runs(0.5, a_alone, b_alone)
+    assert isinstance(explained, QuantileSpread)
+    assert isinstance(plain, QuantileSpread)
+    assert plain.expected == 0.0
+    assert explained.expected == pytest.approx(plain.excess, abs=0.02)
+    assert abs(explained.estimate) < 0.01 < plain.estimate
+    assert explained.share_error < 0.7 * plain.share_error
+    for partly in (quantiles_within_runs(0.5, a, b_alone), quantiles_within_runs(0.5, a_alone, b)):
+        assert isinstance(partly, QuantileSpread)
+        assert (partly.expected, partly.estimate) == (0.0, plain.estimate)
+
+
+def test_lengths_explain_which_paired_requests_cross_a_quantile() -> None:
+    """B is slower for long requests and quicker for short ones, so that lengths explain part of the crossings."""
+    rng = np.random.default_rng(1)
+    lengths = rng.choice([-1.0, 1.0], (1_000, 1))
+    values = rng.lognormal(0.0, 0.3, 1_000)
+    other = values * np.exp(0.2 * lengths[:, 0])
+    values[:40] = np.nan
+    plain = quantiles_within_pairs(0.5, percentile(values, 0.5), percentile(other, 0.5))
+    a, b = (replace(percentile(one, 0.5), covariates=lengths) for one in (values, other))
+    explained = quantiles_within_pairs(0.5, a, b)
+    assert isinstance(plain, QuantileSpread)
+    assert isinstance(explained, QuantileSpread)
+    known = slice(40, None)
+    threshold = float(np.sort(np.concatenate([values[known], other]))[979])  # the 980th of 1,960
+    crossed = (other[known] > threshold).astype(float) - (values[known] > threshold)
+    slope = np.polyfit(lengths[known, 0], crossed, 1)[0]
+    assert plain.share_error == pytest.approx(mean_of(crossed).standard_error)
+    assert explained.share_error == pytest.approx(mean_of(crossed - slope * lengths[known, 0]).standard_error, rel=1e-6)
+    assert explained.share_error < plain.share_error
+    assert plain.excess == explained.excess == float(crossed.mean())
+    assert plain.expected == explained.expected == 0.0
+
+
+def test_a_request_without_a_latency_in_one_run_crosses_nothing() -> None:
+    rng = np.random.default_rng(1)
+    values = rng.permutation(np.linspace(10.0, 20.0, 1_000))
+    unknown = values.copy()
+    unknown[rng.permutation(1_000)[:300]] = np.nan
+    assert quantiles_within_pairs(0.5, percentile(values, 0.5), percentile(unknown, 0.5)) is None
+    assert quantiles_within_pairs(0.5, percentile(unknown, 0.5), percentile(values, 0.5)) is None
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_value_at_the_threshold_does_not_exceed_it(turned: bool) -> None:
+    """Of 1, 2 and 3, where 2 is the common median and only a third of the values exceeds it in A, and a half in B."""
+    rng = np.random.default_rng(1)
+    a, b = (rng.permutation(np.repeat([1.0, 2.0, 3.0], counts)) for counts in ((300, 400, 300), (300, 200, 500)))
+    if turned:
+        a, b = b, a
+    spread = quantiles_within_pairs(0.5, percentile(a, 0.5), percentile(b, 0.5))
+    assert isinstance(spread, QuantileSpread)
+    assert spread.excess == pytest.approx(-0.2 if turned else 0.2)
+
+
+@pytest.mark.parametrize(("swaps", "enough"), [(9, False), (10, True)])
+def test_twenty_crossings_are_enough_evidence_of_pairs(swaps: int, enough: bool) -> None:
+    values = np.random.default_rng(3).permutation(np.linspace(10.0, 20.0, 1_000))
+    order, swapped = np.argsort(values), values.copy()
+    low, high = order[300 : 300 + swaps], order[600 : 600 + swaps]
+    swapped[low], swapped[high] = values[high], values[low]
+    assert FEWEST_CROSSINGS == 20
+    spread = quantiles_within_pairs(0.5, percentile(values, 0.5), percentile(swapped, 0.5))
+    assert isinstance(spread, QuantileSpread) is enough
 
 
 @pytest.mark.parametrize(
@@ -319,7 +430,12 @@ def test_a_correlated_run_names_how_many_requests_would_be_worth_enough(n: int, 
 
 @pytest.mark.parametrize(
     ("n", "reason"),
-    [(29, "n as good as 29; about 30 requests would do"), (3, "n as good as 3; about 30 requests would do"), (30, None)],
+    [
+        (29, "n as good as 29; about 30 requests would do"),
+        (3, "n as good as 3; about 30 requests would do"),
+        (1, "n as good as 1; about 30 requests would do"),
+        (30, None),
+    ],
 )
 def test_thirty_pairs_of_independent_values_are_enough(n: int, reason: str | None) -> None:
     signs = _signs(1, n)
@@ -336,24 +452,39 @@ def test_a_single_run_of_too_few_values_has_no_error() -> None:
 
 
 def _with_bursts(size: int, every: int, length: int) -> Values:
-    """Values below 1 in random order, and ``length`` neighbours above 1 in the middle of each ``every`` values."""
+    """Values below 1 in random order, and ``length`` neighbours above 1: the first ones of all, or in the middle of each
+    ``every``.
+    """
     values = np.random.default_rng(1).permutation(np.linspace(0.1, 0.9, size))
-    for start in range(every // 2, size, every):
+    for start in range(every // 2 if every < size else 0, size, every):
         values[start : start + length] += 1.0
     return values
 
 
-@pytest.mark.parametrize(("q", "turned"), [(0.99, False), (0.01, True)])
-def test_bursts_beyond_a_percentile_are_counted_as_clusters(q: float, turned: bool) -> None:
-    """Of 2,000 values 20 are beyond p99, in two bursts of 10, or below p1 of the negative values."""
-    bursts = _with_bursts(2_000, 1_000, 10)
-    values = 3.0 - bursts if turned else bursts
+@pytest.mark.parametrize(("q", "bursts", "turned"), [(0.99, 2, False), (0.01, 2, True), (0.99, 1, False)])
+def test_bursts_beyond_a_percentile_are_counted_as_clusters(q: float, bursts: int, turned: bool) -> None:
+    """Of 2,000 values 20 are beyond p99, in one burst or two, or below p1 of the negative values."""
+    above = _with_bursts(2_000, 2_000 // bursts, 20 // bursts)
+    values = 3.0 - above if turned else above
     run = percentile(values, q)
     assert run.value is not None
     effect = mean_of((values > run.value).astype(float)).long_run.effect
     clusters = 20.0 / ((1.0 + effect) / 2.0)
-    assert clusters < 5.0
-    needed = math.ceil(2_000 * 5.0 / clusters / 100.0) * 100
+    assert 0.5 < clusters < (1.5 if bursts == 1 else 5.0)
+    exact = 2_000 * 5.0 / clusters
+    unit = 10.0 ** (math.floor(math.log10(exact)) - 1)
     calm = percentile(_latencies(5), q)
-    expected = f"values beyond it in {clusters:.0f} clusters, 5 needed; about {needed:,} requests would do"
-    assert quantiles_within_runs(q, run, calm) == quantiles_within_runs(q, calm, run) == expected
+    expected = f"values beyond it in {math.floor(clusters)} clusters, 5 needed; about {math.ceil(exact / unit) * unit:,.0f} "
+    assert quantiles_within_runs(q, run, calm) == quantiles_within_runs(q, calm, run) == expected + "requests would do"
+
+
+@pytest.mark.parametrize(
+    ("q", "reason"), [(0.05, None), (0.049, "values beyond it in 4 clusters, 5 needed; about 110 requests would do")]
+)
+def test_five_clusters_are_enough(q: float, reason: str | None) -> None:
+    """The five smallest of a hundred values, evenly apart, are five clusters; p4.9 has 4.9 below it."""
+    values = np.arange(100.0, 200.0)
+    values[10::20] -= 95.0
+    run = percentile(values, q)
+    spread = quantiles_within_runs(q, run, run)
+    assert isinstance(spread, QuantileSpread) if reason is None else spread == reason
