@@ -384,7 +384,7 @@ def test_clocks_may_differ_by_10_ms(make_report: MakeReport, steady_run: SteadyR
         (slept, {"slept_s": ms / 1e3, "stepped_s": 0.0}),
     ):
         finding = finding_of(report, "clock_stepped")
-        assert finding is None or finding.evidence == pytest.approx(evidence)
+        assert finding is None or finding.evidence == pytest.approx(evidence, rel=1e-12)
 
 
 def test_what_is_known_of_connections_is_evidence(make_report: MakeReport, steady_run: SteadyRun) -> None:

@@ -41,6 +41,7 @@ def test_an_overloaded_target(make_report: MakeReport, answered: Make, service_m
     if severity is not None:
         finding = finding_of(report, "queue_growing")
         assert finding is not None
+        assert 0 < finding.evidence["in_system_before"] < finding.evidence["in_system_after"]
         assert finding.evidence["arrivals"] == pytest.approx(512, abs=2)  # between the middles of the first and last parts
         assert finding.evidence["share_left_behind"] == pytest.approx(1 - 10 / 13, abs=0.05)
         assert finding.evidence["offered_per_s"] == pytest.approx(100, rel=0.02)
@@ -322,6 +323,7 @@ def test_a_wait_at_the_ceiling_in_words() -> None:
         "schedule, which includes the wait, and 20.2 ms from the send, which does not."
     )
     assert (finding.severity, finding.advice) == (Severity.WARNING, finding.advices[0])
+    assert "p99 TTFT is 2,020.5 ms from the schedule" in replace(finding, p99_from_schedule_ms=2_020.5).sentence
     burst = replace(finding, offered_rate=None)
     assert (burst.severity, burst.advice) == (Severity.NOTE, burst.advices[1])
 
