@@ -12,7 +12,7 @@ from harness.records.record import Outcome, Record
 from reports.findings.client import ClientSaturated
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
-from tests.reports.findings.runs import late_sends, stretched_sends
+from tests.reports.findings.runs import CLOSED, late_sends, stretched_sends
 from tests.reports.manifests import clock_readings
 from tests.reports.watched import WorkerUsage, machine_samples, worker_samples
 
@@ -402,3 +402,14 @@ def test_what_is_known_of_connections_is_evidence(make_report: MakeReport, stead
     assert few is not None
     assert finding.evidence == {"requests": 7, **known}
     assert few.evidence == {"requests": 1}
+
+
+def test_one_late_request_is_slip_enough(make_report: MakeReport, answered: Make) -> None:
+    assert severity_of(make_report(late_sends(answered, 20, 100, count=1)), "schedule_slip") == "warning"
+
+
+def test_slip_of_a_closed_loop_has_the_same_evidence_and_its_own_advice(make_report: MakeReport, answered: Make) -> None:
+    finding = finding_of(make_report(late_sends(answered, 20, 80), load=CLOSED), "schedule_slip")
+    assert finding is not None
+    assert finding.evidence == pytest.approx({"p99_slip_ms": 20, "p50_latency_from_sent_ms": 80})
+    assert "--ramp_up" in finding.advice

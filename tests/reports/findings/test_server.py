@@ -334,3 +334,11 @@ def test_counters_that_disagree_in_words() -> None:
 )
 def test_counters_that_disagree_have_advice_by_their_direction(finding: CountersDisagree, advice: int) -> None:
     assert finding.advice == CountersDisagree.advices[advice]
+
+
+def test_tokens_are_not_compared_where_those_of_an_answer_are_unknown(
+    make_report: MakeReport, steady_run: SteadyRun, answered: Make
+) -> None:
+    records = [*steady_run(99), answered(99, 990, 990, [(1_090, 3)], output_tokens=None)]
+    samples = metric("vllm:generation_tokens_total", {-1: 0, 2: 900})
+    assert finding_of(make_report(records, server=samples), "counters_disagree") is None
