@@ -181,11 +181,11 @@ def _too_few_clusters(above: Mean, q: float) -> str | None:
     clusters = above.n * min(q, 1.0 - q) / mean_cluster_size(above.long_run.effect)
     if clusters >= FEWEST_CLUSTERS:
         return None
-    reason = f"values beyond it in {clusters:.0f} clusters, {FEWEST_CLUSTERS:.0f} needed"
+    reason = f"values beyond it in {math.floor(clusters)} clusters, {FEWEST_CLUSTERS:.0f} needed"
     return _would_do(reason, above.n, FEWEST_CLUSTERS / max(clusters, 0.5))
 
 
 def _would_do(reason: str, n: int, factor: float) -> str:
-    """The reason with the number of requests that would do, ``factor`` times ``n`` to two digits."""
-    unit = 10.0 ** max(0, math.floor(math.log10(n * factor)) - 1)
-    return f"{reason}; about {math.ceil(n * factor / unit) * unit:,.0f} requests would do"
+    """The reason with the number of requests that would do, ``factor`` times ``n`` to two digits; at least 30."""
+    unit = 10.0 ** (math.floor(math.log10(n * factor)) - 1)
+    return f"{reason}; about {math.ceil(round(n * factor / unit, 6)) * unit:,.0f} requests would do"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +18,17 @@ from harness.cli import run as bench
 from harness.cli.experiments.plan import plan_runs
 from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.record import Outcome, Record
+from harness.records.run_folder import RunFolderError
 from reports.compare.comparable import Weight
-from reports.compare.comparison import MIXED, compare, overall, read_arm
+from reports.compare.comparison import MIXED, Arm, compare, overall, read_arm, read_experiment
 from reports.compare.conditions import Status, parse_condition
 from reports.compare.console import render
-from reports.compare.difference import Evidence, Verdict
+from reports.compare.difference import Difference, Verdict
 from reports.compare.json_file import document
 from reports.compare.markdown import render_markdown
+from reports.compare.measures import MEASURES
 from reports.compare.page import comparison_page, difference_cards, tone_of
+from reports.compare.spread import Evidence, Spread
 from reports.compare.tables import summary_sentence
 from reports.compare.writing import write_comparison
 from reports.errors import ConditionError, NotComparableError
@@ -324,3 +328,175 @@ def test_a_recorded_experiment_prints_the_path_of_its_page(
     assert bench(["experiment", *options, "dataset"]) == 0
     assert f"Experiment: {tmp_path / 'compare.html'}" in capsys.readouterr().out
     assert "&lt;b&gt; is worse than a" in (tmp_path / "compare.html").read_text(encoding="utf-8")
+
+
+# ---- the verdict of all measures, from some of them
+
+
+def _judged(verdict: Verdict, p_value: float | None = 0.01, error: float | None = 0.1) -> Difference:
+    spread = None if error is None else Spread(0.0, error, 4.0, Evidence.RUNS)
+    return Difference(MEASURES[0], None, None, None, None, None, p_value, p_value, None, verdict, None, spread)
+
+
+_BY_VERDICT = {verdict: _judged(verdict) for verdict in Verdict}
+_BY_VERDICT[Verdict.UNKNOWN] = _judged(Verdict.UNKNOWN, None, None)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        ([Verdict.NONE, Verdict.WORSE], "worse"),
+        ([Verdict.BETTER, Verdict.NONE], "better"),
+        ([Verdict.NONE, Verdict.STARTS_WORSE], "worse between these starts"),
+        ([Verdict.NONE, Verdict.STARTS_BETTER], "better between these starts"),
+        ([Verdict.BETTER, Verdict.NONE, Verdict.WORSE], "mixed"),
+        ([Verdict.STARTS_BETTER, Verdict.STARTS_WORSE], "mixed between these starts"),
+        ([Verdict.NONE, Verdict.NONE], "no difference shown"),
+        ([Verdict.NONE, Verdict.UNKNOWN], "no difference shown"),
+        ([Verdict.UNKNOWN, Verdict.BETTER], "better"),
+        ([Verdict.UNKNOWN, Verdict.UNKNOWN], "cannot be told"),
+        ([], "cannot be told"),
+    ],
+)
+def test_the_verdict_of_all_measures(verdicts: list[Verdict], expected: str) -> None:
+    assert overall([_BY_VERDICT[verdict] for verdict in verdicts]) == expected
+
+
+@pytest.mark.parametrize(
+    ("p_value", "error", "expected"),
+    [
+        (1.0, 0.0, "cannot be told"),  # one constant value in all runs
+        (1.0, 0.1, "no difference shown"),  # equal by chance
+        (1.0, None, "cannot be told"),
+        (0.5, 0.0, "no difference shown"),
+    ],
+)
+def test_a_measure_is_evidence_where_it_varies(p_value: float, error: float | None, expected: str) -> None:
+    assert overall([_BY_VERDICT[Verdict.UNKNOWN], _judged(Verdict.NONE, p_value, error)]) == expected
+
+
+# ---- folders
+
+
+def test_an_arm_is_named_by_its_folder_and_holds_its_runs_in_order(
+    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]], tmp_path: Path
+) -> None:
+    (tmp_path / "arm" / "notes").mkdir(parents=True)
+    for name, count in (("b", 3), ("a", 2)):
+        make_report(steady_run(count)).folder.path.rename(tmp_path / "arm" / name)
+    arm, alone = read_arm(tmp_path / "arm"), read_arm(tmp_path / "arm" / "b")
+    assert (arm.name, [run.metrics.scheduled for run in arm.runs], arm.blocks_left_out) == ("arm", [2, 3], 0)
+    assert (alone.name, [run.metrics.scheduled for run in alone.runs]) == ("b", [3])
+
+
+@pytest.fixture
+def experiment(
+    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]], tmp_path: Path
+) -> ExperimentFolder:
+    """Two arms in four blocks: 10 requests and the number of the run, of which the second block lacks one run, and the third
+    has an invalid one.
+    """
+    plan = plan_runs("experiment", ["dataset"], [PlannedArm("a", ()), PlannedArm("b", ())], 4, 0)
+    folder = ExperimentFolder(tmp_path)
+    folder.write(plan)
+    for run in plan.runs:
+        if (run.block, run.arm) == (1, 1):
+            continue
+        records = steady_run(10 + 2 * run.block + run.arm)
+        if (run.block, run.arm) == (2, 0):
+            records = [
+                Record(index=0, outcome=Outcome.TIMEOUT, scheduled_ns=0, requested_output_tokens=1, sent_ns=0, done_ns=9)
+            ]
+        make_report(records).folder.path.rename(folder.run_folder(run).path)
+    return folder
+
+
+def test_the_sound_blocks_of_an_experiment_stay_paired(experiment: ExperimentFolder) -> None:
+    a, b = read_experiment(experiment)
+    assert (a.name, b.name) == ("a", "b")
+    assert [run.metrics.scheduled for run in a.runs] == [10, 16]
+    assert [run.metrics.scheduled for run in b.runs] == [11, 17]
+    assert (a.blocks_left_out, b.blocks_left_out) == (2, 2)
+
+
+def test_an_experiment_without_a_sound_block_is_refused(experiment: ExperimentFolder) -> None:
+    for run in experiment.read().runs:
+        if run.block in (0, 3) and run.arm == 0:
+            shutil.rmtree(experiment.run_folder(run).path)
+    with pytest.raises(RunFolderError, match="no block has all its runs, and all valid"):
+        read_experiment(experiment)
+
+
+def test_an_experiment_is_no_arm(experiment: ExperimentFolder) -> None:
+    with pytest.raises(RunFolderError, match="is the folder of an experiment; give it alone: bench compare"):
+        read_arm(experiment.path)
+
+
+# ---- pairs, curve and refusal
+
+
+def test_paired_requests_have_their_difference_and_the_share_that_took_longer(
+    make_report: Callable[..., RunReport], answered: Callable[..., Record], failed: Callable[..., Record]
+) -> None:
+    """Of B 30 requests took 3 ms more, 60 took 1 ms less, and 10 as long; one failed in both runs, and one in B."""
+    more_ms = [3.0] * 30 + [-1.0] * 60 + [0.0] * 10
+    a = [answered(k, 10 * k, 10 * k, [(10 * k + 20, 1)]) for k in range(101)]
+    b = [answered(k, 10 * k, 10 * k, [(10 * k + 20 + more, 1)]) for k, more in enumerate(more_ms)]
+    timeouts = [failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 9) for k in (100, 101)]
+    arms = [Arm(name, (make_report(records),)) for name, records in (("a", [*a, timeouts[1]]), ("b", [*b, *timeouts]))]
+    pairs = compare(arms, allow_different=True).comparisons[0].pairs
+    assert pairs is not None
+    assert (pairs.difference_ms.n, pairs.difference_ms.mean.value) == (100, pytest.approx(0.3))
+    assert pairs.share_slower == pytest.approx(0.3)
+
+
+def test_pairs_without_any_two_answers_have_no_difference(
+    make_report: Callable[..., RunReport], failed: Callable[..., Record]
+) -> None:
+    runs = [make_report([failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 9) for k in range(3)]) for _ in range(2)]
+    assert compare([Arm("a", runs[:1]), Arm("b", runs[1:])], allow_different=True).comparisons[0].pairs is None
+
+
+def test_the_curve_has_the_differences_of_quantiles_in_ms(noisy_run: Callable[..., RunReport]) -> None:
+    a, b = noisy_run(1), noisy_run(2, 60.0)
+    (one,) = _compare([a, b]).comparisons
+    points = {point.q: point for point in one.curve}
+    assert [*points] == [0.01, 0.02, *(percent / 100 for percent in range(5, 100, 5)), 0.98, 0.99, 0.995, 0.999]
+    assert points[0.999].interval_ms is None  # of 700 requests
+    median = next(d for d in one.differences if d.measure.name == "p50_ttft")
+    assert median.interval is not None
+    assert (points[0.5].a_ms, points[0.5].b_ms) == (pytest.approx(median.a), pytest.approx(median.b))
+    assert points[0.5].interval_ms == pytest.approx([points[0.5].a_ms * share for share in median.interval])
+
+
+def test_a_refusal_names_both_arms_and_what_is_different_of_the_work_alone(noisy_run: Callable[..., RunReport]) -> None:
+    runs = [noisy_run(1), noisy_run(2, arrivals="other", bench_version="2")]
+    with pytest.raises(NotComparableError) as refusal:
+        compare([Arm("here", (runs[0],)), Arm("there", (runs[1],))])
+    message = str(refusal.value)
+    assert message.startswith(
+        "here and there cannot be compared. arrivals: constant arrivals at 100 requests/s against other. "
+    )
+    assert "bench_version" not in message
+
+
+def test_settings_of_runs_in_turn_are_compared_within_blocks(
+    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
+) -> None:
+    """Every block has a seed of its own; the arms differ in their model."""
+
+    def run(block: int, model: str) -> RunReport:
+        schedule = {"digest": f"{block:064x}", "seed": block}
+        return make_report(steady_run(120), schedule=schedule, target={"model": model, "protocol": "grpc", "streaming": True})
+
+    arms = [Arm(model, tuple(run(block, model) for block in range(2))) for model in ("m", "n")]
+    (paired,) = compare(arms, runs_paired=True).comparisons
+    (unpaired,) = compare(arms).comparisons
+    assert [one.what for one in paired.disagreements] == ["target.model"]
+    assert [one.what for one in unpaired.disagreements] == ["schedule.digest", "schedule.seed", "target.model"]
+    assert {d.evidence for d in paired.differences} - {None} == {Evidence.RUN_PAIRS}
+    assert {d.evidence for d in unpaired.differences} - {None} == {Evidence.RUNS}
+    assert not paired.single_runs
+    assert paired.pairs is None
+    assert paired.baseline is arms[0]
+    assert paired.arm is arms[1]

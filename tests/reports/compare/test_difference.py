@@ -9,15 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.compare.difference import Verdict, between_pairs, between_runs, compare_measures, holm
+from reports.compare.difference import Difference, Verdict, between_pairs, between_runs, compare_measures, holm
 from reports.compare.measures import Measure, Measured, percentile
 from reports.compare.single_runs import quantiles_within_runs
 from reports.compare.spread import Evidence, Spread
-from reports.metrics.catalogue import E2E, REQUEST_THROUGHPUT, TTFT
+from reports.metrics.catalogue import E2E, FAILED_SHARE, REQUEST_THROUGHPUT, TPOT, TTFT
 from reports.statistics.autocorrelation import DRIFTS
 
 LATENCY = Measure(TTFT, 0.50)
 RATE = Measure(REQUEST_THROUGHPUT)
+FAILURES = Measure(FAILED_SHARE)
+LATENCY_MEAN = Measure(TPOT)
 
 
 def _run(rng: np.random.Generator, size: int = 1_000, scale: float = 1.0) -> Measured:
@@ -40,6 +42,10 @@ def test_holm_is_monotone_never_lowers_a_p_value_and_is_bonferroni_for_the_small
 
 def test_holm_of_a_worked_example() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_an_adjusted_p_value_is_at_most_1() -> None:
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
 
 
 def test_welch_between_runs_agrees_with_scipy() -> None:
@@ -120,3 +126,224 @@ def test_no_change_is_named_as_shown_where_none_would_have_been() -> None:
     assert by_name["p99_ttft"].interval is not None
     assert by_name["p99_ttft"].smallest_shown is None
     assert by_name["p50_ttft"].smallest_shown is not None
+
+
+# ---- exact cases
+
+
+def _repeated(measure: Measure, a: list[float], b: list[float], *, paired: bool = False) -> Difference:
+    """The difference of runs with these values."""
+    a_runs, b_runs = ([{measure.name: _known(value)} for value in side] for side in (a, b))
+    (difference,) = compare_measures([measure], a_runs, b_runs, requests_paired=False, runs_paired=paired)
+    return difference
+
+
+def test_paired_runs_of_a_worked_example() -> None:
+    spread = between_pairs(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))  # differences of 1, 2 and 3
+    assert (spread.estimate, spread.freedom, spread.evidence) == (2.0, 2.0, Evidence.RUN_PAIRS)
+    assert spread.error == pytest.approx(1.0 / math.sqrt(3.0))
+
+
+def test_welch_of_a_worked_example() -> None:
+    """Variances of 2 and 8, of 2 and 4 runs: 1 + 2 = 3, with 9 / (1/1 + 4/3) degrees of freedom."""
+    a, b = np.array([1.0, 3.0]), 10.0 + math.sqrt(6.0) * np.array([-1.0, 1.0, -1.0, 1.0])
+    spread = between_runs(a, b)
+    assert (spread.estimate, spread.error) == (pytest.approx(8.0), pytest.approx(math.sqrt(3.0)))
+    assert spread.freedom == pytest.approx(9.0 / (1.0 + 4.0 / 3.0))
+
+
+def test_either_side_with_one_run_borrows_the_others_variance() -> None:
+    spread = between_runs(np.array([2.0, 2.2, 2.1]), np.array([1.0]))
+    assert (spread.estimate, spread.freedom) == (pytest.approx(-1.1), 2.0)
+    assert spread.error == pytest.approx(0.1 * math.sqrt(1 / 3 + 1))
+
+
+def test_constant_runs_have_no_error_and_the_degrees_of_freedom_of_all() -> None:
+    spread = between_runs(np.array([5.0] * 3), np.array([6.0] * 4))
+    assert (spread.estimate, spread.error, spread.freedom) == (1.0, 0.0, 5.0)
+
+
+def test_a_constant_ratio_of_runs_is_certain_and_has_no_interval() -> None:
+    """The geometric means of 16 and 64, and of 32 and 128 ms, are 32 and 64 ms, and B is twice A in both blocks."""
+    difference = _repeated(LATENCY, [16.0, 64.0], [32.0, 128.0], paired=True)
+    assert (difference.a, difference.b) == (pytest.approx(32.0), pytest.approx(64.0))
+    assert difference.change == pytest.approx(1.0)
+    assert difference.difference == pytest.approx(32.0)
+    assert (difference.p_value, difference.p_adjusted, difference.verdict) == (0.0, 0.0, Verdict.WORSE)
+    assert (difference.interval, difference.smallest_shown, difference.reason) == (None, None, "no spread")
+    assert difference.evidence is Evidence.RUN_PAIRS
+
+
+def test_a_relative_difference_is_of_logarithms_and_is_read_as_a_share() -> None:
+    """Logarithms of 10 and 40, and of 20 and 80: each side has a variance of log(4)² / 2, so the error is log(4) / √2."""
+    from scipy.stats import t
+
+    difference = _repeated(LATENCY, [10.0, 40.0], [20.0, 80.0])
+    error = math.log(4.0) / math.sqrt(2.0)
+    half = float(t.ppf(0.975, 2)) * error
+    assert difference.change == pytest.approx(1.0)
+    assert difference.interval == pytest.approx((2.0 * math.exp(-half) - 1.0, 2.0 * math.exp(half) - 1.0))
+    assert difference.smallest_shown == pytest.approx(math.expm1((t.ppf(0.975, 2) + t.ppf(0.8, 2)) * error))
+    assert difference.p_value == pytest.approx(2.0 * t.sf(math.log(2.0) / error, 2))
+    assert (difference.verdict, difference.reason, difference.evidence) == (Verdict.NONE, None, Evidence.RUNS)
+
+
+def test_a_share_of_failures_differs_in_points() -> None:
+    """0.1 and 0.3 against 0.2 and 0.4: means of 0.2 and 0.3, variances of 0.02."""
+    from scipy.stats import t
+
+    difference = _repeated(FAILURES, [0.1, 0.3], [0.2, 0.4])
+    assert (difference.a, difference.b, difference.change) == pytest.approx((0.2, 0.3, 0.1))
+    half = float(t.ppf(0.975, 2)) * math.sqrt(0.02)
+    assert difference.interval == pytest.approx((0.1 - half, 0.1 + half))
+
+
+@pytest.mark.parametrize(("lower", "quantile"), [(True, 0.05), (False, 0.95)])
+def test_a_one_sided_bound_leaves_the_significance_on_one_side(lower: bool, quantile: float) -> None:
+    from scipy.stats import t
+
+    difference = _repeated(LATENCY, [10.0, 40.0], [20.0, 80.0])
+    error = math.log(4.0) / math.sqrt(2.0)
+    assert difference.bound(lower, 0.05) == pytest.approx(2.0 * math.exp(float(t.ppf(quantile, 2)) * error) - 1.0)
+
+
+def test_an_immeasurable_change_is_read_without_overflow() -> None:
+    difference = _repeated(LATENCY, [1e-200, 1.1e-200], [1e200, 1.1e200])
+    assert difference.change == pytest.approx(math.expm1(50.0))
+
+
+def test_measures_are_judged_together_and_the_smallest_change_shown_is_of_the_first_step() -> None:
+    from scipy.stats import t
+
+    a, b = [100.0, 101.0, 99.0], [103.0, 104.0, 102.0]
+    measures = [LATENCY, Measure(E2E, 0.5), RATE]
+    alone = _repeated(LATENCY, a, b)
+    a_runs, b_runs = ([{m.name: _known(v) for m in measures} for v in side] for side in (a, b))
+    found = compare_measures(measures, a_runs, b_runs, requests_paired=False, runs_paired=False)
+    assert alone.p_value is not None
+    assert alone.p_value < 0.05 < 3.0 * alone.p_value
+    assert alone.verdict is Verdict.WORSE
+    for one in found:
+        assert one.p_adjusted == pytest.approx(3.0 * alone.p_value)
+        assert one.verdict is Verdict.NONE
+    assert alone.spread is not None
+    freedom = alone.spread.freedom
+    assert found[0].smallest_shown == pytest.approx(
+        math.expm1(float(t.ppf(1.0 - 0.05 / 6.0, freedom) + t.ppf(0.8, freedom)) * alone.spread.error)
+    )
+
+
+@pytest.mark.parametrize("singly", ["a", "b"])
+def test_a_measure_that_a_run_lacks_is_left_out(singly: str) -> None:
+    whole, lacking = {"p50_ttft": _known(20.0), "request_throughput": _known(5.0)}, {"p50_ttft": _known(20.0)}
+    sides = ([whole, lacking], [whole, whole]) if singly == "a" else ([whole, whole], [lacking, whole])
+    found = compare_measures([LATENCY, RATE], *sides, requests_paired=False, runs_paired=False)
+    assert [one.measure for one in found] == [LATENCY]
+
+
+def _series(value: float, shift: float, evenly: int = 1_000) -> Measured:
+    """A mean of ``value`` with contributions of ±shift in turn, which are not correlated."""
+    return Measured(value, shift * np.random.default_rng(1).choice([-1.0, 1.0], evenly))
+
+
+@pytest.mark.parametrize(
+    ("measure", "b", "verdict"),
+    [
+        (RATE, 30.0, Verdict.STARTS_BETTER),
+        (RATE, 15.0, Verdict.STARTS_WORSE),
+        (LATENCY_MEAN, 30.0, Verdict.STARTS_WORSE),
+        (LATENCY_MEAN, 15.0, Verdict.STARTS_BETTER),
+    ],
+)
+@pytest.mark.parametrize("paired", [True, False])
+def test_of_single_runs_the_verdict_is_about_these_starts(measure: Measure, b: float, verdict: Verdict, paired: bool) -> None:
+    a_runs, b_runs = [{measure.name: _series(20.0, 0.1)}], [{measure.name: _series(b, 0.11)}]
+    (difference,) = compare_measures([measure], a_runs, b_runs, requests_paired=paired, runs_paired=False)
+    assert difference.verdict is verdict
+    assert difference.evidence is (Evidence.REQUEST_PAIRS if paired else Evidence.REQUESTS)
+    assert difference.change == pytest.approx(b / 20.0 - 1.0)
+    assert (difference.verdict.is_better, difference.verdict.is_worse) == (
+        verdict is Verdict.STARTS_BETTER,
+        verdict is Verdict.STARTS_WORSE,
+    )
+
+
+def test_paired_quantiles_without_enough_crossings_are_compared_as_unpaired_ones() -> None:
+    rng = np.random.default_rng(1)
+    values = rng.lognormal(0.0, 0.3, 1_000)
+    runs = [{"p50_ttft": percentile(values * factor, 0.5)} for factor in (1.0, 1.0)]
+    (difference,) = compare_measures([LATENCY], runs[:1], runs[1:], requests_paired=True, runs_paired=False)
+    assert difference.evidence is Evidence.REQUESTS
+    crossed = [{"p50_ttft": percentile(v, 0.5)} for v in (values, values * rng.lognormal(0.0, 0.2, 1_000))]
+    (difference,) = compare_measures([LATENCY], crossed[:1], crossed[1:], requests_paired=True, runs_paired=False)
+    assert difference.evidence is Evidence.REQUEST_PAIRS
+    (difference,) = compare_measures([LATENCY], crossed[:1], crossed[1:], requests_paired=False, runs_paired=False)
+    assert difference.evidence is Evidence.REQUESTS
+
+
+@pytest.mark.parametrize(
+    ("measure", "a", "b", "change"),
+    [
+        (LATENCY, 20.0, 30.0, 0.5),
+        (LATENCY, 0.5, 0.75, 0.5),
+        (LATENCY, 0.0, 30.0, None),
+        (LATENCY, None, 30.0, None),
+        (LATENCY, 20.0, None, None),
+        (FAILURES, 0.0, 0.25, 0.25),
+        (FAILURES, 0.5, 0.25, -0.25),
+    ],
+)
+def test_the_change_of_values_whose_error_is_unknown(
+    measure: Measure, a: float | None, b: float | None, change: float | None
+) -> None:
+    a_runs, b_runs = ([{measure.name: Measured(value, np.zeros(3), "n too small")}] for value in (a, b))
+    (difference,) = compare_measures([measure], a_runs, b_runs, requests_paired=False, runs_paired=False)
+    assert (difference.a, difference.b, difference.change) == tuple(map(pytest.approx, (a, b, change)))
+    assert (difference.measure, difference.verdict, difference.reason) == (measure, Verdict.UNKNOWN, "n too small")
+    assert (difference.interval, difference.smallest_shown, difference.p_value, difference.p_adjusted) == (None,) * 4
+    assert difference.evidence is None
+    assert difference.bound(True, 0.05) is None
+    assert difference.difference == pytest.approx(None if a is None or b is None else b - a)
+
+
+@pytest.mark.parametrize("unknown_in", ["a", "b"])
+def test_one_unknown_run_makes_the_difference_of_repeated_runs_unknown(unknown_in: str) -> None:
+    known = [{"p50_ttft": _known(20.0)}, {"p50_ttft": _known(45.0)}]
+    partly = [{"p50_ttft": _known(20.0)}, {"p50_ttft": Measured(None, np.zeros(3), "reaches into the failed requests")}]
+    sides = (partly, known) if unknown_in == "a" else (known, partly)
+    (difference,) = compare_measures([LATENCY], *sides, requests_paired=False, runs_paired=False)
+    assert (difference.verdict, difference.reason) == (Verdict.UNKNOWN, "reaches into the failed requests")
+    assert (difference.a, difference.b) == ((None, pytest.approx(30.0)) if unknown_in == "a" else (pytest.approx(30.0), None))
+
+
+@pytest.mark.parametrize(("a", "b"), [([10.0], [20.0, 30.0]), ([20.0, 30.0], [10.0])])
+def test_one_run_against_two_is_judged_by_repeated_runs(a: list[float], b: list[float]) -> None:
+    difference = _repeated(LATENCY, a, b)
+    assert (difference.evidence, difference.reason) == (Evidence.RUNS, None)
+
+
+def test_a_middle_of_runs_below_1_is_geometric() -> None:
+    assert _repeated(RATE, [0.25, 1.0], [0.5, 2.0]).a == pytest.approx(0.5)
+
+
+def test_a_middle_of_runs_with_a_value_of_0_is_arithmetic() -> None:
+    a_runs, b_runs = (
+        [{"p50_ttft": Measured(value, np.zeros(3), "some values are 0")} for value in (0.0, high)] for high in (4.0, 6.0)
+    )
+    (difference,) = compare_measures([LATENCY], a_runs, b_runs, requests_paired=False, runs_paired=False)
+    assert (difference.a, difference.b, difference.change) == (2.0, 3.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "better", "worse"),
+    [
+        (Verdict.BETTER, True, False),
+        (Verdict.STARTS_BETTER, True, False),
+        (Verdict.WORSE, False, True),
+        (Verdict.STARTS_WORSE, False, True),
+        (Verdict.NONE, False, False),
+        (Verdict.UNKNOWN, False, False),
+    ],
+)
+def test_a_verdict_is_better_worse_or_neither(verdict: Verdict, better: bool, worse: bool) -> None:
+    assert (verdict.is_better, verdict.is_worse, verdict.differs) == (better, worse, better or worse)

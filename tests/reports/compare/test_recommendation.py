@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from reports.compare.difference import Difference, Verdict, between_pairs, betwe
 from reports.compare.measures import Measure
 from reports.compare.recommendation import CHANGE, recommend
 from reports.compare.spread import Evidence, Spread
-from reports.metrics.catalogue import TTFT
+from reports.metrics.catalogue import E2E, TPOT, TTFT
 
 _P99 = Measure(TTFT, 0.99)
 
@@ -49,3 +50,80 @@ def test_single_runs_are_recommended_more_requests_the_larger_their_error() -> N
 @pytest.mark.parametrize("spread", [None, Spread(0.0, 0.0, 2.0, Evidence.RUNS), Spread(0.0, 9.0, 2.0, Evidence.RUNS)])
 def test_nothing_is_recommended_without_an_error_or_at_no_affordable_number(spread: Spread | None) -> None:
     assert recommend([_difference(spread)], 3, 3_000) is None
+
+
+# ---- numbers worked out by hand
+
+
+def _named(measure: Measure, spread: Spread | None) -> Difference:
+    return replace(_difference(spread), measure=measure)
+
+
+@pytest.mark.parametrize(
+    ("error", "requests", "recommended"),
+    [
+        # Of five runs a side Student's t with 8 degrees of freedom needs 2.306 + 0.889 errors, here 5 % or log 1.05.
+        (0.05, 3_000, 6_500),  # (3.1949 · 0.05 / 0.04879)² / 5 · 3,000 = 6,432
+        (0.2, 3_000, 110_000),  # 102,910
+        (0.05, 7, 16),  # 15.01
+        (0.01, 3_000, 3_000),  # fewer would do
+        (0.01, 3_210, 3_300),
+        (0.01, 7, 7),
+        (0.01, 70, 70),
+    ],
+)
+def test_five_longer_runs_show_what_single_ones_do_not(error: float, requests: int, recommended: int) -> None:
+    found = recommend([_difference(Spread(0.0, error, 16.0, Evidence.REQUESTS))], 1, requests)
+    assert found is not None
+    assert (found.repeats, found.requests, found.change, found.title) == (5, recommended, 0.05, "TTFT p99")
+
+
+def _error_that_repeats_show(repeats: int, freedom: int, runs: int) -> float:
+    """The largest error of ``runs`` repeats of which so many repeats show 5 % in four of five cases."""
+    from scipy.stats import t
+
+    return float(math.log(1.05) / (t.ppf(0.975, freedom) + t.ppf(0.8, freedom)) * math.sqrt(repeats / runs))
+
+
+@pytest.mark.parametrize(
+    ("repeats", "evidence", "freedom"),
+    [
+        (2, Evidence.RUNS, 2),
+        (7, Evidence.RUNS, 12),
+        (100, Evidence.RUNS, 198),
+        (2, Evidence.RUN_PAIRS, 1),
+        (7, Evidence.RUN_PAIRS, 6),
+        (100, Evidence.RUN_PAIRS, 99),
+    ],
+)
+def test_the_fewest_repeats_that_show_the_change_up_to_a_hundred(repeats: int, evidence: Evidence, freedom: int) -> None:
+    limit = _error_that_repeats_show(repeats, freedom, runs=3)
+    below, above = (
+        recommend([_difference(Spread(0.0, factor * limit, 2.0, evidence))], runs=3, requests=3_000)
+        for factor in (0.9999, 1.0001)
+    )
+    assert below is not None
+    assert (below.repeats, below.requests) == (repeats, 3_000)
+    if repeats == 100:
+        assert above is None
+    else:
+        assert above is not None
+        assert above.repeats == repeats + 1
+
+
+@pytest.mark.parametrize("without", [None, Spread(0.0, 0.0, 2.0, Evidence.RUNS), Spread(0.0, math.inf, 2.0, Evidence.RUNS)])
+def test_the_first_latency_with_an_error_decides_p99_before_p50_and_ttft_before_e2e(without: Spread | None) -> None:
+    measures = [Measure(TTFT, 0.99), Measure(E2E, 0.99), Measure(TTFT, 0.5), Measure(E2E, 0.5)]
+    known = Spread(0.0, 0.02, 2.0, Evidence.RUNS)
+    for number, measure in enumerate(measures):
+        differences = [_named(one, without if k < number else known) for k, one in enumerate(measures)]
+        for order in (differences, differences[::-1], differences[number:]):
+            found = recommend(order, 3, 3_000)
+            assert found is not None
+            assert found.title == measure.title
+    assert recommend([_named(Measure(TPOT), known)], 3, 3_000) is None
+
+
+def test_no_other_latency_stands_in_for_one_that_no_affordable_number_shows() -> None:
+    hopeless, easy = Spread(0.0, 9.0, 2.0, Evidence.RUNS), Spread(0.0, 0.02, 2.0, Evidence.RUNS)
+    assert recommend([_named(Measure(TTFT, 0.99), hopeless), _named(Measure(E2E, 0.99), easy)], 3, 3_000) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from reports.compare.single_runs import (
     within_runs,
 )
 from reports.compare.spread import Evidence, QuantileSpread, Spread
-from reports.statistics.autocorrelation import DRIFTS
+from reports.statistics.autocorrelation import DRIFTS, TOO_FEW, mean_of
 
 Values = NDArray[np.float64]
 
@@ -174,3 +175,316 @@ def test_a_drifting_mean_is_not_judged() -> None:
     steady, drifting = mean(_latencies(1)), mean(np.linspace(10.0, 40.0, 2_000) * _latencies(2) / 20.0)
     assert within_runs(steady, drifting, 0.1) == DRIFTS
     assert within_pairs(steady, drifting, 0.1) == DRIFTS
+
+
+# ---- exact cases
+
+
+def _contributions(sample: Values, covariates: Values | None = None) -> Measured:
+    return Measured(1.0, sample, covariates=covariates)
+
+
+def _signs(seed: int, size: int) -> Values:
+    """±1 at random: not correlated."""
+    return np.random.default_rng(seed).choice([-1.0, 1.0], size)
+
+
+def _wave(size: int) -> Values:
+    """A cosine of two and a half periods: all its variance has one frequency, so it is worth 8 independent values."""
+    return np.cos(np.pi * 5.0 * (np.arange(size) + 0.5) / size)
+
+
+def _in_turn(size: int, shift: float = 0.0) -> Values:
+    """0 and 1 in turn, of variance 1/4, as the one covariate; shape [size, 1]."""
+    return (np.arange(size) % 2 + shift)[:, np.newaxis].astype(np.float64)
+
+
+def test_the_error_of_unpaired_means_is_welchs_of_their_own_errors() -> None:
+    a, b = 0.1 * _signs(1, 1_000), 0.2 * _signs(2, 400)
+    spread = within_runs(_contributions(a), _contributions(b), 0.3)
+    assert isinstance(spread, Spread)
+    means = [mean_of(a), mean_of(b)]
+    variances = [one.standard_error**2 for one in means]
+    assert (spread.estimate, spread.evidence) == (0.3, Evidence.REQUESTS)
+    assert spread.error == pytest.approx(math.sqrt(sum(variances)))
+    assert spread.freedom == pytest.approx(
+        sum(variances) ** 2 / sum(v**2 / m.long_run.degrees for v, m in zip(variances, means, strict=True))
+    )
+
+
+def test_constant_contributions_have_no_error() -> None:
+    spread = within_runs(_contributions(np.zeros(200)), _contributions(np.zeros(300)), 0.0)
+    assert isinstance(spread, Spread)
+    assert (spread.error, spread.freedom) == (0.0, 8.0)  # 4 degrees of each, where the spectrum is unknown
+
+
+def test_the_error_of_paired_means_is_that_of_their_differences() -> None:
+    a, noise = 0.1 * _signs(1, 1_000), 0.01 * _signs(2, 1_000)
+    spread = within_pairs(_contributions(a), _contributions(a + noise), 0.3)
+    difference = mean_of(noise)
+    assert spread == Spread(
+        0.3, pytest.approx(difference.standard_error), pytest.approx(difference.long_run.degrees), Evidence.REQUEST_PAIRS
+    )
+
+
+def test_what_lengths_explain_of_paired_differences_is_no_error() -> None:
+    lengths, noise = _signs(1, 1_000)[:, np.newaxis], 0.01 * _signs(2, 1_000)
+    a = _contributions(np.zeros(1_000), lengths)
+    explained = within_pairs(a, _contributions(0.5 * lengths[:, 0] + noise, lengths), 0.0)
+    without = within_pairs(a, _contributions(noise), 0.0)
+    assert isinstance(explained, Spread)
+    assert isinstance(without, Spread)
+    assert explained.error == pytest.approx(without.error, rel=0.1)
+    assert explained.estimate == 0.0
+
+
+def test_what_lengths_explain_of_a_difference_is_taken_off() -> None:
+    """Contributions of half a length, of lengths that are 0.02 longer in B: the difference of 0.01 is theirs."""
+    za, zb = _in_turn(1_000), _in_turn(500, shift=0.02)
+    noise = [0.001 * _signs(seed, size) for seed, size in ((1, 1_000), (2, 500))]
+    a = _contributions(0.5 * (za[:, 0] - za.mean()) + noise[0], za)
+    b = _contributions(0.5 * (zb[:, 0] - zb.mean()) + noise[1], zb)
+    spread = within_runs(a, b, 0.01)
+    plain = within_runs(_contributions(noise[0]), _contributions(noise[1]), 0.0)
+    assert isinstance(spread, Spread)
+    assert isinstance(plain, Spread)
+    assert spread.estimate == pytest.approx(0.0, abs=1e-5)
+    assert spread.error == pytest.approx(plain.error, rel=0.05)
+
+
+@pytest.mark.parametrize(("errors", "taken_off"), [(3.99, True), (4.01, False), (-3.99, True), (-4.01, False)])
+def test_lengths_explain_up_to_four_errors_between_their_means(errors: float, taken_off: bool) -> None:
+    """The means of 1,000 and 500 lengths of variance 1/4 differ by an error of √(0.25 / 1,000 + 0.25 / 500)."""
+    za, zb = _in_turn(1_000), _in_turn(500, shift=errors * math.sqrt(0.00075))
+    a = _contributions(0.5 * (za[:, 0] - za.mean()) + 0.01 * _signs(1, 1_000), za)
+    b = _contributions(0.5 * (zb[:, 0] - zb.mean()) + 0.01 * _signs(2, 500), zb)
+    spread = within_runs(a, b, 1.0)
+    assert isinstance(spread, Spread)
+    assert spread.estimate == pytest.approx(1.0 - 0.5 * errors * math.sqrt(0.00075) if taken_off else 1.0, abs=1e-3)
+
+
+def test_one_kind_of_length_of_another_workload_is_enough_to_explain_nothing() -> None:
+    """The means of the first are equal; of the second, whose errors are much smaller, they are 4.5 errors apart."""
+    za, zb = (np.hstack([100.0 * _in_turn(1_000)[::step], _in_turn(1_000)]) for step in (1, -1))
+    zb[:, 1] += 4.5 * math.sqrt(0.0005)
+    spread = within_runs(_contributions(za[:, 0] - 50.0, za), _contributions(zb[:, 0] - 50.0, zb), 1.0)
+    assert isinstance(spread, Spread)
+    assert spread.estimate == 1.0
+
+
+def _lengths(seed: int, size: int, mean: float = 5.0) -> Values:
+    """Two kinds of covariates, of different means; shape [size, 2]."""
+    rng = np.random.default_rng(seed)
+    return np.stack([rng.normal(mean, 1.0, size), rng.normal(-20.0, 3.0, size)], axis=1)
+
+
+def _regressed(values: Values, z: Values, slopes: Values) -> Values:
+    return values - (z - z.mean(axis=0)) @ slopes
+
+
+def test_slopes_are_those_of_a_regression_with_a_level_for_each_run() -> None:
+    za, zb = _lengths(1, 1_000), _lengths(2, 700, mean=5.05)
+    a, b = (0.3 * z[:, 0] - 0.1 * z[:, 1] + 0.2 * _signs(seed, len(z)) for seed, z in ((3, za), (4, zb)))
+    levels = np.repeat(np.eye(2), [1_000, 700], axis=0)
+    slopes = np.linalg.lstsq(np.hstack([levels, np.vstack([za, zb])]), np.concatenate([a, b]), rcond=None)[0][2:]
+    spread = within_runs(_contributions(a, za), _contributions(b, zb), 1.0)
+    assert isinstance(spread, Spread)
+    assert spread.estimate == pytest.approx(1.0 - (zb.mean(axis=0) - za.mean(axis=0)) @ slopes, rel=1e-9)
+    errors = [mean_of(_regressed(values, z, slopes)).standard_error for values, z in ((a, za), (b, zb))]
+    assert spread.error == pytest.approx(math.hypot(*errors), rel=1e-6)
+
+
+def test_slopes_of_paired_differences_are_those_of_a_regression_with_a_level() -> None:
+    z = _lengths(1, 1_000)
+    differences = 0.3 * z[:, 0] - 0.1 * z[:, 1] + 0.2 * _signs(3, 1_000)
+    slopes = np.linalg.lstsq(np.hstack([np.ones((1_000, 1)), z]), differences, rcond=None)[0][1:]
+    spread = within_pairs(_contributions(np.zeros(1_000), z), _contributions(differences, z), 0.0)
+    assert isinstance(spread, Spread)
+    assert spread.error == pytest.approx(mean_of(_regressed(differences, z, slopes)).standard_error, rel=1e-6)
+
+
+def _of_lengths(seed: int, mean: float, unknown: slice) -> tuple[Measured, Measured]:
+    """The median latency of 1,000 requests of which some have none, with their lengths and without."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.normal(mean, 1.0, (1_000, 1))
+    values = np.exp(3.0 + 0.3 * lengths[:, 0] + rng.normal(0.0, 0.02, 1_000))
+    values[unknown] = np.nan
+    run = percentile(values, 0.5)
+    return replace(run, covariates=lengths), run
+
+
+def test_lengths_explain_the_difference_of_a_quantile_that_they_make() -> None:
+    """The lengths of B happen to be longer by a tenth, which makes its latencies 3 % longer."""
+    (a, a_alone), (b, b_alone) = _of_lengths(1, 0.0, slice(0, 50)), _of_lengths(2, 0.1, slice(700, 730))
+    explained, plain = quantiles_within_runs(0.5, a, b), quantiles_within_runs(0.5, a_alone, b_alone)
+    assert isinstance(explained, QuantileSpread)
+    assert isinstance(plain, QuantileSpread)
+    assert plain.expected == 0.0
+    assert explained.expected == pytest.approx(plain.excess, abs=0.02)
+    assert abs(explained.estimate) < 0.01 < plain.estimate
+    assert explained.share_error < 0.7 * plain.share_error
+    for partly in (quantiles_within_runs(0.5, a, b_alone), quantiles_within_runs(0.5, a_alone, b)):
+        assert isinstance(partly, QuantileSpread)
+        assert (partly.expected, partly.estimate) == (0.0, plain.estimate)
+
+
+def test_lengths_explain_which_paired_requests_cross_a_quantile() -> None:
+    """B is slower for long requests and quicker for short ones, so that lengths explain part of the crossings."""
+    rng = np.random.default_rng(1)
+    lengths = rng.choice([-1.0, 1.0], (1_000, 1))
+    values = rng.lognormal(0.0, 0.3, 1_000)
+    other = values * np.exp(0.2 * lengths[:, 0])
+    values[:40] = np.nan
+    plain = quantiles_within_pairs(0.5, percentile(values, 0.5), percentile(other, 0.5))
+    a, b = (replace(percentile(one, 0.5), covariates=lengths) for one in (values, other))
+    explained = quantiles_within_pairs(0.5, a, b)
+    assert isinstance(plain, QuantileSpread)
+    assert isinstance(explained, QuantileSpread)
+    known = slice(40, None)
+    threshold = float(np.sort(np.concatenate([values[known], other]))[979])  # the 980th of 1,960
+    crossed = (other[known] > threshold).astype(float) - (values[known] > threshold)
+    slope = np.polyfit(lengths[known, 0], crossed, 1)[0]
+    assert plain.share_error == pytest.approx(mean_of(crossed).standard_error)
+    assert explained.share_error == pytest.approx(mean_of(crossed - slope * lengths[known, 0]).standard_error, rel=1e-6)
+    assert explained.share_error < plain.share_error
+    assert plain.excess == explained.excess == float(crossed.mean())
+    assert plain.expected == explained.expected == 0.0
+
+
+def test_a_request_without_a_latency_in_one_run_crosses_nothing() -> None:
+    rng = np.random.default_rng(1)
+    values = rng.permutation(np.linspace(10.0, 20.0, 1_000))
+    unknown = values.copy()
+    unknown[rng.permutation(1_000)[:300]] = np.nan
+    assert quantiles_within_pairs(0.5, percentile(values, 0.5), percentile(unknown, 0.5)) is None
+    assert quantiles_within_pairs(0.5, percentile(unknown, 0.5), percentile(values, 0.5)) is None
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_value_at_the_threshold_does_not_exceed_it(turned: bool) -> None:
+    """Of 1, 2 and 3, where 2 is the common median and only a third of the values exceeds it in A, and a half in B."""
+    rng = np.random.default_rng(1)
+    a, b = (rng.permutation(np.repeat([1.0, 2.0, 3.0], counts)) for counts in ((300, 400, 300), (300, 200, 500)))
+    if turned:
+        a, b = b, a
+    spread = quantiles_within_pairs(0.5, percentile(a, 0.5), percentile(b, 0.5))
+    assert isinstance(spread, QuantileSpread)
+    assert spread.excess == pytest.approx(-0.2 if turned else 0.2)
+
+
+@pytest.mark.parametrize(("swaps", "enough"), [(9, False), (10, True)])
+def test_twenty_crossings_are_enough_evidence_of_pairs(swaps: int, enough: bool) -> None:
+    values = np.random.default_rng(3).permutation(np.linspace(10.0, 20.0, 1_000))
+    order, swapped = np.argsort(values), values.copy()
+    low, high = order[300 : 300 + swaps], order[600 : 600 + swaps]
+    swapped[low], swapped[high] = values[high], values[low]
+    assert FEWEST_CROSSINGS == 20
+    spread = quantiles_within_pairs(0.5, percentile(values, 0.5), percentile(swapped, 0.5))
+    assert isinstance(spread, QuantileSpread) is enough
+
+
+@pytest.mark.parametrize(
+    ("za", "zb"),
+    [
+        (None, None),
+        (_in_turn(1_000), None),
+        (None, _in_turn(1_000, shift=0.02)),
+        (_in_turn(1_000)[:, :0], _in_turn(1_000)[:, :0]),
+        (_in_turn(1_000), np.hstack([_in_turn(1_000, shift=0.02)] * 2)),
+    ],
+    ids=["neither", "A alone", "B alone", "no lengths", "other lengths"],
+)
+def test_lengths_that_both_runs_do_not_have_explain_nothing(za: Values | None, zb: Values | None) -> None:
+    sample = _in_turn(1_000)[:, 0] - 0.5 + 0.01 * _signs(1, 1_000)
+    spread = within_runs(_contributions(sample, za), _contributions(sample, zb), 0.25)
+    assert isinstance(spread, Spread)
+    assert spread.estimate == 0.25
+
+
+def test_lengths_that_nearly_determine_each_other_explain_as_one_of_them() -> None:
+    """Requests whose lengths are the same but for rounding must not be explained by the rounding."""
+    rng = np.random.default_rng(1)
+    za, zb = rng.normal(0.0, 1.0, (1_000, 1)), rng.normal(0.05, 1.0, (1_000, 1))
+    samples = [0.5 * (z[:, 0] - z.mean()) + rng.normal(0.0, 0.3, 1_000) for z in (za, zb)]
+    twice = [np.hstack([z, z + 1e-7 * rng.normal(size=z.shape)]) for z in (za, zb)]
+    once = within_runs(_contributions(samples[0], za), _contributions(samples[1], zb), 0.0)
+    both = within_runs(_contributions(samples[0], twice[0]), _contributions(samples[1], twice[1]), 0.0)
+    assert isinstance(once, Spread)
+    assert isinstance(both, Spread)
+    assert both.estimate == pytest.approx(once.estimate, abs=1e-6)
+    assert both.error == pytest.approx(once.error, abs=1e-6)
+
+
+# ---- too few values
+
+
+@pytest.mark.parametrize(("n", "needed"), [(1_000, "3,800"), (2_000, "7,500"), (100, "380"), (240, "900")])
+def test_a_correlated_run_names_how_many_requests_would_be_worth_enough(n: int, needed: str) -> None:
+    """30 independent values are needed, of a wave that is worth 8 whatever its length."""
+    wave = _wave(n) + 0.01 * _signs(2, n)
+    slightly = 1e-3 * _signs(1, n)
+    for a, b in ((wave, wave + slightly), (slightly, wave), (wave, slightly)):
+        reason = within_pairs(_contributions(a), _contributions(b), 0.0)
+        assert reason == f"n as good as 8; about {needed} requests would do"
+
+
+@pytest.mark.parametrize(
+    ("n", "reason"),
+    [
+        (29, "n as good as 29; about 30 requests would do"),
+        (3, "n as good as 3; about 30 requests would do"),
+        (1, "n as good as 1; about 30 requests would do"),
+        (30, None),
+    ],
+)
+def test_thirty_pairs_of_independent_values_are_enough(n: int, reason: str | None) -> None:
+    signs = _signs(1, n)
+    spread = within_pairs(_contributions(signs), _contributions(signs * 0.5), 0.0)
+    assert isinstance(spread, Spread) if reason is None else spread == reason
+
+
+def test_a_single_run_of_too_few_values_has_no_error() -> None:
+    few, enough = _contributions(_signs(1, 99)), _contributions(_signs(1, 100))
+    assert within_runs(few, enough, 0.0) == within_runs(enough, few, 0.0) == TOO_FEW
+    assert isinstance(within_runs(enough, enough, 0.0), Spread)
+    assert within_runs(_contributions(_wave(1_000)), enough, 0.0) != TOO_FEW
+    assert str(within_runs(_contributions(_wave(1_000)), enough, 0.0)).startswith("n as good as")
+
+
+def _with_bursts(size: int, every: int, length: int) -> Values:
+    """Values below 1 in random order, and ``length`` neighbours above 1: the first ones of all, or in the middle of each
+    ``every``.
+    """
+    values = np.random.default_rng(1).permutation(np.linspace(0.1, 0.9, size))
+    for start in range(every // 2 if every < size else 0, size, every):
+        values[start : start + length] += 1.0
+    return values
+
+
+@pytest.mark.parametrize(("q", "bursts", "turned"), [(0.99, 2, False), (0.01, 2, True), (0.99, 1, False)])
+def test_bursts_beyond_a_percentile_are_counted_as_clusters(q: float, bursts: int, turned: bool) -> None:
+    """Of 2,000 values 20 are beyond p99, in one burst or two, or below p1 of the negative values."""
+    above = _with_bursts(2_000, 2_000 // bursts, 20 // bursts)
+    values = 3.0 - above if turned else above
+    run = percentile(values, q)
+    assert run.value is not None
+    effect = mean_of((values > run.value).astype(float)).long_run.effect
+    clusters = 20.0 / ((1.0 + effect) / 2.0)
+    assert 0.5 < clusters < (1.5 if bursts == 1 else 5.0)
+    exact = 2_000 * 5.0 / clusters
+    unit = 10.0 ** (math.floor(math.log10(exact)) - 1)
+    calm = percentile(_latencies(5), q)
+    expected = f"values beyond it in {math.floor(clusters)} clusters, 5 needed; about {math.ceil(exact / unit) * unit:,.0f} "
+    assert quantiles_within_runs(q, run, calm) == quantiles_within_runs(q, calm, run) == expected + "requests would do"
+
+
+@pytest.mark.parametrize(
+    ("q", "reason"), [(0.05, None), (0.049, "values beyond it in 4 clusters, 5 needed; about 110 requests would do")]
+)
+def test_five_clusters_are_enough(q: float, reason: str | None) -> None:
+    """The five smallest of a hundred values, evenly apart, are five clusters; p4.9 has 4.9 below it."""
+    values = np.arange(100.0, 200.0)
+    values[10::20] -= 95.0
+    run = percentile(values, q)
+    spread = quantiles_within_runs(q, run, run)
+    assert isinstance(spread, QuantileSpread) if reason is None else spread == reason

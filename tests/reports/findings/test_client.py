@@ -9,9 +9,10 @@ import pytest
 
 from harness.records.client_sample import ClientSample
 from harness.records.record import Outcome, Record
+from reports.findings.client import ClientSaturated
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
-from tests.reports.findings.runs import late_sends, stretched_sends
+from tests.reports.findings.runs import CLOSED, late_sends, stretched_sends
 from tests.reports.manifests import clock_readings
 from tests.reports.watched import WorkerUsage, machine_samples, worker_samples
 
@@ -256,3 +257,159 @@ def test_requests_that_waited_for_a_stream(
 
 def test_a_manifest_without_connections_has_no_such_finding(make_report: MakeReport, steady_run: SteadyRun) -> None:
     assert finding_of(make_report(steady_run(10)), "connection_limit_reached") is None
+
+
+# ---- at the thresholds, and in words
+
+
+@pytest.mark.parametrize(
+    ("slip_ms", "latency_ms", "severity"),
+    [(2.0, 20.0, "warning"), (9.99, 100.0, None), (10.0, 100.0, "warning"), (50.0, 100.0, "warning"), (50.1, 100.0, "invalid")],
+)
+def test_slip_counts_from_a_tenth_and_is_invalid_above_half_of_the_latency(
+    make_report: MakeReport, answered: Make, slip_ms: float, latency_ms: float, severity: str | None
+) -> None:
+    report = make_report(late_sends(answered, slip_ms, latency_ms))
+    assert severity_of(report, "schedule_slip") == severity
+    if severity is not None:
+        finding = finding_of(report, "schedule_slip")
+        assert finding is not None
+        assert finding.sentence == (
+            f"The p99 schedule slip is {slip_ms:.1f} ms beside a median latency of {latency_ms:.1f} ms from the send."
+        )
+
+
+@pytest.mark.parametrize(
+    ("achieved", "severity"),
+    [(95.01, None), (94.99, "warning"), (90.01, "warning"), (89.99, "invalid")],
+)
+def test_a_rate_counts_below_95_percent_and_is_invalid_below_90(
+    make_report: MakeReport, answered: Make, achieved: float, severity: str | None
+) -> None:
+    report = make_report(stretched_sends(answered, 100.0 / achieved))
+    assert severity_of(report, "achieved_below_offered") == severity
+    if severity is not None:
+        finding = finding_of(report, "achieved_below_offered")
+        assert finding is not None
+        assert finding.sentence == f"{achieved:.2f} requests/s were sent where 100.00 were offered."
+
+
+def _saturated(**replaced: Any) -> ClientSaturated:
+    """Beside a median latency of 100 ms and gaps of 40 ms at p99; neither lag is material."""
+    usual: dict[str, Any] = {
+        "lag_p99_ms": 1.0, "lag_mean_ms": 0.5, "lag_max_ms": 20.0, "wake_ups": 300, "p50_latency_from_sent_ms": 100.0,
+        "p99_icl_ms": 40.0, "cpu_share": 0.1, "run_queue_wait_share": 0.2, "run_queue_wait_ms": 0.3, "gc_longest_ms": 1.0,
+        "steal_cores": 0.0, "unstamped_reads": None,
+    }  # fmt: skip
+    return ClientSaturated(**usual | replaced)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "invalid"),
+    [
+        ({}, False),
+        ({"lag_p99_ms": 50.0}, False),
+        ({"lag_p99_ms": 50.1}, True),
+        ({"lag_p99_ms": 50.1, "wake_ups": 100}, True),
+        ({"lag_p99_ms": 50.1, "wake_ups": 99}, False),
+        ({"lag_p99_ms": 1.99, "p50_latency_from_sent_ms": 3.0}, False),
+        ({"lag_p99_ms": 2.0, "p50_latency_from_sent_ms": 3.0}, True),
+        ({"lag_mean_ms": 10.0}, False),
+        ({"lag_mean_ms": 10.1}, True),
+        ({"lag_mean_ms": 10.1, "wake_ups": 20}, True),
+        ({"lag_mean_ms": 10.1, "wake_ups": 19}, False),  # too few wake-ups: the wait for a core counts
+        ({"lag_mean_ms": None, "run_queue_wait_ms": 10.1, "wake_ups": 19}, True),
+        ({"lag_mean_ms": None, "run_queue_wait_ms": None, "wake_ups": 0}, False),
+        ({"lag_mean_ms": 0.5, "run_queue_wait_ms": 10.1}, False),
+        ({"lag_mean_ms": 0.99, "p50_latency_from_sent_ms": 5.0}, False),
+        ({"lag_mean_ms": 1.0, "p50_latency_from_sent_ms": 5.0}, True),
+        ({"lag_p99_ms": None}, False),
+    ],
+)
+def test_lag_is_invalid_above_half_of_the_latency_at_p99_and_a_tenth_on_average(
+    replaced: dict[str, Any], invalid: bool
+) -> None:
+    assert (_saturated(**replaced).severity.value == "invalid") is invalid
+
+
+@pytest.mark.parametrize(
+    ("replaced", "advice"),
+    [
+        ({"steal_cores": 0.05}, "Other processes had"),
+        ({"steal_cores": 0.051, "gc_longest_ms": 50.0, "cpu_share": 1.0}, "The hypervisor"),
+        ({"steal_cores": None, "gc_longest_ms": 10.0}, "Other processes had"),
+        ({"gc_longest_ms": 10.1, "cpu_share": 1.0}, "Garbage collections"),
+        ({"gc_longest_ms": 0.1, "lag_max_ms": None}, "Garbage collections"),
+        ({"gc_longest_ms": None, "cpu_share": 0.8}, "Other processes had"),
+        ({"cpu_share": 0.81}, "A worker used up"),
+        ({"cpu_share": None}, "Other processes had"),
+    ],
+)
+def test_the_cause_of_a_lag_is_steal_then_collections_then_the_cpu(replaced: dict[str, Any], advice: str) -> None:
+    assert _saturated(**replaced).advice.startswith(advice)
+
+
+@pytest.mark.parametrize(("p99_lag_ms", "expected"), [(4.99, False), (5.0, True)])
+def test_lag_beside_half_a_gap_is_material(
+    make_report: MakeReport, steady_run: SteadyRun, p99_lag_ms: float, expected: bool
+) -> None:
+    samples = _samples([0.1] * 290 + [p99_lag_ms] * 10)
+    assert (finding_of(make_report(steady_run(100), client=samples), "client_saturated") is not None) is expected
+
+
+def test_what_a_saturated_client_rests_on(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    samples = [
+        *_samples([60.0] * 299 + [70.0], cpu_share=0.4, wait_share=0.8, gc_longest_ms=1.5),
+        *machine_samples(8, steal_cores=0.02),
+    ]
+    finding = finding_of(make_report(steady_run(100), client=samples, connections={"unstamped_reads": 3}), "client_saturated")
+    assert finding is not None
+    e = finding.evidence
+    assert (e["wake_ups"], e["unstamped_reads"]) == (300, 3)
+    assert (e["lag_max_ms"], e["gc_longest_ms"], e["p99_icl_ms"]) == pytest.approx((70.0, 1.5, 10.0))
+    assert e["lag_mean_ms"] == pytest.approx(60.0 + 10.0 / 300)
+    assert (e["cpu_share"], e["run_queue_wait_share"]) == pytest.approx((0.4, 0.8), rel=0.05)
+    assert e["steal_cores"] == pytest.approx(0.02)
+    assert e["run_queue_wait_ms"] == pytest.approx(2.5 * 0.8 / 10, rel=0.05)  # 2 ms in each 2.5 ms, over 10 switches
+
+
+@pytest.mark.parametrize(("ms", "expected"), [(10.0, False), (10.001, True), (-10.0, False), (-10.001, True)])
+def test_clocks_may_differ_by_10_ms(make_report: MakeReport, steady_run: SteadyRun, ms: float, expected: bool) -> None:
+    stepped = make_report(steady_run(10), **clock_readings(stepped_ms=ms))
+    slept = make_report(steady_run(10), **clock_readings(slept_ms=ms))
+    assert severity_of(stepped, "clock_stepped") == ("warning" if expected else None)
+    assert severity_of(slept, "clock_stepped") == ("invalid" if expected else None)
+    for report, evidence in (
+        (stepped, {"slept_s": 0.0, "stepped_s": ms / 1e3}),
+        (slept, {"slept_s": ms / 1e3, "stepped_s": 0.0}),
+    ):
+        finding = finding_of(report, "clock_stepped")
+        assert finding is None or finding.evidence == pytest.approx(evidence, rel=1e-12)
+
+
+def test_what_is_known_of_connections_is_evidence(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    known = {
+        "per_worker": 4,
+        "opened": 8,
+        "longest_wait_ms": 12.5,
+        "total_wait_ms": 99.0,
+        "unstamped_reads": 0,
+        "workers_told": 2,
+    }
+    finding = finding_of(make_report(steady_run(10), connections={"limit_reached": 7, **known}), "connection_limit_reached")
+    few = finding_of(make_report(steady_run(10), connections={"limit_reached": 1}), "connection_limit_reached")
+    assert finding is not None
+    assert few is not None
+    assert finding.evidence == {"requests": 7, **known}
+    assert few.evidence == {"requests": 1}
+
+
+def test_one_late_request_is_slip_enough(make_report: MakeReport, answered: Make) -> None:
+    assert severity_of(make_report(late_sends(answered, 20, 100, count=1)), "schedule_slip") == "warning"
+
+
+def test_slip_of_a_closed_loop_has_the_same_evidence_and_its_own_advice(make_report: MakeReport, answered: Make) -> None:
+    finding = finding_of(make_report(late_sends(answered, 20, 80), load=CLOSED), "schedule_slip")
+    assert finding is not None
+    assert finding.evidence == pytest.approx({"p99_slip_ms": 20, "p50_latency_from_sent_ms": 80})
+    assert "--ramp_up" in finding.advice

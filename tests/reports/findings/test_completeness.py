@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from harness.records.record import Outcome, Record
+from reports.findings.completeness import Interrupted, PromptsDropped, RecordingFailed, Recovered, SampleTooSmall
 from reports.findings.finding import Severity
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
@@ -127,3 +129,35 @@ def test_dropped_prompts(make_report: MakeReport, steady_run: SteadyRun) -> None
     finding = finding_of(report, "prompts_dropped")
     assert finding is not None
     assert (finding.severity, finding.evidence) == (Severity.NOTE, {"dropped": 17})
+
+
+# ---- words, and what an interrupted closed loop had prepared
+
+
+def test_what_a_run_lacks_in_words() -> None:
+    assert Interrupted(1_200, 5_000).sentence == "The run was stopped; 1,200 of 5,000 requests were not sent."
+    assert Recovered(1_400, 1_350, 40, 10, 2, 0).sentence == (
+        "The run was cut short: of 1,400 requests, 1,350 were recorded, 40 are lost, 10 were not sent."
+    )
+    assert Recovered(40, 35, 4, 1, 2, 17).sentence.endswith("1 were not sent, and a record was torn.")
+    assert RecordingFailed("disk full").sentence == (
+        "Sending stopped because the client could not write its journal: disk full."
+    )
+    assert PromptsDropped(1_200).sentence == "1,200 prompts were dropped as too long."
+    assert SampleTooSmall(661, 1_662).sentence == "661 successes cannot support p99, which needs 1,662."
+
+
+@pytest.mark.parametrize(
+    ("load", "evidence"),
+    [
+        (CLOSED | {"duration_s": None}, {"not_sent": 4_200, "scheduled": 5_000}),
+        (CLOSED | {"duration_s": None, "prepared": None}, {"not_sent": None, "scheduled": None}),
+        (CLOSED, {"not_sent": None, "scheduled": None}),
+    ],
+)
+def test_a_closed_loop_had_as_many_requests_as_it_had_prepared(
+    make_report: MakeReport, answered: Make, load: dict[str, Any], evidence: dict[str, int | None]
+) -> None:
+    finding = finding_of(make_report(closed_loop(answered, 8, 100, 100.0), load=load, interrupted=True), "interrupted")
+    assert finding is not None
+    assert finding.evidence == evidence

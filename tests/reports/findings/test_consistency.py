@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from harness.records.record import Outcome, Record, TokenSource
+from reports.findings.consistency import (
+    AnswersLeftOut,
+    InputTokensDisagree,
+    LittlesLaw,
+    TokenCountsDisagree,
+    TokenCountsUnknown,
+)
 from reports.findings.finding import Severity
+from reports.metrics.run_metrics import ITL_COVERAGE
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
 from tests.reports.findings.runs import (
@@ -259,3 +268,137 @@ def test_streams_that_stay_open_after_their_last_token_break_littles_law(
         finding = finding_of(report, "littles_law")
         assert finding is not None
         assert finding.evidence == pytest.approx({"mean_in_flight": 50, "rate_per_s": 100, "mean_latency_s": 0.1}, rel=0.02)
+
+
+# ---- at the thresholds, and in words
+
+
+@pytest.mark.parametrize(("beyond", "severity"), [(7, "warning"), (8, "invalid")])
+def test_tokens_beyond_the_request_are_invalid_above_one_in_a_hundred(
+    make_report: MakeReport, answered: Make, beyond: int, severity: str
+) -> None:
+    """700 answers of one token, one of which has ``beyond`` more; 7 of 707 are 0.99 %, and 8 of 708 are 1.13 %."""
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 5, 1)]) for k in range(700)]
+    records[9] = answered(9, 90, 90, [(95, 1 + beyond)], requested_output_tokens=1)
+    finding = finding_of(make_report(records), "output_longer_than_asked")
+    assert finding is not None
+    assert finding.severity.value == severity
+    assert finding.evidence == pytest.approx(
+        {"requests": 1, "tokens_beyond": beyond, "share_of_tokens": beyond / (700 + beyond)}
+    )
+    assert finding.sentence == (
+        f"1 answers were longer than requested: {beyond} tokens too many, {beyond / (700 + beyond):.1%} of all."
+    )
+
+
+def test_the_share_of_tokens_beyond_is_of_successes_with_known_counts(
+    make_report: MakeReport, answered: Make, failed: Make
+) -> None:
+    records = [
+        answered(0, 0, 0, [(5, 3)], requested_output_tokens=1),
+        answered(1, 0, 0, [(5, 1)], output_tokens=None),
+        answered(2, 0, 0, [(5, 1)]),
+        failed(3, 0, Outcome.STREAM_CUT, 0, 9, output_tokens=100, requested_output_tokens=1),
+    ]
+    finding = finding_of(make_report(records), "output_longer_than_asked")
+    assert finding is not None
+    assert finding.evidence == {"requests": 1, "tokens_beyond": 2.0, "share_of_tokens": 0.5}
+
+
+def test_counts_that_disagree_in_words() -> None:
+    assert TokenCountsDisagree(1_200, 0.25, 2_900.0, 3_200.0).sentence == (
+        "The responses of 1,200 answers (25%) do not sum to the reported token count: 2,900 tokens in responses, "
+        "3,200 reported in all."
+    )
+
+
+@pytest.mark.parametrize(("share", "advice"), [(0.0, 2), (ITL_COVERAGE - 0.001, 0), (ITL_COVERAGE, 1), (0.999, 1)])
+def test_advice_on_unknown_counts_is_by_the_share_that_itl_covers(share: float, advice: int) -> None:
+    finding = TokenCountsUnknown(share, None, 20.0)
+    assert finding.advice == finding.advices[advice]
+
+
+def test_unknown_counts_in_words() -> None:
+    assert TokenCountsUnknown(0.0, None, 20.0).sentence == "The number of tokens of a chunk is unknown, for all chunks."
+    assert TokenCountsUnknown(0.5, None, 20.0).sentence == "The number of tokens is known for 50.0% of the gaps between chunks."
+    assert TokenCountsUnknown(0.5, 20.0, None).sentence == "The number of tokens is known for 50.0% of the gaps between chunks."
+    assert TokenCountsUnknown(0.5, 25.0, 20.0).sentence == (
+        "The number of tokens is known for 50.0% of the gaps between chunks; the answers with known counts have a mean TPOT of "
+        "25.00 ms, +25% to all."
+    )
+
+
+def test_unstreamed_answers_have_no_gaps_whose_counts_could_be_unknown(make_report: MakeReport, answered: Make) -> None:
+    assert finding_of(make_report(chunks_joined(answered, 50, 50), streaming=False), "token_counts_unknown") is None
+
+
+def test_other_prompts_in_words() -> None:
+    plain = InputTokensDisagree(20, 1_128.0, 1_145.04, 17.0, 0)
+    assert plain.sentence == (
+        "Prompts of 1,128.0 tokens on average were requested; the server counted 1,145.0. A prompt deviates by 17.0 tokens on "
+        "average."
+    )
+    assert "counted 1,145.0, and 5 of its template. A prompt" in replace(plain, template_tokens=5).sentence
+
+
+def test_answers_left_out_in_words() -> None:
+    assert AnswersLeftOut({"e2e_ms": 0.5, "tpot_ms": 0.021}, None).sentence == (
+        "Latencies leave out successful answers: E2E latency 50.0%, TPOT 2.1%."
+    )
+
+
+def test_unstreamed_answers_without_tokens_are_left_out_of_e2e_latency_alone(
+    make_report: MakeReport, steady_run: SteadyRun, answered: Make
+) -> None:
+    records = [*steady_run(96), *(answered(k, 10 * k, 10 * k, [], output_tokens=0, done=10 * k + 242) for k in range(96, 100))]
+    finding = finding_of(make_report(records, streaming=False), "answers_left_out")
+    assert finding is not None
+    assert finding.evidence == {"shares": {"e2e_ms": 0.04}, "latency_ratio": pytest.approx(2.0)}
+
+
+@pytest.mark.parametrize(("in_text", "expected"), [(199, False), (200, True)])
+def test_texts_of_two_hundred_tokens_are_enough(make_report: MakeReport, answered: Make, in_text: int, expected: bool) -> None:
+    record = answered(0, 0, 0, [(5, 9)], text_tokens=in_text)
+    assert (finding_of(make_report([record]), "text_tokens_disagree") is not None) is expected
+
+
+@pytest.mark.parametrize(
+    ("in_text", "chunks", "expected"),
+    [(750, 1, False), (749, 1, True), (749, 750, False), (749, 749, True), (1_333, 1, False), (1_334, 1, True)],
+)
+def test_texts_may_differ_by_a_quarter(
+    make_report: MakeReport, answered: Make, in_text: int, chunks: int, expected: bool
+) -> None:
+    times = [(float(at), 1) for at in range(1, chunks + 1)]
+    record = answered(0, 0, 0, times, output_tokens=1_000, text_tokens=in_text, token_counts=None)
+    finding = finding_of(make_report([record]), "text_tokens_disagree")
+    assert (finding is not None) is expected
+    if finding is not None:
+        assert finding.evidence == {"requests": 1, "in_text": in_text, "reported": 1_000, "chunks": chunks}
+        assert finding.sentence == (
+            f"The server reported 1,000 tokens for 1 answers whose text has {in_text:,} by the run's tokenizer, and which "
+            f"came in {chunks} chunks."
+        )
+
+
+def test_littles_law_in_words() -> None:
+    assert LittlesLaw(50.04, 100.0, 0.1).sentence == (
+        "Little's law fails in the steady window: 50.0 requests were in flight, where 100.0 requests/s of 0.100 s make 10.0."
+    )
+
+
+@pytest.mark.parametrize(("held_open_ms", "expected"), [(6.0, False), (8.0, True)])
+def test_littles_law_tolerates_a_twentieth_and_what_the_ends_of_the_window_cut(
+    make_report: MakeReport, answered: Make, held_open_ms: float, expected: bool
+) -> None:
+    """Of a window of 15 s two latencies of 100 ms are 1.3 %, so 6.3 % of the requests in flight are tolerated."""
+    report = make_report(held_open(answered, held_open_ms))
+    assert (finding_of(report, "littles_law") is not None) is expected
+
+
+@pytest.mark.parametrize(("held_open_ms", "expected"), [(0.95, False), (1.5, True)])
+def test_littles_law_tolerates_a_millisecond_of_each_request(
+    make_report: MakeReport, answered: Make, held_open_ms: float, expected: bool
+) -> None:
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 4, 1)], done=10 * k + 4 + held_open_ms) for k in range(1_500)]
+    assert (finding_of(make_report(records), "littles_law") is not None) is expected

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from harness.records.record import Record
-from reports.findings.finding import Severity
+from harness.records.record import Outcome, Record
+from reports.findings.finding import Finding, Severity
+from reports.findings.load import ArrivalsNotAsAsked, ColdStartFound, QueueGrowing, RateWanders, WaitedAtCeiling
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
 from tests.reports.findings.runs import (
@@ -39,6 +41,7 @@ def test_an_overloaded_target(make_report: MakeReport, answered: Make, service_m
     if severity is not None:
         finding = finding_of(report, "queue_growing")
         assert finding is not None
+        assert 0 < finding.evidence["in_system_before"] < finding.evidence["in_system_after"]
         assert finding.evidence["arrivals"] == pytest.approx(512, abs=2)  # between the middles of the first and last parts
         assert finding.evidence["share_left_behind"] == pytest.approx(1 - 10 / 13, abs=0.05)
         assert finding.evidence["offered_per_s"] == pytest.approx(100, rel=0.02)
@@ -233,3 +236,139 @@ def test_a_slow_beginning_is_a_cold_start_and_not_in_the_steady_window(
 
 def test_latencies_without_a_slow_beginning_have_no_finding(make_report: MakeReport, answered: Make) -> None:
     assert finding_of(make_report(cold_start(answered, slow_share=0.0)), "cold_start") is None
+
+
+# ---- severities, advice and words at the thresholds
+
+
+def _arrivals(statistic: float, p_value: float | None, as_scheduled: bool = False) -> ArrivalsNotAsAsked:
+    return ArrivalsNotAsAsked("exponential", 100.0, 1_699, statistic, p_value, 1.0, as_scheduled)
+
+
+@pytest.mark.parametrize(
+    ("finding", "severity", "advice"),
+    [
+        (_arrivals(0.02, 0.009), Severity.WARNING, 0),
+        (_arrivals(0.0199, 0.009), Severity.NOTE, 1),
+        (_arrivals(0.5, 0.009, as_scheduled=True), Severity.NOTE, 1),
+        (_arrivals(0.5, 1.1e-4), Severity.WARNING, 0),
+        (_arrivals(0.5, 1e-4), Severity.WARNING, 2),
+        (_arrivals(0.011, None), Severity.WARNING, 2),  # of constant gaps it is a share
+        (_arrivals(0.011, None, as_scheduled=True), Severity.NOTE, 1),
+    ],
+)
+def test_arrivals_matter_by_their_distance_and_are_chance_by_their_p_value(
+    finding: ArrivalsNotAsAsked, severity: Severity, advice: int
+) -> None:
+    assert (finding.severity, finding.advice) == (severity, finding.advices[advice])
+
+
+def test_arrivals_in_words() -> None:
+    assert _arrivals(0.1234, 0.0012).sentence == (
+        "1,699 gaps between sends are not exponential gaps at 100 requests/s: Kolmogorov-Smirnov distance 0.123, p = 0.001."
+    )
+    assert _arrivals(0.1234, None).sentence == (
+        "12.3% of 1,699 gaps between sends deviate from the requested exponential gaps at 100 requests/s."
+    )
+
+
+def _grained(answered: Make, delay_ms: float, stretch: float = 1.0) -> list[Record]:
+    """6,000 exponential arrivals at 3,000/s, ``stretch`` as long, each sent after a delay, at the next tenth of a ms."""
+    due_ms = Exponential(3_000.0).offsets_ns(6_000, seed=1) / 1e6 * stretch
+    sent_ms = np.ceil(due_ms * 10.0) / 10.0 + delay_ms
+    return [answered(k, due, sent, [(sent + 50, 1)]) for k, (due, sent) in enumerate(zip(due_ms, sent_ms, strict=True))]
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "stretch", "as_scheduled"), [(0.0, 1.0, True), (1.85, 1.0, True), (2.05, 1.0, False), (0.0, 1.3, False)]
+)
+def test_sends_are_as_scheduled_up_to_a_slip_of_2_ms_of_a_schedule_as_asked(
+    make_report: MakeReport, answered: Make, delay_ms: float, stretch: float, as_scheduled: bool
+) -> None:
+    records = _grained(answered, delay_ms, stretch)
+    finding = finding_of(make_report(records, options=EXPONENTIAL | {"request_rate": 3_000.0}), "arrivals_not_as_asked")
+    assert finding is not None
+    assert finding.evidence["as_scheduled"] is as_scheduled
+    assert (finding.evidence["law"], finding.evidence["rate_per_s"]) == ("exponential", 3_000.0)
+    assert finding.evidence["gaps"] == 5_999
+
+
+def test_a_wait_of_exactly_2_ms_and_a_tenth_of_the_latency_is_found(make_report: MakeReport, answered: Make) -> None:
+    def waited(wait_ms: float, latency_ms: float, streaming: bool = True) -> Finding | None:
+        records = [
+            answered(
+                k, 10 * k, 10 * k + wait_ms, [(10 * k + wait_ms + latency_ms, 1)], released_ns=round((10 * k + wait_ms) * 1e6)
+            )
+            for k in range(700)
+        ]
+        return finding_of(make_report(records, load=CEILING, streaming=streaming), "waited_at_ceiling")
+
+    assert waited(2.0, 20.0) is not None
+    assert waited(9.9, 100.0) is None
+    assert waited(10.0, 100.0) is not None
+    unstreamed = waited(50.0, 100.0, streaming=False)
+    assert unstreamed is not None
+    assert unstreamed.evidence == pytest.approx(
+        {
+            "max_concurrency": 4, "waited": 700, "share": 1.0, "p99_wait_ms": 50.0, "latency": "E2E latency",
+            "p99_from_schedule_ms": 150.0, "p99_from_send_ms": 100.0, "offered_rate": 100.0, "achieved_rate": 100.0,
+        }
+    )  # fmt: skip
+
+
+def test_a_wait_at_the_ceiling_in_words() -> None:
+    finding = WaitedAtCeiling(4, 1_500, 0.25, 2_000.5, "TTFT", None, 20.25, 100.0, 90.0)
+    assert finding.sentence == (
+        "1,500 requests (25%) waited in the client because 4 were in flight, p99 2,000.5 ms. p99 TTFT is failed from the "
+        "schedule, which includes the wait, and 20.2 ms from the send, which does not."
+    )
+    assert (finding.severity, finding.advice) == (Severity.WARNING, finding.advices[0])
+    assert "p99 TTFT is 2,020.5 ms from the schedule" in replace(finding, p99_from_schedule_ms=2_020.5).sentence
+    burst = replace(finding, offered_rate=None)
+    assert (burst.severity, burst.advice) == (Severity.NOTE, burst.advices[1])
+
+
+def test_a_growing_queue_in_words() -> None:
+    assert QueueGrowing(12.4, 1_200.6, 5_000, 0.231, 100.04, 76.96).sentence == (
+        "The target completes 77.0 requests/s while 100.0/s arrive: the queue grew from 12 to 1,201 requests, which leaves 23% "
+        "of 5,000 arrivals behind."
+    )
+
+
+def test_a_cold_start_names_its_latency_length_and_means(make_report: MakeReport, answered: Make) -> None:
+    streamed = finding_of(make_report(cold_start(answered)), "cold_start")
+    unstreamed = finding_of(make_report(cold_start(answered), streaming=False), "cold_start")
+    assert streamed is not None
+    assert unstreamed is not None
+    assert (streamed.evidence["latency"], unstreamed.evidence["latency"]) == ("TTFT", "E2E latency")
+    e = streamed.evidence
+    assert e["ratio"] == pytest.approx(e["early_ms"] / e["later_ms"])
+    assert e["early_ms"] > 2.0 * e["later_ms"]
+    assert 0.4 < e["seconds"] < 3.4  # a 24th to a third of 10 s
+    assert ColdStartFound("TTFT", 2.5, 1_500.04, 500.0, 3.0).sentence == (
+        "TTFT of the first 2.5 s is 3.0 times that of the second half of the run (means: 1,500.0 and 500.0 ms)."
+    )
+
+
+def test_a_rate_that_wanders_in_words() -> None:
+    assert RateWanders("gamma", 12.5, 2.5, 3.14, 0.00012).sentence == (
+        "The rate of sends wanders: in windows of 2.5 s their numbers have 3.1 times the variance of gamma gaps at 12.5 "
+        "requests/s, p = 0.0001."
+    )
+
+
+def test_a_run_out_of_requests_in_words_and_without_any_send(make_report: MakeReport, failed: Make) -> None:
+    unsent = [failed(k, 10 * k, Outcome.NOT_SENT) for k in range(3)]
+    finding = finding_of(make_report(unsent, load=CLOSED | {"prepared": 5_000, "ran_out": True}), "requests_ran_out")
+    assert finding is not None
+    assert finding.evidence == {"prepared": 5_000, "duration_s": 20.0, "last_sent_s": 0.0}
+    assert finding.sentence == "All 5,000 prepared requests were sent after 0.0 s of 20 s; the run ended early."
+
+
+def test_why_a_run_is_not_steady_is_named_and_an_interrupted_one_is_not_blamed(make_report: MakeReport, answered: Make) -> None:
+    report = make_report(queue_of_one_server(answered, 13.0))
+    finding = finding_of(report, "not_steady")
+    assert finding is not None
+    assert finding.evidence == {"reason": report.metrics.windows.not_steady}
+    assert finding.sentence == f"No steady state was found: {report.metrics.windows.not_steady}."
+    assert finding_of(make_report(queue_of_one_server(answered, 13.0), interrupted=True), "not_steady") is None

@@ -8,6 +8,7 @@ import pytest
 
 from harness.records.record import FAILURES, Outcome, Record
 from reports.findings.finding import Severity
+from reports.findings.outcomes import Errors, NothingDone, OutputShorterThanAsked, PromptEchoed, ReasoningAlone, WarmUpFailed
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
 
@@ -155,3 +156,41 @@ def test_answers_of_reasoning_alone_are_counted(make_report: MakeReport, answere
 def test_answers_without_reasoning_are_not_reasoning_alone(make_report: MakeReport, steady_run: SteadyRun) -> None:
     for reasoning in ({"has_reasoning": False}, {}, {"has_reasoning": True, "first_output_ns": 10**9}):
         assert finding_of(make_report(steady_run(4, **reasoning)), "reasoning_alone") is None
+
+
+# ---- words
+
+
+def test_outcomes_in_words() -> None:
+    assert NothingDone(1_200).sentence == "None of 1,200 requests succeeded."
+    assert Errors(1_202, 0.125, {"refused": 1_200, "timeout": 2}, "queue full").sentence == (
+        "1,202 requests failed (12.5%): 1,200 refused, 2 timeout. The first error: queue full"
+    )
+    assert WarmUpFailed(1_200, "queue full").sentence == "1,200 warm-up requests failed. The first error: queue full"
+    assert OutputShorterThanAsked(1_200, 0.25, 33_000.0, 25_000.0).sentence == (
+        "1,200 answers (25%) were shorter than requested: 25,000 of 33,000 tokens in all."
+    )
+    assert PromptEchoed(1_200).sentence == "1,200 answers begin with the prompt."
+    assert ReasoningAlone(1_200, 0.125).sentence == "1,200 answers (12.5%) have reasoning and no other text."
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.01, Severity.WARNING), (0.0101, Severity.INVALID)])
+def test_errors_are_invalid_above_one_in_a_hundred(share: float, severity: Severity) -> None:
+    assert Errors(1, share, {"timeout": 1}, None).severity is severity
+
+
+def test_the_first_error_is_of_a_failure_that_has_a_message(make_report: MakeReport, answered: Make, failed: Make) -> None:
+    records = [
+        answered(0, 0, 0, [(5, 1)], error="a warning beside the answer"),
+        failed(1, 10, Outcome.NOT_SENT, error="stopped"),
+        failed(2, 20, Outcome.TIMEOUT, 20, 30, error=None),
+        failed(3, 30, Outcome.REFUSED, 30, 31, error="queue full"),
+    ]
+    finding = finding_of(make_report(records), "errors")
+    assert finding is not None
+    assert (finding.evidence["first_error"], finding.evidence["failed"], finding.evidence["share"]) == ("queue full", 2, 0.5)
+
+
+def test_unstreamed_answers_are_not_reasoning_alone(make_report: MakeReport, answered: Make) -> None:
+    report = make_report([answered(0, 0, 0, [(5, 1)], has_reasoning=True)], streaming=False)
+    assert finding_of(report, "reasoning_alone") is None

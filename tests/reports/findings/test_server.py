@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from harness.records.record import Outcome, Record, TokenSource
+from reports.findings.finding import RunFacts
+from reports.findings.server import (
+    CountersDisagree,
+    MetricsDisagree,
+    OutsideServerClock,
+    PhasesExceedLatency,
+    PrefixCacheWarmed,
+    RequestsDisagree,
+    TokensDisagree,
+)
+from reports.metrics.phases import ENGINE_E2E, ENGINE_TTFT, Phase
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of
 from tests.reports.manifests import counted_by_server
@@ -220,3 +231,114 @@ def test_a_cache_that_was_warm_before_the_run_has_other_advice(make_report: Make
     unknown = finding_of(make_report(steady_run(100), **_repeated(0.4)), "prefix_cache_warmed")
     assert unknown is not None
     assert unknown.sentence == "A prefix cache may have helped: 40% of what was sent repeats an earlier prompt."
+
+
+# ---- at the thresholds, and in words
+
+
+def _phase(name: str, server_ms: float, *, whole_ms: float, client_ms: float | None = None) -> Phase:
+    return Phase(name, server_ms, client_ms, whole_ms)
+
+
+def _facts(*phases: Phase) -> RunFacts:
+    """A run of which nothing else is read."""
+    return RunFacts(cast("Any", None), cast("Any", None), {}, phases=phases)
+
+
+@pytest.mark.parametrize(("server_ms", "expected"), [(106.0, False), (106.001, True)])
+def test_a_part_may_exceed_the_whole_by_a_twentieth_and_a_millisecond(server_ms: float, expected: bool) -> None:
+    assert (PhasesExceedLatency.check(_facts(_phase("queue", server_ms, whole_ms=100.0))) is not None) is expected
+
+
+def test_of_several_parts_the_one_that_exceeds_most_is_named() -> None:
+    found = PhasesExceedLatency.check(
+        _facts(_phase("a", 150.0, whole_ms=100.0), _phase("b", 280.0, whole_ms=200.0), _phase("c", 1.0, whole_ms=500.0))
+    )
+    assert found == PhasesExceedLatency("b", 280.0, 200.0)
+    assert found.sentence == "b: 280.00 ms on average, where the client measured 200.00 ms for the whole."
+
+
+@pytest.mark.parametrize(
+    ("client_ms", "server_ms", "expected"),
+    [
+        (200.0, 180.0, False),
+        (200.0, 179.0, True),
+        (20.0, 10.0, False),
+        (20.0, 9.9, True),
+        (None, 1.0, False),
+        (0.0, 0.0, False),
+    ],
+)
+def test_a_tenth_and_10_ms_outside_of_the_servers_clock_are_named(
+    client_ms: float | None, server_ms: float, expected: bool
+) -> None:
+    found = OutsideServerClock.check(_facts(_phase(ENGINE_TTFT, server_ms, whole_ms=500.0, client_ms=client_ms)))
+    assert (found is not None) is expected
+    assert OutsideServerClock.check(_facts(_phase("queue", server_ms, whole_ms=500.0, client_ms=client_ms))) is None
+    if found is not None and client_ms is not None:
+        assert (found.outside_ms, found.share) == (client_ms - server_ms, pytest.approx(1.0 - server_ms / client_ms))
+        assert (found.client_ms, found.server_ms) == (client_ms, server_ms)
+
+
+def test_of_ttft_and_e2e_latency_the_larger_share_outside_is_named() -> None:
+    ttft = _phase(ENGINE_TTFT, 50.0, whole_ms=500.0, client_ms=100.0)
+    e2e = _phase(ENGINE_E2E, 1_000.0, whole_ms=5_000.0, client_ms=1_500.0)
+    found = OutsideServerClock.check(_facts(ttft, e2e))
+    assert found is not None
+    assert found.span == ENGINE_TTFT
+    assert found.sentence == (
+        "Mean TTFT from the send is 100.0 ms, the server's own 50.0 ms: 50.0 ms (50%) passed outside of the server's clock, "
+        "most likely before it started."
+    )
+
+
+@pytest.mark.parametrize(
+    ("reused", "repeated", "severity", "advice"),
+    [
+        (0.25, 0.24, "warning", 0),
+        (0.25, 0.2399, "warning", 1),
+        (0.2499, 0.1, "note", 1),
+        (None, 0.5, "note", 0),
+        (0.5, None, "warning", 0),
+    ],
+)
+def test_a_cache_is_warm_where_more_is_reused_than_the_run_repeats(
+    reused: float | None, repeated: float | None, severity: str, advice: int
+) -> None:
+    finding = PrefixCacheWarmed(reused, repeated, "tokens")
+    assert (finding.severity.value, finding.advice) == (severity, finding.advices[advice])
+
+
+def test_counters_that_disagree_in_words() -> None:
+    assert (
+        RequestsDisagree(1_200, 1_200, 1_300.0).sentence == "The server counted 1,300 requests; 1,200 of this run reached it."
+    )
+    assert RequestsDisagree(1_200, 1_250, 1_300.0).sentence == (
+        "The server counted 1,300 requests; 1,200 to 1,250 of this run reached it."
+    )
+    assert MetricsDisagree(1_200, 1_300.0, "http://host").sentence == (
+        "The metrics at http://host count 1,300 requests; the server's statistics 1,200."
+    )
+    assert TokensDisagree(1_200.0, 1_300.0).sentence == "The server counted 1,300 output tokens; 1,200 arrived."
+
+
+@pytest.mark.parametrize(
+    ("finding", "advice"),
+    [
+        (RequestsDisagree(90, 96, 97.0), 0),
+        (RequestsDisagree(90, 96, 89.0), 1),
+        (MetricsDisagree(90, 97.0, None), 2),
+        (TokensDisagree(300.0, 304.0), 3),
+        (TokensDisagree(300.0, 296.0), 4),
+    ],
+)
+def test_counters_that_disagree_have_advice_by_their_direction(finding: CountersDisagree, advice: int) -> None:
+    assert finding.advice == CountersDisagree.advices[advice]
+
+
+def test_tokens_are_not_compared_where_those_of_an_answer_are_unknown(
+    make_report: MakeReport, steady_run: SteadyRun, answered: Make
+) -> None:
+    records = [*steady_run(99), answered(99, 990, 990, [(1_090, 3)], output_tokens=None)]
+    samples = metric("vllm:generation_tokens_total", {-1: 0, 2: 900})
+    assert finding_of(make_report(records, server=samples), "counters_disagree") is None

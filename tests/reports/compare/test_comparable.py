@@ -1,0 +1,151 @@
+"""Comparability of runs: which keys of manifests count, how much, and what is said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.records.record import Outcome, Record
+from reports.compare.comparable import Weight, disagreements, refused, same_requests
+from reports.run_report import RunReport
+
+Make = Callable[..., Record]
+MakeReport = Callable[..., RunReport]
+SteadyRun = Callable[..., list[Record]]
+
+
+@pytest.mark.parametrize(
+    ("key", "weight"),
+    [
+        ("workload.description", Weight.REFUSE),
+        ("workload.repeated_prefix.share", None),
+        ("workload.repeated_prefixes", Weight.REFUSE),  # another key, which begins alike
+        ("arrivals", Weight.REFUSE),
+        ("load.max_concurrency", Weight.REFUSE),
+        ("load.ran_out", Weight.NOTE),
+        ("target.streaming", Weight.REFUSE),
+        ("target.protocol", Weight.WARN),
+        ("target.model", Weight.CHANGED),
+        ("target.continuous_usage", Weight.WARN),
+        ("target.template_tokens", None),
+        ("target.retokenised_ratio", None),
+        ("target.address", None),
+        ("target.embedded.pid", None),
+        ("server.version", Weight.CHANGED),
+        ("schedule.seed", Weight.WARN),
+        ("warm_up.requests", Weight.WARN),
+        ("warm_up.failures", None),
+        ("options.workers", Weight.WARN),
+        ("options.seed", None),
+        ("workers.count", Weight.NOTE),
+        ("workers.why", None),
+        ("environment.python", Weight.WARN),
+        ("bench_version", Weight.WARN),
+        ("started_at", None),
+    ],
+)
+def test_the_weight_of_a_key_is_that_of_its_longest_section(
+    make_report: MakeReport, steady_run: SteadyRun, key: str, weight: Weight | None
+) -> None:
+    runs = _differing(make_report(steady_run(4)), key)
+    found = disagreements(runs)
+    if weight is None:
+        assert found == ()
+    else:
+        assert [(one.what, one.weight, one.values) for one in found] == [(key, weight, ("one", "other"))]
+    assert refused(found) is (weight is Weight.REFUSE)
+
+
+def _differing(run: RunReport, key: str) -> list[RunReport]:
+    """The run twice, with other values at a dotted key of the manifest."""
+    section, *inner = key.split(".")
+    manifests = []
+    for value in ("one", "other"):
+        nested: Any = value
+        for name in reversed(inner):
+            nested = {name: nested}
+        manifests.append({**run.manifest, section: {**run.manifest.get(section, {}), **nested} if inner else nested})
+    return [replace(run, manifest=manifest) for manifest in manifests]
+
+
+def test_a_key_that_is_absent_or_null_is_shown_as_absent(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    runs = [
+        make_report(steady_run(4), bench_version="1.2"),
+        make_report(steady_run(4), bench_version=None),
+        make_report(steady_run(4)),
+    ]
+    (one,) = disagreements(runs)
+    assert (one.what, one.values) == ("bench_version", ("1.2", "–", "–"))
+    assert disagreements(runs[1:]) == ()
+
+
+def test_the_most_serious_disagreement_comes_first(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    other = {
+        "arrivals": "other",
+        "bench_version": "2",
+        "target": {"model": "other", "protocol": "grpc", "streaming": True},
+        "workers": {"count": 2},
+    }
+    found = disagreements([make_report(steady_run(4), workers={"count": 1}), make_report(steady_run(4), **other)])
+    assert [one.what for one in found] == ["arrivals", "bench_version", "target.model", "workers.count"]
+    assert [one.weight for one in found] == list(Weight)
+    assert refused(found)
+    assert not refused(found[1:])
+
+
+@pytest.mark.parametrize(
+    ("key", "advice"),
+    [
+        ("arrivals", "--allow_different"),
+        ("bench_version", "keep it equal"),
+        ("target.model", "the change that the comparison measures"),
+        ("workers.count", "--workers"),
+        ("load.ran_out", "--num_requests"),
+    ],
+)
+def test_a_disagreement_has_the_advice_of_its_key_or_weight(
+    make_report: MakeReport, steady_run: SteadyRun, key: str, advice: str
+) -> None:
+    (one,) = disagreements(_differing(make_report(steady_run(4)), key))
+    assert advice in one.advice
+
+
+def test_an_invalid_run_is_named_by_its_invalid_findings_alone(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Make
+) -> None:
+    nothing_done = make_report([failed(k, 10 * k, Outcome.CONNECT, 10 * k, 10 * k + 1) for k in range(4)], interrupted=False)
+    noted = make_report(steady_run(4))  # sample_too_small, a note
+    (one,) = disagreements([noted, nothing_done])
+    assert (one.what, one.weight) == ("validity", Weight.REFUSE)
+    assert one.values == ("valid", "nothing_done, errors")
+    assert "measure again" in one.advice
+
+
+def test_an_interrupted_run_is_a_warning(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    runs = [make_report(steady_run(4)), make_report(steady_run(4), interrupted=True)]
+    (one,) = disagreements(runs)
+    assert (one.what, one.weight, one.values) == ("interrupted", Weight.WARN, ("whole", "interrupted"))
+    assert "shorter than requested" in one.advice
+    assert not refused([one])
+
+
+def test_other_numbers_of_requests_are_a_warning_where_the_schedule_is_one(
+    make_report: MakeReport, steady_run: SteadyRun
+) -> None:
+    (one,) = disagreements([make_report(steady_run(1_000)), make_report(steady_run(990))])
+    assert (one.what, one.weight, one.values) == ("requests", Weight.WARN, ("1,000 sent", "990 sent"))
+    assert "not paired" in one.advice
+    other = make_report(steady_run(990), schedule={"digest": "1e" * 32, "seed": 42})
+    assert [one.what for one in disagreements([make_report(steady_run(1_000)), other])] == ["schedule.digest"]
+
+
+def test_runs_are_of_the_same_requests_where_all_sent_them_in_one_order(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    whole, again, short = (make_report(steady_run(count)) for count in (20, 20, 19))
+    other = make_report(steady_run(20), schedule={"digest": "1e" * 32, "seed": 42})
+    assert same_requests([whole, again])
+    assert not same_requests([whole, short])
+    assert not same_requests([whole, again, short])
+    assert not same_requests([whole, other])

@@ -1,0 +1,119 @@
+"""Conditions of ``--fail_if``: what is read, and on which side of which bound a build fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reports.compare.conditions import Status, check_conditions, parse_condition
+from reports.compare.difference import Difference, Verdict
+from reports.compare.measures import MEASURES, Measure
+from reports.compare.spread import Evidence, Spread
+from reports.errors import ConditionError
+from reports.metrics.catalogue import FAILED_SHARE, TTFT
+
+P99_TTFT, FAILED = Measure(TTFT, 0.99), Measure(FAILED_SHARE)
+T_95, T_975 = 1.812461123, 2.228138852  # Student's t with 10 degrees of freedom
+
+
+def _points(estimate: float, error: float, evidence: Evidence = Evidence.RUNS) -> Difference:
+    """The share of failures changed by ``estimate``, with 10 degrees of freedom."""
+    spread = Spread(estimate, error, 10.0, evidence)
+    return Difference(FAILED, 0.0, estimate, estimate, None, None, None, None, evidence, Verdict.NONE, None, spread)
+
+
+def _unknown(reason: str | None) -> Difference:
+    return Difference(FAILED, None, None, None, None, None, None, None, None, Verdict.UNKNOWN, reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "measure", "above", "amount"),
+    [
+        ("p99_ttft > +5%", P99_TTFT, True, 0.05),
+        ("p99_ttft>5%", P99_TTFT, True, 0.05),
+        (" p99_ttft  <  -12.5 % ", P99_TTFT, False, -0.125),
+        ("failed_share > 1.25pp", FAILED, True, 0.0125),
+        ("failed_share < -1 pp", FAILED, False, -0.01),
+    ],
+)
+def test_a_condition_is_a_measure_a_side_and_an_amount(text: str, measure: Measure, above: bool, amount: float) -> None:
+    condition = parse_condition(text)
+    assert (condition.measure, condition.above, condition.amount) == (measure, above, pytest.approx(amount))
+    assert condition.text == text.strip()
+
+
+def test_a_condition_of_no_measure_names_all_of_them() -> None:
+    with pytest.raises(ConditionError, match="'p98_ttft > 5%' is not a condition") as refused:
+        parse_condition("p98_ttft > 5%")
+    assert ", ".join(measure.name for measure in MEASURES) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("failed_share > 5%", r"^'failed_share > 5%': failed_share changes by pp \(percentage points\)$"),
+        ("p99_ttft > 5pp", r"^'p99_ttft > 5pp': p99_ttft changes by %$"),
+    ],
+)
+def test_a_condition_in_the_other_unit_names_the_right_one(text: str, message: str) -> None:
+    with pytest.raises(ConditionError, match=message):
+        parse_condition(text)
+
+
+@pytest.mark.parametrize(
+    ("amount", "status"), [(0.10 - 0.01 * T_95 - 1e-6, Status.FAILED), (0.10 - 0.01 * T_95 + 1e-6, Status.PASSED)]
+)
+def test_a_build_fails_where_the_one_sided_bound_exceeds_the_amount(amount: float, status: Status) -> None:
+    up = parse_condition(f"failed_share > {100 * amount:.6f}pp")
+    down = parse_condition(f"failed_share < {-100 * amount:.6f}pp")
+    assert check_conditions([up], [_points(0.10, 0.01)])[0].status is status
+    assert check_conditions([down], [_points(-0.10, 0.01)])[0].status is status
+    assert check_conditions([up], [_points(0.10, 0.01)])[0].failed is (status is Status.FAILED)
+
+
+@pytest.mark.parametrize(("text", "estimate"), [("failed_share > 10pp", 0.10), ("failed_share < -10pp", -0.10)])
+def test_a_bound_at_the_amount_does_not_fail(text: str, estimate: float) -> None:
+    assert check_conditions([parse_condition(text)], [_points(estimate, 0.0)])[0].status is Status.PASSED
+
+
+def test_conditions_share_the_significance_level() -> None:
+    """Between the bounds at 95 % and at 97.5 %: fails alone, and not as one of two conditions."""
+    amount = 0.10 - 0.01 * (T_95 + T_975) / 2.0
+    condition = parse_condition(f"failed_share > {100 * amount:.6f}pp")
+    assert check_conditions([condition], [_points(0.10, 0.01)])[0].status is Status.FAILED
+    assert [one.status for one in check_conditions([condition] * 2, [_points(0.10, 0.01)])] == [Status.PASSED] * 2
+
+
+@pytest.mark.parametrize(
+    ("differences", "why"),
+    [
+        ([], "these runs do not have this measure"),
+        ([_unknown("n too small")], "n too small"),
+        ([_unknown(None)], "the change is unknown"),
+        ([replace(_unknown("n too small"), change=0.5)], "n too small"),
+    ],
+)
+def test_a_condition_without_a_bound_is_undecided_for_a_reason(differences: list[Difference], why: str) -> None:
+    condition = parse_condition("failed_share > 1pp")
+    (result,) = check_conditions([condition], differences)
+    assert result.condition is condition
+    assert (result.status, result.failed, result.why) == (Status.UNDECIDED, False, why)
+
+
+@pytest.mark.parametrize(
+    ("text", "evidence", "why"),
+    [
+        ("failed_share > 1pp", Evidence.RUNS, "changed by +10.0%, at least +8.2% with 95 % confidence (one-sided)"),
+        ("failed_share < 1pp", Evidence.RUNS, "changed by +10.0%, at most +11.8% with 95 % confidence (one-sided)"),
+        (
+            "failed_share > 1pp",
+            Evidence.REQUESTS,
+            "changed by +10.0% between these starts, at least +8.2% with 95 % confidence (one-sided)",
+        ),
+    ],
+)
+def test_a_result_names_the_change_its_bound_and_single_starts(text: str, evidence: Evidence, why: str) -> None:
+    (result,) = check_conditions([parse_condition(text)], [_points(0.10, 0.01, evidence)])
+    assert result.why == why
+    assert result.condition.text == text

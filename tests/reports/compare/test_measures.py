@@ -1,0 +1,233 @@
+"""The measures of one run: values and contributions worked out by hand, and the reasons for none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from harness.records.record import Outcome, Record
+from reports.compare.measures import (
+    BINS,
+    MEASURES,
+    Measure,
+    failed_share,
+    mean,
+    measure_run,
+    percentile,
+    percentiles,
+    schedule_covariates,
+    throughput,
+)
+from reports.metrics.catalogue import REQUEST_THROUGHPUT, TPOT, TTFT
+from reports.metrics.requests import Requests
+
+Make = Callable[..., Record]
+MakeRequests = Callable[[Sequence[Record]], Requests]
+SteadyRun = Callable[..., list[Record]]
+
+
+# ---- names
+
+
+@pytest.mark.parametrize(
+    ("measure", "name", "title", "unit"),
+    [
+        (Measure(TTFT, 0.99), "p99_ttft", "TTFT p99", "ms"),
+        (Measure(TPOT), "mean_tpot", "TPOT mean", "ms"),
+        (Measure(REQUEST_THROUGHPUT), "request_throughput", "Request throughput", "1/s"),
+    ],
+)
+def test_a_measure_is_named_by_its_statistic_and_its_metric(measure: Measure, name: str, title: str, unit: str) -> None:
+    assert (measure.name, measure.title, measure.unit) == (name, title, unit)
+
+
+def test_all_but_the_share_of_failures_are_relative_and_throughput_is_better_when_higher() -> None:
+    assert [measure.name for measure in MEASURES if not measure.relative] == ["failed_share"]
+    assert [measure.name for measure in MEASURES if measure.higher_is_better] == [
+        "request_throughput",
+        "output_token_throughput",
+    ]
+
+
+# ---- percentiles
+
+
+@pytest.mark.parametrize(("q", "n", "known"), [(0.5, 99, False), (0.5, 100, True), (0.99, 661, False), (0.99, 662, True)])
+def test_a_percentile_of_too_few_values_has_a_value_and_no_sample(q: float, n: int, known: bool) -> None:
+    values = np.arange(1.0, n + 1.0)
+    measured = percentile(values, q)
+    assert measured.value == math.ceil(q * n)
+    if known:
+        assert measured.reason is None
+        assert measured.sample is values
+        assert (measured.ordered == values).all()
+    else:
+        assert measured.reason == "n too small"
+        assert (measured.sample == np.zeros(n)).all()
+        assert measured.ordered.size == 0
+
+
+def test_a_percentile_is_of_the_known_values_in_any_order() -> None:
+    values = np.array([np.nan, *range(200, 0, -1), np.nan, *[np.inf] * 10])
+    low, high = percentiles(values, [0.5, 0.9])
+    assert (low.value, high.value) == (105.0, 189.0)  # of 210 values
+    assert low.ordered.tolist() == [*range(1, 201), *[np.inf] * 10]
+
+
+def test_a_percentile_among_failures_has_no_value() -> None:
+    measured = percentile(np.array([1.0] * 60 + [np.inf] * 61), 0.5)
+    assert (measured.value, measured.reason) == (None, "reaches into the failed requests")
+    assert percentile(np.array([1.0] * 61 + [np.inf] * 60), 0.5).value == 1.0
+    assert percentile(np.array([1.0] * 2 + [np.inf] * 10), 0.5).value is None  # of too few values
+    assert percentile(np.array([np.nan] * 3), 0.5).value is None
+
+
+@pytest.mark.parametrize(("smallest", "reason"), [(0.0, "some values are 0"), (-1.0, "some values are 0"), (0.01, None)])
+def test_a_percentile_is_not_compared_where_a_value_has_no_logarithm(smallest: float, reason: str | None) -> None:
+    measured = percentile(np.array([smallest] + [5.0] * 120), 0.5)
+    assert (measured.value, measured.reason) == (5.0, reason)
+
+
+# ---- means and shares
+
+
+def test_contributions_to_a_mean_are_relative_and_of_the_known_values() -> None:
+    measured = mean(np.array([1.0, 3.0, np.nan, np.inf] * 50))
+    assert (measured.value, measured.reason) == (2.0, None)
+    assert measured.sample[:4].tolist() == [-1.0, 1.0, 0.0, 0.0]  # ±1/2, of half of the requests
+
+
+@pytest.mark.parametrize(
+    ("n", "value", "reason"),
+    [(0, None, "n too small"), (1, 4.0, "n too small"), (99, 4.0, "n too small"), (100, 4.0, None)],
+)
+def test_a_mean_of_too_few_values_has_no_contributions(n: int, value: float | None, reason: str | None) -> None:
+    measured = mean(np.array([4.0] * n + [np.nan] * 7))
+    assert (measured.value, measured.reason) == (value, reason)
+    assert (measured.sample == np.zeros(n + 7)).all()
+
+
+def test_contributions_to_the_share_of_failures_are_of_the_requests_that_ended() -> None:
+    measured = failed_share(np.array([10.0, 10.0, 10.0, np.inf, np.nan]))
+    assert measured.value == 0.25
+    assert measured.sample.tolist() == pytest.approx([-0.25 * 1.25] * 3 + [0.75 * 1.25, 0.0])
+
+
+def test_the_share_of_failures_is_unknown_where_no_request_ended() -> None:
+    measured = failed_share(np.array([np.nan, np.nan]))
+    assert (measured.value, measured.reason, measured.sample.tolist()) == (None, "no request ended", [0.0, 0.0])
+
+
+# ---- throughputs
+
+
+def test_contributions_to_a_throughput_are_of_equal_parts_of_the_window(make_requests: MakeRequests, answered: Make) -> None:
+    """100 requests, due every 10 ms from 1,000 ms on, each answered by 2 tokens after 5 and 8 ms, and done after 10 ms."""
+    records = [answered(k, at, at, [(at + 5, 1), (at + 8, 1)], done=at + 10) for k, at in enumerate(range(1_000, 2_000, 10))]
+    requests = make_requests(records)
+    of_requests, of_tokens = throughput(requests, tokens=False), throughput(requests, tokens=True)
+    assert (of_requests.value, of_requests.reason) == (pytest.approx(100.0, rel=1e-12), None)
+    assert of_tokens.value == pytest.approx(200.0)
+    assert of_requests.sample.shape == of_tokens.sample.shape == (BINS,)  # of 1 ms each
+    assert np.flatnonzero(of_requests.sample > 0).tolist() == [*range(10, 1_000, 10), 999]
+    assert sorted(set(of_requests.sample.tolist())) == pytest.approx([-1.0, 9.0])  # 1 in a part of 0.1 on average
+    assert sorted(set(of_tokens.sample.tolist())) == pytest.approx([-1.0, 4.0])
+
+
+def test_a_throughput_of_too_few_requests_has_a_value_and_no_contributions(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    for succeeded, reason in ((99, "n too small"), (100, None)):
+        records = [answered(k, 10 * k, 10 * k, [(10 * k + 8, 1)], done=10 * k + 10) for k in range(succeeded)]
+        records += [failed(succeeded, 10 * succeeded, Outcome.TIMEOUT, 10 * succeeded, 9_000)]
+        measured = throughput(make_requests(records), tokens=False)
+        assert (measured.value, measured.reason) == (pytest.approx(100.0), reason)  # the window ends with the last success
+        assert (measured.sample == 0).all() == (reason is not None)
+        assert measured.sample.shape == (BINS,)
+
+
+def test_a_throughput_without_successes_or_token_counts_is_unknown(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    nothing_done = make_requests([failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 5) for k in range(3)])
+    uncounted = make_requests([answered(0, 0, 0, [(5, 1)], output_tokens=None, token_counts=None)])
+    for tokens in (False, True):
+        measured = throughput(nothing_done, tokens=tokens)
+        assert (measured.value, measured.reason) == (None, "no request succeeded")
+        assert measured.sample.tolist() == [0.0] * BINS
+    assert throughput(uncounted, tokens=True).reason == "no token counts"
+    assert throughput(uncounted, tokens=False).reason == "n too small"
+
+
+# ---- what the schedule fixed
+
+
+def test_covariates_are_logarithms_of_the_requested_lengths_and_their_squares(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    lengths = ((1, 3), (7, 15))
+    records = [
+        answered(k, k, k, [(k + 5, 1)], requested_input_tokens=inputs, requested_output_tokens=outputs)
+        for k, (inputs, outputs) in enumerate(lengths)
+    ]
+    one = math.log(2.0)  # log(1 + 1)
+    assert schedule_covariates(make_requests(records)).tolist() == [
+        pytest.approx([one, one**2, 2 * one, (2 * one) ** 2]),
+        pytest.approx([3 * one, (3 * one) ** 2, 4 * one, (4 * one) ** 2]),
+    ]
+
+
+def test_lengths_that_are_unknown_or_equal_are_no_covariates(make_requests: MakeRequests, answered: Make) -> None:
+    def covariates(*lengths: tuple[int | None, int]) -> tuple[int, ...]:
+        records = [
+            answered(k, k, k, [(k + 5, 1)], requested_input_tokens=inputs, requested_output_tokens=outputs)
+            for k, (inputs, outputs) in enumerate(lengths)
+        ]
+        return schedule_covariates(make_requests(records)).shape
+
+    assert covariates((8, 3), (8, 3)) == (2, 0)
+    assert covariates((8, 3), (8, 4)) == (2, 2)
+    assert covariates((None, 3), (9, 4)) == (2, 2)
+    assert covariates((None, 3), (9, 3)) == (2, 0)
+    assert covariates((8, 3), (9, 4), (9, 4)) == (3, 4)
+
+
+# ---- a whole run
+
+
+def test_a_run_has_every_measure_and_an_unstreamed_one_those_of_whole_answers(
+    make_requests: MakeRequests, steady_run: SteadyRun
+) -> None:
+    requests = make_requests(steady_run(700))
+    streamed, unstreamed = measure_run(requests, True), measure_run(requests, False)
+    assert list(streamed) == [measure.name for measure in MEASURES]
+    assert list(unstreamed) == ["p50_e2e", "p99_e2e", "request_throughput", "output_token_throughput", "failed_share"]
+    values = {name: measured.value for name, measured in streamed.items()}
+    assert values == pytest.approx(
+        {
+            "p50_ttft": 100.0,
+            "p99_ttft": 100.0,
+            "p50_e2e": 120.0,
+            "p99_e2e": 120.0,
+            "mean_tpot": 10.0,
+            "request_throughput": 700 / 7.111,  # to the end of the last request, 121 ms after it was due
+            "output_token_throughput": 2_100 / 7.111,
+            "failed_share": 0.0,
+        }
+    )
+    assert all(unstreamed[name].value == values[name] for name in unstreamed)
+
+
+def test_latencies_have_the_covariates_of_their_schedule(make_requests: MakeRequests, answered: Make) -> None:
+    records = [
+        answered(k, 10 * k, 10 * k, [(10 * k + 5, 1), (10 * k + 9, 1)], requested_output_tokens=2 + k % 3) for k in range(700)
+    ]
+    requests = make_requests(records)
+    run = measure_run(requests, True)
+    covariates = schedule_covariates(requests)
+    for name in ("p50_ttft", "p99_e2e", "mean_tpot"):
+        assert (run[name].covariates == covariates).all()
+    assert run["request_throughput"].covariates is None
