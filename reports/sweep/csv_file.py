@@ -16,7 +16,22 @@ def write_csv(sweep: Sweep, path: Path) -> None:
         writer = csv.writer(file)
         limits = [column for name in sweep.points[0].estimates for column in (name, f"{name}_low", f"{name}_high")]
         axes = [spreadsheet_text(axis) for axis in sweep.axes]
-        writer.writerow(["point", *axes, "runs", "valid", "pareto", OFFERED_RATE.key, *limits, "failed", "findings", "latency"])
+        writer.writerow(
+            [
+                "point",
+                *axes,
+                "runs",
+                "valid",
+                "pareto",
+                OFFERED_RATE.key,
+                *limits,
+                "attainment",
+                "held",
+                "failed",
+                "findings",
+                "latency",
+            ]
+        )
         for number, point in enumerate(sweep.points):
             writer.writerow(_row(sweep, point, number in sweep.front))
 
@@ -34,6 +49,8 @@ def _row(sweep: Sweep, point: SweepPoint, on_front: bool) -> list[object]:
         int(on_front),
         point.offered_rate,
         *(cell for estimate in point.estimates.values() for cell in (estimate.value, *(estimate.interval or (None, None)))),
+        point.attainment,
+        None if point.held is None else int(point.held),
         point.failed,
         " ".join(point.findings),
         sweep.latency,

@@ -38,6 +38,8 @@ def _point(point: SweepPoint, on_front: bool) -> dict[str, Any]:
         "valid": point.valid,
         OFFERED_RATE.key: point.offered_rate,
         **{key: value for name, estimate in point.estimates.items() for key, value in _estimate(name, estimate).items()},
+        "attainment": point.attainment,
+        "held": point.held,
         "failed": point.failed,
         "findings": list(point.findings),
         "pareto": on_front,

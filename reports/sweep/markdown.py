@@ -7,14 +7,14 @@ from pathlib import Path
 from reports.render.plain_text import escaped
 from reports.render.tables import markdown_table
 from reports.sweep.points import Sweep
-from reports.sweep.tables import FRONT_NOTE, counts_text, front_sentence, points_table
+from reports.sweep.tables import FRONT_NOTE, answer, counts_text, points_table
 
 
 def render_markdown(sweep: Sweep) -> str:
     """The whole text, ending with a newline."""
     parts = [
         f"### Sweep over {escaped(' and '.join(sweep.axes))}: `bench` {escaped(sweep.measured)}",
-        f"**{escaped(front_sentence(sweep))}** {escaped(counts_text(sweep))}".rstrip(),
+        f"**{escaped(answer(sweep))}** {escaped(counts_text(sweep))}".rstrip(),
         markdown_table(points_table(sweep)),
         f"{FRONT_NOTE} {sweep.latency}.",
     ]

@@ -10,7 +10,7 @@ from reports.render.plain_text import printable
 from reports.render.tables import cell_text
 from reports.sweep.pictures import sweep_pictures
 from reports.sweep.points import Sweep, SweepPoint
-from reports.sweep.tables import counts_text, front_sentence, points_table, runs_table
+from reports.sweep.tables import answer, counts_text, points_table, runs_table
 
 
 def write_html(sweep: Sweep, path: Path) -> None:
@@ -29,7 +29,7 @@ def sweep_page(sweep: Sweep) -> Page:
         title=printable(f"Sweep over {' and '.join(sweep.axes)}"),
         lead=printable(f"bench {sweep.measured}"),
         facts=_facts(sweep),
-        verdict=front_sentence(sweep),
+        verdict=answer(sweep),
         tone=Tone.GOOD if sweep.front else Tone.BAD,
         aside=counts_text(sweep),
         cards=_cards(sweep),

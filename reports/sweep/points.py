@@ -8,12 +8,16 @@ from dataclasses import dataclass
 
 from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm, PlannedRun
 from harness.records.run_folder import RunFolderError
-from reports.metrics.catalogue import E2E, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT, TTFT
+from reports.findings.load import QueueGrowing
+from reports.gates import Gate, Status
+from reports.metrics.catalogue import E2E, GOODPUT, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT, TTFT
 from reports.metrics.estimates import Estimate, of_percentile, of_rate, over_runs
+from reports.metrics.goodput import Goodput
 from reports.metrics.run_metrics import Metrics
 from reports.run_report import RunReport, read_run
 from reports.statistics.percentiles import Distribution
 
+QUEUE_GROWING = QueueGrowing.code
 Settings = tuple[tuple[str, str], ...]
 
 
@@ -32,7 +36,8 @@ class SweepPoint:
     """One configuration and its runs. Numbers are means over its runs; None where a run lacks the number.
 
     ``settings`` are the (option, value) pairs that the sweep varied. Rates are per second; ``latency_*`` are in ms, of the
-    metric ``Sweep.latency``, from the schedule. A point is ``valid`` if all its runs are.
+    metric ``Sweep.latency``, from the schedule. A point is ``valid`` if all its runs are. ``goodput`` and ``attainment`` are
+    of the objectives of --slo, ``gates`` of all runs.
     """
 
     name: str
@@ -44,8 +49,21 @@ class SweepPoint:
     latency_p50_ms: Estimate
     latency_p99_ms: Estimate
     e2e_p99_ms: Estimate
+    goodput: Estimate
+    attainment: float | None
+    gates: tuple[Gate, ...]
     failed: int
     findings: tuple[str, ...]
+
+    @property
+    def held(self) -> bool | None:
+        """Whether the target held this point: the queue did not grow, and every gate passed; None where a gate is undecided,
+        or a run is not valid.
+        """
+        statuses = {gate.status for gate in self.gates}
+        if QUEUE_GROWING in self.findings or Status.FAILED in statuses:
+            return False
+        return None if not self.valid or Status.UNDECIDED in statuses else True
 
     @property
     def valid(self) -> bool:
@@ -60,6 +78,7 @@ class SweepPoint:
             "latency_p50_ms": self.latency_p50_ms,
             "latency_p99_ms": self.latency_p99_ms,
             f"{E2E.name}_p99_ms": self.e2e_p99_ms,
+            GOODPUT.key: self.goodput,
         }
 
 
@@ -98,6 +117,8 @@ class _Measured:
     output_token_throughput: Estimate
     ttft_ms: Distribution | None
     e2e_ms: Distribution | None
+    goodput: Goodput | None
+    gates: tuple[Gate, ...]
     failed: int
     findings: frozenset[str]
 
@@ -124,11 +145,16 @@ def read_sweep(folder: ExperimentFolder) -> Sweep:
 
 
 def pareto_front(points: Sequence[SweepPoint]) -> tuple[int, ...]:
-    """Positions of the valid points that no other valid one beats in both tokens/s and p99 latency."""
+    """Positions of the points that no other one beats in both tokens/s and p99 latency, of those that are valid and whose
+    queue did not grow: where it grows, latency is that of the run's length.
+    """
     known = [
         (position, point.output_token_throughput.value, point.latency_p99_ms.value)
         for position, point in enumerate(points)
-        if point.valid and point.output_token_throughput.value is not None and point.latency_p99_ms.value is not None
+        if point.valid
+        and QUEUE_GROWING not in point.findings
+        and point.output_token_throughput.value is not None
+        and point.latency_p99_ms.value is not None
     ]
     front: list[int] = []
     lowest = float("inf")
@@ -156,6 +182,8 @@ def _measured(report: RunReport, run: SweepRun) -> _Measured:
         output_token_throughput=of_rate(metrics.rates[OUTPUT_TOKEN_THROUGHPUT]),
         ttft_ms=None if metrics.ttft_ms is None else metrics.ttft_ms.scheduled,
         e2e_ms=metrics.e2e_ms.scheduled,
+        goodput=metrics.goodput,
+        gates=report.gates,
         failed=metrics.failed,
         findings=frozenset(finding.code for finding in report.findings if finding.severity.value != "note"),
     )
@@ -163,20 +191,28 @@ def _measured(report: RunReport, run: SweepRun) -> _Measured:
 
 def _point(arm: PlannedArm, runs: Sequence[_Measured], streamed: bool) -> SweepPoint:
     latencies = [run.ttft_ms if streamed else run.e2e_ms for run in runs]
-    offered = [run.offered_rate for run in runs if run.offered_rate is not None]
     return SweepPoint(
         name=arm.name,
         settings=settings_of(arm),
         runs=tuple(run.run for run in runs),
-        offered_rate=sum(offered) / len(offered) if len(offered) == len(runs) else None,
+        offered_rate=_mean([run.offered_rate for run in runs]),
         request_throughput=over_runs([run.request_throughput for run in runs]),
         output_token_throughput=over_runs([run.output_token_throughput for run in runs]),
         latency_p50_ms=over_runs([of_percentile(one, 0.50) for one in latencies]),
         latency_p99_ms=over_runs([of_percentile(one, 0.99) for one in latencies]),
         e2e_p99_ms=over_runs([of_percentile(run.e2e_ms, 0.99) for run in runs]),
+        goodput=over_runs([of_rate(None if run.goodput is None else run.goodput.rate) for run in runs]),
+        attainment=_mean([None if run.goodput is None else run.goodput.attainment for run in runs]),
+        gates=tuple(gate for run in runs for gate in run.gates),
         failed=sum(run.failed for run in runs),
         findings=tuple(sorted(frozenset().union(*(run.findings for run in runs)))),
     )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean; None where a value is unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if len(known) == len(values) else None
 
 
 def settings_of(arm: PlannedArm) -> Settings:

@@ -26,13 +26,14 @@ def points_table(sweep: Sweep) -> Table:
             *("point", *map(printable, varied), "Pareto front", "validity"),
             *("offered/s", REQUEST_THROUGHPUT.table_unit, _TOKENS, f"95 % of {_TOKENS}"),
             *(f"{sweep.latency} p50 ms", f"{sweep.latency} p99 ms", f"95 % of {sweep.latency} p99"),
-            *(f"{E2E.short} p99 {E2E.unit}", "failed", "findings"),
+            *(f"{E2E.short} p99 {E2E.unit}", *(("goodput/s", "attainment %") if has_objectives(sweep) else ())),
+            *("held", "failed", "findings"),
         ),
         tuple(
             (
                 _named(point, number, varied),
                 *(_setting(point, name) for name in varied),
-                *_numbers(point, number in sweep.front),
+                *_numbers(point, number in sweep.front, with_goodput=has_objectives(sweep)),
             )
             for number, point in enumerate(sweep.points)
         ),
@@ -59,6 +60,40 @@ def front_sentence(sweep: Sweep) -> str:
     names = "; ".join(sweep.points[position].name for position in sweep.front)
     listed = f": {names}" if len(sweep.front) <= _MOST_NAMED else ""
     return printable(f"On the Pareto front: {len(sweep.front)} of {len(sweep.points)} points{listed}.")
+
+
+def answer(sweep: Sweep) -> str:
+    """How much the target holds, in one sentence, and how to narrow it; of a sweep over one number, else the Pareto front."""
+    numbers = [(setting_number(point, sweep.axes[0]), point) for point in sweep.points] if len(sweep.axes) == 1 else []
+    known = sorted(((number, point) for number, point in numbers if number is not None), key=lambda one: one[0])
+    if len(known) < len(sweep.points) or not known:
+        return front_sentence(sweep)
+    axis = sweep.axes[0]
+    failed = next((number for number, point in known if point.held is False), None)
+    held = [number for number, point in known if point.held and (failed is None or number < failed)]
+    parts = [f"Highest {axis} that held: {_number(held[-1])}" if held else f"No {axis} held"]
+    parts += [] if failed is None else [f"lowest that failed: {_number(failed)}"]
+    undecided = [_number(number) for number, point in known if point.held is None]
+    parts += [f"undecided: {', '.join(undecided)}"] if undecided else []
+    low, high = (known[-1][0], 2.0 * known[-1][0]) if failed is None else (held[-1] if held else 0.0, failed)
+    values = _between(low, high, whole=all(number.is_integer() for number, _ in known))
+    if not values:
+        return printable(f"{'; '.join(parts)}.")
+    verb = "to find the limit" if failed is None else "to narrow it"
+    return printable(f"{'; '.join(parts)}; {verb}: bench sweep --over {axis}={','.join(values)} {sweep.measured}")
+
+
+def _between(low: float, high: float, *, whole: bool) -> list[str]:
+    """At most four settings between two, evenly; ``whole`` numbers where those of the sweep are."""
+    numbers = [low + (high - low) * part / 5 for part in range(1, 5)]
+    if whole:
+        numbers = [number for number in map(float, map(round, numbers)) if low < number < high]
+    return list(dict.fromkeys(map(_number, numbers)))
+
+
+def _number(number: float) -> str:
+    """A setting to three digits."""
+    return f"{number:.3g}" if number < 1_000 else f"{number:.0f}"
 
 
 def counts_text(sweep: Sweep) -> str:
@@ -90,7 +125,19 @@ def _setting(point: SweepPoint, axis: str) -> Cell:
     return int(number) if number.is_integer() and abs(number) < 1e15 else number
 
 
-def _numbers(point: SweepPoint, on_front: bool) -> tuple[Cell, ...]:
+def has_objectives(sweep: Sweep) -> bool:
+    return any(point.attainment is not None for point in sweep.points)
+
+
+def held_text(point: SweepPoint) -> str:
+    return {True: "yes", False: "no", None: "undecided"}[point.held]
+
+
+def _goodput(point: SweepPoint) -> tuple[Cell, ...]:
+    return (point.goodput.value, None if point.attainment is None else 100.0 * point.attainment)
+
+
+def _numbers(point: SweepPoint, on_front: bool, *, with_goodput: bool) -> tuple[Cell, ...]:
     return (
         "yes" if on_front else "",
         "valid" if point.valid else "INVALID",
@@ -102,6 +149,8 @@ def _numbers(point: SweepPoint, on_front: bool) -> tuple[Cell, ...]:
         point.latency_p99_ms.value,
         point.latency_p99_ms.interval_text,
         point.e2e_p99_ms.value,
+        *(_goodput(point) if with_goodput else ()),
+        held_text(point),
         point.failed,
         ", ".join(point.findings),
     )

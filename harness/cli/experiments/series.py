@@ -30,7 +30,8 @@ def run_series(kind: str, arms: Sequence[PlannedArm], arm_option: str, options: 
     _check_arguments(options.arguments)
     for arm in arms:
         _check_options(arm.options, f"{arm_option} {arm.name}")
-        _check_command(options.arguments, arm, arm_option)
+        if options.experiment_dir is None or not ExperimentFolder(options.experiment_dir).plan.exists():
+            _check_command(options.arguments, arm, arm_option)
     experiment = plan_runs(kind, options.arguments, arms, options.repeats, options.seed)
     folder = open_folder(options.experiment_dir, experiment)
     make_runs(experiment, folder, options.before_each)

@@ -104,12 +104,12 @@ def test_a_condition_without_a_bound_is_undecided_for_a_reason(differences: list
 @pytest.mark.parametrize(
     ("text", "evidence", "why"),
     [
-        ("failed_share > 1pp", Evidence.RUNS, "changed by +10.0%, at least +8.2% with 95 % confidence (one-sided)"),
-        ("failed_share < 1pp", Evidence.RUNS, "changed by +10.0%, at most +11.8% with 95 % confidence (one-sided)"),
+        ("failed_share > 1pp", Evidence.RUNS, "changed by +10.0 pp, at least +8.2 pp with 95 % confidence (one-sided)"),
+        ("failed_share < 1pp", Evidence.RUNS, "changed by +10.0 pp, at most +11.8 pp with 95 % confidence (one-sided)"),
         (
             "failed_share > 1pp",
             Evidence.REQUESTS,
-            "changed by +10.0% between these starts, at least +8.2% with 95 % confidence (one-sided)",
+            "changed by +10.0 pp between these starts, at least +8.2 pp with 95 % confidence (one-sided)",
         ),
     ],
 )

@@ -22,6 +22,8 @@ from reports.compare.measures import (
     throughput,
 )
 from reports.metrics.catalogue import REQUEST_THROUGHPUT, TPOT, TTFT
+from reports.metrics.full_load import full_load
+from reports.metrics.output_events import output_tokens
 from reports.metrics.requests import Requests
 
 Make = Callable[..., Record]
@@ -124,7 +126,7 @@ def test_the_share_of_failures_is_unknown_where_no_request_ended() -> None:
 # ---- throughputs
 
 
-def test_contributions_to_a_throughput_are_of_equal_parts_of_the_window(make_requests: MakeRequests, answered: Make) -> None:
+def test_contributions_to_a_throughput_are_of_equal_parts_of_the_full_load(make_requests: MakeRequests, answered: Make) -> None:
     """100 requests, due every 10 ms from 1,000 ms on, each answered by 2 tokens after 5 and 8 ms, and done after 10 ms."""
     records = [answered(k, at, at, [(at + 5, 1), (at + 8, 1)], done=at + 10) for k, at in enumerate(range(1_000, 2_000, 10))]
     requests = make_requests(records)
@@ -134,7 +136,14 @@ def test_contributions_to_a_throughput_are_of_equal_parts_of_the_window(make_req
     assert of_requests.sample.shape == of_tokens.sample.shape == (BINS,)  # of 1 ms each
     assert np.flatnonzero(of_requests.sample > 0).tolist() == [*range(10, 1_000, 10), 999]
     assert sorted(set(of_requests.sample.tolist())) == pytest.approx([-1.0, 9.0])  # 1 in a part of 0.1 on average
-    assert sorted(set(of_tokens.sample.tolist())) == pytest.approx([-1.0, 4.0])
+    assert of_requests.other_error == 0.0  # fewer than 100 requests ended between ramp and drain
+    events = output_tokens(requests)
+    assert events is not None
+    full = full_load(requests, events)
+    assert full is not None
+    per_bin = full.per_bin(events, BINS)
+    assert of_tokens.sample == pytest.approx((per_bin / per_bin.mean() - 1.0) * full.part_in_error)
+    assert of_tokens.other_error == full.drain_error
 
 
 def test_a_throughput_of_too_few_requests_has_a_value_and_no_contributions(

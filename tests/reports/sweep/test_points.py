@@ -33,6 +33,9 @@ def _point(tokens_per_s: float | None, p99_ms: float | None, valid: bool = True)
         latency_p50_ms=Estimate(1.0, None, None),
         latency_p99_ms=Estimate(p99_ms, None, None),
         e2e_p99_ms=Estimate(1.0, None, None),
+        goodput=Estimate(None, None, None),
+        attainment=None,
+        gates=(),
         failed=0,
         findings=(),
     )

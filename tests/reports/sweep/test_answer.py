@@ -1,0 +1,110 @@
+"""The first line of a sweep: how much the target held, and how to narrow it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from reports.criteria import Requirement, parse_slo
+from reports.gates import Evidence, Gate, Status
+from reports.metrics.estimates import UNKNOWN, Estimate
+from reports.sweep.points import QUEUE_GROWING, Sweep, SweepPoint, SweepRun, pareto_front
+from reports.sweep.tables import answer, points_table
+
+HELD, FAILED, UNDECIDED = Status.PASSED, Status.FAILED, Status.UNDECIDED
+
+
+def _point(setting: str, status: Status, axis: str = "request_rate") -> SweepPoint:
+    requirement = parse_slo("p99_ttft<=300ms")
+    assert isinstance(requirement, Requirement)
+    return SweepPoint(
+        name=f"{axis}={setting}",
+        settings=((axis, setting),),
+        runs=(SweepRun("p", has_page=False, valid=True, command="bench"),),
+        offered_rate=1.0,
+        request_throughput=UNKNOWN,
+        output_token_throughput=Estimate(float(setting), None, None),
+        latency_p50_ms=UNKNOWN,
+        latency_p99_ms=Estimate(1.0, None, None),
+        e2e_p99_ms=UNKNOWN,
+        goodput=UNKNOWN,
+        attainment=None,
+        gates=(Gate(requirement, status, Evidence(None), ""),),
+        failed=0,
+        findings=(),
+    )
+
+
+def _sweep(*points: SweepPoint) -> Sweep:
+    return Sweep("dataset --num_requests 700", len(points), "TTFT", points, pareto_front(points))
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"),
+    [
+        (
+            {"25": HELD, "15": HELD, "35": FAILED, "45": FAILED},
+            "Highest request_rate that held: 25; lowest that failed: 35; to narrow it: "
+            "bench sweep --over request_rate=27,29,31,33 dataset --num_requests 700",
+        ),
+        (
+            {"10": HELD, "20": UNDECIDED, "30": FAILED},
+            "Highest request_rate that held: 10; lowest that failed: 30; undecided: 20; to narrow it: "
+            "bench sweep --over request_rate=14,18,22,26 dataset --num_requests 700",
+        ),
+        (
+            {"10": HELD, "20": HELD},
+            "Highest request_rate that held: 20; to find the limit: "
+            "bench sweep --over request_rate=24,28,32,36 dataset --num_requests 700",
+        ),
+        (
+            {"10": FAILED, "20": FAILED},
+            "No request_rate held; lowest that failed: 10; to narrow it: "
+            "bench sweep --over request_rate=2,4,6,8 dataset --num_requests 700",
+        ),
+        (  # one that held above one that failed is no limit that holds
+            {"10": HELD, "20": FAILED, "30": HELD},
+            "Highest request_rate that held: 10; lowest that failed: 20; to narrow it: "
+            "bench sweep --over request_rate=12,14,16,18 dataset --num_requests 700",
+        ),
+        ({"4": HELD, "5": FAILED}, "Highest request_rate that held: 4; lowest that failed: 5."),
+        (
+            {"0.5": HELD, "1": FAILED},
+            "Highest request_rate that held: 0.5; lowest that failed: 1; to narrow it: "
+            "bench sweep --over request_rate=0.6,0.7,0.8,0.9 dataset --num_requests 700",
+        ),
+    ],
+)
+def test_the_answer_is_the_highest_that_held_and_the_lowest_that_failed(statuses: dict[str, Status], expected: str) -> None:
+    assert answer(_sweep(*(_point(setting, status) for setting, status in statuses.items()))) == expected
+
+
+def test_a_growing_queue_fails_a_point_without_objectives_and_leaves_the_front() -> None:
+    calm = dataclasses.replace(_point("10", HELD), gates=())
+    growing = dataclasses.replace(_point("20", HELD), gates=(), findings=(QUEUE_GROWING,))
+    assert (calm.held, growing.held) == (True, False)
+    sweep = _sweep(calm, growing)
+    assert sweep.front == (0,)
+    assert answer(sweep).startswith("Highest request_rate that held: 10; lowest that failed: 20; ")
+
+
+def test_a_point_with_an_invalid_run_is_undecided() -> None:
+    invalid = dataclasses.replace(_point("10", HELD), runs=(SweepRun("p", has_page=False, valid=False, command="bench"),))
+    assert invalid.held is None
+
+
+def test_several_axes_or_words_have_the_front_as_their_answer() -> None:
+    point = dataclasses.replace(_point("10", HELD), settings=(("policy", "a"),))
+    assert answer(_sweep(point)).startswith("On the Pareto front: ")
+
+
+def test_goodput_has_columns_where_there_are_objectives() -> None:
+    plain = _point("10", HELD)
+    with_objectives = dataclasses.replace(plain, attainment=0.97, goodput=Estimate(9.7, None, None))
+    assert "attainment %" not in points_table(_sweep(plain)).columns
+    table = points_table(_sweep(with_objectives))
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert row["attainment %"] == pytest.approx(97.0)
+    assert row["goodput/s"] == 9.7
+    assert row["held"] == "yes"
