@@ -12,6 +12,7 @@ from reports.compare.difference import between_pairs, between_runs, compare_meas
 from reports.compare.measures import failed_share, mean, percentile, throughput
 from reports.compare.single_runs import quantiles_within_pairs, quantiles_within_runs, within_pairs, within_runs
 from reports.findings.checks import find
+from reports.gates import evidence_of, judge
 from reports.metrics.arrival_law import at_even_rate_ns, check_arrivals, index_of_dispersion
 from reports.metrics.catalogue import (
     ACHIEVED_RATE,
@@ -138,6 +139,7 @@ NUMBERS = (
     Number("Failures by kind", "requests.by_kind", (failures_by_kind,)),
     Number("Failures by message", "", (failure_tables,)),
     Number("Evidence of the findings", "findings", (find,)),
+    Number("Requirements and what the evidence shows of them", "gates", (evidence_of, judge)),
     Number("Gauges of the server", "server.active_requests … cpu_utilization", (Telemetry.level,)),
     Number("Rates and latencies of the whole window", "windows.whole", (whole_window,)),
     Number("Limits, rates and latencies of the steady window", "windows.steady", (mser5, find_steady, compute_windows)),
