@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from reports.gates import Status
 from reports.metrics.catalogue import E2E, GOODPUT, THROUGHPUTS, TTFT, WINDOW, Metric
+from reports.metrics.goodput import Goodput
 from reports.metrics.output_events import Rate
 from reports.metrics.run_metrics import FROM_SCHEDULE, Anchored
 from reports.page.page import Block, Card, Note, Page, Remark, Section, Tone, write_page
@@ -77,12 +79,19 @@ def run_page(report: RunReport, pictures: RunPictures) -> Page:
         lead=printable(f"{workload.get('description', 'unknown workload')}; {report.manifest.get('arrivals', '')}"),
         facts=_facts(report),
         verdict=verdict(report),
-        tone=Tone.GOOD if report.valid else Tone.BAD,
+        tone=_tone(report),
         aside=_counted(report),
         cards=_cards(report),
         sections=tuple(section for section in _sections(report, pictures) if section.blocks),
         footer=_footer(report),
     )
+
+
+def _tone(report: RunReport) -> Tone:
+    """The colour of the verdict: a valid run that failed a gate is no good news."""
+    if not report.valid:
+        return Tone.BAD
+    return Tone.CAUTION if any(gate.status is Status.FAILED for gate in report.gates) else Tone.GOOD
 
 
 def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
@@ -143,16 +152,19 @@ def _started(text: Any) -> str | None:
 
 
 def _counted(report: RunReport) -> str:
-    """The number of findings by severity, most severe first."""
+    """The numbers of findings by severity, most severe first, and of gates by status."""
     counts = Counter(finding.severity.value for finding in report.findings)
-    return ", ".join(f"{n} {severity}{'s' if n > 1 and severity != 'invalid' else ''}" for severity, n in counts.items())
+    findings = [f"{n} {severity}{'s' if n > 1 and severity != 'invalid' else ''}" for severity, n in counts.items()]
+    statuses = Counter(gate.status.value for gate in report.gates)
+    gates = [f"{n} gate{'s' if n > 1 else ''} {status}" for status, n in statuses.items()]
+    return ", ".join([*findings, *gates])
 
 
 def _cards(report: RunReport) -> tuple[Card, ...]:
     """Two latencies, two throughputs, and goodput where there are objectives."""
     metrics = report.metrics
     first = _latency_card(E2E, 0.50, metrics.e2e_ms) if metrics.ttft_ms is None else _latency_card(TTFT, 0.99, metrics.ttft_ms)
-    goodput = () if metrics.goodput is None else (_rate_card(GOODPUT, metrics.goodput.rate),)
+    goodput = () if metrics.goodput is None else (_goodput_card(metrics.goodput),)
     throughputs = (_rate_card(metric, metrics.rates[metric]) for metric in THROUGHPUTS)
     return (first, _latency_card(E2E, 0.99, metrics.e2e_ms), *throughputs, *goodput)
 
@@ -164,6 +176,14 @@ def _latency_card(metric: Metric, q: float, anchored: Anchored) -> Card:
     percentile = d.percentile(q)
     shown, unit = ("failed", "") if percentile.value is None else (cell_text(percentile.value), metric.unit)
     return Card(f"{title}, {FROM_SCHEDULE}", shown, unit, _interval(percentile.interval_text))
+
+
+def _goodput_card(goodput: Goodput) -> Card:
+    """The card of goodput names the objectives that it is of."""
+    card = _rate_card(GOODPUT, goodput.rate)
+    objectives = " and ".join(map(str, goodput.objectives))
+    share = f"{100.0 * goodput.attainment:.1f} % of requests"
+    return replace(card, title=f"{card.title}: {objectives}", interval=f"{share}; {card.interval}")
 
 
 def _rate_card(metric: Metric, rate: Rate | None) -> Card:

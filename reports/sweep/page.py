@@ -30,7 +30,7 @@ def sweep_page(sweep: Sweep) -> Page:
         lead=printable(f"bench {sweep.measured}"),
         facts=_facts(sweep),
         verdict=answer(sweep),
-        tone=Tone.GOOD if sweep.front else Tone.BAD,
+        tone=_tone(sweep),
         aside=counts_text(sweep),
         cards=_cards(sweep),
         sections=tuple(section for section in sections if section.blocks),
@@ -38,6 +38,12 @@ def sweep_page(sweep: Sweep) -> Page:
         "Click a series to hide it, a column's head to sort. What is measured: "
         "docs/explanation/comparison.md of inflight-bench.",
     )
+
+
+def _tone(sweep: Sweep) -> Tone:
+    if not sweep.front:
+        return Tone.BAD
+    return Tone.GOOD if any(point.held for point in sweep.points) else Tone.CAUTION
 
 
 def _facts(sweep: Sweep) -> tuple[tuple[str, str], ...]:

@@ -71,10 +71,12 @@ def answer(sweep: Sweep) -> str:
     axis = sweep.axes[0]
     failed = next((number for number, point in known if point.held is False), None)
     held = [number for number, point in known if point.held and (failed is None or number < failed)]
+    undecided = ", ".join(_number(number) for number, point in known if point.held is None)
+    if failed is None and not held:
+        return printable(f"Undecided at every {axis} ({undecided}): the runs are too short or not valid; raise --num_requests.")
     parts = [f"Highest {axis} that held: {_number(held[-1])}" if held else f"No {axis} held"]
     parts += [] if failed is None else [f"lowest that failed: {_number(failed)}"]
-    undecided = [_number(number) for number, point in known if point.held is None]
-    parts += [f"undecided: {', '.join(undecided)}"] if undecided else []
+    parts += [f"undecided: {undecided}"] if undecided else []
     low, high = (known[-1][0], 2.0 * known[-1][0]) if failed is None else (held[-1] if held else 0.0, failed)
     values = _between(low, high, whole=all(number.is_integer() for number, _ in known))
     if not values:

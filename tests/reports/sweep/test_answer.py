@@ -63,6 +63,10 @@ def _sweep(*points: SweepPoint) -> Sweep:
             "No request_rate held; lowest that failed: 10; to narrow it: "
             "bench sweep --over request_rate=2,4,6,8 dataset --num_requests 700",
         ),
+        (
+            {"10": UNDECIDED, "20": UNDECIDED},
+            "Undecided at every request_rate (10, 20): the runs are too short or not valid; raise --num_requests.",
+        ),
         (  # one that held above one that failed is no limit that holds
             {"10": HELD, "20": FAILED, "30": HELD},
             "Highest request_rate that held: 10; lowest that failed: 20; to narrow it: "
