@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2, kstest
 
-from reports.metrics.arrival_law import ArrivalTest, check_arrivals, index_of_dispersion, wandering_rate
+from reports.metrics.arrival_law import ArrivalTest, at_even_rate_ns, check_arrivals, index_of_dispersion, wandering_rate
 from reports.metrics.configuration import Law, configured_law
 from workloads.arrivals import Arrivals, Constant, Exponential, Gamma, RampedUp
 
@@ -203,3 +203,16 @@ def test_the_index_of_dispersion_is_the_variance_of_counts_by_their_mean() -> No
     times = np.concatenate([10.0 * window + 10.0 * (np.arange(count) + 0.5) / count for window, count in enumerate(counts)])
     times[[0, -1]] = 0.0, 200.0
     assert index_of_dispersion(times) == pytest.approx(25 * 20 / 19 / 10)
+
+
+def test_times_of_a_rising_rate_are_those_of_a_process_at_the_full_rate() -> None:
+    """Within a ramp of 2 s a quarter of t²; from then on a second less."""
+    times_ns = np.array([0.0, 1e9, 2e9, 3e9, 10e9])
+    assert at_even_rate_ns(times_ns, 2.0).tolist() == [0.0, 0.25e9, 1e9, 2e9, 9e9]
+    assert at_even_rate_ns(times_ns, 0.0).tolist() == times_ns.tolist()
+
+
+def test_gaps_are_those_before_the_wait_at_the_ceiling() -> None:
+    law = Law("constant", 100.0)
+    due_ns, waits_ns = np.arange(30) * 10_000_000, np.where(np.arange(30) % 3, 0, 7_000_000)
+    assert check_arrivals(_Sent(due_ns + waits_ns, waits_ns), law) == ArrivalTest(law, 29, 0.0, None, False)  # type: ignore[arg-type]
