@@ -83,7 +83,7 @@ def _last_above_lowest(queue: FloatArray) -> float:
 
 def ends_at_even_server(arrivals_ns: FloatArray, service_ns: float) -> FloatArray:
     """When each arrival, shape [n] and sorted, leaves a server that spends ``service_ns`` on each in turn (Lindley 1952)."""
-    backlog = np.arange(arrivals_ns.size) * service_ns - (arrivals_ns - arrivals_ns[0])
+    backlog = np.arange(arrivals_ns.size) * service_ns - arrivals_ns
     ends_ns: FloatArray = arrivals_ns + backlog - np.minimum.accumulate(backlog) + service_ns
     return ends_ns
 

@@ -60,14 +60,16 @@ def test_a_server_at_half_the_rate_of_the_arrivals_falls_behind_by_half(
 ) -> None:
     """One request each 10 ms, and 20 ms for each, one after the other: at a time t there are t / 20 ms + 1 in the system.
 
-    The first part's middle is at 3.5 s and the last one's at 14.5 s. What was not sent does not count.
+    The first part's middle is at 3.5 s and the last one's at 14.5 s. What was not sent does not count, nor what
+    has no end.
     """
     records = [
         answered(k, start_ms + 10 * k, start_ms + 10 * k, [(start_ms + 20 * (k + 1), 1)], done=start_ms + 20 * (k + 1))
         for k in range(1_501)
     ]
     unsent = [failed(1_501 + k, start_ms + 4_005 + 10 * k, Outcome.NOT_SENT) for k in range(200)]
-    growth = queue_growth(make_requests([*records, *unsent]), rate_per_s)
+    lost = answered(1_701, start_ms + 6_000, start_ms + 6_000, [], outcome=Outcome.LOST, done_ns=None)
+    growth = queue_growth(make_requests([*records, *unsent, lost]), rate_per_s)
     assert growth is not None
     assert growth.arrivals == 1_100
     assert (growth.in_system_before, growth.in_system_after) == (pytest.approx(176), pytest.approx(726))
@@ -83,6 +85,8 @@ def test_growth_counts_from_the_least_crowded_part(in_order: Callable[..., Reque
     assert growth.arrivals == 600  # from 8.5 to 14.5 s
     assert growth.in_system_before == pytest.approx(40 + 60 * 0.5 / 9, abs=0.6)
     assert growth.in_system_after == pytest.approx(160 - 120 * 0.5 / 6, abs=0.6)
+    little = in_order(_arrivals_ms(100), _ends_ms([(0, 100), (9_000, 40), (15_000, 62)]))
+    assert queue_growth(little) is not None  # 11 more than the 43 from 8 to 9 s, and less than from 6 to 7 s
 
 
 @pytest.mark.parametrize(("growth", "found"), [(3.4, False), (4.6, True)])
@@ -95,10 +99,10 @@ def test_a_number_in_the_system_may_grow_by_about_its_root(
 
 
 def test_a_queue_that_was_drained_again_before_the_end_does_not_grow(in_order: Callable[..., Requests]) -> None:
-    """From 20 to 120 until 14 s, and then to 0 within 0.7 s: in the last second there are 42, on average."""
+    """From 20 to 120 until 14 s, and then to 20 within 0.7 s: in the last second there are 55, which is 0.44 of the growth."""
     drained, left = (
         queue_growth(in_order(_arrivals_ms(20), _ends_ms([(0, 20), (3_000, 20), (14_000, 120), *end])))
-        for end in ([(14_700, 0), (15_000, 0)], [(15_000, 120)])
+        for end in ([(14_700, 20), (15_000, 20)], [(15_000, 120)])
     )
     assert drained is None
     assert left is not None
