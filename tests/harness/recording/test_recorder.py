@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from tritonclient.grpc import service_pb2
 
+from harness.clients.protocol import Response
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
 from harness.journal.worker_journal import Exchange
 from harness.recording.recorder import CountTokens, Recorder
@@ -132,6 +133,12 @@ def test_a_last_response_without_ids_takes_nothing_from_those_before() -> None:
     assert (record.token_counts, record.token_times_ns, record.output_tokens) == ((2,), (6_000,), 2)
 
 
+def test_an_answer_of_nothing_is_an_answer_of_no_tokens() -> None:
+    record = _recorder(_OF_TEXT, _TEXT | _EXCLUDE, _words).record(_exchange((6_000, _body({}))), 0)
+    assert (record.outcome, record.token_times_ns) == (Outcome.DONE, ())
+    assert (record.output_tokens, record.output_tokens_source) == (0, TokenSource.TEXT)
+
+
 def test_first_token_that_ends_the_sequence_is_an_answer_of_no_tokens() -> None:
     record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(_exchange((6_000, _ids())), 0)
     assert (record.outcome, record.output_tokens, record.token_times_ns, record.token_counts) == (Outcome.DONE, 0, (), ())
@@ -158,6 +165,17 @@ def test_answer_that_happens_to_begin_like_a_prompt_that_was_left_out_is_counted
     request = Request(output_tokens=4, input_ids=(7,), input_tokens=1)
     record = _recorder(request, _CORE | _EXCLUDE).record(_exchange((6_000, _ids(7)), (6_500, _ids(8))), 0)
     assert (record.output_tokens, record.token_times_ns, record.prompt_echoed) == (2, (6_000, 6_500), False)
+
+
+def test_as_many_tokens_as_requested_are_no_echo_of_a_prompt_that_was_left_out() -> None:
+    request = Request(output_tokens=2, input_ids=(7,), input_tokens=1)
+    record = _recorder(request, _CORE | _EXCLUDE).record(_exchange((8_000, _ids(7, 8))), 0)
+    assert (record.output_tokens, record.prompt_echoed) == (2, False)
+
+
+def test_text_of_which_only_the_prompt_s_ids_are_known_may_be_an_echo() -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((8_000, _text("it is wide", num_output_tokens=3))), 0)
+    assert (record.output_tokens, record.prompt_echoed) == (3, None)
 
 
 def test_prompt_echoed_in_a_response_of_its_own_carries_no_token() -> None:
@@ -223,6 +241,13 @@ def test_short_prompt_that_was_left_out_is_not_taken_for_an_echo() -> None:
     assert (record.output_tokens, record.prompt_echoed) == (4, False)
 
 
+@pytest.mark.parametrize(("characters", "echoed"), [(20, False), (21, True)])
+def test_more_than_20_characters_of_a_prompt_that_was_left_out_are_an_echo(characters: int, echoed: bool) -> None:
+    prompt = _TEXT_PROMPT[:characters]
+    record = _recorder(Request(output_tokens=8, prompt=prompt), _TEXT | _EXCLUDE).record(_exchange((8_000, _text(prompt))), 0)
+    assert record.prompt_echoed is echoed
+
+
 def test_an_answer_that_begins_otherwise_is_no_echo_of_a_prompt_that_might_have_been_repeated() -> None:
     of_text = _recorder(_OF_TEXT, _TEXT, _words).record(_exchange((8_000, _text("it is wide"))), 0)
     assert (of_text.output_tokens, of_text.prompt_echoed) == (3, False)
@@ -246,6 +271,7 @@ def test_error_instead_of_an_answer() -> None:
     record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(_exchange((6_000, _error("input_ids is too long"))), 0)
     assert (record.outcome, record.error) == (Outcome.SERVER_ERROR, "input_ids is too long")
     assert (record.token_times_ns, record.done_ns, record.sent_ns) == ((), _DONE_NS, _SENT_NS)
+    assert (record.server_counted_input, record.has_reasoning) == (None, None)  # nothing was answered
 
 
 def test_error_after_some_tokens_keeps_them() -> None:
@@ -361,3 +387,61 @@ def test_request_that_was_never_sent_is_known_by_its_schedule_alone() -> None:
         session="s",
         requested_input_tokens=3,
     )
+
+
+# ---- text with a count of the tokens so far
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    """As much of a client as recording needs: a body is the number of a response."""
+
+    responses: tuple[Response, ...]
+    excludes_prompt: bool = True
+
+    def decode(self, body: bytes) -> Response:
+        return self.responses[int(body)]
+
+
+_ROLE = Response(text="", opening=True)
+
+
+def _of_chunks(*responses: Response, index: int = 0, count_tokens: CountTokens | None = len) -> Record:
+    """The record of request ``index``, whose responses arrive at 1, 2, 3 … µs."""
+    schedule = Schedule((_OF_TEXT,) * (index + 1), (_OFFSET_NS,) * (index + 1), seed=0)
+    recorder = Recorder(summarise_schedule(schedule), _Chunks(responses), count_tokens)  # type: ignore[arg-type]
+    arrivals = [1_000 * (number + 1) for number in range(len(responses))]
+    bodies = [str(number).encode() for number in range(len(responses))]
+    return recorder.record(Exchange(index, 0, 0, 0, _DONE_NS, arrivals, bodies, None, None), 0)
+
+
+def test_text_with_running_counts() -> None:
+    record = _of_chunks(
+        _ROLE,
+        Response(text="The", server_tokens_so_far=1),
+        Response(text=" sea", server_tokens_so_far=3),
+        Response(server_tokens_so_far=3, server_input_tokens=12),
+    )
+    assert (record.token_times_ns, record.token_counts) == ((2_000, 3_000), (1, 2))
+    assert (record.output_tokens, record.output_tokens_source) == (3, TokenSource.SERVER)
+    assert (record.input_tokens, record.server_counted_input) == (12, True)
+    assert record.text_tokens == len("The sea")
+    assert (record.outcome, record.prompt_echoed) == (Outcome.DONE, False)
+
+
+def test_text_whose_tokens_are_counted_at_the_end() -> None:
+    """Three tokens in two chunks: which of them had two is unknown."""
+    record = _of_chunks(_ROLE, Response(text="The"), Response(text=" sea"), Response(server_tokens_so_far=3))
+    assert (record.token_times_ns, record.token_counts, record.output_tokens) == ((2_000, 3_000), None, 3)
+
+
+@pytest.mark.parametrize(("index", "checked"), [(0, True), (1, False), (15, False), (16, True), (17, False)])
+def test_the_text_of_one_request_in_16_is_counted_beside_the_server(index: int, checked: bool) -> None:
+    chunks = (Response(text="The", server_tokens_so_far=1), Response(text=" sea", server_tokens_so_far=2))
+    assert _of_chunks(*chunks, index=index).text_tokens == (7 if checked else None)
+    assert _of_chunks(*chunks, index=index, count_tokens=None).text_tokens is None
+
+
+def test_an_answer_without_text_has_no_text_to_count() -> None:
+    record = _of_chunks(Response(text="", server_tokens_so_far=1), Response(text="", server_tokens_so_far=2))
+    assert (record.output_tokens, record.text_tokens) == (2, None)
