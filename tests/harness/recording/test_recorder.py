@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 from tritonclient.grpc import service_pb2
 
-from harness.clients.protocol import Response
+from harness.clients.protocol import MalformedResponseError, Response
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
 from harness.journal.worker_journal import Exchange
 from harness.recording.recorder import CountTokens, Recorder
@@ -207,6 +207,7 @@ def test_text_with_server_counts() -> None:
     assert (record.output_tokens, record.output_tokens_source) == (5, TokenSource.SERVER)
     assert (record.token_times_ns, record.token_counts) == ((6_000, 6_500, 7_000), (1, 1, 3))
     assert record.input_tokens == 11  # the server's count is trusted more than ours
+    assert record.text_tokens == 3  # "The sea is", beside the server's 5
 
 
 def test_text_with_an_echoed_prompt_and_server_counts_is_not_reduced() -> None:
@@ -214,6 +215,7 @@ def test_text_with_an_echoed_prompt_and_server_counts_is_not_reduced() -> None:
     with_ids = replace(_OF_TEXT, input_ids=tuple(range(9)))  # known here, though the server was sent the text
     record = _recorder(with_ids, _TEXT, _words).record(exchange, 0)
     assert (record.output_tokens, record.prompt_echoed, record.output_tokens_source) == (3, True, TokenSource.SERVER)
+    assert record.text_tokens is None  # the prompt is in the text
 
 
 def test_text_without_server_counts_is_tokenised_again_as_a_whole() -> None:
@@ -364,6 +366,16 @@ def test_response_behind_the_last_one_is_malformed() -> None:
     assert record.error == "1 responses follow the one that the server marked as final"
 
 
+def test_all_requests_whose_responses_came_are_named() -> None:
+    exchange = _exchange((6_000, _marked(7, request_id="9")), (6_500, _marked(8, request_id="4")))
+    assert "request '4', '9' is" in str(_recorder(_PROMPT_OF_3, _CORE).record(exchange, 0).error)
+
+
+def test_an_answer_without_a_mark_of_its_last_response_is_done() -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((6_000, _marked(7)), (6_500, _marked(8))), 0)
+    assert (record.outcome, record.output_tokens) == (Outcome.DONE, 2)
+
+
 def test_answer_that_ends_with_its_last_response_is_done() -> None:
     record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((6_000, _marked(7)), (6_500, _marked(8, final=True))), 0)
     assert (record.outcome, record.output_tokens) == (Outcome.DONE, 2)
@@ -400,18 +412,20 @@ class _Chunks:
     excludes_prompt: bool = True
 
     def decode(self, body: bytes) -> Response:
+        if int(body) == len(self.responses):
+            raise MalformedResponseError("no such response")
         return self.responses[int(body)]
 
 
 _ROLE = Response(text="", opening=True)
 
 
-def _of_chunks(*responses: Response, index: int = 0, count_tokens: CountTokens | None = len) -> Record:
-    """The record of request ``index``, whose responses arrive at 1, 2, 3 … µs."""
+def _of_chunks(*responses: Response, index: int = 0, count_tokens: CountTokens | None = len, broken: int = 0) -> Record:
+    """The record of request ``index``, whose responses, and then ``broken`` others, arrive at 1, 2, 3 … µs."""
     schedule = Schedule((_OF_TEXT,) * (index + 1), (_OFFSET_NS,) * (index + 1), seed=0)
     recorder = Recorder(summarise_schedule(schedule), _Chunks(responses), count_tokens)  # type: ignore[arg-type]
-    arrivals = [1_000 * (number + 1) for number in range(len(responses))]
-    bodies = [str(number).encode() for number in range(len(responses))]
+    arrivals = [1_000 * (number + 1) for number in range(len(responses) + broken)]
+    bodies = [str(number).encode() for number in range(len(responses) + broken)]
     return recorder.record(Exchange(index, 0, 0, 0, _DONE_NS, arrivals, bodies, None, None), 0)
 
 
@@ -445,3 +459,32 @@ def test_the_text_of_one_request_in_16_is_counted_beside_the_server(index: int, 
 def test_an_answer_without_text_has_no_text_to_count() -> None:
     record = _of_chunks(Response(text="", server_tokens_so_far=1), Response(text="", server_tokens_so_far=2))
     assert (record.output_tokens, record.text_tokens) == (2, None)
+
+
+def test_what_is_wrong_with_a_malformed_response_is_recorded() -> None:
+    record = _of_chunks(Response(text="The", server_tokens=1), broken=1)
+    assert (record.outcome, record.error, record.output_tokens) == (Outcome.MALFORMED, "no such response", None)
+
+
+# ---- reasoning
+
+
+def _thought(text: str, reasoning: int) -> Response:
+    return Response(text=text, server_tokens=1, reasoning_characters=reasoning)
+
+
+@pytest.mark.parametrize(
+    ("responses", "has_reasoning", "first_output_ns"),
+    [
+        ([_thought("It", 0), _thought(" is", 0)], False, None),
+        ([_thought("Let", 3), _thought(" me", 3), _thought("It", 0), _thought(" is", 0)], True, 3_000),
+        ([_thought("Let", 3), _thought("meIt", 2), _thought(" is", 0)], True, 2_000),  # the answer begins in the second
+        ([_thought("Let", 3), _thought("me\n\n", 2), _thought("\n", 0), _thought("It", 0)], True, 4_000),  # no white space
+        ([_thought("Let", 3), Response(server_tokens=1), _thought("It", 0)], True, 3_000),  # one without text
+        ([_thought("Let", 3), _thought(" me", 3)], True, None),
+    ],
+)
+def test_the_first_text_besides_reasoning(responses: list[Response], has_reasoning: bool, first_output_ns: int | None) -> None:
+    record = _of_chunks(*responses)
+    assert (record.has_reasoning, record.first_output_ns) == (has_reasoning, first_output_ns)
+    assert record.token_times_ns[0] == 1_000
