@@ -39,6 +39,19 @@ def test_batches_count_and_not_their_values() -> None:
     assert mser5(series) == 5
 
 
+def test_a_peak_after_the_middle_is_no_ramp() -> None:
+    assert mser5(_steps(*[1] * 6, 9, *[1] * 5)) == 0
+
+
+def test_of_eleven_batches_half_but_one_are_four() -> None:
+    assert mser5(_steps(9, 7, 5, *[1] * 8)) == 15
+    assert mser5(_steps(9, 7, 5, 3, *[1] * 7)) is None
+
+
+def test_a_small_ramp_is_found_on_a_high_level() -> None:
+    assert mser5(100_000 + _steps(0.5, *[0] * 9)) == 5
+
+
 @given(st.lists(st.integers(0, 20), min_size=10, max_size=30))
 def test_the_cut_makes_the_rest_s_standard_error_smallest(batches: list[int]) -> None:
     m = len(batches)
