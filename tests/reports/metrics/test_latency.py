@@ -16,6 +16,7 @@ from reports.metrics.latency import (
     counted_gap_share,
     inter_chunk_latencies_ms,
     inter_token_latencies_ms,
+    latencies_ms,
 )
 from reports.metrics.requests import Requests
 
@@ -36,6 +37,13 @@ def test_each_request_has_its_value_its_failure_or_none(make_requests: MakeReque
     np.testing.assert_array_equal(BY_REQUEST[TTFT](requests), [20.0, np.inf, np.nan, np.nan])
     np.testing.assert_array_equal(BY_REQUEST[E2E](requests), [60.0, np.inf, np.nan, np.nan])
     np.testing.assert_array_equal(BY_REQUEST[TPOT](requests), [40.0 / 3, np.nan, np.nan, np.nan])
+
+
+def test_latencies_are_of_all_requests_that_have_one_or_of_those_chosen(make_requests: MakeRequests, answered: Make) -> None:
+    requests = make_requests([answered(k, 10 * k, 10 * k, [(11 * k + 5, 1)] if k != 2 else []) for k in range(4)])
+    ends_ns, anchor_ns = requests.first_token_ns, requests.scheduled_ns
+    assert latencies_ms(requests, ends_ns, anchor_ns).tolist() == [5.0, 6.0, 8.0]
+    assert latencies_ms(requests, ends_ns, anchor_ns, anchor_ns > 5e6).tolist() == [6.0, 8.0]
 
 
 def test_waits_at_the_ceiling_are_those_of_the_requests_sent(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
@@ -105,6 +113,6 @@ def test_gaps_that_end_together_stay_in_the_order_of_the_schedule(make_requests:
 
 
 def test_gaps_stand_in_their_order_in_a_run_that_began_late(make_requests: MakeRequests, answered: Make) -> None:
-    """The second request's gap ends 2 ms before the first's, 1,000 s after the clock's start."""
-    records = [answered(k, 1e6, 1e6, [(1e6 + 10, 1), (1e6 + end, 1)]) for k, end in enumerate((52, 50))]
-    assert inter_chunk_latencies_ms(make_requests(records)).tolist() == [40.0, 42.0]
+    """Each gap ends 2 ms before that of the request before it, 1,000 s after the clock's start."""
+    records = [answered(k, 1e6, 1e6, [(1e6 + 10, 1), (1e6 + end, 1)]) for k, end in enumerate((54, 52, 50))]
+    assert inter_chunk_latencies_ms(make_requests(records)).tolist() == [40.0, 42.0, 44.0]

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from harness.records.record import Outcome, Record
-from reports.metrics.output_events import Rate, output_tokens, rate_with_error_of, summed_token_counts
+from reports.metrics.output_events import (
+    Events,
+    Rate,
+    output_tokens,
+    rate,
+    rate_value,
+    rate_with_error_of,
+    summed_token_counts,
+)
 from reports.metrics.requests import Requests
 from reports.statistics.autocorrelation import DRIFTS, TOO_FEW, TOO_UNEVEN, LongRun, Mean
 
@@ -100,3 +108,40 @@ def test_the_rate_lies_within_its_interval_whatever_the_rounding() -> None:
 )
 def test_a_rate_without_an_interval_says_why(mean: Mean, reason: str) -> None:
     assert rate_with_error_of(50.0, mean) == Rate(50.0, None, reason)
+
+
+# ---- rates of events
+
+
+def _evenly(count: int) -> Events:
+    """So many events from 1 s to 11 s, both included."""
+    return Events(np.linspace(1e9, 11e9, count))
+
+
+def test_a_rate_is_the_amount_in_the_window_by_its_length() -> None:
+    amounts = Events(np.array([0.5e9, 1e9, 3e9, 11e9, 11.5e9]), np.array([9.0, 1.0, 2.0, 4.0, 9.0]))
+    assert rate_value(amounts, 1e9, 11e9) == 0.7
+    assert rate_value(amounts, 1e9, 1e9) is None
+    assert rate(amounts, 1e9, 1e9) is None
+
+
+def test_a_rate_of_100_events_has_an_interval() -> None:
+    """At the ends of the window, too, but not beyond them."""
+    enough, too_few = (rate(_evenly(count), 1e9, 11e9) for count in (100, 99))
+    assert too_few == Rate(9.9, None, TOO_FEW)
+    assert enough is not None
+    assert enough.value == 10.0
+    assert enough.reason != TOO_FEW
+    within = rate(_evenly(100), 1e9 + 1, 11e9)
+    assert within is not None
+    assert within.reason == TOO_FEW
+
+
+def test_less_confidence_has_a_narrower_interval() -> None:
+    events = Events(np.sort(np.random.default_rng(0).uniform(0.0, 10e9, 2_000)))
+    half, nearly_all = (rate(events, 0.0, 10e9, confidence) for confidence in (0.5, 0.95))
+    assert half is not None
+    assert nearly_all is not None
+    assert half.interval is not None
+    assert nearly_all.interval is not None
+    assert nearly_all.interval[0] < half.interval[0] < 200.0 < half.interval[1] < nearly_all.interval[1]

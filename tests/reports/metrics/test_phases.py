@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from harness.records.record import Record
+from harness.records.record import Outcome, Record
 from reports.metrics.model_statistics import ModelWork
-from reports.metrics.phases import ENGINE_TTFT, Phase, phases
+from reports.metrics.phases import ENGINE_E2E, ENGINE_TTFT, Phase, phases
 from reports.metrics.requests import Requests
 from reports.metrics.server_load import EngineTimes, ServerLoad
 
@@ -20,14 +20,14 @@ _WORK = ModelWork("core", succeeded=2, failed=0, executions=2, queue_ms=5.0, com
 _TIMES = EngineTimes(requests=2.0, queue_ms=6.0, ttft_ms=20.0, e2e_ms=44.0)
 
 
-def _server(work: ModelWork | None = _WORK, times: EngineTimes = _TIMES) -> ServerLoad:
+def _server(*works: ModelWork, times: EngineTimes = _TIMES) -> ServerLoad:
     unknown = dict.fromkeys(
         (
             "active_requests", "scheduled_requests", "waiting_requests", "kv_cache_used_fraction", "gpu_utilization",
             "cpu_utilization", "metrics_requests", "finished_requests", "generated_tokens", "prompt_tokens", "cache_reuse",
         )
     )  # fmt: skip
-    return ServerLoad(readings=2, times=times, models=() if work is None else (work,), **unknown)  # type: ignore[arg-type]
+    return ServerLoad(readings=2, times=times, models=works, **unknown)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -46,12 +46,12 @@ def _by_name(found: tuple[Phase, ...]) -> dict[str, Phase]:
 
 
 def test_the_wait_in_the_engine_s_queue_is_a_part_of_the_time_to_the_first_token(two: Requests) -> None:
-    queue = _by_name(phases(two, _server(), "core"))["Queue, by the engine"]
+    queue = _by_name(phases(two, _server(_WORK), "core"))["Queue, by the engine"]
     assert (queue.server_ms, queue.client_ms, queue.whole_ms) == (6.0, None, 30.0)
 
 
 def test_all_phases_in_the_order_in_which_a_request_meets_the_clocks(two: Requests) -> None:
-    assert phases(two, _server(), "core") == (
+    assert phases(two, _server(_WORK), "core") == (
         Phase("Queue and compute, by Triton", 45.0, None, 60.0),
         Phase("Whole, by Triton", 50.0, 60.0, 60.0),
         Phase("Queue, by the engine", 6.0, None, 30.0),
@@ -78,11 +78,30 @@ def test_an_answer_without_tokens_leaves_the_mean_time_to_the_first_token_unknow
     make_requests: MakeRequests, answered: Make
 ) -> None:
     requests = make_requests([answered(0, 0, 0, [(25, 1)], done=60), answered(1, 10, 10, [], done=40)])
-    found = _by_name(phases(requests, _server(), "core"))
+    found = _by_name(phases(requests, _server(_WORK), "core"))
     assert ENGINE_TTFT not in found
     assert found["Whole, by Triton"].client_ms == 45.0
 
 
 def test_an_engine_that_counted_other_requests_is_not_compared(two: Requests) -> None:
-    assert phases(two, _server(times=replace(_TIMES, requests=3.0)), "core") == ()
-    assert phases(two, _server(work=None, times=replace(_TIMES, requests=None)), "core") == ()
+    assert phases(two, _server(_WORK, times=replace(_TIMES, requests=3.0)), "core") == ()
+    assert phases(two, _server(replace(_WORK, succeeded=3)), "core") == ()
+    assert phases(two, _server(times=replace(_TIMES, requests=None)), "core") == ()
+    assert phases(two, None, "core") == ()
+
+
+def test_other_models_may_have_other_requests(two: Requests) -> None:
+    other = replace(_WORK, name="other", succeeded=5, request_ms=1.0)
+    assert phases(two, _server(other, _WORK), "core") == phases(two, _server(_WORK), "core")
+
+
+def test_an_engine_without_triton_s_statistics_has_its_own_phases(two: Requests) -> None:
+    for server in (_server(), _server(replace(_WORK, request_ms=None))):
+        assert list(_by_name(phases(two, server, "core"))) == ["Queue, by the engine", ENGINE_TTFT, ENGINE_E2E]
+
+
+def test_a_failure_that_the_server_counts_as_a_success_is_not_compared(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    requests = make_requests([answered(0, 0, 0, [(25, 1)]), failed(1, 0, Outcome.TIMEOUT, 0, 90, token_times_ns=(50_000_000,))])
+    assert phases(requests, _server(_WORK), "core") == ()

@@ -69,6 +69,23 @@ def test_the_latencies_of_the_steady_part_are_of_the_requests_due_in_it_its_ends
     assert steady.e2e_ms is not None
     assert (steady.ttft_ms.n, steady.ttft_ms.max) == (700, 50.0)
     assert (steady.e2e_ms.n, steady.e2e_ms.max) == (700, 250.0)
+    assert steady.output_token_throughput is not None
+    assert steady.output_token_throughput.value == pytest.approx(200.0, rel=0.01)
+
+
+def test_steady_output_is_of_tokens_and_not_of_whole_requests(make_requests: MakeRequests, answered: Make) -> None:
+    """One request each 10 ms, of 5 tokens in the first 3 s and of one from then on."""
+    requests = make_requests([answered(k, at, at, [(at + 50, 5 if k < 300 else 1)]) for k in range(1_001) for at in [10 * k]])
+    _, steady = _both(compute_windows(requests, *_from_schedule(requests)))
+    assert steady.start_s == pytest.approx(3.0, abs=0.2)
+
+
+def test_without_a_steady_part_there_is_a_reason(make_requests: MakeRequests, cold: list[Record]) -> None:
+    few, enough = (compute_windows(make_requests(records), None, None) for records in (cold[:99], cold))
+    assert few.not_steady is not None
+    assert "100" in few.not_steady
+    assert (few.steady, few.too_few_to_tell) == (None, True)
+    assert (enough.not_steady, enough.too_few_to_tell) == (None, False)
 
 
 def test_what_is_unknown_of_the_whole_is_unknown_of_the_steady_part(make_requests: MakeRequests, cold: list[Record]) -> None:
