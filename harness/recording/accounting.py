@@ -71,7 +71,7 @@ def _of_closed_loop(
     accounted = list(records.values())
     for number, worker in enumerate(workers):
         part = schedule.part_of_users(times, number, len(workers))
-        taken = part.indices if worker.sent is None else part.indices[: worker.sent]
+        taken = part.indices[: worker.sent]  # all of them where that is unknown
         lost = [index for index in taken if index not in records]
         due_ns = unanswered_due_ns(part, [records[index] for index in taken if index in records])
         fate = _fate_of_unrecorded(worker)

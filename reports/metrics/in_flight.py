@@ -58,9 +58,9 @@ def queue_growth(requests: Requests, rate_per_s: float | None = None) -> QueueGr
     actual_per_ns = np.count_nonzero(arrivals_ns > edges[0]) / (last_ns - edges[0])
     offered_per_ns = actual_per_ns if rate_per_s is None else rate_per_s / 1e9
     queue = mean_in_system(arrivals_ns, done_ns, edges)
-    reference = mean_in_system(arrivals_ns, _ends_at_even_server(np.sort(arrivals_ns), _REFERENCE_LOAD / offered_per_ns), edges)
+    reference = mean_in_system(arrivals_ns, ends_at_even_server(np.sort(arrivals_ns), _REFERENCE_LOAD / offered_per_ns), edges)
     growth = _last_above_lowest(queue)
-    if growth - max(0.0, _last_above_lowest(reference)) <= _chance_growth(arrivals_ns, done_ns, edges, queue):
+    if growth - max(0.0, _last_above_lowest(reference)) <= chance_growth(arrivals_ns, done_ns, edges, queue):
         return None
     lowest = int(np.argmin(queue[:-_LAST_PARTS]))
     middles = (edges[1:] + edges[:-1]) / 2
@@ -81,14 +81,14 @@ def _last_above_lowest(queue: FloatArray) -> float:
     return float(queue[-_LAST_PARTS:].mean() - queue[:-_LAST_PARTS].min())
 
 
-def _ends_at_even_server(arrivals_ns: FloatArray, service_ns: float) -> FloatArray:
+def ends_at_even_server(arrivals_ns: FloatArray, service_ns: float) -> FloatArray:
     """When each arrival, shape [n] and sorted, leaves a server that spends ``service_ns`` on each in turn (Lindley 1952)."""
-    backlog = np.arange(arrivals_ns.size) * service_ns - (arrivals_ns - arrivals_ns[0])
+    backlog = np.arange(arrivals_ns.size) * service_ns - arrivals_ns
     ends_ns: FloatArray = arrivals_ns + backlog - np.minimum.accumulate(backlog) + service_ns
     return ends_ns
 
 
-def _chance_growth(arrivals_ns: FloatArray, done_ns: FloatArray, edges: FloatArray, queue: FloatArray) -> float:
+def chance_growth(arrivals_ns: FloatArray, done_ns: FloatArray, edges: FloatArray, queue: FloatArray) -> float:
     """By how much the queue of a target at 90 % of its capacity may grow."""
     arrived = np.count_nonzero(arrivals_ns > edges[0])
     times = np.linspace(edges[0], edges[-1], max(_PARTS, arrived // _ARRIVALS_A_COUNT) + 1)

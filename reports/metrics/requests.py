@@ -140,8 +140,8 @@ def _texts(column: pa.ChunkedArray) -> NDArray[np.str_]:
     return texts[integers(coded.indices)]
 
 
-def _lengths(lists: pa.ListArray) -> NDArray[np.int64]:
-    return np.nan_to_num(floats(lists.value_lengths())).astype(np.int64)
+def _lengths(lists: pa.ListArray) -> FloatArray:
+    return np.nan_to_num(floats(lists.value_lengths()))
 
 
 def _counts(lists: pa.ListArray, starts: NDArray[np.int64]) -> FloatArray:

@@ -49,7 +49,7 @@ def slip_over_time(requests: Requests) -> tuple[PartOfRun, ...]:
         return ()
     due_ns = requests.scheduled_ns[known]
     edges = np.linspace(due_ns.min(), due_ns.max(), (PARTS if due_ns.max() > due_ns.min() else 1) + 1)
-    part = np.clip(np.searchsorted(edges, due_ns, side="right") - 1, 0, edges.size - 2)
+    part = np.minimum(np.searchsorted(edges, due_ns, side="right") - 1, edges.size - 2)
     return tuple(
         PartOfRun(float(edges[k]) / 1e9, float(edges[k + 1]) / 1e9, _slip_of(slip_ms[known][part == k]))
         for k in range(edges.size - 1)

@@ -83,6 +83,18 @@ def test_what_a_killed_worker_had_in_flight_is_lost_and_was_due_when_its_users_w
     assert (lost.sent_ns, lost.done_ns, lost.session, lost.error) == (None, None, "s", "its worker ended with status -9")
 
 
+def test_what_a_worker_of_a_closed_loop_could_not_write_was_sent_and_the_rest_was_not() -> None:
+    schedule = ClosedSchedule((_REQUEST,) * 9, (0, 0, 0), 0)
+    ended = Ended(3, "the disk is full", (1,))
+    found = account_for_all(_recorder(schedule), {0: _record(0, 0, 40)}, [WorkerEnd(ended, 3, "")])
+    assert [(record.index, record.outcome.value) for record in found] == [(0, "done"), (1, "lost"), (2, "not_sent")]
+
+
+def test_a_user_who_is_free_at_the_end_has_no_request_due() -> None:
+    records = [_record(0, 0, 49), _record(1, 0, 50)]
+    assert unanswered_due_ns(ClosedPart((0, 1, 2, 3), (0, 0), 50), records) == [49]
+
+
 @dataclass
 class _User:
     free_ns: int

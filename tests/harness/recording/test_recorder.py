@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from tritonclient.grpc import service_pb2
 
+from harness.clients.protocol import MalformedResponseError, Response
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
 from harness.journal.worker_journal import Exchange
 from harness.recording.recorder import CountTokens, Recorder
@@ -132,6 +133,12 @@ def test_a_last_response_without_ids_takes_nothing_from_those_before() -> None:
     assert (record.token_counts, record.token_times_ns, record.output_tokens) == ((2,), (6_000,), 2)
 
 
+def test_an_answer_of_nothing_is_an_answer_of_no_tokens() -> None:
+    record = _recorder(_OF_TEXT, _TEXT | _EXCLUDE, _words).record(_exchange((6_000, _body({}))), 0)
+    assert (record.outcome, record.token_times_ns) == (Outcome.DONE, ())
+    assert (record.output_tokens, record.output_tokens_source) == (0, TokenSource.TEXT)
+
+
 def test_first_token_that_ends_the_sequence_is_an_answer_of_no_tokens() -> None:
     record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(_exchange((6_000, _ids())), 0)
     assert (record.outcome, record.output_tokens, record.token_times_ns, record.token_counts) == (Outcome.DONE, 0, (), ())
@@ -158,6 +165,17 @@ def test_answer_that_happens_to_begin_like_a_prompt_that_was_left_out_is_counted
     request = Request(output_tokens=4, input_ids=(7,), input_tokens=1)
     record = _recorder(request, _CORE | _EXCLUDE).record(_exchange((6_000, _ids(7)), (6_500, _ids(8))), 0)
     assert (record.output_tokens, record.token_times_ns, record.prompt_echoed) == (2, (6_000, 6_500), False)
+
+
+def test_as_many_tokens_as_requested_are_no_echo_of_a_prompt_that_was_left_out() -> None:
+    request = Request(output_tokens=2, input_ids=(7,), input_tokens=1)
+    record = _recorder(request, _CORE | _EXCLUDE).record(_exchange((8_000, _ids(7, 8))), 0)
+    assert (record.output_tokens, record.prompt_echoed) == (2, False)
+
+
+def test_text_of_which_only_the_prompt_s_ids_are_known_may_be_an_echo() -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((8_000, _text("it is wide", num_output_tokens=3))), 0)
+    assert (record.output_tokens, record.prompt_echoed) == (3, None)
 
 
 def test_prompt_echoed_in_a_response_of_its_own_carries_no_token() -> None:
@@ -189,6 +207,7 @@ def test_text_with_server_counts() -> None:
     assert (record.output_tokens, record.output_tokens_source) == (5, TokenSource.SERVER)
     assert (record.token_times_ns, record.token_counts) == ((6_000, 6_500, 7_000), (1, 1, 3))
     assert record.input_tokens == 11  # the server's count is trusted more than ours
+    assert record.text_tokens == 3  # "The sea is", beside the server's 5
 
 
 def test_text_with_an_echoed_prompt_and_server_counts_is_not_reduced() -> None:
@@ -196,6 +215,7 @@ def test_text_with_an_echoed_prompt_and_server_counts_is_not_reduced() -> None:
     with_ids = replace(_OF_TEXT, input_ids=tuple(range(9)))  # known here, though the server was sent the text
     record = _recorder(with_ids, _TEXT, _words).record(exchange, 0)
     assert (record.output_tokens, record.prompt_echoed, record.output_tokens_source) == (3, True, TokenSource.SERVER)
+    assert record.text_tokens is None  # the prompt is in the text
 
 
 def test_text_without_server_counts_is_tokenised_again_as_a_whole() -> None:
@@ -223,6 +243,13 @@ def test_short_prompt_that_was_left_out_is_not_taken_for_an_echo() -> None:
     assert (record.output_tokens, record.prompt_echoed) == (4, False)
 
 
+@pytest.mark.parametrize(("characters", "echoed"), [(20, False), (21, True)])
+def test_more_than_20_characters_of_a_prompt_that_was_left_out_are_an_echo(characters: int, echoed: bool) -> None:
+    prompt = _TEXT_PROMPT[:characters]
+    record = _recorder(Request(output_tokens=8, prompt=prompt), _TEXT | _EXCLUDE).record(_exchange((8_000, _text(prompt))), 0)
+    assert record.prompt_echoed is echoed
+
+
 def test_an_answer_that_begins_otherwise_is_no_echo_of_a_prompt_that_might_have_been_repeated() -> None:
     of_text = _recorder(_OF_TEXT, _TEXT, _words).record(_exchange((8_000, _text("it is wide"))), 0)
     assert (of_text.output_tokens, of_text.prompt_echoed) == (3, False)
@@ -246,6 +273,7 @@ def test_error_instead_of_an_answer() -> None:
     record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(_exchange((6_000, _error("input_ids is too long"))), 0)
     assert (record.outcome, record.error) == (Outcome.SERVER_ERROR, "input_ids is too long")
     assert (record.token_times_ns, record.done_ns, record.sent_ns) == ((), _DONE_NS, _SENT_NS)
+    assert (record.server_counted_input, record.has_reasoning) == (None, None)  # nothing was answered
 
 
 def test_error_after_some_tokens_keeps_them() -> None:
@@ -338,6 +366,16 @@ def test_response_behind_the_last_one_is_malformed() -> None:
     assert record.error == "1 responses follow the one that the server marked as final"
 
 
+def test_all_requests_whose_responses_came_are_named() -> None:
+    exchange = _exchange((6_000, _marked(7, request_id="9")), (6_500, _marked(8, request_id="4")))
+    assert "request '4', '9' is" in str(_recorder(_PROMPT_OF_3, _CORE).record(exchange, 0).error)
+
+
+def test_an_answer_without_a_mark_of_its_last_response_is_done() -> None:
+    record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((6_000, _marked(7)), (6_500, _marked(8))), 0)
+    assert (record.outcome, record.output_tokens) == (Outcome.DONE, 2)
+
+
 def test_answer_that_ends_with_its_last_response_is_done() -> None:
     record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange((6_000, _marked(7)), (6_500, _marked(8, final=True))), 0)
     assert (record.outcome, record.output_tokens) == (Outcome.DONE, 2)
@@ -361,3 +399,92 @@ def test_request_that_was_never_sent_is_known_by_its_schedule_alone() -> None:
         session="s",
         requested_input_tokens=3,
     )
+
+
+# ---- text with a count of the tokens so far
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    """As much of a client as recording needs: a body is the number of a response."""
+
+    responses: tuple[Response, ...]
+    excludes_prompt: bool = True
+
+    def decode(self, body: bytes) -> Response:
+        if int(body) == len(self.responses):
+            raise MalformedResponseError("no such response")
+        return self.responses[int(body)]
+
+
+_ROLE = Response(text="", opening=True)
+
+
+def _of_chunks(*responses: Response, index: int = 0, count_tokens: CountTokens | None = len, broken: int = 0) -> Record:
+    """The record of request ``index``, whose responses, and then ``broken`` others, arrive at 1, 2, 3 … µs."""
+    schedule = Schedule((_OF_TEXT,) * (index + 1), (_OFFSET_NS,) * (index + 1), seed=0)
+    recorder = Recorder(summarise_schedule(schedule), _Chunks(responses), count_tokens)  # type: ignore[arg-type]
+    arrivals = [1_000 * (number + 1) for number in range(len(responses) + broken)]
+    bodies = [str(number).encode() for number in range(len(responses) + broken)]
+    return recorder.record(Exchange(index, 0, 0, 0, _DONE_NS, arrivals, bodies, None, None), 0)
+
+
+def test_text_with_running_counts() -> None:
+    record = _of_chunks(
+        _ROLE,
+        Response(text="The", server_tokens_so_far=1),
+        Response(text=" sea", server_tokens_so_far=3),
+        Response(server_tokens_so_far=3, server_input_tokens=12),
+    )
+    assert (record.token_times_ns, record.token_counts) == ((2_000, 3_000), (1, 2))
+    assert (record.output_tokens, record.output_tokens_source) == (3, TokenSource.SERVER)
+    assert (record.input_tokens, record.server_counted_input) == (12, True)
+    assert record.text_tokens == len("The sea")
+    assert (record.outcome, record.prompt_echoed) == (Outcome.DONE, False)
+
+
+def test_text_whose_tokens_are_counted_at_the_end() -> None:
+    """Three tokens in two chunks: which of them had two is unknown."""
+    record = _of_chunks(_ROLE, Response(text="The"), Response(text=" sea"), Response(server_tokens_so_far=3))
+    assert (record.token_times_ns, record.token_counts, record.output_tokens) == ((2_000, 3_000), None, 3)
+
+
+@pytest.mark.parametrize(("index", "checked"), [(0, True), (1, False), (15, False), (16, True), (17, False)])
+def test_the_text_of_one_request_in_16_is_counted_beside_the_server(index: int, checked: bool) -> None:
+    chunks = (Response(text="The", server_tokens_so_far=1), Response(text=" sea", server_tokens_so_far=2))
+    assert _of_chunks(*chunks, index=index).text_tokens == (7 if checked else None)
+    assert _of_chunks(*chunks, index=index, count_tokens=None).text_tokens is None
+
+
+def test_an_answer_without_text_has_no_text_to_count() -> None:
+    record = _of_chunks(Response(text="", server_tokens_so_far=1), Response(text="", server_tokens_so_far=2))
+    assert (record.output_tokens, record.text_tokens) == (2, None)
+
+
+def test_what_is_wrong_with_a_malformed_response_is_recorded() -> None:
+    record = _of_chunks(Response(text="The", server_tokens=1), broken=1)
+    assert (record.outcome, record.error, record.output_tokens) == (Outcome.MALFORMED, "no such response", None)
+
+
+# ---- reasoning
+
+
+def _thought(text: str, reasoning: int) -> Response:
+    return Response(text=text, server_tokens=1, reasoning_characters=reasoning)
+
+
+@pytest.mark.parametrize(
+    ("responses", "has_reasoning", "first_output_ns"),
+    [
+        ([_thought("It", 0), _thought(" is", 0)], False, None),
+        ([_thought("Let", 3), _thought(" me", 3), _thought("It", 0), _thought(" is", 0)], True, 3_000),
+        ([_thought("Let", 3), _thought("meIt", 2), _thought(" is", 0)], True, 2_000),  # the answer begins in the second
+        ([_thought("Let", 3), _thought("me\n\n", 2), _thought("\n", 0), _thought("It", 0)], True, 4_000),  # no white space
+        ([_thought("Let", 3), Response(server_tokens=1), _thought("It", 0)], True, 3_000),  # one without text
+        ([_thought("Let", 3), _thought(" me", 3)], True, None),
+    ],
+)
+def test_the_first_text_besides_reasoning(responses: list[Response], has_reasoning: bool, first_output_ns: int | None) -> None:
+    record = _of_chunks(*responses)
+    assert (record.has_reasoning, record.first_output_ns) == (has_reasoning, first_output_ns)
+    assert record.token_times_ns[0] == 1_000

@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.recording.schedule_summary import ClosedTimes, OpenTimes, summarise_schedule
+from harness.recording.schedule_summary import ClosedTimes, OpenTimes, summarise_schedule, user_free_ns
+from harness.records.record import Outcome
 from workloads.request import Request
 from workloads.schedule import ClosedSchedule, Schedule
 
@@ -21,6 +22,7 @@ def test_what_records_need_of_a_schedule_is_kept() -> None:
     assert first.text is not None
     assert first.ids is not None
     assert (first.text.length, first.ids.length) == (5, 3)
+    assert (len(first.text.fingerprint), len(first.ids.fingerprint)) == (8, 8)  # of a million requests 16 MB in memory
     assert (second.text, second.ids) == (None, None)
 
 
@@ -47,3 +49,8 @@ def test_ids_that_begin_with_a_prompt_are_recognised_as_by_the_prompt_itself(pro
     assert kept is not None
     assert kept.begins_ids(ids) == (ids[: len(prompt)] == prompt)
     assert kept.begins_ids([*prompt, *ids])
+
+
+def test_a_user_whose_connection_failed_is_free_a_tenth_of_a_second_later() -> None:
+    assert user_free_ns(5, Outcome.CONNECT) == 100_000_005
+    assert user_free_ns(5, Outcome.DONE) == user_free_ns(5, Outcome.STREAM_CUT) == user_free_ns(5, None) == 5

@@ -26,6 +26,10 @@ def _usage(total: int) -> Response:
     return Response(server_tokens_so_far=total)
 
 
+def _running(*counts: int) -> list[Response]:
+    return [Response(text="a", server_tokens_so_far=count) for count in counts]
+
+
 @pytest.mark.parametrize(
     ("responses", "total", "carries", "counts"),
     [
@@ -40,6 +44,12 @@ def _usage(total: int) -> Response:
          4, (0, 1, 1, 1, 0), (2, 1, 1)),
         ([_ROLE, Response(text="a", server_tokens_so_far=1), Response(text="b")], 2, (0, 1, 1), (1, 1)),
         ([Response(text="a", opening=False), Response(text="", opening=True), Response(text="c")], 3, (1, 1, 1), (1, 1, 1)),
+        ([_usage(5)], 5, (0,), None),  # a call of tools, whose tokens came at unknown times
+        ([Response(text="", opening=True), _usage(1)], 1, (1, 0), (1,)),  # one unfinished character, with the role
+        (_running(2, 3), 3, (1, 1), (2, 1)),  # and no usage alone
+        (_running(3, 2), 2, (1, 1), (1, 1)),  # a count that falls is no running one
+        (_running(0, 2), 2, (1, 1), (1, 1)),  # nor one that is 0 beside text
+        (_running(1, 2), 3, (1, 1), None),  # nor one that stops before the end
     ],
 )  # fmt: skip
 def test_chunks_of_every_kind(

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import chi2, kstest
 
-from reports.metrics.arrival_law import check_arrivals, index_of_dispersion, wandering_rate
+from reports.metrics.arrival_law import ArrivalTest, at_even_rate_ns, check_arrivals, index_of_dispersion, wandering_rate
 from reports.metrics.configuration import Law, configured_law
 from workloads.arrivals import Arrivals, Constant, Exponential, Gamma, RampedUp
 
@@ -129,3 +130,89 @@ def test_the_rate_of_exact_arrivals_seldom_wanders(shape: float) -> None:
         gaps_s = np.random.default_rng(seed).gamma(shape, 1.0 / (50.0 * shape), 3_000)
         found += wandering_rate(_Sent(np.cumsum(gaps_s) * 1e9), law) is not None  # type: ignore[arg-type]
     assert found <= 2
+
+
+# ---- the numbers of the tests, by hand
+
+
+def test_gaps_are_tested_by_kolmogorov_and_smirnov_s_distance() -> None:
+    """Equal gaps of the mean gap: 1 − 1/e of an exponential law lies below them, and none of the gaps."""
+    law = Law("exponential", 100.0)
+    equal = check_arrivals(_Sent(np.arange(21) * 10_000_000), law)  # type: ignore[arg-type]
+    assert equal is not None
+    assert (equal.law, equal.gaps, equal.rejected) == (law, 20, True)
+    assert equal.statistic == pytest.approx(1 - np.exp(-1.0), rel=1e-12)
+    sent_ns = Exponential(100.0).offsets_ns(200, 5)
+    found = check_arrivals(_Sent(sent_ns), law)  # type: ignore[arg-type]
+    expected = kstest(np.diff(sent_ns) / 1e9, "expon", args=(0.0, 0.01))
+    assert found is not None
+    assert (found.statistic, found.p_value) == (pytest.approx(expected.statistic), pytest.approx(expected.pvalue, rel=1e-3))
+
+
+@pytest.mark.parametrize(("late", "rejected"), [(1, False), (2, True)])
+def test_one_in_a_hundred_constant_gaps_may_differ_by_more_than_a_tenth(late: int, rejected: bool) -> None:
+    gaps_ns = np.full(100, 100_000_000)
+    gaps_ns[10 : 10 + late] = 111_000_000
+    gaps_ns[20:30] = 109_000_000
+    law = Law("constant", 10.0)
+    found = check_arrivals(_Sent(np.concatenate([[0], np.cumsum(gaps_ns)])), law)  # type: ignore[arg-type]
+    assert found == ArrivalTest(law, 100, late / 100, None, rejected)
+
+
+def _alternating(counts: tuple[int, int], seconds: float, times: int) -> _Sent:
+    """Sends from 100 s on, in turns so many evenly over ``seconds``; ``times`` turns in all, and a send 20 ms later."""
+    starts_s = 100.0 + seconds * np.arange(times + 1)
+    sent_s = [start + seconds * np.arange(count) / count for start, count in zip(starts_s, counts * times, strict=False)][:-1]
+    return _Sent(np.round(np.append(np.concatenate(sent_s), starts_s[-1] + 0.02) * 1e9))
+
+
+def test_a_rate_that_changes_every_5_seconds_wanders_over_5_seconds() -> None:
+    """150 and 350 in turns: a variance of 100² · 12/11 where a Poisson process of the rate has one of 250."""
+    sent = _alternating((150, 350), 5.0, 12)
+    found = wandering_rate(sent, Law("exponential", 50.0))  # type: ignore[arg-type]
+    dispersion = 100**2 * 12 / 11 / 250
+    assert found is not None
+    assert (found.window_s, found.dispersion) == (5.0, pytest.approx(dispersion, rel=1e-12))
+    assert found.p_value == pytest.approx(chi2.sf(11 * dispersion, 11), rel=1e-6)
+    assert wandering_rate(sent, Law("gamma", 50.0, 0.02)) is None  # type: ignore[arg-type]  # counts vary 50 times as much
+    assert wandering_rate(sent, Law("constant", 50.0)) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("turns", "window_s"), [(6, 5.0), (5, 2.5)])
+def test_a_rate_is_watched_over_windows_of_which_the_run_holds_six(turns: int, window_s: float) -> None:
+    found = wandering_rate(_alternating((150, 350), 5.0, turns), Law("exponential", 50.0))  # type: ignore[arg-type]
+    assert found is not None
+    assert found.window_s == window_s
+
+
+def test_a_rate_is_watched_over_windows_of_20_arrivals_on_average() -> None:
+    sent = _alternating((5, 35), 1.0, 30)
+    enough, too_few = (wandering_rate(sent, Law("exponential", rate)) for rate in (20.0, 19.9))  # type: ignore[arg-type]
+    assert enough is not None
+    assert enough.window_s == 1.0
+    assert too_few is None or too_few.window_s > 1.0
+
+
+def test_without_a_send_no_rate_wanders() -> None:
+    assert wandering_rate(_Sent(np.full(3, np.nan)), Law("exponential", 50.0)) is None  # type: ignore[arg-type]
+
+
+def test_the_index_of_dispersion_is_the_variance_of_counts_by_their_mean() -> None:
+    """5 and 15 arrivals in turns in 20 windows: a variance of 5² · 20/19 and a mean of 10."""
+    counts = [5, 15] * 10
+    times = np.concatenate([10.0 * window + 10.0 * (np.arange(count) + 0.5) / count for window, count in enumerate(counts)])
+    times[[0, -1]] = 0.0, 200.0
+    assert index_of_dispersion(times) == pytest.approx(25 * 20 / 19 / 10)
+
+
+def test_times_of_a_rising_rate_are_those_of_a_process_at_the_full_rate() -> None:
+    """Within a ramp of 2 s a quarter of t²; from then on a second less."""
+    times_ns = np.array([0.0, 1e9, 2e9, 3e9, 10e9])
+    assert at_even_rate_ns(times_ns, 2.0).tolist() == [0.0, 0.25e9, 1e9, 2e9, 9e9]
+    assert at_even_rate_ns(times_ns, 0.0).tolist() == times_ns.tolist()
+
+
+def test_gaps_are_those_before_the_wait_at_the_ceiling() -> None:
+    law = Law("constant", 100.0)
+    due_ns, waits_ns = np.arange(30) * 10_000_000, np.where(np.arange(30) % 3, 0, 7_000_000)
+    assert check_arrivals(_Sent(due_ns + waits_ns, waits_ns), law) == ArrivalTest(law, 29, 0.0, None, False)  # type: ignore[arg-type]

@@ -28,6 +28,12 @@ def test_whole_numbers_keep_every_digit(values: list[int], start: int) -> None:
     assert integers(pa.chunked_array([pa.array(values, pa.int64())[start:]])).tolist() == values[start:]
 
 
+def test_a_column_in_several_pieces_is_whole() -> None:
+    """A column of the right type, too, which no conversion joins."""
+    assert integers(pa.chunked_array([pa.array([1, 2], pa.int64()), pa.array([3], pa.int64())])).tolist() == [1, 2, 3]
+    assert floats(pa.chunked_array([pa.array([1.5], pa.float64()), pa.array([2.5], pa.float64())])).tolist() == [1.5, 2.5]
+
+
 @given(st.lists(st.none() | st.booleans()), st.integers(0, 9))
 def test_a_truth_that_is_not_known_is_false(values: list[bool | None], start: int) -> None:
     assert booleans(pa.chunked_array([pa.array(values, pa.bool_())[start:]])).tolist() == [bool(v) for v in values[start:]]

@@ -76,8 +76,15 @@ def test_nanoseconds_survive_exactly(make_requests: MakeRequests, answered: Make
     assert int(requests.token_times_ns[0]) == late_ns
 
 
+def test_each_request_keeps_its_number_in_the_schedule(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    requests = make_requests([failed(7, 0, Outcome.NOT_SENT), answered(2, 5, 5, [(9, 1)])])
+    assert requests.index.tolist() == [7, 2]
+    assert requests.outcome.tolist() == ["not_sent", "done"]
+
+
 def test_a_run_of_no_requests_has_empty_columns(make_requests: MakeRequests) -> None:
     requests = make_requests([])
     assert requests.done.shape == (0,)
     assert requests.first_token_ns.shape == (0,)
     assert requests.errors == ()
+    assert (requests.outcome.dtype.kind, requests.index.dtype.kind) == ("U", "i")

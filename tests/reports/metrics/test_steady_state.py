@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harness.records.record import Outcome, Record
 from reports.metrics.configuration import ConfiguredLoad
@@ -17,7 +18,9 @@ from reports.metrics.mser import mser5
 from reports.metrics.output_events import completions
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import compute_metrics
-from reports.metrics.steady_state import find_steady
+from reports.metrics.steady_state import find_cold_start, find_steady
+from reports.statistics.autocorrelation import mean_of
+from reports.statistics.probability import student_quantile
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -150,3 +153,266 @@ def test_only_an_overloaded_queue_grows(make_requests: MakeRequests, answered: M
     assert (growth is not None) == grows
     if growth is not None:
         assert growth.share_left_behind == pytest.approx(1 - 1 / load, abs=0.12)
+
+
+# ---- the ends of the steady part, and the reasons for having none
+
+
+def _reason(requests: Requests) -> str:
+    steady = find_steady(requests, completions(requests))
+    assert steady.window_ns is None
+    assert not steady.too_few
+    assert steady.reason is not None
+    return steady.reason
+
+
+def _window_s(requests: Requests) -> tuple[float, float]:
+    window = find_steady(requests, completions(requests)).window_ns
+    assert window is not None
+    return window[0] / 1e9, window[1] / 1e9
+
+
+def _streams(answered: Make, ttft_ms: Sequence[float], *, every_ms: float = 10.0, start_ms: float = 0.0) -> list[Record]:
+    """Requests at an even rate that get their first token after ``ttft_ms`` and last 250 ms, whichever that is."""
+    return [
+        answered(k, at, at, [(at + first, 1), (at + 250, 1)], done=at + 250)
+        for k, first in enumerate(ttft_ms)
+        for at in [start_ms + every_ms * k]
+    ]
+
+
+@pytest.mark.parametrize("start_ms", [0, 1_000_000])
+def test_the_ramp_ends_when_as_many_are_in_flight_as_later(make_requests: MakeRequests, answered: Make, start_ms: int) -> None:
+    """2 s of latency and 10 s of sends, which are parted into 500: from the 100th on, 200 are in flight. One never ended."""
+    records = [answered(k, start_ms + 10 * k, start_ms + 10 * k, [(start_ms + 10 * k + 2_000, 1)]) for k in range(1_001)]
+    never = answered(1_001, start_ms + 5_000, start_ms + 5_000, [(start_ms + 7_000, 1)], outcome=Outcome.LOST, done_ns=None)
+    window = _window_s(make_requests([*records, never]))
+    assert window == (pytest.approx(start_ms / 1e3 + 2.0, abs=1e-6), pytest.approx(start_ms / 1e3 + 10.0, abs=1e-6))
+
+
+def test_100_requests_are_enough(make_requests: MakeRequests, answered: Make) -> None:
+    records = _streams(answered, [100.0] * 100)
+    enough, few = (find_steady(requests, completions(requests)) for requests in map(make_requests, (records, records[:99])))
+    assert (enough.too_few, few.too_few) == (False, True)
+    assert few.reason is not None
+    assert "100" in few.reason
+
+
+def test_a_start_that_is_slow_to_the_first_token_is_no_steady_part(make_requests: MakeRequests, answered: Make) -> None:
+    """150 of 750 requests: MSER-5 sees the means of one or two requests each."""
+    assert _window_s(make_requests(_streams(answered, [110.0] * 150 + [100.0] * 600)))[0] == 1.5
+
+
+def test_latencies_of_failures_do_not_count(make_requests: MakeRequests, answered: Make) -> None:
+    slow = _streams(answered, [200.0] * 300 + [100.0] * 700)
+    records = [replace(one, outcome=Outcome.STREAM_CUT, error="cut") if one.index < 300 else one for one in slow]
+    assert find_cold_start(make_requests(slow)) is not None
+    assert find_cold_start(make_requests(records)) is None
+
+
+def test_few_answers_with_tokens_have_no_latencies_that_could_change(make_requests: MakeRequests, answered: Make) -> None:
+    """Of 1,000 answers 84 have tokens, ever sooner."""
+    records = [
+        answered(k, 10 * k, 10 * k, [(10 * k + 240 - k / 5, 1)] if k % 12 == 0 else [], done=10 * k + 250) for k in range(1_000)
+    ]
+    start_s, end_s = _window_s(make_requests(records))
+    assert start_s == pytest.approx(0.25, abs=0.1)
+    assert end_s == 9.99
+
+
+def test_a_load_that_still_changes_is_not_steady(make_requests: MakeRequests, answered: Make) -> None:
+    """A backlog of 500 that shrinks to the end; twice as many in flight from a third of the run on; more than was asked for."""
+    shrinking = [answered(k, 10 * k, 10 * k, [(10 * k + 5_010 - 5 * k, 1)]) for k in range(1_001)]
+    doubled = [answered(k, at, at, [(at + (200 if k < 350 else 800), 1)]) for k in range(1_001) for at in [10 * k]]
+    assert _reason(make_requests(shrinking)).startswith("the load")
+    assert _reason(make_requests(doubled)).startswith("the load")
+
+
+def test_latencies_that_still_change_are_not_steady(make_requests: MakeRequests, answered: Make) -> None:
+    assert _reason(make_requests(_streams(answered, np.linspace(10, 240, 1_000).tolist()))).startswith("latencies were")
+
+
+@pytest.mark.parametrize(("last_ms", "falls"), [(109.0, True), (114.0, False)])
+def test_latencies_that_fall_to_the_end_are_not_steady(
+    make_requests: MakeRequests, answered: Make, last_ms: float, falls: bool
+) -> None:
+    """Ten of 1 ms and ten that fall from 200 ms to ``last_ms``, in turns: the mean of those in the first three tenths of the
+    run is above that of those in the last three by 1.52 or 1.47, and in the first four by less than 1.5.
+    """
+    ttft_ms = np.where(np.arange(1_001) // 10 % 2, np.linspace(200.0, last_ms, 1_001), 0.01)
+    requests = make_requests(_streams(answered, ttft_ms.tolist(), every_ms=1_000.0))
+    if falls:
+        assert _reason(requests).startswith("latencies fell")
+    else:
+        assert _window_s(requests) == (0.0, 1_000.0)
+
+
+def test_of_100_latencies_a_slow_start_and_a_fall_are_seen(make_requests: MakeRequests, answered: Make) -> None:
+    """101 answers, one a second, the last of which has no tokens."""
+    falling = np.where(np.arange(100) // 5 % 2, np.linspace(200.0, 106.0, 100), 0.01).tolist()
+    slow, falls = (
+        make_requests([*_streams(answered, ttft_ms, every_ms=1_000.0), answered(100, 100_000, 100_000, [], done=100_250)])
+        for ttft_ms in ([200.0] * 20 + [100.0] * 80, falling)
+    )
+    assert _window_s(slow) == (20.0, 100.0)
+    assert _reason(falls).startswith("latencies fell")
+
+
+def test_what_a_server_for_the_requested_rate_would_keep_waiting_is_no_growth(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """50 requests/s were asked for and 100 came."""
+    requests = make_requests(
+        [answered(k, at, at, [(at + (200 if k < 350 else 800), 1)]) for k in range(1_001) for at in [10 * k]]
+    )
+    assert find_steady(requests, completions(requests), ConfiguredLoad(rate_per_s=50.0)).window_ns is not None
+    assert find_steady(requests, completions(requests), ConfiguredLoad(rate_per_s=100.0)).window_ns is None
+
+
+# ---- all sent at once
+
+
+def _answered_at(answered: Make, ends_ms: Sequence[float], sent_within_ms: float = 0.0) -> list[Record]:
+    sends = np.linspace(0.0, sent_within_ms, len(ends_ms))
+    return [answered(k, at, at, [(end, 1)], done=end) for k, (at, end) in enumerate(zip(sends, ends_ms, strict=True))]
+
+
+def _at_rates(*parts: tuple[float, float]) -> list[float]:
+    """Times in ms of even output: for so many seconds so many per second."""
+    times: list[float] = []
+    begin = 0.0
+    for seconds, rate in parts:
+        times += (begin + 1e3 * (np.arange(round(seconds * rate)) + 0.5) / rate).tolist()
+        begin += 1e3 * seconds
+    return [*times, begin]
+
+
+@pytest.mark.parametrize(("within_ms", "is_burst"), [(500, True), (999, True), (1_000, False)])
+def test_sends_within_less_than_a_tenth_of_the_run_are_a_burst(
+    make_requests: MakeRequests, answered: Make, within_ms: float, is_burst: bool
+) -> None:
+    requests = make_requests(_answered_at(answered, _at_rates((10, 100)), within_ms))
+    if is_burst:
+        assert _window_s(requests) == pytest.approx((0.0, 10.0), abs=0.15)
+    else:
+        assert _reason(requests).startswith("the load")
+
+
+def test_a_burst_late_on_the_clock_of_which_one_has_no_end(make_requests: MakeRequests, answered: Make) -> None:
+    late_ms = 1e6
+    records = [
+        answered(k, late_ms, late_ms, [(late_ms + end, 1)], done=late_ms + end) for k, end in enumerate(_at_rates((10, 100)))
+    ]
+    lost = answered(len(records), late_ms, late_ms, [], outcome=Outcome.LOST, done_ns=None)
+    assert _window_s(make_requests([*records, lost])) == pytest.approx((1_000.0, 1_010.0), abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("parts", "window_s"),
+    [
+        ([(2.5, 60), (6, 100), (1.5, 130)], (2.5, 8.5)),
+        ([(3.5, 60), (5, 100), (1.5, 130)], (3.5, 8.5)),  # half of it
+        ([(4, 60), (4.5, 100), (1.5, 130)], None),
+        ([(3, 20), (2.5, 60), (4.5, 100)], None),  # the rate rose until after the middle
+        ([(4.5, 100), (2.5, 60), (3, 20)], None),  # and fell before it
+    ],
+)
+def test_the_plateau_of_a_burst_is_at_least_half_of_its_output(
+    make_requests: MakeRequests, answered: Make, parts: list[tuple[float, float]], window_s: tuple[float, float] | None
+) -> None:
+    requests = make_requests(_answered_at(answered, _at_rates(*parts)))
+    if window_s is None:
+        assert _reason(requests).startswith("output came")
+    else:
+        assert _window_s(requests) == pytest.approx(window_s, abs=0.15)
+
+
+# ---- cold starts
+
+
+def _cold_run(make_requests: MakeRequests, answered: Make, ttft_ms: Sequence[float], start_ms: float = 5_000.0) -> Requests:
+    return make_requests([answered(k, at, at, [(at + ms, 1)]) for k, ms in enumerate(ttft_ms) for at in [start_ms + 10 * k]])
+
+
+@pytest.mark.parametrize("load", [ConfiguredLoad(), ConfiguredLoad(closed=True), ConfiguredLoad(concurrency=500)])
+def test_of_several_beginnings_the_most_significant_is_the_cold_start(
+    make_requests: MakeRequests, answered: Make, load: ConfiguredLoad
+) -> None:
+    """101 slow requests within a second of twelve: a twelfth of the sending. The one at its end belongs to it."""
+    later = np.random.default_rng(1).normal(100.0, 10.0, 1_100)
+    requests = _cold_run(make_requests, answered, [300.0] * 100 + [401.0, *later])
+    found = find_cold_start(requests, load)
+    assert found is not None
+    assert (found.seconds, found.early_ms) == (pytest.approx(1.0, rel=1e-12), pytest.approx(301.0, rel=1e-12))
+    assert found.later_ms == pytest.approx(np.round(later[-600:] * 1e6).mean() / 1e6, rel=1e-8)
+    assert found.ratio == found.early_ms / found.later_ms
+
+
+def test_the_latter_half_is_what_comes_after_the_middle(make_requests: MakeRequests, answered: Make) -> None:
+    ttft_ms = np.where(np.arange(1_201) < 400, 300.0, 100.0)
+    ttft_ms[600] = 200.0  # due in the very middle
+    found = find_cold_start(_cold_run(make_requests, answered, ttft_ms.tolist()))
+    assert found is not None
+    assert (found.early_ms, found.later_ms) == (300.0, 100.0)
+
+
+def test_the_first_request_of_each_user_is_no_cold_start(make_requests: MakeRequests, answered: Make) -> None:
+    requests = _cold_run(make_requests, answered, [300.0] * 100 + [100.0] * 1_100)
+    assert find_cold_start(requests, ConfiguredLoad(closed=True, concurrency=100)) is None
+    assert find_cold_start(requests, ConfiguredLoad(closed=True, concurrency=50)) is not None
+
+
+@pytest.mark.parametrize(("count", "share"), [(460, 1 / 24), (456, 1 / 12)])
+def test_a_beginning_has_20_requests_at_least(make_requests: MakeRequests, answered: Make, count: int, share: float) -> None:
+    """20 and 19 of them in a 24th of the sending."""
+    later = np.random.default_rng(2).normal(100.0, 2.0, count - 20).tolist()
+    found = find_cold_start(_cold_run(make_requests, answered, [300.0] * 20 + later))
+    assert found is not None
+    assert found.seconds == pytest.approx(0.01 * (count - 1) * share)
+
+
+def test_a_cold_start_is_seen_in_200_requests_half_of_them_late(make_requests: MakeRequests, answered: Make) -> None:
+    ttft_ms = [300.0] * 60 + [100.0] * 140
+    assert find_cold_start(_cold_run(make_requests, answered, ttft_ms)) is not None
+    assert find_cold_start(make_requests(_in_halves(answered, 100, 100))) is not None
+    assert find_cold_start(make_requests(_in_halves(answered, 99, 100))) is None
+    assert find_cold_start(make_requests(_in_halves(answered, 101, 99))) is None
+
+
+def _in_halves(answered: Make, first: int, second: int) -> list[Record]:
+    """So many requests in each second of two, 60 slow ones first."""
+    due_ms = [*np.linspace(0.0, 990.0, first), *np.linspace(1_010.0, 2_000.0, second)]
+    return [answered(k, at, at, [(at + (300 if k < 60 else 100), 1)]) for k, at in enumerate(due_ms)]
+
+
+def test_one_slow_request_is_no_cold_start(make_requests: MakeRequests, answered: Make) -> None:
+    assert find_cold_start(_cold_run(make_requests, answered, [100_000.0] + [100.0] * 1_200)) is None
+
+
+def test_a_quarter_above_the_later_mean_is_a_cold_start_and_less_is_none(make_requests: MakeRequests, answered: Make) -> None:
+    exact, less = ([ms] * 400 + [100.0] * 801 for ms in (125.0, 124.9))
+    found = find_cold_start(_cold_run(make_requests, answered, exact))
+    assert found is not None
+    assert found.ratio == 1.25
+    assert found.seconds == pytest.approx(0.5)  # of equals the shortest
+    assert find_cold_start(_cold_run(make_requests, answered, less)) is None
+
+
+def test_a_beginning_must_be_above_the_mean_of_a_tail_too(make_requests: MakeRequests, answered: Make) -> None:
+    """One in ten of the later requests takes 600 ms: their median is 100 ms and their mean 150 ms."""
+    later = [600.0 if k % 10 == 0 else 100.0 for k in range(800)]
+    assert find_cold_start(_cold_run(make_requests, answered, [180.0] * 401 + later)) is None
+    assert find_cold_start(_cold_run(make_requests, answered, [190.0] * 401 + later)) is not None
+
+
+@pytest.mark.parametrize(("factor", "found"), [(0.97, False), (1.03, True)])
+def test_a_cold_start_is_significant(make_requests: MakeRequests, answered: Make, factor: float, found: bool) -> None:
+    """At 0.1 % by Student's quantile, for five beginnings; 401 requests of a third of the sending against 600."""
+    later = np.round(np.random.default_rng(3).gamma(0.25, 400.0, 800), 6)
+    mean = mean_of(later[-600:] * 1e6)
+    error = (mean.long_run.variance / 600 * (1 / 401 + 1 / 600)) ** 0.5
+    limit = student_quantile(1 - 0.001 / 5, mean.long_run.degrees) * error
+    early_ms = (mean.value + factor * limit) / 1e6
+    assert early_ms > 1.25 * mean.value / 1e6
+    requests = _cold_run(make_requests, answered, [early_ms] * 401 + later.tolist())
+    assert (find_cold_start(requests) is not None) == found

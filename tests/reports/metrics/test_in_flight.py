@@ -1,0 +1,188 @@
+"""The number in the system over time, and when its growth is no chance; by hand, from even arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from harness.records.record import Outcome, Record
+from reports.metrics.in_flight import (
+    QueueGrowth,
+    chance_growth,
+    ends_at_even_server,
+    first_user_end_ns,
+    mean_in_system,
+    queue_growth,
+)
+from reports.metrics.requests import Requests
+
+Make = Callable[..., Record]
+MakeRequests = Callable[[Sequence[Record]], Requests]
+
+_LAST_MS = 15_000  # of the sending: its last 12 s are in twelve parts of a second each
+
+
+@pytest.fixture
+def in_order(make_requests: MakeRequests, answered: Make) -> Callable[..., Requests]:
+    """Requests that are answered in the order of their arrival, at ``ends_ms``."""
+
+    def make(arrivals_ms: Sequence[float], ends_ms: Sequence[float]) -> Requests:
+        pairs = enumerate(zip(arrivals_ms, ends_ms, strict=True))
+        return make_requests([answered(k, at, at, [(end, 1)], done=end) for k, (at, end) in pairs])
+
+    return make
+
+
+def _arrivals_ms(at_once: int = 1) -> list[float]:
+    """``at_once`` requests at the start, and one each 10 ms until 15 s."""
+    return [0.0] * at_once + [10.0 * k for k in range(1, _LAST_MS // 10 + 1)]
+
+
+def _ends_ms(number_at: Sequence[tuple[float, float]]) -> list[float]:
+    """The ends of ``_arrivals_ms`` with which the number in the system is that at the given times (ms), even between them."""
+    times = np.array([*(at for at, _ in number_at), 10 * _LAST_MS])
+    numbers = np.array([*(number for _, number in number_at), 0.0])
+    arrived = numbers[0] + np.minimum(times, _LAST_MS) / 10.0
+    ends: NDArray[np.float64] = np.interp(np.arange(int(numbers[0]) + _LAST_MS // 10) + 1.0, arrived - numbers, times)
+    return ends.tolist()
+
+
+# ---- overload
+
+
+@pytest.mark.parametrize("start_ms", [0, 20_000])
+@pytest.mark.parametrize("rate_per_s", [None, 80.0])
+def test_a_server_at_half_the_rate_of_the_arrivals_falls_behind_by_half(
+    make_requests: MakeRequests, answered: Make, failed: Make, start_ms: int, rate_per_s: float | None
+) -> None:
+    """One request each 10 ms, and 20 ms for each, one after the other: at a time t there are t / 20 ms + 1 in the system.
+
+    The first part's middle is at 3.5 s and the last one's at 14.5 s. What was not sent does not count, nor what
+    has no end.
+    """
+    records = [
+        answered(k, start_ms + 10 * k, start_ms + 10 * k, [(start_ms + 20 * (k + 1), 1)], done=start_ms + 20 * (k + 1))
+        for k in range(1_501)
+    ]
+    unsent = [failed(1_501 + k, start_ms + 4_005 + 10 * k, Outcome.NOT_SENT) for k in range(200)]
+    lost = answered(1_701, start_ms + 6_000, start_ms + 6_000, [], outcome=Outcome.LOST, done_ns=None)
+    growth = queue_growth(make_requests([*records, *unsent, lost]), rate_per_s)
+    assert growth is not None
+    assert growth.arrivals == 1_100
+    assert (growth.in_system_before, growth.in_system_after) == (pytest.approx(176), pytest.approx(726))
+    assert growth.offered_per_s == pytest.approx(rate_per_s or 100.0, rel=1e-12)
+    assert growth.completed_per_s == pytest.approx(50.0, rel=1e-12)
+    assert growth.share_left_behind == pytest.approx(0.5)
+
+
+def test_growth_counts_from_the_least_crowded_part(in_order: Callable[..., Requests]) -> None:
+    """100 in the system at the start, 40 after 9 s, 160 after 15 s: the lowest part is that from 8 to 9 s."""
+    growth = queue_growth(in_order(_arrivals_ms(100), _ends_ms([(0, 100), (9_000, 40), (15_000, 160)])))
+    assert growth is not None
+    assert growth.arrivals == 600  # from 8.5 to 14.5 s
+    assert growth.in_system_before == pytest.approx(40 + 60 * 0.5 / 9, abs=0.6)
+    assert growth.in_system_after == pytest.approx(160 - 120 * 0.5 / 6, abs=0.6)
+    little = in_order(_arrivals_ms(100), _ends_ms([(0, 100), (9_000, 40), (15_000, 62)]))
+    assert queue_growth(little) is not None  # 11 more than the 43 from 8 to 9 s, and less than from 6 to 7 s
+
+
+@pytest.mark.parametrize(("growth", "found"), [(3.4, False), (4.6, True)])
+def test_a_number_in_the_system_may_grow_by_about_its_root(
+    in_order: Callable[..., Requests], growth: float, found: bool
+) -> None:
+    """16 in the system may be 20 by chance. The middle of the last four seconds is 9.5 s after that of the first part."""
+    ends_ms = _ends_ms([(0, 16), (3_500, 16), (15_000, 16 + growth * 11.5 / 9.5)])
+    assert (queue_growth(in_order(_arrivals_ms(16), ends_ms)) is not None) == found
+
+
+def test_a_queue_that_was_drained_again_before_the_end_does_not_grow(in_order: Callable[..., Requests]) -> None:
+    """From 20 to 120 until 14 s, and then to 20 within 0.7 s: in the last second there are 55, which is 0.44 of the growth."""
+    drained, left = (
+        queue_growth(in_order(_arrivals_ms(20), _ends_ms([(0, 20), (3_000, 20), (14_000, 120), *end])))
+        for end in ([(14_700, 20), (15_000, 20)], [(15_000, 120)])
+    )
+    assert drained is None
+    assert left is not None
+
+
+def test_a_crowd_of_arrivals_is_no_growth(in_order: Callable[..., Requests]) -> None:
+    """100 requests/s, and 125 in the last 4 s, at a server that holds 114: any server that is not faster would have a queue."""
+    arrivals_ms = [10.0 * k for k in range(1_100)] + [11_000 + 8.0 * k for k in range(501)]
+    ends_ms = (ends_at_even_server(np.array(arrivals_ms), 0.95 * 12_000 / 1_300)).tolist()
+    assert queue_growth(in_order(arrivals_ms, ends_ms)) is None
+    assert queue_growth(in_order(arrivals_ms, ends_ms), 150.0) is not None  # asked for 150, it should have held 158
+
+
+def test_few_arrivals_and_a_burst_show_no_growth(in_order: Callable[..., Requests]) -> None:
+    slow = [(10.0 * k, 100.0 * (k + 1)) for k in range(20)]
+    assert queue_growth(in_order(*zip(*slow, strict=True))) is not None
+    assert queue_growth(in_order(*zip(*slow[:19], strict=True))) is None
+    assert queue_growth(in_order([0.0] * 200, [10.0 * (k + 1) for k in range(200)])) is None
+
+
+# ---- what the growth is held against
+
+
+def test_an_even_server_takes_one_request_after_the_other() -> None:
+    arrivals = np.array([100.0, 110.0, 120.0, 200.0, 201.0])
+    assert ends_at_even_server(arrivals, 15.0).tolist() == [115.0, 130.0, 145.0, 215.0, 230.0]
+    assert ends_at_even_server(arrivals, 1.0).tolist() == [101.0, 111.0, 121.0, 201.0, 202.0]
+
+
+def _events(counts: Sequence[int], width: float) -> NDArray[np.float64]:
+    """So many events in each of the parts of a time, evenly, none of them at a part's end."""
+    return np.concatenate([width * (part + (np.arange(count) + 0.5) / count) for part, count in enumerate(counts)])
+
+
+_EDGES = np.linspace(0.0, 120.0, 13)
+
+
+@pytest.mark.parametrize(
+    ("came", "went", "expected"),
+    [
+        ([10] * 12, [10] * 12, 0.0),
+        ([8, 12] * 6, [10] * 12, 5 * 0.4),  # variance 4 of counts of 10: the arrivals alone
+        ([8, 12] * 6, [8, 12] * 6, 5 * 0.4),  # the server does what comes
+        ([10] * 12, [7, 13] * 6, 20 * 0.9),
+        ([8, 12] * 6, [12, 8] * 6, 5 * 0.4 + 20 * (1.6 - 0.4)),
+        ([8, 12] * 12, [10] * 24, 5 * 0.4),  # 240 arrivals: 24 counts of 10 on average
+    ],
+)
+def test_chance_growth_goes_by_the_noise_of_arrivals_and_of_service(came: list[int], went: list[int], expected: float) -> None:
+    width = 120.0 / len(came)
+    events = (_events(counts, width) for counts in (came, went))
+    assert chance_growth(*events, _EDGES, np.array([25.0, 16.0, 20.0])) == pytest.approx(expected + 4.0)
+
+
+def test_an_arrival_at_the_end_of_the_beginning_belongs_to_it() -> None:
+    arrivals = _events([8, 12] * 6, 10.0)
+    arrivals[0] = 0.0  # counts of 119 / 12 on average
+    went = _events([10] * 12, 10.0)
+    assert chance_growth(arrivals, went, _EDGES, np.zeros(12)) == pytest.approx(5 * 4 / (119 / 12))
+
+
+# ---- the number in the system
+
+
+def test_what_has_no_time_is_not_in_the_system() -> None:
+    entered, left = np.array([0.0, 0.0, np.nan, 4.0]), np.array([10.0, np.nan, 10.0, 8.0])
+    assert mean_in_system(entered, left, np.array([0.0, 5.0, 10.0])).tolist() == [1.2, 1.6]
+    assert mean_in_system(entered[1:3], left[1:3], np.array([0.0, 5.0, 10.0])).tolist() == [0.0, 0.0]
+
+
+def test_the_number_in_the_system_is_exact_late_on_the_clock() -> None:
+    """10,000 stays of 1 µs, one after the other, after 100 days: Σ of the times would not fit in a float64."""
+    entered = 8.64e15 + 1_000.0 * np.arange(10_000)
+    edges = 8.64e15 + np.array([0.0, 1e6, 9_999_000.0, 1e7])
+    assert mean_in_system(entered, entered + 1_000.0, edges) == pytest.approx([1.0, 1.0, 1.0], abs=1e-9)
+
+
+def test_where_nothing_ended_no_user_stopped(make_requests: MakeRequests, failed: Make) -> None:
+    assert first_user_end_ns(make_requests([failed(0, 0, Outcome.NOT_SENT)])) == np.inf
+
+
+def test_the_share_left_behind_is_of_the_arrivals() -> None:
+    assert QueueGrowth(10.0, 40.0, 60, 1.0, 1.0).share_left_behind == 0.5
