@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from harness.records.record import Outcome, Record
 from reports.metrics.full_load import FullLoad, full_load, rate_of_run
-from reports.metrics.output_events import Events, completions, rate
+from reports.metrics.output_events import Events, completions, rate, rate_with_error_of
 from reports.metrics.requests import Requests
+from reports.statistics.autocorrelation import mean_of
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -130,3 +133,62 @@ def test_without_a_part_under_full_load_the_error_is_that_of_equal_parts(make_re
     for confidence in (0.5, 0.95):
         assert rate_of_run(events, 0.0, 4_500e6, None, confidence) == rate(events, 0.0, 4_500e6, confidence)
     assert rate_of_run(events, 5e9, 5e9, None) is None
+
+
+def test_the_error_of_a_rate_shrinks_with_the_root_of_the_time_and_the_share_of_the_drain(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """Sends at random over 10 s from 20 s on, each of which ends after half a second: the length of the drain never varies."""
+    sends_ms = 20_000 + np.sort([0.0, *np.random.default_rng(4).uniform(0, 10_000, 1_998).round(3), 10_000.0])
+    requests = make_requests([answered(k, at, at, [(at + 500, 1)], done=at + 500) for k, at in enumerate(sends_ms)])
+    events, full = completions(requests), _full(requests)
+    assert full.drain_deviation_ns < 1_000  # ns, of rounding
+    mean = mean_of(full.per_bin(events))
+    until_drain = ((full.end_ns - full.start_ns) / 10e9) ** 0.5 * 10 / 10.5
+    expected = rate_with_error_of(2_000 / 10.5, replace(mean, standard_error=mean.standard_error * until_drain))
+    found = rate_of_run(events, 20e9, 30.5e9, full)
+    assert found is not None
+    assert found.interval is not None
+    assert expected.interval is not None
+    assert found.value == pytest.approx(2_000 / 10.5)
+    assert found.interval == pytest.approx(expected.interval, rel=1e-6)
+
+
+def test_a_part_of_less_than_three_fifths_or_of_few_events_is_no_measure_of_the_run(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """400 requests within 4 s, answered within 7 s; 110 requests, of which 99 end between ramp and drain."""
+    drained = make_requests(_evenly(answered, [3_000.0 * k / 399 for k in range(400)], 1_000.0))
+    few = make_requests(_evenly(answered, [10.0] * 110, 1_000.0))
+    for requests, end_ns in ((drained, 7_990e6), (few, 2_100e6)):
+        events = completions(requests)
+        assert rate_of_run(events, 1e9, end_ns, full_load(requests, events)) == rate(events, 1e9, end_ns)
+
+
+def test_100_events_between_ramp_and_drain_are_enough(make_requests: MakeRequests, answered: Make) -> None:
+    """The first ends with the ramp, at 110 ms, and the last at the last send, at 1,100 ms."""
+    requests = make_requests(_evenly(answered, [10.0] * 111))
+    events = completions(requests)
+    assert rate_of_run(events, 0.0, 1_110e6, full_load(requests, events)) != rate(events, 0.0, 1_110e6)
+
+
+# ---- the speed of a request in the drain
+
+
+@pytest.mark.parametrize(("gap_ms", "factor"), [(5, 0.5), (10, 1.0), (20, 1.0)])
+def test_a_drain_in_which_requests_are_faster_than_under_load_varies_less(
+    make_requests: MakeRequests, answered: Make, gap_ms: int, factor: float
+) -> None:
+    """A token each 10 ms under load, and each ``gap_ms`` in the second half of the drain, of which one request is left.
+
+    Where tokens are not counted, the speed is unknown.
+    """
+    records = []
+    for k in range(1_001):
+        tokens = [(10 * k + 10 * t, 1) for t in range(1, 91 if k % 50 == 0 else 6)]
+        if k == 1_000:
+            tokens = tokens[:45] + [(10_450 + gap_ms * t, 1) for t in range(1, 450 // gap_ms)] + [(10_900, 1)]
+        records.append(answered(k, 10 * k, 10 * k, tokens, done=tokens[-1][0]))
+    uncounted = [structs.replace(record, output_tokens=None, token_counts=None) for record in records]
+    counted, plain = (_full(make_requests(one)).drain_deviation_ns for one in (records, uncounted))
+    assert counted / plain == pytest.approx(factor, rel=0.03)
