@@ -260,3 +260,39 @@ def test_file_that_is_no_journal_is_named(tmp_path: Path) -> None:
     folder.journal(0).write_bytes(b"inflight-bench journal 1\n")
     with pytest.raises(JournalError, match=r"journal-0\.bin is not a journal of this version"):
         recover(folder, _basis(1), None)
+
+
+def _of_text(index: int, text: str) -> Exchange:
+    message = service_pb2.ModelStreamInferResponse()
+    message.infer_response.outputs.add(name="text_output", datatype="BYTES", shape=[1])
+    message.infer_response.raw_output_contents.append(struct.pack("<I", len(text)) + text.encode())
+    return replace(_exchange(index), bodies=[message.SerializeToString()])
+
+
+def test_a_recovered_text_is_counted_by_the_client_s_tokenizer(tmp_path: Path) -> None:
+    folder, basis = RunFolder(tmp_path), _basis(1)
+    _write(folder, basis, 0, _of_text(0, "The sea"))
+    counted, unknown = (recover(folder, basis, count).result.records[0] for count in (len, None))
+    assert (counted.output_tokens, unknown.output_tokens) == (7, None)
+
+
+@pytest.mark.parametrize(
+    ("ended", "ran_out"),
+    [((Ended(_REQUESTS),), True), ((Ended(_REQUESTS, "it was stopped"),), False), ((), False)],
+)
+def test_only_of_workers_that_ended_by_themselves_it_is_known_that_users_had_nothing_to_send(
+    tmp_path: Path, ended: tuple[Ended, ...], ran_out: bool
+) -> None:
+    folder, basis = RunFolder(tmp_path), _closed_basis(1, 1, 100_000)
+    assert isinstance(basis.schedule.times, ClosedTimes)
+    exchanges = _as_users(basis.schedule.part_of_users(basis.schedule.times, 0, 1), [100] * _REQUESTS)
+    _write(folder, basis, 0, *exchanges, *ended)
+    assert recover(folder, basis, None).result.ran_out is ran_out
+
+
+def test_users_of_a_worker_that_was_stopped_took_no_more_than_it_sent(tmp_path: Path) -> None:
+    folder, basis = RunFolder(tmp_path), _closed_basis(1, 2, None)
+    assert isinstance(basis.schedule.times, ClosedTimes)
+    exchanges = _as_users(basis.schedule.part_of_users(basis.schedule.times, 0, 1), [100] * 4)
+    _write(folder, basis, 0, *exchanges, Ended(5, "it was stopped"))
+    assert _outcomes(recover(folder, basis, None)) == [Outcome.DONE] * 4 + [Outcome.NOT_SENT]

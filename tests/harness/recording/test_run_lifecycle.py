@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
 from harness.errors import RunError
+from harness.recording import run_lifecycle
 from harness.recording.run_lifecycle import delete_journals, finish_run, open_run
 from harness.recording.run_result import RunResult
 from harness.recording.schedule_file import RecordingBasis, read_basis
@@ -95,7 +98,7 @@ def test_a_folder_that_cannot_be_written_to_is_named_and_nothing_was_sent(tmp_pa
     with pytest.raises(RunError, match="nothing was sent") as raised, open_run(folder, _MANIFEST, _basis()):
         pytest.fail("the run began")
     assert str(tmp_path) in str(raised.value)
-    assert "Is a directory" in str(raised.value)  # by the system
+    assert "(Is a directory)" in str(raised.value)
     assert not folder.schedule.exists()
 
 
@@ -107,6 +110,16 @@ def test_a_folder_that_does_not_exist_cannot_be_written_to(tmp_path: Path) -> No
 # ---- after the last record
 
 
+@pytest.fixture
+def in_tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_tokyo")
 def test_a_finished_run_has_records_and_no_journals(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     started_at = datetime(2026, 11, 22, 3, 0, tzinfo=timezone(timedelta(hours=2)))
@@ -165,6 +178,15 @@ def test_records_that_cannot_be_written_leave_the_journals_and_a_way_to_recover_
         finish_run(folder, _MANIFEST, _result())
     assert str(tmp_path) in str(raised.value)
     assert folder.journal(0).exists()
+
+
+def test_an_error_without_a_number_is_told_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise OSError("the writer gave up")
+
+    monkeypatch.setattr(run_lifecycle, "write_table", broken)
+    with pytest.raises(RunError, match=r"\(the writer gave up\)"):
+        finish_run(RunFolder(tmp_path), _MANIFEST, _result())
 
 
 def test_deleting_journals_leaves_all_else_and_needs_none(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -11,6 +12,7 @@ from harness.clients.triton.grpc import TritonGrpcClient
 from harness.clients.triton.http import TritonHttpClient
 from harness.clients.triton.model import TritonModel
 from harness.errors import JournalError
+from harness.journal.frames import framed
 from harness.recording.schedule_file import RecordingBasis, read_basis, write_basis
 from harness.recording.schedule_summary import summarise_schedule
 from workloads.request import Request
@@ -84,4 +86,12 @@ def test_schedule_of_another_version_is_refused_with_the_reason(tmp_path: Path) 
     path = tmp_path / "schedule.bin"
     path.write_bytes(b"inflight-bench schedule 2\n" + bytes(40))
     with pytest.raises(JournalError, match="another version"):
+        read_basis(path)
+
+
+def test_a_schedule_of_another_form_is_refused_by_name(tmp_path: Path) -> None:
+    """Whole, with a right checksum, and not what this version writes."""
+    path = tmp_path / "schedule.bin"
+    path.write_bytes(b"inflight-bench schedule 1\n" + framed(msgspec.msgpack.encode({"workers": "many"})))
+    with pytest.raises(JournalError, match=r"schedule\.bin cannot be read by this version"):
         read_basis(path)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from harness.records.client_sample import ClientSample
-from harness.records.record import Record
-from reports.metrics.client_health import ClientHealth
+from harness.records.client_table import read_client_table, write_client_table
+from harness.records.record import Outcome, Record
+from reports.metrics.client_health import ClientHealth, LoopLag, ThreadLoad, client_health
+from reports.metrics.requests import Requests
 from reports.run_report import RunReport
 from tests.reports.watched import WorkerUsage, machine_samples, worker_samples
 
@@ -81,3 +84,93 @@ def test_a_worker_of_one_sample_has_no_shares(make_report: MakeReport, steady_ru
     health = _health(make_report, steady_run(5), [ClientSample(time_ns=5, worker=0, cpu_ns=3, lag_ns=7)])
     assert health.workers == ()
     assert health.busiest is None
+
+
+# ---- by hand, from the samples alone
+
+
+def _summed(tmp_path: Path, samples: list[ClientSample], requests: Requests) -> ClientHealth:
+    write_client_table(samples, tmp_path / "client.parquet")
+    health = client_health(read_client_table(tmp_path / "client.parquet"), requests)
+    assert health is not None
+    return health
+
+
+@pytest.fixture
+def one_request(make_requests: Callable[..., Requests], answered: Callable[..., Record]) -> Requests:
+    """In flight from 1 to 2 s."""
+    return make_requests([answered(0, 1_000, 1_000, [(1_500, 1)], done=2_000)])
+
+
+def _woke(at_ms: float, lag_ms: float) -> ClientSample:
+    return ClientSample(time_ns=round(at_ms * 1e6), worker=0, lag_ns=round(lag_ms * 1e6))
+
+
+def test_no_samples_are_no_health(tmp_path: Path, one_request: Requests) -> None:
+    write_client_table([], tmp_path / "client.parquet")
+    assert client_health(read_client_table(tmp_path / "client.parquet"), one_request) is None
+    assert client_health(None, one_request) is None
+
+
+def test_a_worker_s_use_is_of_the_time_between_its_samples(tmp_path: Path, one_request: Requests) -> None:
+    """Over 4 s: 1 s of CPU, 0.2 s of waits before 50 runs, two collections of which the longer takes 30 ms."""
+    first = ClientSample(
+        time_ns=1_000_000_000, worker=3, cpu_ns=400_000_000, run_queue_wait_ns=50_000_000, gc_pause_ns=10_000_000,
+        gc_longest_ns=10_000_000, gc_count=1, voluntary_switches=20, involuntary_switches=5,
+    )  # fmt: skip
+    last = ClientSample(
+        time_ns=5_000_000_000, worker=3, cpu_ns=600_000_000, run_queue_wait_ns=150_000_000, gc_pause_ns=30_000_000,
+        gc_longest_ns=30_000_000, gc_count=1, voluntary_switches=18, involuntary_switches=7,
+    )  # fmt: skip
+    health = _summed(tmp_path, [first, _woke(2_000, 1), last], one_request)
+    assert health.workers == (
+        ThreadLoad(
+            worker=3, cpu_share=0.25, run_queue_wait_share=0.05, wait_ms=4.0, involuntary_switches=12, gc_pause_share=0.01,
+            gc_longest_ms=30.0, gc_count=2,
+        ),
+    )  # fmt: skip
+    assert (health.parent, health.busy_cores, health.steal_cores, health.cpu_cores) == (None, None, None, None)
+    assert (health.run_queue_wait_share, health.wait_ms, health.gc_longest_ms) == (0.05, 4.0, 30.0)
+
+
+def test_the_parent_s_samples_are_of_the_machine(tmp_path: Path, one_request: Requests) -> None:
+    samples = [
+        ClientSample(time_ns=at_ns, worker=None, cpu_ns=100, busy_ns=1_000, steal_ns=300, voluntary_switches=0)
+        for at_ns in (1_000, 3_000)
+    ]
+    health = _summed(tmp_path, samples, one_request)
+    assert health.parent == ThreadLoad(None, 0.1, None, None, 0, None, None, None)
+    assert (health.busy_cores, health.steal_cores) == (1.0, 0.3)
+    assert (health.workers, health.busiest, health.lag) == ((), None, None)
+
+
+def test_a_client_s_use_is_that_of_its_workers_and_its_parent(tmp_path: Path, one_request: Requests) -> None:
+    samples = [
+        ClientSample(time_ns=at_ns, worker=worker, cpu_ns=cpu_ns)
+        for worker, cpu_ns in ((10, 200), (2, 400), (None, 100))
+        for at_ns in (0, 1_000)
+    ]
+    health = _summed(tmp_path, samples, one_request)
+    assert [(load.worker, load.cpu_share) for load in health.workers] == [(2, 0.8), (10, 0.4)]
+    assert health.busiest is health.workers[0]
+    assert health.cpu_cores == pytest.approx(0.8 + 0.4 + 0.2)
+    assert (health.run_queue_wait_share, health.wait_ms, health.gc_longest_ms) == (None, None, None)
+
+
+def test_a_wake_up_counts_if_it_or_its_due_time_is_during_a_request(tmp_path: Path, one_request: Requests) -> None:
+    """A request is in flight from the moment at which it was due until its end, both included."""
+    counted = [_woke(1_000, 0.5), _woke(1_500, 2), _woke(2_000, 3), _woke(2_400, 400), _woke(1_100, 500)]
+    others = [_woke(999, 70), _woke(2_001, 0.5), _woke(2_100, 99), _woke(900, 80)]
+    lag = _summed(tmp_path, [*counted, *others], one_request).lag
+    assert lag == LoopLag(mean_ms=905.5 / 5, p50_ms=3.0, p99_ms=500.0, max_ms=500.0, samples=5)
+    assert _summed(tmp_path, others, one_request).lag is None
+
+
+def test_a_request_that_never_ended_or_was_never_sent_keeps_no_loop_busy(
+    tmp_path: Path, make_requests: Callable[..., Requests], answered: Callable[..., Record], failed: Callable[..., Record]
+) -> None:
+    lost = answered(0, 1_000, 1_200, [], outcome=Outcome.LOST, done_ns=None)
+    requests = make_requests([lost, failed(1, 500, Outcome.NOT_SENT)])
+    lag = _summed(tmp_path, [_woke(600, 1), _woke(1_100, 2), _woke(1_300, 3)], requests).lag
+    assert lag is not None
+    assert (lag.samples, lag.max_ms) == (1, 2.0)

@@ -69,3 +69,46 @@ def test_gauges_are_added_up_at_each_reading_of_the_run(tmp_path: Path) -> None:
     assert telemetry.level(5e9, "g", gpu="1") == Level(1.5, 2.0, 2)
     assert telemetry.level(5e9, "h") is None
     assert telemetry.level(-1.0, "g") is None
+
+
+@pytest.mark.parametrize(
+    ("values", "increase"),
+    [
+        ({-1: 5, 0: 10, 1: 12}, 2.0),  # a reading at the very start
+        ({0: 10, 1: 12}, 2.0),
+        ({-2: 1, -1: 2, 0.5: 3}, 1.0),
+        ({-2: 9, -1: 2, 0.5: 3}, 1.0),  # the server began anew before the run
+        ({0.5: 1, 1: 1, 2: 1}, 0.0),
+        ({0.5: 3}, None),
+    ],
+)
+def test_an_increase_is_that_since_the_last_reading_at_the_start_or_before(
+    tmp_path: Path, values: dict[float, float], increase: float | None
+) -> None:
+    assert _read(tmp_path, metric("c", values)).increase("c") == increase
+
+
+def test_a_gauge_counts_until_the_end_included(tmp_path: Path) -> None:
+    telemetry = _read(tmp_path, metric("g", {0: 1, 5: 3, 5.1: 100}))
+    assert telemetry.level(5e9, "g") == Level(2.0, 3.0, 2)
+
+
+def test_series_have_their_own_labels_and_values_whatever_the_order_of_the_rows(tmp_path: Path) -> None:
+    """Three names and three labels, of which not every pair occurs."""
+    telemetry = _read(
+        tmp_path,
+        metric("b", {3: 3, 1: 1}, gpu="2") + metric("c", {2: 20}, gpu="0") + metric("a", {1: 9}, gpu="1")
+        + metric("b", {1: 4, 2: 5}, gpu="0") + metric("a", {2: 8}, gpu="2"),
+    )  # fmt: skip
+    found = {
+        (series.name, series.labels["gpu"]): (series.times_ns.tolist(), series.values.tolist())
+        for name in "abc"
+        for series in telemetry.select(name)
+    }
+    assert found == {
+        ("a", "1"): ([1e9], [9.0]),
+        ("a", "2"): ([2e9], [8.0]),
+        ("b", "0"): ([1e9, 2e9], [4.0, 5.0]),
+        ("b", "2"): ([1e9, 3e9], [1.0, 3.0]),
+        ("c", "0"): ([2e9], [20.0]),
+    }
