@@ -200,7 +200,9 @@ def test_single_ctrl_c_drains_and_reports(decoupled_server: Server, tmp_path: Pa
     requests = summary(tmp_path / "run")["requests"]
     assert requests["done"] > 10
     assert requests["by_kind"] == {"not_sent": 1000 - requests["done"]}
-    assert "not sent" in stdout
+    assert "Stopped early: the numbers are of a shorter run" in stdout
+    sent = requests["done"]
+    assert f"Stopped: {sent} sent, 0 failed, {1000 - sent} not sent.\n" in stderr
 
 
 def test_killing_bench_ends_its_server(tmp_path: Path) -> None:
