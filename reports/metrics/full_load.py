@@ -25,6 +25,7 @@ _LEAST_RAMP = 0.1  # of the time until the drain
 _RAMP_BINS = 100 * BATCH
 _BURST = 0.1  # of the run: sends within less are one burst
 _LEAST_SHARE = 0.6  # of the run; in less, the ramp's correlation looks like the run's
+_SAMPLED = 10_000  # requests, of which the speed under full load is known well enough
 _DRAINS = 200  # times of a run at which its drain might have started
 
 
@@ -110,20 +111,27 @@ def _drain_deviation_ns(entered_ns: FloatArray, left_ns: FloatArray, start: floa
 
 def _slower_than_in_drain(requests: Requests, left_ns: FloatArray, full_ns: tuple[float, float]) -> float:
     """How many times slower a request gets its tokens under full load, in ``full_ns``, than in the second half of the drain,
-    at least 1.
+    at least 1. Of a long run, requests under full load are a sample.
 
     The tokens of a response were made since the one before it, or, of an answer in one response, since the send.
     """
     last = float(left_ns.max())
     half = (full_ns[1] + last) / 2
-    times, counts, starts = requests.token_times_ns, requests.token_counts, requests.token_starts
-    of_success = np.repeat(requests.done, np.diff(starts))
-    if np.isnan(counts[of_success]).any() or not last > half:
+    if not last > half:
         return 1.0
+    known = np.flatnonzero(requests.done & requests.has_tokens)
+    in_drain = known[requests.done_ns[known] > half]
+    chosen = np.zeros(requests.done.size, dtype=np.bool_)
+    chosen[np.concatenate([known[:: max(1, known.size // _SAMPLED)], in_drain])] = True
+    responses = np.diff(requests.token_starts)
+    of_chosen = np.repeat(chosen, responses)
+    times, counts = requests.token_times_ns[of_chosen], requests.token_counts[of_chosen]
+    if np.isnan(counts).any():
+        return 1.0
+    firsts = np.cumsum(responses[chosen]) - responses[chosen]
     begins = np.concatenate([times[:1], times[:-1]])
-    firsts, single = starts[:-1][requests.has_tokens], (np.diff(starts) == 1)[requests.has_tokens]
-    begins[firsts] = np.where(single, requests.sent_ns[requests.has_tokens], times[firsts])
-    made = of_success & (times > begins)
+    begins[firsts] = np.where(responses[chosen] == 1, requests.sent_ns[chosen], times[firsts])
+    made = times > begins
     loaded, alone = (
         _token_speed(begins[made], times[made], counts[made], start, end) for start, end in (full_ns, (half, last))
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from reports.metrics.catalogue import E2E, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
@@ -10,6 +11,7 @@ from reports.render.tables import Cell, Table, link_to
 from reports.sweep.curves import setting_number
 from reports.sweep.points import Sweep, SweepPoint, SweepRun
 
+_LOADS = ("request_rate", "concurrency", "isl", "osl", "input_mean", "output_mean")  # the higher, the harder to hold
 _MOST_NAMED = 3
 _TOKENS = OUTPUT_TOKEN_THROUGHPUT.table_unit
 _UNFOLDED = 12  # rows of a table of less interest
@@ -63,9 +65,13 @@ def front_sentence(sweep: Sweep) -> str:
 
 
 def answer(sweep: Sweep) -> str:
-    """How much the target holds, in one sentence, and how to narrow it; of a sweep over one number, else the Pareto front."""
-    numbers = [(setting_number(point, sweep.axes[0]), point) for point in sweep.points] if len(sweep.axes) == 1 else []
-    known = sorted(((number, point) for number, point in numbers if number is not None), key=lambda one: one[0])
+    """How much the target holds, in one sentence, and how to narrow it; of a sweep over one measure of the load, else the
+    Pareto front.
+    """
+    if len(sweep.axes) != 1 or sweep.axes[0] not in _LOADS:
+        return front_sentence(sweep)
+    numbers = [(setting_number(point, sweep.axes[0]), point) for point in sweep.points]
+    known = sorted(((n, point) for n, point in numbers if n is not None and 0.0 < n < math.inf), key=lambda one: one[0])
     if len(known) < len(sweep.points) or not known:
         return front_sentence(sweep)
     axis = sweep.axes[0]

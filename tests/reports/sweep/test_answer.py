@@ -98,8 +98,12 @@ def test_a_point_with_an_invalid_run_is_undecided() -> None:
     assert invalid.held is None
 
 
-def test_several_axes_or_words_have_the_front_as_their_answer() -> None:
-    point = dataclasses.replace(_point("10", HELD), settings=(("policy", "a"),))
+@pytest.mark.parametrize(
+    "settings",
+    [(("policy", "a"),), (("max_num_sequences", "64"),), (("request_rate", "-1"),), (("request_rate", "1"), ("isl", "2"))],
+)
+def test_a_sweep_over_no_single_load_has_the_front_as_its_answer(settings: tuple[tuple[str, str], ...]) -> None:
+    point = dataclasses.replace(_point("10", HELD), settings=settings)
     assert answer(_sweep(point)).startswith("On the Pareto front: ")
 
 
