@@ -23,7 +23,7 @@ _MAX_POINTS = 500
     context_settings=FORWARDS_OPTIONS,
     epilog="""\b
 Examples:
-  bench sweep --over request_rate=2,4,8,16 dataset --num_requests 700
+  bench sweep --over request_rate=2,4,8,16 dataset --num_requests 700 --repeat_dataset
   bench sweep --over request_rate=4,8 --over batch_scheduler_policy=max_utilization,guaranteed_no_evict dataset""",
 )
 @cloup.option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from harness.cli.measurement.prepare import Workload
     from harness.cli.measurement.target import Target
     from workloads.load import Load
-    from workloads.request import PromptRow
+    from workloads.request import PromptRow, Request
 
 _SHIPPED_NAME = "prompts.json"
 
@@ -30,6 +31,7 @@ class Dataset:
     path: Path
     rows: list[PromptRow]
     op_tokens_per_word: float
+    repeated: bool = False
 
 
 @cloup.command(
@@ -51,9 +53,14 @@ class Dataset:
         default=1.3,
         help="Tokens to request per word of the dataset's answer.",
     ),
+    cloup.option(
+        "--repeat_dataset",
+        is_flag=True,
+        help="Send the dataset again from its start where more requests are due than it has; repeats may hit a prefix cache.",
+    ),
 )
 @measure_options
-def command(path: Path | None, op_tokens_per_word: float, **shared: Any) -> int:
+def command(path: Path | None, op_tokens_per_word: float, repeat_dataset: bool, **shared: Any) -> int:
     """Measure with prompts from a dataset, in the file's order.
 
     The output length of a request is the number of words in the dataset's own answer, times --op_tokens_per_word.
@@ -63,7 +70,7 @@ def command(path: Path | None, op_tokens_per_word: float, **shared: Any) -> int:
     from workloads.dataset import read_dataset
 
     path = path or shipped_dataset()
-    dataset = Dataset(path, read_dataset(path), op_tokens_per_word)
+    dataset = Dataset(path, read_dataset(path), op_tokens_per_word, repeat_dataset)
     return measure("dataset", read_options(shared), partial(_make_workload, dataset))
 
 
@@ -82,21 +89,32 @@ def _make_workload(dataset: Dataset, traffic: TrafficOptions, load: Load, target
     from workloads.request import LengthLimits
 
     tokenizer = target.tokenizer
+    most = load.most_requests(traffic.seed, traffic.num_requests)
+    if dataset.repeated and most is None:
+        raise click.UsageError("--repeat_dataset needs --num_requests, or --duration with --request_rate: how often is unknown")
     drawn = dataset_requests(
         dataset.rows,
         None if tokenizer is None else tokenizer.encode,
-        load.most_requests(traffic.seed, traffic.num_requests),
+        most,
         dataset.op_tokens_per_word,
         LengthLimits(traffic.max_input_len, target.context_tokens),
         ignore_eos=bool(traffic.ignore_eos),
     )
+    requests = _repeated(drawn.requests, most) if dataset.repeated else drawn.requests
+    again = ", repeated" if len(requests) > len(drawn.requests) else ""
     return Workload(
-        requests=drawn.requests,
-        description=f"{request_count_text(load, len(drawn.requests))} prompts of {dataset.path.name}",
+        requests=requests,
+        description=f"{request_count_text(load, len(requests))} prompts of {dataset.path.name}{again}",
         parameters={
             "dataset": str(dataset.path),
             "op_tokens_per_word": dataset.op_tokens_per_word,
             "rows_read": drawn.rows,
+            **({"repeat_dataset": True} if again else {}),
         },
         dropped_too_long=drawn.dropped_too_long,
     )
+
+
+def _repeated(requests: tuple[Request, ...], most: int | None) -> tuple[Request, ...]:
+    """``most`` requests, from the start again after the last one."""
+    return requests if most is None else tuple(islice(cycle(requests), most))

@@ -103,7 +103,7 @@ load_group = cloup.option_group(
 
 traffic_group = cloup.option_group(
     "Traffic",
-    cloup.option("--num_requests", type=click.IntRange(min=1), help="Number of requests; a dataset is not repeated."),
+    cloup.option("--num_requests", type=click.IntRange(min=1), help="Number of requests; --repeat_dataset repeats a dataset."),
     cloup.option("--max_input_len", type=click.IntRange(min=1), help="Drop prompts with more tokens, and report how many."),
     cloup.option(
         "--ignore_eos/--no_ignore_eos",

@@ -57,7 +57,9 @@ def make_schedule(workload: Workload, load: Load, traffic: TrafficOptions, targe
     available = len(workload.requests)
     if traffic.num_requests is not None and available < traffic.num_requests:
         click.echo(
-            f"--num_requests {traffic.num_requests}: there are only {available} prompts, so {available} are sent.", err=True
+            f"--num_requests {traffic.num_requests}: there are only {available} prompts, so {available} are sent. "
+            "--repeat_dataset sends a dataset again.",
+            err=True,
         )
     schedule = load.schedule(workload.requests, traffic.seed)
     if target.model.takes_token_ids and any(request.input_ids is None for request in schedule.requests):

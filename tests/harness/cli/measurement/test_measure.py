@@ -105,7 +105,28 @@ def test_a_dataset_with_fewer_prompts_than_num_requests_is_reported(
     dataset = tmp_path / "prompts.json"
     dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three"}] * 3))
     _measure(server, tmp_path / "run", "--model", "text", "--dataset", str(dataset), "--num_requests", "5", verb="dataset")
-    assert "--num_requests 5: there are only 3 prompts, so 3 are sent." in capsys.readouterr().err
+    assert "--num_requests 5: there are only 3 prompts, so 3 are sent. --repeat_dataset" in capsys.readouterr().err
+
+
+def test_a_dataset_is_sent_again_from_its_start_only_on_request(server: ScriptedServer, tmp_path: Path) -> None:
+    dataset = tmp_path / "prompts.json"
+    rows = [{"input": "", "instruction": f"prompt {k}", "output": "one " * (k + 1)} for k in range(3)]
+    dataset.write_text(json.dumps(rows))
+    options = ("--model", "text", "--dataset", str(dataset), "--op_tokens_per_word", "1", "--repeat_dataset")
+    _measure(server, tmp_path / "run", *options, "--num_requests", "8", verb="dataset")
+    folder = RunFolder(tmp_path / "run")
+    assert folder.read_requests().column("requested_output_tokens").to_pylist() == [2, 3, 4, 2, 3, 4, 2, 3]
+    workload = folder.read_manifest()["workload"]
+    assert workload["description"] == "8 prompts of prompts.json, repeated"
+    assert workload["repeat_dataset"] is True
+
+
+def test_how_often_a_dataset_is_repeated_must_be_known(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--model", "text", "--repeat_dataset", "--concurrency", "2", "--duration", "1")
+    assert _measure(server, tmp_path / "run", *options, verb="dataset") == ExitStatus.USAGE
+    assert "--repeat_dataset needs --num_requests" in capsys.readouterr().err
 
 
 @pytest.mark.slow
