@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from harness.cli.engine_options import EngineSettings, engine_group
 from harness.cli.measurement.client_options import ClientOptions, client_group
+from harness.cli.measurement.config_option import config_option
 from harness.cli.measurement.embedded_options import EmbeddedOptions, embedded_group
 from harness.cli.measurement.load_options import LoadOptions, TrafficOptions, load_group, traffic_group
 from harness.cli.measurement.output_options import CriteriaOptions, OutputOptions, output_group
@@ -46,7 +47,8 @@ class MeasureOptions:
 
 
 def measure_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a verb with every shared option."""
+    """Decorate a verb with every shared option, and with --config."""
+    function = config_option(function)
     for group in reversed(_GROUPS):
         function = group(function)
     return function
