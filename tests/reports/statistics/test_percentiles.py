@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
 from reports.statistics.percentiles import (
     Distribution,
     Percentile,
     SampleMean,
     fewest_for_limits,
+    interval_text,
     nearest_rank,
     percentile_limits,
     required_samples,
+    share_limits,
     summarise,
 )
 
@@ -260,3 +263,29 @@ def test_failures_are_no_samples_of_p99_9_and_take_it_away() -> None:
     p99_9 = d.percentile(0.999)
     assert (p99_9.value, p99_9.interval, p99_9.reason) == (None, None, "failed")
     assert not summarise(series[:6_640]).supports(0.999)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+@pytest.mark.parametrize(("chosen", "n"), [(0, 20), (1, 20), (7, 20), (19, 20), (20, 20), (500, 501)])
+def test_the_limits_of_a_share_are_the_exact_ones_of_a_binomial_count(chosen: int, n: int, confidence: float) -> None:
+    exact = binomtest(chosen, n).proportion_ci(confidence, method="exact")
+    assert share_limits(chosen / n, n, confidence) == pytest.approx((exact.low, exact.high), rel=1e-9)
+
+
+def test_the_limits_of_a_share_hold_at_95_percent_unless_it_is_said() -> None:
+    assert share_limits(0.35, 20.0) == share_limits(0.35, 20.0, 0.95)
+
+
+@pytest.mark.parametrize(
+    ("interval", "at_least", "reason", "text"),
+    [
+        ((1234.5, 2000.125), None, None, "1,234.50 – 2,000.12"),
+        (None, 1234.5, "n too small", "≥ 1,234.50; n too small"),
+        (None, None, "failed", "failed"),
+        (None, None, None, ""),
+    ],
+)
+def test_an_interval_is_written_with_its_limits_or_the_reason_for_none(
+    interval: tuple[float, float] | None, at_least: float | None, reason: str | None, text: str
+) -> None:
+    assert interval_text(interval, at_least, reason) == text
