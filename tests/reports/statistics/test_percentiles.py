@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
+from reports.statistics.autocorrelation import mean_of, share_of, student_to_normal
 from reports.statistics.percentiles import (
     Distribution,
     Percentile,
@@ -289,3 +290,49 @@ def test_an_interval_is_written_with_its_limits_or_the_reason_for_none(
     interval: tuple[float, float] | None, at_least: float | None, reason: str | None, text: str
 ) -> None:
     assert interval_text(interval, at_least, reason) == text
+
+
+def _autoregressive(n: int, correlation: float, seed: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    noise = np.random.default_rng(seed).normal(size=n)
+    for k in range(1, n):
+        noise[k] += correlation * noise[k - 1]
+    return noise
+
+
+_ALIKE = 50.0 + _autoregressive(3_000, 0.8, 1)
+_SERIES = {
+    "independent": np.random.default_rng(2).exponential(1.0, 3_000),
+    "neighbours alike": _ALIKE,
+    "with ties": np.round(_ALIKE),
+    "less varied than by chance": 50.0 + np.arange(3_000) * 0.618034 % 1.0,
+}
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+@pytest.mark.parametrize("name", _SERIES)
+def test_the_interval_of_the_median_goes_by_how_values_below_it_cluster(name: str, confidence: float) -> None:
+    """The effect is that of the share at or below the median, at least 1/2, with Student's t for the normal distribution."""
+    series = _SERIES[name]
+    ordered = np.sort(series)
+    share = share_of(series <= ordered[1_499])
+    effect = max(0.5, share.allowed_effect) * student_to_normal(confidence, share.degrees) ** 2
+    d = summarise(series, confidence)
+    assert d is not None
+    assert d.percentile(0.5).interval == percentile_limits(ordered, 0.5, effect, confidence)
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+@pytest.mark.parametrize("name", ["independent", "neighbours alike", "with ties"])
+def test_the_limits_of_a_high_percentile_go_by_the_clusters_of_the_mean_too(name: str, confidence: float) -> None:
+    """The effect of the mean raises that of the share at or below p99, by at most a quarter."""
+    series = _SERIES[name]
+    ordered = np.sort(series)
+    share, mean = share_of(series <= ordered[2_969]), mean_of(series).long_run
+    own = share.allowed_effect
+    raised = own if mean.allowed_effect < own else min(mean.allowed_effect, 1.25 * own)
+    effect = max(0.5, raised) * student_to_normal(confidence, share.degrees) ** 2
+    low, high = percentile_limits(ordered, 0.99, effect, confidence)
+    d = summarise(series, confidence)
+    assert d is not None
+    p99 = d.percentile(0.99)
+    assert (p99.interval or (p99.at_least, high)) == (low, high)

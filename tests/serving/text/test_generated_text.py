@@ -80,6 +80,13 @@ def test_half_a_character_is_withheld_until_it_is_whole_or_the_end() -> None:
     assert text.whole() == "€\ufffd"
 
 
+def test_an_addition_is_not_the_last_one_unless_it_is_said() -> None:
+    first, *rest = _encode("€")
+    stream, text = TextStream(_TOKENIZER, True, _SPECIAL), _generated(["sea shore"])
+    assert [stream.add([first]), stream.add(rest)] == ["", "€"]
+    assert [text.add(_encode("sea")), text.add(_encode(" shore"))] == ["", ""]
+
+
 @pytest.mark.parametrize(("skip_special", "shown"), [(True, "sea"), (False, "sea</s>")])
 def test_special_tokens_are_text_only_where_they_are_not_skipped(skip_special: bool, shown: str) -> None:
     assert _generated(skip_special=skip_special).add([*_encode("sea"), _TOKENIZER.eos_token_id], True) == shown
