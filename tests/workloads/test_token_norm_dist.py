@@ -179,3 +179,8 @@ def test_what_a_text_lacks_is_drawn_from_the_stream_of_its_request() -> None:
         again = [token_ids[position] for position in generator(5, Stream.TEXTS, number).integers(0, 4, 200).tolist()]
         with_text = [token for token in [*(first.input_ids or ()), *again] if token != 1]
         assert request.input_ids == tuple(with_text[:12])
+
+
+def test_a_range_of_ids_may_be_larger_than_the_memory() -> None:
+    made = TokenNormDist(NormalLengths(4, 0), NormalLengths(1, 0), range(2**60), 0).draw(3)
+    assert len({token for request in made.requests for token in request.input_ids or ()}) == 12

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import beta, binomtest
 
 from reports.statistics.autocorrelation import mean_of, share_of, student_to_normal
 from reports.statistics.percentiles import (
@@ -106,7 +106,7 @@ def test_a_percentile_is_looked_up_by_its_quantile_and_no_other() -> None:
     assert d is not None
     assert [d.percentile(q).key for q in (0.5, 0.9, 0.95, 0.99, 0.999)] == ["p50", "p90", "p95", "p99", "p99_9"]
     assert [d.percentile(q).value for q in (0.5, 0.9, 0.95, 0.99)] == [d.p50, d.p90, d.p95, d.p99]
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match=r"0\.75"):
         d.percentile(0.75)
 
 
@@ -336,3 +336,47 @@ def test_the_limits_of_a_high_percentile_go_by_the_clusters_of_the_mean_too(name
     assert d is not None
     p99 = d.percentile(0.99)
     assert (p99.interval or (p99.at_least, high)) == (low, high)
+
+
+@pytest.mark.parametrize(
+    ("n", "confidence", "interval"), [(367, 0.95, False), (368, 0.95, True), (229, 0.8, False), (230, 0.8, True)]
+)
+def test_p99_has_an_interval_from_the_fewest_values_on_that_its_confidence_allows(
+    n: int, confidence: float, interval: bool
+) -> None:
+    d = summarise(50.0 + np.arange(n) * 0.618034 % 1.0, confidence)  # spread more evenly than by chance
+    assert d is not None
+    assert (d.percentile(0.99).interval is not None) is interval
+
+
+def test_a_percentile_without_an_upper_limit_says_how_many_clusters_there_are() -> None:
+    """Geometric clusters of design effect e have (1 + e) / 2 values on average; e is that of p99, raised by the mean's."""
+    series = 50.0 + _autoregressive(1_000, 0.85, 1)
+    mean, share = mean_of(series), share_of(series <= np.sort(series)[989])
+    effect = max(share.effect, min(mean.long_run.effect, 1.25 * share.effect))
+    clusters = min(mean.independent, 1_000 / ((1.0 + max(1.0, effect)) / 2.0))
+    d = summarise(series)
+    assert d is not None
+    assert d.percentile(0.99).reason == f"n as good as {math.floor(clusters)}"
+
+
+@pytest.mark.parametrize(("q", "effect"), [(0.5, 1.0), (0.5, 60.0), (0.9, 0.6), (0.9, 4.0), (0.99, 2.0)])
+def test_each_limit_has_the_effect_that_belongs_to_its_level(q: float, effect: float) -> None:
+    """Two rounds, in which the effect grows with the square of limit over percentile, to 4 times at most and 1/2 at least."""
+    ordered = np.sort(np.random.default_rng(4).exponential(1.0, 1_000) ** 2)
+    estimate = nearest_rank(ordered, q)
+
+    def at(share: float) -> float:
+        return float(np.interp(min(max(1_000 * share + 0.5, 1.0), 1_000.0), np.arange(1, 1_001), ordered))
+
+    def lower(effect: float) -> float:
+        return at(float(beta.ppf(0.025, 1_000 / effect * q, 1_000 / effect * (1 - q) + 1)))
+
+    def upper(effect: float) -> float:
+        return at(float(beta.ppf(0.975, 1_000 / effect * q + 1, 1_000 / effect * (1 - q))))
+
+    low, high = lower(effect), upper(effect)
+    for _ in range(2):
+        low = min(lower(max(0.5, effect * (low / estimate) ** 2)), estimate)
+        high = max(upper(effect * min((high / estimate) ** 2, 4.0)), estimate)
+    assert percentile_limits(ordered, q, effect) == pytest.approx((low, high), rel=1e-9)
