@@ -23,7 +23,7 @@ class NormalLengths:
 
     def draw(self, count: int, seed: int, stream: Stream) -> NDArray[np.int64]:
         """``count`` lengths, shape [count], each at least 1."""
-        lengths = generator(seed, stream).normal(self.mean, self.stdev, count) if self.stdev else np.full(count, self.mean)
+        lengths = generator(seed, stream).normal(self.mean, self.stdev, count)
         whole: NDArray[np.int64] = np.maximum(1, np.ceil(lengths)).astype(np.int64)
         return whole
 

@@ -29,7 +29,7 @@ class StopWordScan:
         text = self._withheld + piece
         cut = self._first_stop(text)
         if cut is not None:
-            self.stopped, self._withheld = True, ""
+            self.stopped = True
             return text[:cut]
         withheld = 0 if is_last else self._possible_start(text)
         self._withheld = text[len(text) - withheld :]
@@ -64,7 +64,7 @@ def to_word_list(tokenizer: Any, words: Sequence[bytes]) -> NDArray[np.int32]:
     """
     encoded = [ids for word in words if (ids := tokenizer.encode(word.decode("utf-8"), add_special_tokens=False))]
     ids = [token for tokens in encoded for token in tokens]
-    ends = np.cumsum([len(tokens) for tokens in encoded], dtype=np.int32)
+    ends = np.cumsum([len(tokens) for tokens in encoded])
     table = np.zeros((2, len(ids)), dtype=np.int32)
     table[0] = ids
     table[1] = -1

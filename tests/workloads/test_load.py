@@ -26,13 +26,21 @@ def test_an_open_loop_with_a_duration_leaves_out_what_would_come_later() -> None
 
 def test_too_few_requests_for_the_duration_are_all_sent_once() -> None:
     load = OpenLoop(Constant(10.0), duration_s=60.0)
-    assert len(load.schedule(_REQUESTS, 0)) == 100
+    schedule = load.schedule(_REQUESTS, 0)
+    assert (len(schedule), len(schedule.offsets_ns)) == (100, 100)  # and no arrival is without a request
     assert load.most_requests(0, None) == 600
 
 
 @pytest.mark.parametrize(("num_requests", "most"), [(None, 25), (10, 10), (1_000, 25)])
 def test_whichever_comes_first_ends_an_open_loop(num_requests: int | None, most: int) -> None:
     assert OpenLoop(Constant(10.0), duration_s=2.5).most_requests(0, num_requests) == most
+
+
+def test_as_many_requests_are_announced_as_the_seed_s_arrivals_send() -> None:
+    load = OpenLoop(Exponential(10.0), duration_s=5.0)
+    announced = [load.most_requests(seed, None) for seed in range(4)]
+    assert announced == [len(load.schedule(_REQUESTS, seed)) for seed in range(4)]
+    assert len(set(announced)) > 1
 
 
 def test_the_same_seed_cuts_at_the_same_request_whatever_was_prepared() -> None:

@@ -214,7 +214,14 @@ def test_users_and_their_requests_are_parted_among_the_workers(requests: int, us
     assert sorted(index for part in parts for index in part.indices) == list(range(requests))
     assert sorted(start for part in parts for start in part.user_starts_ns) == list(range(users))
     for worker, part in enumerate(parts):
+        assert schedule.shard(worker, workers) == part.indices
         assert len(part.user_starts_ns) == even_share(users, worker, workers)
         assert list(part.indices) == sorted(part.indices)
         fair = requests * len(part.user_starts_ns) / users  # so that the users of no worker are done long before the others
         assert abs(len(part.indices) - fair) <= len(part.user_starts_ns)
+
+
+@pytest.mark.parametrize("end_ns", [None, 100])
+def test_every_worker_of_a_closed_loop_stops_at_its_end(end_ns: int | None) -> None:
+    schedule = replace(_CLOSED, end_ns=end_ns)
+    assert [schedule.part(worker, 2).end_ns for worker in range(2)] == [end_ns] * 2

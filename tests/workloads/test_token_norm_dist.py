@@ -13,7 +13,7 @@ from scipy.stats import chisquare, norm
 
 from workloads.errors import WorkloadError
 from workloads.exact_text import TextCodec
-from workloads.random_streams import Stream
+from workloads.random_streams import Stream, generator
 from workloads.request import LengthLimits
 from workloads.token_norm_dist import NormalLengths, TokenNormDist
 
@@ -151,8 +151,13 @@ def test_an_impossible_parameter_is_refused_by_its_option_s_name(name: str, opti
 
 
 def test_an_empty_vocabulary_is_refused() -> None:
-    with pytest.raises(WorkloadError):
+    with pytest.raises(WorkloadError, match="--vocab_size"):
         TokenNormDist(NormalLengths(5, 1), NormalLengths(5, 1), [], 0).draw(3)
+
+
+@pytest.mark.parametrize(("mean", "stdev"), [(1, 0), (10_000_000, 0), (1, 10_000_000)])
+def test_the_ends_of_what_a_length_may_be_are_allowed(mean: float, stdev: float) -> None:
+    NormalLengths(mean, stdev).check("input")
 
 
 @pytest.mark.parametrize("mean", [float("inf"), 2**31])
@@ -160,3 +165,22 @@ def test_a_mean_that_is_too_large_is_not_called_too_small(mean: float) -> None:
     with pytest.raises(WorkloadError) as raised:
         NormalLengths(mean, 0).check("--input_mean", "--input_stdev")
     assert not str(raised.value).endswith("must be at least 1 token")
+
+
+def test_what_a_text_lacks_is_drawn_from_the_stream_of_its_request() -> None:
+    """Token 1 has no text, so half of each prompt is drawn again, in order, from seed, stream and the request's number."""
+    codec = TextCodec(
+        lambda ids: "".join(" abc"[token] for token in ids if token != 1), lambda text: [" abc".index(c) for c in text]
+    )
+    token_ids = [3, 1, 2, 1]  # positions count, not ids
+    made = TokenNormDist(NormalLengths(12, 0), NormalLengths(3, 0), token_ids, 5, codec=codec).draw(6)
+    drawn = TokenNormDist(NormalLengths(12, 0), NormalLengths(3, 0), token_ids, 5).draw(6)
+    for number, (request, first) in enumerate(zip(made.requests, drawn.requests, strict=True)):
+        again = [token_ids[position] for position in generator(5, Stream.TEXTS, number).integers(0, 4, 200).tolist()]
+        with_text = [token for token in [*(first.input_ids or ()), *again] if token != 1]
+        assert request.input_ids == tuple(with_text[:12])
+
+
+def test_a_range_of_ids_may_be_larger_than_the_memory() -> None:
+    made = TokenNormDist(NormalLengths(4, 0), NormalLengths(1, 0), range(2**60), 0).draw(3)
+    assert len({token for request in made.requests for token in request.input_ids or ()}) == 12

@@ -9,15 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import beta, binomtest
 
+from reports.statistics.autocorrelation import mean_of, share_of, student_to_normal
 from reports.statistics.percentiles import (
     Distribution,
     Percentile,
     SampleMean,
     fewest_for_limits,
+    interval_text,
     nearest_rank,
     percentile_limits,
     required_samples,
+    share_limits,
     summarise,
 )
 
@@ -102,7 +106,7 @@ def test_a_percentile_is_looked_up_by_its_quantile_and_no_other() -> None:
     assert d is not None
     assert [d.percentile(q).key for q in (0.5, 0.9, 0.95, 0.99, 0.999)] == ["p50", "p90", "p95", "p99", "p99_9"]
     assert [d.percentile(q).value for q in (0.5, 0.9, 0.95, 0.99)] == [d.p50, d.p90, d.p95, d.p99]
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match=r"0\.75"):
         d.percentile(0.75)
 
 
@@ -260,3 +264,119 @@ def test_failures_are_no_samples_of_p99_9_and_take_it_away() -> None:
     p99_9 = d.percentile(0.999)
     assert (p99_9.value, p99_9.interval, p99_9.reason) == (None, None, "failed")
     assert not summarise(series[:6_640]).supports(0.999)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+@pytest.mark.parametrize(("chosen", "n"), [(0, 20), (1, 20), (7, 20), (19, 20), (20, 20), (500, 501)])
+def test_the_limits_of_a_share_are_the_exact_ones_of_a_binomial_count(chosen: int, n: int, confidence: float) -> None:
+    exact = binomtest(chosen, n).proportion_ci(confidence, method="exact")
+    assert share_limits(chosen / n, n, confidence) == pytest.approx((exact.low, exact.high), rel=1e-9)
+
+
+def test_the_limits_of_a_share_hold_at_95_percent_unless_it_is_said() -> None:
+    assert share_limits(0.35, 20.0) == share_limits(0.35, 20.0, 0.95)
+
+
+@pytest.mark.parametrize(
+    ("interval", "at_least", "reason", "text"),
+    [
+        ((1234.5, 2000.125), None, None, "1,234.50 – 2,000.12"),
+        (None, 1234.5, "n too small", "≥ 1,234.50; n too small"),
+        (None, None, "failed", "failed"),
+        (None, None, None, ""),
+    ],
+)
+def test_an_interval_is_written_with_its_limits_or_the_reason_for_none(
+    interval: tuple[float, float] | None, at_least: float | None, reason: str | None, text: str
+) -> None:
+    assert interval_text(interval, at_least, reason) == text
+
+
+def _autoregressive(n: int, correlation: float, seed: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    noise = np.random.default_rng(seed).normal(size=n)
+    for k in range(1, n):
+        noise[k] += correlation * noise[k - 1]
+    return noise
+
+
+_ALIKE = 50.0 + _autoregressive(3_000, 0.8, 1)
+_SERIES = {
+    "independent": np.random.default_rng(2).exponential(1.0, 3_000),
+    "neighbours alike": _ALIKE,
+    "with ties": np.round(_ALIKE),
+    "less varied than by chance": 50.0 + np.arange(3_000) * 0.618034 % 1.0,
+}
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+@pytest.mark.parametrize("name", _SERIES)
+def test_the_interval_of_the_median_goes_by_how_values_below_it_cluster(name: str, confidence: float) -> None:
+    """The effect is that of the share at or below the median, at least 1/2, with Student's t for the normal distribution."""
+    series = _SERIES[name]
+    ordered = np.sort(series)
+    share = share_of(series <= ordered[1_499])
+    effect = max(0.5, share.allowed_effect) * student_to_normal(confidence, share.degrees) ** 2
+    d = summarise(series, confidence)
+    assert d is not None
+    assert d.percentile(0.5).interval == percentile_limits(ordered, 0.5, effect, confidence)
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+@pytest.mark.parametrize("name", ["independent", "neighbours alike", "with ties"])
+def test_the_limits_of_a_high_percentile_go_by_the_clusters_of_the_mean_too(name: str, confidence: float) -> None:
+    """The effect of the mean raises that of the share at or below p99, by at most a quarter."""
+    series = _SERIES[name]
+    ordered = np.sort(series)
+    share, mean = share_of(series <= ordered[2_969]), mean_of(series).long_run
+    own = share.allowed_effect
+    raised = own if mean.allowed_effect < own else min(mean.allowed_effect, 1.25 * own)
+    effect = max(0.5, raised) * student_to_normal(confidence, share.degrees) ** 2
+    low, high = percentile_limits(ordered, 0.99, effect, confidence)
+    d = summarise(series, confidence)
+    assert d is not None
+    p99 = d.percentile(0.99)
+    assert (p99.interval or (p99.at_least, high)) == (low, high)
+
+
+@pytest.mark.parametrize(
+    ("n", "confidence", "interval"), [(367, 0.95, False), (368, 0.95, True), (229, 0.8, False), (230, 0.8, True)]
+)
+def test_p99_has_an_interval_from_the_fewest_values_on_that_its_confidence_allows(
+    n: int, confidence: float, interval: bool
+) -> None:
+    d = summarise(50.0 + np.arange(n) * 0.618034 % 1.0, confidence)  # spread more evenly than by chance
+    assert d is not None
+    assert (d.percentile(0.99).interval is not None) is interval
+
+
+def test_a_percentile_without_an_upper_limit_says_how_many_clusters_there_are() -> None:
+    """Geometric clusters of design effect e have (1 + e) / 2 values on average; e is that of p99, raised by the mean's."""
+    series = 50.0 + _autoregressive(1_000, 0.85, 1)
+    mean, share = mean_of(series), share_of(series <= np.sort(series)[989])
+    effect = max(share.effect, min(mean.long_run.effect, 1.25 * share.effect))
+    clusters = min(mean.independent, 1_000 / ((1.0 + max(1.0, effect)) / 2.0))
+    d = summarise(series)
+    assert d is not None
+    assert d.percentile(0.99).reason == f"n as good as {math.floor(clusters)}"
+
+
+@pytest.mark.parametrize(("q", "effect"), [(0.5, 1.0), (0.5, 60.0), (0.9, 0.6), (0.9, 4.0), (0.99, 2.0)])
+def test_each_limit_has_the_effect_that_belongs_to_its_level(q: float, effect: float) -> None:
+    """Two rounds, in which the effect grows with the square of limit over percentile, to 4 times at most and 1/2 at least."""
+    ordered = np.sort(np.random.default_rng(4).exponential(1.0, 1_000) ** 2)
+    estimate = nearest_rank(ordered, q)
+
+    def at(share: float) -> float:
+        return float(np.interp(min(max(1_000 * share + 0.5, 1.0), 1_000.0), np.arange(1, 1_001), ordered))
+
+    def lower(effect: float) -> float:
+        return at(float(beta.ppf(0.025, 1_000 / effect * q, 1_000 / effect * (1 - q) + 1)))
+
+    def upper(effect: float) -> float:
+        return at(float(beta.ppf(0.975, 1_000 / effect * q + 1, 1_000 / effect * (1 - q))))
+
+    low, high = lower(effect), upper(effect)
+    for _ in range(2):
+        low = min(lower(max(0.5, effect * (low / estimate) ** 2)), estimate)
+        high = max(upper(effect * min((high / estimate) ** 2, 4.0)), estimate)
+    assert percentile_limits(ordered, q, effect) == pytest.approx((low, high), rel=1e-9)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.stats import t as student_t
 
 from reports.statistics.spectrum import MOST_ORDINATES, error_of_mean
 
@@ -44,3 +48,57 @@ def test_one_large_lowest_ordinate_raises_the_variance_more_than_a_large_high_on
     low, high = np.ones(MOST_ORDINATES), np.ones(MOST_ORDINATES)
     low[0], high[-1] = 20.0, 20.0
     assert error_of_mean(low, _MANY).variance > 1.5 * error_of_mean(high, _MANY).variance
+
+
+def _by_definition(ordinates: np.ndarray[tuple[int, ...], np.dtype[np.float64]], count: int) -> float:
+    """The variance by the model of the module's docstring, shape for shape, with scipy's own root and distribution.
+
+    White noise with probability 0.35, else an autoregression over 0.7 to 144 correlation times (12 of them) whose spectrum at
+    frequency 0 is 0.2 to 10,000 times that of the noise (14 of them), all as likely; shapes of less than 1e-4 of the weight
+    are left out.
+    """
+    used = [float(ordinate) for ordinate in ordinates[:count]]
+    shapes = [(0.35, [1.0] * count, 1.0)]
+    for length in (0.7 * (144.0 / 0.7) ** (step / 11) for step in range(12)):
+        for strength in (0.2 * (1e4 / 0.2) ** (step / 13) for step in range(14)):
+            spectrum = [1.0 + strength / (1.0 + (math.pi * k / length) ** 2) for k in range(1, count + 1)]
+            of_mean = 1.0 + strength * (1.0 - (1.0 - math.exp(-length)) / length)
+            shapes.append((0.65 / 168, spectrum, of_mean))
+    weights, scales = [], []
+    for prior, spectrum, of_mean in shapes:
+        level = sum(one / height for one, height in zip(used, spectrum, strict=True)) / count
+        likelihood = math.prod(height**-0.5 for height in spectrum) * level ** (-count / 2)
+        weights.append(prior * likelihood)
+        scales.append(math.sqrt(level * of_mean))
+    kept = [(w, s) for w, s in zip(weights, scales, strict=True) if w > 1e-4 * sum(weights)]
+    total = sum(weight for weight, _ in kept)
+
+    def outside(half: float) -> float:
+        return sum(weight / total * 2.0 * float(student_t.sf(half / scale, count)) for weight, scale in kept)
+
+    largest = max(scale for _, scale in kept)
+    half = float(brentq(lambda width: outside(width) - 0.10, 1e-6 * largest, 1e3 * largest, xtol=1e-12, rtol=1e-12))
+    return (half / float(student_t.ppf(0.95, count))) ** 2
+
+
+_LOW_PEAK = np.r_[30.0, 12.0, np.ones(MOST_ORDINATES - 2)]
+_SPECTRA = {
+    "flat": np.ones(MOST_ORDINATES),
+    "one low peak": _LOW_PEAK,
+    "rising to frequency 0": 1.0 + 200.0 / np.arange(1, MOST_ORDINATES + 1) ** 2,
+    "steep, in another unit": 1e-3 / np.arange(1, MOST_ORDINATES + 1) ** 4,
+    "by chance": np.random.default_rng(3).chisquare(1.0, MOST_ORDINATES),
+}
+
+
+@pytest.mark.parametrize(("independent", "count"), [(100.0, 16), (400.0, 24), (10_000.0, 32)])
+@pytest.mark.parametrize("spectrum", _SPECTRA)
+def test_the_variance_is_that_of_the_model(spectrum: str, independent: float, count: int) -> None:
+    error = error_of_mean(_SPECTRA[spectrum], independent)
+    assert error.degrees == count
+    assert error.variance == pytest.approx(_by_definition(_SPECTRA[spectrum], count), rel=1e-6)
+
+
+@pytest.mark.parametrize(("independent", "degrees"), [(359.9, 16), (360.0, 24), (479.9, 24), (480.0, 32)])
+def test_there_are_fifteen_independent_values_to_an_ordinate(independent: float, degrees: int) -> None:
+    assert error_of_mean(np.ones(MOST_ORDINATES), independent).degrees == degrees

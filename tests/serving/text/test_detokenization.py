@@ -119,6 +119,26 @@ def test_context_size_is_bounded(ids: list[int]) -> None:
     assert context[-CONTEXT_TOKENS:] == ids[-CONTEXT_TOKENS:]
 
 
+def test_text_without_special_tokens_needs_no_more_context_than_the_last_tokens() -> None:
+    context: list[int] = []
+    for token in range(700, 750):
+        context = next_context(context, [token], _SPECIAL)
+    assert context == list(range(734, 750))
+
+
+class _CleaningTokenizer:
+    """As those of transformers: removes the space before a full stop unless it is told not to."""
+
+    def decode(self, ids: list[int], skip_special_tokens: bool, clean_up_tokenization_spaces: bool | None = None) -> str:
+        text = "".join(map(chr, ids))
+        return text if clean_up_tokenization_spaces is False else text.replace(" .", ".")
+
+
+def test_spaces_before_punctuation_are_not_cleaned_up() -> None:
+    ids = list(map(ord, "the sea ."))
+    assert decode(_CleaningTokenizer(), ids, True) == "the sea ."
+
+
 def test_special_tokens_are_those_that_the_tokenizer_skips(tmp_path: Path) -> None:
     assert special_token_ids(DEMO_ENGINE_DIR) == frozenset(_TOKENIZER.all_special_ids)
     assert special_token_ids(tmp_path) == frozenset()

@@ -63,6 +63,11 @@ def test_withheld_text_is_released_when_it_is_no_stop_word() -> None:
     assert _scan(["END"], ["the E", "N", "GINE"]) == (["the ", "", "ENGINE"], False)
 
 
+def test_a_piece_is_not_the_last_one_unless_it_is_said() -> None:
+    scan = StopWordScan(["END"])
+    assert (scan.add("the E"), scan.add("ND"), scan.stopped) == ("the ", "", True)
+
+
 def test_withheld_text_is_released_at_the_end() -> None:
     assert _scan(["END"], ["the E", ""]) == (["the ", "E"], False)
 
@@ -116,6 +121,10 @@ def test_word_list_without_words_has_no_columns(words: list[bytes]) -> None:
 def test_padding_of_a_word_list_is_ignored() -> None:
     padded = np.array([[97, 98, 99, 0, 0], [2, 3, -1, -1, -1]], dtype=np.int32)
     assert from_word_list(padded) == ((97, 98), (99,))
+
+
+def test_an_entry_of_a_word_list_without_tokens_is_no_word() -> None:
+    assert from_word_list(np.array([[97, 98, 99], [2, 2, 3]], dtype=np.int32)) == ((97, 98), (99,))
 
 
 @given(words=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), max_size=6))
