@@ -157,7 +157,7 @@ def test_an_empty_vocabulary_is_refused() -> None:
 
 @pytest.mark.parametrize(("mean", "stdev"), [(1, 0), (10_000_000, 0), (1, 10_000_000)])
 def test_the_ends_of_what_a_length_may_be_are_allowed(mean: float, stdev: float) -> None:
-    NormalLengths(mean, stdev).check("input")
+    NormalLengths(mean, stdev).check("--input_mean", "--input_stdev")
 
 
 @pytest.mark.parametrize("mean", [float("inf"), 2**31])
