@@ -60,13 +60,14 @@ def check_criteria(slo: Sequence[Criterion], fail_if: Sequence[str], streaming: 
 
 
 def all_criteria(slo: Sequence[Criterion], fail_if: Sequence[str]) -> list[Criterion]:
+    """The criteria of --slo, and the requirements whose opposite --fail_if names."""
     from reports.criteria import parse_fail_if
 
     return [*slo, *map(parse_fail_if, fail_if)]
 
 
 def gates_passed(gates: Sequence[Gate], fail_if: Sequence[str], undecided: str) -> bool:
-    """Whether the gates of ``fail_if`` let a build pass; what is undecided is said on stderr."""
+    """Whether the gates of ``fail_if`` let a build pass; those that are undecided are listed on stderr."""
     if not fail_if:
         return True
     from reports.criteria import parse_fail_if
