@@ -44,7 +44,8 @@ def series_options(kind: str, default_repeats: int) -> Callable[[Callable[..., A
         cloup.option(
             "--experiment_dir",
             type=click.Path(path_type=Path, file_okay=False),
-            help=f"Folder of the {kind}; one that was cut short is continued. Default: runs/<time>-{kind}.",
+            help=f"Folder of the {kind}; one that was cut short is continued, and one with fewer --repeats gets the others. "
+            f"Default: runs/<time>-{kind}.",
         ),
         cloup.argument("arguments", nargs=-1, type=click.UNPROCESSED, help="A measuring verb and the options of every run."),
     )

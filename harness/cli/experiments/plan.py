@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,23 @@ def plan_runs(kind: str, arguments: Sequence[str], arms: Sequence[PlannedArm], r
         for arm in order:
             runs.append(PlannedRun(arm, block, f"{len(runs) + 1:03d}-{_folder_name(arms[arm].name)}"))
     return Experiment(kind, tuple(arguments), tuple(arms), tuple(runs), seed)
+
+
+def continued(recorded: Experiment, asked: Experiment) -> Experiment | None:
+    """The plan ``recorded`` with the blocks that ``asked`` has beyond it; None where they differ in more than their number of
+    blocks, or ``asked`` has fewer.
+
+    The order within the blocks that are added is that of ``asked``, so of two arms one may go first more often than the other.
+    """
+    blocks, wanted = (1 + max(run.block for run in plan.runs) for plan in (recorded, asked))
+    if replace(recorded, runs=()) != replace(asked, runs=()) or wanted < blocks:
+        return None
+    added = [run for run in asked.runs if run.block >= blocks]
+    first = len(recorded.runs) + 1
+    numbered = (
+        replace(run, folder=f"{number:03d}-{_folder_name(asked.arms[run.arm].name)}") for number, run in enumerate(added, first)
+    )
+    return replace(recorded, runs=(*recorded.runs, *numbered))
 
 
 def block_seed(experiment: Experiment, run: PlannedRun) -> int:

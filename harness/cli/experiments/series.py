@@ -13,7 +13,7 @@ import click
 
 from bench_errors import ExitStatus
 from harness.cli.experiments.options import SeriesOptions
-from harness.cli.experiments.plan import block_seed, plan_runs
+from harness.cli.experiments.plan import block_seed, continued, plan_runs
 from harness.cli.suggestions import with_near_names
 from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm
 
@@ -34,7 +34,7 @@ def run_series(kind: str, arms: Sequence[PlannedArm], arm_option: str, options: 
             _check_command(options.arguments, arm, arm_option)
     experiment = plan_runs(kind, options.arguments, arms, options.repeats, options.seed)
     folder = open_folder(options.experiment_dir, experiment)
-    make_runs(experiment, folder, options.before_each)
+    make_runs(folder.read(), folder, options.before_each)
     return folder
 
 
@@ -67,14 +67,22 @@ def _check_command(arguments: tuple[str, ...], arm: PlannedArm, arm_option: str)
 
 
 def open_folder(path: Path | None, experiment: Experiment) -> ExperimentFolder:
-    """The folder of the experiment: a new one, or one with the same plan, to continue it. Raises BadParameter."""
+    """The folder of the experiment: a new one, or one with the same plan, to continue it; one with fewer repeats gets the
+    others. Raises BadParameter.
+    """
     folder = ExperimentFolder(path or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{experiment.kind}")
     if folder.plan.exists():
-        if folder.read() != experiment:
+        recorded = folder.read()
+        extended = continued(recorded, experiment)
+        if extended is None:
             raise click.BadParameter(
-                f"{folder.path} holds another plan; name a new folder, or give the options that it was started with",
+                f"{folder.path} holds another plan; name a new folder, or give the options that it was started with, and at "
+                "least as many --repeats",
                 param_hint="--experiment_dir",
             )
+        if extended != recorded:
+            click.echo(f"{folder.path}: {len(extended.runs) - len(recorded.runs)} runs are added to its plan.", err=True)
+            folder.write(extended)
         return folder
     if folder.path.exists() and any(folder.path.iterdir()):
         raise click.BadParameter(f"{folder.path} is not empty; name a new folder", param_hint="--experiment_dir")

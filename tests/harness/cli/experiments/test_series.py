@@ -53,8 +53,25 @@ def test_a_folder_with_another_plan_is_refused_and_the_same_plan_is_continued(tm
     plan = plan_runs("experiment", ["dataset"], _ARMS, 2, 0)
     open_folder(tmp_path / "e", plan)
     assert open_folder(tmp_path / "e", plan).read() == plan
-    with pytest.raises(click.BadParameter, match="another plan"):
-        open_folder(tmp_path / "e", plan_runs("experiment", ["dataset"], _ARMS, 3, 0))
+    for other in (
+        plan_runs("experiment", ["dataset"], _ARMS, 1, 0),
+        plan_runs("experiment", ["dataset"], _ARMS, 2, 1),
+        plan_runs("experiment", ["dataset", "--workers", "3"], _ARMS, 3, 0),
+        plan_runs("experiment", ["dataset"], (_ARMS[0], PlannedArm("c", ())), 3, 0),
+    ):
+        with pytest.raises(click.BadParameter, match="another plan"):
+            open_folder(tmp_path / "e", other)
+
+
+def test_more_repeats_are_added_to_the_plan_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    three = plan_runs("experiment", ["dataset"], _ARMS, 3, 0)
+    open_folder(tmp_path / "e", three)
+    extended = open_folder(tmp_path / "e", plan_runs("experiment", ["dataset"], _ARMS, 5, 0)).read()
+    assert extended.runs[:6] == three.runs  # what is recorded stays where it is
+    assert [run.block for run in extended.runs[6:]] == [3, 3, 4, 4]
+    assert [run.folder[:3] for run in extended.runs] == [f"{number:03d}" for number in range(1, 11)]
+    assert all({run.arm for run in extended.runs if run.block == block} == {0, 1} for block in range(5))
+    assert "4 runs are added to its plan." in capsys.readouterr().err
 
 
 def test_a_run_that_fails_ends_the_experiment_and_what_was_recorded_is_not_run_again(
