@@ -54,6 +54,24 @@ def test_failed_requests_are_counted_and_have_no_times() -> None:
     assert counted_requests(_changed(statistics(core=(0, 0.0)), after), "core") == 3
 
 
+def test_a_model_of_one_request_has_work() -> None:
+    assert [work.succeeded for work in model_work(_changed(statistics(core=(4, 1.0)), statistics(core=(5, 1.0))))] == [1]
+
+
+def test_a_count_of_failures_that_fell_is_of_a_server_that_began_anew() -> None:
+    before, after = statistics(core=(4, 1.0)), statistics(core=(9, 1.0))
+    before["core"]["fail"]["count"] = 1
+    assert model_work(_changed(before, after)) == ()
+
+
+def test_a_model_that_is_known_on_one_side_alone_has_no_count() -> None:
+    one, other = statistics(core=(4, 1.0)), statistics(other=(9, 1.0))
+    both = one | other
+    assert counted_requests(_changed(one, both), "other") is None
+    assert counted_requests(_changed(both, one), "other") is None
+    assert counted_requests(_changed(both, both), "other") == 0
+
+
 @pytest.mark.parametrize("known", [None, {}, {"before": statistics(core=(1, 1.0)), "after": None}])
 def test_unknown_statistics_are_no_work(known: Any) -> None:
     assert model_work({"server_statistics": known}) == ()
