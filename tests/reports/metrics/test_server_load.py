@@ -358,3 +358,32 @@ def test_means_need_a_value_during_the_run(load_of: Callable[..., ServerLoad]) -
     assert none.times == EngineTimes(0.0, None, None, None)
     partly = load_of(_grown(f"{name}_sum", 4) + _grown(f"{name}_count", 8))
     assert partly.times == EngineTimes(8.0, None, 500.0, None)
+
+
+def test_of_an_engine_s_metrics_those_of_the_core_model_count(load_of: Callable[..., ServerLoad]) -> None:
+    """Beside a draft model's."""
+    name = "inflight_bench_time_to_first_token_seconds"
+    samples = metric(_REQUESTS, {1: 1}, request_type="active", model="tensorrt_llm")
+    for model, factor in (("tensorrt_llm", 1), ("draft", 10)):
+        samples += _grown("nv_llm_output_token_len_sum", 30 * factor, model=model)
+        samples += _grown("nv_llm_input_token_len_sum", 1_000 * factor, model=model)
+        samples += _grown(f"{name}_sum", 2 * factor, model=model) + _grown(f"{name}_count", 4, model=model)
+        samples += _grown(_BLOCKS, 2 * factor, kv_cache_block_type="reused", model=model)
+        samples += metric(_BLOCKS, {1: 64}, kv_cache_block_type="tokens_per", model=model)
+    load = load_of(samples, model="ensemble")
+    assert (load.generated_tokens, load.prompt_tokens) == (30.0, 1_000.0)
+    assert (load.times.requests, load.times.ttft_ms) == (4.0, 500.0)
+    assert load.cache_reuse == CacheReuse(128.0, 1_000.0, "tokens")
+
+
+def test_metrics_without_a_model_count_beside_those_of_the_core_model(load_of: Callable[..., ServerLoad]) -> None:
+    core = metric(_REQUESTS, {1: 1}, request_type="active", model="tensorrt_llm")
+    assert load_of(core + _grown("vllm:prompt_tokens_total", 7)).prompt_tokens == 7.0
+    assert load_of(core + _grown("trtllm_prompt_tokens_total", 8)).prompt_tokens == 8.0
+    machine = load_of(core + metric("nv_gpu_utilization", {1: 0.5}, gpu="0") + metric("nv_cpu_utilization", {1: 0.25}))
+    assert (machine.gpu_utilization, machine.cpu_utilization) == (Level(0.5, 0.5, 1), Level(0.25, 0.25, 1))
+
+
+def test_hits_of_a_cache_without_its_queries_are_no_reuse(load_of: Callable[..., ServerLoad]) -> None:
+    assert load_of(_grown("vllm:prefix_cache_hits_total", 3)).cache_reuse is None
+    assert load_of(_grown("vllm:prefix_cache_queries_total", 3)).cache_reuse is None
