@@ -415,3 +415,12 @@ def test_inter_token_latency_covers_99_in_100_gaps(
     tokens = [(10.0 * k, 0 if 10 <= k < 10 + uncounted else 1) for k in range(1, 102)]
     metrics = compute_metrics(make_requests([answered(0, 0, 0, tokens)]), streaming=True)
     assert (metrics.itl_ms is not None) == has_itl
+
+
+def test_the_steady_part_is_that_of_the_load(make_requests: MakeRequests, answered: Make) -> None:
+    """Eight users with a request each 100 ms, four of whom have nothing to send after 6 s."""
+    due_ms = sorted(100 * k + user for user in range(8) for k in range(80 if user < 4 else 60))
+    requests = make_requests([answered(k, at, at, [(at + 99, 1)], done=at + 100) for k, at in enumerate(due_ms)])
+    steady = compute_metrics(requests, streaming=True, load=ConfiguredLoad(closed=True)).windows.steady
+    assert steady is not None
+    assert steady.end_s == 6.004
