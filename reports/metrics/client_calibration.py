@@ -114,5 +114,4 @@ def _busiest(events_ns: FloatArray) -> float:
         counted = np.bincount(seconds.astype(np.int64), minlength=counts.size)
         counted[: counts.size] += counts
         counts = counted
-    active = counts[: int(np.flatnonzero(counts).max(initial=-1)) + 1]
-    return nearest_rank(np.sort(active).astype(np.float64), 0.99) if active.size else 0.0
+    return nearest_rank(np.sort(counts).astype(np.float64), 0.99) if counts.size else 0.0

@@ -296,3 +296,14 @@ def test_users_of_a_worker_that_was_stopped_took_no_more_than_it_sent(tmp_path: 
     exchanges = _as_users(basis.schedule.part_of_users(basis.schedule.times, 0, 1), [100] * 4)
     _write(folder, basis, 0, *exchanges, Ended(5, "it was stopped"))
     assert _outcomes(recover(folder, basis, None)) == [Outcome.DONE] * 4 + [Outcome.NOT_SENT]
+
+
+def test_a_run_that_was_cut_before_any_exchange_ended_has_journals_and_no_duration(tmp_path: Path) -> None:
+    folder, basis = RunFolder(tmp_path), _basis(3)
+    for worker in range(2):
+        _write(folder, basis, worker)
+    recovered = recover(folder, basis, None)
+    assert recovered.result.duration_s == 0.0
+    assert recovered.evidence == {
+        "scheduled": 12, "written_down": 0, "lost": 12, "not_sent": 0, "journals": 2, "torn_bytes": 0,
+    }  # fmt: skip

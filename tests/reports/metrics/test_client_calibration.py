@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.records.record import Record
-from reports.metrics.client_calibration import client_calibration, peak_rates
+from reports.metrics import client_calibration as module
+from reports.metrics.client_calibration import Added, client_calibration, peak_rates, run_workers
 from reports.metrics.requests import Requests
 from reports.render.plain_text import escaped
 from reports.run.console import render
@@ -107,6 +108,21 @@ def test_one_second_in_a_hundred_may_be_busier(make_requests: MakeRequests, answ
     assert peak_rates(make_requests([answered(k, ms, ms, []) for k, ms in enumerate(at)])).requests_per_s == 2
 
 
+def test_peaks_of_many_events_are_counted_piece_by_piece(
+    make_requests: MakeRequests, answered: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the order in which they were due, and not sent: seconds 5, 0, 0, then 0, 1, then 0."""
+    monkeypatch.setattr(module, "_CHUNK", 3)
+    sent_ms = [5_000, 100, 200, 300, 1_000, 400]
+    requests = make_requests([answered(k, k, at, []) for k, at in enumerate(sent_ms)])
+    assert peak_rates(requests).requests_per_s == 4
+
+
+def test_a_time_before_the_start_is_in_no_second(make_requests: MakeRequests, answered: Make) -> None:
+    records = [answered(0, 0, 100, []), answered(1, 0, -5_000, [])]
+    assert peak_rates(make_requests(records)).requests_per_s == 1
+
+
 def test_nothing_sent_has_no_peak(make_requests: MakeRequests, failed: Make) -> None:
     from harness.records.record import Outcome
 
@@ -115,6 +131,21 @@ def test_nothing_sent_has_no_peak(make_requests: MakeRequests, failed: Make) -> 
 
 
 # ---- the sentences
+
+
+def test_an_error_that_is_shown_as_zero_has_no_sign() -> None:
+    assert [str(Added(mean_ms, 0.25)) for mean_ms in (-0.0049, -0.005, 0.0, 1.0)] == [
+        "0.00 ± 0.25 ms",
+        "-0.01 ± 0.25 ms",
+        "0.00 ± 0.25 ms",
+        "1.00 ± 0.25 ms",
+    ]
+
+
+def test_a_run_has_one_worker_unless_more_are_known() -> None:
+    assert run_workers({}) == run_workers({"workers": None, "options": {"workers": None}}) == 1
+    assert run_workers({"options": {"workers": 3}}) == 3
+    assert run_workers({"workers": {"count": 2}, "options": {"workers": 3}}) == 2
 
 
 _SAID = (

@@ -138,22 +138,25 @@ def test_the_parent_s_samples_are_of_the_machine(tmp_path: Path, one_request: Re
         ClientSample(time_ns=at_ns, worker=None, cpu_ns=100, busy_ns=1_000, steal_ns=300, voluntary_switches=0)
         for at_ns in (1_000, 3_000)
     ]
+    samples.append(_woke(1_500, 1))  # a worker's, much later
     health = _summed(tmp_path, samples, one_request)
     assert health.parent == ThreadLoad(None, 0.1, None, None, 0, None, None, None)
     assert (health.busy_cores, health.steal_cores) == (1.0, 0.3)
-    assert (health.workers, health.busiest, health.lag) == ((), None, None)
+    assert (health.workers, health.busiest) == ((), None)
 
 
 def test_a_client_s_use_is_that_of_its_workers_and_its_parent(tmp_path: Path, one_request: Requests) -> None:
     samples = [
         ClientSample(time_ns=at_ns, worker=worker, cpu_ns=cpu_ns)
         for worker, cpu_ns in ((10, 200), (2, 400), (None, 100))
-        for at_ns in (0, 1_000)
+        for at_ns in (0, 500 if worker is None else 2_000 if worker == 2 else 1_000)
     ]
     health = _summed(tmp_path, samples, one_request)
-    assert [(load.worker, load.cpu_share) for load in health.workers] == [(2, 0.8), (10, 0.4)]
-    assert health.busiest is health.workers[0]
-    assert health.cpu_cores == pytest.approx(0.8 + 0.4 + 0.2)
+    assert [(load.worker, load.cpu_share) for load in health.workers] == [(2, 0.4), (10, 0.4)]
+    assert [str(load.worker) for load in health.workers] == ["2", "10"]
+    assert health.parent is not None
+    assert health.parent.cpu_share == 0.4
+    assert health.cpu_cores == pytest.approx(1.2)
     assert (health.run_queue_wait_share, health.wait_ms, health.gc_longest_ms) == (None, None, None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from msgspec import structs
 
 from harness.records.record import Outcome, Record
 from reports.metrics.full_load import FullLoad, full_load, rate_of_run
-from reports.metrics.output_events import Events, completions, rate, rate_with_error_of
+from reports.metrics.output_events import Events, completions, output_tokens, rate, rate_with_error_of
 from reports.metrics.requests import Requests
 from reports.statistics.autocorrelation import mean_of
 
@@ -103,6 +104,22 @@ def test_of_many_sends_some_200_are_enough(make_requests: MakeRequests, answered
     assert found == pytest.approx(_spread(46, 45, 135), rel=1e-9)
 
 
+def test_without_a_send_between_ramp_and_drain_nothing_is_known_to_vary(make_requests: MakeRequests, answered: Make) -> None:
+    """Sixty users whose first requests last 20 s. One stops after 19 s, and the others send two more."""
+    records = []
+    for user in range(60):
+        times_ms = [0] + ([19_000] if user == 0 else [20_000 + user, 20_500 + user, 21_000 + user])
+        for due, done in pairwise(times_ms):
+            tokens = [(at, 1) for at in range(due + 1_000, done, 1_000)] + [(done - 1, 1)]
+            records.append(answered(len(records), due, due, tokens, done=done))
+    requests = make_requests(sorted(records, key=lambda record: record.scheduled_ns))
+    tokens_at = output_tokens(requests)
+    assert tokens_at is not None
+    full = full_load(requests, tokens_at)
+    assert full is not None
+    assert (full.end_ns, full.drain_deviation_ns) == (19_000e6, 0.0)
+
+
 # ---- the rate of the whole run
 
 
@@ -162,7 +179,9 @@ def test_a_part_of_less_than_three_fifths_or_of_few_events_is_no_measure_of_the_
     few = make_requests(_evenly(answered, [10.0] * 110, 1_000.0))
     for requests, end_ns in ((drained, 7_990e6), (few, 2_100e6)):
         events = completions(requests)
-        assert rate_of_run(events, 1e9, end_ns, full_load(requests, events)) == rate(events, 1e9, end_ns)
+        full = full_load(requests, events)
+        for confidence in (0.5, 0.95):
+            assert rate_of_run(events, 1e9, end_ns, full, confidence) == rate(events, 1e9, end_ns, confidence)
 
 
 def test_100_events_between_ramp_and_drain_are_enough(make_requests: MakeRequests, answered: Make) -> None:

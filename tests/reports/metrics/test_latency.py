@@ -13,10 +13,12 @@ from reports.metrics.latency import (
     BY_REQUEST,
     answers_without_time_per_output_token,
     ceiling_waits_ms,
+    client_slip_ms,
     counted_gap_share,
     inter_chunk_latencies_ms,
     inter_token_latencies_ms,
     latencies_ms,
+    schedule_slip_ms,
 )
 from reports.metrics.requests import Requests
 
@@ -55,6 +57,20 @@ def test_waits_at_the_ceiling_are_those_of_the_requests_sent(make_requests: Make
         ]
     )
     assert ceiling_waits_ms(requests).tolist() == [25.0, 0.0]
+
+
+def test_the_client_s_slip_is_that_of_the_requests_sent_without_the_wait_at_the_ceiling(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    requests = make_requests(
+        [
+            answered(0, 0, 30, [(40, 1)], released_ns=25_000_000),
+            failed(1, 10, Outcome.NOT_SENT),
+            answered(2, 20, 22, [(40, 1)]),
+        ]
+    )
+    assert client_slip_ms(requests).tolist() == [5.0, 2.0]
+    assert schedule_slip_ms(requests).tolist() == [30.0, 2.0]
 
 
 @pytest.mark.parametrize(

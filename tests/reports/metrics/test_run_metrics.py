@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.records.record import FAILURES, Outcome, Record
+from reports.metrics.configuration import ConfiguredLoad
+from reports.metrics.goodput import parse_objective
 from reports.metrics.latency import inter_chunk_latencies_ms, inter_token_latencies_ms
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import ITL_COVERAGE, Anchored, Metrics, compute_metrics
@@ -348,3 +350,77 @@ def test_requests_that_share_the_target_s_steps_hold_no_more_information_than_th
     mean = mean_of(inter_chunk_latencies_ms(make_requests(records)))
     assert mean.n == 8_000
     assert 200 < mean.independent < 800
+
+
+# ---- what the load and the objectives decide
+
+
+def test_waits_at_a_ceiling_are_a_metric_of_runs_that_have_one(make_requests: MakeRequests, answered: Make) -> None:
+    requests = make_requests([answered(k, 0, 10 * k, [(100, 1)], released_ns=10_000_000 * k) for k in range(3)])
+    limited = compute_metrics(requests, streaming=True, load=ConfiguredLoad(max_concurrency=1))
+    _close(limited.ceiling_wait_ms, mean=10, p50=10, max=20, n=3)
+    assert compute_metrics(requests, streaming=True).ceiling_wait_ms is None
+
+
+def test_the_dispersion_of_arrivals_is_that_of_the_full_rate(make_requests: MakeRequests, answered: Make) -> None:
+    """Even arrivals at a rate that rises from 0 to 100/s within 4 s: at t they are 100 t² / 8. They are sent four at a time."""
+    due_ms = [10.0 * k + 2_000 if k > 200 else (8e4 * k) ** 0.5 for k in range(600)]
+    sent_ms = [due_ms[min(k - k % 4 + 3, 599)] for k in range(600)]
+    requests = make_requests(
+        [answered(k, at, sent, [(sent + 5, 1)]) for k, (at, sent) in enumerate(zip(due_ms, sent_ms, strict=True))]
+    )
+    rising, steady, closed = (
+        compute_metrics(requests, streaming=True, load=load)
+        for load in (ConfiguredLoad(ramp_up_s=4.0), ConfiguredLoad(), ConfiguredLoad(closed=True, ramp_up_s=4.0))
+    )
+    assert rising.scheduled_dispersion == pytest.approx(0.0, abs=0.05)
+    assert rising.sent_dispersion == pytest.approx(0.3, abs=0.15)
+    assert steady.scheduled_dispersion is not None
+    assert steady.scheduled_dispersion > 1.0
+    assert (closed.scheduled_dispersion, closed.offered_rate) == (None, None)
+    assert closed.sent_dispersion == steady.sent_dispersion
+    assert steady.sent_dispersion is not None
+    assert steady.sent_dispersion > 1.0
+
+
+def test_objectives_make_a_goodput(make_requests: MakeRequests, mixed: list[Record]) -> None:
+    requests = make_requests(mixed)
+    found = compute_metrics(requests, streaming=True, objectives=[parse_objective("ttft_ms<=20")]).goodput
+    assert found is not None
+    assert found.good == 2  # 11 and 14 ms, and 30 ms
+    assert compute_metrics(requests, streaming=True).goodput is None
+
+
+def test_the_whole_window_has_the_latencies_of_the_run(make_requests: MakeRequests, mixed: list[Record]) -> None:
+    metrics = compute_metrics(make_requests(mixed), streaming=True)
+    assert metrics.windows.whole is not None
+    assert metrics.ttft_ms is not None
+    assert metrics.windows.whole.ttft_ms == metrics.ttft_ms.scheduled
+    assert metrics.windows.whole.e2e_ms == metrics.e2e_ms.scheduled
+
+
+# ---- ITL
+
+
+def test_two_tokens_in_each_response_share_its_gap(make_requests: MakeRequests, answered: Make) -> None:
+    metrics = compute_metrics(make_requests([answered(0, 0, 0, [(10, 2), (20, 2), (40, 2)])]), streaming=True)
+    _close(metrics.icl_ms, mean=15, n=2)
+    _close(metrics.itl_ms, mean=7.5, n=4)
+
+
+@pytest.mark.parametrize(("uncounted", "has_itl"), [(1, True), (2, False)])
+def test_inter_token_latency_covers_99_in_100_gaps(
+    make_requests: MakeRequests, answered: Make, uncounted: int, has_itl: bool
+) -> None:
+    tokens = [(10.0 * k, 0 if 10 <= k < 10 + uncounted else 1) for k in range(1, 102)]
+    metrics = compute_metrics(make_requests([answered(0, 0, 0, tokens)]), streaming=True)
+    assert (metrics.itl_ms is not None) == has_itl
+
+
+def test_the_steady_part_is_that_of_the_load(make_requests: MakeRequests, answered: Make) -> None:
+    """Eight users with a request each 100 ms, four of whom have nothing to send after 6 s."""
+    due_ms = sorted(100 * k + user for user in range(8) for k in range(80 if user < 4 else 60))
+    requests = make_requests([answered(k, at, at, [(at + 99, 1)], done=at + 100) for k, at in enumerate(due_ms)])
+    steady = compute_metrics(requests, streaming=True, load=ConfiguredLoad(closed=True)).windows.steady
+    assert steady is not None
+    assert steady.end_s == 6.004

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.records.record import Outcome, Record
-from harness.records.server_table import MetricSample
+from harness.records.server_table import MetricSample, read_server_table, write_server_table
+from reports.metrics.configuration import ConfiguredTarget
 from reports.metrics.model_statistics import ModelWork, counted_requests, model_work
 from reports.metrics.phases import Phase
-from reports.metrics.server_load import CacheReuse, ServerLoad
-from reports.metrics.server_series import Level
+from reports.metrics.requests import Requests
+from reports.metrics.server_load import CacheReuse, EngineTimes, ServerLoad, server_load
+from reports.metrics.server_series import Level, telemetry_of
 from reports.run_report import RunReport
 from tests.reports.watched import metric, statistics
 
@@ -52,6 +55,24 @@ def test_failed_requests_are_counted_and_have_no_times() -> None:
     after["core"]["fail"]["count"] = 3
     assert model_work(_changed(statistics(core=(0, 0.0)), after)) == (ModelWork("core", 0, 3, 0, None, None, None),)
     assert counted_requests(_changed(statistics(core=(0, 0.0)), after), "core") == 3
+
+
+def test_a_model_of_one_request_has_work() -> None:
+    assert [work.succeeded for work in model_work(_changed(statistics(core=(4, 1.0)), statistics(core=(5, 1.0))))] == [1]
+
+
+def test_a_count_of_failures_that_fell_is_of_a_server_that_began_anew() -> None:
+    before, after = statistics(core=(4, 1.0)), statistics(core=(9, 1.0))
+    before["core"]["fail"]["count"] = 1
+    assert model_work(_changed(before, after)) == ()
+
+
+def test_a_model_that_is_known_on_one_side_alone_has_no_count() -> None:
+    one, other = statistics(core=(4, 1.0)), statistics(other=(9, 1.0))
+    both = one | other
+    assert counted_requests(_changed(one, both), "other") is None
+    assert counted_requests(_changed(both, one), "other") is None
+    assert counted_requests(_changed(both, both), "other") == 0
 
 
 @pytest.mark.parametrize("known", [None, {}, {"before": statistics(core=(1, 1.0)), "after": None}])
@@ -202,3 +223,167 @@ def test_means_over_other_requests_than_ours_are_not_compared(
     assert _phases(make_report, steady_run(100), **work) == {}
     records = [*steady_run(100), failed(100, 1000, Outcome.TIMEOUT, 1000, 1100)]
     assert _phases(make_report, records, **work) == {}
+
+
+# ---- the metrics alone
+
+
+def _target(model: str, streaming: bool = True) -> ConfiguredTarget:
+    return ConfiguredTarget(model=model, protocol="grpc", streaming=streaming, embedded=False, address=None)
+
+
+@pytest.fixture
+def load_of(
+    tmp_path: Path, make_requests: Callable[..., Requests], answered: Callable[..., Record]
+) -> Callable[..., ServerLoad]:
+    """What is read of a server's metrics in a run of one request that lasts 10 s."""
+    requests = make_requests([answered(0, 0, 0, [(9_000, 1)], done=10_000)])
+
+    def make(samples: list[MetricSample], *, model: str = "llama", streaming: bool = True) -> ServerLoad:
+        write_server_table(samples, tmp_path / "server.parquet")
+        telemetry = telemetry_of(read_server_table(tmp_path / "server.parquet"))
+        load = server_load(telemetry, requests, _target(model, streaming), ())
+        assert load is not None
+        return load
+
+    return make
+
+
+def _grown(name: str, by: float, **labels: str) -> list[MetricSample]:
+    return metric(name, {-1: 5, 1: 5 + by}, **labels)
+
+
+def test_readings_are_those_of_the_series_with_most(
+    load_of: Callable[..., ServerLoad], make_requests: Callable[..., Requests]
+) -> None:
+    assert load_of(metric("a", {1: 1, 2: 2}) + metric("b", {1: 1, 2: 1, 3: 1})).readings == 3
+    work = ModelWork("core", 1, 0, 1, None, None, None)
+    without = server_load(None, make_requests([]), _target("core"), (work,))
+    assert without is not None
+    assert (without.readings, without.models) == (0, (work,))
+    assert server_load(None, make_requests([]), _target("core"), ()) is None
+
+
+def test_gauges_count_until_the_last_request_ended(load_of: Callable[..., ServerLoad]) -> None:
+    load = load_of(metric("vllm:num_requests_running", {1: 2, 10: 4, 11: 90}))
+    assert load.scheduled_requests == Level(3.0, 4.0, 2)
+
+
+def test_the_target_s_own_engine_counts_before_the_core_model_s(load_of: Callable[..., ServerLoad]) -> None:
+    of_core = metric(_REQUESTS, {1: 7}, request_type="active", model="tensorrt_llm")
+    of_llama = metric(_REQUESTS, {1: 3}, request_type="active", model="llama")
+    assert load_of(of_core + of_llama).active_requests == Level(3.0, 3.0, 1)
+    assert load_of(of_core + of_llama, model="ensemble").active_requests == Level(7.0, 7.0, 1)
+    assert load_of(metric(_REQUESTS, {1: 2}, request_type="active", model="other")).active_requests == Level(2.0, 2.0, 1)
+
+
+def test_use_of_processors_is_a_mean_over_them(load_of: Callable[..., ServerLoad]) -> None:
+    load = load_of(
+        metric("nv_cpu_utilization", {1: 0.2, 2: 0.4}, cpu="0") + metric("nv_cpu_utilization", {1: 0.6, 2: 0.8}, cpu="1")
+    )
+    assert load.cpu_utilization == Level(pytest.approx(0.5), pytest.approx(0.6), 2)  # type: ignore[arg-type]
+    assert load.gpu_utilization is None
+
+
+def test_of_several_names_the_first_that_is_exported_counts(load_of: Callable[..., ServerLoad]) -> None:
+    """trtllm-serve's names, beside those of vLLM, and alone."""
+    trtllm = (
+        metric("trtllm_num_requests_running", {1: 6})
+        + metric("trtllm_num_requests_waiting", {1: 5})
+        + metric("trtllm_kv_cache_utilization", {1: 0.5})
+        + _grown("trtllm_generation_tokens_total", 40)
+        + _grown("trtllm_prompt_tokens_total", 80)
+        + _grown("trtllm_prompt_cached_tokens_total", 20)
+        + _grown("trtllm_request_success_total", 9)
+        + _grown("trtllm_request_queue_time_seconds_sum", 1)
+        + _grown("trtllm_request_queue_time_seconds_count", 10)
+        + _grown("trtllm_time_to_first_token_seconds_sum", 2)
+        + _grown("trtllm_time_to_first_token_seconds_count", 10)
+        + _grown("trtllm_e2e_request_latency_seconds_sum", 3)
+        + _grown("trtllm_e2e_request_latency_seconds_count", 10)
+    )
+    alone = load_of(trtllm)
+    assert (alone.scheduled_requests, alone.waiting_requests) == (Level(6.0, 6.0, 1), Level(5.0, 5.0, 1))
+    assert alone.kv_cache_used_fraction == Level(0.5, 0.5, 1)
+    assert (alone.generated_tokens, alone.prompt_tokens, alone.finished_requests) == (40.0, 80.0, 9.0)
+    assert alone.cache_reuse == CacheReuse(20.0, 80.0, "tokens")
+    assert alone.times == EngineTimes(10.0, 100.0, 200.0, 300.0)
+    vllm = (
+        metric("vllm:num_requests_running", {1: 1})
+        + metric("vllm:gpu_cache_usage_perc", {1: 0.1})
+        + _grown("vllm:gpu_prefix_cache_hits_total", 1)
+        + _grown("vllm:gpu_prefix_cache_queries_total", 4)
+        + _grown("vllm:request_queue_time_seconds_sum", 7)  # without its count
+    )
+    beside = load_of(trtllm + vllm)
+    assert beside.scheduled_requests == Level(1.0, 1.0, 1)
+    assert beside.kv_cache_used_fraction == Level(0.1, 0.1, 1)
+    assert beside.cache_reuse == CacheReuse(1.0, 4.0, "tokens")
+    assert beside.times.queue_ms == 100.0
+
+
+def test_used_blocks_are_a_share_of_all_and_else_the_exported_fraction_counts(load_of: Callable[..., ServerLoad]) -> None:
+    fraction = metric(_BLOCKS, {1: 0.7}, kv_cache_block_type="fraction")
+    used = metric(_BLOCKS, {1: 10, 2: 30}, kv_cache_block_type="used")
+    for largest, expected in ((100, Level(0.2, 0.3, 2)), (0, Level(0.7, 0.7, 1)), (1, Level(20.0, 30.0, 2))):
+        whole = metric(_BLOCKS, {1: largest, 2: largest}, kv_cache_block_type="max")
+        assert load_of(fraction + used + whole).kv_cache_used_fraction == expected
+    assert load_of(fraction + used).kv_cache_used_fraction == Level(0.7, 0.7, 1)
+
+
+def test_requests_by_triton_s_metrics_are_successes_and_failures_of_the_target(load_of: Callable[..., ServerLoad]) -> None:
+    succeeded = _grown("nv_inference_request_success", 9, model="llama")
+    failures = _grown("nv_inference_request_failure", 2, model="llama")
+    assert load_of(succeeded + failures + _grown("nv_inference_request_success", 50, model="other")).metrics_requests == 11.0
+    assert load_of(succeeded).metrics_requests is None
+
+
+def test_reused_blocks_are_tokens_of_the_prompts_at_most(load_of: Callable[..., ServerLoad]) -> None:
+    prompts = _grown("nv_llm_input_token_len_sum", 100)
+    reused = _grown(_BLOCKS, 3, kv_cache_block_type="reused")
+    block = metric(_BLOCKS, {1: 16, 2: 16}, kv_cache_block_type="tokens_per")
+    assert load_of(prompts + reused + block).cache_reuse == CacheReuse(48.0, 100.0, "tokens")
+    many = _grown(_BLOCKS, 30, kv_cache_block_type="reused")
+    assert load_of(prompts + many + block).cache_reuse == CacheReuse(100.0, 100.0, "tokens")
+    for samples in (prompts + reused, prompts + block, reused + block):
+        assert load_of(samples).cache_reuse is None
+    assert load_of(_grown("nv_llm_input_token_len_sum", 0) + reused + block).cache_reuse is None
+
+
+def test_means_need_a_value_during_the_run(load_of: Callable[..., ServerLoad]) -> None:
+    name = "inflight_bench_time_to_first_token_seconds"
+    none = load_of(
+        _grown(f"{name}_sum", 0) + _grown(f"{name}_count", 0) + _grown("inflight_bench_inter_token_latency_seconds_sum", 1)
+    )
+    assert none.times == EngineTimes(0.0, None, None, None)
+    partly = load_of(_grown(f"{name}_sum", 4) + _grown(f"{name}_count", 8))
+    assert partly.times == EngineTimes(8.0, None, 500.0, None)
+
+
+def test_of_an_engine_s_metrics_those_of_the_core_model_count(load_of: Callable[..., ServerLoad]) -> None:
+    """Beside a draft model's."""
+    name = "inflight_bench_time_to_first_token_seconds"
+    samples = metric(_REQUESTS, {1: 1}, request_type="active", model="tensorrt_llm")
+    for model, factor in (("tensorrt_llm", 1), ("draft", 10)):
+        samples += _grown("nv_llm_output_token_len_sum", 30 * factor, model=model)
+        samples += _grown("nv_llm_input_token_len_sum", 1_000 * factor, model=model)
+        samples += _grown(f"{name}_sum", 2 * factor, model=model) + _grown(f"{name}_count", 4, model=model)
+        samples += _grown(_BLOCKS, 2 * factor, kv_cache_block_type="reused", model=model)
+        samples += metric(_BLOCKS, {1: 64}, kv_cache_block_type="tokens_per", model=model)
+    load = load_of(samples, model="ensemble")
+    assert (load.generated_tokens, load.prompt_tokens) == (30.0, 1_000.0)
+    assert (load.times.requests, load.times.ttft_ms) == (4.0, 500.0)
+    assert load.cache_reuse == CacheReuse(128.0, 1_000.0, "tokens")
+
+
+def test_metrics_without_a_model_count_beside_those_of_the_core_model(load_of: Callable[..., ServerLoad]) -> None:
+    core = metric(_REQUESTS, {1: 1}, request_type="active", model="tensorrt_llm")
+    assert load_of(core + _grown("vllm:prompt_tokens_total", 7)).prompt_tokens == 7.0
+    assert load_of(core + _grown("trtllm_prompt_tokens_total", 8)).prompt_tokens == 8.0
+    machine = load_of(core + metric("nv_gpu_utilization", {1: 0.5}, gpu="0") + metric("nv_cpu_utilization", {1: 0.25}))
+    assert (machine.gpu_utilization, machine.cpu_utilization) == (Level(0.5, 0.5, 1), Level(0.25, 0.25, 1))
+
+
+def test_hits_of_a_cache_without_its_queries_are_no_reuse(load_of: Callable[..., ServerLoad]) -> None:
+    assert load_of(_grown("vllm:prefix_cache_hits_total", 3)).cache_reuse is None
+    assert load_of(_grown("vllm:prefix_cache_queries_total", 3)).cache_reuse is None
