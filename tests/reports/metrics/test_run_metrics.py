@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.records.record import FAILURES, Outcome, Record
+from reports.criteria import parse_slo
 from reports.metrics.configuration import ConfiguredLoad
-from reports.metrics.goodput import parse_objective
 from reports.metrics.latency import inter_chunk_latencies_ms, inter_token_latencies_ms
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import ITL_COVERAGE, Anchored, Metrics, compute_metrics
@@ -385,7 +385,7 @@ def test_the_dispersion_of_arrivals_is_that_of_the_full_rate(make_requests: Make
 
 def test_objectives_make_a_goodput(make_requests: MakeRequests, mixed: list[Record]) -> None:
     requests = make_requests(mixed)
-    found = compute_metrics(requests, streaming=True, objectives=[parse_objective("ttft_ms<=20")]).goodput
+    found = compute_metrics(requests, streaming=True, objectives=[parse_slo("ttft_ms<=20")]).goodput
     assert found is not None
     assert found.good == 2  # 11 and 14 ms, and 30 ms
     assert compute_metrics(requests, streaming=True).goodput is None
