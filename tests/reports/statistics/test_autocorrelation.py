@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from reports.statistics.autocorrelation import BINS, mean_of, share_of, student_to_normal
+from reports.statistics.autocorrelation import BINS, LongRun, Mean, mean_cluster_size, mean_of, share_of, student_to_normal
 from reports.statistics.percentiles import Distribution, Percentile, SampleMean, summarise
+from reports.statistics.spectrum import MOST_ORDINATES, error_of_mean
 
 _SEEDS = st.integers(0, 2**32 - 1)
 Series = NDArray[np.float64]
@@ -298,3 +299,81 @@ def test_failures_thin_out_the_mean_s_denominator() -> None:
     assert d is not None
     assert d.mean.interval is not None
     assert d.mean.interval[0] < 1.0 < d.mean.interval[1]
+
+
+# ---- exact cases
+
+
+@pytest.mark.parametrize(("effect", "size"), [(0.2, 1.0), (1.0, 1.0), (3.0, 2.0), (9.0, 5.0)])
+def test_clusters_have_half_of_the_design_effect_and_a_half(effect: float, size: float) -> None:
+    assert mean_cluster_size(effect) == size
+
+
+def test_the_spread_of_a_long_run_is_that_of_its_lowest_cosines() -> None:
+    """Each cosine's coefficient is written out as a sum, and its square is over the variance of independent values."""
+    n = 400
+    values = np.random.default_rng(3).normal(5.0, 2.0, n).cumsum() * 0.1 + np.random.default_rng(4).normal(0.0, 9.0, n)
+    deviations = values - values.mean()
+    squares = float((deviations**2).sum())
+    at = (np.arange(n) + 0.5) * np.pi / n
+    coefficients = [math.sqrt(2.0 / n) * float((deviations * np.cos(at * k)).sum()) for k in range(1, MOST_ORDINATES + 1)]
+    ordinates = np.array(coefficients) ** 2 * n / squares
+    effect = float(ordinates[:8].mean())
+    expected = error_of_mean(ordinates, n / effect)
+    found = mean_of(values)
+    assert found.long_run.effect == pytest.approx(effect)
+    assert found.long_run.allowed_effect == pytest.approx(expected.variance)
+    assert found.long_run.variance == pytest.approx(expected.variance * squares)
+    assert found.long_run.degrees == pytest.approx(expected.degrees)
+    assert found.standard_error == pytest.approx(math.sqrt(expected.variance * squares) / n)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e4])
+def test_the_unit_changes_neither_the_information_nor_the_effect(scale: float) -> None:
+    values = _correlated(500, 0.8, 7)
+    one, other = mean_of(values), mean_of(values * scale)
+    assert other.independent == pytest.approx(one.independent)
+    assert other.long_run.effect == pytest.approx(one.long_run.effect)
+    assert other.long_run.degrees == pytest.approx(one.long_run.degrees)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0])
+def test_fewer_than_a_hundred_values_have_the_spread_of_independent_ones(scale: float) -> None:
+    values = np.random.default_rng(5).normal(0.0, scale, 99)
+    squares = float(((values - values.mean()) ** 2).sum())
+    assert mean_of(values).long_run == LongRun(pytest.approx(squares), 4.0, 1.0, 1.0, drifts=False)  # type: ignore[arg-type]
+    assert mean_of(np.append(values, 0.0)).long_run.effect != 1.0
+
+
+def test_values_that_are_not_counted_are_no_deviations() -> None:
+    """Spells of 50 values that count and 50 that do not: only the noise of those that count is an error."""
+    n = 4_000
+    counted = np.arange(n) % 100 < 50
+    values = np.where(counted, 5.0 + np.random.default_rng(6).normal(0.0, 0.01, n), 1e6)
+    found = mean_of(values, counted)
+    assert found.n == n // 2
+    assert found.standard_error == pytest.approx(0.01 / math.sqrt(n / 2), rel=0.5)
+
+
+def test_alternating_values_have_the_smallest_effect_there_is() -> None:
+    n = 400
+    assert mean_of(np.tile([1.0, -1.0], n // 2)).long_run.effect == pytest.approx(1.0 / n, rel=1e-3)
+
+
+def test_constant_values_have_no_spread_at_all() -> None:
+    found = mean_of(np.full(200, 3.7))
+    assert found.long_run.variance == 0.0
+    assert found.standard_error == 0.0
+
+
+def test_a_slow_wave_stands_out_however_large_the_fast_ones_are() -> None:
+    n = 400
+    at = np.arange(n)
+    wave = 0.05 * np.cos(np.pi * (at + 0.5) / n)
+    assert mean_of((-1.0) ** at + wave).long_run.drifts
+    assert not mean_of((-1.0) ** at).long_run.drifts
+
+
+def test_a_mean_of_nought_has_a_symmetric_interval() -> None:
+    interval = Mean(0.0, 1.0, 200, 200.0, LongRun(1.0, 1e9, 1.0, 1.0, drifts=False)).interval(0.95)
+    assert interval == pytest.approx((-1.96, 1.96), abs=1e-3)
