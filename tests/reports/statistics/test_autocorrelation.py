@@ -352,6 +352,7 @@ def test_values_that_are_not_counted_are_no_deviations() -> None:
     values = np.where(counted, 5.0 + np.random.default_rng(6).normal(0.0, 0.01, n), 1e6)
     found = mean_of(values, counted)
     assert found.n == n // 2
+    assert found.independent > 0.9 * found.n
     assert found.standard_error == pytest.approx(0.01 / math.sqrt(n / 2), rel=0.5)
 
 
