@@ -174,7 +174,7 @@ def test_run_of_a_starved_client_is_invalid_with_findings(tmp_path: Path) -> Non
     [finding] = [finding for finding in found["findings"] if finding["code"] == "client_saturated"]
     assert (found["validity"], finding["severity"]) == ("invalid", "invalid")
     assert "THIS RUN IS NOT VALID" in stdout
-    assert "The client was kept from running" in stdout
+    assert "invalid  Client delayed by other processes: give it cores of its own" in stdout
 
 
 def _pin(pid: int, core: int) -> None:
