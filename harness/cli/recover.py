@@ -51,7 +51,7 @@ def command(run: Path, tokenizer_dir: Path | None) -> int:
         except BlockingIOError as error:
             raise RunFolderError(f"{run}: a process of this run is still at work; wait until it has ended") from error
         report = show_run(folder)
-    click.echo(f"\nReport: {folder.html}")
+    click.echo(f"Report: {folder.html}")
     return ExitStatus.VALID if report.valid else ExitStatus.INVALID
 
 

@@ -35,8 +35,7 @@ def render_answer(report: RunReport) -> str:
         "\n".join(_wrapped(verdict(report)) + _wrapped(describe_run(report)) + [_requests(metrics)]),
         "\n".join([*_table(rows), *_tail_notes(rows)]),
         "\n".join(_rates(metrics)),
-        "\n".join(line for gate in report.gates for line in _gate(gate)),
-        "\n".join(_findings(report.findings)),
+        "\n".join([*(line for gate in report.gates for line in _gate(gate)), *_findings(report.findings)]),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -180,9 +179,9 @@ def _gate(gate: Gate) -> list[str]:
 def _findings(findings: Iterable[Finding]) -> list[str]:
     """A line each with the remedy, the most severe first; those beyond the first eight are counted."""
     listed = list(findings)
-    lines = [f"{finding.severity.value:>7}  {finding.brief}" for finding in listed[:_MOST_FINDINGS]]
+    lines = [f"{finding.severity.value:>9}  {finding.brief}" for finding in listed[:_MOST_FINDINGS]]
     more = len(listed) - _MOST_FINDINGS
-    return [*lines, f"{'':7}  and {more} more: --full"] if more > 0 else lines
+    return [*lines, f"{'':9}  and {more} more: --full"] if more > 0 else lines
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:

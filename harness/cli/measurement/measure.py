@@ -70,7 +70,7 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
             if folder.requests.exists():
                 click.echo(f"The run is recorded; 'bench report {folder.path}' makes its report.", err=True)
             raise
-        click.echo(f"\nReport: {folder.html}")
+        click.echo(f"Report: {folder.html}")
         return _status(report, result, is_fast_enough)
 
 

@@ -99,7 +99,7 @@ def test_nothing_done_has_no_table_but_a_reason(make_report: MakeReport, failed:
 def test_every_finding_has_a_line_for_each_of_its_remedies() -> None:
     for kind in KINDS:
         assert len(kind.briefs) == len(kind.advices), kind.code
-        assert all(len(brief) + len("warning  ") <= WIDTH for brief in kind.briefs), kind.code
+        assert all(len(brief) + len("  warning  ") <= WIDTH for brief in kind.briefs), kind.code
 
 
 @pytest.mark.parametrize(
