@@ -9,6 +9,9 @@ from reports.metrics.catalogue import OFFERED_RATE
 from reports.render.plain_text import spreadsheet_text
 from reports.sweep.points import Sweep, SweepPoint
 
+_STATES = ("runs", "valid", "pareto")
+_COUNTS = ("attainment", "held", "failed", "findings", "latency")
+
 
 def write_csv(sweep: Sweep, path: Path) -> None:
     """Write the file; an unknown value is an empty cell. Raises OSError."""
@@ -16,22 +19,7 @@ def write_csv(sweep: Sweep, path: Path) -> None:
         writer = csv.writer(file)
         limits = [column for name in sweep.points[0].estimates for column in (name, f"{name}_low", f"{name}_high")]
         axes = [spreadsheet_text(axis) for axis in sweep.axes]
-        writer.writerow(
-            [
-                "point",
-                *axes,
-                "runs",
-                "valid",
-                "pareto",
-                OFFERED_RATE.key,
-                *limits,
-                "attainment",
-                "held",
-                "failed",
-                "findings",
-                "latency",
-            ]
-        )
+        writer.writerow(["point", *axes, *_STATES, OFFERED_RATE.key, *limits, *_COUNTS])
         for number, point in enumerate(sweep.points):
             writer.writerow(_row(sweep, point, number in sweep.front))
 

@@ -12,6 +12,7 @@ from reports.render.plain_text import printable
 from reports.statistics.arrays import FloatArray
 from reports.sweep.curves import curve_axis, curves, setting_number
 from reports.sweep.points import Sweep, SweepPoint
+from reports.sweep.tables import FRONT_NOTE
 
 _COLOURS = (Colour.BLUE, Colour.ORANGE, Colour.PURPLE, Colour.SKY)
 _STROKES = (Stroke.SOLID, Stroke.DASHED, Stroke.DOTTED)
@@ -36,7 +37,7 @@ def _throughput_latency(sweep: Sweep, percentile: str, latency: Read) -> Iterato
     front, note = [sweep.points[k] for k in sweep.front], ""
     if front and percentile == "p99":
         x, y = _values(front, _tokens), _values(front, latency)
-        note = " A ring marks the Pareto front: no other valid point has both more tokens/s and a lower p99."
+        note = f" A ring marks the {FRONT_NOTE}."
         marks += [
             Trail("Pareto front", x, y, Colour.GREEN, Stroke.DASHED),
             Dots("Pareto front", x, y, Colour.GREEN, Shape.RING),

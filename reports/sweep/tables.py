@@ -15,7 +15,7 @@ _LOADS = ("request_rate", "concurrency", "isl", "osl", "input_mean", "output_mea
 _MOST_NAMED = 3
 _TOKENS = OUTPUT_TOKEN_THROUGHPUT.table_unit
 _UNFOLDED = 12  # rows of a table of less interest
-FRONT_NOTE = "Pareto front: no other valid point has both more tokens/s and a lower p99"
+FRONT_NOTE = "Pareto front: of the valid points whose queue did not grow, no other one has both more tokens/s and a lower p99"
 
 
 def points_table(sweep: Sweep) -> Table:
@@ -58,7 +58,7 @@ def runs_table(sweep: Sweep) -> Table:
 def front_sentence(sweep: Sweep) -> str:
     """The points on the Pareto front, in one sentence."""
     if not sweep.front:
-        return "No point is on the Pareto front: none is valid with both tokens/s and a p99."
+        return "No point is on the Pareto front: none is valid, with a queue that did not grow, tokens/s and a p99."
     names = "; ".join(sweep.points[position].name for position in sweep.front)
     listed = f": {names}" if len(sweep.front) <= _MOST_NAMED else ""
     return printable(f"On the Pareto front: {len(sweep.front)} of {len(sweep.points)} points{listed}.")
