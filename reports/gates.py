@@ -59,7 +59,7 @@ def evidence_of(requirement: Requirement, metrics: Metrics) -> Evidence:
             return Evidence(None, reason="it needs an objective of each request, as --slo ttft<=200ms")
         if metric is GOODPUT:
             return _of_rate(metrics.goodput.rate)
-        return _with(metrics.goodput.attainment, metrics.goodput.attainment_interval, "n too small")
+        return _with(metrics.goodput.attainment, metrics.goodput.attainment_interval, "no interval")
     if metric in metrics.rates:
         return _of_rate(metrics.rates[metric])
     latency = metrics.latencies.get(metric)

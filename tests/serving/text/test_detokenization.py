@@ -127,7 +127,7 @@ def test_text_without_special_tokens_needs_no_more_context_than_the_last_tokens(
 
 
 class _CleaningTokenizer:
-    """As those of transformers: removes the space before a full stop unless it is told not to."""
+    """As those of transformers: removes the space before a full stop unless that is switched off."""
 
     def decode(self, ids: list[int], skip_special_tokens: bool, clean_up_tokenization_spaces: bool | None = None) -> str:
         text = "".join(map(chr, ids))
