@@ -33,7 +33,8 @@ from harness.clients.transport.url import Origin
 from harness.errors import TargetError
 from workloads.request import Request
 
-DEFAULT_PATH = "/v1/chat/completions"
+COMPLETIONS = "/chat/completions"  # below the base path
+DEFAULT_PATH = f"/v1{COMPLETIONS}"
 API_KEY_VARIABLE = "OPENAI_API_KEY"
 OUR_FIELDS = frozenset({"model", "messages", "stream", "stream_options", "max_tokens"})
 _END_MARKER = b"[DONE]"
@@ -45,7 +46,7 @@ def served_models(origin: Origin, path: str, headers: Mapping[str, str], timeout
 
     Raises TargetError where no server answers, or the key is refused.
     """
-    models_path = path.removesuffix("/chat/completions") + "/models" if path.endswith("/chat/completions") else "/v1/models"
+    models_path = path.removesuffix(COMPLETIONS) + "/models" if path.endswith(COMPLETIONS) else "/v1/models"
     try:
         listed = get_json(origin, models_path, {**authorization(), **headers}, timeout_s)
     except HttpStatusError as error:

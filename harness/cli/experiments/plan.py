@@ -30,15 +30,9 @@ def continued(recorded: Experiment, asked: Experiment) -> Experiment | None:
 
     The order within the blocks that are added is that of ``asked``, so of two arms one may go first more often than the other.
     """
-    blocks, wanted = (1 + max(run.block for run in plan.runs) for plan in (recorded, asked))
-    if replace(recorded, runs=()) != replace(asked, runs=()) or wanted < blocks:
+    if replace(recorded, runs=()) != replace(asked, runs=()) or len(asked.runs) < len(recorded.runs):
         return None
-    added = [run for run in asked.runs if run.block >= blocks]
-    first = len(recorded.runs) + 1
-    numbered = (
-        replace(run, folder=f"{number:03d}-{_folder_name(asked.arms[run.arm].name)}") for number, run in enumerate(added, first)
-    )
-    return replace(recorded, runs=(*recorded.runs, *numbered))
+    return replace(recorded, runs=recorded.runs + asked.runs[len(recorded.runs) :])
 
 
 def block_seed(experiment: Experiment, run: PlannedRun) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from harness.cli.measurement.target_options import TargetOptions, grpc_origin, http_origin, openai_url
+from harness.cli.measurement.target_options import DEFAULT_TRITON_MODEL, TargetOptions, grpc_origin, http_origin, openai_url
 from harness.cli.tokenizers import deployed_tokenizer_dir
 from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models
 from harness.clients.registry import KnownClient
@@ -20,8 +20,6 @@ from harness.clients.triton.http import TritonHttpClient
 from harness.clients.triton.model import TritonModel
 from harness.errors import TargetError
 from serving.launch.addresses import ServerAddresses
-
-DEFAULT_TRITON_MODEL = "tensorrt_llm"
 
 MakeClient = Callable[[int | None, int | None], KnownClient]
 

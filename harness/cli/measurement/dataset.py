@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.cli.measurement.prepare import Workload
     from harness.cli.measurement.target import Target
     from workloads.load import Load
-    from workloads.request import PromptRow, Request
+    from workloads.request import PromptRow
 
 _SHIPPED_NAME = "prompts.json"
 
@@ -69,9 +69,13 @@ def command(path: Path | None, op_tokens_per_word: float, repeat_dataset: bool, 
         from harness.cli.measurement.measure import measure
     from workloads.dataset import read_dataset
 
+    options = read_options(shared)
+    is_timed = options.load.duration is not None and options.load.concurrency is None
+    if repeat_dataset and options.traffic.num_requests is None and not is_timed:
+        raise click.UsageError("--repeat_dataset needs --num_requests, or --duration with --request_rate: how often is unknown")
     path = path or shipped_dataset()
     dataset = Dataset(path, read_dataset(path), op_tokens_per_word, repeat_dataset)
-    return measure("dataset", read_options(shared), partial(_make_workload, dataset))
+    return measure("dataset", options, partial(_make_workload, dataset))
 
 
 def shipped_dataset() -> Path:
@@ -90,8 +94,6 @@ def _make_workload(dataset: Dataset, traffic: TrafficOptions, load: Load, target
 
     tokenizer = target.tokenizer
     most = load.most_requests(traffic.seed, traffic.num_requests)
-    if dataset.repeated and most is None:
-        raise click.UsageError("--repeat_dataset needs --num_requests, or --duration with --request_rate: how often is unknown")
     drawn = dataset_requests(
         dataset.rows,
         None if tokenizer is None else tokenizer.encode,
@@ -100,7 +102,7 @@ def _make_workload(dataset: Dataset, traffic: TrafficOptions, load: Load, target
         LengthLimits(traffic.max_input_len, target.context_tokens),
         ignore_eos=bool(traffic.ignore_eos),
     )
-    requests = _repeated(drawn.requests, most) if dataset.repeated else drawn.requests
+    requests = tuple(islice(cycle(drawn.requests), most)) if dataset.repeated else drawn.requests
     again = ", repeated" if len(requests) > len(drawn.requests) else ""
     return Workload(
         requests=requests,
@@ -113,8 +115,3 @@ def _make_workload(dataset: Dataset, traffic: TrafficOptions, load: Load, target
         },
         dropped_too_long=drawn.dropped_too_long,
     )
-
-
-def _repeated(requests: tuple[Request, ...], most: int | None) -> tuple[Request, ...]:
-    """``most`` requests, from the start again after the last one."""
-    return requests if most is None else tuple(islice(cycle(requests), most))

@@ -64,14 +64,14 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
             report = show_run(folder, options.output.plots, FULL if options.output.full else ANSWER)
             _write_extras(report, options.output)
             is_fast_enough = _check_performance(report, options.criteria, reference)
-            is_fast_enough &= gates_passed(report.gates, options.criteria.fail_if, options.criteria.undecided)
+            passed = gates_passed(report.gates, options.criteria.fail_if, options.criteria.undecided)
             click.echo(record_whole_times(folder, Milestones(command_start(), recorded, closed)), err=True)
         except KeyboardInterrupt:
             if folder.requests.exists():
                 click.echo(f"The run is recorded; 'bench report {folder.path}' makes its report.", err=True)
             raise
         click.echo(f"Report: {folder.html}")
-        return _status(report, result, is_fast_enough)
+        return _status(report, result, is_fast_enough and passed)
 
 
 def _check(options: MeasureOptions) -> None:
@@ -170,10 +170,10 @@ def _check_performance(report: RunReport, options: CriteriaOptions, reference: d
     return all(check.passed for check in checks)
 
 
-def _status(report: RunReport, result: RunResult, is_fast_enough: bool) -> int:
+def _status(report: RunReport, result: RunResult, meets_criteria: bool) -> int:
     if result.interrupted:
         return ExitStatus.INTERRUPTED
     all_done = all(record.outcome is Outcome.DONE for record in result.records)
-    if not all_done or result.problem is not None or not is_fast_enough:
+    if not all_done or result.problem is not None or not meets_criteria:
         return ExitStatus.FAILED
     return ExitStatus.VALID if report.valid else ExitStatus.INVALID

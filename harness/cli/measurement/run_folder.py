@@ -33,9 +33,7 @@ def open_run_folder(verb: str, run_dir: Path | None) -> Iterator[RunFolder]:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise click.BadParameter(
-            f"{path} cannot be made ({error.strerror}); name a folder that you may write to", param_hint="--run_dir"
-        ) from error
+        raise _not_writable(path, error) from error
     try:
         yield RunFolder(path)
     finally:
@@ -55,12 +53,15 @@ def _new_default_folder(verb: str) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            raise click.BadParameter(
-                f"runs/{name} cannot be made here ({error.strerror}); name a folder that you may write to",
-                param_hint="--run_dir",
-            ) from error
+            raise _not_writable(Path("runs") / name, error) from error
         return Path("runs") / name
     raise click.BadParameter("too many runs started in this second; name a folder", param_hint="--run_dir")
+
+
+def _not_writable(path: Path, error: OSError) -> click.BadParameter:
+    return click.BadParameter(
+        f"{path} cannot be made ({error.strerror}); name a folder that you may write to", param_hint="--run_dir"
+    )
 
 
 @one_blas_thread()

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _GRPC_PORTS = {"grpc": 8001}  # Triton's
 _HTTP_PORTS = {"http": 8000, "https": 443}  # 8000: Triton's, vLLM's and others'
-EMBEDDED_MODELS = ("tensorrt_llm", "ensemble", "tensorrt_llm_bls")  # those that can be driven; the first is the default
-_CHAT = "/chat/completions"
+DEFAULT_TRITON_MODEL = "tensorrt_llm"
+_TEXT_MODELS = ("ensemble", "tensorrt_llm_bls")  # of the embedded pipeline
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*:[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
 _CONNECTION_HEADERS = frozenset({"connection", "content-length", "transfer-encoding", "upgrade", "expect"})
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")  # of a repository: the owner may be left out
@@ -68,10 +68,10 @@ def check_target_options(options: TargetOptions) -> None:
         raise click.UsageError("--header goes with -i http and -i openai")
     if options.url is not None:
         _ADDRESSES[options.protocol](options)
-    elif options.model not in (None, *EMBEDDED_MODELS):
+    elif options.model not in (None, DEFAULT_TRITON_MODEL, *_TEXT_MODELS):
         raise click.UsageError(
-            f"--model {options.model}: the embedded pipeline has {EMBEDDED_MODELS[0]}, which takes token ids, and "
-            f"{' and '.join(EMBEDDED_MODELS[1:])}, which take text; --url measures another server"
+            f"--model {options.model}: the embedded pipeline has {DEFAULT_TRITON_MODEL}, which takes token ids, and "
+            f"{' and '.join(_TEXT_MODELS)}, which take text; --url measures another server"
         )
 
 
@@ -92,7 +92,7 @@ def openai_url(options: TargetOptions) -> HttpUrl:
 
     Raises BadParameter, and UsageError for a path in both --url and --endpoint.
     """
-    from harness.clients.openai_chat import DEFAULT_PATH
+    from harness.clients.openai_chat import COMPLETIONS, DEFAULT_PATH
     from harness.clients.transport.url import parse_base
 
     try:
@@ -105,7 +105,7 @@ def openai_url(options: TargetOptions) -> HttpUrl:
         return base.origin.url(options.endpoint or DEFAULT_PATH)
     if options.endpoint is not None:
         raise click.UsageError(f"--url has the path {base.path} and --endpoint another; give the path once")
-    return base if base.path.endswith(_CHAT) else base.origin.url(base.path + _CHAT)
+    return base if base.path.endswith(COMPLETIONS) else base.origin.url(base.path + COMPLETIONS)
 
 
 _ADDRESSES: dict[str, Callable[[TargetOptions], object]] = {
