@@ -117,26 +117,31 @@ def three_digits(value: float) -> str:
 
 
 def _tail_notes(rows: list[tuple[str, Distribution]]) -> list[str]:
-    """The reason of each mark, and what was needed; rows with the same reason share a line."""
-    reasons: dict[str, list[str]] = {}
+    """The reason of each mark, and what was needed; rows with the same reason are named together, and the numbers of those that
+    are worth too few independent requests follow each other.
+    """
+    worth: dict[int, list[str]] = {}
+    others: dict[str, list[str]] = {}
     for name, d in rows:
         if not _is_supported(d):
-            reasons.setdefault(_tail_reason(d), []).append(name)
-    return [
-        line
-        for reason, names in reasons.items()
-        for line in _wrapped(f"{_UNSUPPORTED} {', '.join(names)}: p99 not yet supported: {reason}.", indent="  ")
-    ]
+            independent = independent_values(d.percentile(0.99).reason or "")
+            if independent is None or not d.supports(0.99):
+                others.setdefault(_tail_reason(d), []).append(name)
+            else:
+                worth.setdefault(independent, []).append(name)
+    notes = [f"{', '.join(names)}: p99 not yet supported: {reason}." for reason, names in others.items()]
+    if worth:
+        (first, names), *more = worth.items()
+        also = "".join(f"; {', '.join(rows_of)}: to {independent:,}" for independent, rows_of in more)
+        needed = f"{fewest_for_limits(0.99):,} needed"
+        notes.append(
+            f"{', '.join(names)}: p99 not yet supported: equivalent to {first:,} independent requests, {needed}{also}."
+        )
+    return [line for note in notes for line in _wrapped(f"{_UNSUPPORTED} {note}", indent="  ")]
 
 
 def _tail_reason(d: Distribution) -> str:
-    reason = d.percentile(0.99).reason or ""
-    independent = independent_values(reason)
-    if not d.supports(0.99):
-        return f"{d.n:,} values, {required_samples(0.99):,} needed"
-    if independent is None:
-        return reason
-    return f"equivalent to {independent:,} independent requests, {fewest_for_limits(0.99):,} needed"
+    return d.percentile(0.99).reason or "" if d.supports(0.99) else f"{d.n:,} values, {required_samples(0.99):,} needed"
 
 
 def _rates(metrics: Metrics) -> list[str]:

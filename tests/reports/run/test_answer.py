@@ -58,6 +58,22 @@ def test_correlated_requests_are_counted_by_what_they_are_worth(make_report: Mak
     )
 
 
+def test_tails_that_are_worth_different_numbers_share_a_note(make_report: MakeReport, answered: Make) -> None:
+    # TTFT follows a queue of 100 requests, what comes after it one of 40: each is worth another number of requests
+    records = [
+        answered(k, 10 * k, 10 * k, [(first := 10 * k + 20 + 5 * (k % 100), 1), (first + 10 + 40 * (k % 40), 1)])
+        for k in range(2_000)
+    ]
+    text = render_answer(make_report(records))
+    assert text.count("not yet supported") == 1
+    note = " ".join(text[text.index("* TTFT") :].partition("\n\n")[0].split())
+    assert re.fullmatch(
+        r"\* TTFT: p99 not yet supported: equivalent to [\d,]+ independent requests, 368 needed"
+        r"(; [^;:]+: to [\d,]+)+\.",
+        note,
+    )
+
+
 def test_anchors_are_one_row_where_they_agree_and_two_where_the_client_was_late(
     make_report: MakeReport, answered: Make
 ) -> None:
