@@ -16,7 +16,7 @@ from harness.host.blas_threads import one_blas_thread
 
 if TYPE_CHECKING:
     from harness.cli.measurement.load_options import TrafficOptions
-    from harness.cli.measurement.prepare import Workload
+    from harness.cli.measurement.prepare import PreparedRequests
     from harness.cli.measurement.target import Target
     from workloads.load import Load
     from workloads.request import PromptRow
@@ -75,7 +75,7 @@ def command(path: Path | None, op_tokens_per_word: float, repeat_dataset: bool, 
         raise click.UsageError("--repeat_dataset needs --num_requests, or --duration with --request_rate: how often is unknown")
     path = path or shipped_dataset()
     dataset = Dataset(path, read_dataset(path), op_tokens_per_word, repeat_dataset)
-    return measure("dataset", options, partial(_make_workload, dataset))
+    return measure("dataset", options, partial(_prepare_requests, dataset))
 
 
 def shipped_dataset() -> Path:
@@ -87,8 +87,8 @@ def shipped_dataset() -> Path:
     return in_wheel if in_wheel.is_file() else package.parent / "datasets" / _SHIPPED_NAME
 
 
-def _make_workload(dataset: Dataset, traffic: TrafficOptions, load: Load, target: Target) -> Workload:
-    from harness.cli.measurement.prepare import Workload, request_count_text
+def _prepare_requests(dataset: Dataset, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:
+    from harness.cli.measurement.prepare import PreparedRequests, request_count_text
     from workloads.dataset import dataset_requests
     from workloads.request import LengthLimits
 
@@ -104,7 +104,7 @@ def _make_workload(dataset: Dataset, traffic: TrafficOptions, load: Load, target
     )
     requests = tuple(islice(cycle(drawn.requests), most)) if dataset.repeated else drawn.requests
     again = ", repeated" if len(requests) > len(drawn.requests) else ""
-    return Workload(
+    return PreparedRequests(
         requests=requests,
         description=f"{request_count_text(load, len(requests))} prompts of {dataset.path.name}{again}",
         parameters={

@@ -17,7 +17,7 @@ from harness.cli.measurement.manifest import after_run, make_manifest
 from harness.cli.measurement.observe import observe, tabulate
 from harness.cli.measurement.options import MeasureOptions
 from harness.cli.measurement.output_options import CriteriaOptions, OutputOptions, check_criteria, gates_passed
-from harness.cli.measurement.prepare import MakeWorkload, PreparedRun, make_schedule
+from harness.cli.measurement.prepare import PreparedRun, PrepareRequests, make_schedule
 from harness.cli.measurement.run_folder import ANSWER, FULL, open_run_folder, show_run
 from harness.cli.measurement.target import Target, open_target, probe_target
 from harness.cli.measurement.target_options import check_target_options
@@ -44,7 +44,7 @@ from reports.run_report import RunReport
 from workloads.load import Load
 
 
-def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> int:
+def measure(verb: str, options: MeasureOptions, prepare_requests: PrepareRequests) -> int:
     """Carry out one measurement and return the exit status."""
     load = make_load(options.load)
     _check(options)
@@ -56,7 +56,7 @@ def measure(verb: str, options: MeasureOptions, make_workload: MakeWorkload) -> 
             with open_target(options.target, options.client.connections, options.embedded, folder.server_log) as opened:
                 check_criteria(options.criteria.slo, options.criteria.fail_if, opened.streaming)
                 target = probe_target(opened, options.client)
-                prepared = _prepare(options, load, target, make_workload)
+                prepared = _prepare(options, load, target, prepare_requests)
                 manifest = make_manifest(verb, options, prepared)
                 result = _run(prepared, options.client, observe(options.telemetry, target, folder), folder, manifest)
                 recorded = Moment.now()
@@ -84,8 +84,8 @@ def _check(options: MeasureOptions) -> None:
     options.telemetry.url()
 
 
-def _prepare(options: MeasureOptions, load: Load, target: Target, make_workload: MakeWorkload) -> PreparedRun:
-    workload = make_workload(options.traffic, load, target)
+def _prepare(options: MeasureOptions, load: Load, target: Target, prepare_requests: PrepareRequests) -> PreparedRun:
+    workload = prepare_requests(options.traffic, load, target)
     schedule = make_schedule(workload, load, options.traffic, target)
     demand = load_demand(load, schedule, options.load.request_rate, target.streaming)
     workers = size_client(options.client, demand, target.origin.host)

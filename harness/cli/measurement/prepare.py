@@ -17,7 +17,7 @@ from workloads.schedule import AnySchedule
 
 
 @dataclass(frozen=True)
-class Workload:
+class PreparedRequests:
     """Requests, and their origin for the manifest."""
 
     requests: tuple[Request, ...]
@@ -26,7 +26,7 @@ class Workload:
     dropped_too_long: int
 
 
-MakeWorkload = Callable[[TrafficOptions, Load, Target], Workload]
+PrepareRequests = Callable[[TrafficOptions, Load, Target], PreparedRequests]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class PreparedRun:
     """What one run sends, when, to which target, and by which workers."""
 
     target: Target
-    workload: Workload
+    workload: PreparedRequests
     load: Load
     schedule: AnySchedule
     workers: Workers
@@ -47,7 +47,7 @@ class PreparedRun:
         return f"Sending {count} requests, {self.load}, by {workers}; Ctrl-C stops and reports."
 
 
-def make_schedule(workload: Workload, load: Load, traffic: TrafficOptions, target: Target) -> AnySchedule:
+def make_schedule(workload: PreparedRequests, load: Load, traffic: TrafficOptions, target: Target) -> AnySchedule:
     """The requests with their send times; dropped and missing prompts are reported on stderr.
 
     Raises WorkloadError for text prompts where the model takes token ids.

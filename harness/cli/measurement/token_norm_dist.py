@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from harness.cli.measurement.load_options import TrafficOptions
-    from harness.cli.measurement.prepare import Workload
+    from harness.cli.measurement.prepare import PreparedRequests
     from harness.cli.measurement.target import Target
     from workloads.load import Load
     from workloads.token_norm_dist import NormalLengths, TokenNormDist
@@ -139,7 +139,7 @@ def command(
     distribution = TokenDistribution(inputs, outputs, vocab_size)
     if None in (input_mean, input_stdev, output_mean, output_stdev):
         click.echo(f"Lengths: {distribution}; --isl and --osl set them.", err=True)
-    return measure("token_norm_dist", read_options(shared), partial(_make_workload, distribution))
+    return measure("token_norm_dist", read_options(shared), partial(_prepare_requests, distribution))
 
 
 def _mean_and_stdev(
@@ -162,14 +162,14 @@ def _lengths(mean: float | None, stdev: float | None, upstream: tuple[float, flo
     return NormalLengths(upstream[0] if mean is None else mean, stdev)
 
 
-def _make_workload(distribution: TokenDistribution, traffic: TrafficOptions, load: Load, target: Target) -> Workload:
+def _prepare_requests(distribution: TokenDistribution, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:
     if target.model.takes_token_ids or target.tokenizer is not None:
         return _draw(distribution, traffic, load, target)
     return _draw_with_shipped_tokenizer(distribution, traffic, load, target)
 
 
-def _draw(distribution: TokenDistribution, traffic: TrafficOptions, load: Load, target: Target) -> Workload:
-    from harness.cli.measurement.prepare import Workload, request_count_text
+def _draw(distribution: TokenDistribution, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:
+    from harness.cli.measurement.prepare import PreparedRequests, request_count_text
     from workloads.load import OpenLoop
 
     prompts = _prompts(distribution, traffic, target)
@@ -179,7 +179,7 @@ def _draw(distribution: TokenDistribution, traffic: TrafficOptions, load: Load, 
     if is_timed and drawn.dropped_too_long:  # draw again, so that the requests that are left fill the duration
         drawn = prompts.draw(math.ceil(count * min(_MAX_REDRAW_FACTOR, _MARGIN * count / len(drawn.requests))))
     requests = drawn.requests[:count]
-    return Workload(
+    return PreparedRequests(
         requests=requests,
         description=f"{request_count_text(load, len(requests))} random prompts of {distribution}",
         parameters=distribution.manifest_entry(),
@@ -189,7 +189,7 @@ def _draw(distribution: TokenDistribution, traffic: TrafficOptions, load: Load, 
 
 def _draw_with_shipped_tokenizer(
     distribution: TokenDistribution, traffic: TrafficOptions, load: Load, target: Target
-) -> Workload:
+) -> PreparedRequests:
     """Text for a model whose tokenizer is unknown. Its length in that model's tokens is the server's to count, so no request
     has ids or a count. Raises UsageError for options that count in the model's tokens."""
     for name, value in (("--vocab_size", distribution.vocab_size), ("--max_input_len", traffic.max_input_len)):

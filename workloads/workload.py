@@ -1,0 +1,138 @@
+"""The workload table: the form between every reader or generator of traffic and the requests that are sent.
+
+One row a request, in the order of arrival. A column's value is null where the origin does not have it. The table is written as
+``workload.parquet`` and read back equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from workloads.errors import DatasetError
+
+_MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
+_FACTS_KEY = b"inflight_bench_workload"
+
+SCHEMA = pa.schema(
+    [
+        ("arrival_ns", pa.int64()),  # since the first arrival; null: the arrival process decides
+        ("session", pa.string()),  # the conversation
+        ("parent", pa.int64()),  # the row of the turn whose answer this one waits for; always an earlier row
+        ("think_time_ns", pa.int64()),  # from the end of the parent's answer to this turn
+        ("history", pa.list_(_MESSAGE)),  # messages before the prompt that are sent as they are: system prompts, given turns
+        ("prompt", pa.string()),  # this turn's text
+        ("answer", pa.string()),  # the recorded answer
+        ("input_tokens", pa.int64()),  # of the whole prompt, with its history
+        ("output_tokens", pa.int64()),
+        ("token_ids", pa.list_(pa.int64())),  # of the whole prompt
+        ("block_hashes", pa.list_(pa.int64())),  # one a block of ``block_tokens`` input tokens: equal hashes, equal prefix
+        ("request_class", pa.string()),  # model, adapter, log type or service class
+    ]
+)
+
+
+@dataclass(frozen=True)
+class WorkloadFacts:
+    """What is known of a workload as a whole.
+
+    ``format`` is the reader's or generator's name, ``source`` the file's name or the generator's parameters as text.
+    ``rejected_rows`` is the number of rows that could not be read. ``block_tokens`` is the length in tokens of a block of
+    ``block_hashes``. ``tick_ns`` is the grid that the origin rounded its arrivals to; None where there is none.
+    """
+
+    format: str
+    source: str
+    rejected_rows: int = 0
+    block_tokens: int | None = None
+    tick_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests before they are tied to a tokenizer, a seed or a target: ``table`` has the columns of ``SCHEMA``."""
+
+    table: pa.Table
+    facts: WorkloadFacts
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @classmethod
+    def of_columns(cls, facts: WorkloadFacts, rows: int, columns: Mapping[str, pa.Array | Sequence[Any]]) -> Self:
+        """A workload of ``rows`` rows from the columns that its origin has; the others are null.
+
+        Raises KeyError for a column that is not in ``SCHEMA``.
+        """
+        unknown = set(columns) - set(SCHEMA.names)
+        if unknown:
+            raise KeyError(f"not columns of a workload: {sorted(unknown)}")
+        arrays = [
+            pa.array(columns[column.name], column.type) if column.name in columns else pa.nulls(rows, column.type)
+            for column in SCHEMA
+        ]
+        return cls(pa.Table.from_arrays(arrays, schema=SCHEMA), facts)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the columns and facts: equal digests are equal workloads."""
+        digest = hashlib.sha256(json.dumps(asdict(self.facts), sort_keys=True).encode())
+        for column in self.table.columns:
+            _add(digest, column.combine_chunks())
+        return digest.hexdigest()
+
+    def write(self, path: Path) -> None:
+        """Write the workload as Parquet."""
+        facts = json.dumps(asdict(self.facts), sort_keys=True).encode()
+        pq.write_table(self.table.replace_schema_metadata({_FACTS_KEY: facts}), path, compression="zstd")
+
+
+def read_workload(path: Path) -> Workload:
+    """Read what ``Workload.write`` wrote. Raises DatasetError naming the file and what is wrong with it."""
+    try:
+        with path.open("rb") as file:
+            table = pq.read_table(file)
+    except OSError as error:
+        raise DatasetError(path, error.strerror or str(error)) from error
+    except pa.ArrowException as error:
+        raise DatasetError(path, f"is not Parquet: {error}") from error
+    metadata = table.schema.metadata or {}
+    if _FACTS_KEY not in metadata:
+        raise DatasetError(path, "is not a workload of bench; `bench workload import` makes one from a dataset or trace")
+    try:
+        facts = WorkloadFacts(**json.loads(metadata[_FACTS_KEY]))
+    except (TypeError, ValueError) as error:
+        raise DatasetError(path, f"holds metadata that cannot be read: {error}") from error
+    table = table.replace_schema_metadata(None)
+    if table.schema != SCHEMA:
+        raise DatasetError(path, "has other columns than this version of bench writes; import its origin again")
+    return Workload(table, facts)
+
+
+def _add(digest: hashlib._Hash, values: pa.Array) -> None:
+    """Add the logical values: which are null, and those that are not. Buffers may differ where values are equal."""
+    digest.update(np.packbits(values.is_valid().to_numpy(zero_copy_only=False)).tobytes())
+    valid = values.drop_null()
+    if pa.types.is_list(valid.type):
+        _add(digest, pc.list_value_length(valid))
+        _add(digest, valid.flatten())
+    elif pa.types.is_struct(valid.type):
+        for member in valid.flatten():
+            _add(digest, member)
+    elif pa.types.is_string(valid.type):
+        _add(digest, pc.binary_length(valid))
+        if len(valid):
+            _, offsets, data = valid.buffers()
+            first, end = np.frombuffer(offsets, np.int32)[valid.offset : valid.offset + len(valid) + 1][[0, -1]]
+            digest.update(memoryview(data)[first:end] if data is not None else b"")
+    else:
+        digest.update(valid.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
