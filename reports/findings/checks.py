@@ -8,6 +8,7 @@ from reports.findings.client import (
     ClientSaturated,
     ClockStepped,
     ConnectionLimitReached,
+    ObjectivesLostToClient,
     ScheduleSlip,
 )
 from reports.findings.completeness import Interrupted, PromptsDropped, RecordingFailed, Recovered, SampleTooSmall
@@ -39,6 +40,7 @@ KINDS: tuple[type[Finding], ...] = (
     Errors,
     ScheduleSlip,
     AchievedBelowOffered,
+    ObjectivesLostToClient,
     ClientSaturated,
     ClockStepped,
     ConnectionLimitReached,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from reports.findings.client_delay import REMEDIES, Cause, cause_of, likely_cause
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.client_health import ClientHealth
 from reports.metrics.latency import client_slip_ms
@@ -27,15 +28,28 @@ _MEAN_FLOOR_MS = 1.0
 _MEAN_SHARE_INVALID = 0.10
 _SAMPLES_FOR_MEAN = 20
 _GAPS_SHARE_WARNING = 0.50  # p99 lag / p99 of the gaps between responses
-_STEAL_CORES = 0.05  # above which steal is the likely cause
-_BUSY_SHARE = 0.80
+_LOST_SHARE = 0.01
+_LOST_REQUESTS = 3
 _CLOCK_TOLERANCE_S = 0.01
 
 
+class _Delayed:
+    """Of findings about late sends: the remedy follows from ``cause``."""
+
+    cause: Cause
+    advices: ClassVar[tuple[str, ...]] = tuple(remedy.advice for remedy in REMEDIES.values())
+    briefs: ClassVar[tuple[str, ...]] = tuple(remedy.brief for remedy in REMEDIES.values())
+
+    @property
+    def advice(self) -> str:
+        return REMEDIES[self.cause].advice
+
+
 @dataclass(frozen=True)
-class ScheduleSlip(Finding):
+class ScheduleSlip(_Delayed, Finding):
     p99_slip_ms: float
     p50_latency_from_sent_ms: float
+    cause: Cause
 
     code = "schedule_slip"
     severities = (Severity.WARNING, Severity.INVALID)
@@ -45,13 +59,10 @@ class ScheduleSlip(Finding):
         "The tables of slip show which worker and which part of the run was late"
     )
     advices = (
-        "The client sent late; give it a core of its own, more --workers, or a lower rate.",
+        *_Delayed.advices,
         "The client sent its first requests late; spread the start of the users with --ramp_up, or use more --workers.",
     )
-    briefs = (
-        "Late sends: a core for the client, more --workers or a lower rate",
-        "Late first sends: spread the users with --ramp_up",
-    )
+    briefs = (*_Delayed.briefs, "Late first sends: spread the users with --ramp_up")
 
     @classmethod
     def check(cls, facts: RunFacts) -> ScheduleSlip | None:
@@ -62,7 +73,8 @@ class ScheduleSlip(Finding):
         p99_ms = nearest_rank(slip_ms, 0.99)
         if p99_ms < _SLIP_FLOOR_MS or p99_ms < _SLIP_SHARE_WARNING * latency_ms:
             return None
-        return ClosedLoopSlip(p99_ms, latency_ms) if facts.load.closed else ScheduleSlip(p99_ms, latency_ms)
+        kind = ClosedLoopSlip if facts.load.closed else ScheduleSlip
+        return kind(p99_ms, latency_ms, cause_of(facts.client, p99_ms))
 
     @property
     def severity(self) -> Severity:
@@ -79,13 +91,14 @@ class ScheduleSlip(Finding):
 class ClosedLoopSlip(ScheduleSlip):
     """Of a closed loop: only the users' first requests have a scheduled time that does not follow from an answer."""
 
-    advice = ScheduleSlip.advices[1]
+    advice = ScheduleSlip.advices[-1]
 
 
 @dataclass(frozen=True)
-class AchievedBelowOffered(Finding):
+class AchievedBelowOffered(_Delayed, Finding):
     offered_rate: float
     achieved_rate: float
+    cause: Cause
 
     code = "achieved_below_offered"
     severities = (Severity.WARNING, Severity.INVALID)
@@ -93,8 +106,6 @@ class AchievedBelowOffered(Finding):
         f"the achieved rate is below {_RATE_SHARE_WARNING:.0%} of the offered rate, or with a ceiling of the rate at which it "
         f"released requests; invalid below {_RATE_SHARE_INVALID:.0%}"
     )
-    advices = ("The client did not reach the requested rate; use more --workers or a faster machine.",)
-    briefs = ("The rate was not reached: more --workers or a faster client",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -103,7 +114,8 @@ class AchievedBelowOffered(Finding):
             offered = mean_rate(facts.requests.scheduled_ns + facts.requests.ceiling_wait_ns)
         if offered is None or achieved is None or facts.interrupted or achieved >= _RATE_SHARE_WARNING * offered:
             return None
-        return cls(offered, achieved)
+        slip_ms = client_slip_ms(facts.requests)
+        return cls(offered, achieved, cause_of(facts.client, float(slip_ms.max())))
 
     @property
     def severity(self) -> Severity:
@@ -113,10 +125,43 @@ class AchievedBelowOffered(Finding):
         return f"{self.achieved_rate:.2f} requests/s were sent where {self.offered_rate:.2f} were offered."
 
 
-_STEAL = "The hypervisor gave the client's cores to others (steal); measure from a machine of its own."
-_COLLECTIONS = "Garbage collections stopped the client; use more --workers, so that each has less to collect."
-_BUSY = "A worker used up its core; use more --workers on more cores, or a lower rate."
-_DISPLACED = "Other processes had the client's cores; give it cores of its own, away from the server and everything else."
+@dataclass(frozen=True)
+class ObjectivesLostToClient(_Delayed, Finding):
+    """``lost`` requests met every objective of --slo from the send, and missed one because the client sent them late."""
+
+    lost: int
+    attainment: float
+    attainment_from_send: float
+    cause: Cause
+    cpu_share: float | None
+
+    code = "objectives_lost_to_client"
+    severities = (Severity.WARNING,)
+    when = (
+        f"at least {_LOST_SHARE:.0%} of the requests sent, and {_LOST_REQUESTS} of them, met every objective of --slo from the "
+        "send, and missed one from the schedule because the client sent them late; waits at a ceiling are not counted"
+    )
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        goodput = facts.metrics.goodput
+        if goodput is None or goodput.lost_to_client < max(_LOST_REQUESTS, _LOST_SHARE * goodput.sent):
+            return None
+        busiest = None if facts.client is None else facts.client.busiest
+        return cls(
+            lost=goodput.lost_to_client,
+            attainment=goodput.attainment,
+            attainment_from_send=goodput.attainment_from_send,
+            cause=cause_of(facts.client, nearest_rank(np.sort(client_slip_ms(facts.requests)), 0.99)),
+            cpu_share=None if busiest is None else busiest.cpu_share,
+        )
+
+    def _sentence(self) -> str:
+        used = "" if self.cpu_share is None else f" The busiest worker used {self.cpu_share:.0%} of a core."
+        return (
+            f"{self.lost:,} requests met every objective from the send, but the client sent them late: attainment is "
+            f"{self.attainment:.1%} from the schedule and {self.attainment_from_send:.1%} from the send.{used}"
+        )
 
 
 @dataclass(frozen=True)
@@ -144,13 +189,8 @@ class ClientSaturated(Finding):
         f"responses; invalid above {_TAIL_SHARE_INVALID:.0%} of the median latency at p99, or {_MEAN_SHARE_INVALID:.0%} (and "
         f"{_MEAN_FLOOR_MS:g} ms) on average"
     )
-    advices = (_STEAL, _COLLECTIONS, _BUSY, _DISPLACED)
-    briefs = (
-        "Client delayed by the hypervisor: measure from another machine",
-        "Client delayed by garbage collection: more --workers",
-        "A worker used up its core: more --workers, or a lower rate",
-        "Client delayed by other processes: give it cores of its own",
-    )
+    advices = tuple(remedy.advice for cause, remedy in REMEDIES.items() if cause is not Cause.NOT_CPU)
+    briefs = tuple(remedy.brief for cause, remedy in REMEDIES.items() if cause is not Cause.NOT_CPU)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -207,11 +247,15 @@ class ClientSaturated(Finding):
 
     @property
     def advice(self) -> str:
-        if self.steal_cores is not None and self.steal_cores > _STEAL_CORES:
-            return _STEAL
-        if self.gc_longest_ms is not None and self.gc_longest_ms > (self.lag_max_ms or 0.0) / 2:
-            return _COLLECTIONS
-        return _BUSY if self.cpu_share is not None and self.cpu_share > _BUSY_SHARE else _DISPLACED
+        cause = likely_cause(
+            self.lag_max_ms or 0.0,
+            steal_cores=self.steal_cores,
+            gc_longest_ms=self.gc_longest_ms,
+            cpu_share=self.cpu_share,
+            run_queue_wait_share=self.run_queue_wait_share,
+            lag_max_ms=self.lag_max_ms,
+        )
+        return REMEDIES[cause].advice
 
     def _sentence(self) -> str:
         delayed = "its sends" if self.unstamped_reads == 0 else "its sends and times of arrival"

@@ -1,6 +1,7 @@
 """Goodput: requests per second that met every objective (``--slo``), and their share of the requests sent.
 
-Zhong et al. 2024 ("DistServe") and vLLM's and GenAI-Perf's ``--goodput`` mean the same. Latencies count from the schedule.
+Zhong et al. 2024 ("DistServe") and vLLM's and GenAI-Perf's ``--goodput`` mean the same. Latencies count from the schedule;
+attainment from the send stands beside it, since a client that sends late costs objectives that the target met.
 A request that failed, or never gave a token, met none.
 """
 
@@ -39,16 +40,30 @@ class Objective:
 class Goodput:
     """``good`` of the ``sent`` requests met every objective: ``rate`` per second of the whole run, ``attainment`` their share.
 
-    ``met`` counts the requests that met each objective by itself. An interval that does not exist is None.
+    ``met`` counts the requests that met each objective by itself. ``good_from_send`` met every objective counted from the
+    actual send, and ``good_from_release`` counted from when they were due and below a ceiling (--max_concurrency): the client
+    alone delayed those in the first and not in the second. An interval that does not exist is None.
     """
 
     objectives: tuple[Objective, ...]
     met: tuple[int, ...]
     good: int
+    good_from_release: int
+    good_from_send: int
     sent: int
     rate: Rate | None
     attainment: float
     attainment_interval: Interval | None
+    from_send_interval: Interval | None
+
+    @property
+    def attainment_from_send(self) -> float:
+        return self.good_from_send / self.sent
+
+    @property
+    def lost_to_client(self) -> int:
+        """Requests that met every objective from the send, and missed one because the client sent them late."""
+        return self.good_from_send - self.good_from_release
 
 
 def goodput(requests: Requests, objectives: Sequence[Objective]) -> Goodput | None:
@@ -56,44 +71,61 @@ def goodput(requests: Requests, objectives: Sequence[Objective]) -> Goodput | No
     sent = ~np.isnan(requests.sent_ns)
     if not objectives or not sent.any():
         return None
-    met = [_meets(requests, objective) for objective in objectives]
+    met = [_meets(requests, objective, requests.scheduled_ns) for objective in objectives]
     good = np.logical_and.reduce(met)
+    released_ns = requests.scheduled_ns + requests.ceiling_wait_ns
+    from_release = _meets_all(requests, objectives, released_ns)
+    from_send = _meets_all(requests, objectives, requests.sent_ns)
     share = float(good[sent].mean())
     return Goodput(
         objectives=tuple(objectives),
         met=tuple(int(np.count_nonzero(which)) for which in met),
         good=int(np.count_nonzero(good)),
+        good_from_release=int(np.count_nonzero(from_release)),
+        good_from_send=int(np.count_nonzero(from_send)),
         sent=int(np.count_nonzero(sent)),
         rate=_rate(requests, good),
         attainment=share,
         attainment_interval=share_interval(good[sent]),
+        from_send_interval=share_interval(from_send[sent]),
     )
 
 
-def _meets(requests: Requests, objective: Objective) -> NDArray[np.bool_]:
-    """Which requests met an objective, shape [requests]."""
-    values = _VALUES[objective.metric](requests)
+def _meets_all(requests: Requests, objectives: Sequence[Objective], anchor_ns: FloatArray) -> NDArray[np.bool_]:
+    """Which requests met every objective, shape [requests]."""
+    every: NDArray[np.bool_] = np.logical_and.reduce([_meets(requests, objective, anchor_ns) for objective in objectives])
+    return every
+
+
+def _meets(requests: Requests, objective: Objective, anchor_ns: FloatArray) -> NDArray[np.bool_]:
+    """Which requests met an objective whose latency counts from ``anchor_ns``, shape [requests]."""
+    values = _VALUES[objective.metric](requests, anchor_ns)
     return requests.done & requests.has_tokens & (values <= objective.limit_ms)
 
 
-def _ttft_ms(requests: Requests) -> FloatArray:
-    ttft_ms: FloatArray = (requests.first_token_ns - requests.scheduled_ns) / _NS_PER_MS
+def _ttft_ms(requests: Requests, anchor_ns: FloatArray) -> FloatArray:
+    ttft_ms: FloatArray = (requests.first_token_ns - anchor_ns) / _NS_PER_MS
     return ttft_ms
 
 
-def _e2e_ms(requests: Requests) -> FloatArray:
-    e2e_ms: FloatArray = (requests.last_token_ns - requests.scheduled_ns) / _NS_PER_MS
+def _e2e_ms(requests: Requests, anchor_ns: FloatArray) -> FloatArray:
+    e2e_ms: FloatArray = (requests.last_token_ns - anchor_ns) / _NS_PER_MS
     return e2e_ms
 
 
-def _tpot_ms(requests: Requests) -> FloatArray:
-    """0 for an answer in one response, since there was no wait between its tokens. NaN where the tokens are unknown."""
+def _tpot_ms(requests: Requests, anchor_ns: FloatArray) -> FloatArray:
+    """0 for an answer in one response, since there was no wait between its tokens. NaN where the tokens are unknown.
+
+    The same from every anchor.
+    """
     gaps = np.maximum(requests.output_tokens - 1, 1)
     one_response = np.diff(requests.token_starts) < 2
     return np.where(one_response, 0.0, (requests.last_token_ns - requests.first_token_ns) / _NS_PER_MS / gaps)
 
 
-_VALUES: Mapping[Metric, Callable[[Requests], FloatArray]] = MappingProxyType({TTFT: _ttft_ms, TPOT: _tpot_ms, E2E: _e2e_ms})
+_VALUES: Mapping[Metric, Callable[[Requests, FloatArray], FloatArray]] = MappingProxyType(
+    {TTFT: _ttft_ms, TPOT: _tpot_ms, E2E: _e2e_ms}
+)
 
 
 def _rate(requests: Requests, good: NDArray[np.bool_]) -> Rate | None:

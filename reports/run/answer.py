@@ -24,6 +24,7 @@ WIDTH = 80
 _COLUMNS = ("ms, from the schedule", "p50", "95 % interval", "p90", "p99", "95 % interval")
 _UNSUPPORTED = "*"
 _SAME_SHARE = 0.05  # of a percentile: anchors that differ by less are shown as one
+_SAME_ATTAINMENT = 0.001  # anchors whose attainment differs by less are shown as one
 _MOST_FINDINGS = 8
 
 
@@ -161,10 +162,13 @@ def _rates(metrics: Metrics) -> list[str]:
 def _goodput_rows(goodput: Goodput) -> list[tuple[str, str, str]]:
     limits = goodput.attainment_interval
     share = "" if limits is None else f"95 %: {_between(limits, 100.0)}"
-    return [
+    rows = [
         ("Goodput", f"{_rate(goodput.rate)} requests/s", _rate_limits(goodput.rate)),
         ("Attainment", f"{100 * goodput.attainment:.1f} % of {goodput.sent:,} sent", share),
     ]
+    if goodput.attainment_from_send - goodput.attainment < _SAME_ATTAINMENT:
+        return rows
+    return [*rows, (f"  {FROM_SEND}", f"{100 * goodput.attainment_from_send:.1f} %", "")]
 
 
 def _rate(rate: Rate | None) -> str:

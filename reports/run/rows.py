@@ -14,10 +14,11 @@ from reports.metrics.catalogue import (
 )
 from reports.metrics.mser import RULE
 from reports.metrics.output_events import Rate
-from reports.metrics.run_metrics import Anchored, Metrics
+from reports.metrics.run_metrics import FROM_SEND, Anchored, Metrics
 from reports.metrics.slip import Slip
 from reports.metrics.upstream import UPSTREAM_STATISTICS, UpstreamTable
 from reports.metrics.windows import Window
+from reports.statistics.autocorrelation import Interval
 from reports.statistics.percentiles import Distribution, required_samples
 
 LATENCY_COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max", "n")
@@ -59,12 +60,11 @@ def _goodput_rows(metrics: Metrics) -> list[tuple[str, float | None, str]]:
     goodput = metrics.goodput
     if goodput is None:
         return []
-    interval = goodput.attainment_interval
-    percent = "" if interval is None else f"{100 * interval[0]:.2f} – {100 * interval[1]:.2f}"
     every = " and ".join(map(str, goodput.objectives))
     rows: list[tuple[str, float | None, str]] = [
         _rate_row(f"{GOODPUT.label}: {every} ({GOODPUT.table_unit})", goodput.rate),
-        (f"{ATTAINMENT.label} (% of {goodput.sent:,} sent)", 100 * goodput.attainment, percent),
+        (f"{ATTAINMENT.label} (% of {goodput.sent:,} sent)", 100 * goodput.attainment, _percent(goodput.attainment_interval)),
+        (f"{ATTAINMENT.label}, {FROM_SEND} (%)", 100 * goodput.attainment_from_send, _percent(goodput.from_send_interval)),
     ]
     if len(goodput.objectives) > 1:
         rows += [
@@ -72,6 +72,10 @@ def _goodput_rows(metrics: Metrics) -> list[tuple[str, float | None, str]]:
             for objective, met in zip(goodput.objectives, goodput.met, strict=True)
         ]
     return rows
+
+
+def _percent(share: Interval | None) -> str:
+    return "" if share is None else f"{100 * share[0]:.2f} – {100 * share[1]:.2f}"
 
 
 def _rate_row(name: str, rate: Rate | None) -> tuple[str, float | None, str]:

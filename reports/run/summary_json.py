@@ -156,7 +156,12 @@ def _attainment(goodput: Goodput) -> dict[str, Any]:
         {"objective": str(objective), "attainment": met / goodput.sent}
         for objective, met in zip(goodput.objectives, goodput.met, strict=True)
     ]
-    return {"value": goodput.attainment, "interval": _pair(goodput.attainment_interval), "objectives": objectives}
+    return {
+        "value": goodput.attainment,
+        "interval": _pair(goodput.attainment_interval),
+        "from_send": {"value": goodput.attainment_from_send, "interval": _pair(goodput.from_send_interval)},
+        "objectives": objectives,
+    }
 
 
 def _pair(interval: Interval | None) -> list[float] | None:

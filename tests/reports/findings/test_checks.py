@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import reports.findings
+from harness.records.client_sample import ClientSample
 from harness.records.record import Outcome, Record
 from reports.findings.checks import KINDS, is_valid
 from reports.findings.finding import Finding, Severity
@@ -51,7 +52,13 @@ def _client_runs(answered: Make, steady: list[Record]) -> Runs:
     yield late_sends(answered, 20, 100), {"load": CLOSED}
     yield stretched_sends(answered, 1.08), {}
     yield stretched_sends(answered, 1.2), {}
+    for samples in _causes_of_delay():
+        yield late_sends(answered, 20, 100), {"client": samples}
+        yield stretched_sends(answered, 1.08), {"client": samples, "options": {"slo": ["e2e<=5010ms"]}}
+    yield stretched_sends(answered, 1.08), {"options": {"slo": ["e2e<=5010ms"]}}
     idle, busy, collecting = WorkerUsage(0.1), WorkerUsage(0.95), WorkerUsage(0.1, gc_longest_ms=55.0)
+    yield steady, {"client": worker_samples([9.0] * 300, WorkerUsage(0.1, wait_share=0.8), every_ms=2.5)}
+    yield steady, {"client": worker_samples([9.0] * 300, WorkerUsage(0.1, wait_share=None), every_ms=2.5)}
     yield steady, {"client": worker_samples([9.0] * 300, idle, every_ms=2.5)}
     yield steady, {"client": worker_samples([60.0] * 300, busy, every_ms=2.5)}
     yield steady, {"client": worker_samples([60.0] * 300, collecting, every_ms=2.5)}
@@ -60,6 +67,17 @@ def _client_runs(answered: Make, steady: list[Record]) -> Runs:
     yield steady, clock_readings(slept_ms=60_000)
     yield steady, {"connections": {"limit_reached": 7}}
     yield steady, {"calibration": calibration(rate_limit(50), rate_limit(None, 125))}
+
+
+def _causes_of_delay() -> Iterator[list[ClientSample]]:
+    """Samples of a client for each cause of delays of 20 and of 80 ms that is known."""
+    quiet = [0.1] * 200
+    yield [*worker_samples(quiet), *machine_samples(5, steal_cores=0.4)]
+    yield worker_samples(quiet, WorkerUsage(0.1, gc_longest_ms=55.0))
+    yield worker_samples(quiet, WorkerUsage(0.95))
+    yield worker_samples(quiet, WorkerUsage(0.1, wait_share=0.5))
+    yield worker_samples([0.1] * 100 + [60.0] + [0.1] * 99)
+    yield worker_samples(quiet)
 
 
 def _load_runs(answered: Make) -> Runs:

@@ -12,7 +12,7 @@ from harness.records.record import Outcome, Record
 from reports.findings.client import ClientSaturated
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
-from tests.reports.findings.runs import CLOSED, late_sends, stretched_sends
+from tests.reports.findings.runs import CEILING, CLOSED, held_at_ceiling, late_sends, stretched_sends
 from tests.reports.manifests import clock_readings
 from tests.reports.watched import WorkerUsage, machine_samples, worker_samples
 
@@ -51,7 +51,7 @@ def test_slip_is_compared_with_the_median_latency(
 def test_slip_evidence(make_report: MakeReport, answered: Make) -> None:
     finding = finding_of(make_report(late_sends(answered, 20, 80)), "schedule_slip")
     assert finding is not None
-    assert finding.evidence == pytest.approx({"p99_slip_ms": 20, "p50_latency_from_sent_ms": 80})
+    assert finding.evidence == {"p99_slip_ms": 20, "p50_latency_from_sent_ms": 80, "cause": "unknown"}
 
 
 def test_slip_is_compared_with_ttft_where_streamed_else_with_e2e_latency(make_report: MakeReport, answered: Make) -> None:
@@ -85,7 +85,7 @@ def test_a_rate_that_was_not_reached(make_report: MakeReport, answered: Make, st
     if severity is not None:
         finding = finding_of(report, "achieved_below_offered")
         assert finding is not None
-        assert finding.evidence == pytest.approx({"offered_rate": 100.0, "achieved_rate": 100 / stretch})
+        assert finding.evidence == pytest.approx({"offered_rate": 100.0, "achieved_rate": 100 / stretch, "cause": "unknown"})
 
 
 def test_everything_at_once_offers_no_rate_to_fall_short_of(make_report: MakeReport, answered: Make) -> None:
@@ -98,6 +98,79 @@ def test_an_interrupted_run_is_not_blamed_for_its_rate(make_report: MakeReport, 
     assert finding_of(make_report(records), "achieved_below_offered") is not None
     stopped = [*records, failed(50, 500, Outcome.NOT_SENT)]
     assert finding_of(make_report(stopped, interrupted=True), "achieved_below_offered") is None
+
+
+# ---- objectives_lost_to_client; the remedy of late sends
+
+
+def _late_by(answered: Make, late: int, sent: int = 200) -> list[Record]:
+    """A TTFT of 100 ms from the send; ``late`` of the requests were sent 20 ms late."""
+    slips = [20.0 if k < late else 0.0 for k in range(sent)]
+    return [answered(k, 100 * k, 100 * k + slip, [(100 * k + slip + 100, 1)]) for k, slip in enumerate(slips)]
+
+
+@pytest.mark.parametrize(
+    ("late", "sent", "lost"),
+    [(0, 200, None), (2, 200, None), (3, 200, 3), (4, 500, None), (5, 500, 5)],  # 3 requests, and 1 % of those sent
+)
+def test_objectives_that_the_client_cost(
+    make_report: MakeReport, answered: Make, late: int, sent: int, lost: int | None
+) -> None:
+    report = make_report(_late_by(answered, late, sent), options={"slo": ["ttft<=110ms"]})
+    finding = finding_of(report, "objectives_lost_to_client")
+    assert (None if finding is None else finding.evidence["lost"]) == lost
+    if finding is not None:
+        assert finding.evidence["attainment_from_send"] == 1.0
+        assert finding.evidence["attainment"] == 1.0 - late / sent
+
+
+def test_objectives_missed_from_the_send_too_are_not_lost_to_the_client(make_report: MakeReport, answered: Make) -> None:
+    report = make_report(_late_by(answered, 50), options={"slo": ["ttft<=99ms"]})
+    assert finding_of(report, "objectives_lost_to_client") is None
+
+
+def test_a_wait_at_the_ceiling_is_not_the_clients(make_report: MakeReport, answered: Make) -> None:
+    records = held_at_ceiling(answered, waits_ms=200.0)
+    report = make_report(records, load=CEILING, options={"slo": ["ttft<=100ms"]})
+    assert report.metrics.goodput is not None
+    assert report.metrics.goodput.attainment_from_send > report.metrics.goodput.attainment
+    assert finding_of(report, "objectives_lost_to_client") is None
+
+
+def test_what_the_client_cost_in_words(make_report: MakeReport, answered: Make) -> None:
+    samples = worker_samples([0.1] * 800, WorkerUsage(0.06))
+    report = make_report(_late_by(answered, 20), options={"slo": ["ttft<=110ms"]}, client=samples)
+    finding = finding_of(report, "objectives_lost_to_client")
+    assert finding is not None
+    assert finding.sentence == (
+        "20 requests met every objective from the send, but the client sent them late: attainment is 90.0% from the schedule "
+        "and 100.0% from the send. The busiest worker used 6% of a core."
+    )
+    assert "more --workers do not help" in finding.advice
+
+
+@pytest.mark.parametrize("code", ["schedule_slip", "objectives_lost_to_client"])
+@pytest.mark.parametrize(
+    ("usage", "lag_ms", "cause"),
+    [
+        (WorkerUsage(0.95), 0.1, "CPU"),
+        (WorkerUsage(0.06, gc_longest_ms=15.0), 0.1, "garbage collection"),
+        (WorkerUsage(0.06, gc_longest_ms=5.0), 0.1, "not the CPU"),  # too short for a delay of 20 ms
+        (WorkerUsage(0.06, wait_share=0.3), 0.1, "other processes"),
+        (WorkerUsage(0.06), 15.0, "late event loop"),
+        (WorkerUsage(0.06), 5.0, "not the CPU"),
+        (WorkerUsage(0.06, wait_share=None), 0.1, "unknown"),
+    ],
+)
+def test_the_remedy_of_late_sends_fits_their_cause(
+    make_report: MakeReport, answered: Make, code: str, usage: WorkerUsage, lag_ms: float, cause: str
+) -> None:
+    samples = worker_samples([0.1] * 100 + [lag_ms] + [0.1] * 699, usage)
+    finding = finding_of(make_report(_late_by(answered, 50), options={"slo": ["ttft<=110ms"]}, client=samples), code)
+    assert finding is not None
+    assert finding.evidence["cause"] == cause
+    asks_for_workers = "more --workers" in finding.advice and "do not help" not in finding.advice
+    assert asks_for_workers is (cause in ("CPU", "garbage collection", "unknown"))
 
 
 # ---- client_saturated; the median latency from the send of steady_run is 100 ms, the gaps are 10 ms
@@ -411,5 +484,5 @@ def test_one_late_request_is_slip_enough(make_report: MakeReport, answered: Make
 def test_slip_of_a_closed_loop_has_the_same_evidence_and_its_own_advice(make_report: MakeReport, answered: Make) -> None:
     finding = finding_of(make_report(late_sends(answered, 20, 80), load=CLOSED), "schedule_slip")
     assert finding is not None
-    assert finding.evidence == pytest.approx({"p99_slip_ms": 20, "p50_latency_from_sent_ms": 80})
+    assert finding.evidence == {"p99_slip_ms": 20, "p50_latency_from_sent_ms": 80, "cause": "unknown"}
     assert "--ramp_up" in finding.advice

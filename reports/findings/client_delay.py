@@ -1,0 +1,113 @@
+"""Why a client was late, by the samples of its probes, and the remedy: more workers help one that is short of CPU alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from reports.metrics.client_health import ClientHealth
+
+_STEAL_CORES = 0.05  # above which steal is the likely cause
+_BUSY_SHARE = 0.80
+_RUN_QUEUE_SHARE = 0.05  # of a worker's time: a thread that runs alone on a core waits for less than a hundredth
+_EXPLAINS = 0.5  # of a delay: a pause at least this long explains it
+
+
+class Cause(StrEnum):
+    """The likely cause of a client's delays, in the order in which they are looked for."""
+
+    UNKNOWN = "unknown"
+    STEAL = "steal"
+    COLLECTIONS = "garbage collection"
+    BUSY = "CPU"
+    DISPLACED = "other processes"
+    LATE_LOOP = "late event loop"
+    NOT_CPU = "not the CPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """``advice`` in one or two sentences, ``brief`` in one line of a terminal."""
+
+    advice: str
+    brief: str
+
+
+REMEDIES: Mapping[Cause, Remedy] = MappingProxyType(
+    {
+        Cause.STEAL: Remedy(
+            "The hypervisor gave the client's cores to others (steal); measure from a machine of its own.",
+            "Client delayed by the hypervisor: measure from another machine",
+        ),
+        Cause.COLLECTIONS: Remedy(
+            "Garbage collections stopped the client; use more --workers, so that each has less to collect.",
+            "Client delayed by garbage collection: more --workers",
+        ),
+        Cause.BUSY: Remedy(
+            "A worker used up its core; use more --workers on more cores, or a lower rate.",
+            "A worker used up its core: more --workers, or a lower rate",
+        ),
+        Cause.DISPLACED: Remedy(
+            "Other processes had the client's cores; give it cores of its own, away from the server and everything else.",
+            "Client delayed by other processes: give it cores of its own",
+        ),
+        Cause.LATE_LOOP: Remedy(
+            "The client's event loop woke late although no worker used up its core or waited for one, so more --workers do not "
+            "help; look for pauses of the machine, as of a virtual machine or power saving, and measure again.",
+            "Client woke late at low CPU: look for pauses of the machine",
+        ),
+        Cause.NOT_CPU: Remedy(
+            "No worker used up its core, waited for one or woke late, so more --workers do not help; the tables of slip show "
+            "which worker and which part of the run was late, as at the start, while connections open: --warmup_requests opens "
+            "them before the run.",
+            "Late sends at low CPU: see the slip over time (--full)",
+        ),
+        Cause.UNKNOWN: Remedy(
+            "What kept the client was not recorded; give it a core of its own, more --workers, or a lower rate.",
+            "Late sends: a core for the client, more --workers or a lower rate",
+        ),
+    }
+)
+"""The remedy of each cause; UNKNOWN is of runs without the client's samples."""
+
+
+def cause_of(client: ClientHealth | None, delay_ms: float) -> Cause:
+    """The likely cause of delays of ``delay_ms``, by the samples of the client's probes."""
+    if client is None:
+        return Cause.UNKNOWN
+    return likely_cause(
+        delay_ms,
+        steal_cores=client.steal_cores,
+        gc_longest_ms=client.gc_longest_ms,
+        cpu_share=None if client.busiest is None else client.busiest.cpu_share,
+        run_queue_wait_share=client.run_queue_wait_share,
+        lag_max_ms=None if client.lag is None else client.lag.max_ms,
+    )
+
+
+def likely_cause(
+    delay_ms: float,
+    *,
+    steal_cores: float | None,
+    gc_longest_ms: float | None,
+    cpu_share: float | None,
+    run_queue_wait_share: float | None,
+    lag_max_ms: float | None,
+) -> Cause:
+    """The first cause whose evidence is at hand; None is unknown.
+
+    ``cpu_share`` is of the busiest worker, ``run_queue_wait_share`` the largest of any.
+    """
+    if (steal_cores or 0.0) > _STEAL_CORES:
+        return Cause.STEAL
+    if (gc_longest_ms or 0.0) > _EXPLAINS * delay_ms:
+        return Cause.COLLECTIONS
+    if (cpu_share or 0.0) > _BUSY_SHARE:
+        return Cause.BUSY
+    if (run_queue_wait_share or 0.0) > _RUN_QUEUE_SHARE:
+        return Cause.DISPLACED
+    if run_queue_wait_share is None or cpu_share is None:
+        return Cause.UNKNOWN
+    return Cause.LATE_LOOP if (lag_max_ms or 0.0) > _EXPLAINS * delay_ms else Cause.NOT_CPU
