@@ -1,7 +1,7 @@
 """The one grammar of criteria: ``p99_ttft<=300ms``, ``goodput>=20``, ``ttft<=200``, ``p99_ttft>+5%``.
 
 A criterion is a number of a run, a sign and a limit. ``--slo`` names what has to hold, ``--fail_if`` what must not. Without a
-statistic a latency is that of each request: an objective, which makes goodput.
+statistic a latency is that of each request: an objective, which makes goodput. Letter case is free: ``P99_TTFT<=300MS``.
 """
 
 from __future__ import annotations
@@ -113,10 +113,11 @@ def _matched(text: str) -> re.Match[str]:
 
 
 def _metric(text: str, name: str) -> Metric:
+    """The metric of a name, in any letter case."""
     known = {spelling: metric for metric in (*_LATENCIES, *_RATES, *_SHARES) for spelling in (metric.name, metric.key)}
-    if name not in known:
+    if name.lower() not in known:
         raise ValueError(f"{text!r}: {name!r} is none of {', '.join(dict.fromkeys(metric.name for metric in known.values()))}")
-    return known[name]
+    return known[name.lower()]
 
 
 def _statistic(text: str, metric: Metric, statistic: str | None) -> float | None:
@@ -124,7 +125,7 @@ def _statistic(text: str, metric: Metric, statistic: str | None) -> float | None
         if statistic is not None:
             raise ValueError(f"{text!r}: {metric.name} has no {statistic}; write {metric.name} alone")
         return None
-    if statistic == "mean":
+    if (statistic or "").lower() == "mean":
         return None
     q = float((statistic or "")[1:].replace("_", ".")) / 100.0
     if q not in _QUANTILES:

@@ -10,8 +10,18 @@ from reports.criteria import Requirement
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, GOODPUT
 from reports.metrics.output_events import Rate
 from reports.metrics.run_metrics import Anchored, Metrics
-from reports.statistics.autocorrelation import Interval
-from reports.statistics.percentiles import Distribution
+from reports.statistics.autocorrelation import (
+    DRIFTS,
+    FEWEST_VALUES,
+    TOO_FEW,
+    TOO_UNEVEN,
+    Interval,
+    fewest_independent,
+    independent_values,
+)
+from reports.statistics.percentiles import REACHES_FAILURES, Distribution, fewest_for_limits
+
+_SHARES = (ATTAINMENT, FAILED_SHARE)
 
 
 class Status(StrEnum):
@@ -51,17 +61,18 @@ def evidence_of(requirement: Requirement, metrics: Metrics) -> Evidence:
     """The number that a requirement is about, latencies from the schedule."""
     metric = requirement.metric
     if metric is FAILED_SHARE:
-        ended = metrics.done + metrics.failed
-        share = metrics.failed / ended if ended else None
-        return Evidence(share, share, share, None if ended else "no request ended")
+        share = metrics.failed_share
+        if share is None:
+            return Evidence(None, reason="no request ended")
+        return _with(share.value, share.interval, "failures drift or cluster, so the share has no interval")
     if metric in (ATTAINMENT, GOODPUT):
         if metrics.goodput is None:
             return Evidence(None, reason="it needs an objective of each request, as --slo ttft<=200ms")
         if metric is GOODPUT:
-            return _of_rate(metrics.goodput.rate)
+            return _of_rate(metrics.goodput.rate, metrics.done)
         return _with(metrics.goodput.attainment, metrics.goodput.attainment_interval, "no interval")
     if metric in metrics.rates:
-        return _of_rate(metrics.rates[metric])
+        return _of_rate(metrics.rates[metric], metrics.done)
     latency = metrics.latencies.get(metric)
     distribution = latency.scheduled if isinstance(latency, Anchored) else latency
     return (
@@ -71,15 +82,34 @@ def evidence_of(requirement: Requirement, metrics: Metrics) -> Evidence:
 
 def _of(d: Distribution, q: float | None) -> Evidence:
     if q is None:
-        return _with(d.mean.value, d.mean.interval, d.mean.reason)
+        return _with(d.mean.value, d.mean.interval, _plain(d.mean.reason, fewest_independent(d.n)))
     percentile = d.percentile(q)
     if percentile.interval is None:
-        return Evidence(percentile.value, low=percentile.at_least, reason=percentile.reason)
+        needed = max(fewest_for_limits(q), fewest_independent(d.n))
+        return Evidence(percentile.value, low=percentile.at_least, reason=_plain(percentile.reason, needed))
     return _with(percentile.value, percentile.interval, None)
 
 
-def _of_rate(rate: Rate | None) -> Evidence:
-    return Evidence(None, reason="no request succeeded") if rate is None else _with(rate.value, rate.interval, rate.reason)
+def _of_rate(rate: Rate | None, n: int) -> Evidence:
+    if rate is None:
+        return Evidence(None, reason="no request succeeded")
+    return _with(rate.value, rate.interval, _plain(rate.reason, fewest_independent(n)))
+
+
+def _plain(reason: str | None, needed: int) -> str | None:
+    """The reason for having no interval, in words that stand without a table; ``needed`` independent requests would do."""
+    if reason is None:
+        return None
+    independent = independent_values(reason)
+    if independent is not None:
+        return f"equivalent to {independent:,} independent requests, {needed:,} needed"
+    words = {
+        TOO_FEW: f"too few requests for an interval, at least {FEWEST_VALUES} needed",
+        DRIFTS: "it drifts, or the run is too short",
+        TOO_UNEVEN: "it rests on few values",
+        REACHES_FAILURES: "it falls among the failed requests",
+    }
+    return words.get(reason, reason)
 
 
 def _with(value: float | None, interval: Interval | None, reason: str | None) -> Evidence:
@@ -104,11 +134,11 @@ def _status(requirement: Requirement, evidence: Evidence) -> Status:
 
 def _why(requirement: Requirement, evidence: Evidence, status: Status, valid: bool) -> str:
     parts = ["unknown" if evidence.value is None else _text(requirement, evidence.value)]
-    low, high = (None if limit is None else _text(requirement, limit) for limit in (evidence.low, evidence.high))
-    if high is not None and low != high:
-        parts.append(f"95 %: {low} – {high}")
+    low, high = evidence.low, evidence.high
+    if low is not None and high is not None and low != high:
+        parts.append(f"95 %: {_number(requirement, low)} – {_text(requirement, high)}")
     elif high is None and low is not None:
-        parts.append(f"at least {low}")
+        parts.append(f"at least {_text(requirement, low)}")
     text = ", ".join(parts)
     if not valid:
         return f"{text}; the run is not valid"
@@ -116,7 +146,12 @@ def _why(requirement: Requirement, evidence: Evidence, status: Status, valid: bo
 
 
 def _text(requirement: Requirement, value: float) -> str:
-    if requirement.metric in (ATTAINMENT, FAILED_SHARE):
-        return f"{100.0 * value:,.1f} %"
-    unit = requirement.metric.table_unit
-    return f"{value:,.0f} {unit}" if value >= 99.5 else f"{value:.3g} {unit}"
+    unit = "%" if requirement.metric in _SHARES else requirement.metric.table_unit
+    return f"{_number(requirement, value)} {unit}"
+
+
+def _number(requirement: Requirement, value: float) -> str:
+    """The value in the unit of ``_text``."""
+    if requirement.metric in _SHARES:
+        return f"{100.0 * value:,.1f}"
+    return f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"

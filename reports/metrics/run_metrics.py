@@ -29,6 +29,7 @@ from reports.metrics.catalogue import (
     Metric,
 )  # fmt: skip
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
+from reports.metrics.failures import FailedShare, failed_share_of
 from reports.metrics.goodput import Goodput, Objective, goodput
 from reports.metrics.latency import (
     ceiling_waits_ms,
@@ -91,6 +92,7 @@ class Metrics:
     sent_dispersion: float | None
     upstream: UpstreamTable
     goodput: Goodput | None  # None without objectives
+    failed_share: FailedShare | None
     slip_by_worker: dict[int, Slip]
     slip_over_time: tuple[PartOfRun, ...]
 
@@ -182,6 +184,7 @@ def compute_metrics(
         sent_dispersion=index_of_dispersion(requests.sent_ns if load.closed else sent_ns),
         upstream=upstream_statistics(requests),
         goodput=goodput(requests, objectives),
+        failed_share=failed_share_of(requests),
         slip_by_worker=slip_by_worker(requests),
         slip_over_time=slip_over_time(requests),
     )

@@ -57,7 +57,7 @@ def _latency_rows(report: RunReport) -> list[tuple[str, Distribution]]:
         elif value is not None and value.scheduled is not None:
             rows.append((metric.label, value.scheduled))
             if value.sent is not None and _differ(value, _client_error_ms(report)):
-                rows.append((f"{metric.label}, {FROM_SEND}", value.sent))
+                rows.append((f"{metric.label} ({FROM_SEND})", value.sent))
     return rows
 
 

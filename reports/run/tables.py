@@ -49,7 +49,7 @@ def latency_table(report: RunReport) -> Table:
         f"{metrics.failed:,} of {metrics.scheduled:,} requests failed; percentiles count those that the target failed as "
         'slower than every success. "From schedule" is the latency for a user arriving on time; "from send" leaves out the '
         "delay of the client. Percentiles are nearest-rank."
-        + ("" if guard is None else f" Of some there are {guard}: {', '.join(unsupported_p99(metrics))}."),
+        + ("" if guard is None else f" Of some there are {guard}: {'; '.join(unsupported_p99(metrics))}."),
     )
 
 

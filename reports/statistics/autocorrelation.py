@@ -95,8 +95,7 @@ class Mean:
             return TOO_FEW
         if self.long_run.drifts:
             return DRIFTS
-        fewest = FEWEST_INDEPENDENT if self.n < SHORT_RUN else _FEWEST_INDEPENDENT_OF_LONG
-        return effective_size_reason(self.independent) if self.independent < fewest else None
+        return effective_size_reason(self.independent) if self.independent < fewest_independent(self.n) else None
 
 
 def mean_of(values: NDArray[Any], counted: NDArray[np.bool_] | None = None) -> Mean:
@@ -132,6 +131,11 @@ def mean_cluster_size(effect: float) -> float:
     queues: at least 1.
     """
     return (1.0 + max(1.0, effect)) / 2.0
+
+
+def fewest_independent(n: int) -> int:
+    """The independent values that ``n`` correlated ones must be worth for the interval of a mean."""
+    return FEWEST_INDEPENDENT if n < SHORT_RUN else _FEWEST_INDEPENDENT_OF_LONG
 
 
 def effective_size_reason(independent: float) -> str:

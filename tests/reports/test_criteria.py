@@ -29,6 +29,10 @@ from reports.metrics.goodput import Objective
         ("goodput >= 20 requests/s", Requirement(GOODPUT, None, False, 20.0)),
         ("attainment>=99%", Requirement(ATTAINMENT, None, False, 0.99)),
         ("failed_share<=1%", Requirement(FAILED_SHARE, None, True, 0.01)),
+        ("P99_TTFT<=300MS", Requirement(TTFT, 0.99, True, 300.0)),
+        ("Mean_TPOT<=25", Requirement(TPOT, None, True, 25.0)),
+        ("TTFT<=200ms", Objective(TTFT, 200.0)),
+        ("Goodput>=20", Requirement(GOODPUT, None, False, 20.0)),
     ],
 )
 def test_what_has_to_hold(text: str, criterion: Objective | Requirement) -> None:

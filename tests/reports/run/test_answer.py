@@ -85,7 +85,7 @@ def test_anchors_are_one_row_where_they_agree_and_two_where_the_client_was_late(
     assert "from send" not in text(2)
     late = text(20)
     assert _row(late, "TTFT")[0] == "120"
-    assert _row(late, "TTFT, from send")[0] == "100"
+    assert _row(late, "TTFT (from send)")[0] == "100"
 
 
 def test_failed_requests_are_counted_by_kind_in_the_head(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
