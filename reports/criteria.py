@@ -31,6 +31,7 @@ from reports.statistics.percentiles import percentile_key
 _LATENCIES = (TTFT, TTFO, E2E, TPOT, ITL, ICL)
 _RATES = (REQUEST_THROUGHPUT, OUTPUT_TOKEN_THROUGHPUT, GOODPUT)
 _SHARES = (ATTAINMENT, FAILED_SHARE)
+_HELD = "held"
 _QUANTILES = (0.50, 0.99)  # those with an interval
 _FORM = re.compile(
     r"\s*(?:(?P<statistic>p\d+(?:_\d+)?|mean)_)?(?P<name>[a-z]\w*?)\s*(?P<sign><=|>=|<|>|=<|=>)\s*"
@@ -72,6 +73,16 @@ class Requirement:
 Criterion = Objective | Requirement
 
 
+@dataclass(frozen=True, slots=True)
+class HeldRequirement:
+    """What has to hold of a sweep: a load of at least ``at_least``, in the unit of the option that was swept, is held."""
+
+    at_least: float
+
+    def __str__(self) -> str:
+        return f"{_HELD}>={self.at_least:.15g}"
+
+
 def parse_slo(text: str) -> Criterion:
     """What has to hold: an objective of each request, or a requirement of the run. Raises ValueError, for the command line."""
     match = _matched(text)
@@ -97,6 +108,19 @@ def parse_fail_if(text: str) -> Requirement:
         name = criterion.metric.name
         raise ValueError(f"{text!r}: a run fails by a number of its own: write p99_{name}, p50_{name} or mean_{name}")
     return criterion
+
+
+def parse_held(text: str) -> HeldRequirement:
+    """The requirement of a sweep that fails where ``text`` holds: ``held<20``. Raises ValueError, for the command line."""
+    match = _matched(text)
+    if match["statistic"] or match["name"].lower() != _HELD or match["sign"] != "<" or match["unit"]:
+        raise ValueError(
+            f"{text!r}: a sweep fails by the highest load that held, as held<20; criteria of a run go behind its verb"
+        )
+    limit = float(match["amount"])
+    if not math.isfinite(limit) or limit <= 0:
+        raise ValueError(f"{text!r}: the limit must be a number above 0")
+    return HeldRequirement(limit)
 
 
 def _negated(text: str) -> str:

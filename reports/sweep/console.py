@@ -5,6 +5,7 @@ from __future__ import annotations
 from tabulate import tabulate
 
 from reports.render.plain_text import printable
+from reports.sweep.held import gates_of
 from reports.sweep.points import Sweep, SweepPoint
 from reports.sweep.tables import FRONT_NOTE, answer, counts_text, has_objectives, held_text
 
@@ -19,7 +20,8 @@ def render(sweep: Sweep) -> str:
     alignment = ("left", *["right"] * (len(headers) - 2), "left")
     table = tabulate(rows, headers=headers, colalign=alignment, disable_numparse=True)
     aside = f"\n{len(sweep.points)} points, {counts_text(sweep)}." if counts_text(sweep) else ""
-    return f"{answer(sweep)}\n\n{table}\n\n* {FRONT_NOTE} {latency}.{aside}"
+    gates = "".join(f"\n{gate.status.value:>9}  {gate.requirement}: {printable(gate.why)}" for gate in gates_of(sweep))
+    return f"{answer(sweep)}{gates}\n\n{table}\n\n* {FRONT_NOTE} {latency}.{aside}"
 
 
 def _row(point: SweepPoint, on_front: bool, with_goodput: bool) -> tuple[str, ...]:

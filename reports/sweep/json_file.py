@@ -8,6 +8,7 @@ from typing import Any
 from reports.metrics.catalogue import OFFERED_RATE
 from reports.metrics.estimates import Estimate
 from reports.render.plain_text import json_text
+from reports.sweep.held import SweepGate, gates_of
 from reports.sweep.points import Sweep, SweepPoint
 
 SCHEMA = 1
@@ -20,6 +21,7 @@ def document(sweep: Sweep) -> dict[str, Any]:
         "measured": sweep.measured,
         "planned_runs": sweep.planned,
         "latency": sweep.latency,
+        "gates": [_gate(gate) for gate in gates_of(sweep)],
         "points": [_point(point, number in sweep.front) for number, point in enumerate(sweep.points)],
     }
 
@@ -27,6 +29,16 @@ def document(sweep: Sweep) -> dict[str, Any]:
 def write_json(sweep: Sweep, path: Path) -> None:
     """Write the file. Raises OSError."""
     path.write_text(json_text(document(sweep)), encoding="utf-8")
+
+
+def _gate(gate: SweepGate) -> dict[str, Any]:
+    return {
+        "requirement": str(gate.requirement),
+        "status": gate.status.value.lower(),
+        "held": gate.held,
+        "failed": gate.failed,
+        "why": gate.why,
+    }
 
 
 def _point(point: SweepPoint, on_front: bool) -> dict[str, Any]:

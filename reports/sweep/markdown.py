@@ -7,7 +7,7 @@ from pathlib import Path
 from reports.render.plain_text import escaped
 from reports.render.tables import markdown_table
 from reports.sweep.points import Sweep
-from reports.sweep.tables import FRONT_NOTE, answer, counts_text, points_table
+from reports.sweep.tables import FRONT_NOTE, answer, counts_text, gate_table, points_table
 
 
 def render_markdown(sweep: Sweep) -> str:
@@ -15,6 +15,7 @@ def render_markdown(sweep: Sweep) -> str:
     parts = [
         f"### Sweep over {escaped(' and '.join(sweep.axes))}: `bench` {escaped(sweep.measured)}",
         f"**{escaped(answer(sweep))}** {escaped(counts_text(sweep))}".rstrip(),
+        *([markdown_table(gate_table(sweep))] if sweep.required else []),
         markdown_table(points_table(sweep)),
         f"{FRONT_NOTE} {sweep.latency}.",
     ]

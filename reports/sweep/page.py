@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from reports.gates import Status
 from reports.metrics.estimates import Estimate
 from reports.page.page import Card, Page, Section, Tone, write_page
 from reports.render.plain_text import printable
 from reports.render.tables import cell_text
+from reports.sweep.held import gates_of
 from reports.sweep.pictures import sweep_pictures
 from reports.sweep.points import Sweep, SweepPoint
-from reports.sweep.tables import answer, counts_text, points_table, runs_table
+from reports.sweep.tables import answer, counts_text, gate_table, points_table, runs_table
 
 
 def write_html(sweep: Sweep, path: Path) -> None:
@@ -20,7 +22,9 @@ def write_html(sweep: Sweep, path: Path) -> None:
 
 def sweep_page(sweep: Sweep) -> Page:
     """The content of the page, in its order."""
+    gates = (gate_table(sweep),) if sweep.required else ()
     sections = (
+        Section("gates", "Gates", gates),
         Section("curves", "Throughput and latency", sweep_pictures(sweep), pairs=True),
         Section("points", "Points", (points_table(sweep),)),
         Section("runs", "Runs", (runs_table(sweep),)),
@@ -43,6 +47,8 @@ def sweep_page(sweep: Sweep) -> Page:
 def _tone(sweep: Sweep) -> Tone:
     if not sweep.front:
         return Tone.BAD
+    if any(gate.status is Status.FAILED for gate in gates_of(sweep)):
+        return Tone.CAUTION
     return Tone.GOOD if any(point.held for point in sweep.points) else Tone.CAUTION
 
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from reports.metrics.catalogue import OUTPUT_TOKEN_THROUGHPUT
 from reports.metrics.estimates import Estimate
-from reports.render.picture import Axis, Colour, Dots, Mark, Picture, Shape, Spans, Stroke, Trail, Whiskers
+from reports.render.picture import Axis, Colour, Dots, Line, Mark, Picture, Shape, Spans, Stroke, Trail, Whiskers
 from reports.render.plain_text import printable
 from reports.statistics.arrays import FloatArray
+from reports.statistics.percentiles import percentile_key
 from reports.sweep.curves import curve_axis, curves, setting_number
 from reports.sweep.points import Sweep, SweepPoint
 from reports.sweep.tables import FRONT_NOTE
@@ -34,6 +36,7 @@ def _throughput_latency(sweep: Sweep, percentile: str, latency: Read) -> Iterato
     marks = [*_marks(sweep, _tokens, latency)]
     if not marks:
         return
+    marks += _limit_lines(sweep, marks, percentile)
     front, note = [sweep.points[k] for k in sweep.front], ""
     if front and percentile == "p99":
         x, y = _values(front, _tokens), _values(front, latency)
@@ -65,10 +68,11 @@ def _by_setting(sweep: Sweep) -> Iterator[Picture]:
         ("latency", f"{sweep.latency} p99", _p99, _latency_axis(sweep, "p99", _p99)),
         ("throughput", "Output token throughput", _tokens, Axis("output tokens", "tokens/s", from_zero=True)),
     ):
-        marks = tuple(_marks(sweep, setting, read))
+        marks = [*_marks(sweep, setting, read)]
         if marks:
+            marks += _limit_lines(sweep, marks, "p99" if read is _p99 else None)
             caption = f"Bars are 95 % intervals.{_left_out(sweep, setting, read)}"
-            yield Picture(f"{name}-by-setting", f"{title} by {shown}", caption, Axis(shown, from_zero=True), y, marks)
+            yield Picture(f"{name}-by-setting", f"{title} by {shown}", caption, Axis(shown, from_zero=True), y, tuple(marks))
 
 
 def _marks(sweep: Sweep, across: Read, up: Read) -> Iterator[Mark]:
@@ -93,6 +97,28 @@ def _marks(sweep: Sweep, across: Read, up: Read) -> Iterator[Mark]:
     if invalid:
         notes = tuple(printable(f"{point.name}: {', '.join(point.findings)}") for point in invalid)
         yield Dots("not valid", _values(invalid, across), _values(invalid, up), Colour.RED, Shape.CROSS, notes)
+
+
+def _limit_lines(sweep: Sweep, marks: Sequence[Mark], percentile: str | None) -> list[Line]:
+    """A level for each limit of --slo and --fail_if on the numbers of the vertical axis: the latency of the sweep at
+    ``percentile``, or output tokens/s (None). The limit of each request is drawn at every percentile.
+    """
+    ends = np.array([0.0, max(float(mark.x.max()) for mark in marks if isinstance(mark, Dots))])
+    limits: dict[str, float] = {}
+    for point in sweep.points:
+        for objective in point.objectives:
+            if percentile is not None and objective.metric.label == sweep.latency:
+                limits[f"limit of each request: {objective}"] = objective.limit_ms
+        for gate in point.gates:
+            metric, q = gate.requirement.metric, gate.requirement.q
+            of_axis = (
+                metric is OUTPUT_TOKEN_THROUGHPUT
+                if percentile is None
+                else metric.label == sweep.latency and q is not None and percentile_key(q) == percentile
+            )
+            if of_axis:
+                limits[f"limit: {gate.requirement}"] = gate.requirement.limit
+    return [Line(name, ends, np.full(2, limit), Colour.GREY, Stroke.DASHED) for name, limit in limits.items() if limit > 0]
 
 
 def _note(point: SweepPoint, across: Read) -> str:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm, PlannedRun
 from harness.records.run_folder import RunFolderError
+from reports.criteria import HeldRequirement
 from reports.findings.load import QueueGrowing
 from reports.gates import Gate, Status
 from reports.metrics.catalogue import E2E, GOODPUT, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT, TTFT
 from reports.metrics.estimates import Estimate, of_percentile, of_rate, over_runs
-from reports.metrics.goodput import Goodput
+from reports.metrics.goodput import Goodput, Objective
 from reports.metrics.run_metrics import Metrics
 from reports.run_report import RunReport, read_run
 from reports.statistics.percentiles import Distribution
@@ -37,7 +38,7 @@ class SweepPoint:
 
     ``settings`` are the (option, value) pairs that the sweep varied. Rates are per second; ``latency_*`` are in ms, of the
     metric ``Sweep.latency``, from the schedule. A point is ``valid`` if all its runs are. ``goodput`` and ``attainment`` are
-    of the objectives of --slo, ``gates`` of all runs.
+    of the ``objectives`` of --slo, ``gates`` of all runs.
     """
 
     name: str
@@ -54,6 +55,7 @@ class SweepPoint:
     gates: tuple[Gate, ...]
     failed: int
     findings: tuple[str, ...]
+    objectives: tuple[Objective, ...] = ()
 
     @property
     def held(self) -> bool | None:
@@ -94,6 +96,7 @@ class Sweep:
     latency: str
     points: tuple[SweepPoint, ...]
     front: tuple[int, ...]  # positions of the points on the Pareto front, by rising throughput
+    required: tuple[HeldRequirement, ...] = ()  # of --fail_if
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -123,8 +126,8 @@ class _Measured:
     findings: frozenset[str]
 
 
-def read_sweep(folder: ExperimentFolder) -> Sweep:
-    """Read the recorded runs of a sweep. Raises RunFolderError where there are none."""
+def read_sweep(folder: ExperimentFolder, required: Sequence[HeldRequirement] = ()) -> Sweep:
+    """Read the recorded runs of a sweep, which has to hold what is ``required``. Raises RunFolderError where there are none."""
     experiment = folder.read()
     by_arm: dict[int, list[_Measured]] = {}
     for planned in experiment.runs:
@@ -141,6 +144,7 @@ def read_sweep(folder: ExperimentFolder) -> Sweep:
         latency=(TTFT if streamed else E2E).label,
         points=points,
         front=pareto_front(points),
+        required=tuple(required),
     )
 
 
@@ -206,6 +210,7 @@ def _point(arm: PlannedArm, runs: Sequence[_Measured], streamed: bool) -> SweepP
         gates=tuple(gate for run in runs for gate in run.gates),
         failed=sum(run.failed for run in runs),
         findings=tuple(sorted(frozenset().union(*(run.findings for run in runs)))),
+        objectives=tuple(dict.fromkeys(one for run in runs if run.goodput is not None for one in run.goodput.objectives)),
     )
 
 

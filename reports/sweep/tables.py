@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from reports.metrics.catalogue import E2E, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Table, link_to
 from reports.sweep.curves import setting_number
+from reports.sweep.held import found_text, gates_of, held_of, load_text
 from reports.sweep.points import Sweep, SweepPoint, SweepRun
 
-_LOADS = ("request_rate", "concurrency", "isl", "osl", "input_mean", "output_mean")  # the higher, the harder to hold
 _MOST_NAMED = 3
 _TOKENS = OUTPUT_TOKEN_THROUGHPUT.table_unit
 _UNFOLDED = 12  # rows of a table of less interest
@@ -68,27 +67,32 @@ def answer(sweep: Sweep) -> str:
     """How much the target holds, in one sentence, and how to narrow it; of a sweep over one measure of the load, else the
     Pareto front.
     """
-    if len(sweep.axes) != 1 or sweep.axes[0] not in _LOADS:
+    held = held_of(sweep)
+    if held is None:
         return front_sentence(sweep)
-    numbers = [(setting_number(point, sweep.axes[0]), point) for point in sweep.points]
-    known = sorted(((n, point) for n, point in numbers if n is not None and 0.0 < n < math.inf), key=lambda one: one[0])
-    if len(known) < len(sweep.points) or not known:
-        return front_sentence(sweep)
-    axis = sweep.axes[0]
-    failed = next((number for number, point in known if point.held is False), None)
-    held = [number for number, point in known if point.held and (failed is None or number < failed)]
-    undecided = ", ".join(_number(number) for number, point in known if point.held is None)
-    if failed is None and not held:
-        return printable(f"Undecided at every {axis} ({undecided}): the runs are too short or not valid; raise --num_requests.")
-    parts = [f"Highest {axis} that held: {_number(held[-1])}" if held else f"No {axis} held"]
-    parts += [] if failed is None else [f"lowest that failed: {_number(failed)}"]
-    parts += [f"undecided: {undecided}"] if undecided else []
-    low, high = (known[-1][0], 2.0 * known[-1][0]) if failed is None else (held[-1] if held else 0.0, failed)
-    values = _between(low, high, whole=all(number.is_integer() for number, _ in known))
+    if held.failed is None and held.highest is None:
+        undecided = ", ".join(map(load_text, held.undecided))
+        return printable(
+            f"Undecided at every {held.axis} ({undecided}): the runs are too short or not valid; raise --num_requests."
+        )
+    found = found_text(held)
+    found = found[0].upper() + found[1:]
+    low, high = (held.most, 2.0 * held.most) if held.failed is None else (held.low, held.failed)
+    values = _between(low, high, whole=held.whole)
     if not values:
-        return printable(f"{'; '.join(parts)}.")
-    verb = "to find the limit" if failed is None else "to narrow it"
-    return printable(f"{'; '.join(parts)}; {verb}: bench sweep --over {axis}={','.join(values)} {sweep.measured}")
+        return printable(f"{found}.")
+    verb = "to find the limit" if held.failed is None else "to narrow it"
+    return printable(f"{found}; {verb}: bench sweep --over {held.axis}={','.join(values)} {sweep.measured}")
+
+
+def gate_table(sweep: Sweep) -> Table:
+    """The requirements of --fail_if, and whether the points show that they hold."""
+    rows = tuple((str(gate.requirement), gate.status.value, printable(gate.why)) for gate in gates_of(sweep))
+    note = (
+        f"Passed where a {printable(' and '.join(sweep.axes))} of at least the limit held, FAILED where one of at most the "
+        "limit did not, else undecided: measure between."
+    )
+    return Table("gates", "Gates", ("requirement", "status", "evidence"), rows, note)
 
 
 def _between(low: float, high: float, *, whole: bool) -> list[str]:
@@ -96,12 +100,7 @@ def _between(low: float, high: float, *, whole: bool) -> list[str]:
     numbers = [low + (high - low) * part / 5 for part in range(1, 5)]
     if whole:
         numbers = [number for number in map(float, map(round, numbers)) if low < number < high]
-    return list(dict.fromkeys(map(_number, numbers)))
-
-
-def _number(number: float) -> str:
-    """A setting to three digits."""
-    return f"{number:.3g}" if number < 1_000 else f"{number:.0f}"
+    return list(dict.fromkeys(map(load_text, numbers)))
 
 
 def counts_text(sweep: Sweep) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,11 +12,26 @@ import cloup
 
 from bench_errors import ExitStatus
 from harness.cli.experiments.options import FORWARDS_OPTIONS, SeriesOptions, series_options
+from harness.cli.measurement.output_options import undecided_option, undecided_text
 
 if TYPE_CHECKING:
     from harness.records.experiment import PlannedArm
+    from reports.sweep.held import SweepGate
 
 _MAX_POINTS = 500
+
+
+def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Callback of --fail_if: the texts, which are valid. Raises BadParameter."""
+    if texts:
+        from reports.criteria import parse_held
+
+        try:
+            for text in texts:
+                parse_held(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error), context, parameter) from None
+    return texts
 
 
 @cloup.command(
@@ -24,6 +41,7 @@ _MAX_POINTS = 500
     epilog="""\b
 Examples:
   bench sweep --over request_rate=2,4,8,16 dataset --num_requests 700 --repeat_dataset
+  bench sweep --over request_rate=10,20,40 --fail_if 'held<20' token_norm_dist --slo 'p99_ttft<=300ms'
   bench sweep --over request_rate=4,8 --over batch_scheduler_policy=max_utilization,guaranteed_no_evict dataset""",
 )
 @cloup.option(
@@ -34,23 +52,69 @@ Examples:
     metavar="OPTION=V1,V2,…",
     help="An option of the measuring verb and its values. With several --over, every combination is an arm.",
 )
+@cloup.option(
+    "--fail_if",
+    multiple=True,
+    metavar="CRITERION",
+    callback=_read_fail_if,
+    help="Exit with status 1 if the sweep shows this of the highest load that held, as 'held<20'. What a point has to hold is "
+    "--slo and --fail_if of the measuring verb, behind it. Repeatable.",
+)
+@undecided_option
 @series_options("sweep", default_repeats=1)
-def command(axes: tuple[str, ...], **shared: Any) -> int:
+def command(axes: tuple[str, ...], fail_if: tuple[str, ...], undecided: str, **shared: Any) -> int:
     """Measure every combination of the values of --over, in an order drawn by --seed, and show throughput against latency.
     The sweep's folder gets sweep.html, with interactive curves, and sweep.json, sweep.csv and sweep.md.
+
+    A point held if its queue did not grow, and the --slo and --fail_if of the measuring verb held. A sweep goes past the
+    limit on purpose, so a point that did not hold fails nothing; the sweep's own --fail_if goes by the highest load that held.
 
     Every run deploys the embedded pipeline anew. With --url nothing is restarted between runs, unless --before_each does.
     """
     from harness.cli.experiments.series import run_series
+    from reports.criteria import parse_held
     from reports.sweep.console import render
+    from reports.sweep.held import gates_of
     from reports.sweep.points import read_sweep
     from reports.sweep.writing import write_sweep
 
-    folder = run_series("sweep", _points(axes), "--over", SeriesOptions(**shared))
-    sweep = read_sweep(folder)
+    points = _points(axes)
+    if fail_if:
+        _check_load(axes)
+    folder = run_series("sweep", points, "--over", SeriesOptions(**shared))
+    sweep = read_sweep(folder, tuple(map(parse_held, fail_if)))
     click.echo(render(sweep))
     click.echo(f"\nSweep: {write_sweep(sweep, folder.path)}")
-    return ExitStatus.VALID
+    return ExitStatus.VALID if _gates_passed(gates_of(sweep), undecided) else ExitStatus.FAILED
+
+
+def _check_load(axes: tuple[str, ...]) -> None:
+    """Raises UsageError for a sweep without a highest load."""
+    from reports.sweep.held import LOADS
+
+    varied = [(name.replace("-", "_"), value) for axis in axes for name, value in _axis(axis)]
+    if len(axes) != 1 or any(name not in LOADS or not _is_positive(value) for name, value in varied):
+        raise click.UsageError(
+            f"--fail_if goes by the highest load that held: give one --over, of {', '.join(LOADS)}, with numbers"
+        )
+
+
+def _is_positive(text: str) -> bool:
+    try:
+        return 0.0 < float(text) < math.inf
+    except ValueError:
+        return False
+
+
+def _gates_passed(gates: Sequence[SweepGate], undecided: str) -> bool:
+    """Whether the gates let a build pass; those that are undecided are listed on stderr."""
+    from reports.gates import Status
+
+    for gate in gates:
+        if gate.status is Status.UNDECIDED:
+            click.echo(f"Undecided: {gate.requirement} ({gate.why}); {undecided_text(undecided)}.", err=True)
+    failing = {Status.FAILED} | ({Status.UNDECIDED} if undecided == "fail" else set())
+    return not any(gate.status in failing for gate in gates)
 
 
 def _points(axes: tuple[str, ...]) -> list[PlannedArm]:

@@ -77,9 +77,13 @@ def gates_passed(gates: Sequence[Gate], fail_if: Sequence[str], undecided: str) 
     of_build = [gate for gate in gates if gate.requirement in required]
     open_ones = [gate for gate in of_build if gate.status is Status.UNDECIDED]
     for gate in open_ones:
-        remedy = "fails, by --undecided fail" if undecided == "fail" else "counts as passed; --undecided fail makes it fail"
-        click.echo(f"Undecided: {gate.requirement} ({gate.why}); it {remedy}.", err=True)
+        click.echo(f"Undecided: {gate.requirement} ({gate.why}); {undecided_text(undecided)}.", err=True)
     return not any(gate.status is Status.FAILED for gate in of_build) and not (open_ones and undecided == "fail")
+
+
+def undecided_text(undecided: str) -> str:
+    """What an undecided gate does to the build."""
+    return "it fails, by --undecided fail" if undecided == "fail" else "it counts as passed; --undecided fail makes it fail"
 
 
 def _read_slo(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Criterion, ...]:

@@ -6,9 +6,19 @@ import dataclasses
 
 import pytest
 
-from reports.criteria import Requirement, parse_slo
+from reports.criteria import Requirement, parse_held, parse_slo
 from reports.gates import Evidence, Gate, Status
+from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.estimates import UNKNOWN, Estimate
+from reports.metrics.goodput import Objective
+from reports.render.picture import Line
+from reports.render.plain_text import escaped
+from reports.sweep.console import render
+from reports.sweep.held import gates_of
+from reports.sweep.json_file import document
+from reports.sweep.markdown import render_markdown
+from reports.sweep.page import sweep_page
+from reports.sweep.pictures import sweep_pictures
 from reports.sweep.points import QUEUE_GROWING, Sweep, SweepPoint, SweepRun, pareto_front
 from reports.sweep.tables import answer, points_table
 
@@ -105,6 +115,64 @@ def test_a_point_with_an_invalid_run_is_undecided() -> None:
 def test_a_sweep_over_no_single_load_has_the_front_as_its_answer(settings: tuple[tuple[str, str], ...]) -> None:
     point = dataclasses.replace(_point("10", HELD), settings=settings)
     assert answer(_sweep(point)).startswith("On the Pareto front: ")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "limit", "status"),
+    [
+        ({"10": HELD, "20": HELD, "40": FAILED}, "held<20", Status.PASSED),
+        ({"10": HELD, "20": HELD, "40": FAILED}, "held<21", Status.UNDECIDED),  # nothing was measured between
+        ({"10": HELD, "20": HELD, "40": FAILED}, "Held < 40", Status.FAILED),
+        ({"10": HELD, "20": HELD, "40": FAILED}, "held<41", Status.FAILED),
+        ({"10": HELD, "20": HELD}, "held<40", Status.UNDECIDED),
+        ({"10": HELD, "20": UNDECIDED}, "held<20", Status.UNDECIDED),
+        ({"10": FAILED, "20": HELD}, "held<20", Status.FAILED),  # one that held above one that failed is no limit that holds
+        ({"10": UNDECIDED}, "held<1", Status.UNDECIDED),
+    ],
+)
+def test_a_build_fails_by_the_highest_load_that_held(statuses: dict[str, Status], limit: str, status: Status) -> None:
+    points = _sweep(*(_point(setting, status) for setting, status in statuses.items()))
+    sweep = dataclasses.replace(points, required=(parse_held(limit),))
+    (gate,) = gates_of(sweep)
+    assert gate.status is status
+    requirement = str(parse_held(limit))
+    assert f"{status.value:>9}  {requirement}: {gate.why}" in render(sweep)
+    assert escaped(requirement) in render_markdown(sweep)
+    assert document(sweep)["gates"][0]["status"] == status.value.lower()
+    assert sweep_page(sweep).sections[0].id == "gates"
+
+
+def test_a_sweep_over_no_single_load_decides_nothing() -> None:
+    point = dataclasses.replace(_point("10", HELD), settings=(("policy", "a"),))
+    (gate,) = gates_of(dataclasses.replace(_sweep(point), required=(parse_held("held<1"),)))
+    assert gate.status is Status.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    "text", ["held>20", "held<=20", "held<0", "p99_held<3", "held<20ms", "goodput<20", "held", "held<1e999"]
+)
+def test_a_criterion_of_a_sweep_names_what_was_held(text: str) -> None:
+    with pytest.raises(ValueError, match=r"held<20|ttft<=200ms|above 0"):
+        parse_held(text)
+
+
+def test_the_limits_of_objectives_and_gates_are_lines_in_the_pictures_of_their_number() -> None:
+    objectives = (Objective(TTFT, 200.0), Objective(E2E, 900.0))
+    points = [
+        dataclasses.replace(_point(rate, HELD), objectives=objectives, latency_p50_ms=Estimate(5.0, None, None))
+        for rate in ("10", "20")
+    ]
+    drawn = {
+        picture.name: {mark.name: set(mark.y.tolist()) for mark in picture.marks if isinstance(mark, Line)}
+        for picture in sweep_pictures(_sweep(*points))
+    }
+    each, gate = {"limit of each request: ttft_ms<=200": {200.0}}, {"limit: p99_ttft<=300ms": {300.0}}
+    assert drawn == {
+        "throughput-latency-p99": each | gate,
+        "throughput-latency-p50": each,
+        "latency-by-setting": each | gate,
+        "throughput-by-setting": {},
+    }
 
 
 def test_goodput_has_columns_where_there_are_objectives() -> None:

@@ -164,3 +164,59 @@ def test_a_recorded_sweep_prints_the_path_of_its_page(
     assert bench(["sweep", *axes, "--experiment_dir", str(tmp_path), "dataset", "--num_requests", "700"]) == 0
     assert f"Sweep: {tmp_path / 'sweep.html'}" in capsys.readouterr().out
     assert {path.suffix for path in tmp_path.glob("sweep.*")} == {".html", ".json", ".csv", ".md"}
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        (["--fail_if", "held<20"], 0),
+        (["--fail_if", "held<25"], 0),  # undecided
+        (["--fail_if", "held<25", "--undecided", "fail"], 1),
+    ],
+)
+def test_a_gate_of_a_sweep_decides_the_exit_status(
+    make_sweep: MakeSweep, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], status: int
+) -> None:
+    folder = make_sweep(tmp_path, (10, 20), {"wait": 20.0})
+    plan = folder.read()
+    arms = tuple(PlannedArm(f"request_rate={rate}", ("--request_rate", str(rate))) for rate in (10, 20))
+    folder.write(type(plan)(plan.kind, plan.arguments, arms, plan.runs, plan.seed))
+    line = [
+        "sweep",
+        "--over",
+        "request_rate=10,20",
+        *options,
+        "--experiment_dir",
+        str(tmp_path),
+        "dataset",
+        "--num_requests",
+        "700",
+    ]
+    assert bench(line) == status
+    assert ("Undecided: held>=25" in capsys.readouterr().err) is ("held<25" in options)
+
+
+@pytest.mark.parametrize(
+    ("axes", "criterion", "message"),
+    [
+        (["policy=wait"], "held<20", "--fail_if goes by the highest load"),
+        (["request_rate=-1,4"], "held<20", "--fail_if goes by the highest load"),
+        (["request_rate=1,4", "isl=8,9"], "held<20", "--fail_if goes by the highest load"),
+        (["request_rate=1,4"], "p99_ttft>3ms", "criteria of a run go behind its verb"),
+    ],
+)
+def test_a_gate_that_a_sweep_cannot_judge_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], axes: list[str], criterion: str, message: str
+) -> None:
+    line = [
+        "sweep",
+        *(f"--over={axis}" for axis in axes),
+        "--fail_if",
+        criterion,
+        "--experiment_dir",
+        str(tmp_path / "s"),
+        "dataset",
+    ]
+    assert bench(line) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "s").exists()
