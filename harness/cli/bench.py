@@ -8,7 +8,7 @@ from typing import Any
 import click
 import cloup
 
-from harness.cli import calibrate, compare, completion, doctor, engine, explain, recover, report, trend
+from harness.cli import calibrate, compare, completion, config, doctor, engine, explain, recover, report, trend
 from harness.cli.experiments import experiment, sweep
 from harness.cli.generate import generate
 from harness.cli.measurement import dataset, token_norm_dist
@@ -124,7 +124,9 @@ bench = BenchGroup(
     name="bench",
     sections=[
         cloup.Section("Measure", [dataset.command, token_norm_dist.command, experiment.command, sweep.command]),
-        cloup.Section("Read runs", [report.command, compare.command, trend.command, recover.command, explain.command]),
+        cloup.Section(
+            "Read runs", [report.command, compare.command, trend.command, config.command, recover.command, explain.command]
+        ),
         cloup.Section("Trust", [calibrate.command]),
         cloup.Section("Deploy and generate", [serve.command, generate.command, engine.command, doctor.command]),
         cloup.Section("Shell", [completion.command]),
