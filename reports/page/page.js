@@ -69,6 +69,44 @@
 
   window.bench.tables = { copy, quoted };
 
+  // A term's explanation, beside it while it is hovered or has the focus; Escape hides it. Without scripts it is the title.
+  const explanation = document.createElement("div");
+  explanation.id = "explanation";
+  explanation.className = "explanation";
+  explanation.setAttribute("role", "tooltip");
+  explanation.hidden = true;
+  document.body.append(explanation);
+  let explained = null;
+  const hide = () => {
+    explanation.hidden = true;
+    explained?.removeAttribute("aria-describedby");
+    explained = null;
+  };
+  const place = () => {
+    if (!explained) return;
+    const at = explained.getBoundingClientRect();
+    const box = explanation.getBoundingClientRect();
+    const isBelow = at.bottom + box.height + 12 < innerHeight || at.top < box.height + 12;
+    explanation.style.left = `${Math.max(8, Math.min(at.left, document.documentElement.clientWidth - box.width - 8))}px`;
+    explanation.style.top = `${isBelow ? at.bottom + 6 : at.top - box.height - 6}px`;
+  };
+  const explain = (term) => {
+    hide();
+    explained = term;
+    explanation.textContent = term.dataset.explanation;
+    explanation.hidden = false;
+    term.setAttribute("aria-describedby", explanation.id);
+    place();
+  };
+  for (const term of document.querySelectorAll(".term")) {
+    term.dataset.explanation = term.title;
+    term.removeAttribute("title");
+    for (const begin of ["mouseenter", "focus"]) term.addEventListener(begin, () => explain(term));
+    for (const end of ["mouseleave", "blur"]) term.addEventListener(end, hide);
+  }
+  addEventListener("keydown", (event) => event.key === "Escape" && hide());
+  addEventListener("scroll", place, { capture: true, passive: true });
+
   // Paper has no folds.
   addEventListener("beforeprint", () => {
     for (const details of document.querySelectorAll("details:not([open])")) {

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -20,6 +20,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from reports.page.encoding import encode, script_json
+from reports.page.terms import Terms
 from reports.render.picture import Picture
 from reports.render.plain_text import printable
 from reports.render.tables import Link, Quantity, Table, cell_text
@@ -78,7 +79,10 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True)
 class Page:
-    """``facts`` are (name, text); ``verdict`` is one sentence, ``tone`` its colour, ``aside`` a reservation beside it."""
+    """``facts`` are (name, text); ``verdict`` is one sentence, ``tone`` its colour, ``aside`` a reservation beside it.
+
+    ``terms`` are explanations of names in cards, tables and findings, as plain text.
+    """
 
     title: str
     lead: str
@@ -89,6 +93,7 @@ class Page:
     cards: tuple[Card, ...]
     sections: tuple[Section, ...]
     footer: str
+    terms: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_page(page: Page, path: Path) -> None:
@@ -106,6 +111,9 @@ def render_page(page: Page) -> str:
     environment.tests["picture"] = lambda block: isinstance(block, Picture)
     environment.tests["note"] = lambda block: isinstance(block, Note)
     environment.filters["rows"] = _rows
+    terms = Terms(page.terms)
+    environment.filters["marked"] = terms.marked
+    environment.filters["explanation"] = terms.explanation
     pictures = list(_pictures(page.sections))
     scripts = [_own("page.js"), *((*_bokeh(), *map(_own, _PICTURE_SCRIPTS)) if pictures else ())]
     theme = _own("theme.js")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.gates import Status
+from reports.glossary import terms
 from reports.metrics.catalogue import E2E, GOODPUT, THROUGHPUTS, TTFT, WINDOW, Metric
 from reports.metrics.goodput import Goodput
 from reports.metrics.output_events import Rate
@@ -84,6 +85,7 @@ def run_page(report: RunReport, pictures: RunPictures) -> Page:
         cards=_cards(report),
         sections=tuple(section for section in _sections(report, pictures) if section.blocks),
         footer=_footer(report),
+        terms=terms(),
     )
 
 

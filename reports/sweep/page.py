@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reports.gates import Status
+from reports.glossary import terms
 from reports.metrics.estimates import Estimate
 from reports.page.page import Card, Page, Section, Tone, write_page
 from reports.render.plain_text import printable
@@ -41,6 +42,7 @@ def sweep_page(sweep: Sweep) -> Page:
         footer="Drag in a picture to zoom, double-click to reset. Arrow keys step through the picture that has the focus. "
         "Click a series to hide it, a column's head to sort. What is measured: "
         "docs/explanation/comparison.md of inflight-bench.",
+        terms=terms(),
     )
 
 

@@ -108,6 +108,20 @@ def test_the_arrow_keys_walk_through_a_picture(tab: Any, report_page: Path) -> N
 
 
 @SIZES
+def test_a_term_that_has_the_focus_is_explained_within_the_screen(tab: Any, report_page: Path, size: tuple[int, int]) -> None:
+    tab.open(report_page, size)
+    shown = "return document.getElementById('explanation').hidden ? '' : document.getElementById('explanation').textContent"
+    for section in ("latency", "arrivals"):
+        tab.run("document.querySelector(`#${arguments[0]} dfn.term`).focus()", section)
+        assert "Better: " in tab.wait(shown) or "requests" in tab.wait(shown)
+        box = "const box = document.getElementById('explanation').getBoundingClientRect(); return "
+        assert tab.wait(f"{box} box.left >= 0 && box.right <= innerWidth && box.top >= 0 && box.bottom <= innerHeight")
+        assert tab.run("return document.activeElement.getAttribute('aria-describedby')") == "explanation"
+    tab.cdp("Input.dispatchKeyEvent", type="keyDown", key="Escape", code="Escape", windowsVirtualKeyCode=27)
+    assert tab.run(shown) == ""
+
+
+@SIZES
 def test_a_click_on_the_legend_hides_a_series(tab: Any, report_page: Path, size: tuple[int, int]) -> None:
     tab.open(report_page, size)
     tab.plot("rates")

@@ -66,7 +66,7 @@ class _Page(HTMLParser):
 
 def _page(report: RunReport) -> tuple[str, _Page]:
     write_html(report, run_pictures(report), report.folder.html)
-    text = report.folder.html.read_text(encoding="utf-8")
+    text = re.sub(r'<dfn class="term"[^>]*>(.*?)</dfn>', r"\1", report.folder.html.read_text(encoding="utf-8"))
     return text, _Page(text)
 
 
