@@ -37,8 +37,12 @@ def of_findings() -> Mapping[str, Explanation]:
 
 
 def terms() -> Mapping[str, str]:
-    """The text for each name that pages show: labels of metrics and codes of findings."""
-    labels = {name: _of_metric(metric).text for metric in METRICS for name in (metric.label, metric.short) if name}
+    """The text for each name that pages show: labels of metrics and codes of findings.
+
+    Counts of tokens are left out: their labels are plain words, which stand in other names, too.
+    """
+    named = [metric for metric in METRICS if metric.unit != "tokens"]
+    labels = {name: _of_metric(metric).text for metric in named for name in (metric.label, metric.short) if name}
     return labels | {code: explanation.text for code, explanation in of_findings().items()}
 
 
