@@ -168,7 +168,7 @@ def _goodput_rows(goodput: Goodput) -> list[tuple[str, str, str]]:
     ]
     if goodput.attainment_from_send - goodput.attainment < _SAME_ATTAINMENT:
         return rows
-    return [*rows, (f"  {FROM_SEND}", f"{100 * goodput.attainment_from_send:.1f} %", "")]
+    return [*rows, (f"Attainment ({FROM_SEND})", f"{100 * goodput.attainment_from_send:.1f} %", "")]
 
 
 def _rate(rate: Rate | None) -> str:
@@ -186,8 +186,13 @@ def _gate(gate: Gate) -> list[str]:
 
 
 def _findings(findings: Iterable[Finding]) -> list[str]:
-    """A line each with the remedy, the most severe first; those beyond the first eight are counted."""
-    listed = list(findings)
+    """A line each with the remedy, the most severe first; findings with the same remedy share one, and those beyond the first
+    eight are counted.
+    """
+    by_remedy: dict[str, Finding] = {}
+    for finding in findings:
+        by_remedy.setdefault(finding.brief, finding)
+    listed = list(by_remedy.values())
     lines = [f"{finding.severity.value:>9}  {finding.brief}" for finding in listed[:_MOST_FINDINGS]]
     more = len(listed) - _MOST_FINDINGS
     return [*lines, f"{'':9}  and {more} more: --full"] if more > 0 else lines

@@ -104,11 +104,11 @@ def _limit_lines(sweep: Sweep, marks: Sequence[Mark], percentile: str | None) ->
     ``percentile``, or output tokens/s (None). The limit of each request is drawn at every percentile.
     """
     ends = np.array([0.0, max(float(mark.x.max()) for mark in marks if isinstance(mark, Dots))])
-    limits: dict[str, float] = {}
+    limits: dict[str, tuple[float, Stroke]] = {}
     for point in sweep.points:
         for objective in point.objectives:
             if percentile is not None and objective.metric.label == sweep.latency:
-                limits[f"limit of each request: {objective}"] = objective.limit_ms
+                limits[f"limit of each request: {objective}"] = objective.limit_ms, Stroke.DOTTED
         for gate in point.gates:
             metric, q = gate.requirement.metric, gate.requirement.q
             of_axis = (
@@ -117,8 +117,8 @@ def _limit_lines(sweep: Sweep, marks: Sequence[Mark], percentile: str | None) ->
                 else metric.label == sweep.latency and q is not None and percentile_key(q) == percentile
             )
             if of_axis:
-                limits[f"limit: {gate.requirement}"] = gate.requirement.limit
-    return [Line(name, ends, np.full(2, limit), Colour.GREY, Stroke.DASHED) for name, limit in limits.items() if limit > 0]
+                limits[f"limit: {gate.requirement}"] = gate.requirement.limit, Stroke.DASHED
+    return [Line(name, ends, np.full(2, limit), Colour.GREY, stroke) for name, (limit, stroke) in limits.items() if limit > 0]
 
 
 def _note(point: SweepPoint, across: Read) -> str:

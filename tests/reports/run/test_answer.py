@@ -11,6 +11,9 @@ from harness.records.record import Outcome, Record
 from reports.criteria import parse_slo
 from reports.findings.checks import KINDS
 from reports.run.answer import WIDTH, render_answer, three_digits
+from reports.run.console import render as render_full
+from reports.run.markdown import render_markdown
+from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
 
 Make = Callable[..., Record]
@@ -103,6 +106,23 @@ def test_objectives_add_goodput_and_attainment(make_report: MakeReport, steady_r
     text = render_answer(read_run(folder, [parse_slo("ttft_ms<=200"), parse_slo("e2e_ms<=1")]))
     assert "Objectives: ttft_ms<=200 and e2e_ms<=1." in text
     assert re.search(r"Attainment +0\.0 % of 700 sent", text)
+
+
+@pytest.mark.parametrize(("late_ms", "shown"), [(0, False), (20, True)])
+def test_attainment_from_the_send_stands_beside_where_the_client_was_late(
+    make_report: MakeReport, answered: Make, late_ms: int, shown: bool
+) -> None:
+    folder = make_report([answered(k, 50 * k, 50 * k + late_ms, [(50 * k + late_ms + 100, 1)]) for k in range(700)]).folder
+    report = read_run(folder, [parse_slo("ttft<=110ms")])
+    text = render_answer(report)
+    attainment = 0.0 if shown else 1.0
+    assert re.search(rf"Attainment +{100 * attainment:.1f} % of 700 sent", text)
+    assert bool(re.search(r"\nAttainment \(from send\) +100\.0 %", text)) is shown
+    assert text.count("Late sends: ") == shown  # of both findings, which have one remedy
+    document = summary(report)["metrics"]["attainment"]
+    assert (document["value"], document["from_send"]["value"]) == (attainment, 1.0)
+    for rendered in (render_full(report), render_markdown(report)):
+        assert "Attainment, from send" in rendered
 
 
 def test_nothing_done_has_no_table_but_a_reason(make_report: MakeReport, failed: Make) -> None:
