@@ -40,6 +40,7 @@ from reports.metrics.client_calibration import client_calibration, peak_rates
 from reports.metrics.client_health import client_health
 from reports.metrics.configuration import configured_law, configured_load
 from reports.metrics.estimates import over_runs
+from reports.metrics.failures import failed_share_of
 from reports.metrics.goodput import goodput, share_interval
 from reports.metrics.in_flight import mean_in_system
 from reports.metrics.latency import (
@@ -72,6 +73,7 @@ from reports.statistics.arrays import mean_of_known
 from reports.statistics.autocorrelation import Mean, mean_of
 from reports.statistics.percentiles import nearest_rank, percentile_limits, required_samples, share_limits, summarise
 from reports.statistics.quantile_curve import curve_of
+from reports.sweep.held import gates_of, held_of
 from reports.sweep.points import pareto_front
 from reports.trend.history import estimates_of
 
@@ -131,6 +133,7 @@ NUMBERS = (
     Number("Interval and lower limit of a percentile", "metrics.*.p99_interval, at_least", (percentile_limits,)),
     Number("Interval of a rate", "metrics.*.interval", (mean_of, Mean.interval, rate)),
     Number("Interval of a share", "metrics.attainment.interval", (share_limits, share_interval)),
+    Number("Attainment from the send", "metrics.attainment.from_send", (goodput,)),
     Number("Whether p99 is supported", "metrics.*.p99_supported", (required_samples,)),
     Number("Points of the percentile pictures", "", (curve_of,)),
     # A run
@@ -139,6 +142,7 @@ NUMBERS = (
     Number("Failures by kind", "requests.by_kind", (failures_by_kind,)),
     Number("Failures by message", "", (failure_tables,)),
     Number("Evidence of the findings", "findings", (find,)),
+    Number("Share of failed requests, of a gate", "gates", (failed_share_of,)),
     Number("Requirements and what the evidence shows of them", "gates", (evidence_of, judge)),
     Number("Gauges of the server", "server.active_requests … cpu_utilization", (Telemetry.level,)),
     Number("Rates and latencies of the whole window", "windows.whole", (whole_window,)),
@@ -175,5 +179,6 @@ NUMBERS = (
     Number("Quantile differences", "compare.json: quantiles", (compare_measures, compare)),
     Number("Mean over repeated runs of a sweep's point", "sweep.json: points", (over_runs,)),
     Number("Pareto front", "sweep.json: pareto", (pareto_front,)),
+    Number("Load that the target held", "sweep.json: gates", (held_of, gates_of)),
     Number("Measures of a run in a trend", "trend.json: measures", (estimates_of,)),
 )
