@@ -62,6 +62,7 @@ def dataset_requests(
     ``encode`` gives token ids; without it a request carries text only, and lengths are not checked. Requests beyond ``limits``
     are dropped and counted. Raises WorkloadError.
     """
+    check_prompts(workload)
     _check(lengths, limits, encode)
     requests: list[Request] = []
     used = dropped = without_length = without_history = 0
@@ -84,6 +85,12 @@ def dataset_requests(
     return DatasetRequests(tuple(requests), used, dropped, without_length, without_history)
 
 
+def check_prompts(workload: Workload) -> None:
+    """Raises WorkloadError for a workload without text, as a trace of lengths."""
+    if workload.table["prompt"].null_count == len(workload):
+        raise WorkloadError(f"{workload.facts.source}: has lengths but no prompts; use bench trace")
+
+
 def _check(lengths: OutputLengths, limits: LengthLimits, encode: Encode | None) -> None:
     if not 0 < lengths.tokens_per_word < float("inf"):
         raise WorkloadError(f"--op_tokens_per_word {lengths.tokens_per_word:g}: must be a positive number")
@@ -94,10 +101,8 @@ def _check(lengths: OutputLengths, limits: LengthLimits, encode: Encode | None) 
 
 
 def _first_turns(workload: Workload) -> list[_Row]:
-    """The rows that begin a conversation. Raises WorkloadError where no row has text."""
+    """The rows that begin a conversation."""
     table = workload.table
-    if table["prompt"].null_count == len(workload):
-        raise WorkloadError(f"{workload.facts.source}: has lengths but no prompts; use bench trace")
     is_first = pc.and_(table["prompt"].is_valid(), table["parent"].is_null())
     numbers = pc.indices_nonzero(is_first)
     first: pa.Table = table.take(numbers)

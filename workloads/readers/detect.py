@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -125,9 +126,19 @@ def _unknown(source: Source, first_row: Row | None) -> DatasetError:
     """The error of a head that no reader recognises. Raises DatasetError, too, for an array that is not JSON."""
     if not source.head.removeprefix(BYTE_ORDER_MARK).strip():
         return DatasetError(source.path, "is empty")
-    if first_row is None and is_array(source.head):
-        next(json_rows(source, RejectCounter(source.path)), None)  # a fault of its syntax comes first
-    if b"\x00" in source.head:
+    if first_row is None and is_array(source.head):  # a fault of its syntax comes first
+        if next(json_rows(source, RejectCounter(source.path)), None) is None:
+            return DatasetError(source.path, "holds no rows")
+    elif b"\x00" in source.head or not _is_utf_8(source.head):
         return DatasetError(source.path, "is binary, or text that is not UTF-8; no format of workloads begins so")
     shapes = "; ".join([*(r.SHAPE for r in JSON_READERS), *(r.SHAPE for r in _CSV_READERS), text_corpus.SHAPE])
     return DatasetError(source.path, f"unknown shape; known are: {shapes}; and workload.parquet", "row 1")
+
+
+def _is_utf_8(head: bytes) -> bool:
+    """Whether ``head``, which may end within a character, is UTF-8."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True

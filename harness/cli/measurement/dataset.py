@@ -91,7 +91,7 @@ def command(
     """
     with one_blas_thread():
         from harness.cli.measurement.measure import measure
-    from workloads.dataset import OutputLengths
+    from workloads.dataset import OutputLengths, check_prompts
 
     options = read_options(shared)
     is_timed = options.load.duration is not None and options.load.concurrency is None
@@ -99,6 +99,7 @@ def command(
         raise click.UsageError("--repeat_dataset needs --num_requests, or --duration with --request_rate: how often is unknown")
     path = path or shipped_dataset()
     workload = read_file(path, format_name, strict)
+    check_prompts(workload)
     dataset = Dataset(path, workload, OutputLengths(op_tokens_per_word, output_tokens), repeat_dataset)
     return measure("dataset", options, partial(_prepare_requests, dataset))
 
