@@ -30,7 +30,7 @@ _MOST_SKIPPED = 100_000  # lines of another number of columns: then the file is 
 _SECOND_NS = 1_000_000_000
 _WHOLE = r"^[0-9]{1,8}$"
 _SECONDS = r"^(?P<whole>[0-9]{1,10})(?:\.(?P<fraction>[0-9]{0,9})[0-9]*)?$"
-_DATE = r"(?P<date>(?:19[7-9]|20)[0-9]{2}-[0-9]{2}-[0-9]{2})[ T](?P<time>[0-9]{2}:[0-9]{2}:[0-9]{2})"
+_DATE = r"(?P<date>(?:19[7-9]|20[0-9])[0-9]-[0-9]{2}-[0-9]{2})[ T](?P<time>[0-9]{2}:[0-9]{2}:[0-9]{2})"
 _TIMESTAMP = rf"^{_DATE}(?:\.(?P<fraction>[0-9]{{0,9}}))?(?:Z|(?P<sign>[+-])(?P<hours>[0-9]{{2}}):?(?P<minutes>[0-9]{{2}}))?$"
 
 

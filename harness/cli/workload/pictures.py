@@ -13,7 +13,7 @@ from workloads.workload_statistics import Integers, PrefixSharing, turns_of_sess
 
 _BINS = 60
 _PARTS = 120  # of the time
-_LEAST_GAP_MS = 1e-3
+_MOST_TURNS = 100
 
 
 def length_pictures(workload: Workload) -> tuple[Picture, ...]:
@@ -28,7 +28,8 @@ def length_pictures(workload: Workload) -> tuple[Picture, ...]:
 
 
 def _length_picture(unit: str, series: Sequence[tuple[str, Integers]]) -> Picture:
-    edges = _log_edges(1.0, float(max(values.max() for _, values in series)) + 1.0)
+    longest = float(max(values.max() for _, values in series))
+    edges = np.unique(np.rint(_log_edges(1.0, longest + 1.0))) - 0.5  # between whole numbers
     colours = (Colour.BLUE, Colour.ORANGE)
     return Picture(
         f"lengths-{unit}",
@@ -85,20 +86,20 @@ def _tokens_over_time(workload: Workload, at_s: FloatArray, edges: FloatArray) -
 
 
 def _gap_picture(gaps_ms: FloatArray) -> Picture:
-    mean = float(gaps_ms.mean())
-    shown = np.maximum(gaps_ms, _LEAST_GAP_MS)
-    edges = _log_edges(max(_LEAST_GAP_MS, float(shown.min())), max(float(shown.max()), 2 * _LEAST_GAP_MS) * 1.001)
-    exponential = 100.0 * np.diff(-np.exp(-edges / mean))
+    shown = gaps_ms[gaps_ms > 0]
+    edges = _log_edges(float(shown.min()) * 0.999, float(shown.max()) * 1.001)
+    counts = np.histogram(shown, edges)[0]
+    poisson = np.diff(-np.exp(-edges / float(gaps_ms.mean())))
     return Picture(
         "gaps",
         "Gaps between arrivals",
-        f"The share of gaps in each part of a logarithmic scale; dashed is a Poisson process of the same rate. "
-        f"{100 * float((gaps_ms == 0).mean()):.1f} % of the gaps are 0 and count in the first part.",
+        "The share of gaps in each part of a logarithmic scale; dashed is a Poisson process of the same rate. "
+        f"{100 * (1 - shown.size / gaps_ms.size):.1f} % of the gaps are 0 and not drawn.",
         Axis("gap", "ms", log=True),
         Axis("gaps", "%", from_zero=True),
         (
-            Line("gaps", edges, _shares(shown, edges), Colour.BLUE, steps=True),
-            Line("Poisson process", edges, _held(exponential), Colour.GREY, Stroke.DASHED, steps=True),
+            Line("gaps", edges, _held(100.0 * counts / gaps_ms.size), Colour.BLUE, steps=True),
+            Line("Poisson process", edges, _held(100.0 * poisson), Colour.GREY, Stroke.DASHED, steps=True),
         ),
     )
 
@@ -123,14 +124,16 @@ def session_pictures(workload: Workload) -> Iterator[Picture]:
     """Turns of conversations; none without conversations."""
     turns = turns_of_sessions(workload)
     if turns.size:
-        edges = np.arange(0.5, min(float(turns.max()), 100.0) + 1.5)
+        most = min(int(turns.max()), _MOST_TURNS)
+        edges = np.arange(-0.5, most + 2.5)
+        step = -(-most // 10)
         yield Picture(
             "turns",
             "Turns of conversations",
-            "The share of conversations by their number of turns; 100 and more are one part.",
-            Axis("turns"),
+            f"The share of conversations by their number of turns; {_MOST_TURNS} and more are one part.",
+            Axis("turns", ticks=tuple((float(turn), str(turn)) for turn in range(step, most + 1, step))),
             Axis("conversations", "%", from_zero=True),
-            (Line("conversations", edges, _shares(np.minimum(turns, 100), edges), Colour.PURPLE, steps=True),),
+            (Line("conversations", edges, _shares(np.minimum(turns, _MOST_TURNS), edges), Colour.PURPLE, steps=True),),
         )
 
 
