@@ -14,7 +14,7 @@ from reports.render.plain_text import printable
 if TYPE_CHECKING:
     from workloads.workload import Workload
 
-HUB_PREFIX = "hf:"
+HUB_PREFIX = "hf:"  # hugging_face.PREFIX, whose module is not imported for --help
 
 
 class WorkloadPath(click.Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from workloads.readers import (
 )
 from workloads.readers.csv_columns import header_of
 from workloads.readers.fields import Row
+from workloads.readers.hugging_face import hugging_face_rows, is_hugging_face
 from workloads.readers.json_rows import BYTE_ORDER_MARK, LocatedRow, first_object, is_array, json_rows
 from workloads.readers.rejects import RejectCounter, Rejects
 from workloads.readers.source import Source, open_source
@@ -72,17 +74,34 @@ class Reading:
 
 
 def read_workload_file(path: Path, format: str | None = None, strict: bool = False) -> Reading:  # noqa: A002
-    """Read a file of any known format, or standard input where ``path`` is ``-``; ``format`` is one of ``FORMATS``.
+    """Read a file of any known format, standard input where ``path`` is ``-``, or a dataset of Hugging Face (a folder, or
+    ``hf:NAME``); ``format`` is one of ``FORMATS``.
 
     A row that cannot be read is counted; with ``strict`` the first malformed one is an error. Raises DatasetError.
     """
     rejects = RejectCounter(path, strict)
-    with open_source(path) as source:
-        name = format or _format_of(source)
-        workload = _read(source, name, rejects)
-    if name != _PARQUET:
+    if is_hugging_face(path):
+        workload = _read_hugging_face(path, format, rejects)
+    else:
+        with open_source(path) as source:
+            workload = _read(source, format or _format_of(source), rejects)
+    if rejects.count:
         workload = replace(workload, facts=replace(workload.facts, rejected_rows=rejects.count))
     return Reading(workload, rejects.total())
+
+
+def _read_hugging_face(path: Path, name: str | None, rejects: RejectCounter) -> Workload:
+    rows = hugging_face_rows(path)
+    first = next(rows, None)
+    if first is None:
+        raise DatasetError(path, "holds no rows")
+    first_row = first[1] if isinstance(first[1], dict) else {}
+    reader = _json_reader(name) if name is not None else _recognising(first_row)
+    if reader is None:
+        columns = ", ".join(map(repr, first_row))
+        shapes = "; ".join(one.SHAPE for one in JSON_READERS)
+        raise DatasetError(path, f"unknown shape with the columns {columns}; known are: {shapes}")
+    return reader.read(itertools.chain([first], rows), rejects)
 
 
 def _read(source: Source, name: str, rejects: RejectCounter) -> Workload:
@@ -93,10 +112,18 @@ def _read(source: Source, name: str, rejects: RejectCounter) -> Workload:
     csv_reader = {reader.NAME: reader for reader in _CSV_READERS}.get(name)
     if csv_reader is not None:
         return csv_reader.read(source, rejects)
-    json_reader = {reader.NAME: reader for reader in JSON_READERS}.get(name)
-    if json_reader is None:
+    return _json_reader(name).read(json_rows(source, rejects), rejects)
+
+
+def _json_reader(name: str) -> JsonReader:
+    reader = {reader.NAME: reader for reader in JSON_READERS}.get(name)
+    if reader is None:
         raise WorkloadError(f"--format {name}: is none of {', '.join(FORMATS)}")
-    return json_reader.read(json_rows(source, rejects), rejects)
+    return reader
+
+
+def _recognising(first_row: Row) -> JsonReader | None:
+    return next((reader for reader in JSON_READERS if reader.recognises(first_row)), None)
 
 
 def _format_of(source: Source) -> str:
@@ -104,10 +131,11 @@ def _format_of(source: Source) -> str:
         return _PARQUET
     first_row = first_object(source.head)
     if first_row is not None:
-        found = next((reader.NAME for reader in JSON_READERS if reader.recognises(first_row)), None)
+        reader = _recognising(first_row)
+        found = None if reader is None else reader.NAME
     else:
         header = header_of(source.head)
-        found = next((reader.NAME for reader in _CSV_READERS if reader.recognises(header)), None)
+        found = next((one.NAME for one in _CSV_READERS if one.recognises(header)), None)
     if found is None and _is_named_as_text(source.path):
         found = text_corpus.NAME
     if found is None:

@@ -52,7 +52,7 @@ def accepted(
 
 
 def _array_rows(source: Source) -> Iterator[LocatedRow]:
-    content = source.stream.read(MOST_DOCUMENT_BYTES + 1)
+    content = source.read(MOST_DOCUMENT_BYTES + 1)
     if len(content) > MOST_DOCUMENT_BYTES:
         raise DatasetError(source.path, f"is a JSON array larger than {MOST_DOCUMENT_BYTES >> 20:,} MiB; make JSON lines of it")
     try:

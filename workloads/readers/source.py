@@ -20,8 +20,9 @@ from workloads.errors import DatasetError
 STANDARD_INPUT = Path("-")
 HEAD_BYTES = 1 << 16
 MOST_BYTES = 2 << 30  # of content; the largest public traces have 1 GB
-MOST_EXPANSION = 200  # decompressed bytes to compressed ones; text and traces have 3 to 50
+MOST_EXPANSION = 100  # decompressed bytes to compressed ones; text and traces have 3 to 50
 ALWAYS_ALLOWED_BYTES = 64 << 20  # whatever the expansion
+_PART_BYTES = 1 << 20  # read(n) takes memory for all n bytes beforehand
 _CODECS = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"))
 _MAGIC_BYTES = max(len(magic) for magic, _ in _CODECS)
 
@@ -34,9 +35,13 @@ class Source:
     head: bytes
     stream: BinaryIO
 
-    def read(self) -> bytes:
-        """The whole content. Raises DatasetError."""
-        return self.stream.read()
+    def read(self, most_bytes: int = MOST_BYTES) -> bytes:
+        """The content, or the first ``most_bytes`` of it. Raises DatasetError."""
+        parts: list[bytes] = []
+        while most_bytes > 0 and (part := self.stream.read(min(_PART_BYTES, most_bytes))):
+            parts.append(part)
+            most_bytes -= len(part)
+        return b"".join(parts)
 
 
 @contextmanager

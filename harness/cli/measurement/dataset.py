@@ -53,7 +53,8 @@ Examples:
         type=WorkloadPath(),
         metavar="FILE",
         help="File with prompts, also .gz or .zst, or - for standard input: upstream's JSON (input, instruction, output), "
-        "ShareGPT's, OpenAI's messages, vLLM's custom JSONL, MT-Bench's turns, plain text (.txt), or a workload.parquet. "
+        "ShareGPT's, OpenAI's messages, vLLM's custom JSONL, MT-Bench's turns, plain text (.txt), a workload.parquet, or "
+        "hf:NAME of Hugging Face's hub. "
         "Default: the shipped prompts.",
     ),
     cloup.option(

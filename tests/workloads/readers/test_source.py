@@ -60,7 +60,7 @@ def test_a_cut_gzip_file_is_named(read: Read) -> None:
 @pytest.mark.parametrize("start", [b"[", b'{"prompt": "a"}\n', b"TIMESTAMP,ContextTokens,GeneratedTokens\n"])
 def test_a_bomb_is_an_error_before_it_fills_the_memory(read: Read, start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "ALWAYS_ALLOWED_BYTES", 1 << 20)
-    with pytest.raises(DatasetError, match="decompresses to more than 200 times its size"):
+    with pytest.raises(DatasetError, match="decompresses to more than 100 times its size"):
         read(gzip.compress(start + b"\n" * (8 << 20)))
 
 
@@ -94,8 +94,6 @@ def test_a_pipe_that_delivers_byte_by_byte_is_read_whole(monkeypatch: pytest.Mon
     assert len(read_workload_file(Path("-")).workload) == 2
 
 
-def test_a_file_that_is_not_there_or_a_folder_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"nowhere\.json: No such file"):
         read_workload_file(tmp_path / "nowhere.json")
-    with pytest.raises(DatasetError, match="Is a directory"):
-        read_workload_file(tmp_path)
