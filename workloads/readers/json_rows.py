@@ -51,12 +51,15 @@ def accepted(
             yield where, parsed
 
 
-def _array_rows(source: Source) -> Iterator[LocatedRow]:
+def json_document(source: Source) -> object:
+    """The whole content as one document. Raises DatasetError."""
     content = source.read(MOST_DOCUMENT_BYTES + 1)
     if len(content) > MOST_DOCUMENT_BYTES:
-        raise DatasetError(source.path, f"is a JSON array larger than {MOST_DOCUMENT_BYTES >> 20:,} MiB; make JSON lines of it")
+        raise DatasetError(
+            source.path, f"is one JSON document of more than {MOST_DOCUMENT_BYTES >> 20:,} MiB; make JSON lines of it"
+        )
     try:
-        document = _loads(content.decode("utf-8").removeprefix("\ufeff"))
+        return _loads(content.decode("utf-8").removeprefix("\ufeff"))
     except UnicodeDecodeError as error:
         raise DatasetError(source.path, f"is not UTF-8: {error.reason}", f"byte {error.start}") from error
     except json.JSONDecodeError as error:
@@ -65,6 +68,10 @@ def _array_rows(source: Source) -> Iterator[LocatedRow]:
         raise DatasetError(source.path, f"holds a value that cannot be read: {error}") from error
     except RecursionError as error:
         raise DatasetError(source.path, "is nested too deeply to be a dataset") from error
+
+
+def _array_rows(source: Source) -> Iterator[LocatedRow]:
+    document = json_document(source)
     assert isinstance(document, list)
     for number, value in enumerate(document, start=1):
         yield f"row {number}", value

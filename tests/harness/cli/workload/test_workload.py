@@ -100,3 +100,16 @@ def test_mistakes_are_usage_errors_that_name_the_option_or_file(
     monkeypatch.chdir(trace.parent)
     assert run(["workload", *arguments]) == ExitStatus.USAGE
     assert problem in capsys.readouterr().err
+
+
+def test_requests_are_generated_from_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "chunk-3-trace.csv").write_text("0,5,1,Gamma,1,0.2\n600,5,1,Gamma,1,0.2\n")
+    lengths = {"0": {"input_tokens": "{64: 1}", "output_tokens": "{8: 1}"}}
+    (tmp_path / "chunk-3-dataset.json").write_text(json.dumps(lengths))
+    output = tmp_path / "w.parquet"
+    arguments = ["workload", "generate", str(tmp_path), "--duration", "100", "--seed", "4", "-o", str(output)]
+    assert run(arguments) == ExitStatus.VALID
+    assert "requests of 1 clients. Written" in capsys.readouterr().out
+    workload = read_workload(output)
+    assert 400 < len(workload) < 600
+    assert set(workload.table["request_class"].to_pylist()) == {"chunk-3"}
