@@ -28,7 +28,7 @@ from workloads.readers.hugging_face import hugging_face_rows, is_hugging_face
 from workloads.readers.json_rows import BYTE_ORDER_MARK, LocatedRow, first_object, is_array, json_rows
 from workloads.readers.rejects import RejectCounter, Rejects
 from workloads.readers.servegen import is_client_profile
-from workloads.readers.source import Source, open_source
+from workloads.readers.source import Source, name_of, open_source
 from workloads.workload import Workload, parse_workload
 
 _PARQUET = "parquet"
@@ -80,7 +80,7 @@ def read_workload_file(path: Path, format: str | None = None, strict: bool = Fal
 
     A row that cannot be read is counted; with ``strict`` the first malformed one is an error. Raises DatasetError.
     """
-    rejects = RejectCounter(path, strict)
+    rejects = RejectCounter(name_of(path), strict)
     if is_client_profile(path):
         raise DatasetError(path, "has clients of ServeGen, not requests; `bench workload generate` draws requests from them")
     if is_hugging_face(path):

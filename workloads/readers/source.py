@@ -18,6 +18,7 @@ import pyarrow as pa
 from workloads.errors import DatasetError
 
 STANDARD_INPUT = Path("-")
+_STANDARD_INPUT_NAME = Path("standard input")
 HEAD_BYTES = 1 << 16
 MOST_BYTES = 2 << 30  # of content; the largest public traces have 1 GB
 MOST_EXPANSION = 100  # decompressed bytes to compressed ones; text and traces have 3 to 50
@@ -44,14 +45,19 @@ class Source:
         return b"".join(parts)
 
 
+def name_of(path: Path) -> Path:
+    """The path in messages."""
+    return _STANDARD_INPUT_NAME if path == STANDARD_INPUT else path
+
+
 @contextmanager
 def open_source(path: Path) -> Iterator[Source]:
     """The content of ``path``, or of standard input where it is ``-``. Raises DatasetError, also while it is read."""
     try:
         with _opened(path) as file:
-            content = _Bounded(path, file)
+            content = _Bounded(name_of(path), file)
             head = _read_up_to(content, HEAD_BYTES)
-            yield Source(path, head, io.BufferedReader(_Stream(head, content.read)))
+            yield Source(name_of(path), head, io.BufferedReader(_Stream(head, content.read)))
     except OSError as error:
         raise DatasetError(path, error.strerror or str(error)) from error
 

@@ -117,6 +117,7 @@ def shipped_dataset() -> Path:
 def _prepare_requests(dataset: Dataset, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:
     from harness.cli.measurement.prepare import PreparedRequests, request_count_text
     from workloads.dataset import dataset_requests
+    from workloads.readers.source import name_of
     from workloads.request import LengthLimits
 
     tokenizer = target.tokenizer
@@ -134,7 +135,7 @@ def _prepare_requests(dataset: Dataset, traffic: TrafficOptions, load: Load, tar
     again = ", repeated" if len(requests) > len(drawn.requests) else ""
     return PreparedRequests(
         requests=requests,
-        description=f"{request_count_text(load, len(requests))} prompts of {dataset.path.name}{again}",
+        description=f"{request_count_text(load, len(requests))} prompts of {name_of(dataset.path).name}{again}",
         parameters={
             "dataset": str(dataset.path),
             "format": dataset.workload.facts.format,

@@ -75,7 +75,7 @@ def test_standard_input_is_read_where_the_path_is_a_dash(content: bytes, monkeyp
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     reading = read_workload_file(Path("-"))
     assert len(reading.workload) == 2
-    assert reading.workload.facts.source == "-"
+    assert reading.workload.facts.source == "standard input"
 
 
 def test_a_pipe_that_delivers_byte_by_byte_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:

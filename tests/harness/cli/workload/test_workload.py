@@ -9,7 +9,9 @@ import pytest
 
 from bench_errors import ExitStatus
 from harness.cli import run
+from workloads.readers.detect import FORMATS
 from workloads.workload import read_workload
+from workloads.writers import WRITTEN_FORMATS
 
 _TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
     f"2023-11-16 18:{minute:02}:00.5000000,{100 * minute + 1},{minute + 1}\n" for minute in range(11)
@@ -100,6 +102,15 @@ def test_mistakes_are_usage_errors_that_name_the_option_or_file(
     monkeypatch.chdir(trace.parent)
     assert run(["workload", *arguments]) == ExitStatus.USAGE
     assert problem in capsys.readouterr().err
+
+
+def test_the_help_names_every_format(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["workload", "show", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ", ".join(FORMATS) in shown
+    run(["workload", "write", "--help"])
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in WRITTEN_FORMATS)
 
 
 def test_requests_are_generated_from_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
