@@ -35,6 +35,7 @@ def test_turns_of_a_session_wait_for_the_turn_before(csv_rows: Rows) -> None:
         "15.25,a,9,ChatGPT,1,1,2,Conversation log",
         "16.0,a,1,ChatGPT,1,1,2,Conversation log",
         "20.0,b,1,ChatGPT,1,1,2,Conversation log",
+        "21.0,,1,ChatGPT,1,1,2,API log",
     )
     assert [_present(row, "session", "parent", "think_time_ns") for row in rows] == [
         ("a", None, None),
@@ -43,6 +44,7 @@ def test_turns_of_a_session_wait_for_the_turn_before(csv_rows: Rows) -> None:
         ("a", 0, 3_750_000_000),
         ("a", None, None),  # it arrived before the answer
         ("b", 2, None),  # the elapsed time is unknown
+        (None, None, None),
     ]
 
 
