@@ -49,6 +49,13 @@ def hash_of(blocks: list[int]) -> int:
     return sum(5**place * (block + 1) for place, block in enumerate(blocks))
 
 
+def test_a_known_block_behind_a_new_one_is_no_prefix() -> None:
+    columns = {"block_hashes": [[1, 2], [3, 2], [1, 2]], "input_tokens": [8, 8, 8]}
+    sharing = prefixes_of(Workload.of_columns(_FACTS, 3, columns))
+    assert sharing is not None
+    assert (sharing.by_row.tolist(), sharing.repeating_rows) == ([0.0, 0.0, 1.0], 1)
+
+
 def test_prefixes_of_texts_are_counted_in_bytes() -> None:
     sharing = prefixes_of(Workload.of_columns(WorkloadFacts("custom", "x"), 2, {"prompt": ["a" * 300, "a" * 300]}))
     assert sharing is not None
