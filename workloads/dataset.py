@@ -1,103 +1,122 @@
-"""The ``dataset`` workload: prompts from a file whose format is detected from its first row."""
+"""The ``dataset`` workload: the prompts of a file as requests."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from workloads import sharegpt, upstream_json
-from workloads.errors import DatasetError, WorkloadError
-from workloads.request import LONGEST_TOKENS, NO_LIMITS, LengthLimits, PromptRow, Request
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from workloads.errors import WorkloadError
+from workloads.request import LONGEST_TOKENS, NO_LIMITS, LengthLimits, Request
+from workloads.workload import Workload
 
 Encode = Callable[[str], list[int]]
-_READERS = (sharegpt, upstream_json)  # in this order: a conversation may have an "output" too, upstream's rows have no turns
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLengths:
+    """Output lengths in tokens for rows that have none of their own: ``tokens_per_word`` of the answer, at least 1, which is
+    upstream's rule (words are split at single spaces); ``without_answer`` where there is no answer either.
+    """
+
+    tokens_per_word: float = 1.3
+    without_answer: int = 256
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetRequests:
-    """Requests made from a dataset, and how many prompts were left out because they are too long."""
+    """Requests made from a dataset. ``rows`` rows were used, of which ``dropped_too_long`` are not among the requests.
+
+    ``without_length`` requests have the length for rows without one; ``without_history`` are sent without the messages that the
+    dataset has before their prompt.
+    """
 
     requests: tuple[Request, ...]
     rows: int
     dropped_too_long: int
+    without_length: int
+    without_history: int
 
 
-def read_dataset(path: Path) -> list[PromptRow]:
-    """Read a dataset file of any known shape. Raises DatasetError naming the file and the place in it."""
-    try:
-        document = json.loads(path.read_bytes().decode("utf-8").removeprefix("\ufeff"))
-    except OSError as error:
-        raise DatasetError(path, error.strerror or str(error)) from error
-    except UnicodeDecodeError as error:
-        raise DatasetError(path, f"is not UTF-8: {error.reason}", f"byte {error.start}") from error
-    except json.JSONDecodeError as error:
-        raise DatasetError(path, f"is not JSON: {error.msg}", f"line {error.lineno}, column {error.colno}") from error
-    except ValueError as error:  # a number with more digits than Python reads
-        raise DatasetError(path, f"holds a value that cannot be read: {error}") from error
-    except RecursionError as error:
-        raise DatasetError(path, "is nested too deeply to be a dataset") from error
-    if not isinstance(document, list) or not document:
-        raise DatasetError(path, "must be a JSON array with at least one row")
-    first = document[0]
-    for reader in _READERS:
-        if isinstance(first, dict) and reader.recognises(first):
-            rows = list(reader.read_rows(document, path))
-            if not rows:
-                raise DatasetError(path, "holds no usable prompt")
-            return rows
-    raise DatasetError(
-        path,
-        "unknown shape; expected objects with input, instruction and output (upstream's), or with conversations (ShareGPT's)",
-        "row 1",
-    )
+@dataclass(frozen=True, slots=True)
+class _Row:
+    number: int
+    prompt: str
+    answer: str | None
+    output_tokens: int | None
+    has_history: bool
 
 
 def dataset_requests(
-    rows: Iterable[PromptRow],
+    workload: Workload,
     encode: Encode | None,
     num_requests: int | None,
-    op_tokens_per_word: float,
+    lengths: OutputLengths,
     limits: LengthLimits = NO_LIMITS,
     ignore_eos: bool = False,
 ) -> DatasetRequests:
-    """Turn rows into requests, at most ``num_requests``, in the file's order.
+    """Turn the first turn of each conversation into a request, at most ``num_requests``, in the file's order.
 
-    The output length is the answer's words (split at single spaces) times ``op_tokens_per_word``, at least 1: upstream's
-    rule. ``encode`` gives token ids; without it a request carries text only, and lengths are not checked. Requests beyond
-    ``limits`` are dropped and counted. Raises WorkloadError.
+    ``encode`` gives token ids; without it a request carries text only, and lengths are not checked. Requests beyond ``limits``
+    are dropped and counted. Raises WorkloadError.
     """
-    if not 0 < op_tokens_per_word < float("inf"):
-        raise WorkloadError(f"--op_tokens_per_word {op_tokens_per_word:g}: must be a positive number")
-    if limits.max_input_len is not None and encode is None:
-        raise WorkloadError("--max_input_len counts tokens, so it needs --tokenizer_dir")
+    check_prompts(workload)
+    _check(lengths, limits, encode)
     requests: list[Request] = []
-    used = dropped = 0
-    for row in rows:
+    used = dropped = without_length = without_history = 0
+    for row in _first_turns(workload):
         if num_requests is not None and len(requests) == num_requests:
             break
         used += 1
-        request = _request(row, encode, op_tokens_per_word, ignore_eos)
+        request = _request(row, encode, lengths, ignore_eos)
         if request.input_tokens is not None and not limits.allow(request.input_tokens, request.output_tokens):
             dropped += 1
             continue
         requests.append(request)
+        without_length += row.output_tokens is None and row.answer is None
+        without_history += row.has_history
     if not requests:
         limit = f"the context of {limits.context_tokens} tokens"
         if limits.max_input_len is not None:
             limit = f"--max_input_len {limits.max_input_len}"
         raise WorkloadError(f"every prompt of the dataset is longer than {limit} allows; nothing is left to send")
-    return DatasetRequests(tuple(requests), used, dropped)
+    return DatasetRequests(tuple(requests), used, dropped, without_length, without_history)
 
 
-def _request(row: PromptRow, encode: Encode | None, op_tokens_per_word: float, ignore_eos: bool) -> Request:
+def check_prompts(workload: Workload) -> None:
+    """Raises WorkloadError for a workload without text, as a trace of lengths."""
+    if workload.table["prompt"].null_count == len(workload):
+        raise WorkloadError(f"{workload.facts.source}: has lengths but no prompts; use bench trace")
+
+
+def _check(lengths: OutputLengths, limits: LengthLimits, encode: Encode | None) -> None:
+    if not 0 < lengths.tokens_per_word < float("inf"):
+        raise WorkloadError(f"--op_tokens_per_word {lengths.tokens_per_word:g}: must be a positive number")
+    if not 0 < lengths.without_answer <= LONGEST_TOKENS:
+        raise WorkloadError(f"--output_tokens {lengths.without_answer}: must be from 1 to {LONGEST_TOKENS:,}")
+    if limits.max_input_len is not None and encode is None:
+        raise WorkloadError("--max_input_len counts tokens, so it needs --tokenizer_dir")
+
+
+def _first_turns(workload: Workload) -> list[_Row]:
+    """The rows that begin a conversation."""
+    table = workload.table
+    is_first = pc.and_(table["prompt"].is_valid(), table["parent"].is_null())
+    numbers = pc.indices_nonzero(is_first)
+    first: pa.Table = table.take(numbers)
+    columns = (first[name].to_pylist() for name in ("prompt", "answer", "output_tokens"))
+    return [_Row(*row) for row in zip(numbers.to_pylist(), *columns, first["history"].is_valid().to_pylist(), strict=True)]
+
+
+def _request(row: _Row, encode: Encode | None, lengths: OutputLengths, ignore_eos: bool) -> Request:
     ids = None if encode is None else tuple(encode(row.prompt))
     if not row.prompt.strip() or ids == ():
-        raise WorkloadError(f"row {row.row} of the dataset has an empty prompt")
-    output_tokens = max(1, int(len(row.answer.split(" ")) * op_tokens_per_word))
+        raise WorkloadError(f"row {row.number + 1} of the dataset has an empty prompt")
+    output_tokens = _output_tokens(row, lengths)
     if output_tokens > LONGEST_TOKENS:
-        raise WorkloadError(f"--op_tokens_per_word {op_tokens_per_word:g}: asks for more than {LONGEST_TOKENS:,} tokens")
+        raise WorkloadError(f"--op_tokens_per_word {lengths.tokens_per_word:g}: asks for more than {LONGEST_TOKENS:,} tokens")
     return Request(
         output_tokens=output_tokens,
         prompt=row.prompt,
@@ -105,3 +124,11 @@ def _request(row: PromptRow, encode: Encode | None, op_tokens_per_word: float, i
         input_tokens=None if ids is None else len(ids),
         ignore_eos=ignore_eos,
     )
+
+
+def _output_tokens(row: _Row, lengths: OutputLengths) -> int:
+    if row.output_tokens is not None:
+        return max(1, row.output_tokens)
+    if row.answer is not None:
+        return max(1, int(len(row.answer.split(" ")) * lengths.tokens_per_word))
+    return lengths.without_answer

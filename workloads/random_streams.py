@@ -16,6 +16,7 @@ class Stream(IntEnum):
     TOKEN_IDS = 4
     WARM_UP = 5
     TEXTS = 6
+    CLIENT_PROFILES = 31
 
 
 def generator(seed: int, stream: Stream, *path: int) -> np.random.Generator:

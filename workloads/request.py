@@ -1,11 +1,8 @@
-"""The values of a workload: what a dataset reader yields, what is sent, and the limits on its length."""
+"""The values of a workload: what is sent, and the limits on its length."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-
-from workloads.errors import DatasetError
 
 LONGEST_TOKENS = 10_000_000  # far beyond any context length: more is a typing error that would exhaust memory
 
@@ -27,15 +24,6 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class PromptRow:
-    """A prompt, the dataset's answer to it (its length gives the output length), and its row number from 1."""
-
-    prompt: str
-    answer: str
-    row: int
-
-
-@dataclass(frozen=True, slots=True)
 class LengthLimits:
     """Limits in tokens: ``max_input_len`` of a prompt, ``context_tokens`` of prompt and output together; None is no limit."""
 
@@ -50,11 +38,3 @@ class LengthLimits:
 
 
 NO_LIMITS = LengthLimits()
-
-
-def check_text(text: str, path: Path, where: str) -> None:
-    """Raise DatasetError for half a surrogate pair, which JSON can express and UTF-8 cannot."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise DatasetError(path, f"character {error.start} is half a surrogate pair", where) from error

@@ -22,6 +22,7 @@ from workloads.errors import DatasetError
 
 _MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
 _FACTS_KEY = b"inflight_bench_workload"
+_MOST_TABLE_BYTES = 4 << 30  # decompressed
 
 SCHEMA = pa.schema(
     [
@@ -99,23 +100,60 @@ class Workload:
 def read_workload(path: Path) -> Workload:
     """Read what ``Workload.write`` wrote. Raises DatasetError naming the file and what is wrong with it."""
     try:
-        with path.open("rb") as file:
-            table = pq.read_table(file)
+        content = path.read_bytes()
     except OSError as error:
         raise DatasetError(path, error.strerror or str(error)) from error
-    except pa.ArrowException as error:
+    return parse_workload(path, content)
+
+
+def parse_workload(path: Path, content: bytes) -> Workload:
+    """The workload of the Parquet file ``content``; ``path`` is its name in messages. Raises DatasetError."""
+    try:
+        table = _parquet_table(path, content)
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise DatasetError(path, f"is not Parquet: {error}") from error
     metadata = table.schema.metadata or {}
     if _FACTS_KEY not in metadata:
         raise DatasetError(path, "is not a workload of bench; `bench workload import` makes one from a dataset or trace")
-    try:
-        facts = WorkloadFacts(**json.loads(metadata[_FACTS_KEY]))
-    except (TypeError, ValueError) as error:
-        raise DatasetError(path, f"holds metadata that cannot be read: {error}") from error
     table = table.replace_schema_metadata(None)
     if table.schema != SCHEMA:
         raise DatasetError(path, "has other columns than this version of bench writes; import its origin again")
-    return Workload(table, facts)
+    problem = _problem(table)
+    if problem is not None:
+        raise DatasetError(path, f"is damaged: {problem}; import its origin again")
+    return Workload(table, _facts(path, metadata[_FACTS_KEY]))
+
+
+def _parquet_table(path: Path, content: bytes) -> pa.Table:
+    """Raises DatasetError for a table too large to hold, and OSError or ArrowException for what is not Parquet."""
+    with pq.ParquetFile(pa.BufferReader(content)) as file:
+        groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
+        if sum(group.total_byte_size for group in groups) > _MOST_TABLE_BYTES:
+            raise DatasetError(path, f"holds more than {_MOST_TABLE_BYTES >> 20:,} MiB; cut it into parts")
+        table = file.read()
+    table.validate(full=True)
+    return table
+
+
+def _problem(table: pa.Table) -> str | None:
+    """What in the columns contradicts ``SCHEMA``'s notes; None where nothing does."""
+    for name in ("arrival_ns", "think_time_ns", "input_tokens", "output_tokens"):
+        if (pc.min(table[name]).as_py() or 0) < 0:
+            return f"{name} is negative"
+    if (np.diff(table["arrival_ns"].drop_null().to_numpy()) < 0).any():
+        return "arrival_ns is not sorted"
+    has_parent = table["parent"].is_valid().to_numpy()
+    parents = table["parent"].drop_null().to_numpy()
+    if ((parents < 0) | (parents >= np.flatnonzero(has_parent))).any():
+        return "a parent is not an earlier row"
+    return None
+
+
+def _facts(path: Path, text: bytes) -> WorkloadFacts:
+    try:
+        return WorkloadFacts(**json.loads(text))
+    except (TypeError, ValueError) as error:
+        raise DatasetError(path, f"holds metadata that cannot be read: {error}") from error
 
 
 def _add(digest: hashlib._Hash, values: pa.Array) -> None:

@@ -14,6 +14,7 @@ from harness.cli.generate import generate
 from harness.cli.measurement import dataset, token_norm_dist
 from harness.cli.serve import serve
 from harness.cli.suggestions import near_names
+from harness.cli.workload import workload
 
 
 def underscored(token: str) -> str:
@@ -127,6 +128,7 @@ bench = BenchGroup(
         cloup.Section(
             "Read runs", [report.command, compare.command, trend.command, config.command, recover.command, explain.command]
         ),
+        cloup.Section("Traffic", [workload.command]),
         cloup.Section("Trust", [calibrate.command]),
         cloup.Section("Deploy and generate", [serve.command, generate.command, engine.command, doctor.command]),
         cloup.Section("Shell", [completion.command]),
@@ -144,6 +146,7 @@ Examples:
   bench -i grpc --request_rate 10 token_norm_dist --input_mean 128 --input_stdev 5 --output_mean 20 --output_stdev 2
   bench dataset --url localhost:8001 --model ensemble --dataset prompts.json --tokenizer_dir ./llama
   bench serve --grpc_port 8001
+  bench workload show trace.csv --html trace.html
   bench report runs/<run>
   bench compare runs/<before> runs/<after> --output compare.html
   bench recover runs/<run>

@@ -1,6 +1,5 @@
 """The real server, deployed once for each mode."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,12 +52,3 @@ def narrow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The pipeline with room for one running and two waiting requests."""
     options = EngineOptions(max_queue_size=2, max_num_sequences=1)
     yield from _deploy(tmp_path_factory.mktemp("narrow"), decoupled_mode=True, engine_options=options)
-
-
-@pytest.fixture
-def shared_data() -> Path:
-    """Real data that is not part of the repository."""
-    folder = Path(os.environ.get("SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
-    if not folder.is_dir():
-        pytest.skip(f"the shared data folder is not here: {folder}")
-    return folder

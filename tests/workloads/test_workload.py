@@ -20,7 +20,7 @@ _count = st.none() | st.integers(0, 10**9)
 _rows = st.lists(
     st.fixed_dictionaries(
         {
-            "arrival_ns": _count,
+            "think_time_ns": _count,
             "session": _text,
             "history": st.none() | st.lists(st.fixed_dictionaries({"role": st.just("system"), "content": _text}), max_size=2),
             "prompt": _text,
@@ -33,7 +33,7 @@ _rows = st.lists(
 
 
 def _workload(rows: list[dict[str, object]]) -> Workload:
-    names = ("arrival_ns", "session", "history", "prompt", "input_tokens", "token_ids")
+    names = ("think_time_ns", "session", "history", "prompt", "input_tokens", "token_ids")
     return Workload.of_columns(FACTS, len(rows), {name: [row[name] for row in rows] for name in names})
 
 
@@ -106,3 +106,22 @@ def test_a_workload_with_other_columns_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="No such file"):
         read_workload(tmp_path / "absent.parquet")
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"arrival_ns": [5, 4]}, "arrival_ns is not sorted"),
+        ({"arrival_ns": [-5, 4]}, "arrival_ns is negative"),
+        ({"input_tokens": [5, -4]}, "input_tokens is negative"),
+        ({"output_tokens": [None, -4]}, "output_tokens is negative"),
+        ({"think_time_ns": [None, -4]}, "think_time_ns is negative"),
+        ({"parent": [None, 1]}, "a parent is not an earlier row"),
+        ({"parent": [None, -1]}, "a parent is not an earlier row"),
+    ],
+)
+def test_columns_that_contradict_each_other_are_refused(columns: dict[str, list[int]], problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "workload.parquet"
+    Workload.of_columns(FACTS, 2, columns).write(path)
+    with pytest.raises(DatasetError, match=problem):
+        read_workload(path)

@@ -12,46 +12,62 @@ import click
 import cloup
 
 from harness.cli.measurement.options import measure_options, read_options
+from harness.cli.workload_files import WorkloadPath, read_file, reader_options
 from harness.host.blas_threads import one_blas_thread
 
 if TYPE_CHECKING:
     from harness.cli.measurement.load_options import TrafficOptions
     from harness.cli.measurement.prepare import PreparedRequests
     from harness.cli.measurement.target import Target
+    from workloads.dataset import DatasetRequests, OutputLengths
     from workloads.load import Load
-    from workloads.request import PromptRow
+    from workloads.workload import Workload
 
 _SHIPPED_NAME = "prompts.json"
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """The rows of the file ``path``; the output length of each is ``op_tokens_per_word`` times the words of its answer."""
+    """The workload of the file ``path``, and the output lengths of rows that have none."""
 
     path: Path
-    rows: list[PromptRow]
-    op_tokens_per_word: float
+    workload: Workload
+    lengths: OutputLengths
     repeated: bool = False
 
 
 @cloup.command(
     name="dataset",
     short_help="Measure with prompts from a dataset.",
-    epilog="Example: bench dataset --request_rate 10 --num_requests 300 --model ensemble",
+    epilog="""\b
+Examples:
+  bench dataset --request_rate 10 --num_requests 300 --model ensemble
+  bench dataset --dataset sharegpt.json --request_rate 10
+  zcat prompts.jsonl.gz | bench dataset --dataset - --output_tokens 100""",
 )
 @cloup.option_group(
     "Dataset",
     cloup.option(
         "--dataset",
         "path",
-        type=click.Path(path_type=Path, dir_okay=False, exists=True),
-        help="JSON file in upstream's shape (input, instruction, output) or ShareGPT's. Default: the shipped prompts.",
+        type=WorkloadPath(),
+        metavar="FILE",
+        help="File with prompts, also .gz or .zst, or - for standard input: upstream's JSON (input, instruction, output), "
+        "ShareGPT's, OpenAI's messages, vLLM's custom JSONL, MT-Bench's turns, plain text (.txt), a workload.parquet, or "
+        "hf:NAME of Hugging Face's hub. "
+        "Default: the shipped prompts.",
     ),
     cloup.option(
         "--op_tokens_per_word",
         type=click.FloatRange(min=0, min_open=True),
         default=1.3,
-        help="Tokens to request per word of the dataset's answer.",
+        help="Tokens to request per word of the dataset's answer, where it has no output length.",
+    ),
+    cloup.option(
+        "--output_tokens",
+        type=click.IntRange(1, 10_000_000),
+        default=256,
+        help="Tokens to request where the dataset has neither an output length nor an answer.",
     ),
     cloup.option(
         "--repeat_dataset",
@@ -59,22 +75,33 @@ class Dataset:
         help="Send the dataset again from its start where more requests are due than it has; repeats may hit a prefix cache.",
     ),
 )
+@reader_options
 @measure_options
-def command(path: Path | None, op_tokens_per_word: float, repeat_dataset: bool, **shared: Any) -> int:
-    """Measure with prompts from a dataset, in the file's order.
+def command(
+    path: Path | None,
+    op_tokens_per_word: float,
+    output_tokens: int,
+    repeat_dataset: bool,
+    format_name: str | None,
+    strict: bool,
+    **shared: Any,
+) -> int:
+    """Measure with prompts from a dataset, in the file's order. Of a conversation the first turn is sent.
 
-    The output length of a request is the number of words in the dataset's own answer, times --op_tokens_per_word.
+    The output length of a request is the dataset's own, or the number of words in its answer, times --op_tokens_per_word.
     """
     with one_blas_thread():
         from harness.cli.measurement.measure import measure
-    from workloads.dataset import read_dataset
+    from workloads.dataset import OutputLengths, check_prompts
 
     options = read_options(shared)
     is_timed = options.load.duration is not None and options.load.concurrency is None
     if repeat_dataset and options.traffic.num_requests is None and not is_timed:
         raise click.UsageError("--repeat_dataset needs --num_requests, or --duration with --request_rate: how often is unknown")
     path = path or shipped_dataset()
-    dataset = Dataset(path, read_dataset(path), op_tokens_per_word, repeat_dataset)
+    workload = read_file(path, format_name, strict)
+    check_prompts(workload)
+    dataset = Dataset(path, workload, OutputLengths(op_tokens_per_word, output_tokens), repeat_dataset)
     return measure("dataset", options, partial(_prepare_requests, dataset))
 
 
@@ -90,28 +117,46 @@ def shipped_dataset() -> Path:
 def _prepare_requests(dataset: Dataset, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:
     from harness.cli.measurement.prepare import PreparedRequests, request_count_text
     from workloads.dataset import dataset_requests
+    from workloads.readers.source import name_of
     from workloads.request import LengthLimits
 
     tokenizer = target.tokenizer
     most = load.most_requests(traffic.seed, traffic.num_requests)
     drawn = dataset_requests(
-        dataset.rows,
+        dataset.workload,
         None if tokenizer is None else tokenizer.encode,
         most,
-        dataset.op_tokens_per_word,
+        dataset.lengths,
         LengthLimits(traffic.max_input_len, target.context_tokens),
         ignore_eos=bool(traffic.ignore_eos),
     )
+    _report(drawn, dataset)
     requests = tuple(islice(cycle(drawn.requests), most)) if dataset.repeated else drawn.requests
     again = ", repeated" if len(requests) > len(drawn.requests) else ""
     return PreparedRequests(
         requests=requests,
-        description=f"{request_count_text(load, len(requests))} prompts of {dataset.path.name}{again}",
+        description=f"{request_count_text(load, len(requests))} prompts of {name_of(dataset.path).name}{again}",
         parameters={
             "dataset": str(dataset.path),
-            "op_tokens_per_word": dataset.op_tokens_per_word,
+            "format": dataset.workload.facts.format,
+            "rejected_rows": dataset.workload.facts.rejected_rows,
+            "op_tokens_per_word": dataset.lengths.tokens_per_word,
+            **({"output_tokens": dataset.lengths.without_answer} if drawn.without_length else {}),
+            **({"without_history": drawn.without_history} if drawn.without_history else {}),
             "rows_read": drawn.rows,
             **({"repeat_dataset": True} if again else {}),
         },
         dropped_too_long=drawn.dropped_too_long,
     )
+
+
+def _report(drawn: DatasetRequests, dataset: Dataset) -> None:
+    """What is sent otherwise than the dataset has it, on stderr."""
+    if drawn.without_length:
+        click.echo(
+            f"{drawn.without_length:,} prompts have no output length in the dataset: {dataset.lengths.without_answer} tokens "
+            "are requested for each; --output_tokens sets this.",
+            err=True,
+        )
+    if drawn.without_history:
+        click.echo(f"{drawn.without_history:,} prompts are sent without the messages before them.", err=True)

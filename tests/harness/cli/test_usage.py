@@ -198,14 +198,14 @@ def test_dataset_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("content", "where"),
     [
-        ("", "line 1, column 1"),
+        ("", "is empty"),
         ("[", "line 1"),
-        ("{}", "array"),
-        ("[]", "at least one row"),
+        ("{}", "unknown shape"),
+        ("[]", "holds no rows"),
         ("[1]", "row 1"),
         ('[{"input": "a", "instruction": "b", "output": "c"}, {"input": "a"}]', "row 2"),
         ('[{"input": "a", "instruction": "b", "output": 5}]', '"output"'),
-        ('[{"conversations": [{"from": "human"}]}]', "row 1, turn 1"),
+        ('[{"conversations": [{"from": "human"}]}]', "row 1: turn 1"),
         ("\udcff", "UTF-8"),
     ],
 )
@@ -213,7 +213,7 @@ def test_malformed_dataset_is_named_with_the_place(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str, where: str
 ) -> None:
     (tmp_path / "bad.json").write_bytes(content.encode("utf-8", "surrogateescape"))
-    message = _error(capsys, ["dataset", "--dataset", "bad.json"], ExitStatus.USAGE)
+    message = _error(capsys, ["dataset", "--dataset", "bad.json", "--strict"], ExitStatus.USAGE)
     assert "bad.json" in message
     assert where in message
 

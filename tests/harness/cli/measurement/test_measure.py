@@ -99,6 +99,36 @@ def test_text_model_is_driven_with_a_datasets_prompts(server: ScriptedServer, tm
     assert [(row["outcome"], row["output_tokens"], row["output_tokens_source"]) for row in rows] == [("done", 5, "server")] * 3
 
 
+def test_rows_that_cannot_be_read_and_lengths_that_a_dataset_lacks_are_reported_and_recorded(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = tmp_path / "prompts.jsonl"
+    history = [{"role": "system", "content": "s"}]
+    bodies = [{"messages": [*history, {"role": "user", "content": "a"}], "max_tokens": 5}, {"messages": 7}, None]
+    dataset.write_text("\n".join(json.dumps(body) for body in bodies) + '\n{"messages": [{"role": "user", "content": "b"}]}')
+    folder = tmp_path / "run"
+    _measure(server, folder, "--model", "text", "--dataset", str(dataset), "--output_tokens", "3", verb="dataset")
+    assert RunFolder(folder).read_requests()["requested_output_tokens"].to_pylist() == [5, 3]
+    workload = RunFolder(folder).read_manifest()["workload"]
+    assert {name: workload[name] for name in ("format", "rejected_rows", "output_tokens", "without_history", "rows_read")} == {
+        "format": "openai", "rejected_rows": 2, "output_tokens": 3, "without_history": 1, "rows_read": 2,
+    }  # fmt: skip
+    reported = capsys.readouterr().err
+    assert 'prompts.jsonl: 2 rows were not read; for example line 2: "messages" must be a list' in reported
+    assert "1 prompts have no output length in the dataset: 3 tokens" in reported
+    assert "1 prompts are sent without the messages before them" in reported
+
+
+def test_a_trace_without_prompts_is_refused_before_anything_is_made(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1,2\n")
+    assert _measure(server, tmp_path / "run", "--dataset", str(trace), verb="dataset") == ExitStatus.USAGE
+    assert "trace.csv: has lengths but no prompts" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_dataset_with_fewer_prompts_than_num_requests_is_reported(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
