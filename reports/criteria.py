@@ -103,7 +103,11 @@ def parse_slo(text: str) -> Criterion:
 
 def parse_fail_if(text: str) -> Requirement:
     """The requirement that fails where ``text`` holds. Raises ValueError, for the command line."""
-    criterion = parse_slo(_negated(text))
+    negated = _negated(text)
+    try:
+        criterion = parse_slo(negated)
+    except ValueError as error:
+        raise ValueError(str(error).replace(repr(negated), repr(text))) from None
     if isinstance(criterion, Objective):
         name = criterion.metric.name
         raise ValueError(f"{text!r}: a run fails by a number of its own: write p99_{name}, p50_{name} or mean_{name}")

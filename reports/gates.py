@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -20,6 +22,7 @@ from reports.statistics.autocorrelation import (
     independent_values,
 )
 from reports.statistics.percentiles import REACHES_FAILURES, Distribution, fewest_for_limits
+from reports.statistics.probability import student_quantile
 
 _SHARES = (ATTAINMENT, FAILED_SHARE)
 
@@ -55,6 +58,29 @@ class Gate:
 def judge(requirements: Iterable[Requirement], metrics: Metrics, *, valid: bool) -> tuple[Gate, ...]:
     """The gates of a run. Of a run that is not ``valid`` nothing passes or fails: its numbers cannot be believed."""
     return tuple(_judged(requirement, evidence_of(requirement, metrics), valid) for requirement in requirements)
+
+
+def judge_together(requirement: Requirement, repeats: Sequence[Metrics], *, valid: bool) -> Gate:
+    """The gate of a configuration that ``repeats`` measured: of several, by Student's interval of their values' mean, which
+    holds the variation between starts; ``valid`` is whether all of them are.
+    """
+    evidence = [evidence_of(requirement, metrics) for metrics in repeats]
+    return _judged(requirement, evidence[0] if len(evidence) == 1 else _together(evidence), valid)
+
+
+def _together(evidence: Sequence[Evidence]) -> Evidence:
+    """Repeats that all have the same value, such as no failures, have the widest of their own intervals."""
+    values = [one.value for one in evidence if one.value is not None]
+    if len(values) < len(evidence):
+        return Evidence(None, reason=next(one.reason for one in evidence if one.value is None))
+    mean = statistics.fmean(values)
+    lows, highs = ([x for x in limits if x is not None] for limits in zip(*((e.low, e.high) for e in evidence), strict=True))
+    if len(highs) < len(evidence) or len(set(values)) == 1:
+        low = min(lows) if len(lows) == len(evidence) else None
+        high = max(highs) if len(highs) == len(evidence) else None
+        return Evidence(mean, low, high, next((one.reason for one in evidence if one.reason), None))
+    half = student_quantile(0.975, len(values) - 1.0) * statistics.stdev(values) / math.sqrt(len(values))
+    return Evidence(mean, max(0.0, mean - half), mean + half)
 
 
 def evidence_of(requirement: Requirement, metrics: Metrics) -> Evidence:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 import cloup
 
 from bench_errors import ExitStatus
+from harness.cli.conditions import ConditionOptions, allow_single_option, check_repeated, condition_options
 from harness.cli.outputs import check_outputs, output_option, write_outputs
 from harness.host.blas_threads import one_blas_thread
 
@@ -18,7 +20,8 @@ from harness.host.blas_threads import one_blas_thread
     epilog="""\b
 Examples:
   bench trend runs --output trend.html
-  bench trend nightly --baseline runs/release-1.0 --output trend.html --output trend.json""",
+  bench trend nightly --baseline runs/release-1.0 --output trend.html --output trend.json
+  bench trend nightly --baseline runs/release-1.0 --fail_if 'p99_ttft>300ms' --fail_if 'p99_ttft>+5%'""",
 )
 @cloup.argument(
     "folders",
@@ -33,10 +36,16 @@ Examples:
     help="A run, or a folder of repeated runs, to compare the others with. Default: the first valid run.",
 )
 @output_option
+@condition_options
+@allow_single_option
 @one_blas_thread()
-def command(folders: tuple[Path, ...], baseline: Path | None, outputs: tuple[Path, ...]) -> int:
+def command(
+    folders: tuple[Path, ...], baseline: Path | None, outputs: tuple[Path, ...], allow_single: bool, **criteria: Any
+) -> int:
     """Show every finished run in order of time: its metrics with their intervals, whether it is valid and comparable to the
     baseline, and the verdict on each metric, as in 'bench compare'.
+
+    --slo and --fail_if are judged of the newest run that is comparable.
 
     Runs that are invalid or measured different work are listed apart, with the difference; runs that were cut are listed, too.
     """
@@ -48,11 +57,17 @@ def command(folders: tuple[Path, ...], baseline: Path | None, outputs: tuple[Pat
     from reports.trend.markdown import write_markdown
     from reports.trend.page import write_html
 
+    options = ConditionOptions(**criteria)
     check_outputs(outputs)
     try:
-        trend = read_trend(folders, baseline)
+        trend = read_trend(folders, baseline, options.conditions, options.objectives)
     except NotComparableError as error:
         raise NotComparableError(f"--baseline: {error}") from error
+    if options.judges_changes and not allow_single and len(trend.baseline_runs) == 1:
+        check_repeated(["the baseline", "the newest run"])
     click.echo(render(trend))
     write_outputs(trend, outputs, {".html": write_html, ".json": write_json, ".md": write_markdown, ".csv": write_csv})
-    return ExitStatus.VALID
+    newest = trend.newest_compared
+    if options.fail_if and newest is None:
+        raise click.ClickException("--fail_if: no run of the trend is comparable with the baseline, so none is judged")
+    return ExitStatus.VALID if newest is None or options.passed(newest.conditions) else ExitStatus.FAILED

@@ -11,11 +11,12 @@ import numpy as np
 
 from harness.records.experiment import ExperimentFolder
 from harness.records.run_folder import RunFolder, RunFolderError
-from reports.compare.comparable import Disagreement, disagreements, refused, same_requests
-from reports.compare.conditions import Condition, ConditionResult, check_conditions
+from reports.compare.comparable import Disagreement, Weight, disagreements, refused, same_requests
+from reports.compare.conditions import AnyCondition, ConditionResult, check_conditions
 from reports.compare.difference import Difference, Verdict, compare_measures
 from reports.compare.measures import MEASURES, Measure, Measured, measure_run, percentiles
-from reports.compare.recommendation import Recommendation, recommend
+from reports.compare.recommendation import Recommendation, affordable, preferred, recommend
+from reports.criteria import Criterion
 from reports.errors import NotComparableError
 from reports.metrics.catalogue import E2E
 from reports.metrics.latency import BY_REQUEST
@@ -25,6 +26,7 @@ from reports.statistics.percentiles import Distribution, summarise
 
 MIXED = "mixed"  # better in some measures, worse in others
 STARTS_MIXED = "mixed between these starts"
+INCONCLUSIVE_ABOVE = 0.10  # a change that users act on
 _QUANTILES = (0.01, 0.02, *(percent / 100 for percent in range(5, 100, 5)), 0.98, 0.99, 0.995, 0.999)
 
 
@@ -103,6 +105,25 @@ class ArmComparison:
         return len(self.baseline.runs) == len(self.arm.runs) == 1
 
     @property
+    def inconclusive(self) -> bool:
+        """Whether no difference is shown, and only a change above INCONCLUSIVE_ABOVE would have been: equal runs and different
+        ones look alike then.
+        """
+        return is_inconclusive(self.differences)
+
+    @property
+    def suspects(self) -> tuple[Difference, ...]:
+        """Measures without a verdict whose own 95 % interval leaves no room for equality; the rarest by chance first."""
+        beside = [d for d in self.differences if not d.verdict.differs and d.p_value is not None and d.p_value < 0.05]
+        return tuple(sorted(beside, key=lambda d: d.p_value or 0.0))
+
+    @property
+    def affordable(self) -> Recommendation | None:
+        """What would show more than these runs do, at a bearable cost."""
+        runs = (*self.baseline.runs, *self.arm.runs)
+        return affordable(self.differences, len(self.arm.runs), min(run.metrics.scheduled for run in runs))
+
+    @property
     def recommendation(self) -> Recommendation | None:
         """What would show a small change."""
         runs = (*self.baseline.runs, *self.arm.runs)
@@ -117,8 +138,9 @@ class Comparison:
     comparisons: tuple[ArmComparison, ...]
 
     @property
-    def conditions_failed(self) -> bool:
-        return any(result.failed for one in self.comparisons for result in one.conditions)
+    def conditions(self) -> tuple[ConditionResult, ...]:
+        """The results of all arms."""
+        return tuple(result for one in self.comparisons for result in one.conditions)
 
 
 def overall(differences: Sequence[Difference]) -> str:
@@ -135,20 +157,28 @@ def overall(differences: Sequence[Difference]) -> str:
     return next((v.value for v in order if v in verdicts), Verdict.UNKNOWN.value)
 
 
-def read_arm(path: Path) -> Arm:
-    """Read the folder of a run, or of repeated runs. Raises RunFolderError."""
+def is_inconclusive(differences: Sequence[Difference]) -> bool:
+    """Whether no difference is shown, and only a change above INCONCLUSIVE_ABOVE would have been."""
+    if any(d.verdict.differs for d in differences):
+        return False
+    judged = preferred(differences)
+    return judged is None or judged.smallest_shown is None or judged.smallest_shown > INCONCLUSIVE_ABOVE
+
+
+def read_arm(path: Path, criteria: Sequence[Criterion] | None = None) -> Arm:
+    """Read the folder of a run, or of repeated runs, by ``criteria`` or (None) by each run's own. Raises RunFolderError."""
     if RunFolder(path).manifest.exists():
-        return Arm(path.name, (read_run(RunFolder(path)),))
+        return Arm(path.name, (read_run(RunFolder(path), criteria),))
     if ExperimentFolder(path).plan.exists():
         raise RunFolderError(f"{path} is the folder of an experiment; give it alone: bench compare {path}")
     folders = sorted(inner for inner in path.glob("*/") if RunFolder(inner).manifest.exists())
     if not folders:
         raise RunFolderError(f"{path} is neither the folder of a run nor of runs: it contains no run.json")
-    return Arm(path.name, tuple(read_run(RunFolder(inner)) for inner in folders))
+    return Arm(path.name, tuple(read_run(RunFolder(inner), criteria) for inner in folders))
 
 
-def read_experiment(folder: ExperimentFolder) -> list[Arm]:
-    """The arms of an experiment, their runs in the order of the blocks. Raises RunFolderError.
+def read_experiment(folder: ExperimentFolder, criteria: Sequence[Criterion] | None = None) -> list[Arm]:
+    """The arms of an experiment, their runs in the order of the blocks, read as by ``read_arm``. Raises RunFolderError.
 
     A block with a missing or invalid run is left out of all arms, so that the other runs stay paired; ``blocks_left_out``
     counts them.
@@ -157,7 +187,7 @@ def read_experiment(folder: ExperimentFolder) -> list[Arm]:
     blocks: dict[int, dict[int, RunReport]] = {}
     for run in experiment.runs:
         if folder.is_recorded(run):
-            blocks.setdefault(run.block, {})[run.arm] = read_run(folder.run_folder(run))
+            blocks.setdefault(run.block, {})[run.arm] = read_run(folder.run_folder(run), criteria)
     whole = {block: runs for block, runs in blocks.items() if len(runs) == len(experiment.arms)}
     sound = [whole[block] for block in sorted(whole) if all(run.valid for run in whole[block].values())]
     if not sound:
@@ -170,7 +200,7 @@ def read_experiment(folder: ExperimentFolder) -> list[Arm]:
 
 
 def compare(
-    arms: Sequence[Arm], conditions: Sequence[Condition] = (), *, allow_different: bool = False, runs_paired: bool = False
+    arms: Sequence[Arm], conditions: Sequence[AnyCondition] = (), *, allow_different: bool = False, runs_paired: bool = False
 ) -> Comparison:
     """Compare every arm with the first. ``runs_paired``: the i-th runs of all arms were measured in turn.
 
@@ -216,7 +246,7 @@ def differences_between(baseline: Arm, arm: Arm, *, runs_paired: bool = False) -
 
 
 def _compare_arm(
-    baseline: Arm, arm: Arm, found: tuple[Disagreement, ...], conditions: Sequence[Condition], *, runs_paired: bool
+    baseline: Arm, arm: Arm, found: tuple[Disagreement, ...], conditions: Sequence[AnyCondition], *, runs_paired: bool
 ) -> ArmComparison:
     paired = requests_paired(baseline, arm)
     differences = differences_between(baseline, arm, runs_paired=runs_paired)
@@ -227,7 +257,7 @@ def _compare_arm(
         curve=_curve(baseline, arm, paired),
         pairs=_request_pairs(baseline, arm) if paired else None,
         disagreements=found,
-        conditions=check_conditions(conditions, differences),
+        conditions=check_conditions(conditions, differences, arm.runs),
     )
 
 
@@ -268,5 +298,7 @@ def _request_pairs(baseline: Arm, arm: Arm) -> RequestPairs | None:
 
 
 def _refusal(baseline: Arm, arm: Arm, found: Sequence[Disagreement]) -> str:
-    lines = [f"{one.what}: {' against '.join(one.values)}. {one.advice}" for one in found if one.weight.value == "refuse"]
-    return f"{baseline.name} and {arm.name} cannot be compared. " + " ".join(lines)
+    reasons = [one for one in found if one.weight is Weight.REFUSE]
+    differing = "; ".join(f"{one.what}: {' against '.join(one.values)}" for one in reasons)
+    advice = " ".join(dict.fromkeys(one.advice for one in reasons))
+    return f"{baseline.name} and {arm.name} cannot be compared. {differing}. {advice}"

@@ -1,4 +1,4 @@
-"""``--fail_if``: changes that fail a build, judged by the evidence of a comparison."""
+"""``--fail_if`` and ``--slo`` of a comparison: changes that fail a build, and what has to hold of the arm that is compared."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from dataclasses import dataclass
 
 from reports.compare.difference import Difference
 from reports.compare.measures import MEASURES, Measure
+from reports.criteria import Requirement, parse_fail_if
 from reports.errors import ConditionError
-from reports.gates import Status
+from reports.gates import Status, judge_together
+from reports.run_report import RunReport
 
-_FORM = re.compile(r"\s*(?P<name>\w+)\s*(?P<sign>[<>])\s*(?P<amount>[+-]?\d+(\.\d+)?)\s*(?P<unit>%|pp)\s*")
+_FORM = re.compile(
+    r"\s*(?P<name>\w+)\s*(?P<sign><=|>=|=<|=>|[<>])\s*(?P<amount>[+-]?(?:\d+\.?\d*|\.\d+))\s*(?P<unit>%|pp)\s*", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +29,23 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
+class AbsoluteCondition:
+    """``p99_ttft > 300ms``, which needs no baseline: fails when ``requirement`` does not hold of the arm that is compared."""
+
+    requirement: Requirement
+    text: str
+
+
+AnyCondition = Condition | AbsoluteCondition
+
+
+@dataclass(frozen=True, slots=True)
 class ConditionResult:
-    """FAILED when the one-sided 95 % bound of the change exceeds the amount; UNDECIDED without such a bound. ``why`` is the
-    reason.
+    """The result of a condition by the one-sided 95 % bounds of a change, or the 95 % interval of the arm's own number:
+    UNDECIDED where the evidence allows both. ``why`` is the evidence in words.
     """
 
-    condition: Condition
+    condition: AnyCondition
     status: Status
     why: str
 
@@ -39,40 +54,65 @@ class ConditionResult:
         return self.status is Status.FAILED
 
 
-def parse_condition(text: str) -> Condition:
-    """Parse one condition. Raises ConditionError."""
+def parse_condition(text: str) -> AnyCondition:
+    """Parse one condition: a change in per cent or points, or else a limit. Raises ConditionError."""
     match = _FORM.fullmatch(text)
     names = {measure.name: measure for measure in MEASURES}
     names |= {f"{name}_ms": measure for name, measure in names.items() if measure.unit == "ms"}
-    if match is None or match["name"] not in names:
-        raise ConditionError(f"{text!r} is not a condition; write it like 'p99_ttft > +5%'. Measures: {', '.join(names)}")
-    measure = names[match["name"]]
-    if (match["unit"] == "%") is not measure.relative:
-        raise ConditionError(f"{text!r}: {measure.name} changes by {'%' if measure.relative else 'pp (percentage points)'}")
-    return Condition(measure, match["sign"] == ">", float(match["amount"]) / 100.0, text.strip())
+    measure = None if match is None else names.get(match["name"].lower())
+    if match is not None and measure is not None and (measure.relative or match["unit"] == "pp"):
+        if measure.relative is not (match["unit"] == "%"):
+            raise ConditionError(f"{text!r}: {measure.name} changes by %")
+        return Condition(measure, ">" in match["sign"], float(match["amount"]) / 100.0, text.strip())
+    if match is not None and match["amount"][0] in "+-" and measure is not None:
+        raise ConditionError(f"{text!r}: {measure.name} changes by pp (percentage points)")
+    try:
+        return AbsoluteCondition(parse_fail_if(text), text.strip())
+    except ValueError as error:
+        changes = f"a change is written as 'p99_ttft>+5%', and is judged of {', '.join(m.name for m in MEASURES)}"
+        if match is not None:
+            raise ConditionError(f"{text!r}: {changes}") from None
+        raise ConditionError(f"{error}; {changes}") from None
 
 
-def check_conditions(conditions: Sequence[Condition], differences: Sequence[Difference]) -> tuple[ConditionResult, ...]:
-    """Check each condition; they share the significance level (Bonferroni), so that more conditions do not fail more often."""
+def check_conditions(
+    conditions: Sequence[AnyCondition], differences: Sequence[Difference], runs: Sequence[RunReport] = ()
+) -> tuple[ConditionResult, ...]:
+    """Check each condition, of the ``differences`` or of the compared arm's ``runs``.
+
+    Those of changes share the significance level (Bonferroni), so that more conditions do not fail more often.
+    """
     by_name = {difference.measure.name: difference for difference in differences}
-    return tuple(_checked(condition, by_name.get(condition.measure.name), len(conditions)) for condition in conditions)
+    together = sum(isinstance(condition, Condition) for condition in conditions)
+    return tuple(
+        _checked(condition, by_name.get(condition.measure.name), together)
+        if isinstance(condition, Condition)
+        else _of_arm(condition, runs)
+        for condition in conditions
+    )
+
+
+def _of_arm(condition: AbsoluteCondition, runs: Sequence[RunReport]) -> ConditionResult:
+    gate = judge_together(condition.requirement, [run.metrics for run in runs], valid=all(run.valid for run in runs))
+    return ConditionResult(condition, gate.status, gate.why)
 
 
 def _checked(condition: Condition, difference: Difference | None, together: int) -> ConditionResult:
     if difference is None:
         return ConditionResult(condition, Status.UNDECIDED, "these runs do not have this measure")
-    bound = difference.bound(condition.above, 0.05 / together)
-    if bound is None or difference.change is None:
+    near, far = (difference.bound(lower, 0.05 / together) for lower in (condition.above, not condition.above))
+    if near is None or far is None or difference.change is None:
         return ConditionResult(condition, Status.UNDECIDED, difference.reason or "the change is unknown")
-    failed = bound > condition.amount if condition.above else bound < condition.amount
-    change, shown = _amount(difference.measure, difference.change), _amount(difference.measure, bound)
-    least = "at least" if condition.above else "at most"
+    sign = 1.0 if condition.above else -1.0
+    if sign * (near - condition.amount) > 0.0:
+        status = Status.FAILED
+    else:
+        status = Status.PASSED if sign * (far - condition.amount) <= 0.0 else Status.UNDECIDED
+    shown = near if status is Status.FAILED else far
+    least = "at least" if (status is Status.FAILED) is condition.above else "at most"
     starts = " between these starts" if difference.evidence is not None and difference.evidence.single_starts else ""
-    return ConditionResult(
-        condition,
-        Status.FAILED if failed else Status.PASSED,
-        f"changed by {change}{starts}, {least} {shown} with 95 % confidence (one-sided)",
-    )
+    change, bound = _amount(difference.measure, difference.change), _amount(difference.measure, shown)
+    return ConditionResult(condition, status, f"changed by {change}{starts}, {least} {bound} with 95 % confidence (one-sided)")
 
 
 def _amount(measure: Measure, change: float) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.compare.comparison import Arm, ArmComparison, Comparison
+from reports.compare.conditions import ConditionResult
 from reports.compare.difference import Difference
 from reports.compare.spread import Interval
 from reports.compare.tables import headline, notes
@@ -46,6 +47,7 @@ def _comparison(one: ArmComparison) -> dict[str, Any]:
         "a": one.baseline.name,
         "b": one.arm.name,
         "verdict": one.verdict,
+        "inconclusive": one.inconclusive,
         "summary": headline(one),
         "notes": notes(one),
         "recommendation": _recommendation(one),
@@ -62,10 +64,7 @@ def _comparison(one: ArmComparison) -> dict[str, Any]:
         "disagreements": [
             {"what": d.what, "weight": d.weight.value, "values": list(d.values), "advice": d.advice} for d in one.disagreements
         ],
-        "conditions": [
-            {"condition": r.condition.text, "failed": r.failed, "status": r.status.value.lower(), "why": r.why}
-            for r in one.conditions
-        ],
+        "conditions": [condition_document(result) for result in one.conditions],
     }
 
 
@@ -74,6 +73,12 @@ def _recommendation(one: ArmComparison) -> dict[str, Any] | None:
     if found is None:
         return None
     return {"title": found.title, "change": found.change, "repeats": found.repeats, "requests": found.requests}
+
+
+def condition_document(result: ConditionResult) -> dict[str, Any]:
+    """The result of a condition."""
+    status = result.status.value.lower()
+    return {"condition": result.condition.text, "failed": result.failed, "status": status, "why": result.why}
 
 
 def difference_document(d: Difference) -> dict[str, Any]:

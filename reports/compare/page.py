@@ -9,10 +9,10 @@ from reports.compare.comparable import Weight
 from reports.compare.comparison import Arm, ArmComparison, Comparison
 from reports.compare.difference import Difference, Verdict
 from reports.compare.pictures import change_picture, latency_pictures, quantile_difference_picture
-from reports.compare.tables import change_text, difference_table, headline, interval_text, notes, runs_text
+from reports.compare.tables import change_text, conditions_table, difference_table, headline, interval_text, notes, runs_text
+from reports.glossary import terms
 from reports.page.page import Block, Card, Note, Page, Remark, Section, Tone, write_page
 from reports.render.plain_text import printable
-from reports.render.tables import Table
 
 _HEADLINES = (("p99_ttft", "p50_ttft"), ("p99_e2e", "p50_e2e"), ("request_throughput",), ("output_token_throughput",))
 _SEVERITIES = {Weight.REFUSE: "invalid", Weight.WARN: "warning", Weight.CHANGED: "note", Weight.NOTE: "note"}
@@ -31,13 +31,14 @@ def comparison_page(comparison: Comparison) -> Page:
         lead=printable(f"A is {first.baseline.name}; all others are compared with it."),
         facts=tuple((printable(arm.name), _facts(arm)) for arm in comparison.arms),
         verdict=printable(" ".join(headline(one) for one in comparison.comparisons)),
-        tone=max((tone_of(one.verdict) for one in comparison.comparisons), key=list(Tone).index),
+        tone=max(map(_tone, comparison.comparisons), key=list(Tone).index),
         aside="",
         cards=difference_cards(first.differences),
         sections=(
             *(section for number, one in enumerate(comparison.comparisons) for section in _sections(one, number)),
             Section("latency", "Latency", latency_pictures(comparison), pairs=True),
         ),
+        terms=terms(),
         footer="Drag in a picture to zoom, double-click to reset. Click a series to hide it, a column's head to sort. "
         "How differences are judged: docs/explanation/comparison.md of inflight-bench.",
     )
@@ -49,6 +50,12 @@ def _facts(arm: Arm) -> str:
     return printable(
         f"{runs_text(arm)}, {requests:,} requests; {target.get('model', 'unknown model')} over {target.get('protocol', '?')}"
     )
+
+
+def _tone(one: ArmComparison) -> Tone:
+    if any(result.failed for result in one.conditions):
+        return Tone.BAD
+    return Tone.CAUTION if one.inconclusive else tone_of(one.verdict)
 
 
 def tone_of(verdict: str) -> Tone:
@@ -90,7 +97,6 @@ def _sections(one: ArmComparison, number: int) -> list[Section]:
     if remarks:
         sections.append(Section(f"{name}-settings", "Differences in the settings", (remarks,)))
     if one.conditions:
-        rows = tuple((r.condition.text, r.status.value, r.why) for r in one.conditions)
-        table = Table(f"{name}-conditions", "Conditions", ("--fail_if", "result", "why"), rows)
+        table = conditions_table(one.conditions, f"{name}-conditions")
         sections.append(Section(f"{name}-conditions-section", "Conditions", (table,)))
     return sections

@@ -13,6 +13,8 @@ CHANGE = 0.05
 _SIGNIFICANCE = 0.05
 _FEWEST_REPEATS = 5  # fewer hardly show the variation between starts
 _MOST_REPEATS = 100
+_CHANGES = (0.05, 0.1, 0.2, 0.5, 1.0)
+_AFFORDABLE_REPEATS, _AFFORDABLE_GROWTH = 12, 10
 _PREFERRED = ("p99_ttft", "p99_e2e", "p50_ttft", "p50_e2e")  # the first that has an error
 
 
@@ -33,39 +35,60 @@ class Recommendation:
         )
 
 
-def recommend(differences: Sequence[Difference], runs: int, requests: int) -> Recommendation | None:
+def preferred(differences: Sequence[Difference]) -> Difference | None:
+    """The latency that a recommendation is about: the first of those in question that has an error; None where none has."""
+    by_name = {d.measure.name: d for d in differences}
+    known = (by_name[name] for name in _PREFERRED if name in by_name)
+    return next((d for d in known if d.spread is not None and 0.0 < d.spread.error < math.inf), None)
+
+
+def affordable(differences: Sequence[Difference], runs: int, requests: int) -> Recommendation | None:
+    """The recommendation for the smallest of _CHANGES that takes at most _AFFORDABLE_REPEATS repeats, of at most
+    _AFFORDABLE_GROWTH times the requests; None where none does.
+    """
+    found = (recommend(differences, runs, requests, change) for change in _CHANGES)
+    return next(
+        (
+            one
+            for one in found
+            if one is not None and one.repeats <= _AFFORDABLE_REPEATS and one.requests <= _AFFORDABLE_GROWTH * requests
+        ),
+        None,
+    )
+
+
+def recommend(differences: Sequence[Difference], runs: int, requests: int, change: float = CHANGE) -> Recommendation | None:
     """The recommendation from the errors of a comparison of ``runs`` a side, with ``requests`` each; None where no latency has
     an error, or where no affordable number would do.
 
     The error of repeated runs falls with the root of their number, that within single runs with the root of the requests. Of
     single runs the variation between starts is unknown, and not in the number.
     """
-    by_name = {d.measure.name: d for d in differences}
-    for d in (by_name[name] for name in _PREFERRED if name in by_name):
-        if d.spread is not None and 0.0 < d.spread.error < math.inf:
-            single = d.spread.evidence.single_starts
-            numbers = _longer_runs(d.spread.error, requests) if single else _repeats(d, runs, requests)
-            return None if numbers is None else Recommendation(d.measure.title, CHANGE, *numbers)
-    return None
+    d = preferred(differences)
+    if d is None or d.spread is None:
+        return None
+    single = d.spread.evidence.single_starts
+    numbers = _longer_runs(d.spread.error, requests, change) if single else _repeats(d, runs, requests, change)
+    return None if numbers is None else Recommendation(d.measure.title, change, *numbers)
 
 
-def _repeats(d: Difference, runs: int, requests: int) -> tuple[int, int] | None:
+def _repeats(d: Difference, runs: int, requests: int, change: float) -> tuple[int, int] | None:
     assert d.spread is not None
     of_one = d.spread.error * math.sqrt(runs)
     for repeats in range(2, _MOST_REPEATS + 1):
         freedom = repeats - 1 if d.evidence is Evidence.RUN_PAIRS else 2 * repeats - 2
-        if _detected(of_one / math.sqrt(repeats), freedom):
+        if _detected(of_one / math.sqrt(repeats), freedom, change):
             return repeats, requests
     return None
 
 
-def _longer_runs(error: float, requests: int) -> tuple[int, int]:
+def _longer_runs(error: float, requests: int, change: float) -> tuple[int, int]:
     """So many requests a run that five repeats show it, to two digits; no fewer than the runs have."""
     errors = detectable_errors(_SIGNIFICANCE, 2 * _FEWEST_REPEATS - 2)
-    needed = max(1.0, (errors * error / math.log1p(CHANGE)) ** 2 / _FEWEST_REPEATS) * requests
+    needed = max(1.0, (errors * error / math.log1p(change)) ** 2 / _FEWEST_REPEATS) * requests
     unit = 10.0 ** max(0, math.floor(math.log10(needed)) - 1)
     return _FEWEST_REPEATS, math.ceil(round(needed / unit, 6)) * int(unit)
 
 
-def _detected(error: float, freedom: float) -> bool:
-    return detectable_errors(_SIGNIFICANCE, freedom) * error <= math.log1p(CHANGE)
+def _detected(error: float, freedom: float, change: float) -> bool:
+    return detectable_errors(_SIGNIFICANCE, freedom) * error <= math.log1p(change)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.compare.comparison import MIXED, STARTS_MIXED, Arm, ArmComparison, overall
+from reports.compare.conditions import Condition, ConditionResult
 from reports.compare.difference import Difference, Verdict
 from reports.compare.measures import Measure
+from reports.compare.recommendation import preferred
 from reports.render.tables import UNKNOWN, Cell, Quantity, Table
 
 DIFFERENCE_COLUMNS = ("measure", "A", "B", "B − A", "change", "95 % interval", "p (Holm)", "could have shown", "verdict")
@@ -29,12 +31,52 @@ def difference_table(comparison: ArmComparison, name: str = "differences") -> Ta
     )
 
 
+def conditions_table(results: Sequence[ConditionResult], name: str = "conditions") -> Table:
+    """One row for each condition, of --slo or --fail_if."""
+    rows = tuple((r.condition.text, r.status.value, r.why) for r in results)
+    return Table(name, "Conditions", ("condition", "result", "why"), rows)
+
+
 def headline(comparison: ArmComparison) -> str:
     """The verdict in one sentence, with the changes that it rests on."""
+    if comparison.inconclusive:
+        return " ".join([_inconclusive(comparison), *_failed_alone(comparison)])
     sentence = summary_sentence(comparison.arm.name, comparison.baseline.name, comparison.differences)
+    if not any(d.verdict.differs for d in comparison.differences):
+        return " ".join([sentence, *_failed_alone(comparison)])
     if not comparison.single_runs or not any(d.verdict.differs for d in comparison.differences):
         return sentence
     return f"{sentence[:-1]}; whether every start would be, {_EXPERIMENT} would show{_duration(comparison)}."
+
+
+def _inconclusive(comparison: ArmComparison) -> str:
+    """What these runs cannot show, what would show more, and the measures that look changed."""
+    runs, judged = runs_text(comparison.arm), preferred(comparison.differences)
+    if judged is None:
+        sentence = "Inconclusive: no latency of these runs has an interval"
+    elif judged.smallest_shown is None:
+        sentence = f"Inconclusive: {runs} of each side cannot show a change of {judged.measure.title}"
+    else:
+        below = f"below {judged.smallest_shown:.0%}"
+        sentence = f"Inconclusive: {runs} of each side cannot show a change of {judged.measure.title} {below}"
+    better = comparison.affordable
+    if better is not None and (judged is None or judged.smallest_shown is None or better.change < judged.smallest_shown):
+        of_requests = f" of about {better.requests:,} requests" if comparison.single_runs else ""
+        sentence += f"; {better.repeats}{of_requests} would show {better.change:.0%}"
+    sentence += "."
+    suspects = "; ".join(
+        f"{d.measure.title} {change_text(d.measure, d.change)} ({interval_text(d)})" for d in comparison.suspects[:3]
+    )
+    return f"{sentence} Suspects, each judged alone: {suspects}." if suspects else sentence
+
+
+def _failed_alone(comparison: ArmComparison) -> list[str]:
+    """The conditions that failed although all measures together show no difference: named beforehand, each is judged alone."""
+    return [
+        f"{r.condition.measure.title}, which --fail_if names, {r.why.split(',')[0]} when judged alone."
+        for r in comparison.conditions
+        if r.failed and isinstance(r.condition, Condition)
+    ]
 
 
 def summary_sentence(name: str, baseline: str, differences: Sequence[Difference]) -> str:

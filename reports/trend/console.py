@@ -18,11 +18,13 @@ def render(trend: Trend) -> str:
     rows = [(*(cell_text(row[k]) for k in keep), _verdict_text(run)) for row, run in zip(table.rows, trend.runs, strict=True)]
     alignment = ["right", "left", "left", *["right"] * (len(keep) - 3), "left"]
     columns = [*(table.columns[k] for k in keep), "against the baseline"]
+    newest = trend.newest_compared
     left_out = [printable(f"left out: {one.name}: {one.why}") for one in trend.left_out]
     parts = [
         tabulate(rows, headers=columns, colalign=alignment, disable_numparse=True) if rows else "",
         headline(trend),
         f"{counts_text(trend)}.",
+        "" if newest is None else "\n".join(f"{r.status.value}: {r.condition.text}: {r.why}" for r in newest.conditions),
         "\n".join(left_out),
     ]
     return "\n\n".join(part for part in parts if part)

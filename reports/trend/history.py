@@ -13,8 +13,10 @@ import numpy as np
 from harness.records.run_folder import RunFolderError
 from reports.compare.comparable import Disagreement, disagreements, refused
 from reports.compare.comparison import Arm, differences_between, overall, read_arm
+from reports.compare.conditions import AnyCondition, ConditionResult, check_conditions
 from reports.compare.difference import Difference
 from reports.compare.measures import MEASURES, Measure
+from reports.criteria import Criterion
 from reports.errors import NotComparableError
 from reports.findings.finding import Severity
 from reports.metrics.catalogue import FAILED_SHARE
@@ -54,6 +56,7 @@ class TrendRun:
     estimates: dict[str, Estimate]
     differences: tuple[Difference, ...]
     disagreements: tuple[Disagreement, ...]
+    conditions: tuple[ConditionResult, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -84,9 +87,14 @@ class Trend:
         return value is not None and (measure.relative or value > 0)
 
 
-def read_trend(paths: Sequence[Path], baseline: Path | None = None) -> Trend:
+def read_trend(
+    paths: Sequence[Path],
+    baseline: Path | None = None,
+    conditions: Sequence[AnyCondition] = (),
+    criteria: Sequence[Criterion] | None = None,
+) -> Trend:
     """Read the runs in and below ``paths``. The baseline is a run's folder or a folder of repeated runs; None is the first
-    valid run.
+    valid run. Each compared run is held against ``conditions``, and read by ``criteria``, or (None) by its own.
 
     Raises RunFolderError, and NotComparableError for a baseline that is not valid, or whose runs measured different work.
     """
@@ -96,11 +104,12 @@ def read_trend(paths: Sequence[Path], baseline: Path | None = None) -> Trend:
     runs, unreadable = [], []
     for one in found:  # one at a time, so that the records of only one run are in memory
         try:
-            report = read_run(one.folder)
+            report = read_run(one.folder, criteria)
         except RunFolderError as error:
             unreadable.append(LeftOut(one.name, str(error)))
             continue
-        runs.append(_trend_run(one, report, arm, is_baseline=one.folder.path.resolve() in its_runs))
+        is_baseline = one.folder.path.resolve() in its_runs
+        runs.append(_trend_run(one, report, arm, conditions, is_baseline=is_baseline))
     return Trend(None if arm is None else arm.name, its_runs, tuple(runs), (*left_out, *unreadable))
 
 
@@ -149,10 +158,13 @@ def _checked(arm: Arm) -> Arm:
     return arm
 
 
-def _trend_run(one: FoundRun, report: RunReport, baseline: Arm | None, *, is_baseline: bool) -> TrendRun:
+def _trend_run(
+    one: FoundRun, report: RunReport, baseline: Arm | None, conditions: Sequence[AnyCondition], *, is_baseline: bool
+) -> TrendRun:
     found = () if baseline is None or is_baseline else tuple(_against([*baseline.runs, report]))
     standing = _standing(report, baseline, found, is_baseline=is_baseline)
     compared = baseline is not None and standing is Standing.COMPARED
+    differences = differences_between(baseline, Arm(one.name, (report,))) if baseline is not None and compared else ()
     return TrendRun(
         name=one.name,
         folder=one.folder.path,
@@ -162,8 +174,9 @@ def _trend_run(one: FoundRun, report: RunReport, baseline: Arm | None, *, is_bas
         findings=tuple(finding.code for finding in report.findings if finding.severity is not Severity.NOTE),
         faults=tuple(finding.code for finding in report.findings if finding.severity is Severity.INVALID),
         estimates=estimates_of(report),
-        differences=differences_between(baseline, Arm(one.name, (report,))) if baseline is not None and compared else (),
+        differences=differences,
         disagreements=found,
+        conditions=check_conditions(conditions, differences, (report,)) if compared else (),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reports.compare.json_file import difference_document
+from reports.compare.json_file import condition_document, difference_document
 from reports.compare.measures import MEASURES
 from reports.render.plain_text import json_text
 from reports.trend.history import Trend, TrendRun
@@ -52,4 +52,5 @@ def _run(run: TrendRun) -> dict[str, Any]:
         "disagreements": [
             {"what": d.what, "weight": d.weight.value, "values": list(d.values), "advice": d.advice} for d in run.disagreements
         ],
+        "conditions": [condition_document(result) for result in run.conditions],
     }

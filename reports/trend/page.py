@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from reports.compare.comparison import is_inconclusive
 from reports.compare.page import difference_cards, tone_of
+from reports.compare.tables import conditions_table
+from reports.glossary import terms
 from reports.page.page import Card, Page, Section, Tone, write_page
 from reports.render.plain_text import printable
-from reports.trend.history import Trend
+from reports.trend.history import Trend, TrendRun
 from reports.trend.pictures import trend_pictures
 from reports.trend.tables import (
     LinkTarget,
@@ -32,7 +35,9 @@ def trend_page(trend: Trend, link_target: LinkTarget) -> Page:
     """The content of the page, in its order. ``link_target`` returns the path from the page to a file."""
     newest = trend.newest_compared
     settings = tuple(table for table in (settings_table(trend), left_out_table(trend)) if table.rows)
+    conditions = () if newest is None or not newest.conditions else (conditions_table(newest.conditions),)
     sections = (
+        Section("conditions-section", "Conditions of the newest run", conditions),
         Section("trend", "Over the runs", trend_pictures(trend), pairs=True),
         Section("runs", "Runs", (runs_table(trend, link_target), changes_table(trend))),
         Section("settings", "Differences in the settings", settings),
@@ -42,14 +47,23 @@ def trend_page(trend: Trend, link_target: LinkTarget) -> Page:
         lead=printable("" if trend.baseline is None else f"All runs are compared with the baseline {trend.baseline}."),
         facts=_facts(trend),
         verdict=headline(trend),
-        tone=Tone.CAUTION if newest is None else tone_of(newest.verdict),
+        tone=_tone(newest),
         aside="",
         cards=_cards(trend),
         sections=tuple(section for section in sections if section.blocks),
+        terms=terms(),
         footer="Drag in a picture to zoom, double-click to reset. Arrow keys step through the picture that has the focus. "
         "Click a series to hide it, a column's head to sort. How runs are judged: "
         "docs/explanation/comparison.md of inflight-bench.",
     )
+
+
+def _tone(newest: TrendRun | None) -> Tone:
+    if newest is None:
+        return Tone.CAUTION
+    if any(result.failed for result in newest.conditions):
+        return Tone.BAD
+    return Tone.CAUTION if is_inconclusive(newest.differences) else tone_of(newest.verdict)
 
 
 def _facts(trend: Trend) -> tuple[tuple[str, str], ...]:

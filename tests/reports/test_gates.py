@@ -9,7 +9,7 @@ import pytest
 
 from harness.records.record import Outcome, Record
 from reports.criteria import Requirement, parse_fail_if, parse_slo
-from reports.gates import Evidence, Status, judge
+from reports.gates import Evidence, Status, judge, judge_together
 from reports.metrics.failures import FailedShare
 from reports.metrics.goodput import Objective
 from reports.metrics.output_events import Rate
@@ -188,3 +188,44 @@ def _required(text: str) -> Requirement:
     criterion = parse_slo(text)
     assert isinstance(criterion, Requirement)
     return criterion
+
+
+def _of_rate(metrics: Metrics, value: float, interval: tuple[float, float] | None) -> Metrics:
+    rate = Rate(value, interval, None if interval else "too few requests")
+    assert metrics.windows.whole is not None
+    whole = dataclasses.replace(metrics.windows.whole, request_throughput=rate)
+    return dataclasses.replace(metrics, windows=dataclasses.replace(metrics.windows, whole=whole))
+
+
+@pytest.mark.parametrize(("limit", "status"), [(8.5, Status.PASSED), (8.6, Status.UNDECIDED), (13.5, Status.FAILED)])
+def test_repeats_are_judged_by_the_interval_of_their_mean(metrics: Metrics, limit: float, status: Status) -> None:
+    """Of 10, 11 and 12: mean 11, Student's t with 2 degrees of freedom 4.303, error 0.577: 8.516 to 13.484."""
+    repeats = [_of_rate(metrics, value, (value - 0.1, value + 0.1)) for value in (10.0, 11.0, 12.0)]
+    gate = judge_together(parse_fail_if(f"request_throughput<{limit}"), repeats, valid=True)
+    assert gate.status is status
+    assert gate.evidence.low == pytest.approx(8.516, abs=1e-3)
+    assert gate.evidence.high == pytest.approx(13.484, abs=1e-3)
+
+
+def test_one_run_is_judged_by_its_own_interval(metrics: Metrics) -> None:
+    run = _of_rate(metrics, 10.0, (9.0, 11.0))
+    requirement = parse_fail_if("request_throughput<9")
+    assert judge_together(requirement, [run], valid=True) == judge([requirement], run, valid=True)[0]
+
+
+def test_equal_repeats_keep_the_widest_of_their_own_limits(metrics: Metrics) -> None:
+    repeats = [_of_rate(metrics, 10.0, (9.0, 11.0)), _of_rate(metrics, 10.0, (8.0, 10.5))]
+    gate = judge_together(parse_fail_if("request_throughput<8"), repeats, valid=True)
+    assert (gate.evidence.low, gate.evidence.high, gate.status) == (8.0, 11.0, Status.PASSED)
+
+
+def test_repeats_of_which_one_has_no_interval_are_undecided_for_its_reason(metrics: Metrics) -> None:
+    repeats = [_of_rate(metrics, 10.0, (9.0, 11.0)), _of_rate(metrics, 12.0, None)]
+    gate = judge_together(parse_fail_if("request_throughput<2"), repeats, valid=True)
+    assert gate.status is Status.UNDECIDED
+    assert "too few requests" in gate.why
+
+
+def test_of_repeats_that_are_not_valid_nothing_passes(metrics: Metrics) -> None:
+    gate = judge_together(parse_fail_if("request_throughput<1"), [metrics, metrics], valid=False)
+    assert gate.status is Status.UNDECIDED

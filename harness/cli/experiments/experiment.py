@@ -9,6 +9,7 @@ import click
 import cloup
 
 from bench_errors import ExitStatus
+from harness.cli.conditions import ConditionOptions, condition_options
 from harness.cli.experiments.options import FORWARDS_OPTIONS, SeriesOptions, series_options
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ Example:
     metavar="NAME=OPTIONS",
     help="A configuration: a name, and the options that it adds; the first is the baseline. Give at least two.",
 )
+@condition_options
 @series_options("experiment", default_repeats=5)
-def command(arms: tuple[str, ...], **shared: Any) -> int:
+def command(arms: tuple[str, ...], slo: Any, fail_if: Any, undecided: str, **shared: Any) -> int:
     """Run every arm once per block, in an order drawn anew for each block, so that drift does not decide; then compare.
 
     Every run deploys the embedded pipeline anew. With --url nothing is restarted between runs, unless --before_each does.
@@ -44,11 +46,14 @@ def command(arms: tuple[str, ...], **shared: Any) -> int:
     from reports.compare.console import render
     from reports.compare.writing import write_comparison
 
-    folder = run_series("experiment", _planned(arms), "--arm", SeriesOptions(**shared))
-    comparison = compare(read_experiment(folder), runs_paired=True)
+    options, series = ConditionOptions(slo, fail_if, undecided), SeriesOptions(**shared)
+    if options.judges_changes and series.repeats == 1:
+        raise click.UsageError("--fail_if judges a change by repeated runs; give --repeats 2 or more (5 is the default)")
+    folder = run_series("experiment", _planned(arms), "--arm", series)
+    comparison = compare(read_experiment(folder, options.objectives), options.conditions, runs_paired=True)
     click.echo(render(comparison))
     click.echo(f"\nExperiment: {write_comparison(comparison, folder.path)}")
-    return ExitStatus.VALID
+    return ExitStatus.VALID if options.passed(comparison.conditions) else ExitStatus.FAILED
 
 
 def _planned(arms: tuple[str, ...]) -> list[PlannedArm]:

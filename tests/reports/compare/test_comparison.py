@@ -20,18 +20,19 @@ from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolderError
 from reports.compare.comparable import Weight
-from reports.compare.comparison import MIXED, Arm, compare, overall, read_arm, read_experiment
+from reports.compare.comparison import MIXED, Arm, compare, is_inconclusive, overall, read_arm, read_experiment
 from reports.compare.conditions import Status, parse_condition
 from reports.compare.console import render
 from reports.compare.difference import Difference, Verdict
 from reports.compare.json_file import document
 from reports.compare.markdown import render_markdown
-from reports.compare.measures import MEASURES
+from reports.compare.measures import MEASURES, Measure
 from reports.compare.page import comparison_page, difference_cards, tone_of
 from reports.compare.spread import Evidence, Spread
-from reports.compare.tables import summary_sentence
+from reports.compare.tables import headline, summary_sentence
 from reports.compare.writing import write_comparison
 from reports.errors import ConditionError, NotComparableError
+from reports.metrics.catalogue import TTFT
 from reports.page.page import Tone, render_page
 from reports.run_report import RunReport
 
@@ -78,7 +79,79 @@ def test_a_slower_run_is_worse_by_its_change(noisy_run: Callable[..., RunReport]
 def test_equal_runs_show_no_difference(noisy_run: Callable[..., RunReport]) -> None:
     comparison = _compare([noisy_run(1), noisy_run(3)])
     assert comparison.comparisons[0].verdict == "no difference shown"
-    assert "No difference" in render(comparison)
+    assert "Inconclusive: 1 run of each side cannot show a change of TTFT p99; 5 of about 950 requests would show 5%." in (
+        render(comparison)
+    )
+    assert comparison_page(comparison).tone is Tone.CAUTION
+
+
+def _with_power(verdict: Verdict, smallest_shown: float | None, error: float = 0.01) -> Difference:
+    spread = Spread(0.0, error, 8.0, Evidence.RUNS)
+    return Difference(Measure(TTFT, 0.99), 1.0, 1.0, 0.0, None, smallest_shown, 0.5, 1.0, Evidence.RUNS, verdict, None, spread)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "smallest_shown", "inconclusive"),
+    [
+        (Verdict.NONE, 0.10, False),
+        (Verdict.NONE, 0.11, True),
+        (Verdict.NONE, None, True),
+        (Verdict.BETTER, 0.50, False),
+        (Verdict.STARTS_WORSE, 0.50, False),
+    ],
+)
+def test_no_difference_is_conclusive_only_if_a_small_one_would_have_been_shown(
+    verdict: Verdict, smallest_shown: float | None, inconclusive: bool
+) -> None:
+    assert is_inconclusive([_with_power(verdict, smallest_shown)]) is inconclusive
+
+
+def test_nothing_is_concluded_from_measures_without_an_error() -> None:
+    assert is_inconclusive([_with_power(Verdict.NONE, 0.01, error=0.0)])
+
+
+def test_an_inconclusive_comparison_names_its_suspects(noisy_run: Callable[..., RunReport]) -> None:
+    (one,) = _compare([noisy_run(1), noisy_run(3)]).comparisons
+    beside = [replace(d, p_value=0.02 if d.measure.name == "p99_e2e" else 0.5) for d in one.differences]
+    text = headline(replace(one, differences=tuple(beside)))
+    assert "Suspects, each judged alone: E2E latency p99 " in text
+    assert "TTFT p50" not in text
+
+
+def test_a_failed_condition_is_never_left_out_of_the_sentence_above_it(noisy_run: Callable[..., RunReport]) -> None:
+    (one,) = _compare([noisy_run(1), noisy_run(3)], "p50_ttft > -20%").comparisons
+    assert [result.status for result in one.conditions] == [Status.FAILED]
+    assert "TTFT p50, which --fail_if names, changed by " in headline(one)
+
+
+@pytest.mark.parametrize(("condition", "status"), [("p50_ttft > 55ms", 1), ("p50_ttft > 70ms", 0), ("p50_ttft > 60ms", 0)])
+def test_a_limit_is_judged_of_the_compared_run_alone(
+    noisy_run: Callable[..., RunReport], condition: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(noisy_run(seed, ttft).folder.path) for seed, ttft in ((1, 50.0), (2, 60.0))]
+    assert bench(["compare", *paths, "--fail_if", condition]) == status
+    captured = capsys.readouterr()
+    assert f": {condition}: " in captured.out
+    assert ("counts as passed" in captured.err) is (condition == "p50_ttft > 60ms")
+
+
+def test_an_undecided_condition_fails_the_build_on_request(
+    noisy_run: Callable[..., RunReport], capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(noisy_run(seed).folder.path) for seed in (1, 2)]
+    assert bench(["compare", *paths, "--fail_if", "p50_ttft>50ms", "--undecided", "fail"]) == 1
+    assert "it fails, by --undecided fail" in capsys.readouterr().err
+
+
+def test_what_slo_names_is_judged_and_fails_no_build(
+    noisy_run: Callable[..., RunReport], capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(noisy_run(seed).folder.path) for seed in (1, 2)]
+    assert bench(["compare", *paths, "--slo", "p50_ttft<=10ms", "--slo", "ttft<=60ms", "--fail_if", "attainment<99%"]) == 1
+    captured = capsys.readouterr().out
+    assert "FAILED: p50_ttft<=10ms: " in captured
+    assert "FAILED: attainment<99%: " in captured
+    assert bench(["compare", *paths, "--slo", "p50_ttft<=10ms"]) == 0
 
 
 def test_a_constant_measure_is_no_evidence_where_all_others_are_unknown(noisy_run: Callable[..., RunReport]) -> None:
@@ -231,7 +304,7 @@ def test_a_condition_without_evidence_is_undecided(noisy_run: Callable[..., RunR
     assert [condition["status"] for condition in conditions] == ["undecided", "passed"]
 
 
-@pytest.mark.parametrize("text", ["", "p99_ttft", "p99_ttft > 5", "p98_ttft > 5%", "p99_ttft >= 5%", "failed_share > 5%"])
+@pytest.mark.parametrize("text", ["", "p99_ttft", "p98_ttft > 5%", "p99_tokens > 5%", "failed_share > +5%", "p99_ttft > 5pp"])
 def test_a_malformed_condition_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ConditionError):
         parse_condition(text)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from reports.compare.conditions import Status, check_conditions, parse_condition
+from reports.compare.conditions import AbsoluteCondition, Status, check_conditions, parse_condition
 from reports.compare.difference import Difference, Verdict
 from reports.compare.measures import MEASURES, Measure
 from reports.compare.spread import Evidence, Spread
@@ -35,6 +35,7 @@ def _unknown(reason: str | None) -> Difference:
         (" p99_ttft  <  -12.5 % ", P99_TTFT, False, -0.125),
         ("failed_share > 1.25pp", FAILED, True, 0.0125),
         ("failed_share < -1 pp", FAILED, False, -0.01),
+        ("P99_TTFT >= +5%", P99_TTFT, True, 0.05),
     ],
 )
 def test_a_condition_is_a_measure_a_side_and_an_amount(text: str, measure: Measure, above: bool, amount: float) -> None:
@@ -44,7 +45,7 @@ def test_a_condition_is_a_measure_a_side_and_an_amount(text: str, measure: Measu
 
 
 def test_a_condition_of_no_measure_names_all_of_them() -> None:
-    with pytest.raises(ConditionError, match="'p98_ttft > 5%' is not a condition") as refused:
+    with pytest.raises(ConditionError, match=r"^'p98_ttft > 5%': a change is written as") as refused:
         parse_condition("p98_ttft > 5%")
     assert ", ".join(measure.name for measure in MEASURES) in str(refused.value)
 
@@ -52,7 +53,7 @@ def test_a_condition_of_no_measure_names_all_of_them() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("failed_share > 5%", r"^'failed_share > 5%': failed_share changes by pp \(percentage points\)$"),
+        ("failed_share > +5%", r"^'failed_share > \+5%': failed_share changes by pp \(percentage points\)$"),
         ("p99_ttft > 5pp", r"^'p99_ttft > 5pp': p99_ttft changes by %$"),
     ],
 )
@@ -62,9 +63,17 @@ def test_a_condition_in_the_other_unit_names_the_right_one(text: str, message: s
 
 
 @pytest.mark.parametrize(
-    ("amount", "status"), [(0.10 - 0.01 * T_95 - 1e-6, Status.FAILED), (0.10 - 0.01 * T_95 + 1e-6, Status.PASSED)]
+    ("amount", "status"),
+    [
+        (0.10 - 0.01 * T_95 - 1e-6, Status.FAILED),
+        (0.10 - 0.01 * T_95 + 1e-6, Status.UNDECIDED),
+        (0.10 + 0.01 * T_95 - 1e-6, Status.UNDECIDED),
+        (0.10 + 0.01 * T_95 + 1e-6, Status.PASSED),
+    ],
 )
-def test_a_build_fails_where_the_one_sided_bound_exceeds_the_amount(amount: float, status: Status) -> None:
+def test_a_build_fails_or_passes_where_the_one_sided_bounds_are_on_one_side_of_the_amount(
+    amount: float, status: Status
+) -> None:
     up = parse_condition(f"failed_share > {100 * amount:.6f}pp")
     down = parse_condition(f"failed_share < {-100 * amount:.6f}pp")
     assert check_conditions([up], [_points(0.10, 0.01)])[0].status is status
@@ -82,7 +91,7 @@ def test_conditions_share_the_significance_level() -> None:
     amount = 0.10 - 0.01 * (T_95 + T_975) / 2.0
     condition = parse_condition(f"failed_share > {100 * amount:.6f}pp")
     assert check_conditions([condition], [_points(0.10, 0.01)])[0].status is Status.FAILED
-    assert [one.status for one in check_conditions([condition] * 2, [_points(0.10, 0.01)])] == [Status.PASSED] * 2
+    assert [one.status for one in check_conditions([condition] * 2, [_points(0.10, 0.01)])] == [Status.UNDECIDED] * 2
 
 
 @pytest.mark.parametrize(
@@ -105,7 +114,10 @@ def test_a_condition_without_a_bound_is_undecided_for_a_reason(differences: list
     ("text", "evidence", "why"),
     [
         ("failed_share > 1pp", Evidence.RUNS, "changed by +10.0 pp, at least +8.2 pp with 95 % confidence (one-sided)"),
-        ("failed_share < 1pp", Evidence.RUNS, "changed by +10.0 pp, at most +11.8 pp with 95 % confidence (one-sided)"),
+        ("failed_share > 9pp", Evidence.RUNS, "changed by +10.0 pp, at most +11.8 pp with 95 % confidence (one-sided)"),
+        ("failed_share > 12pp", Evidence.RUNS, "changed by +10.0 pp, at most +11.8 pp with 95 % confidence (one-sided)"),
+        ("failed_share < 12pp", Evidence.RUNS, "changed by +10.0 pp, at most +11.8 pp with 95 % confidence (one-sided)"),
+        ("failed_share < 1pp", Evidence.RUNS, "changed by +10.0 pp, at least +8.2 pp with 95 % confidence (one-sided)"),
         (
             "failed_share > 1pp",
             Evidence.REQUESTS,
@@ -117,3 +129,21 @@ def test_a_result_names_the_change_its_bound_and_single_starts(text: str, eviden
     (result,) = check_conditions([parse_condition(text)], [_points(0.10, 0.01, evidence)])
     assert result.why == why
     assert result.condition.text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "at_most", "limit"),
+    [
+        ("p99_ttft > 300ms", "p99_ttft", True, 300.0),
+        ("p99_ttft > 0.3s", "p99_ttft", True, 300.0),
+        ("p99_ttft > 5", "p99_ttft", True, 5.0),
+        ("goodput < 20", "goodput", False, 20.0),
+        ("failed_share > 1%", "failed_share", True, 0.01),
+    ],
+)
+def test_a_limit_is_a_requirement_of_the_compared_runs(text: str, name: str, at_most: bool, limit: float) -> None:
+    condition = parse_condition(text)
+    assert isinstance(condition, AbsoluteCondition)
+    assert (condition.requirement.name, condition.requirement.at_most) == (name, at_most)
+    assert condition.requirement.limit == pytest.approx(limit)
+    assert condition.text == text

@@ -207,3 +207,27 @@ def test_usage_errors_are_reported(arguments: list[str], status: int, message: s
 def test_compare_takes_a_baseline(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench(["compare", str(nights / "n4"), "--baseline", str(nights / "n1")]) == 0
     assert "n4 is worse than n1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("limit", "status", "result"), [("10000ms", 0, "passed"), ("1ms", 1, "FAILED")])
+def test_a_limit_is_judged_of_the_newest_comparable_run(
+    nights: Path, tmp_path: Path, limit: str, status: int, result: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outputs = [tmp_path / f"t.{suffix}" for suffix in ("json", "md", "html")]
+    condition = f"p50_ttft>{limit}"
+    assert bench(["trend", str(nights), "--fail_if", condition, *(f"--output={path}" for path in outputs)]) == status
+    assert f"{result}: {condition}: " in capsys.readouterr().out
+    runs = json.loads(outputs[0].read_text())["runs"]
+    assert [r["conditions"][0]["status"] for r in runs if r["standing"] == "compared"][-1] == result.lower()
+    assert all(limit in path.read_text() for path in outputs[1:])
+
+
+def test_a_change_from_one_baseline_run_is_judged_only_on_request(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(["trend", str(nights), "--fail_if", "p50_ttft>+5%"]) == 2
+    assert "--allow_single" in capsys.readouterr().err
+    assert bench(["trend", str(nights), "--fail_if", "p50_ttft>+900%", "--allow_single"]) == 0
+
+
+def test_a_trend_without_a_comparable_run_fails_a_gate(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(["trend", str(nights / "n1"), "--fail_if", "p50_ttft>1ms"]) == 1
+    assert "no run of the trend is comparable" in capsys.readouterr().err
