@@ -65,17 +65,20 @@ def judge_together(requirement: Requirement, repeats: Sequence[Metrics], *, vali
     holds the variation between starts; ``valid`` is whether all of them are.
     """
     evidence = [evidence_of(requirement, metrics) for metrics in repeats]
-    return _judged(requirement, evidence[0] if len(evidence) == 1 else _together(evidence), valid)
+    return _judged(requirement, evidence[0] if len(evidence) == 1 else _together(requirement, evidence), valid)
 
 
-def _together(evidence: Sequence[Evidence]) -> Evidence:
-    """Repeats that all have the same value, such as no failures, have the widest of their own intervals."""
+def _together(requirement: Requirement, evidence: Sequence[Evidence]) -> Evidence:
+    """Repeats that all have the same value, such as no failures, have the widest of their own intervals; so have tails that a
+    run is too short for, whose values lie too low.
+    """
     values = [one.value for one in evidence if one.value is not None]
     if len(values) < len(evidence):
         return Evidence(None, reason=next(one.reason for one in evidence if one.value is None))
     mean = statistics.fmean(values)
     lows, highs = ([x for x in limits if x is not None] for limits in zip(*((e.low, e.high) for e in evidence), strict=True))
-    if len(highs) < len(evidence) or len(set(values)) == 1:
+    is_tail = requirement.q is not None and requirement.q > 0.5
+    if (is_tail and len(highs) < len(evidence)) or len(set(values)) == 1:
         low = min(lows) if len(lows) == len(evidence) else None
         high = max(highs) if len(highs) == len(evidence) else None
         return Evidence(mean, low, high, next((one.reason for one in evidence if one.reason), None))

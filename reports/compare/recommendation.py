@@ -35,6 +35,14 @@ class Recommendation:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    """A change to be shown at a level of significance: that of Holm's first step, by which verdicts are given."""
+
+    change: float
+    significance: float
+
+
 def preferred(differences: Sequence[Difference]) -> Difference | None:
     """The latency that a recommendation is about: the first of those in question that has an error; None where none has."""
     by_name = {d.measure.name: d for d in differences}
@@ -68,27 +76,28 @@ def recommend(differences: Sequence[Difference], runs: int, requests: int, chang
     if d is None or d.spread is None:
         return None
     single = d.spread.evidence.single_starts
-    numbers = _longer_runs(d.spread.error, requests, change) if single else _repeats(d, runs, requests, change)
+    goal = _Goal(change, _SIGNIFICANCE / sum(one.spread is not None for one in differences))
+    numbers = _longer_runs(d.spread.error, requests, goal) if single else _repeats(d, runs, requests, goal)
     return None if numbers is None else Recommendation(d.measure.title, change, *numbers)
 
 
-def _repeats(d: Difference, runs: int, requests: int, change: float) -> tuple[int, int] | None:
+def _repeats(d: Difference, runs: int, requests: int, goal: _Goal) -> tuple[int, int] | None:
     assert d.spread is not None
     of_one = d.spread.error * math.sqrt(runs)
     for repeats in range(2, _MOST_REPEATS + 1):
         freedom = repeats - 1 if d.evidence is Evidence.RUN_PAIRS else 2 * repeats - 2
-        if _detected(of_one / math.sqrt(repeats), freedom, change):
+        if _detected(of_one / math.sqrt(repeats), freedom, goal):
             return repeats, requests
     return None
 
 
-def _longer_runs(error: float, requests: int, change: float) -> tuple[int, int]:
+def _longer_runs(error: float, requests: int, goal: _Goal) -> tuple[int, int]:
     """So many requests a run that five repeats show it, to two digits; no fewer than the runs have."""
-    errors = detectable_errors(_SIGNIFICANCE, 2 * _FEWEST_REPEATS - 2)
-    needed = max(1.0, (errors * error / math.log1p(change)) ** 2 / _FEWEST_REPEATS) * requests
+    errors = detectable_errors(goal.significance, 2 * _FEWEST_REPEATS - 2)
+    needed = max(1.0, (errors * error / math.log1p(goal.change)) ** 2 / _FEWEST_REPEATS) * requests
     unit = 10.0 ** max(0, math.floor(math.log10(needed)) - 1)
     return _FEWEST_REPEATS, math.ceil(round(needed / unit, 6)) * int(unit)
 
 
-def _detected(error: float, freedom: float, change: float) -> bool:
-    return detectable_errors(_SIGNIFICANCE, freedom) * error <= math.log1p(change)
+def _detected(error: float, freedom: float, goal: _Goal) -> bool:
+    return detectable_errors(goal.significance, freedom) * error <= math.log1p(goal.change)

@@ -219,11 +219,17 @@ def test_equal_repeats_keep_the_widest_of_their_own_limits(metrics: Metrics) -> 
     assert (gate.evidence.low, gate.evidence.high, gate.status) == (8.0, 11.0, Status.PASSED)
 
 
-def test_repeats_of_which_one_has_no_interval_are_undecided_for_its_reason(metrics: Metrics) -> None:
-    repeats = [_of_rate(metrics, 10.0, (9.0, 11.0)), _of_rate(metrics, 12.0, None)]
-    gate = judge_together(parse_fail_if("request_throughput<2"), repeats, valid=True)
+def test_repeats_need_no_interval_of_their_own_but_for_a_tail(metrics: Metrics) -> None:
+    repeats = [_of_rate(metrics, 10.0, (9.0, 11.0)), _of_rate(metrics, 10.1, None)]
+    assert judge_together(parse_fail_if("request_throughput<2"), repeats, valid=True).status is Status.PASSED
+    tails = [
+        _with_tail(metrics, Percentile(0.99, 110.0, (100.0, 120.0))),
+        _with_tail(metrics, Percentile(0.99, 111.0, None, None, "n too small")),
+    ]
+    gate = judge_together(parse_fail_if("p99_ttft>500ms"), tails, valid=True)
     assert gate.status is Status.UNDECIDED
-    assert "too few requests" in gate.why
+    assert _FEW in gate.why
+    assert judge_together(parse_fail_if("p50_ttft>500ms"), tails, valid=True).status is Status.PASSED
 
 
 def test_of_repeats_that_are_not_valid_nothing_passes(metrics: Metrics) -> None:

@@ -79,7 +79,7 @@ def test_a_slower_run_is_worse_by_its_change(noisy_run: Callable[..., RunReport]
 def test_equal_runs_show_no_difference(noisy_run: Callable[..., RunReport]) -> None:
     comparison = _compare([noisy_run(1), noisy_run(3)])
     assert comparison.comparisons[0].verdict == "no difference shown"
-    assert "Inconclusive: 1 run of each side cannot show a change of TTFT p99; 5 of about 950 requests would show 5%." in (
+    assert "Inconclusive: 1 run of each side cannot show a change of TTFT p99; 5 of about 2,000 requests would show 5%." in (
         render(comparison)
     )
     assert comparison_page(comparison).tone is Tone.CAUTION
