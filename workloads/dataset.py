@@ -62,7 +62,6 @@ def dataset_requests(
     ``encode`` gives token ids; without it a request carries text only, and lengths are not checked. Requests beyond ``limits``
     are dropped and counted. Raises WorkloadError.
     """
-    check_prompts(workload)
     _check(lengths, limits, encode)
     requests: list[Request] = []
     used = dropped = without_length = without_history = 0
@@ -83,12 +82,6 @@ def dataset_requests(
             limit = f"--max_input_len {limits.max_input_len}"
         raise WorkloadError(f"every prompt of the dataset is longer than {limit} allows; nothing is left to send")
     return DatasetRequests(tuple(requests), used, dropped, without_length, without_history)
-
-
-def check_prompts(workload: Workload) -> None:
-    """Raises WorkloadError for a workload without text, as a trace of lengths."""
-    if workload.table["prompt"].null_count == len(workload):
-        raise WorkloadError(f"{workload.facts.source}: has lengths but no prompts; use bench trace")
 
 
 def _check(lengths: OutputLengths, limits: LengthLimits, encode: Encode | None) -> None:

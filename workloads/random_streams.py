@@ -16,6 +16,7 @@ class Stream(IntEnum):
     TOKEN_IDS = 4
     WARM_UP = 5
     TEXTS = 6
+    BLOCKS = 7
     CLIENT_PROFILES = 31
 
 

@@ -161,13 +161,6 @@ def test_of_a_conversation_the_first_turn_is_sent() -> None:
     assert (made.rows, made.without_history) == (2, 1)
 
 
-def test_a_trace_of_lengths_has_no_prompts_to_send() -> None:
-    with pytest.raises(WorkloadError, match="has lengths but no prompts"):
-        dataset_requests(
-            Workload.of_columns(WorkloadFacts("azure", "trace.csv"), 1, {"input_tokens": [5]}), None, None, _A_TOKEN_A_WORD
-        )
-
-
 @pytest.mark.parametrize("tokens", [0, -1, 10_000_001])
 def test_a_length_for_rows_without_one_is_checked(tokens: int) -> None:
     with pytest.raises(WorkloadError, match="--output_tokens"):

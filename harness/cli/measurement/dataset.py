@@ -89,10 +89,12 @@ def command(
     """Measure with prompts from a dataset, in the file's order. Of a conversation the first turn is sent.
 
     The output length of a request is the dataset's own, or the number of words in its answer, times --op_tokens_per_word.
+    A trace of lengths gets random prompts of exactly these lengths, and a trace of block hashes the same shared prefixes.
     """
     with one_blas_thread():
         from harness.cli.measurement.measure import measure
-    from workloads.dataset import OutputLengths, check_prompts
+    from workloads.dataset import OutputLengths
+    from workloads.synthesis import has_prompts
 
     options = read_options(shared)
     is_timed = options.load.duration is not None and options.load.concurrency is None
@@ -100,9 +102,9 @@ def command(
         raise click.UsageError("--repeat_dataset needs --num_requests, or --duration with --request_rate: how often is unknown")
     path = path or shipped_dataset()
     workload = read_file(path, format_name, strict)
-    check_prompts(workload)
     dataset = Dataset(path, workload, OutputLengths(op_tokens_per_word, output_tokens), repeat_dataset)
-    return measure("dataset", options, partial(_prepare_requests, dataset))
+    prepare = _prepare_requests if has_prompts(workload) else _prepare_synthetic
+    return measure("dataset", options, partial(prepare, dataset))
 
 
 def shipped_dataset() -> Path:
@@ -143,6 +145,43 @@ def _prepare_requests(dataset: Dataset, traffic: TrafficOptions, load: Load, tar
             "op_tokens_per_word": dataset.lengths.tokens_per_word,
             **({"output_tokens": dataset.lengths.without_answer} if drawn.without_length else {}),
             **({"without_history": drawn.without_history} if drawn.without_history else {}),
+            "rows_read": drawn.rows,
+            **({"repeat_dataset": True} if again else {}),
+        },
+        dropped_too_long=drawn.dropped_too_long,
+    )
+
+
+def _prepare_synthetic(dataset: Dataset, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:
+    """Random prompts of the file's lengths; its arrival times are not used. Raises UsageError for an unknown vocabulary."""
+    from harness.cli.measurement.prepare import PreparedRequests, request_count_text
+    from harness.cli.tokenizers import ordinary_token_ids, text_codec
+    from workloads.readers.source import name_of
+    from workloads.request import LengthLimits
+    from workloads.synthesis import Synthesis
+
+    if target.tokenizer is None:
+        raise click.UsageError(f"{dataset.path} has lengths but no prompts: give --tokenizer_dir, to draw prompts of them")
+    most = load.most_requests(traffic.seed, traffic.num_requests)
+    synthesis = Synthesis(
+        ordinary_token_ids(target.tokenizer),
+        traffic.seed,
+        None if target.model.takes_token_ids else text_codec(target.tokenizer),
+        LengthLimits(traffic.max_input_len, target.context_tokens),
+        target.model.supports_ignore_eos if traffic.ignore_eos is None else traffic.ignore_eos,
+    )
+    drawn = synthesis.requests(dataset.workload, most)
+    requests = tuple(islice(cycle(drawn.requests), most)) if dataset.repeated else drawn.requests
+    again = ", repeated" if len(requests) > len(drawn.requests) else ""
+    count = request_count_text(load, len(requests))
+    return PreparedRequests(
+        requests=requests,
+        description=f"{count} random prompts of the lengths of {name_of(dataset.path).name}{again}",
+        parameters={
+            "dataset": str(dataset.path),
+            "format": dataset.workload.facts.format,
+            "rejected_rows": dataset.workload.facts.rejected_rows,
+            "synthetic": True,
             "rows_read": drawn.rows,
             **({"repeat_dataset": True} if again else {}),
         },

@@ -22,6 +22,8 @@ from harness.records.run_folder import RunFolder
 from tests.harness.scripted_server import ScriptedServer, scripted_server
 from tests.interruptible import default_sigint
 
+_TOKENIZER = Path(__file__).parents[4] / "serving" / "demo_engine"
+
 _NORMAL = ["--input_mean", "4", "--input_stdev", "1", "--output_mean", "5", "--output_stdev", "0", "--vocab_size", "100"]
 
 
@@ -119,14 +121,26 @@ def test_rows_that_cannot_be_read_and_lengths_that_a_dataset_lacks_are_reported_
     assert "1 prompts are sent without the messages before them" in reported
 
 
-def test_a_trace_without_prompts_is_refused_before_anything_is_made(
+def test_a_trace_of_lengths_is_sent_as_random_prompts_of_these_lengths(server: ScriptedServer, tmp_path: Path) -> None:
+    trace, folder = tmp_path / "trace.csv", tmp_path / "run"
+    rows = ((5, 2), (9, 3), (2, 4))
+    lines = [f"2023-11-16 18:15:4{k},{row[0]},{row[1]}" for k, row in enumerate(rows)]
+    trace.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *lines]))
+    _measure(server, folder, "--model", "text", "--dataset", str(trace), "--tokenizer_dir", str(_TOKENIZER), verb="dataset")
+    records = RunFolder(folder).read_requests()
+    assert list(
+        zip(records["requested_input_tokens"].to_pylist(), records["requested_output_tokens"].to_pylist(), strict=True)
+    ) == [*rows]
+    assert RunFolder(folder).read_manifest()["workload"]["synthetic"] is True
+
+
+def test_a_trace_of_lengths_needs_a_vocabulary(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1,2\n")
-    assert _measure(server, tmp_path / "run", "--dataset", str(trace), verb="dataset") == ExitStatus.USAGE
-    assert "trace.csv: has lengths but no prompts" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
+    assert _measure(server, tmp_path / "run", "--model", "text", "--dataset", str(trace), verb="dataset") == ExitStatus.USAGE
+    assert "trace.csv has lengths but no prompts: give --tokenizer_dir" in capsys.readouterr().err
 
 
 def test_a_dataset_with_fewer_prompts_than_num_requests_is_reported(

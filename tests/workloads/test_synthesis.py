@@ -1,0 +1,83 @@
+"""Synthetic prompts: exact lengths, and equal blocks for equal hashes and for no others."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.errors import WorkloadError
+from workloads.exact_text import TextCodec
+from workloads.request import LengthLimits
+from workloads.synthesis import Synthesis
+from workloads.workload import Workload, WorkloadFacts
+
+_BLOCK = 4
+_WORDS = TextCodec(lambda ids: " ".join(f"w{one}" for one in ids), lambda text: [int(w[1:]) for w in text.split()])
+
+
+def _lengths(*rows: tuple[int, int]) -> Workload:
+    columns = {"input_tokens": [row[0] for row in rows], "output_tokens": [row[1] for row in rows]}
+    return Workload.of_columns(WorkloadFacts("azure", "trace.csv"), len(rows), columns)
+
+
+def _blocks(rows: list[list[int]], lengths: list[int]) -> Workload:
+    columns = {"input_tokens": lengths, "output_tokens": [1] * len(rows), "block_hashes": rows}
+    return Workload.of_columns(WorkloadFacts("mooncake", "trace.jsonl", block_tokens=_BLOCK), len(rows), columns)
+
+
+@given(rows=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9)), min_size=1, max_size=8), seed=st.integers(0, 2**31))
+def test_prompts_have_the_lengths_of_their_rows(rows: list[tuple[int, int]], seed: int) -> None:
+    for codec in (None, _WORDS):
+        drawn = Synthesis(range(10**6), seed, codec).requests(_lengths(*rows), None)
+        assert [(len(r.input_ids or ()), r.output_tokens) for r in drawn.requests] == rows
+        assert [r.input_tokens for r in drawn.requests] == [row[0] for row in rows]
+        assert (codec is None) is (drawn.requests[0].prompt is None)
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5), min_size=2, max_size=6),
+    partial=st.integers(1, _BLOCK),
+)
+def test_blocks_are_equal_exactly_where_their_hashes_are(rows: list[list[int]], partial: int) -> None:
+    lengths = [_BLOCK * (len(row) - 1) + partial for row in rows]
+    drawn = Synthesis(range(10**9), 1).requests(_blocks(rows, lengths), None).requests
+    tokens: dict[int, tuple[int, ...]] = {}
+    for row, request, length in zip(rows, drawn, lengths, strict=True):
+        ids = request.input_ids or ()
+        assert len(ids) == length
+        for number, one in enumerate(row[:-1]):
+            block = ids[_BLOCK * number : _BLOCK * (number + 1)]
+            assert tokens.setdefault(one, block) == block
+        last = ids[_BLOCK * (len(row) - 1) :]
+        assert tokens.get(row[-1], last)[:partial] == last
+    assert len(set(tokens.values())) == len(tokens)
+
+
+def test_a_request_does_not_depend_on_how_many_are_drawn_or_dropped() -> None:
+    workload = _lengths((5, 1), (50, 1), (7, 1))
+    everything = Synthesis(range(1000), 3).requests(workload, None).requests
+    short = Synthesis(range(1000), 3, limits=LengthLimits(max_input_len=10)).requests(workload, None)
+    assert short.requests == (everything[0], everything[2])
+    assert (short.rows, short.dropped_too_long) == (3, 1)
+    assert Synthesis(range(1000), 3).requests(workload, 2).requests == everything[:2]
+    assert Synthesis(range(1000), 4).requests(workload, None).requests != everything
+
+
+def test_ids_come_from_the_vocabulary() -> None:
+    (request,) = Synthesis([3, 5, 8], 0).requests(_lengths((200, 1)), None).requests
+    assert set(request.input_ids or ()) == {3, 5, 8}
+
+
+@pytest.mark.parametrize(
+    ("workload", "codec", "problem"),
+    [
+        (_blocks([[1]], [3]), _WORDS, "token ids"),
+        (_blocks([[1]], [9]), None, "1 blocks are fewer than its 9 tokens need"),
+        (Workload.of_columns(WorkloadFacts("azure", "t.csv"), 1, {"input_tokens": [4]}), None, "neither a prompt nor both"),
+        (_lengths((99, 1)), None, "longer than allowed"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(workload: Workload, codec: TextCodec | None, problem: str) -> None:
+    with pytest.raises(WorkloadError, match=problem):
+        Synthesis(range(10), 0, codec, LengthLimits(max_input_len=50)).requests(workload, None)

@@ -1,0 +1,112 @@
+"""Prompts of a trace's own lengths, for rows that have lengths or block hashes but no text.
+
+A block-hash trace (Mooncake, Qwen-Bailian) names each block of a prompt by a hash of its tokens and of all before them.
+So equal hashes give equal tokens, block for block, and a prefix cache meets the prefixes that it met in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from workloads.errors import WorkloadError
+from workloads.exact_text import TextCodec, exact_text
+from workloads.random_streams import Stream, generator
+from workloads.request import NO_LIMITS, LengthLimits, Request
+from workloads.workload import Workload
+
+_HASHES = 2**64  # hashes may be negative, seeds may not
+
+
+@dataclass(frozen=True, slots=True)
+class Synthesis:
+    """Random prompts of a workload's lengths, their ids uniform over ``token_ids``.
+
+    With ``codec`` prompts carry text of exactly as many tokens; of block hashes only ids can be made.
+    """
+
+    token_ids: Sequence[int] | range
+    seed: int
+    codec: TextCodec | None = None
+    limits: LengthLimits = NO_LIMITS
+    ignore_eos: bool = True
+
+    def requests(self, workload: Workload, num_requests: int | None) -> SyntheticRequests:
+        """At most ``num_requests`` requests, in the workload's order; those beyond the limits are dropped and counted.
+
+        Raises WorkloadError for a workload without lengths, or with block hashes for a target that takes text.
+        """
+        table, block_tokens = workload.table, workload.facts.block_tokens
+        has_blocks = block_tokens is not None and table["block_hashes"].null_count < len(workload)
+        if has_blocks and self.codec is not None:
+            raise WorkloadError(
+                f"{workload.facts.source}: its shared prefixes are made of token ids; "
+                "--model must name one that takes them, as tensorrt_llm"
+            )
+        inputs, outputs = table["input_tokens"], table["output_tokens"]
+        if inputs.null_count or outputs.null_count:
+            raise WorkloadError(f"{workload.facts.source}: some rows have neither a prompt nor both lengths")
+        made: list[Request] = []
+        dropped = rows = 0
+        for row, (input_tokens, output_tokens) in enumerate(zip(inputs.to_pylist(), outputs.to_pylist(), strict=True)):
+            if len(made) == num_requests:
+                break
+            rows += 1
+            if not self.limits.allow(input_tokens, output_tokens):
+                dropped += 1
+                continue
+            hashes = table["block_hashes"][row].as_py() if has_blocks else None
+            made.append(self._request(row, input_tokens, output_tokens, hashes, block_tokens or 0))
+        if not made:
+            raise WorkloadError(f"every prompt of {workload.facts.source} is longer than allowed; nothing is left to send")
+        return SyntheticRequests(tuple(made), rows, dropped)
+
+    def _request(
+        self, row: int, input_tokens: int, output_tokens: int, hashes: Sequence[int] | None, block_tokens: int
+    ) -> Request:
+        ids = self._drawn(Stream.TOKEN_IDS, row, input_tokens) if hashes is None else self._blocks(hashes, block_tokens)
+        ids = ids[:input_tokens]  # the last block may be a part of one
+        if len(ids) < input_tokens:
+            raise WorkloadError(f"row {row + 1}: {len(hashes or ())} blocks are fewer than its {input_tokens:,} tokens need")
+        text = None
+        if self.codec is not None:
+            redrawn = self._redrawn(row)
+            text, ids = exact_text(self.codec, ids, lambda count: [next(redrawn) for _ in range(count)])
+        return Request(
+            output_tokens=max(1, output_tokens),
+            prompt=text,
+            input_ids=ids,
+            input_tokens=len(ids),
+            ignore_eos=self.ignore_eos,
+        )
+
+    def _blocks(self, hashes: Sequence[int], block_tokens: int) -> tuple[int, ...]:
+        blocks = (self._drawn(Stream.BLOCKS, one % _HASHES, block_tokens) for one in hashes)
+        return tuple(token for block in blocks for token in block)
+
+    def _drawn(self, stream: Stream, number: int, count: int) -> tuple[int, ...]:
+        positions = generator(self.seed, stream, number).integers(0, len(self.token_ids), count)
+        if isinstance(self.token_ids, range):
+            return tuple(map(self.token_ids.__getitem__, positions.tolist()))
+        return tuple(np.asarray(self.token_ids, dtype=np.int64)[positions].tolist())
+
+    def _redrawn(self, row: int) -> Iterator[int]:
+        draws = generator(self.seed, Stream.TEXTS, row)
+        while True:
+            yield self.token_ids[int(draws.integers(0, len(self.token_ids)))]
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticRequests:
+    """Requests of ``rows`` rows, of which ``dropped_too_long`` are not among them."""
+
+    requests: tuple[Request, ...]
+    rows: int
+    dropped_too_long: int
+
+
+def has_prompts(workload: Workload) -> bool:
+    """Whether any row has text."""
+    return bool(workload.table["prompt"].null_count < len(workload))
