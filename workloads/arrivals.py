@@ -84,6 +84,27 @@ class AllAtOnce:
 
 
 @dataclass(frozen=True, slots=True)
+class Recorded:
+    """The arrivals of a trace: ``times_ns`` are sorted, and the first is 0."""
+
+    times_ns: tuple[int, ...]
+
+    def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
+        """The first ``count`` of them; all, where there are fewer."""
+        return np.array(self.times_ns[:count], dtype=np.int64)
+
+    @property
+    def busiest_second(self) -> int:
+        """The most arrivals in any whole second."""
+        return int(np.bincount(np.array(self.times_ns, dtype=np.int64) // 1_000_000_000).max())
+
+    def __str__(self) -> str:
+        length_s = self.times_ns[-1] / 1e9
+        rate = f", {(len(self.times_ns) - 1) / length_s:.3g} requests/s" if length_s else ""
+        return f"the trace's own arrivals{rate}"
+
+
+@dataclass(frozen=True, slots=True)
 class RampedUp:
     """Another process with a stretched clock, so that its rate rises linearly from 0 to its full value within ``ramp_up_s``.
 

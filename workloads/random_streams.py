@@ -17,6 +17,7 @@ class Stream(IntEnum):
     WARM_UP = 5
     TEXTS = 6
     BLOCKS = 7
+    TICKS = 8
     CLIENT_PROFILES = 31
 
 

@@ -49,6 +49,7 @@ class Synthesis:
         if inputs.null_count or outputs.null_count:
             raise WorkloadError(f"{workload.facts.source}: some rows have neither a prompt nor both lengths")
         made: list[Request] = []
+        kept: list[int] = []
         dropped = rows = 0
         for row, (input_tokens, output_tokens) in enumerate(zip(inputs.to_pylist(), outputs.to_pylist(), strict=True)):
             if len(made) == num_requests:
@@ -58,10 +59,11 @@ class Synthesis:
                 dropped += 1
                 continue
             hashes = table["block_hashes"][row].as_py() if has_blocks else None
+            kept.append(row)
             made.append(self._request(row, input_tokens, output_tokens, hashes, block_tokens or 0))
         if not made:
             raise WorkloadError(f"every prompt of {workload.facts.source} is longer than allowed; nothing is left to send")
-        return SyntheticRequests(tuple(made), rows, dropped)
+        return SyntheticRequests(tuple(made), tuple(kept), rows, dropped)
 
     def _request(
         self, row: int, input_tokens: int, output_tokens: int, hashes: Sequence[int] | None, block_tokens: int
@@ -100,9 +102,10 @@ class Synthesis:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticRequests:
-    """Requests of ``rows`` rows, of which ``dropped_too_long`` are not among them."""
+    """Requests of the first ``rows`` rows, of which ``dropped_too_long`` are not among them; ``kept`` are the rows that are."""
 
     requests: tuple[Request, ...]
+    kept: tuple[int, ...]
     rows: int
     dropped_too_long: int
 

@@ -79,7 +79,7 @@ def configured_load(manifest: dict[str, Any]) -> ConfiguredLoad:
         ramp_up_s=float(load.get("ramp_up_s") or 0.0),
         prepared=load.get("prepared"),
         ran_out=load.get("ran_out"),
-        rate_per_s=None if closed else _rate_per_s(manifest),
+        rate_per_s=None if closed or load.get("own_arrivals") else _rate_per_s(manifest),
     )
 
 

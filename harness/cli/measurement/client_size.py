@@ -9,6 +9,7 @@ import click
 from harness.cli.measurement.client_options import ClientOptions
 from harness.host.cpus import available_cores
 from harness.run.worker_count import Demand, Workers, choose_workers, pin
+from workloads.arrivals import Recorded
 from workloads.load import ClosedLoop, Load
 from workloads.schedule import AnySchedule
 
@@ -22,6 +23,8 @@ def load_demand(load: Load, schedule: AnySchedule, request_rate: float, streamin
     responses = tokens if streaming else 1.0
     if isinstance(load, ClosedLoop):
         return Demand(None, responses, load.concurrency, load.concurrency)
+    if isinstance(load.arrivals, Recorded):
+        request_rate = load.arrivals.busiest_second
     rate = None if request_rate < 0 else request_rate
     if load.max_concurrency is None:
         return Demand(rate, responses, requests, requests)

@@ -153,24 +153,13 @@ def _prepare_requests(dataset: Dataset, traffic: TrafficOptions, load: Load, tar
 
 
 def _prepare_synthetic(dataset: Dataset, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:
-    """Random prompts of the file's lengths; its arrival times are not used. Raises UsageError for an unknown vocabulary."""
+    """Random prompts of the file's lengths; bench trace sends them at its times. Raises UsageError without a vocabulary."""
     from harness.cli.measurement.prepare import PreparedRequests, request_count_text
-    from harness.cli.tokenizers import ordinary_token_ids, text_codec
+    from harness.cli.measurement.synthetic import synthesis_for
     from workloads.readers.source import name_of
-    from workloads.request import LengthLimits
-    from workloads.synthesis import Synthesis
 
-    if target.tokenizer is None:
-        raise click.UsageError(f"{dataset.path} has lengths but no prompts: give --tokenizer_dir, to draw prompts of them")
     most = load.most_requests(traffic.seed, traffic.num_requests)
-    synthesis = Synthesis(
-        ordinary_token_ids(target.tokenizer),
-        traffic.seed,
-        None if target.model.takes_token_ids else text_codec(target.tokenizer),
-        LengthLimits(traffic.max_input_len, target.context_tokens),
-        target.model.supports_ignore_eos if traffic.ignore_eos is None else traffic.ignore_eos,
-    )
-    drawn = synthesis.requests(dataset.workload, most)
+    drawn = synthesis_for(dataset.path, traffic, target).requests(dataset.workload, most)
     requests = tuple(islice(cycle(drawn.requests), most)) if dataset.repeated else drawn.requests
     again = ", repeated" if len(requests) > len(drawn.requests) else ""
     count = request_count_text(load, len(requests))

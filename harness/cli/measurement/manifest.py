@@ -19,8 +19,9 @@ from harness.clients.protocol import ConnectionUsage
 from harness.recording.run_result import RunResult
 from harness.records.run_folder import MANIFEST_SCHEMA
 from harness.run.environment import describe_environment
+from workloads.arrivals import Recorded
 from workloads.exact_text import retokenised_ratio
-from workloads.load import ClosedLoop
+from workloads.load import ClosedLoop, OpenLoop
 from workloads.prefixes import BLOCK_TOKENS, prefix_repetition
 from workloads.schedule import AnySchedule
 
@@ -75,7 +76,9 @@ def _retokenised_ratio(tokenizer: Any | None) -> float | None:
 
 
 def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any]:
-    """``ran_out``: the requests are too few for the duration, as far as that is known before the run."""
+    """``ran_out``: the requests are too few for the duration, as far as that is known before the run. ``own_arrivals``: those
+    of a trace, not of --request_rate.
+    """
     load, requested, traffic = prepared.load, options.load, options.traffic
     is_closed = isinstance(load, ClosedLoop)
     arriving = None if is_closed or load.duration_s is None else load.most_requests(traffic.seed, traffic.num_requests)
@@ -87,6 +90,7 @@ def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any
         "ramp_up_s": requested.ramp_up,
         "prepared": len(prepared.schedule),
         "ran_out": arriving is not None and len(prepared.schedule) < arriving,
+        **({"own_arrivals": True} if isinstance(load, OpenLoop) and isinstance(load.arrivals, Recorded) else {}),
     }
 
 

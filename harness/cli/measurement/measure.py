@@ -86,6 +86,7 @@ def _check(options: MeasureOptions) -> None:
 
 def _prepare(options: MeasureOptions, load: Load, target: Target, prepare_requests: PrepareRequests) -> PreparedRun:
     workload = prepare_requests(options.traffic, load, target)
+    load = workload.load or load
     schedule = make_schedule(workload, load, options.traffic, target)
     demand = load_demand(load, schedule, options.load.request_rate, target.streaming)
     workers = size_client(options.client, demand, target.origin.host)

@@ -18,12 +18,13 @@ from workloads.schedule import AnySchedule
 
 @dataclass(frozen=True)
 class PreparedRequests:
-    """Requests, and their origin for the manifest."""
+    """Requests, and their origin for the manifest. ``load`` None: that of the options."""
 
     requests: tuple[Request, ...]
     description: str
     parameters: Mapping[str, str | float | None]
     dropped_too_long: int
+    load: Load | None = None
 
 
 PrepareRequests = Callable[[TrafficOptions, Load, Target], PreparedRequests]

@@ -19,6 +19,7 @@ from harness.cli.measurement.measure import measure  # noqa: F401  loads what a 
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS
 from harness.journal.worker_journal import JournalReader
 from harness.records.run_folder import RunFolder
+from reports.metrics.configuration import configured_load
 from tests.harness.scripted_server import ScriptedServer, scripted_server
 from tests.interruptible import default_sigint
 
@@ -132,6 +133,45 @@ def test_a_trace_of_lengths_is_sent_as_random_prompts_of_these_lengths(server: S
         zip(records["requested_input_tokens"].to_pylist(), records["requested_output_tokens"].to_pylist(), strict=True)
     ) == [*rows]
     assert RunFolder(folder).read_manifest()["workload"]["synthetic"] is True
+
+
+def test_a_trace_is_replayed_at_its_own_times(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, folder = tmp_path / "trace.csv", tmp_path / "run"
+    lines = [f"2023-11-16 18:15:4{k}.5,{k + 2},2" for k in (0, 1, 2, 4)]
+    trace.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *lines]))
+    options = ("--model", "text", "--tokenizer_dir", str(_TOKENIZER))
+    _measure(server, folder, *options, str(trace), "--speed", "10", verb="trace")
+    records = RunFolder(folder).read_requests()
+    assert records["scheduled_ns"].to_pylist() == [0, 100_000_000, 200_000_000, 400_000_000]
+    assert records["requested_input_tokens"].to_pylist() == [2, 3, 4, 6]
+    manifest = RunFolder(folder).read_manifest()
+    assert manifest["load"]["own_arrivals"] is True
+    assert manifest["arrivals"] == "the trace's own arrivals, 7.5 requests/s"
+    assert configured_load(manifest).rate_per_s is None
+    _measure(server, tmp_path / "at_rate", *options, str(trace), "--request_rate", "30", "--max_input_len", "4", verb="trace")
+    rated = RunFolder(tmp_path / "at_rate").read_requests()
+    assert rated["scheduled_ns"].to_pylist() == [0, 33_333_333, 66_666_667]  # of those that are sent
+    assert "Dropped 1 prompts that are too long" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--speed", "2", "--request_rate", "3"), "both scale"),
+        (("--burstiness", "2"), "--burstiness is of a law of arrivals"),
+        (("--request_rate", "-1"), "stretched to a rate above 0"),
+    ],
+)
+def test_options_that_contradict_a_trace_are_refused(
+    server: ScriptedServer, tmp_path: Path, options: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1,2\n")
+    assert _measure(server, tmp_path / "run", str(trace), *options, verb="trace") == ExitStatus.USAGE
+    assert problem in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_trace_of_lengths_needs_a_vocabulary(

@@ -1,0 +1,107 @@
+"""Replayed arrivals: cut, faster, stretched to a rate, and spread within ticks without a change of order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.arrivals import Recorded
+from workloads.errors import WorkloadError
+from workloads.load import OpenLoop
+from workloads.replay import Replay, rows_of, stretched
+from workloads.request import Request
+from workloads.workload import Workload, WorkloadFacts
+
+_SECOND = 1_000_000_000
+_times = st.lists(st.integers(0, 10**12), min_size=2, max_size=30).map(sorted).filter(lambda times: times[0] < times[-1])
+
+
+def _trace(times_ns: list[int], tick_ns: int | None = None) -> Workload:
+    columns = {"arrival_ns": times_ns, "input_tokens": list(range(1, len(times_ns) + 1)), "session": ["s"] * len(times_ns)}
+    return Workload.of_columns(WorkloadFacts("azure", "trace.csv", tick_ns=tick_ns), len(times_ns), columns)
+
+
+def _arrivals(workload: Workload) -> list[int]:
+    return list(workload.table["arrival_ns"].to_pylist())
+
+
+def test_a_trace_is_replayed_at_its_own_times_from_zero() -> None:
+    replayed = Replay().replayed(_trace([5, 7, 7, 20]), seed=0)
+    assert _arrivals(replayed) == [0, 2, 2, 15]
+    assert replayed.table["session"].null_count == 4
+
+
+def test_the_start_is_cut_and_rows_keep_their_lengths() -> None:
+    replayed = Replay(start_s=2.0).replayed(_trace([0, _SECOND, 2 * _SECOND, 5 * _SECOND]), seed=0)
+    assert _arrivals(replayed) == [0, 3 * _SECOND]
+    assert replayed.table["input_tokens"].to_pylist() == [3, 4]
+
+
+@given(times=_times, speed=st.floats(0.01, 100.0))
+def test_speed_divides_every_gap(times: list[int], speed: float) -> None:
+    replayed = np.array(_arrivals(Replay(speed=speed).replayed(_trace(times), seed=0)))
+    assert np.all(np.abs(replayed * speed - (np.array(times) - times[0])) <= speed)
+
+
+@given(times=_times, rate=st.floats(0.1, 1000.0))
+def test_a_rate_is_the_mean_rate_of_what_is_sent_and_gaps_keep_their_ratio(times: list[int], rate: float) -> None:
+    replayed = stretched(np.array(times), rate)
+    assert replayed[0] == 0
+    assert (len(times) - 1) * _SECOND / replayed[-1] == pytest.approx(rate, rel=1e-6)
+    factor = replayed[-1] / (times[-1] - times[0])
+    assert np.all(np.abs(replayed - (np.array(times) - times[0]) * factor) <= 1 + 1e-6 * replayed[-1])
+
+
+def test_requests_that_arrive_at_once_have_no_rate() -> None:
+    with pytest.raises(WorkloadError, match="arrive at once"):
+        stretched(np.array([7, 7]), 2.0)
+
+
+@given(ticks=st.lists(st.integers(0, 9), min_size=2, max_size=40).map(sorted), seed=st.integers(0, 1000))
+def test_spread_arrivals_stay_in_their_tick_and_in_order(ticks: list[int], seed: int) -> None:
+    tick_ns = 3 * _SECOND
+    trace = _trace([tick * tick_ns for tick in ticks], tick_ns)
+    first = ticks[0] * tick_ns
+    spread = Replay(spread_ticks=True).replayed(trace, seed)
+    times = np.array(_arrivals(spread))
+    assert np.all(np.diff(times) >= 0)
+    offset = times + first - np.array(ticks) * tick_ns  # the first one's own shift is taken off
+    assert offset.max() < tick_ns
+    assert offset.min() > -tick_ns
+    assert _arrivals(Replay(spread_ticks=True).replayed(trace, seed)) == _arrivals(spread)
+
+
+def test_spread_arrivals_are_even_within_the_tick() -> None:
+    tick_ns = 3 * _SECOND
+    times = np.array(_arrivals(Replay(spread_ticks=True).replayed(_trace([0] * 5_000, tick_ns), seed=1)))
+    assert times.mean() == pytest.approx(tick_ns / 2, rel=0.03)
+    assert np.unique(times).size > 4_990
+
+
+@pytest.mark.parametrize(
+    ("replay", "trace", "problem"),
+    [
+        (Replay(), Workload.of_columns(WorkloadFacts("openai", "p.jsonl"), 1, {"prompt": ["a"]}), "no arrival times"),
+        (Replay(start_s=9.0), _trace([0, _SECOND]), "--start 9: the last request"),
+        (Replay(spread_ticks=True), _trace([0, 1]), "not rounded to a tick"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused(replay: Replay, trace: Workload, problem: str) -> None:
+    with pytest.raises(WorkloadError, match=problem):
+        replay.replayed(trace, seed=0)
+
+
+def test_a_schedule_has_the_times_of_the_trace() -> None:
+    arrivals = Recorded((0, 5, 9 * _SECOND, 9 * _SECOND + 1))
+    requests = [Request(1, prompt=str(k)) for k in range(4)]
+    assert OpenLoop(arrivals).schedule(requests, seed=3).offsets_ns == arrivals.times_ns
+    assert OpenLoop(arrivals, duration_s=9.0).schedule(requests, seed=3).offsets_ns == (0, 5)
+    assert OpenLoop(arrivals, duration_s=99.0).most_requests(3, None) == 4
+    assert str(arrivals) == "the trace's own arrivals, 0.333 requests/s"
+    assert arrivals.busiest_second == 2
+
+
+def test_rows_are_taken_in_the_order_given() -> None:
+    assert rows_of(_trace([0, 1, 2]), (0, 2)).table["input_tokens"].to_pylist() == [1, 3]
