@@ -6,21 +6,21 @@ So equal hashes give equal tokens, block for block, and a prefix cache meets the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from functools import cached_property
 
 from workloads.errors import WorkloadError
 from workloads.exact_text import TextCodec, exact_text
 from workloads.random_streams import Stream, generator
 from workloads.request import NO_LIMITS, LengthLimits, Request
+from workloads.vocabulary import Vocabulary
 from workloads.workload import Workload
 
 _HASHES = 2**64  # hashes may be negative, seeds may not
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Synthesis:
     """Random prompts of a workload's lengths, their ids uniform over ``token_ids``.
 
@@ -65,6 +65,10 @@ class Synthesis:
             raise WorkloadError(f"every prompt of {workload.facts.source} is longer than allowed; nothing is left to send")
         return SyntheticRequests(tuple(made), tuple(kept), rows, dropped)
 
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.token_ids)
+
     def _request(
         self, row: int, input_tokens: int, output_tokens: int, hashes: Sequence[int] | None, block_tokens: int
     ) -> Request:
@@ -74,8 +78,8 @@ class Synthesis:
             raise WorkloadError(f"row {row + 1}: {len(hashes or ())} blocks are fewer than its {input_tokens:,} tokens need")
         text = None
         if self.codec is not None:
-            redrawn = self._redrawn(row)
-            text, ids = exact_text(self.codec, ids, lambda count: [next(redrawn) for _ in range(count)])
+            redrawn = generator(self.seed, Stream.TEXTS, row)
+            text, ids = exact_text(self.codec, ids, lambda count: self._vocabulary.draw(redrawn, count))
         return Request(
             output_tokens=max(1, output_tokens),
             prompt=text,
@@ -89,15 +93,7 @@ class Synthesis:
         return tuple(token for block in blocks for token in block)
 
     def _drawn(self, stream: Stream, number: int, count: int) -> tuple[int, ...]:
-        positions = generator(self.seed, stream, number).integers(0, len(self.token_ids), count)
-        if isinstance(self.token_ids, range):
-            return tuple(map(self.token_ids.__getitem__, positions.tolist()))
-        return tuple(np.asarray(self.token_ids, dtype=np.int64)[positions].tolist())
-
-    def _redrawn(self, row: int) -> Iterator[int]:
-        draws = generator(self.seed, Stream.TEXTS, row)
-        while True:
-            yield self.token_ids[int(draws.integers(0, len(self.token_ids)))]
+        return self._vocabulary.draw(generator(self.seed, stream, number), count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from workloads.errors import WorkloadError
 from workloads.exact_text import TextCodec, exact_text
 from workloads.random_streams import Stream, generator
 from workloads.request import LONGEST_TOKENS, NO_LIMITS, LengthLimits, Request
+from workloads.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class NormalRequests:
     dropped_too_long: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TokenNormDist:
     """Random prompts: normally distributed lengths, ids uniform over ``token_ids`` (the vocabulary without special tokens).
 
@@ -76,29 +78,21 @@ class TokenNormDist:
             raise WorkloadError("every prompt is longer than allowed; lower --input_mean or raise --max_input_len")
         return NormalRequests(requests, count - len(requests))
 
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.token_ids)
+
     def _prompts(self, lengths: Sequence[int]) -> Iterator[tuple[int, ...]]:
         """Token ids of one prompt a length. A dropped prompt is drawn too, so that limits do not change the others."""
         generator_of_ids = generator(self.seed, Stream.TOKEN_IDS)
-        # A range may span billions of ids, so only an explicit list becomes an array.
-        vocabulary = None if isinstance(self.token_ids, range) else np.asarray(self.token_ids, dtype=np.int64)
         for length in lengths:
-            positions = generator_of_ids.integers(0, len(self.token_ids), length)
-            if vocabulary is None:
-                yield tuple(map(self.token_ids.__getitem__, positions.tolist()))
-            else:
-                yield tuple(vocabulary[positions].tolist())
+            yield self._vocabulary.draw(generator_of_ids, length)
 
     def _request(self, number: int, ids: tuple[int, ...], output_tokens: int) -> Request:
         text = None
         if self.codec is not None:
             redrawn = generator(self.seed, Stream.TEXTS, number)
-            text, ids = exact_text(
-                self.codec,
-                ids,
-                lambda count: [
-                    self.token_ids[position] for position in redrawn.integers(0, len(self.token_ids), count).tolist()
-                ],
-            )
+            text, ids = exact_text(self.codec, ids, lambda count: self._vocabulary.draw(redrawn, count))
         return Request(
             output_tokens=output_tokens, prompt=text, input_ids=ids, input_tokens=len(ids), ignore_eos=self.ignore_eos
         )

@@ -9,7 +9,7 @@ import click
 import cloup
 
 from bench_errors import ExitStatus
-from harness.cli.conditions import ConditionOptions, allow_single_option, check_repeated, condition_options
+from harness.cli.conditions import ConditionOptions, allow_single_option, condition_options, single_runs_refused
 from harness.cli.outputs import check_outputs, output_option, write_outputs
 from harness.host.blas_threads import one_blas_thread
 
@@ -60,7 +60,8 @@ def command(
     arms, runs_paired = _arms(runs if baseline is None else (baseline, *runs), options)
     if options.judges_changes and not allow_single:
         single = [arm.name for arm in arms[1:] if len(arm.runs) == len(arms[0].runs) == 1]
-        check_repeated([arms[0].name, *single] if single else [])
+        if single:
+            raise single_runs_refused([arms[0].name, *single])
     comparison = compare(arms, options.conditions, allow_different=allow_different, runs_paired=runs_paired)
     click.echo(render(comparison))
     write_outputs(comparison, outputs, WRITERS)

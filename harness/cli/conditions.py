@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from harness.cli.measurement.output_options import slo_option, undecided_option, undecided_text
+from harness.cli.measurement.output_options import build_passes, slo_option, undecided_option
 
 if TYPE_CHECKING:
     from reports.compare.conditions import AnyCondition, ConditionResult
@@ -48,13 +48,8 @@ class ConditionOptions:
 
     def passed(self, results: Iterable[ConditionResult]) -> bool:
         """Whether the results of ``fail_if`` let a build pass; those that are undecided are listed on stderr."""
-        from reports.gates import Status
-
-        of_build = [result for result in results if result.condition in self.fail_if]
-        open_ones = [result for result in of_build if result.status is Status.UNDECIDED]
-        for result in open_ones:
-            click.echo(f"Undecided: {result.condition.text} ({result.why}); {undecided_text(self.undecided)}.", err=True)
-        return not any(result.failed for result in of_build) and not (open_ones and self.undecided == "fail")
+        of_build = (result for result in results if result.condition in self.fail_if)
+        return build_passes(((result.condition.text, result.status, result.why) for result in of_build), self.undecided)
 
 
 def condition_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,14 +59,13 @@ def condition_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def check_repeated(names: Sequence[str]) -> None:
-    """Raises UsageError where sides with one run each, ``names``, would be judged by a change."""
-    if names:
-        raise click.UsageError(
-            f"--fail_if needs repeated runs: of one run each ({', '.join(names)}) no evidence separates a change from the "
-            "variation between starts. Give folders of repeated runs, or the folder of a 'bench experiment'; "
-            "or add --allow_single to judge these starts alone."
-        )
+def single_runs_refused(names: Sequence[str]) -> click.UsageError:
+    """The error of sides with one run each, ``names``, that a condition of a change would judge."""
+    return click.UsageError(
+        f"--fail_if needs repeated runs: of one run each ({', '.join(names)}) no evidence separates a change from the "
+        "variation between starts. Give folders of repeated runs, or the folder of a 'bench experiment'; "
+        "or add --allow_single to judge these starts alone."
+    )
 
 
 allow_single_option = cloup.option(

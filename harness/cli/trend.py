@@ -9,7 +9,7 @@ import click
 import cloup
 
 from bench_errors import ExitStatus
-from harness.cli.conditions import ConditionOptions, allow_single_option, check_repeated, condition_options
+from harness.cli.conditions import ConditionOptions, allow_single_option, condition_options, single_runs_refused
 from harness.cli.outputs import check_outputs, output_option, write_outputs
 from harness.host.blas_threads import one_blas_thread
 
@@ -64,7 +64,7 @@ def command(
     except NotComparableError as error:
         raise NotComparableError(f"--baseline: {error}") from error
     if options.judges_changes and not allow_single and len(trend.baseline_runs) == 1:
-        check_repeated(["the baseline", "the newest run"])
+        raise single_runs_refused(["the baseline", "the newest run"])
     click.echo(render(trend))
     write_outputs(trend, outputs, {".html": write_html, ".json": write_json, ".md": write_markdown, ".csv": write_csv})
     newest = trend.newest_compared

@@ -120,14 +120,16 @@ class ArmComparison:
     @property
     def affordable(self) -> Recommendation | None:
         """What would show more than these runs do, at a bearable cost."""
-        runs = (*self.baseline.runs, *self.arm.runs)
-        return affordable(self.differences, len(self.arm.runs), min(run.metrics.scheduled for run in runs))
+        return affordable(self.differences, len(self.arm.runs), self._fewest_requests)
 
     @property
     def recommendation(self) -> Recommendation | None:
         """What would show a small change."""
-        runs = (*self.baseline.runs, *self.arm.runs)
-        return recommend(self.differences, len(self.arm.runs), min(run.metrics.scheduled for run in runs))
+        return recommend(self.differences, len(self.arm.runs), self._fewest_requests)
+
+    @property
+    def _fewest_requests(self) -> int:
+        return min(run.metrics.scheduled for run in (*self.baseline.runs, *self.arm.runs))
 
 
 @dataclass(frozen=True)

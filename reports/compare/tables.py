@@ -51,23 +51,26 @@ def headline(comparison: ArmComparison) -> str:
 
 def _inconclusive(comparison: ArmComparison) -> str:
     """What these runs cannot show, what would show more, and the measures that look changed."""
-    runs, judged = runs_text(comparison.arm), preferred(comparison.differences)
-    if judged is None:
-        sentence = "Inconclusive: no latency of these runs has an interval"
-    elif judged.smallest_shown is None:
-        sentence = f"Inconclusive: {runs} of each side cannot show a change of {judged.measure.title}"
-    else:
-        below = f"below {judged.smallest_shown:.0%}"
-        sentence = f"Inconclusive: {runs} of each side cannot show a change of {judged.measure.title} {below}"
-    better = comparison.affordable
-    if better is not None and (judged is None or judged.smallest_shown is None or better.change < judged.smallest_shown):
-        of_requests = f" of about {better.requests:,} requests" if comparison.single_runs else ""
-        sentence += f"; {better.repeats}{of_requests} would show {better.change:.0%}"
-    sentence += "."
     suspects = "; ".join(
         f"{d.measure.title} {change_text(d.measure, d.change)} ({interval_text(d)})" for d in comparison.suspects[:3]
     )
-    return f"{sentence} Suspects, each judged alone: {suspects}." if suspects else sentence
+    named = f" Suspects, each judged alone: {suspects}." if suspects else ""
+    judged = preferred(comparison.differences)
+    if judged is None:
+        return f"Inconclusive: no latency of these runs has an interval.{named}"
+    smallest = judged.smallest_shown
+    below = "" if smallest is None else f" below {smallest:.0%}"
+    sentence = f"Inconclusive: {_runs_of_sides(comparison)} cannot show a change of {judged.measure.title}{below}"
+    better = comparison.affordable
+    if better is not None and (smallest is None or better.change < smallest):
+        of_requests = f" of about {better.requests:,} requests" if comparison.single_runs else ""
+        sentence += f"; {better.repeats}{of_requests} would show {better.change:.0%}"
+    return f"{sentence}.{named}"
+
+
+def _runs_of_sides(comparison: ArmComparison) -> str:
+    a, b = len(comparison.baseline.runs), len(comparison.arm.runs)
+    return f"{runs_text(comparison.arm)} of each side" if a == b else f"{a} and {b} runs"
 
 
 def _failed_alone(comparison: ArmComparison) -> list[str]:

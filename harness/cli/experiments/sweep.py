@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,26 +11,25 @@ import cloup
 
 from bench_errors import ExitStatus
 from harness.cli.experiments.options import FORWARDS_OPTIONS, SeriesOptions, series_options
-from harness.cli.measurement.output_options import undecided_option, undecided_text
+from harness.cli.measurement.output_options import build_passes, undecided_option
 
 if TYPE_CHECKING:
     from harness.records.experiment import PlannedArm
-    from reports.sweep.held import SweepGate
+    from reports.criteria import HeldRequirement
 
 _MAX_POINTS = 500
 
 
-def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Callback of --fail_if: the texts, which are valid. Raises BadParameter."""
-    if texts:
-        from reports.criteria import parse_held
+def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[HeldRequirement, ...]:
+    """Callback of --fail_if. Raises BadParameter."""
+    if not texts:
+        return ()
+    from reports.criteria import parse_held
 
-        try:
-            for text in texts:
-                parse_held(text)
-        except ValueError as error:
-            raise click.BadParameter(str(error), context, parameter) from None
-    return texts
+    try:
+        return tuple(map(parse_held, texts))
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
 
 
 @cloup.command(
@@ -62,7 +60,7 @@ Examples:
 )
 @undecided_option
 @series_options("sweep", default_repeats=1)
-def command(axes: tuple[str, ...], fail_if: tuple[str, ...], undecided: str, **shared: Any) -> int:
+def command(axes: tuple[str, ...], fail_if: tuple[HeldRequirement, ...], undecided: str, **shared: Any) -> int:
     """Measure every combination of the values of --over, in an order drawn by --seed, and show throughput against latency.
     The sweep's folder gets sweep.html, with interactive curves, and sweep.json, sweep.csv and sweep.md.
 
@@ -72,7 +70,6 @@ def command(axes: tuple[str, ...], fail_if: tuple[str, ...], undecided: str, **s
     Every run deploys the embedded pipeline anew. With --url nothing is restarted between runs, unless --before_each does.
     """
     from harness.cli.experiments.series import run_series
-    from reports.criteria import parse_held
     from reports.sweep.console import render
     from reports.sweep.held import gates_of
     from reports.sweep.points import read_sweep
@@ -82,10 +79,11 @@ def command(axes: tuple[str, ...], fail_if: tuple[str, ...], undecided: str, **s
     if fail_if:
         _check_load(axes)
     folder = run_series("sweep", points, "--over", SeriesOptions(**shared))
-    sweep = read_sweep(folder, tuple(map(parse_held, fail_if)))
+    sweep = read_sweep(folder, fail_if)
     click.echo(render(sweep))
     click.echo(f"\nSweep: {write_sweep(sweep, folder.path)}")
-    return ExitStatus.VALID if _gates_passed(gates_of(sweep), undecided) else ExitStatus.FAILED
+    results = ((str(gate.requirement), gate.status, gate.why) for gate in gates_of(sweep))
+    return ExitStatus.VALID if build_passes(results, undecided) else ExitStatus.FAILED
 
 
 def _check_load(axes: tuple[str, ...]) -> None:
@@ -104,17 +102,6 @@ def _is_positive(text: str) -> bool:
         return 0.0 < float(text) < math.inf
     except ValueError:
         return False
-
-
-def _gates_passed(gates: Sequence[SweepGate], undecided: str) -> bool:
-    """Whether the gates let a build pass; those that are undecided are listed on stderr."""
-    from reports.gates import Status
-
-    for gate in gates:
-        if gate.status is Status.UNDECIDED:
-            click.echo(f"Undecided: {gate.requirement} ({gate.why}); {undecided_text(undecided)}.", err=True)
-    failing = {Status.FAILED} | ({Status.UNDECIDED} if undecided == "fail" else set())
-    return not any(gate.status in failing for gate in gates)
 
 
 def _points(axes: tuple[str, ...]) -> list[PlannedArm]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from harness.cli.measurement.target import Target
     from workloads.dataset import DatasetRequests, OutputLengths
     from workloads.load import Load
+    from workloads.synthesis import SyntheticRequests
     from workloads.workload import Workload
 
 _SHIPPED_NAME = "prompts.json"
@@ -117,60 +119,59 @@ def shipped_dataset() -> Path:
 
 
 def _prepare_requests(dataset: Dataset, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:
-    from harness.cli.measurement.prepare import PreparedRequests, request_count_text
     from workloads.dataset import dataset_requests
-    from workloads.readers.source import name_of
     from workloads.request import LengthLimits
 
-    tokenizer = target.tokenizer
     most = load.most_requests(traffic.seed, traffic.num_requests)
     drawn = dataset_requests(
         dataset.workload,
-        None if tokenizer is None else tokenizer.encode,
+        None if target.tokenizer is None else target.tokenizer.encode,
         most,
         dataset.lengths,
         LengthLimits(traffic.max_input_len, target.context_tokens),
         ignore_eos=bool(traffic.ignore_eos),
     )
     _report(drawn, dataset)
-    requests = tuple(islice(cycle(drawn.requests), most)) if dataset.repeated else drawn.requests
-    again = ", repeated" if len(requests) > len(drawn.requests) else ""
-    return PreparedRequests(
-        requests=requests,
-        description=f"{request_count_text(load, len(requests))} prompts of {name_of(dataset.path).name}{again}",
-        parameters={
-            "dataset": str(dataset.path),
-            "format": dataset.workload.facts.format,
-            "rejected_rows": dataset.workload.facts.rejected_rows,
-            "op_tokens_per_word": dataset.lengths.tokens_per_word,
-            **({"output_tokens": dataset.lengths.without_answer} if drawn.without_length else {}),
-            **({"without_history": drawn.without_history} if drawn.without_history else {}),
-            "rows_read": drawn.rows,
-            **({"repeat_dataset": True} if again else {}),
-        },
-        dropped_too_long=drawn.dropped_too_long,
-    )
+    parameters: dict[str, str | float | None] = {"op_tokens_per_word": dataset.lengths.tokens_per_word}
+    if drawn.without_length:
+        parameters["output_tokens"] = dataset.lengths.without_answer
+    if drawn.without_history:
+        parameters["without_history"] = drawn.without_history
+    return _prepared(dataset, drawn, load, most, ("prompts of", parameters))
 
 
 def _prepare_synthetic(dataset: Dataset, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:
     """Random prompts of the file's lengths; bench trace sends them at its times. Raises UsageError without a vocabulary."""
-    from harness.cli.measurement.prepare import PreparedRequests, request_count_text
     from harness.cli.measurement.synthetic import synthesis_for
-    from workloads.readers.source import name_of
 
     most = load.most_requests(traffic.seed, traffic.num_requests)
     drawn = synthesis_for(dataset.path, traffic, target).requests(dataset.workload, most)
+    return _prepared(dataset, drawn, load, most, ("random prompts of the lengths of", {"synthetic": True}))
+
+
+def _prepared(
+    dataset: Dataset,
+    drawn: DatasetRequests | SyntheticRequests,
+    load: Load,
+    most: int | None,
+    origin: tuple[str, Mapping[str, str | float | None]],
+) -> PreparedRequests:
+    """The requests, repeated up to ``most`` where the dataset is; ``origin`` is the kind of prompts and its own parameters."""
+    from harness.cli.measurement.prepare import PreparedRequests, request_count_text
+    from workloads.readers.source import name_of
+
+    kind, parameters = origin
     requests = tuple(islice(cycle(drawn.requests), most)) if dataset.repeated else drawn.requests
-    again = ", repeated" if len(requests) > len(drawn.requests) else ""
-    count = request_count_text(load, len(requests))
+    again = len(requests) > len(drawn.requests)
+    count, name = request_count_text(load, len(requests)), name_of(dataset.path).name
     return PreparedRequests(
         requests=requests,
-        description=f"{count} random prompts of the lengths of {name_of(dataset.path).name}{again}",
+        description=f"{count} {kind} {name}{', repeated' if again else ''}",
         parameters={
             "dataset": str(dataset.path),
             "format": dataset.workload.facts.format,
             "rejected_rows": dataset.workload.facts.rejected_rows,
-            "synthetic": True,
+            **parameters,
             "rows_read": drawn.rows,
             **({"repeat_dataset": True} if again else {}),
         },

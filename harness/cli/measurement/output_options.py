@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import cloup
 
 if TYPE_CHECKING:
     from reports.criteria import Criterion
-    from reports.gates import Gate
+    from reports.gates import Gate, Status
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -71,19 +71,26 @@ def gates_passed(gates: Sequence[Gate], fail_if: Sequence[str], undecided: str) 
     if not fail_if:
         return True
     from reports.criteria import parse_fail_if
-    from reports.gates import Status
 
     required = set(map(parse_fail_if, fail_if))
     of_build = [gate for gate in gates if gate.requirement in required]
-    open_ones = [gate for gate in of_build if gate.status is Status.UNDECIDED]
-    for gate in open_ones:
-        click.echo(f"Undecided: {gate.requirement} ({gate.why}); {undecided_text(undecided)}.", err=True)
-    return not any(gate.status is Status.FAILED for gate in of_build) and not (open_ones and undecided == "fail")
+    return build_passes(((str(gate.requirement), gate.status, gate.why) for gate in of_build), undecided)
 
 
-def undecided_text(undecided: str) -> str:
-    """What an undecided gate does to the build."""
-    return "it fails, by --undecided fail" if undecided == "fail" else "it counts as passed; --undecided fail makes it fail"
+def build_passes(results: Iterable[tuple[str, Status, str]], undecided: str) -> bool:
+    """Whether the results of gates, each (requirement, status, evidence), let a build pass: none failed and, with ``undecided``
+    of "fail", none is undecided. Those that are undecided are listed on stderr.
+    """
+    from reports.gates import Status
+
+    effect = "it fails, by --undecided fail" if undecided == "fail" else "it counts as passed; --undecided fail makes it fail"
+    failing = {Status.FAILED, Status.UNDECIDED} if undecided == "fail" else {Status.FAILED}
+    passes = True
+    for requirement, status, why in results:
+        if status is Status.UNDECIDED:
+            click.echo(f"Undecided: {requirement} ({why}); {effect}.", err=True)
+        passes = passes and status not in failing
+    return passes
 
 
 def _read_slo(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Criterion, ...]:

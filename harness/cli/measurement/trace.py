@@ -25,18 +25,20 @@ if TYPE_CHECKING:
     from workloads.workload import Workload
 
 _OF_A_LAW = ("time_delay_dist", "burstiness", "ramp_up")
+_OF_ARRIVALS = ("speed", "spread_ticks")
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The file ``path``, read, and how its arrivals are replayed; ``replay`` None: in a closed loop. ``rate_per_s`` is the mean
-    rate of the requests that are sent, None the trace's own.
+    """The file ``path``, its ``workload`` by ``replay``, and the mean rate of the requests that are sent, None the trace's own.
+    ``closed``: users send them, and the arrivals are left out.
     """
 
     path: Path
     workload: Workload
-    replay: Replay | None
+    replay: Replay
     rate_per_s: float | None
+    closed: bool
 
 
 @cloup.command(
@@ -88,6 +90,9 @@ def command(
     for name in _OF_A_LAW:
         if given(name) and options.load.concurrency is None:
             raise click.UsageError(f"--{name} is of a law of arrivals; a trace has its own (--speed, --request_rate)")
+    for name in _OF_ARRIVALS:
+        if given(name) and options.load.concurrency is not None:
+            raise click.UsageError(f"--{name} goes without --concurrency: in a closed loop the answers set the times")
     if given("speed") and given("request_rate"):
         raise click.UsageError("--speed and --request_rate both scale the trace's arrivals; give one of them")
     if given("request_rate") and not options.load.request_rate > 0:
@@ -98,9 +103,9 @@ def command(
         raise click.UsageError(f"{path} has prompts of its own; bench dataset sends them")
     replayed = replay.replayed(workload, options.traffic.seed)
     rate = options.load.request_rate if given("request_rate") else None
-    trace = Trace(path, replayed, None if options.load.concurrency is not None else replay, rate)
+    trace = Trace(path, replayed, replay, rate, closed=options.load.concurrency is not None)
     arrivals = arrivals_of(replayed)
-    if trace.replay is not None and rate is None and arrivals is not None and arrivals.rate_per_s is not None:
+    if not trace.closed and rate is None and arrivals is not None and arrivals.rate_per_s is not None:
         options = replace(options, load=replace(options.load, request_rate=arrivals.rate_per_s))
     return measure("trace", options, partial(_prepare_requests, trace))
 
@@ -128,10 +133,11 @@ def _prepare_requests(trace: Trace, traffic: TrafficOptions, load: Load, target:
             "synthetic": True,
             "workload_digest": sent.digest,
             "shared_prefix_limit": None if sharing is None else sharing.share,
-            **({} if trace.replay is None else asdict(trace.replay) | {"rate_per_s": trace.rate_per_s}),
+            **asdict(trace.replay),
+            "rate_per_s": trace.rate_per_s,
         },
         dropped_too_long=drawn.dropped_too_long,
-        load=None if trace.replay is None else _own_load(sent, load, trace.rate_per_s),
+        load=None if trace.closed else _own_load(sent, load, trace.rate_per_s),
     )
 
 
@@ -139,7 +145,7 @@ def _within(trace: Trace, load: Load) -> Workload:
     """The rows that arrive within --duration, at least one."""
     import numpy as np
 
-    if trace.replay is None or load.duration_s is None:
+    if trace.closed or load.duration_s is None:
         return trace.workload
     times_ns = trace.workload.table["arrival_ns"].to_numpy()
     rows = max(1, int(np.searchsorted(times_ns, round(load.duration_s * 1e9))))

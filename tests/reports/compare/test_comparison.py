@@ -110,6 +110,14 @@ def test_nothing_is_concluded_from_measures_without_an_error() -> None:
     assert is_inconclusive([_with_power(Verdict.NONE, 0.01, error=0.0)])
 
 
+def test_sides_of_other_numbers_of_runs_are_named_apart(noisy_run: Callable[..., RunReport], tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    for k in range(2):
+        noisy_run(k + 10, 50.0).folder.path.rename(tmp_path / "b" / str(k))
+    (one,) = compare([read_arm(noisy_run(1).folder.path), read_arm(tmp_path / "b")]).comparisons
+    assert headline(one).startswith("Inconclusive: 1 and 2 runs cannot show a change of TTFT p99")
+
+
 def test_an_inconclusive_comparison_names_its_suspects(noisy_run: Callable[..., RunReport]) -> None:
     (one,) = _compare([noisy_run(1), noisy_run(3)]).comparisons
     beside = [replace(d, p_value=0.02 if d.measure.name == "p99_e2e" else 0.5) for d in one.differences]

@@ -162,6 +162,8 @@ def test_a_trace_is_replayed_at_its_own_times(
         (("--speed", "2", "--request_rate", "3"), "both scale"),
         (("--burstiness", "2"), "--burstiness is of a law of arrivals"),
         (("--request_rate", "-1"), "stretched to a rate above 0"),
+        (("--concurrency", "2", "--speed", "3"), "--speed goes without --concurrency"),
+        (("--concurrency", "2", "--spread_ticks"), "--spread_ticks goes without --concurrency"),
     ],
 )
 def test_options_that_contradict_a_trace_are_refused(
@@ -172,6 +174,18 @@ def test_options_that_contradict_a_trace_are_refused(
     assert _measure(server, tmp_path / "run", str(trace), *options, verb="trace") == ExitStatus.USAGE
     assert problem in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_users_send_a_trace_from_its_start_in_a_closed_loop(server: ScriptedServer, tmp_path: Path) -> None:
+    trace, folder = tmp_path / "trace.csv", tmp_path / "run"
+    lines = [f"2023-11-16 18:15:4{k},{k + 2},2" for k in (0, 1, 2)]
+    trace.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *lines]))
+    options = ("--model", "text", "--tokenizer_dir", str(_TOKENIZER), "--concurrency", "1", "--start", "1")
+    _measure(server, folder, *options, str(trace), verb="trace")
+    assert RunFolder(folder).read_requests()["requested_input_tokens"].to_pylist() == [3, 4]
+    manifest = RunFolder(folder).read_manifest()
+    assert (manifest["load"]["mode"], manifest["workload"]["start_s"]) == ("closed", 1.0)
+    assert "own_arrivals" not in manifest["load"]
 
 
 def test_a_trace_of_lengths_needs_a_vocabulary(
