@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from workloads.readers.fields import Row, prompt_of, tokens_of
+from workloads.readers.fields import Row, first_tokens_of, prompt_of
 from workloads.readers.json_rows import LocatedRow, accepted
 from workloads.readers.rejects import RejectCounter
 from workloads.readers.text_rows import TextRow, text_workload
@@ -26,5 +26,4 @@ def read(rows: Iterator[LocatedRow], rejects: RejectCounter) -> Workload:
 
 
 def _row(row: Row) -> TextRow:
-    length = next((field for field in _LENGTH_FIELDS if row.get(field) is not None), None)
-    return TextRow(prompt_of(row, "prompt"), output_tokens=None if length is None else tokens_of(row, length))
+    return TextRow(prompt_of(row, "prompt"), output_tokens=first_tokens_of(row, _LENGTH_FIELDS))

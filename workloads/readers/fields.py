@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from workloads.readers.rejects import RowError
@@ -65,6 +65,12 @@ def checked_prompt(text: str) -> str:
 def tokens_of(row: Row, field: str) -> int:
     """The number of tokens ``field``. Raises RowError."""
     return checked_tokens(_present(row, field), field)
+
+
+def first_tokens_of(row: Row, names: Sequence[str]) -> int | None:
+    """The number of tokens in the first of the fields ``names`` that is not null; None where none is. Raises RowError."""
+    field = next((name for name in names if row.get(name) is not None), None)
+    return None if field is None else tokens_of(row, field)
 
 
 def checked_tokens(value: object, field: str) -> int:

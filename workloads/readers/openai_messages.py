@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from workloads.readers.fields import Row, checked_prompt, list_of, object_of, text_of, tokens_of
+from workloads.readers.fields import Row, checked_prompt, first_tokens_of, list_of, object_of, text_of
 from workloads.readers.json_rows import LocatedRow, accepted
 from workloads.readers.rejects import RejectCounter, RowError
 from workloads.readers.text_rows import Message, TextRow, text_workload
@@ -36,12 +36,11 @@ def _row(row: Row) -> TextRow:
         raise RowError('"messages" has none of the user')
     behind = messages[last + 1] if last + 1 < len(messages) else None
     answer = behind.content if behind is not None and behind.role == "assistant" and behind.content else None
-    length = next((field for field in _LENGTH_FIELDS if row.get(field) is not None), None)
     return TextRow(
         prompt=checked_prompt(messages[last].content),
         answer=answer,
         history=tuple(messages[:last]),
-        output_tokens=None if length is None else tokens_of(row, length),
+        output_tokens=first_tokens_of(row, _LENGTH_FIELDS),
     )
 
 
