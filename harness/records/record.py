@@ -22,7 +22,7 @@ class Outcome(StrEnum):
     LOST = "lost"  # the client failed: its worker died, and whether it was sent is unknown, or its exchange failed
 
 
-FAILURES = tuple(outcome for outcome in Outcome if outcome is not Outcome.DONE)
+FAILURES = tuple(outcome for outcome in Outcome if outcome not in (Outcome.DONE, Outcome.NOT_SENT))
 
 
 class TokenSource(StrEnum):

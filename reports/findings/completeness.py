@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from harness.records.record import Outcome
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.statistics.percentiles import required_samples
 
@@ -25,7 +24,7 @@ class Interrupted(Finding):
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
-        not_sent: int = facts.metrics.failed_by_kind.get(Outcome.NOT_SENT.value, 0)
+        not_sent: int = facts.metrics.not_sent
         if not facts.interrupted and not not_sent:
             return None
         if not facts.load.closed:
@@ -122,8 +121,11 @@ class PromptsDropped(Finding):
 
 @dataclass(frozen=True)
 class SampleTooSmall(Finding):
+    """``whole_dataset``: every prompt of a dataset was sent, so that more requests have to repeat it."""
+
     n: int
     needed_for_p99: int
+    whole_dataset: bool
 
     code = "sample_too_small"
     severities = (Severity.NOTE,)
@@ -131,14 +133,26 @@ class SampleTooSmall(Finding):
     advices = (
         "A claim about p99 needs more successful requests (99 % confidence); raise --num_requests. The intervals of so short a "
         "run are too narrow where the load changes slowly.",
+        "A claim about p99 needs more successful requests (99 % confidence) than the dataset has prompts: repeat it with "
+        "--repeat_dataset and a higher --num_requests. The intervals of so short a run are too narrow where the load changes "
+        "slowly.",
     )
-    briefs = ("Too few requests for p99: raise --num_requests",)
+    briefs = (
+        "Too few requests for p99: raise --num_requests",
+        "Too few prompts for p99: raise --num_requests, with --repeat_dataset",
+    )
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         needed = required_samples(0.99)
         latency = facts.metrics.e2e_ms.scheduled
-        return None if latency is None or latency.n >= needed else cls(latency.n, needed)
+        if latency is None or latency.n >= needed:
+            return None
+        return cls(latency.n, needed, bool(facts.manifest.get("workload", {}).get("whole_dataset")))
+
+    @property
+    def advice(self) -> str:
+        return self.advices[int(self.whole_dataset)]
 
     def _sentence(self) -> str:
         return f"{self.n:,} successes cannot support p99, which needs {self.needed_for_p99:,}."

@@ -40,15 +40,17 @@ class Errors(Finding):
 
     code = "errors"
     severities = (Severity.WARNING, Severity.INVALID)
-    when = f"requests failed; invalid above {_FAILED_SHARE_INVALID:.0%} of the scheduled requests"
+    when = f"requests failed; invalid above {_FAILED_SHARE_INVALID:.0%} of those sent"
     advices = ("Fix what fails, or lower the load, before you compare: a run with failed requests does different work.",)
     briefs = ("Requests failed: fix what fails, or lower the load",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
-        by_kind = {kind: n for kind, n in facts.metrics.failed_by_kind.items() if kind != Outcome.NOT_SENT.value}
-        failed = sum(by_kind.values())
-        return cls(failed, failed / facts.metrics.scheduled, by_kind, _first_error(facts)) if failed else None
+        metrics = facts.metrics
+        if not metrics.failed:
+            return None
+        sent = metrics.scheduled - metrics.not_sent
+        return cls(metrics.failed, metrics.failed / sent, metrics.failed_by_kind, _first_error(facts))
 
     @property
     def severity(self) -> Severity:

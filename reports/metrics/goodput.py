@@ -33,7 +33,7 @@ class Objective:
     limit_ms: float
 
     def __str__(self) -> str:
-        return f"{self.metric.key}<={self.limit_ms:.15g}"
+        return f"{self.metric.name}<={self.limit_ms:.15g}ms"
 
 
 @dataclass(frozen=True, slots=True)

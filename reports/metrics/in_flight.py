@@ -120,7 +120,7 @@ def mean_in_system(entered_ns: FloatArray, left_ns: FloatArray, edges_ns: FloatA
     known = ~np.isnan(entered_ns) & ~np.isnan(left_ns)
     waited = _time_since(entered_ns[known], edges_ns) - _time_since(left_ns[known], edges_ns)
     in_system: FloatArray = np.diff(waited) / np.diff(edges_ns)
-    return in_system
+    return np.maximum(in_system, 0.0)  # in an empty system the differences of sums may be a rounding error below 0
 
 
 def _time_since(events_ns: FloatArray, at_ns: FloatArray) -> FloatArray:

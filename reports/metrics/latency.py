@@ -14,7 +14,7 @@ from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray, known
 
 # A request that the client cancelled, never sent or lost is no failure of the target.
-_FAILED_BY_TARGET = [kind.value for kind in FAILURES if kind not in (Outcome.CANCELLED, Outcome.NOT_SENT, Outcome.LOST)]
+_FAILED_BY_TARGET = [kind.value for kind in FAILURES if kind not in (Outcome.CANCELLED, Outcome.LOST)]
 _NS_PER_MS = 1e6
 _PARTS_OF_RUN = 1 << 16
 

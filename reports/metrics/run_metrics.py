@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.records.record import FAILURES
+from harness.records.record import FAILURES, Outcome
 from reports.metrics.arrival_law import at_even_rate_ns, index_of_dispersion
 from reports.metrics.catalogue import (
     ACHIEVED_RATE,
@@ -74,6 +74,7 @@ class Metrics:
 
     scheduled: int
     done: int
+    not_sent: int  # the run ended before they were sent
     failed_by_kind: dict[str, int]
     ttft_ms: Anchored | None
     ttfo_ms: Anchored | None  # None where no answer has reasoning: it is TTFT then
@@ -166,6 +167,7 @@ def compute_metrics(
     return Metrics(
         scheduled=len(requests.outcome),
         done=int(requests.done.sum()),
+        not_sent=int((requests.outcome == Outcome.NOT_SENT.value).sum()),
         failed_by_kind=failures_by_kind(requests),
         ttft_ms=ttft_ms,
         ttfo_ms=_anchored(requests, requests.first_output_token_ns) if streaming and requests.has_reasoning.any() else None,
@@ -220,7 +222,7 @@ def mean_rate(times_ns: FloatArray) -> float | None:
 
 
 def failures_by_kind(requests: Requests) -> dict[str, int]:
-    """The number of failed requests of each kind that occurred."""
+    """The number of failed requests of each kind that occurred; those that were not sent did not fail."""
     kinds, counts = np.unique(requests.outcome, return_counts=True)
     by_kind = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
     return {kind.value: by_kind[kind.value] for kind in FAILURES if kind.value in by_kind}

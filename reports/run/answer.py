@@ -43,8 +43,11 @@ def render_answer(report: RunReport) -> str:
 
 def _requests(metrics: Metrics) -> str:
     kinds = ", ".join(f"{kind} {n:,}" for kind, n in metrics.failed_by_kind.items())
-    length = "" if metrics.window_s is None else f" in {metrics.window_s:,.1f} s"
-    return f"{metrics.done:,} of {metrics.scheduled:,} requests succeeded{length}" + (f"; failed: {kinds}." if kinds else ".")
+    parts = [f"{metrics.done:,} of {metrics.scheduled:,} requests succeeded"]
+    parts[0] += "" if metrics.window_s is None else f" in {metrics.window_s:,.1f} s"
+    parts += [f"failed: {kinds}"] if kinds else []
+    parts += [f"not sent: {metrics.not_sent:,}"] if metrics.not_sent else []
+    return "; ".join(parts) + "."
 
 
 def _latency_rows(report: RunReport) -> list[tuple[str, Distribution]]:
@@ -118,19 +121,23 @@ def three_digits(value: float) -> str:
 
 
 def _tail_notes(rows: list[tuple[str, Distribution]]) -> list[str]:
-    """The reason of each mark, and what was needed; rows with the same reason are named together, and the numbers of those that
-    are worth too few independent requests follow each other.
+    """The reason of each mark, and what was needed; rows with too few values, or the same reason, are named together, and the
+    numbers of those that are worth too few independent requests follow each other.
     """
     worth: dict[int, list[str]] = {}
     others: dict[str, list[str]] = {}
+    short = [(name, d) for name, d in rows if not d.supports(0.99)]
     for name, d in rows:
-        if not _is_supported(d):
-            independent = independent_values(d.percentile(0.99).reason or "")
-            if independent is None or not d.supports(0.99):
-                others.setdefault(_tail_reason(d), []).append(name)
-            else:
-                worth.setdefault(independent, []).append(name)
-    notes = [f"{', '.join(names)}: p99 not yet supported: {reason}." for reason, names in others.items()]
+        if not d.supports(0.99) or _is_supported(d):
+            continue
+        reason = d.percentile(0.99).reason or ""
+        independent = independent_values(reason)
+        if independent is None:
+            others.setdefault(reason, []).append(name)
+        else:
+            worth.setdefault(independent, []).append(name)
+    notes = [_too_few_note(short)] if short else []
+    notes += [f"{', '.join(names)}: p99 not yet supported: {reason}." for reason, names in others.items()]
     if worth:
         (first, names), *more = worth.items()
         also = "".join(f"; {', '.join(rows_of)}: to {independent:,}" for independent, rows_of in more)
@@ -141,8 +148,10 @@ def _tail_notes(rows: list[tuple[str, Distribution]]) -> list[str]:
     return [line for note in notes for line in _wrapped(f"{_UNSUPPORTED} {note}", indent="  ")]
 
 
-def _tail_reason(d: Distribution) -> str:
-    return d.percentile(0.99).reason or "" if d.supports(0.99) else f"{d.n:,} values, {required_samples(0.99):,} needed"
+def _too_few_note(rows: list[tuple[str, Distribution]]) -> str:
+    numbers = sorted({d.n for _, d in rows})
+    values = f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
+    return f"{', '.join(name for name, _ in rows)}: p99 not yet supported: {values} values, {required_samples(0.99):,} needed."
 
 
 def _rates(metrics: Metrics) -> list[str]:

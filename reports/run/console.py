@@ -80,10 +80,10 @@ def _watched(report: RunReport) -> str:
 
 
 def _failures(metrics: Metrics) -> str:
-    if not metrics.failed:
-        return f"Failed: 0 of {metrics.scheduled:,} requests."
+    sent = metrics.scheduled - metrics.not_sent
     kinds = ", ".join(f"{kind} {n:,}" for kind, n in metrics.failed_by_kind.items())
-    return (
-        f"Failed: {metrics.failed:,} of {metrics.scheduled:,} requests ({kinds}). "
-        "Percentiles of TTFT and E2E latency\ncount those that the target failed as slower than every success."
-    )
+    lines = [f"Not sent: {metrics.not_sent:,} of {metrics.scheduled:,} requests."] if metrics.not_sent else []
+    lines.append(f"Failed: {metrics.failed:,} of {sent:,} requests sent" + (f" ({kinds})." if kinds else "."))
+    if metrics.failed:
+        lines.append("Percentiles of TTFT and E2E latency count those that the target failed as slower than every success.")
+    return "\n".join(lines)

@@ -102,6 +102,7 @@ def _requests(report: RunReport) -> dict[str, Any]:
         "scheduled": metrics.scheduled,
         "done": metrics.done,
         "failed": metrics.failed,
+        "not_sent": metrics.not_sent,
         "by_kind": metrics.failed_by_kind,
     }
 

@@ -46,9 +46,9 @@ def latency_table(report: RunReport) -> Table:
         "Percentiles",
         ("ms", *LATENCY_COLUMNS),
         tuple((name, *_percentiles(d)) for name, d in latency_rows(metrics)),
-        f"{metrics.failed:,} of {metrics.scheduled:,} requests failed; percentiles count those that the target failed as "
-        'slower than every success. "From schedule" is the latency for a user arriving on time; "from send" leaves out the '
-        "delay of the client. Percentiles are nearest-rank."
+        f"{metrics.failed:,} of {metrics.scheduled - metrics.not_sent:,} requests sent failed; percentiles count those that "
+        'the target failed as slower than every success. "From schedule" is the latency for a user arriving on time; "from '
+        'send" leaves out the delay of the client. Percentiles are nearest-rank.'
         + ("" if guard is None else f" Of some there are {guard}: {'; '.join(unsupported_p99(metrics))}."),
     )
 

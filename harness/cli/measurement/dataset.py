@@ -174,6 +174,7 @@ def _prepared(
             **parameters,
             "rows_read": drawn.rows,
             **({"repeat_dataset": True} if again else {}),
+            "whole_dataset": not again and (most is None or len(requests) < most),
         },
         dropped_too_long=drawn.dropped_too_long,
     )

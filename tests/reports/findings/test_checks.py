@@ -158,6 +158,7 @@ def _incomplete_runs(steady: list[Record]) -> Runs:
     recovered = {"scheduled": 40, "written_down": 35, "lost": 4, "not_sent": 1, "journals": 2, "torn_bytes": 17}
     yield steady, {"recovered": recovered, "problem": "disk full"}
     yield steady, {"workload": {"dropped_too_long": 1}}
+    yield steady, {"workload": {"whole_dataset": True}}
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,14 @@ def test_the_sample_size_guard(make_report: MakeReport, steady_run: SteadyRun, c
     if severity is not None:
         finding = finding_of(report, "sample_too_small")
         assert finding is not None
-        assert finding.evidence == {"n": count, "needed_for_p99": 662}
+        assert finding.evidence == {"n": count, "needed_for_p99": 662, "whole_dataset": False}
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_dataset_that_was_sent_whole_has_to_be_repeated(make_report: MakeReport, steady_run: SteadyRun, whole: bool) -> None:
+    finding = finding_of(make_report(steady_run(20), workload={"whole_dataset": whole}), "sample_too_small")
+    assert finding is not None
+    assert ("--repeat_dataset" in finding.brief, "--repeat_dataset" in finding.advice) == (whole, whole)
 
 
 def test_failures_are_no_samples(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
@@ -144,7 +151,7 @@ def test_what_a_run_lacks_in_words() -> None:
         "Sending stopped because the client could not write its journal: disk full."
     )
     assert PromptsDropped(1_200).sentence == "1,200 prompts were dropped as too long."
-    assert SampleTooSmall(661, 1_662).sentence == "661 successes cannot support p99, which needs 1,662."
+    assert SampleTooSmall(661, 1_662, False).sentence == "661 successes cannot support p99, which needs 1,662."
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,11 @@ def test_the_first_error_is_of_a_failure_that_has_a_message(make_report: MakeRep
     ]
     finding = finding_of(make_report(records), "errors")
     assert finding is not None
-    assert (finding.evidence["first_error"], finding.evidence["failed"], finding.evidence["share"]) == ("queue full", 2, 0.5)
+    assert (finding.evidence["first_error"], finding.evidence["failed"], finding.evidence["share"]) == (
+        "queue full",
+        2,
+        2 / 3,
+    )
 
 
 def test_unstreamed_answers_are_not_reasoning_alone(make_report: MakeReport, answered: Make) -> None:

@@ -186,3 +186,11 @@ def test_where_nothing_ended_no_user_stopped(make_requests: MakeRequests, failed
 
 def test_the_share_left_behind_is_of_the_arrivals() -> None:
     assert QueueGrowth(10.0, 40.0, 60, 1.0, 1.0).share_left_behind == 0.5
+
+
+def test_the_number_in_an_idle_system_is_never_below_0() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(2_000):
+        entered = np.sort(rng.integers(0, 10**10, rng.integers(5, 60))).astype(float)
+        left = entered + rng.integers(1, 10**7, entered.size)
+        assert mean_in_system(entered, left, np.linspace(entered[0], entered[-1], 21)).min() >= 0.0

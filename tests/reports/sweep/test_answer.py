@@ -166,7 +166,7 @@ def test_the_limits_of_objectives_and_gates_are_lines_in_the_pictures_of_their_n
         picture.name: {mark.name: set(mark.y.tolist()) for mark in picture.marks if isinstance(mark, Line)}
         for picture in sweep_pictures(_sweep(*points))
     }
-    each, gate = {"limit of each request: ttft_ms<=200": {200.0}}, {"limit: p99_ttft<=300ms": {300.0}}
+    each, gate = {"limit of each request: ttft<=200ms": {200.0}}, {"limit: p99_ttft<=300ms": {300.0}}
     assert drawn == {
         "throughput-latency-p99": each | gate,
         "throughput-latency-p50": each,

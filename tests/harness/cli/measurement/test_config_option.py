@@ -35,7 +35,7 @@ fail_if = ["failed_share>50%"]
     assert manifest["workload"]["input_mean"] == 12
     options = manifest["options"]
     assert (options["num_requests"], options["request_rate"], options["ignore_eos"]) == (3, 200.0, False)
-    assert (options["slo"], options["fail_if"]) == (["e2e_ms<=60000"], ["failed_share>50%"])
+    assert (options["slo"], options["fail_if"]) == (["e2e<=60000ms"], ["failed_share>50%"])
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ _EVERY_ENTRY: dict[str, Any] = {
     "check_perf_key": "k",
     "check_perf_rtol": 0.1,
     "check_perf_atol": 1.0,
-    "slo": ["ttft_ms<=200", "e2e_ms<=5000", "p99_ttft<=300ms"],
+    "slo": ["ttft<=200ms", "e2e<=5000ms", "p99_ttft<=300ms"],
     "fail_if": ["goodput<3"],
     "undecided": "fail",
 }
