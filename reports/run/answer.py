@@ -25,7 +25,8 @@ _COLUMNS = ("ms, from the schedule", "p50", "95 % interval", "p90", "p99", "95 %
 _UNSUPPORTED = "*"
 _SAME_SHARE = 0.05  # of a percentile: anchors that differ by less are shown as one
 _SAME_ATTAINMENT = 0.001  # anchors whose attainment differs by less are shown as one
-_MOST_FINDINGS = 8
+_MOST_LINES = 23  # with the path of the report 24; findings beyond them are counted
+_FEWEST_FINDINGS = 3
 
 
 def render_answer(report: RunReport) -> str:
@@ -33,12 +34,14 @@ def render_answer(report: RunReport) -> str:
     metrics = report.metrics
     rows = _latency_rows(report)
     parts = [
-        "\n".join(_wrapped(verdict(report)) + _wrapped(describe_run(report)) + [_requests(metrics)]),
-        "\n".join([*_table(rows), *_tail_notes(rows)]),
-        "\n".join(_rates(metrics)),
-        "\n".join([*(line for gate in report.gates for line in _gate(gate)), *_findings(report.findings)]),
+        _wrapped(verdict(report)) + _wrapped(f"{describe_run(report)}. {_requests(metrics)}"),
+        [*_table(rows), *_tail_notes(rows)],
+        _rates(metrics),
+        [line for gate in report.gates for line in _gate(gate)],
     ]
-    return "\n\n".join(part for part in parts if part)
+    left = _MOST_LINES - sum(len(part) + 1 for part in parts[:3] if part) - len(parts[3])
+    parts[3] += _findings(report.findings, max(_FEWEST_FINDINGS, left))
+    return "\n\n".join("\n".join(part) for part in parts if part)
 
 
 def _requests(metrics: Metrics) -> str:
@@ -87,7 +90,7 @@ def _table(rows: list[tuple[str, Distribution]]) -> list[str]:
         return []
     cells = [(name, *_cells(d)) for name, d in rows]
     alignment = ("left", "right", "left", "right", "right", "left")
-    return tabulate(cells, headers=_COLUMNS, colalign=alignment, disable_numparse=True).splitlines()
+    return tabulate(cells, headers=_COLUMNS, tablefmt="plain", colalign=alignment, disable_numparse=True).splitlines()
 
 
 def _cells(d: Distribution) -> tuple[str, ...]:
@@ -121,8 +124,8 @@ def three_digits(value: float) -> str:
 
 
 def _tail_notes(rows: list[tuple[str, Distribution]]) -> list[str]:
-    """The reason of each mark, and what was needed; rows with too few values, or the same reason, are named together, and the
-    numbers of those that are worth too few independent requests follow each other.
+    """The reason of each mark, and what was needed. Where there are several reasons, the rows of each are named; the numbers of
+    those that are worth too few independent requests follow each other.
     """
     worth: dict[int, list[str]] = {}
     others: dict[str, list[str]] = {}
@@ -136,22 +139,22 @@ def _tail_notes(rows: list[tuple[str, Distribution]]) -> list[str]:
             others.setdefault(reason, []).append(name)
         else:
             worth.setdefault(independent, []).append(name)
-    notes = [_too_few_note(short)] if short else []
-    notes += [f"{', '.join(names)}: p99 not yet supported: {reason}." for reason, names in others.items()]
+    notes = [([name for name, _ in short], _too_few(short))] if short else []
+    notes += [(names, reason) for reason, names in others.items()]
     if worth:
-        (first, names), *more = worth.items()
+        (first, first_names), *more = worth.items()
         also = "".join(f"; {', '.join(rows_of)}: to {independent:,}" for independent, rows_of in more)
         needed = f"{fewest_for_limits(0.99):,} needed"
-        notes.append(
-            f"{', '.join(names)}: p99 not yet supported: equivalent to {first:,} independent requests, {needed}{also}."
-        )
-    return [line for note in notes for line in _wrapped(f"{_UNSUPPORTED} {note}", indent="  ")]
+        notes.append((first_names, f"equivalent to {first:,} independent requests, {needed}{also}"))
+    has_one = len(notes) == 1 and len(worth) < 2
+    texts = (f"{'' if has_one else ', '.join(names) + ': '}p99 not yet supported: {reason}." for names, reason in notes)
+    return [line for text in texts for line in _wrapped(f"{_UNSUPPORTED} {text}", indent="  ")]
 
 
-def _too_few_note(rows: list[tuple[str, Distribution]]) -> str:
+def _too_few(rows: list[tuple[str, Distribution]]) -> str:
     numbers = sorted({d.n for _, d in rows})
     values = f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
-    return f"{', '.join(name for name, _ in rows)}: p99 not yet supported: {values} values, {required_samples(0.99):,} needed."
+    return f"{values} values, {required_samples(0.99):,} needed"
 
 
 def _rates(metrics: Metrics) -> list[str]:
@@ -170,14 +173,13 @@ def _rates(metrics: Metrics) -> list[str]:
 
 def _goodput_rows(goodput: Goodput) -> list[tuple[str, str, str]]:
     limits = goodput.attainment_interval
-    share = "" if limits is None else f"95 %: {_between(limits, 100.0)}"
-    rows = [
+    beside = [] if limits is None else [f"95 %: {_between(limits, 100.0)}"]
+    if goodput.attainment_from_send - goodput.attainment >= _SAME_ATTAINMENT:
+        beside.append(f"{FROM_SEND} {100 * goodput.attainment_from_send:.1f} %")
+    return [
         ("Goodput", f"{_rate(goodput.rate)} requests/s", _rate_limits(goodput.rate)),
-        ("Attainment", f"{100 * goodput.attainment:.1f} % of {goodput.sent:,} sent", share),
+        ("Attainment", f"{100 * goodput.attainment:.1f} % of {goodput.sent:,} sent", "; ".join(beside)),
     ]
-    if goodput.attainment_from_send - goodput.attainment < _SAME_ATTAINMENT:
-        return rows
-    return [*rows, (f"Attainment ({FROM_SEND})", f"{100 * goodput.attainment_from_send:.1f} %", "")]
 
 
 def _rate(rate: Rate | None) -> str:
@@ -194,17 +196,17 @@ def _gate(gate: Gate) -> list[str]:
     return _wrapped(f"{gate.status.value:>9}  {gate.requirement}: {gate.why}", indent=" " * 11)
 
 
-def _findings(findings: Iterable[Finding]) -> list[str]:
-    """A line each with the remedy, the most severe first; findings with the same remedy share one, and those beyond the first
-    eight are counted.
+def _findings(findings: Iterable[Finding], most_lines: int) -> list[str]:
+    """A line each with the remedy, the most severe first; findings with the same remedy share one, and those beyond
+    ``most_lines`` lines are counted in the last.
     """
     by_remedy: dict[str, Finding] = {}
     for finding in findings:
         by_remedy.setdefault(finding.brief, finding)
-    listed = list(by_remedy.values())
-    lines = [f"{finding.severity.value:>9}  {finding.brief}" for finding in listed[:_MOST_FINDINGS]]
-    more = len(listed) - _MOST_FINDINGS
-    return [*lines, f"{'':9}  and {more} more: --full"] if more > 0 else lines
+    lines = [f"{finding.severity.value:>9}  {finding.brief}" for finding in by_remedy.values()]
+    if len(lines) <= most_lines:
+        return lines
+    return [*lines[: most_lines - 1], f"{'':9}  and {len(lines) - most_lines + 1} more: --full"]
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:
