@@ -137,7 +137,7 @@ async def _drive(client: Client, asked: Asked, path: Path) -> tuple[int, float]:
     with JournalWriter(path) as journal:
         start_ns, cpu_s = now_ns() + 100_000_000, time.process_time()
         exchanges = Exchanges(connection, journal, control, start_ns, _TIMEOUT_S, _raise)
-        await send(OpenPart(tuple(range(asked.requests)), tuple(offsets_ns), None), payloads, exchanges, sleeper)
+        await send(OpenPart(tuple(range(asked.requests)), tuple(offsets_ns), None), payloads, exchanges, sleeper, client)
         await exchanges.finish()
         cpu_s = time.process_time() - cpu_s
     sleeper.close()

@@ -62,7 +62,7 @@ def dataset_requests(
     ``encode`` gives token ids; without it a request carries text only, and lengths are not checked. Requests beyond ``limits``
     are dropped and counted. Raises WorkloadError.
     """
-    _check(lengths, limits, encode)
+    check_lengths(lengths, limits, encode)
     requests: list[Request] = []
     used = dropped = without_length = without_history = 0
     for row in _first_turns(workload):
@@ -84,7 +84,8 @@ def dataset_requests(
     return DatasetRequests(tuple(requests), used, dropped, without_length, without_history)
 
 
-def _check(lengths: OutputLengths, limits: LengthLimits, encode: Encode | None) -> None:
+def check_lengths(lengths: OutputLengths, limits: LengthLimits, encode: Encode | None) -> None:
+    """Raise WorkloadError, which names the option, for lengths out of range and limits that need a tokenizer."""
     if not 0 < lengths.tokens_per_word < float("inf"):
         raise WorkloadError(f"--op_tokens_per_word {lengths.tokens_per_word:g}: must be a positive number")
     if not 0 < lengths.without_answer <= LONGEST_TOKENS:
@@ -107,9 +108,7 @@ def _request(row: _Row, encode: Encode | None, lengths: OutputLengths, ignore_eo
     ids = None if encode is None else tuple(encode(row.prompt))
     if not row.prompt.strip() or ids == ():
         raise WorkloadError(f"row {row.number + 1} of the dataset has an empty prompt")
-    output_tokens = _output_tokens(row, lengths)
-    if output_tokens > LONGEST_TOKENS:
-        raise WorkloadError(f"--op_tokens_per_word {lengths.tokens_per_word:g}: asks for more than {LONGEST_TOKENS:,} tokens")
+    output_tokens = output_tokens_of(row.output_tokens, row.answer, lengths)
     return Request(
         output_tokens=output_tokens,
         prompt=row.prompt,
@@ -119,9 +118,16 @@ def _request(row: _Row, encode: Encode | None, lengths: OutputLengths, ignore_eo
     )
 
 
-def _output_tokens(row: _Row, lengths: OutputLengths) -> int:
-    if row.output_tokens is not None:
-        return max(1, row.output_tokens)
-    if row.answer is not None:
-        return max(1, int(len(row.answer.split(" ")) * lengths.tokens_per_word))
-    return lengths.without_answer
+def output_tokens_of(own: int | None, answer: str | None, lengths: OutputLengths) -> int:
+    """The output length of a row: its own, else by the words of its answer, else the one without an answer.
+
+    Raises WorkloadError for one that no model has.
+    """
+    if own is not None:
+        return max(1, own)
+    if answer is None:
+        return lengths.without_answer
+    by_words = max(1, int(len(answer.split(" ")) * lengths.tokens_per_word))
+    if by_words > LONGEST_TOKENS:
+        raise WorkloadError(f"--op_tokens_per_word {lengths.tokens_per_word:g}: asks for more than {LONGEST_TOKENS:,} tokens")
+    return by_words

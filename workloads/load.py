@@ -6,6 +6,9 @@ arrivals above it wait in the client, first in, first out, and keep their schedu
 
 Closed loop: a fixed number of users, each of which sends its next request when its last one has ended. A target that stalls
 receives fewer requests: the mode measures the throughput of that many users, not the latency at an arrival rate.
+
+Sessions: conversations that begin at the times of an arrival process, an open loop, while each later turn waits for the answer
+before it. So a target that stalls delays later turns, and only those.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from dataclasses import dataclass
 
 from workloads.arrivals import Arrivals, offsets_within
 from workloads.request import Request
-from workloads.schedule import ClosedSchedule, Schedule
+from workloads.schedule import ClosedSchedule, Schedule, SessionSchedule
 
 _FASTEST_TOKENS_PER_S = 1_000.0  # of one user
 _MOST_PREPARED_TOKENS = 10_000_000  # prompt tokens of a closed loop, whose number of requests is unknown beforehand
@@ -99,4 +102,55 @@ class ClosedLoop:
         return ", ".join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The place of a request in its session: ``parent`` is the index of the request whose answer it waits for, None for the
+    first turn. It is due ``think_time_ns`` after that answer, and not before ``after_first_ns`` after the session's first turn.
+    """
+
+    parent: int | None = None
+    think_time_ns: int = 0
+    after_first_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Sessions that begin at the times of ``arrivals``; ``turns`` has shape [requests], ``description`` is all in words."""
+
+    arrivals: Arrivals
+    turns: tuple[Turn, ...]
+    description: str
+
+    @property
+    def count(self) -> int:
+        """The number of sessions."""
+        return sum(turn.parent is None for turn in self.turns)
+
+    @property
+    def ends_by_the_clock(self) -> bool:
+        """False: the number of requests is known when they are scheduled."""
+        return False
+
+    def schedule(self, requests: Sequence[Request], seed: int) -> SessionSchedule:
+        """The requests, one for each of ``turns``, with the due times of first turns."""
+        begins = iter(self.arrivals.offsets_ns(self.count, seed).tolist())
+        first_ns: list[int] = []
+        offsets_ns: list[int | None] = []
+        for turn in self.turns:
+            first_ns.append(next(begins) if turn.parent is None else first_ns[turn.parent])
+            after_ns = 0 if turn.parent is None else turn.after_first_ns
+            offsets_ns.append(None if after_ns is None else first_ns[-1] + after_ns)
+        return SessionSchedule(
+            tuple(requests),
+            tuple(offsets_ns),
+            tuple(turn.parent for turn in self.turns),
+            tuple(turn.think_time_ns for turn in self.turns),
+            seed,
+        )
+
+    def __str__(self) -> str:
+        return self.description
+
+
 Load = OpenLoop | ClosedLoop
+AnyLoad = Load | Sessions

@@ -41,7 +41,7 @@ def prefix_repetition(requests: Sequence[Request], block_tokens: int = BLOCK_TOK
         prompts = (array("q", request.input_ids or ()).tobytes() for request in requests)
     else:
         unit, unit_bytes, block = "bytes", 1, block_tokens * _BYTES_PER_TOKEN
-        prompts = ((request.prompt or "").encode("utf-8", "surrogatepass") for request in requests)
+        prompts = (request.whole_text.encode("utf-8", "surrogatepass") for request in requests)
     repeated, total, whole = _account(prompts, block * unit_bytes)
     return PrefixRepetition(repeated // unit_bytes, total // unit_bytes, unit, whole, len(requests))
 

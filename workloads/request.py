@@ -8,8 +8,18 @@ LONGEST_TOKENS = 10_000_000  # far beyond any context length: more is a typing e
 
 
 @dataclass(frozen=True, slots=True)
+class Message:
+    """A message of a conversation: ``role`` is "system", "user" or "assistant"."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One request: a prompt as text, as token ids, or both, and the number of tokens to generate.
+
+    ``history`` holds the messages of a chat before ``prompt``, which is then the last user's.
 
     ``input_tokens`` is the prompt's length in tokens if the client knows it, else None. ``ignore_eos`` requests generation up
     to ``output_tokens`` beyond an end-of-sequence token. ``session`` is the id of the conversation of the request.
@@ -21,6 +31,12 @@ class Request:
     input_tokens: int | None = None
     ignore_eos: bool = False
     session: str | None = None
+    history: tuple[Message, ...] = ()
+
+    @property
+    def whole_text(self) -> str:
+        """The text that a server reads, the history's messages and the prompt in lines; "" without text."""
+        return "\n".join([*(message.content for message in self.history), self.prompt or ""])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The schedule: the requests of a run with their send offsets. Drawn once, before the run, from one seed; immutable.
 
 An open loop's schedule holds the due time of each request. A closed loop's holds the start time of each user: the user's first
-request is due then, and each later one when its predecessor has ended.
+request is due then, and each later one when its predecessor has ended. A schedule of sessions holds the due times of first
+turns, and of each later turn the one whose answer it waits for.
 """
 
 from __future__ import annotations
@@ -38,6 +39,19 @@ class ClosedPart:
     indices: tuple[int, ...]
     user_starts_ns: tuple[int, ...]
     end_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPart:
+    """One worker's part of a schedule of sessions: ``indices`` of requests, with what ``SessionSchedule`` holds of each.
+
+    ``parents`` are positions in this part, which has whole sessions.
+    """
+
+    indices: tuple[int, ...]
+    offsets_ns: tuple[int | None, ...]
+    parents: tuple[int | None, ...]
+    think_times_ns: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -111,7 +125,69 @@ class ClosedSchedule:
         return closed_part(len(self.requests), self.user_starts_ns, self.end_ns, index, count)
 
 
-AnySchedule = Schedule | ClosedSchedule
+@dataclass(frozen=True)
+class SessionSchedule:
+    """Sessions: a later turn waits for the answer to an earlier one, its parent; first turns are an open loop.
+
+    Shape [n] each: ``parents`` are indices of earlier requests, None for first turns. ``offsets_ns`` are the due times of first
+    turns, and the earliest ones of later turns, None where that is their parent's. ``turn_due_ns`` is the rule.
+    """
+
+    requests: tuple[Request, ...]
+    offsets_ns: tuple[int | None, ...]
+    parents: tuple[int | None, ...]
+    think_times_ns: tuple[int, ...]
+    seed: int
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the content of every request with its history, and the values that make its due time."""
+        digest = hashlib.sha256(b"sessions")
+        times = zip(self.offsets_ns, self.parents, self.think_times_ns, strict=True)
+        for request, (offset_ns, parent, think_time_ns) in zip(self.requests, times, strict=True):
+            numbers = (-1 if offset_ns is None else offset_ns, -1 if parent is None else parent, think_time_ns)
+            _add(digest, struct.pack("<qqqq", *numbers, len(request.history)), request)
+            for message in request.history:
+                _add_fields(digest, (message.role.encode(), message.content.encode("utf-8", "surrogatepass")))
+        return digest.hexdigest()
+
+    def shard(self, index: int, count: int) -> tuple[int, ...]:
+        """The request indices of worker ``index`` of ``count``: a session belongs to one worker."""
+        return session_shard(self.parents, index, count)
+
+    def part(self, index: int, count: int) -> SessionPart:
+        """The part of worker ``index`` of ``count``."""
+        indices = self.shard(index, count)
+        position = {request: place for place, request in enumerate(indices)}
+        parents = (self.parents[k] for k in indices)
+        return SessionPart(
+            indices,
+            tuple(self.offsets_ns[k] for k in indices),
+            tuple(None if parent is None else position[parent] for parent in parents),
+            tuple(self.think_times_ns[k] for k in indices),
+        )
+
+
+AnySchedule = Schedule | ClosedSchedule | SessionSchedule
+AnyPart = OpenPart | ClosedPart | SessionPart
+
+
+def turn_due_ns(offset_ns: int | None, think_time_ns: int, answered_ns: int) -> int:
+    """When a later turn is due whose parent's answer ended at ``answered_ns``: after the think time, not before its offset."""
+    return max(answered_ns + think_time_ns, offset_ns or 0)
+
+
+def session_shard(parents: Sequence[int | None], index: int, count: int) -> tuple[int, ...]:
+    """The requests of every ``count``-th session from ``index`` on; sessions are numbered by their first turns."""
+    numbers: list[int] = []
+    sessions = 0
+    for parent in parents:
+        numbers.append(sessions if parent is None else numbers[parent])
+        sessions += parent is None
+    return tuple(k for k, number in enumerate(numbers) if number % count == index)
 
 
 def closed_part(requests: int, user_starts_ns: tuple[int, ...], end_ns: int | None, index: int, count: int) -> ClosedPart:
@@ -132,7 +208,11 @@ def make_schedule(requests: Sequence[Request], arrivals: Arrivals, seed: int) ->
 
 
 def _add(digest: hashlib._Hash, time: bytes, request: Request) -> None:
-    for field in _fields_of(time, request):
+    _add_fields(digest, _fields_of(time, request))
+
+
+def _add_fields(digest: hashlib._Hash, fields: Sequence[bytes | None]) -> None:
+    for field in fields:
         digest.update(struct.pack("<q", -1 if field is None else len(field)))
         digest.update(field or b"")
 

@@ -31,7 +31,7 @@ from harness.clients.transport.http1_pool import HttpCaller, post_request, serve
 from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.transport.url import Origin
 from harness.errors import TargetError
-from workloads.request import Request
+from workloads.request import Message, Request
 
 COMPLETIONS = "/chat/completions"  # below the base path
 DEFAULT_PATH = f"/v1{COMPLETIONS}"
@@ -146,10 +146,10 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
         """``index`` is not sent: there is no field for it that all servers take."""
         if request.prompt is None:
             raise ValueError("a chat takes text, and this request has none")
-        text = request.prompt.encode("utf-8", "replace").decode()
+        messages = [*request.history, Message("user", request.prompt)]
         fields: dict[str, Any] = {
             "model": self.model,
-            "messages": [{"role": "user", "content": text}],
+            "messages": [{"role": message.role, "content": _encodable(message.content)} for message in messages],
             "max_tokens": request.output_tokens,
             "stream": self.streaming,
         }
@@ -196,6 +196,10 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
         caller = HttpCaller(self.origin, _END_MARKER)
         await caller.connect(timeout_s)
         return caller
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def _texts(choice: _Choice) -> tuple[str, str] | None:

@@ -1,7 +1,8 @@
 """Accounting: exactly one record for every request of a run, however its worker ended.
 
 In an open loop each request of the schedule has a due time, so each has a record. In a closed loop a request has a due time
-once a user has taken it: prepared requests that were never taken have no record.
+once a user has taken it: prepared requests that were never taken have no record. Each turn of a session has a record, too; one
+that was not sent since its parent failed has the due time that an answer at the parent's own due time would have given it.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from dataclasses import dataclass
 
 from harness.journal.worker_journal import Ended
 from harness.recording.recorder import Recorder
-from harness.recording.schedule_summary import ClosedTimes, OpenTimes, ScheduleSummary, user_free_ns
+from harness.recording.schedule_summary import ClosedTimes, OpenTimes, ScheduleSummary, SessionTimes, user_free_ns
 from harness.records.record import Outcome, Record
-from workloads.schedule import ClosedPart
+from workloads.schedule import ClosedPart, turn_due_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ def account_for_all(recorder: Recorder, records: Mapping[int, Record], workers: 
             return _of_open_loop(offsets_ns, recorder, records, workers)
         case ClosedTimes() as times:
             return _of_closed_loop(schedule, times, recorder, records, workers)
+        case SessionTimes() as times:
+            return _of_sessions(schedule, times, recorder, records, workers)
 
 
 def ran_out(schedule: ScheduleSummary, records: Sequence[Record]) -> bool:
@@ -77,6 +80,44 @@ def _of_closed_loop(
         fate = _fate_of_unrecorded(worker)
         accounted += [recorder.unsent(index, due, *fate(index)) for index, due in zip(lost, due_ns, strict=False)]
     return tuple(sorted(accounted, key=lambda record: (record.scheduled_ns, record.index)))
+
+
+def _of_sessions(
+    schedule: ScheduleSummary,
+    times: SessionTimes,
+    recorder: Recorder,
+    records: Mapping[int, Record],
+    workers: Sequence[WorkerEnd],
+) -> tuple[Record, ...]:
+    fates: dict[int, Callable[[int], tuple[Outcome, str]]] = {}
+    for number, worker in enumerate(workers):
+        fates |= dict.fromkeys(schedule.indices(number, len(workers)), _fate_of_unrecorded(worker))
+    accounted: list[Record] = []
+    for index, (offset_ns, parent, think_ns) in enumerate(
+        zip(times.offsets_ns, times.parents, times.think_times_ns, strict=True)
+    ):
+        record = records.get(index)
+        if record is None and parent is None:
+            record = recorder.unsent(index, offset_ns or 0, *fates[index](index))
+        elif record is None and parent is not None:
+            before = accounted[parent]
+            fate = _fate_behind(before) or fates[index](index)
+            answered_ns = before.scheduled_ns if before.done_ns is None else before.done_ns
+            record = recorder.unsent(index, turn_due_ns(offset_ns, think_ns, answered_ns), *fate)
+        assert record is not None
+        accounted.append(record)
+    return tuple(sorted(accounted, key=lambda one: (one.scheduled_ns, one.index)))
+
+
+def _fate_behind(parent: Record) -> tuple[Outcome, str] | None:
+    """Outcome and reason of a turn that waited for ``parent``; None where that does not explain why it was not sent."""
+    match parent.outcome:
+        case Outcome.DONE | Outcome.LOST:
+            return None
+        case Outcome.NOT_SENT:
+            return Outcome.NOT_SENT, parent.error or ""
+        case _:
+            return Outcome.NOT_SENT, f"request {parent.index}, whose answer it waited for, failed"
 
 
 def _fate_of_unrecorded(worker: WorkerEnd) -> Callable[[int], tuple[Outcome, str]]:

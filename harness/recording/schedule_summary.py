@@ -13,7 +13,15 @@ import msgspec
 
 from harness.records.record import Outcome
 from workloads.request import Request
-from workloads.schedule import AnySchedule, ClosedPart, ClosedSchedule, Schedule, closed_part
+from workloads.schedule import (
+    AnySchedule,
+    ClosedPart,
+    ClosedSchedule,
+    Schedule,
+    SessionSchedule,
+    closed_part,
+    session_shard,
+)
 
 _FINGERPRINT_BYTES = 8
 
@@ -57,11 +65,19 @@ class ClosedTimes(msgspec.Struct, frozen=True, tag="closed"):
     end_ns: int | None
 
 
+class SessionTimes(msgspec.Struct, frozen=True, tag="sessions"):
+    """The times of sessions; see SessionSchedule."""
+
+    offsets_ns: tuple[int | None, ...]
+    parents: tuple[int | None, ...]
+    think_times_ns: tuple[int, ...]
+
+
 class ScheduleSummary(msgspec.Struct, frozen=True):
     """The fields of a schedule on which records depend."""
 
     digest: str
-    times: OpenTimes | ClosedTimes
+    times: OpenTimes | ClosedTimes | SessionTimes
     requests: tuple[RequestSummary, ...]
 
     def indices(self, worker: int, workers: int) -> Sequence[int]:
@@ -71,6 +87,8 @@ class ScheduleSummary(msgspec.Struct, frozen=True):
                 return range(worker, len(self.requests), workers)
             case ClosedTimes():
                 return self.part_of_users(self.times, worker, workers).indices
+            case SessionTimes(parents=parents):
+                return session_shard(parents, worker, workers)
 
     def part_of_users(self, times: ClosedTimes, worker: int, workers: int) -> ClosedPart:
         """The part of a closed loop that ``worker`` of ``workers`` sends."""
@@ -79,12 +97,14 @@ class ScheduleSummary(msgspec.Struct, frozen=True):
 
 def summarise_schedule(schedule: AnySchedule) -> ScheduleSummary:
     """The summary of ``schedule``."""
-    times: OpenTimes | ClosedTimes
+    times: OpenTimes | ClosedTimes | SessionTimes
     match schedule:
         case Schedule():
             times = OpenTimes(schedule.offsets_ns)
         case ClosedSchedule():
             times = ClosedTimes(schedule.user_starts_ns, schedule.end_ns)
+        case SessionSchedule():
+            times = SessionTimes(schedule.offsets_ns, schedule.parents, schedule.think_times_ns)
     return ScheduleSummary(schedule.digest, times, tuple(map(_summarise_request, schedule.requests)))
 
 

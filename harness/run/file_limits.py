@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from harness.clients.protocol import Client
 from harness.errors import RunError
-from workloads.schedule import AnySchedule, ClosedPart, OpenPart
+from workloads.schedule import AnyPart, AnySchedule, ClosedPart, SessionPart
 
 _OWN_FILES = 64  # interpreter, event loop, journal, probes: some 20, and those of libraries
 _FILES_A_WORKER = 8  # open in the parent: pipes, the journal, the sentinel
@@ -37,11 +37,16 @@ class FileNeed:
     alternative: str
 
 
-def in_flight(part: OpenPart | ClosedPart, timeout_s: float) -> InFlight:
+def in_flight(part: AnyPart, timeout_s: float) -> InFlight:
     """The requests in flight of a worker's part of the schedule, where no request lasts longer than ``timeout_s``."""
     if isinstance(part, ClosedPart):
         users = min(len(part.user_starts_ns), len(part.indices))
         return InFlight(users, users)
+    if isinstance(part, SessionPart):
+        first_ns = sorted(
+            ns for ns, parent in zip(part.offsets_ns, part.parents, strict=True) if parent is None and ns is not None
+        )
+        return InFlight(most_due_within(first_ns, 0), len(first_ns))
     together = most_due_within(part.offsets_ns, 0)
     overlapping = most_due_within(part.offsets_ns, round(timeout_s * 1e9))
     if part.max_concurrency is None:

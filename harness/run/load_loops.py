@@ -6,14 +6,19 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+from harness.clients.protocol import Client
 from harness.host.clock import PreciseSleeper, now_ns
 from harness.recording.schedule_summary import user_free_ns
 from harness.run.exchanges import Exchanges
-from workloads.schedule import ClosedPart, OpenPart
+from harness.run.session_loop import send_sessions
+from workloads.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
 
 
-async def send(part: OpenPart | ClosedPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper) -> None:
-    """Send a worker's part by its load mode; ``payloads`` match its indices. Cancel it to stop sending."""
+async def send(part: AnyPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper, client: Client) -> None:
+    """Send a worker's part by its load mode; ``payloads`` match its indices. Cancel it to stop sending.
+
+    ``client`` decodes the answers that later turns of sessions wait for; no other mode decodes any.
+    """
     match part:
         case OpenPart(max_concurrency=None):
             await _send_on_schedule(part, payloads, exchanges, sleeper)
@@ -21,6 +26,8 @@ async def send(part: OpenPart | ClosedPart, payloads: Sequence[bytes], exchanges
             await _send_below_ceiling(part, ceiling, payloads, exchanges, sleeper)
         case ClosedPart():
             await _send_as_users(part, payloads, exchanges, sleeper)
+        case SessionPart():
+            await send_sessions(part, payloads, exchanges, sleeper, client)
 
 
 async def _send_on_schedule(part: OpenPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper) -> None:

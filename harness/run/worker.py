@@ -27,7 +27,7 @@ from harness.run.exchanges import Exchanges
 from harness.run.load_loops import send
 from harness.run.shared_state import Command, Control, WorkerControl
 from workloads.request import Request
-from workloads.schedule import ClosedPart, OpenPart
+from workloads.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
 
 CONNECT_TIMEOUT_S = 20.0
 _COMMAND_PERIOD_S = 0.05
@@ -40,7 +40,7 @@ class WorkerPlan:
 
     worker: int
     client: Client
-    part: OpenPart | ClosedPart
+    part: AnyPart
     requests: Sequence[Request]
     warm_up: Sequence[Request]
     timeout_s: float
@@ -125,7 +125,7 @@ class _Worker:
 
     async def _send_all(self, payloads: Sequence[bytes], exchanges: Exchanges) -> Ended:
         sleeper = PreciseSleeper()
-        sending = asyncio.create_task(send(self._plan.part, payloads, exchanges, sleeper))
+        sending = asyncio.create_task(send(self._plan.part, payloads, exchanges, sleeper, self._plan.client))
         watch = asyncio.create_task(self._watch_command(sending, exchanges))
         with suppress(asyncio.CancelledError):  # the run was stopped
             await sending
@@ -148,9 +148,15 @@ class _Worker:
             self._pipe.send(JournalFailed(str(error), ended))
 
 
-def _in_flight(part: OpenPart | ClosedPart) -> int:
+def _in_flight(part: AnyPart) -> int:
     """The requests in flight at once, as far as they are known before the run."""
-    return len(part.user_starts_ns) if isinstance(part, ClosedPart) else part.max_concurrency or 0
+    match part:
+        case ClosedPart():
+            return len(part.user_starts_ns)
+        case OpenPart():
+            return part.max_concurrency or 0
+        case SessionPart():
+            return 0
 
 
 async def _exit_when_orphaned() -> None:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from workloads.readers.fields import Row, list_of, object_of, text_of
 from workloads.readers.json_rows import LocatedRow, accepted
 from workloads.readers.rejects import RejectCounter, RowError
-from workloads.readers.text_rows import Message, TextRow, text_workload
+from workloads.readers.text_rows import TextRow, text_workload
+from workloads.request import Message
 from workloads.workload import Workload
 
 NAME = "sharegpt"

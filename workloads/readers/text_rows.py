@@ -7,15 +7,8 @@ from dataclasses import dataclass
 
 from workloads.errors import DatasetError
 from workloads.readers.rejects import RejectCounter
+from workloads.request import Message
 from workloads.workload import Workload, WorkloadFacts
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message of a conversation."""
-
-    role: str
-    content: str
 
 
 @dataclass(frozen=True, slots=True)

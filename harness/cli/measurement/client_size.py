@@ -10,19 +10,21 @@ from harness.cli.measurement.client_options import ClientOptions
 from harness.host.cpus import available_cores
 from harness.run.worker_count import Demand, Workers, choose_workers, pin
 from workloads.arrivals import Recorded
-from workloads.load import ClosedLoop, Load
+from workloads.load import AnyLoad, ClosedLoop, Sessions
 from workloads.schedule import AnySchedule
 
 _MIN_CEILING_PER_WORKER = 16  # with a smaller share of --max_concurrency, arrivals often wait while another worker has room
 
 
-def load_demand(load: Load, schedule: AnySchedule, request_rate: float, streaming: bool) -> Demand:
+def load_demand(load: AnyLoad, schedule: AnySchedule, request_rate: float, streaming: bool) -> Demand:
     """The demand of ``load`` on the client; a negative ``request_rate`` sends everything at once."""
     requests = max(1, len(schedule))
     tokens = sum(request.output_tokens for request in schedule.requests) / requests
     responses = tokens if streaming else 1.0
     if isinstance(load, ClosedLoop):
         return Demand(None, responses, load.concurrency, load.concurrency)
+    if isinstance(load, Sessions):
+        return Demand(None if request_rate < 0 else request_rate * requests / load.count, responses, load.count, load.count)
     if isinstance(load.arrivals, Recorded):
         request_rate = load.arrivals.busiest_second
     rate = None if request_rate < 0 else request_rate

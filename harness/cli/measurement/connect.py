@@ -28,7 +28,8 @@ MakeClient = Callable[[int | None, int | None], KnownClient]
 class MeasuredModel:
     """A model as far as a measurement depends on it, whatever the protocol.
 
-    ``supports_ignore_eos``: every server of this kind can generate beyond the end of the sequence. ``decoupled`` is None and
+    ``supports_ignore_eos``: every server of this kind can generate beyond the end of the sequence. ``takes_messages``: it takes
+    the messages of a chat, and makes the prompt of them. ``decoupled`` is None and
     ``parameters`` is empty where the protocol has no such information.
     """
 
@@ -37,6 +38,7 @@ class MeasuredModel:
     supports_ignore_eos: bool
     decoupled: bool | None = None
     parameters: tuple[tuple[str, str], ...] = ()
+    takes_messages: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def _connect_openai(options: TargetOptions) -> ConnectedModel:
     def make_client(end_id: int | None, pad_id: int | None) -> KnownClient:
         return OpenAIChatClient(origin, name, streaming, path, headers, options.extra_body)
 
-    model = MeasuredModel(name, takes_token_ids=False, supports_ignore_eos=False)
+    model = MeasuredModel(name, takes_token_ids=False, supports_ignore_eos=False, takes_messages=True)
     return ConnectedModel(origin, model, streaming, make_client)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
@@ -13,6 +13,7 @@ import click
 import cloup
 
 from harness.cli.measurement.options import measure_options, read_options
+from harness.cli.measurement.sessions import SessionOptions, prepare_sessions, session_group
 from harness.cli.workload_files import WorkloadPath, read_file, reader_options
 from harness.host.blas_threads import one_blas_thread
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from harness.cli.measurement.target import Target
     from workloads.dataset import DatasetRequests, OutputLengths
     from workloads.load import Load
+    from workloads.sessions import SessionRequests
     from workloads.synthesis import SyntheticRequests
     from workloads.workload import Workload
 
@@ -77,6 +79,7 @@ Examples:
         help="Send the dataset again from its start where more requests are due than it has; repeats may hit a prefix cache.",
     ),
 )
+@session_group
 @reader_options
 @measure_options
 def command(
@@ -88,7 +91,7 @@ def command(
     strict: bool,
     **shared: Any,
 ) -> int:
-    """Measure with prompts from a dataset, in the file's order. Of a conversation the first turn is sent.
+    """Measure with prompts from a dataset, in the file's order. Of conversations first turns are sent, or with --sessions all.
 
     The output length of a request is the dataset's own, or the number of words in its answer, times --op_tokens_per_word.
     A trace of lengths gets random prompts of exactly these lengths, and a trace of block hashes the same shared prefixes.
@@ -99,12 +102,18 @@ def command(
     from workloads.synthesis import has_prompts
 
     options = read_options(shared)
+    sessions = SessionOptions(**{field.name: shared[field.name] for field in fields(SessionOptions)})
+    sessions.check(options)
     is_timed = options.load.duration is not None and options.load.concurrency is None
     if repeat_dataset and options.traffic.num_requests is None and not is_timed:
         raise click.UsageError("--repeat_dataset needs --num_requests, or --duration with --request_rate: how often is unknown")
     path = path or shipped_dataset()
     workload = read_file(path, format_name, strict)
     dataset = Dataset(path, workload, OutputLengths(op_tokens_per_word, output_tokens), repeat_dataset)
+    if sessions.sessions is not None:
+        if not has_prompts(workload):
+            raise click.UsageError(f"--sessions: {path} has lengths alone, and conversations need their text")
+        return measure("dataset", options, partial(_prepare_sessions, dataset, sessions))
     prepare = _prepare_requests if has_prompts(workload) else _prepare_synthetic
     return measure("dataset", options, partial(prepare, dataset))
 
@@ -140,6 +149,17 @@ def _prepare_requests(dataset: Dataset, traffic: TrafficOptions, load: Load, tar
     return _prepared(dataset, drawn, load, most, ("prompts of", parameters))
 
 
+def _prepare_sessions(
+    dataset: Dataset, options: SessionOptions, traffic: TrafficOptions, load: Load, target: Target
+) -> PreparedRequests:
+    drawn, sessions = prepare_sessions(dataset.workload, options, dataset.lengths, traffic, load, target)
+    parameters = options.manifest_entry(drawn) | {"op_tokens_per_word": dataset.lengths.tokens_per_word}
+    if drawn.without_length:
+        click.echo(_without_length_text(drawn.without_length, dataset.lengths), err=True)
+        parameters["output_tokens"] = dataset.lengths.without_answer
+    return replace(_prepared(dataset, drawn, load, traffic.num_requests, ("turns of", parameters)), load=sessions)
+
+
 def _prepare_synthetic(dataset: Dataset, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:
     """Random prompts of the file's lengths; bench trace sends them at its times. Raises UsageError without a vocabulary."""
     from harness.cli.measurement.synthetic import synthesis_for
@@ -151,7 +171,7 @@ def _prepare_synthetic(dataset: Dataset, traffic: TrafficOptions, load: Load, ta
 
 def _prepared(
     dataset: Dataset,
-    drawn: DatasetRequests | SyntheticRequests,
+    drawn: DatasetRequests | SyntheticRequests | SessionRequests,
     load: Load,
     most: int | None,
     origin: tuple[str, Mapping[str, str | float | None]],
@@ -183,10 +203,13 @@ def _prepared(
 def _report(drawn: DatasetRequests, dataset: Dataset) -> None:
     """What is sent otherwise than the dataset has it, on stderr."""
     if drawn.without_length:
-        click.echo(
-            f"{drawn.without_length:,} prompts have no output length in the dataset: {dataset.lengths.without_answer} tokens "
-            "are requested for each; --output_tokens sets this.",
-            err=True,
-        )
+        click.echo(_without_length_text(drawn.without_length, dataset.lengths), err=True)
     if drawn.without_history:
         click.echo(f"{drawn.without_history:,} prompts are sent without the messages before them.", err=True)
+
+
+def _without_length_text(prompts: int, lengths: OutputLengths) -> str:
+    return (
+        f"{prompts:,} prompts have no output length in the dataset: {lengths.without_answer} tokens are requested for each; "
+        "--output_tokens sets this."
+    )

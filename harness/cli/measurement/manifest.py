@@ -21,7 +21,7 @@ from harness.records.run_folder import MANIFEST_SCHEMA
 from harness.run.environment import describe_environment
 from workloads.arrivals import Recorded
 from workloads.exact_text import retokenised_ratio
-from workloads.load import ClosedLoop, OpenLoop
+from workloads.load import AnyLoad, ClosedLoop, OpenLoop, Sessions
 from workloads.prefixes import BLOCK_TOKENS, prefix_repetition
 from workloads.schedule import AnySchedule
 
@@ -80,10 +80,11 @@ def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any
     of a trace, not of --request_rate.
     """
     load, requested, traffic = prepared.load, options.load, options.traffic
-    is_closed = isinstance(load, ClosedLoop)
-    arriving = None if is_closed or load.duration_s is None else load.most_requests(traffic.seed, traffic.num_requests)
+    arriving = None
+    if isinstance(load, OpenLoop) and load.duration_s is not None:
+        arriving = load.most_requests(traffic.seed, traffic.num_requests)
     return {
-        "mode": "closed" if is_closed else "open",
+        "mode": _mode(load),
         "max_concurrency": requested.max_concurrency,
         "concurrency": requested.concurrency,
         "duration_s": requested.duration,
@@ -92,6 +93,16 @@ def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any
         "ran_out": arriving is not None and len(prepared.schedule) < arriving,
         **({"own_arrivals": True} if isinstance(load, OpenLoop) and isinstance(load.arrivals, Recorded) else {}),
     }
+
+
+def _mode(load: AnyLoad) -> str:
+    match load:
+        case OpenLoop():
+            return "open"
+        case ClosedLoop():
+            return "closed"
+        case Sessions():
+            return "sessions"
 
 
 def calibration_for_run(protocol: str, environment: Mapping[str, Any]) -> dict[str, Any] | None:

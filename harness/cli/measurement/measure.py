@@ -86,11 +86,11 @@ def _check(options: MeasureOptions) -> None:
 
 def _prepare(options: MeasureOptions, load: Load, target: Target, prepare_requests: PrepareRequests) -> PreparedRun:
     workload = prepare_requests(options.traffic, load, target)
-    load = workload.load or load
-    schedule = make_schedule(workload, load, options.traffic, target)
-    demand = load_demand(load, schedule, options.load.request_rate, target.streaming)
+    own_load = workload.load or load
+    schedule = make_schedule(workload, own_load, options.traffic, target)
+    demand = load_demand(own_load, schedule, options.load.request_rate, target.streaming)
     workers = size_client(options.client, demand, target.origin.host)
-    return PreparedRun(target, workload, load, schedule, workers)
+    return PreparedRun(target, workload, own_load, schedule, workers)
 
 
 def _run(

@@ -11,7 +11,7 @@ from harness.cli.measurement.load_options import TrafficOptions
 from harness.cli.measurement.target import Target
 from harness.run.worker_count import Workers
 from workloads.errors import WorkloadError
-from workloads.load import Load
+from workloads.load import AnyLoad, Load
 from workloads.request import Request
 from workloads.schedule import AnySchedule
 
@@ -24,7 +24,7 @@ class PreparedRequests:
     description: str
     parameters: Mapping[str, str | float | None]
     dropped_too_long: int
-    load: Load | None = None
+    load: AnyLoad | None = None
 
 
 PrepareRequests = Callable[[TrafficOptions, Load, Target], PreparedRequests]
@@ -36,7 +36,7 @@ class PreparedRun:
 
     target: Target
     workload: PreparedRequests
-    load: Load
+    load: AnyLoad
     schedule: AnySchedule
     workers: Workers
 
@@ -48,7 +48,7 @@ class PreparedRun:
         return f"Sending {count} requests, {self.load}, by {workers}; Ctrl-C stops and reports."
 
 
-def make_schedule(workload: PreparedRequests, load: Load, traffic: TrafficOptions, target: Target) -> AnySchedule:
+def make_schedule(workload: PreparedRequests, load: AnyLoad, traffic: TrafficOptions, target: Target) -> AnySchedule:
     """The requests with their send times; dropped and missing prompts are reported on stderr.
 
     Raises WorkloadError for text prompts where the model takes token ids.
@@ -70,6 +70,6 @@ def make_schedule(workload: PreparedRequests, load: Load, traffic: TrafficOption
     return schedule
 
 
-def request_count_text(load: Load, prepared: int) -> str:
+def request_count_text(load: AnyLoad, prepared: int) -> str:
     """The number of requests that are sent of the ``prepared`` ones, as text."""
     return f"up to {prepared:,}" if load.ends_by_the_clock else f"{prepared:,}"

@@ -1,0 +1,113 @@
+"""Options of sessions: whole conversations, each turn behind the answer that it waits for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import click
+import cloup
+
+from harness.cli.engine_options import given
+
+if TYPE_CHECKING:
+    from harness.cli.measurement.load_options import TrafficOptions
+    from harness.cli.measurement.options import MeasureOptions
+    from harness.cli.measurement.target import Target
+    from workloads.dataset import OutputLengths
+    from workloads.load import Load, Sessions
+    from workloads.sessions import SessionRequests
+    from workloads.workload import Workload
+
+_OF_USERS = ("request_rate", "time_delay_dist", "burstiness", "ramp_up", "duration")
+_NEED_SESSIONS = ("think_time", "users", "user_rate")
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """The values of ``session_group``. ``sessions`` is the clock of later turns; None sends first turns alone."""
+
+    sessions: str | None
+    think_time: float
+    users: int | None
+    user_rate: float | None
+
+    def check(self, options: MeasureOptions) -> None:
+        """Raise UsageError for options that contradict each other, or have no effect."""
+        if self.sessions is None:
+            for name in _NEED_SESSIONS:
+                if given(name):
+                    raise click.UsageError(f"--{name} is of conversations; it needs --sessions think_time")
+            return
+        if given("concurrency"):
+            raise click.UsageError("--concurrency goes without --sessions: --users N carry out whole conversations")
+        if given("max_concurrency"):
+            raise click.UsageError("--max_concurrency goes without --sessions: a turn that waits would delay those behind it")
+        if given("repeat_dataset"):
+            raise click.UsageError("--repeat_dataset goes without --sessions: a conversation is held once")
+        if self.sessions == "recorded" and (given("think_time") or self.users is not None):
+            raise click.UsageError(
+                "--think_time and --users go with --sessions think_time; recorded turns have their own times"
+            )
+        if self.user_rate is not None and self.users is None:
+            raise click.UsageError("--user_rate is the rate of each of --users")
+        if self.users is not None:
+            for name in _OF_USERS:
+                if given(name):
+                    raise click.UsageError(f"--{name} goes without --users: their answers set the times, and --user_rate")
+
+    def manifest_entry(self, drawn: SessionRequests) -> dict[str, str | float | None]:
+        """The options by name, and the numbers of conversations and of turns that are left out."""
+        return asdict(self) | {"conversations": drawn.sessions, "dropped_behind": drawn.dropped_behind}
+
+
+session_group = cloup.option_group(
+    "Sessions (docs/explanation/load.md)",
+    cloup.option(
+        "--sessions",
+        type=click.Choice(["think_time", "recorded"]),
+        show_default="first turns alone",
+        help="Send whole conversations: each turn waits for the answer before it, and then for its think time, or until its "
+        "recorded time. --request_rate is of conversations.",
+    ),
+    cloup.option(
+        "--think_time",
+        type=click.FloatRange(min=0, max=1e6),
+        default=0.0,
+        help="Seconds from the end of an answer to the next turn, where the file has none.",
+    ),
+    cloup.option(
+        "--users",
+        type=click.IntRange(min=1),
+        help="Instead of --request_rate: this many users, each of which holds one conversation after another.",
+    ),
+    cloup.option(
+        "--user_rate",
+        type=click.FloatRange(min=0, min_open=True),
+        help="Requests per second of each user, as long as answers are faster. Default: the next turn follows the answer.",
+    ),
+)
+
+
+def prepare_sessions(
+    workload: Workload, options: SessionOptions, lengths: OutputLengths, traffic: TrafficOptions, load: Load, target: Target
+) -> tuple[SessionRequests, Sessions]:
+    """The requests of the conversations, and when they are due."""
+    from workloads.load import OpenLoop
+    from workloads.request import LengthLimits
+    from workloads.sessions import Most, SessionRules, TurnClock, session_requests
+
+    assert isinstance(load, OpenLoop)
+    drawn = session_requests(
+        workload,
+        None if target.tokenizer is None else target.tokenizer.encode,
+        Most(traffic.num_requests, load.most_requests(traffic.seed, None)),
+        lengths,
+        SessionRules(TurnClock(options.sessions or ""), round(options.think_time * 1e9), target.model.takes_messages),
+        LengthLimits(traffic.max_input_len, target.context_tokens),
+        ignore_eos=bool(traffic.ignore_eos),
+    )
+    sessions = drawn.beginning(load.arrivals) if options.users is None else drawn.of_users(options.users, options.user_rate)
+    if drawn.dropped_behind:
+        click.echo(f"{drawn.dropped_behind:,} turns are left out, since they wait for one that is too long.", err=True)
+    return drawn, sessions

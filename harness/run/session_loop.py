@@ -1,0 +1,88 @@
+"""The send loop of sessions: first turns at their times, each later turn at its due time after the answer that it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Sequence
+
+from harness.clients.protocol import Client, MalformedResponseError
+from harness.host.clock import PreciseSleeper, now_ns
+from harness.journal.worker_journal import Exchange
+from harness.run.exchanges import Exchanges
+from workloads.schedule import SessionPart, turn_due_ns
+
+
+async def send_sessions(
+    part: SessionPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper, client: Client
+) -> None:
+    """Send the requests of whole sessions. A turn behind one that failed is not sent: there is no answer that it follows."""
+    agenda = Agenda(sleeper, exchanges.start_ns)
+    following: list[list[int]] = [[] for _ in part.indices]
+    for place, (parent, offset_ns) in enumerate(zip(part.parents, part.offsets_ns, strict=True)):
+        if parent is None:
+            agenda.add(offset_ns or 0, place)
+        else:
+            following[parent].append(place)
+
+    async def one(place: int, due_ns: int) -> None:
+        exchange = await exchanges.carry_out(part.indices[place], due_ns, due_ns, payloads[place])
+        if following[place] and is_answered(exchange, client):
+            for later in following[place]:
+                agenda.add(turn_due_ns(part.offsets_ns[later], part.think_times_ns[later], exchange.done_ns), later)
+        agenda.has_ended()
+
+    while (entry := await agenda.next()) is not None and not exchanges.stopped:
+        due_ns, place = entry
+        exchanges.spawn(one(place, due_ns))
+
+
+def is_answered(exchange: Exchange, client: Client) -> bool:
+    """Whether a request was answered without an error, which would be in the last response. The others are not decoded here."""
+    if exchange.failure is not None or not exchange.bodies:
+        return False
+    try:
+        return client.decode(exchange.bodies[-1]).error is None
+    except MalformedResponseError:
+        return False
+
+
+class Agenda:
+    """Turns by their due times, to which those that run add others. Times are in ns since the run's start, ``start_ns``."""
+
+    def __init__(self, sleeper: PreciseSleeper, start_ns: int) -> None:
+        self._sleeper = sleeper
+        self._start_ns = start_ns
+        self._entries: list[tuple[int, int]] = []
+        self._running = 0
+        self._changed: asyncio.Future[None] | None = None
+
+    def add(self, due_ns: int, place: int) -> None:
+        """Enter the turn at ``place``; one that is due before all others ends the sleep for them."""
+        heapq.heappush(self._entries, (due_ns, place))
+        if self._entries[0] == (due_ns, place):
+            self._sleeper.wake()
+        self._notify()
+
+    def has_ended(self) -> None:
+        """One turn that ``next`` returned has ended, and has added what follows it."""
+        self._running -= 1
+        self._notify()
+
+    async def next(self) -> tuple[int, int] | None:
+        """Wait for the due time of the next turn; returns it with its place. None: no turn is left, and none runs."""
+        while self._entries or self._running:
+            if not self._entries:
+                self._changed = asyncio.get_running_loop().create_future()
+                await self._changed
+                continue
+            due_ns = self._entries[0][0]
+            await self._sleeper.until(self._start_ns + due_ns)
+            if now_ns() >= self._start_ns + self._entries[0][0]:  # else an earlier one was added meanwhile
+                self._running += 1
+                return heapq.heappop(self._entries)
+        return None
+
+    def _notify(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)

@@ -1,0 +1,227 @@
+"""Sessions: the conversations of a workload as requests, each later turn behind the answer that it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from workloads.arrivals import AllAtOnce, Arrivals, Constant
+from workloads.dataset import Encode, OutputLengths, check_lengths, output_tokens_of
+from workloads.errors import WorkloadError
+from workloads.load import Sessions, Turn
+from workloads.request import NO_LIMITS, LengthLimits, Message, Request
+from workloads.workload import Workload
+
+_SECOND_NS = 1_000_000_000
+
+
+class TurnClock(StrEnum):
+    """When a later turn is due: its think time after the answer before it, or at its recorded time, not before that answer."""
+
+    THINK_TIME = "think_time"
+    RECORDED = "recorded"
+
+
+_RULES = {
+    TurnClock.THINK_TIME: "a later turn due its think time after the answer before it",
+    TurnClock.RECORDED: "a later turn due at its recorded time, or at the end of the answer before it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRules:
+    """How turns become requests. ``think_time_ns`` is for turns whose file has none. With ``as_messages`` a request carries the
+    messages before its prompt; without, its prompt is the text of them all, in lines.
+    """
+
+    clock: TurnClock = TurnClock.THINK_TIME
+    think_time_ns: int = 0
+    as_messages: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Most:
+    """Limits on the number of requests, and of sessions; None is no limit."""
+
+    requests: int | None = None
+    sessions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequests:
+    """The requests of sessions, one session after another, and the place of each; shape [n].
+
+    Of ``rows`` rows ``dropped_too_long`` turns were too long, and ``dropped_behind`` wait for one that is not sent.
+    ``without_length`` requests have the length for rows without one.
+    """
+
+    requests: tuple[Request, ...]
+    turns: tuple[Turn, ...]
+    rule: str
+    rows: int
+    dropped_too_long: int
+    dropped_behind: int
+    without_length: int
+
+    @property
+    def sessions(self) -> int:
+        """The number of sessions."""
+        return sum(turn.parent is None for turn in self.turns)
+
+    def beginning(self, arrivals: Arrivals) -> Sessions:
+        """The sessions, which begin at the times of ``arrivals``."""
+        of_sessions = str(arrivals).replace("requests", "sessions")
+        return Sessions(arrivals, self.turns, f"{self.sessions:,} sessions, {of_sessions}, {self.rule}")
+
+    def of_users(self, users: int, rate_per_s: float | None) -> Sessions:
+        """The sessions dealt to ``users`` in turn, each of which carries out its own one after another.
+
+        With ``rate_per_s`` request k of a user is due k / rate after its first, or at the end of the answer before it, and
+        users begin evenly over 1 / rate. Without, it is due at that end, after its think time, and all users begin at once.
+        """
+        last: list[int | None] = [None] * users  # request of each user
+        sent = [0] * users
+        turns: list[Turn] = []
+        number = -1  # of the session
+        for index, turn in enumerate(self.turns):
+            number += turn.parent is None
+            user = number % users
+            if rate_per_s is None or not sent[user]:
+                turns.append(Turn(last[user], turn.think_time_ns if sent[user] else 0))
+            else:
+                turns.append(Turn(last[user], after_first_ns=round(sent[user] / rate_per_s * _SECOND_NS)))
+            last[user] = index
+            sent[user] += 1
+        description = f"{self.sessions:,} sessions of {users:,} users, one after another"
+        if rate_per_s is None:
+            return Sessions(AllAtOnce(), tuple(turns), description)
+        return Sessions(Constant(rate_per_s * users), tuple(turns), f"{description}, at most {rate_per_s:g} requests/s each")
+
+
+def session_requests(
+    workload: Workload,
+    encode: Encode | None,
+    most: Most,
+    lengths: OutputLengths,
+    rules: SessionRules,
+    limits: LengthLimits = NO_LIMITS,
+    ignore_eos: bool = False,
+) -> SessionRequests:
+    """Turn every turn of the conversations into a request, one conversation after another.
+
+    ``encode`` gives token ids; without it a request carries text only, and lengths are not checked. A chat's length is counted
+    without the server's template, and left to the server. Raises WorkloadError.
+    """
+    check_lengths(lengths, limits, encode)
+    rows = _rows(workload, rules.clock)
+    made: list[tuple[Request, Turn]] = []
+    index_of: dict[int, int] = {}  # of each row that is sent
+    said: dict[int, tuple[Message, ...]] = {}  # up to and with the row's answer
+    sessions = used = too_long = behind = without_length = 0
+    for row in _by_session(rows):
+        if most.requests is not None and len(made) == most.requests:
+            break
+        if row.parent is None and most.sessions is not None and sessions == most.sessions:
+            break
+        used += 1
+        if row.parent is not None and row.parent not in index_of:
+            behind += 1
+            continue
+        history = (() if row.parent is None else said[row.parent]) + row.history
+        text = "\n".join([*(message.content for message in history), row.prompt])
+        ids = None if encode is None else tuple(encode(text))
+        if not row.prompt.strip() or ids == ():
+            raise WorkloadError(f"row {row.number + 1} of the dataset has an empty prompt")
+        output_tokens = output_tokens_of(row.output_tokens, row.answer, lengths)
+        if ids is not None and not limits.allow(len(ids), output_tokens):
+            too_long += 1
+            continue
+        request = Request(output_tokens, ignore_eos=ignore_eos, session=row.session)
+        if rules.as_messages:
+            request = replace(request, prompt=row.prompt, history=history)
+        else:
+            request = replace(request, prompt=text, input_ids=ids, input_tokens=None if ids is None else len(ids))
+        index_of[row.number] = len(made)
+        sessions += row.parent is None
+        made.append((request, _turn(row, rows, index_of, rules)))
+        without_length += row.output_tokens is None and row.answer is None
+        if row.has_next:
+            said[row.number] = (*history, Message("user", row.prompt), Message("assistant", _answer(row)))
+    if not made:
+        raise WorkloadError("every prompt of the dataset is longer than allowed; raise --max_input_len")
+    requests, turns = zip(*made, strict=True)
+    return SessionRequests(requests, turns, _RULES[rules.clock], used, too_long, behind, without_length)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    number: int
+    parent: int | None
+    first: int  # the row of the first turn
+    has_next: bool
+    session: str | None
+    prompt: str
+    answer: str | None
+    output_tokens: int | None
+    history: tuple[Message, ...]
+    arrival_ns: int | None
+    think_time_ns: int | None
+
+
+def _rows(workload: Workload, clock: TurnClock) -> dict[int, _Row]:
+    """The rows that have a prompt, by their number. Raises WorkloadError where ``clock`` needs times that the file lacks."""
+    table = workload.table
+    if clock is TurnClock.RECORDED and table["arrival_ns"].null_count:
+        raise WorkloadError(f"--sessions recorded: {workload.facts.source} has no arrival times; use --sessions think_time")
+    columns = {
+        name: table[name].to_pylist()
+        for name in ("parent", "session", "prompt", "answer", "output_tokens", "history", "arrival_ns", "think_time_ns")
+    }
+    waited_for = {parent for parent in columns["parent"] if parent is not None}
+    rows: dict[int, _Row] = {}
+    for number, values in enumerate(zip(*columns.values(), strict=True)):
+        parent, session, prompt, answer, output_tokens, history, arrival_ns, think_time_ns = values
+        if prompt is None:
+            continue
+        first = rows[parent].first if parent in rows else number
+        messages = tuple(Message(one["role"], one["content"]) for one in history or ())
+        rows[number] = _Row(
+            number,
+            parent,
+            first,
+            number in waited_for,
+            session,
+            prompt,
+            answer,
+            output_tokens,
+            messages,
+            arrival_ns,
+            think_time_ns,
+        )
+    return rows
+
+
+def _by_session(rows: dict[int, _Row]) -> Iterator[_Row]:
+    """The rows, those of a session one after another."""
+    return iter(sorted(rows.values(), key=lambda row: (row.first, row.number)))
+
+
+def _turn(row: _Row, rows: dict[int, _Row], index_of: dict[int, int], rules: SessionRules) -> Turn:
+    if row.parent is None:
+        return Turn()
+    parent = index_of[row.parent]
+    if rules.clock is TurnClock.RECORDED:
+        first_ns, own_ns = rows[row.first].arrival_ns, row.arrival_ns
+        assert first_ns is not None
+        assert own_ns is not None
+        return Turn(parent, after_first_ns=own_ns - first_ns)
+    return Turn(parent, rules.think_time_ns if row.think_time_ns is None else row.think_time_ns)
+
+
+def _answer(row: _Row) -> str:
+    if row.answer is None:
+        raise WorkloadError(
+            f"--sessions: row {row.number + 1} of the dataset has no answer, which the turn behind it has as its history"
+        )
+    return row.answer
