@@ -158,6 +158,8 @@ def as_requests(run: Run) -> Requests:
         output_tokens=lengths,
         requested_output_tokens=lengths,
         ignore_eos=np.zeros(n, dtype=np.bool_),
+        parent=np.full(n, np.nan),
+        planned_ns=np.full(n, np.nan),
         prompt_echoed=np.zeros(n, dtype=np.bool_),
         token_times_ns=np.column_stack([first_ns, parts_ns]).ravel(),
         token_counts=np.column_stack([np.ones(n), parts]).ravel(),

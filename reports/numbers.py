@@ -17,6 +17,7 @@ from reports.metrics.arrival_law import at_even_rate_ns, check_arrivals, index_o
 from reports.metrics.catalogue import (
     ACHIEVED_RATE,
     ATTAINMENT,
+    CAUSAL_DELAY,
     CEILING_WAIT,
     DISPERSION,
     E2E,
@@ -44,6 +45,7 @@ from reports.metrics.failures import failed_share_of
 from reports.metrics.goodput import goodput, share_interval
 from reports.metrics.in_flight import mean_in_system
 from reports.metrics.latency import (
+    causal_delays_ms,
     ceiling_waits_ms,
     client_slip_ms,
     inter_chunk_latencies_ms,
@@ -103,6 +105,7 @@ OF_METRICS: Mapping[Metric, tuple[Function, ...]] = MappingProxyType(
         ICL: (inter_chunk_latencies_ms, summarise),
         SCHEDULE_SLIP: (schedule_slip_ms, summarise),
         CEILING_WAIT: (ceiling_waits_ms, summarise),
+        CAUSAL_DELAY: (causal_delays_ms, summarise),
         REQUEST_THROUGHPUT: (completions, rate),
         OUTPUT_TOKEN_THROUGHPUT: (output_tokens, rate),
         OFFERED_RATE: (mean_rate,),

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from workloads.arrivals import Arrivals
-from workloads.request import Request
+from workloads.request import Message, Request
+
+_HISTORY = b"history".ljust(64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +151,7 @@ class SessionSchedule:
         times = zip(self.offsets_ns, self.parents, self.think_times_ns, strict=True)
         for request, (offset_ns, parent, think_time_ns) in zip(self.requests, times, strict=True):
             numbers = (-1 if offset_ns is None else offset_ns, -1 if parent is None else parent, think_time_ns)
-            _add(digest, struct.pack("<qqqq", *numbers, len(request.history)), request)
-            for message in request.history:
-                _add_fields(digest, (message.role.encode(), message.content.encode("utf-8", "surrogatepass")))
+            _add(digest, struct.pack("<qqq", *numbers), request)
         return digest.hexdigest()
 
     def shard(self, index: int, count: int) -> tuple[int, ...]:
@@ -208,20 +208,27 @@ def make_schedule(requests: Sequence[Request], arrivals: Arrivals, seed: int) ->
 
 
 def _add(digest: hashlib._Hash, time: bytes, request: Request) -> None:
-    _add_fields(digest, _fields_of(time, request))
-
-
-def _add_fields(digest: hashlib._Hash, fields: Sequence[bytes | None]) -> None:
-    for field in fields:
+    for field in _fields_of(time, request):
         digest.update(struct.pack("<q", -1 if field is None else len(field)))
         digest.update(field or b"")
 
 
 def _fields_of(time: bytes, request: Request) -> tuple[bytes | None, ...]:
+    """The last is absent without a history, and longer than the first of any request, so that it cannot be taken for one."""
     ids = request.input_ids
-    return (
+    fields = (
         time + struct.pack("<q?", request.output_tokens, request.ignore_eos),
-        None if request.prompt is None else request.prompt.encode("utf-8", "surrogatepass"),
+        None if request.prompt is None else _encoded(request.prompt),
         None if ids is None else struct.pack(f"<{len(ids)}q", *ids),
-        None if request.session is None else request.session.encode("utf-8", "surrogatepass"),
+        None if request.session is None else _encoded(request.session),
     )
+    return (*fields, _HISTORY + b"".join(map(_message, request.history))) if request.history else fields
+
+
+def _message(message: Message) -> bytes:
+    role, content = _encoded(message.role), _encoded(message.content)
+    return struct.pack("<qq", len(role), len(content)) + role + content
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

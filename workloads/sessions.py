@@ -114,7 +114,8 @@ def session_requests(
     without the server's template, and left to the server. Raises WorkloadError.
     """
     check_lengths(lengths, limits, encode)
-    rows = _rows(workload, rules.clock)
+    check_times(workload, rules.clock)
+    rows = _rows(workload)
     made: list[tuple[Request, Turn]] = []
     index_of: dict[int, int] = {}  # of each row that is sent
     said: dict[int, tuple[Message, ...]] = {}  # up to and with the row's answer
@@ -154,6 +155,12 @@ def session_requests(
     return SessionRequests(requests, turns, _RULES[rules.clock], used, too_long, behind, without_length)
 
 
+def check_times(workload: Workload, clock: TurnClock) -> None:
+    """Raise WorkloadError where ``clock`` needs times that the file lacks."""
+    if clock is TurnClock.RECORDED and workload.table["arrival_ns"].null_count:
+        raise WorkloadError(f"--sessions recorded: {workload.facts.source} has no arrival times; use --sessions think_time")
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
     number: int
@@ -169,11 +176,9 @@ class _Row:
     think_time_ns: int | None
 
 
-def _rows(workload: Workload, clock: TurnClock) -> dict[int, _Row]:
-    """The rows that have a prompt, by their number. Raises WorkloadError where ``clock`` needs times that the file lacks."""
+def _rows(workload: Workload) -> dict[int, _Row]:
+    """The rows that have a prompt, by their number."""
     table = workload.table
-    if clock is TurnClock.RECORDED and table["arrival_ns"].null_count:
-        raise WorkloadError(f"--sessions recorded: {workload.facts.source} has no arrival times; use --sessions think_time")
     columns = {
         name: table[name].to_pylist()
         for name in ("parent", "session", "prompt", "answer", "output_tokens", "history", "arrival_ns", "think_time_ns")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from harness.clients.protocol import Client, MalformedResponseError, Response
 from harness.journal.worker_journal import Exchange
-from harness.recording.schedule_summary import RequestSummary, ScheduleSummary
+from harness.recording.schedule_summary import RequestSummary, ScheduleSummary, SessionTimes
 from harness.recording.token_attribution import attribute_tokens
 from harness.records.record import Outcome, Record, TokenSource
 
@@ -81,7 +81,8 @@ class Recorder:
 
     def unsent(self, index: int, due_ns: int, outcome: Outcome, error: str | None) -> Record:
         """The record of a request of which only the due time is known."""
-        request = self.schedule.requests[index]
+        request, times = self.schedule.requests[index], self.schedule.times
+        parent, planned_ns = times.of_later_turn(index) if isinstance(times, SessionTimes) else (None, None)
         return Record(
             index=index,
             outcome=outcome,
@@ -92,6 +93,8 @@ class Recorder:
             ignore_eos=request.ignore_eos,
             error=error,
             session=request.session,
+            parent=parent,
+            planned_ns=planned_ns,
         )
 
     def _with_tokens(self, record: Record, request: RequestSummary, answered: TimedResponses) -> Record:

@@ -72,6 +72,11 @@ class SessionTimes(msgspec.Struct, frozen=True, tag="sessions"):
     parents: tuple[int | None, ...]
     think_times_ns: tuple[int, ...]
 
+    def of_later_turn(self, index: int) -> tuple[int | None, int | None]:
+        """The parent and the own time of a later turn; both None of a first one."""
+        parent = self.parents[index]
+        return parent, None if parent is None else self.offsets_ns[index]
+
 
 class ScheduleSummary(msgspec.Struct, frozen=True):
     """The fields of a schedule on which records depend."""

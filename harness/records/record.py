@@ -44,7 +44,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     ``output_tokens`` excludes an echoed prompt. ``text_tokens`` is the client's own count of the returned text where the server
     counted, too, made for some requests to check it.
     ``has_reasoning`` is whether the server marked a part of the answer as reasoning; then ``first_output_ns`` is the arrival of
-    the first response with text besides it.
+    the first response with text besides it. ``parent`` is the index of the request whose answer a later turn of a session
+    waited for, and ``planned_ns`` the turn's own time where it has one: it is scheduled later where that answer ended later.
     """
 
     index: int
@@ -69,3 +70,5 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     first_output_ns: int | None = None
     requested_input_tokens: int | None = None
     server_counted_input: bool | None = None
+    parent: int | None = None
+    planned_ns: int | None = None

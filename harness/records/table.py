@@ -103,6 +103,20 @@ REQUEST_COLUMNS = (
         "whether `input_tokens` is the server's count rather than the client's",
         "no answer",
     ),
+    Column(
+        "parent",
+        pa.int64(),
+        "",
+        "`index` of the request whose answer this turn of a session waited for",
+        "it waited for none",
+    ),
+    Column(
+        "planned_ns",
+        pa.int64(),
+        RUN_CLOCK,
+        "the turn's own time; `scheduled_ns` is later only where the answer that it waited for ended later",
+        "the turn has no time of its own, or waited for none",
+    ),
 )
 """The columns of ``requests.parquet``: the fields of Record in their order."""
 

@@ -46,4 +46,5 @@ def _shuffled(request: Request, random: np.random.Generator) -> Request:
         input_ids=None
         if request.input_ids is None
         else tuple(request.input_ids[k] for k in random.permutation(len(request.input_ids))),
+        history=(),  # a prefix that the run sends, too, would be in the server's cache
     )

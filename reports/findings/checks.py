@@ -11,7 +11,7 @@ from reports.findings.client import (
     ObjectivesLostToClient,
     ScheduleSlip,
 )
-from reports.findings.completeness import Interrupted, PromptsDropped, RecordingFailed, Recovered, SampleTooSmall
+from reports.findings.completeness import Interrupted, PromptsDropped, RecordingFailed, Recovered, SampleTooSmall, TurnsNotSent
 from reports.findings.consistency import (
     AnswersLeftOut,
     InputTokensDisagree,
@@ -53,6 +53,7 @@ KINDS: tuple[type[Finding], ...] = (
     RateWanders,
     BeyondCalibration,
     Interrupted,
+    TurnsNotSent,
     Recovered,
     RecordingFailed,
     WarmUpFailed,

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
+
+from harness.records.record import Outcome
 from reports.findings.finding import Finding, RunFacts, Severity
+from reports.metrics.requests import Requests
 from reports.statistics.percentiles import required_samples
 
 
@@ -24,7 +28,7 @@ class Interrupted(Finding):
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
-        not_sent: int = facts.metrics.not_sent
+        not_sent = facts.metrics.not_sent - turns_behind_failures(facts.requests)
         if not facts.interrupted and not not_sent:
             return None
         if not facts.load.closed:
@@ -36,6 +40,42 @@ class Interrupted(Finding):
         if self.not_sent is None:
             return "The run was stopped before its end."
         return f"The run was stopped; {self.not_sent:,} of {self.scheduled:,} requests were not sent."
+
+
+@dataclass(frozen=True)
+class TurnsNotSent(Finding):
+    turns: int
+    scheduled: int
+
+    code = "turns_not_sent"
+    severities = (Severity.WARNING,)
+    when = "turns of sessions were not sent, since an answer that they wait for failed"
+    advices = ("Fix what fails, or lower the load: conversations that break off ask less of the server.",)
+    briefs = ("Conversations broke off: fix what fails, or lower the load",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        turns = turns_behind_failures(facts.requests)
+        return cls(turns, facts.metrics.scheduled) if turns else None
+
+    def _sentence(self) -> str:
+        return f"{self.turns:,} of {self.scheduled:,} requests were not sent, since a turn that they wait for failed."
+
+
+def turns_behind_failures(requests: Requests) -> int:
+    """The number of turns that were not sent since a turn before them failed."""
+    if np.isnan(requests.parent).all():
+        return 0
+    place = {index: k for k, index in enumerate(requests.index.tolist())}
+    is_unsent = requests.outcome == Outcome.NOT_SENT.value
+    has_failed = ~requests.done & ~is_unsent
+    behind: set[int] = set()
+    for k in np.argsort(requests.index, kind="stable").tolist():  # a parent has the lower index
+        if is_unsent[k] and not np.isnan(requests.parent[k]):
+            parent = place[int(requests.parent[k])]
+            if has_failed[parent] or parent in behind:
+                behind.add(k)
+    return len(behind)
 
 
 @dataclass(frozen=True)

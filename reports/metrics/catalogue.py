@@ -121,6 +121,13 @@ CEILING_WAIT = Metric(
     "delay of the client",
     title="Wait at the ceiling",
 )
+CAUSAL_DELAY = Metric(
+    "causal_delay_ms",
+    "Causal delay",
+    "ms",
+    "scheduled − the turn's own time, of each later turn of a session that has such a time: the answer before it ended so much "
+    "later, so it is part of neither latency nor slip",
+)
 REQUEST_THROUGHPUT = Metric(
     "request_throughput", "Request throughput", "1/s", "successful requests / window", Better.HIGHER, counted="requests"
 )
@@ -184,7 +191,7 @@ DISPERSION = Metric(
     title="Index of dispersion",
 )
 
-LATENCIES = (TTFT, TTFO, E2E, TPOT, ITL, ICL, SCHEDULE_SLIP, CEILING_WAIT)
+LATENCIES = (TTFT, TTFO, E2E, TPOT, ITL, ICL, SCHEDULE_SLIP, CEILING_WAIT, CAUSAL_DELAY)
 THROUGHPUTS = (REQUEST_THROUGHPUT, OUTPUT_TOKEN_THROUGHPUT)
 ARRIVAL_RATES = (OFFERED_RATE, ACHIEVED_RATE)
 OBJECTIVE_METRICS = (TTFT, TPOT, E2E)

@@ -45,7 +45,8 @@ def configured_target(manifest: dict[str, Any]) -> ConfiguredTarget:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredLoad:
-    """An open loop (requests arrive by the clock), or with ``closed`` a closed one (users that wait for their answers).
+    """An open loop (requests arrive by the clock), or with ``closed`` a closed one (users that wait for their answers), or with
+    ``sessions`` an open loop of conversations whose later turns wait for answers.
 
     ``max_concurrency`` is a ceiling on requests in flight, ``duration_s`` an end by the clock; None where there is none.
     ``prepared`` is the number of requests that could be sent, ``ran_out`` whether they were too few for the duration; None is
@@ -60,6 +61,12 @@ class ConfiguredLoad:
     prepared: int | None = None
     ran_out: bool | None = None
     rate_per_s: float | None = None
+    sessions: bool = False
+
+    @property
+    def waits_for_answers(self) -> bool:
+        """Whether answers decide when requests are due, so that no rate of requests is offered."""
+        return self.closed or self.sessions
 
 
 OPEN_LOOP = ConfiguredLoad()
@@ -70,7 +77,7 @@ def configured_load(manifest: dict[str, Any]) -> ConfiguredLoad:
     load = manifest.get("load")
     if not isinstance(load, dict):
         return ConfiguredLoad(rate_per_s=_rate_per_s(manifest))
-    closed = load.get("mode") == "closed"
+    closed, sessions = load.get("mode") == "closed", load.get("mode") == "sessions"
     return ConfiguredLoad(
         closed=closed,
         max_concurrency=load.get("max_concurrency"),
@@ -79,7 +86,8 @@ def configured_load(manifest: dict[str, Any]) -> ConfiguredLoad:
         ramp_up_s=float(load.get("ramp_up_s") or 0.0),
         prepared=load.get("prepared"),
         ran_out=load.get("ran_out"),
-        rate_per_s=None if closed or load.get("own_arrivals") else _rate_per_s(manifest),
+        rate_per_s=None if closed or sessions or load.get("own_arrivals") else _rate_per_s(manifest),
+        sessions=sessions,
     )
 
 

@@ -72,6 +72,12 @@ def ceiling_waits_ms(requests: Requests) -> FloatArray:
     return waits
 
 
+def causal_delays_ms(requests: Requests) -> FloatArray:
+    """How much later than its own time each later turn became due, shape [turns sent that have such a time]."""
+    delays: FloatArray = (requests.scheduled_ns - requests.planned_ns)[~np.isnan(requests.sent_ns)] / _NS_PER_MS
+    return known(delays)
+
+
 def time_per_output_token_ms(requests: Requests) -> FloatArray:
     """(last token − first token) / (output tokens − 1) of each successful request with at least 2 tokens.
 

@@ -15,6 +15,7 @@ from harness.records.record import FAILURES, Outcome
 from reports.metrics.arrival_law import at_even_rate_ns, index_of_dispersion
 from reports.metrics.catalogue import (
     ACHIEVED_RATE,
+    CAUSAL_DELAY,
     CEILING_WAIT,
     E2E,
     ICL,
@@ -32,6 +33,7 @@ from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.failures import FailedShare, failed_share_of
 from reports.metrics.goodput import Goodput, Objective, goodput
 from reports.metrics.latency import (
+    causal_delays_ms,
     ceiling_waits_ms,
     counted_gap_share,
     inter_chunk_latencies_ms,
@@ -50,7 +52,7 @@ from reports.statistics.percentiles import Distribution, summarise
 
 _NS_PER_S = 1e9
 ITL_COVERAGE = 0.99  # share of the inter-chunk gaps that ITL must cover
-_ONLY_OF_SOME_RUNS = (TTFO, CEILING_WAIT)  # without a row elsewhere
+_ONLY_OF_SOME_RUNS = (TTFO, CEILING_WAIT, CAUSAL_DELAY)  # without a row elsewhere
 
 FROM_SCHEDULE, FROM_SEND = "from schedule", "from send"
 
@@ -84,6 +86,7 @@ class Metrics:
     icl_ms: Distribution | None
     slip_ms: Distribution | None
     ceiling_wait_ms: Distribution | None
+    causal_delay_ms: Distribution | None
     windows: Windows
     offered_rate: float | None
     achieved_rate: float | None
@@ -119,6 +122,7 @@ class Metrics:
             ICL: self.icl_ms,
             SCHEDULE_SLIP: self.slip_ms,
             CEILING_WAIT: self.ceiling_wait_ms,
+            CAUSAL_DELAY: self.causal_delay_ms,
         }
         return {
             metric: value
@@ -157,8 +161,8 @@ class Metrics:
 def compute_metrics(
     requests: Requests, streaming: bool, load: ConfiguredLoad = OPEN_LOOP, objectives: Sequence[Objective] = ()
 ) -> Metrics:
-    """Compute every metric. An unstreamed run has no token latencies, since its tokens arrive together; a closed loop has no
-    offered rate, since its users set none. A configured ramp of the rate is evened out before the dispersion is computed.
+    """Compute every metric. An unstreamed run has no token latencies, since its tokens arrive together; a closed loop and
+    sessions have no offered rate, since answers set it. A ramp of the rate is evened out before the dispersion is computed.
     """
     scheduled_ns, sent_ns = (at_even_rate_ns(times, load.ramp_up_s) for times in (requests.scheduled_ns, requests.sent_ns))
     ttft_ms = _anchored(requests, requests.first_token_ns) if streaming else None
@@ -177,13 +181,14 @@ def compute_metrics(
         icl_ms=icl_ms,
         slip_ms=summarise(schedule_slip_ms(requests)),
         ceiling_wait_ms=None if load.max_concurrency is None else summarise(ceiling_waits_ms(requests)),
+        causal_delay_ms=summarise(causal_delays_ms(requests)),
         windows=compute_windows(requests, None if ttft_ms is None else ttft_ms.scheduled, e2e_ms.scheduled, load),
-        offered_rate=None if load.closed else mean_rate(requests.scheduled_ns),
+        offered_rate=None if load.waits_for_answers else mean_rate(requests.scheduled_ns),
         achieved_rate=mean_rate(requests.sent_ns),
         mean_input_tokens=mean_of_known(requests.input_tokens[requests.done]),
         mean_output_tokens=mean_of_known(requests.output_tokens[requests.done]),
-        scheduled_dispersion=None if load.closed else index_of_dispersion(scheduled_ns),
-        sent_dispersion=index_of_dispersion(requests.sent_ns if load.closed else sent_ns),
+        scheduled_dispersion=None if load.waits_for_answers else index_of_dispersion(scheduled_ns),
+        sent_dispersion=index_of_dispersion(requests.sent_ns if load.waits_for_answers else sent_ns),
         upstream=upstream_statistics(requests),
         goodput=goodput(requests, objectives),
         failed_share=failed_share_of(requests),

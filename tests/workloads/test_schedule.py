@@ -6,16 +6,29 @@ import os
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError, fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.arrivals import AllAtOnce, Constant, Exponential
-from workloads.request import Request
-from workloads.schedule import ClosedSchedule, Schedule, even_share, make_schedule
+from workloads.request import Message, Request
+from workloads.schedule import (
+    ClosedSchedule,
+    Schedule,
+    SessionPart,
+    SessionSchedule,
+    even_share,
+    make_schedule,
+    session_shard,
+    turn_due_ns,
+)
 
-_REQUEST = Request(output_tokens=20, prompt="Grüße", input_ids=(3, 1, 2), input_tokens=3, ignore_eos=False, session="a")
+_HISTORY = (Message("system", "xy"),)
+_REQUEST = Request(
+    output_tokens=20, prompt="Grüße", input_ids=(3, 1, 2), input_tokens=3, ignore_eos=False, session="a", history=_HISTORY
+)
 _OTHER = Request(output_tokens=7, prompt="b", input_ids=(9,), input_tokens=1)
 
 # Changes of each field that reaches the server.
@@ -25,6 +38,7 @@ _CHANGES = {
     "input_ids": ((3, 1), (3, 2, 1), (3, 1, 2, 0), (), None),
     "ignore_eos": (True,),
     "session": ("b", "", None),
+    "history": ((), (Message("system", "x"),), (Message("system", "xy"), Message("user", "")), (Message("user", "xy"),)),
 }
 
 # Not sent: what the client knows of the prompt's length follows from the prompt.
@@ -225,3 +239,57 @@ def test_users_and_their_requests_are_parted_among_the_workers(requests: int, us
 def test_every_worker_of_a_closed_loop_stops_at_its_end(end_ns: int | None) -> None:
     schedule = replace(_CLOSED, end_ns=end_ns)
     assert [schedule.part(worker, 2).end_ns for worker in range(2)] == [end_ns] * 2
+
+
+# ---- sessions
+
+
+def _sessions(**changes: Any) -> SessionSchedule:
+    requests = tuple(Request(2, prompt=str(k)) for k in range(6))
+    fields = {
+        "requests": requests,
+        "offsets_ns": (0, None, 7, 10, None, None),
+        "parents": (None, 0, None, None, 3, 1),
+        "think_times_ns": (0, 5, 0, 0, 0, 6),
+        "seed": 0,
+    }
+    return SessionSchedule(**(fields | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"offsets_ns": (0, 0, 7, 10, None, None)},
+        {"offsets_ns": (0, None, 8, 10, None, None)},
+        {"parents": (None, 0, None, None, 3, 0)},
+        {"parents": (None, 0, None, None, None, 1)},
+        {"think_times_ns": (0, 5, 0, 0, 1, 6)},
+        {"requests": tuple(Request(2, prompt=str(k), history=(Message("user", "a"),) if k else ()) for k in range(6))},
+    ],
+)
+def test_what_makes_a_due_time_or_a_content_of_sessions_changes_their_digest(changes: dict[str, Any]) -> None:
+    assert _sessions(**changes).digest != _sessions().digest
+    assert _sessions().digest == _sessions().digest
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.integers(1, 5))
+def test_a_session_belongs_to_one_worker_and_each_request_to_one_session(draws: list[float], workers: int) -> None:
+    parents = [None if draw < 0.4 or not k else min(k - 1, int(draw * k)) for k, draw in enumerate(draws)]
+    shards = [session_shard(parents, worker, workers) for worker in range(workers)]
+    assert sorted(index for shard in shards for index in shard) == list(range(len(parents)))
+    worker_of = {index: worker for worker, shard in enumerate(shards) for index in shard}
+    assert all(worker_of[index] == worker_of[parent] for index, parent in enumerate(parents) if parent is not None)
+
+
+def test_a_part_of_sessions_names_parents_by_their_place_in_it() -> None:
+    assert _sessions().part(0, 2) == SessionPart(
+        (0, 1, 3, 4, 5), (0, None, 10, None, None), (None, 0, None, 2, 1), (0, 5, 0, 0, 6)
+    )
+    assert _sessions().part(1, 2) == SessionPart((2,), (7,), (None,), (0,))
+
+
+@pytest.mark.parametrize(
+    ("offset_ns", "think_ns", "due_ns"), [(None, 0, 50), (None, 7, 57), (60, 0, 60), (40, 0, 50), (56, 7, 57)]
+)
+def test_a_later_turn_is_due_at_the_later_of_both(offset_ns: int | None, think_ns: int, due_ns: int) -> None:
+    assert turn_due_ns(offset_ns, think_ns, 50) == due_ns

@@ -99,6 +99,7 @@ def command(
     with one_blas_thread():
         from harness.cli.measurement.measure import measure
     from workloads.dataset import OutputLengths
+    from workloads.sessions import TurnClock, check_times
     from workloads.synthesis import has_prompts
 
     options = read_options(shared)
@@ -113,6 +114,7 @@ def command(
     if sessions.sessions is not None:
         if not has_prompts(workload):
             raise click.UsageError(f"--sessions: {path} has lengths alone, and conversations need their text")
+        check_times(workload, TurnClock(sessions.sessions))
         return measure("dataset", options, partial(_prepare_sessions, dataset, sessions))
     prepare = _prepare_requests if has_prompts(workload) else _prepare_synthetic
     return measure("dataset", options, partial(prepare, dataset))

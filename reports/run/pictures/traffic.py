@@ -20,7 +20,7 @@ _OPEN_RATES = (
     "scheduled, sent, and ended with success. Where sent departs from offered, the client was late; where answered stays "
     "below, the target did not keep up."
 )
-_CLOSED_RATES = "sent, and ended with success. A closed loop, whose users wait for their answers, offers no rate."
+_CLOSED_RATES = "sent, and ended with success. Where requests wait for answers no rate is offered."
 _FINE_PARTS = 600
 _MOST_PAIRS = 2_000
 _LENGTH_CELLS = 60
@@ -30,8 +30,8 @@ def arrival_pictures(report: RunReport) -> list[Picture]:
     """Rates, slip and requests in flight over time; none where the whole run took no time."""
     if end_ns(report.requests) <= 0:
         return []
-    closed = configured_load(report.manifest).closed
-    return [_rates(report.requests, closed), *_slip(report.requests), *_in_flight(report.requests)]
+    waits = configured_load(report.manifest).waits_for_answers
+    return [_rates(report.requests, waits), *_slip(report.requests), *_in_flight(report.requests)]
 
 
 def token_pictures(report: RunReport) -> list[Picture]:
@@ -39,7 +39,7 @@ def token_pictures(report: RunReport) -> list[Picture]:
     return [*_token_rate(report.requests), *_requested_and_received(report.requests), *_lengths(report.requests)]
 
 
-def _rates(requests: Requests, closed: bool) -> Picture:
+def _rates(requests: Requests, waits_for_answers: bool) -> Picture:
     edges_ns = edges_of(requests)
     at_s = seconds(edges_ns)
     offered = Line("offered", at_s, per_second(requests.scheduled_ns, edges_ns), Colour.GREY, steps=True)
@@ -47,12 +47,12 @@ def _rates(requests: Requests, closed: bool) -> Picture:
     ended = per_second(requests.done_ns[requests.done], edges_ns)
     return Picture(
         "rates",
-        "Sent and answered" if closed else "Offered, achieved and answered",
-        f"Requests a second in each {(at_s[1] - at_s[0]):.3g} s: " + (_CLOSED_RATES if closed else _OPEN_RATES),
+        "Sent and answered" if waits_for_answers else "Offered, achieved and answered",
+        f"Requests a second in each {(at_s[1] - at_s[0]):.3g} s: " + (_CLOSED_RATES if waits_for_answers else _OPEN_RATES),
         TIME,
         Axis("requests", "1/s", from_zero=True),
         (
-            *(() if closed else (offered,)),
+            *(() if waits_for_answers else (offered,)),
             Line("sent", at_s, sent, Colour.BLUE, Stroke.DASHED, steps=True),
             Line("answered", at_s, ended, Colour.GREEN, steps=True),
         ),

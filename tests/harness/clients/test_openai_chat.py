@@ -23,7 +23,7 @@ from harness.recording.recorder import CountTokens, Recorder
 from harness.recording.schedule_summary import summarise_schedule
 from harness.records.record import Outcome, Record, TokenSource
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Peer, chunked, exchange, plain, serving
-from workloads.request import Request
+from workloads.request import Message, Request
 from workloads.schedule import Schedule
 
 _ORIGIN = Origin("http", "127.0.0.1", 8000)
@@ -57,6 +57,14 @@ def test_streamed_request_has_what_every_server_takes_and_no_more() -> None:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+
+
+def test_a_history_goes_before_the_prompt() -> None:
+    history = (Message("system", "Be brief."), Message("user", "a"), Message("assistant", "b\ud800"))
+    messages = _encoded(_client(), Request(5, prompt="c", history=history))[1]["messages"]
+    assert [(message["role"], message["content"]) for message in messages] == [
+        ("system", "Be brief."), ("user", "a"), ("assistant", "b?"), ("user", "c"),
+    ]  # fmt: skip
 
 
 def test_request_that_is_not_streamed_has_no_options_of_streams() -> None:

@@ -15,7 +15,7 @@ from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import summarise_schedule, user_free_ns
 from harness.records.record import Outcome, Record
 from workloads.request import Request
-from workloads.schedule import AnySchedule, ClosedPart, ClosedSchedule, Schedule
+from workloads.schedule import AnySchedule, ClosedPart, ClosedSchedule, Schedule, SessionSchedule
 
 _REQUEST = Request(output_tokens=4, session="s")
 
@@ -150,3 +150,29 @@ def test_users_with_enough_requests_did_not_run_out() -> None:
 
 def test_an_open_loop_has_no_users() -> None:
     assert not ran_out(summarise_schedule(Schedule((_REQUEST,), (0,), 0)), [_record(0, 0, 5)])
+
+
+# ---- sessions
+
+
+def test_every_turn_of_a_session_has_a_record_with_its_parent_and_the_time_at_which_it_would_have_been_due() -> None:
+    # worker 0 has requests 0 to 3, a chain whose second failed; worker 1 has 4 to 6 and died after 4
+    schedule = SessionSchedule(
+        (_REQUEST,) * 7, (0, None, 90, None, 5, None, 60), (None, 0, 1, 2, None, 4, 5), (0, 3, 0, 4, 0, 7, 0), 0
+    )
+    records = {0: _record(0, 0, 20), 1: _record(1, 23, 40, Outcome.TIMEOUT), 4: _record(4, 5, 30)}
+    found = account_for_all(_recorder(schedule), records, [WorkerEnd(Ended(2), 2, ""), WorkerEnd(None, 2, _KILLED)])
+    assert _kinds(found) == [
+        (0, 0, "done"), (4, 5, "done"), (1, 23, "timeout"), (5, 37, "lost"), (6, 60, "lost"), (2, 90, "not_sent"),
+        (3, 94, "not_sent"),
+    ]  # fmt: skip
+    by_index = {record.index: record for record in found}
+    assert [by_index[k].error for k in (2, 3)] == ["request 1, whose answer it waited for, failed"] * 2
+    assert [(by_index[k].parent, by_index[k].planned_ns) for k in (2, 3, 5, 6)] == [(1, 90), (2, None), (4, None), (5, 60)]
+
+
+def test_turns_of_a_stopped_session_were_not_sent_for_that_reason() -> None:
+    schedule = SessionSchedule((_REQUEST,) * 3, (0, None, None), (None, 0, 1), (0, 3, 4), 0)
+    found = account_for_all(_recorder(schedule), {0: _record(0, 0, 20)}, [WorkerEnd(_STOPPED, 1, "")])
+    assert _kinds(found) == [(0, 0, "done"), (1, 23, "not_sent"), (2, 27, "not_sent")]
+    assert {record.error for record in found[1:]} == {"the run was stopped before its time"}

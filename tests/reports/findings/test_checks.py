@@ -8,6 +8,7 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 import reports.findings
@@ -159,6 +160,8 @@ def _incomplete_runs(steady: list[Record]) -> Runs:
     yield steady, {"recovered": recovered, "problem": "disk full"}
     yield steady, {"workload": {"dropped_too_long": 1}}
     yield steady, {"workload": {"whole_dataset": True}}
+    broken_off = msgspec.structs.replace(steady[1], outcome=Outcome.NOT_SENT, sent_ns=None, done_ns=None, parent=0)
+    yield [msgspec.structs.replace(steady[0], outcome=Outcome.TIMEOUT), broken_off, *steady[2:]], {"load": {"mode": "sessions"}}
 
 
 @pytest.fixture(scope="module")

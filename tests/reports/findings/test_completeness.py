@@ -63,6 +63,28 @@ def test_an_interrupted_closed_loop(
     assert finding.sentence == sentence
 
 
+# ---- turns_not_sent
+
+
+def test_turns_behind_a_failure_are_counted_apart_from_those_of_a_stopped_run(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Make
+) -> None:
+    behind = [failed(701, 7_010, Outcome.NOT_SENT, parent=700), failed(702, 7_020, Outcome.NOT_SENT, parent=701)]
+    records = [*steady_run(700), failed(700, 7_000, Outcome.TIMEOUT, 7_000, 7_001, parent=3), *behind]
+    load = {"mode": "sessions"}
+    report = make_report(records, load=load)
+    finding = finding_of(report, "turns_not_sent")
+    assert finding is not None
+    assert finding.evidence == {"turns": 2, "scheduled": 703}
+    assert finding.sentence == "2 of 703 requests were not sent, since a turn that they wait for failed."
+    assert finding_of(report, "interrupted") is None
+    stopped = [*records, failed(703, 7_030, Outcome.NOT_SENT, parent=5), failed(704, 7_040, Outcome.NOT_SENT)]
+    interrupted = finding_of(make_report(stopped, load=load, interrupted=True), "interrupted")
+    assert interrupted is not None
+    assert interrupted.evidence["not_sent"] == 2
+    assert finding_of(make_report(steady_run(700)), "turns_not_sent") is None
+
+
 # ---- sample_too_small
 
 

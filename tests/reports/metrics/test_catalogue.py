@@ -82,7 +82,8 @@ def test_every_latency_and_rate_is_in_the_tables(
     make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
 ) -> None:
     report = make_report(
-        steady_run(100, has_reasoning=True, first_output_ns=10**9), load={"mode": "open", "max_concurrency": 50}
+        steady_run(100, has_reasoning=True, first_output_ns=10**9, parent=0, planned_ns=0),
+        load={"mode": "open", "max_concurrency": 50},
     )
     for text in (render(report), render_markdown(report)):
         for metric in LATENCIES:
