@@ -10,13 +10,13 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gamma as gamma_function
 
 from workloads.errors import WorkloadError
 from workloads.random_streams import Stream, generator
 
 _LONGEST_S = 1e8  # three years; ns as float64 are exact up to 104 days, and as int64 far beyond
 _MOST_ARRIVALS = 10_000_000  # within --duration; more is a typing error that would exhaust memory
-_SMALLEST_SHAPE, _LARGEST_SHAPE = 0.01, 1e6  # below, nearly all gaps are 0; above, gaps are constant
 
 
 class Arrivals(Protocol):
@@ -57,6 +57,38 @@ class Gamma:
 
     def __str__(self) -> str:
         return f"gamma arrivals (shape {self.shape:g}) at {self.rate_per_s:g} requests/s"
+
+
+@dataclass(frozen=True, slots=True)
+class Weibull:
+    """Independent Weibull gaps with mean 1/rate: of shape 1 a Poisson process, below it burstier, with a longer tail."""
+
+    rate_per_s: float
+    shape: float
+
+    def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
+        scale_s = 1.0 / (self.rate_per_s * gamma_function(1.0 + 1.0 / self.shape))
+        gaps_s = generator(seed, Stream.ARRIVALS).weibull(self.shape, max(0, count - 1)) * scale_s
+        return _offsets_ns(gaps_s, count)
+
+    def __str__(self) -> str:
+        return f"Weibull arrivals (shape {self.shape:g}) at {self.rate_per_s:g} requests/s"
+
+
+@dataclass(frozen=True, slots=True)
+class Bursts:
+    """``size`` requests at once, in exponential gaps: a Poisson process of bursts, with ``rate_per_s`` requests a second."""
+
+    rate_per_s: float
+    size: int
+
+    def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
+        bursts = -(-count // self.size)
+        gaps_s = generator(seed, Stream.ARRIVALS).exponential(self.size / self.rate_per_s, max(0, bursts - 1))
+        return np.repeat(_offsets_ns(gaps_s, bursts), self.size)[:count]
+
+    def __str__(self) -> str:
+        return f"bursts of {self.size:,} at {self.rate_per_s:g} requests/s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,30 +177,6 @@ def offsets_within(arrivals: Arrivals, duration_s: float, seed: int, at_most: in
                 f"--duration {duration_s:g}: more than {limit:,} requests would arrive; lower --request_rate or --duration"
             )
         count = min(limit, 4 * count)
-
-
-def arrivals_of(request_rate: float, time_delay_dist: str, burstiness: float | None = None) -> Arrivals:
-    """The process that the options describe; ``burstiness`` is the shape of gamma gaps, 1 when None.
-
-    Raises WorkloadError for a rate that is neither positive nor -1, and for a burstiness that could have no effect.
-    """
-    if burstiness is not None and (request_rate == -1 or time_delay_dist != "gamma_dist"):
-        raise WorkloadError("--burstiness is the shape of gamma gaps; it needs gamma_dist and a --request_rate")
-    if request_rate == -1:
-        return AllAtOnce()
-    if not 0 < request_rate < float("inf"):
-        raise WorkloadError(
-            f"--request_rate {request_rate:g}: give requests per second, more than 0, or -1 to send everything at once"
-        )
-    if time_delay_dist == "gamma_dist":
-        return _gamma(request_rate, 1.0 if burstiness is None else burstiness)
-    return Constant(request_rate) if time_delay_dist == "constant" else Exponential(request_rate)
-
-
-def _gamma(request_rate: float, shape: float) -> Gamma:
-    if not _SMALLEST_SHAPE <= shape <= _LARGEST_SHAPE:
-        raise WorkloadError(f"--burstiness {shape:g}: give a shape from {_SMALLEST_SHAPE:g} to {_LARGEST_SHAPE:g}")
-    return Gamma(request_rate, shape)
 
 
 def _offsets_ns(gaps_s: NDArray[np.float64], count: int) -> NDArray[np.int64]:

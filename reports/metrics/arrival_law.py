@@ -9,7 +9,13 @@ import numpy as np
 from reports.metrics.configuration import Law
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
-from reports.statistics.probability import chi_squared_tail, gamma_share, kolmogorov_smirnov
+from reports.statistics.probability import (
+    chi_squared_tail,
+    gamma_share,
+    kolmogorov_smirnov,
+    weibull_share,
+    weibull_squared_variation,
+)
 
 SIGNIFICANCE = 0.01
 _FEWEST_GAPS = 20
@@ -48,7 +54,8 @@ def check_arrivals(requests: Requests, law: Law) -> ArrivalTest | None:
         tolerated_s = max(_CONSTANT_GAP_TOLERANCE * expected_s, _CONSTANT_GAP_FLOOR_S)
         off = float((np.abs(gaps_s - expected_s) > tolerated_s).mean())
         return ArrivalTest(law, gaps_s.size, off, None, off > SIGNIFICANCE)
-    statistic, p_value = kolmogorov_smirnov(gamma_share(gaps_s * law.rate_per_s, law.shape))
+    share = weibull_share if law.name == "weibull" else gamma_share
+    statistic, p_value = kolmogorov_smirnov(share(gaps_s * law.rate_per_s, law.shape))
     return ArrivalTest(law, gaps_s.size, statistic, p_value, p_value < SIGNIFICANCE)
 
 
@@ -66,10 +73,10 @@ class Wandering:
 def wandering_rate(requests: Requests, law: Law) -> Wandering | None:
     """Whether the rate of the sends wanders over seconds, which a test of single gaps does not see; None where it does not.
 
-    The counts of a renewal process in windows of many arrivals have the variance / mean of 1 / ``law.shape`` (Cox 1962, Renewal
-    Theory, 3.3), so the sum of their squared deviations over it is chi-squared (Cox and Lewis 1966, dispersion test). Of
-    several windows the most significant counts. The wait at the ceiling and the ramp are taken off. None for a constant
-    law, too.
+    The counts of a renewal process in windows of many arrivals have the variance / mean of a gap's squared coefficient of
+    variation (Cox 1962, Renewal Theory, 3.3), so the sum of their squared deviations over it is chi-squared (Cox and Lewis
+    1966, dispersion test). Of several windows the most significant counts. The wait at the ceiling and the ramp are taken off. None
+    for a constant law, too.
     """
     if law.name == "constant":
         return None
@@ -79,12 +86,17 @@ def wandering_rate(requests: Requests, law: Law) -> Wandering | None:
     return None if worst is None or worst.p_value >= _WANDERING_SIGNIFICANCE else worst
 
 
+def squared_variation(law: Law) -> float:
+    """The squared coefficient of variation of the law's gaps."""
+    return weibull_squared_variation(law.shape) if law.name == "weibull" else 1.0 / law.shape
+
+
 def _wandering(times_s: FloatArray, window_s: float, law: Law) -> Wandering | None:
     windows = int((times_s[-1] - times_s[0]) / window_s) if times_s.size else 0
     if windows < _FEWEST_WINDOWS or law.rate_per_s * window_s < _FEWEST_ARRIVALS_A_WINDOW:
         return None
     counts = np.histogram(times_s, windows, (times_s[0], times_s[0] + windows * window_s))[0]
-    dispersion = float(counts.var(ddof=1)) / (float(counts.mean()) / law.shape)
+    dispersion = float(counts.var(ddof=1)) / (float(counts.mean()) * squared_variation(law))
     return Wandering(window_s, dispersion, chi_squared_tail(dispersion * (windows - 1), windows - 1))
 
 

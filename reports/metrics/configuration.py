@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+_TESTED_LAWS = ("exponential", "constant", "gamma", "weibull")
 _LAW_NAMES = {"exponential_dist": "exponential", "constant": "constant"}
 
 
@@ -100,8 +101,8 @@ def _rate_per_s(manifest: dict[str, Any]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """The configured distribution of gaps: "exponential", "gamma" (with ``shape``) or "constant"; the rate rises from 0 to
-    ``rate_per_s`` over ``ramp_up_s``.
+    """The configured distribution of gaps: "exponential", "gamma" or "weibull" (with ``shape``), or "constant"; the rate rises
+    from 0 to ``rate_per_s`` over ``ramp_up_s``.
     """
 
     name: str
@@ -111,10 +112,18 @@ class Law:
 
 
 def configured_law(manifest: dict[str, Any]) -> Law | None:
-    """The law that a manifest's options set; None where they set none, as at a rate of -1 or in a closed loop."""
+    """The law that a manifest's options set; None where they set none, as at a rate of -1 or in a closed loop, and for bursts,
+    whose gaps have no distribution to test. Runs before --arrival have upstream's options alone.
+    """
     load = configured_load(manifest)
     if load.rate_per_s is None:
         return None
+    spelt = (manifest.get("load") or {}).get("law")
+    if isinstance(spelt, dict):
+        shape = spelt.get("parameter")
+        if spelt.get("name") not in _TESTED_LAWS:
+            return None
+        return Law(spelt["name"], load.rate_per_s, 1.0 if shape is None else float(shape), load.ramp_up_s)
     options = manifest["options"]
     name = options.get("time_delay_dist")
     if name == "gamma_dist":

@@ -84,6 +84,20 @@ def gamma_share(values: FloatArray, shape: float) -> FloatArray:
     return np.asarray(gammainc(shape, shape * np.maximum(values, 0.0)), dtype=np.float64)
 
 
+def weibull_share(values: FloatArray, shape: float) -> FloatArray:
+    """For each value, shape [n], the probability that a Weibull variable of mean 1 and ``shape`` > 0 is not above it.
+
+    Below 0 it is 0.
+    """
+    scaled = np.maximum(values, 0.0) * math.gamma(1.0 + 1.0 / shape)
+    return np.asarray(-np.expm1(-(scaled**shape)), dtype=np.float64)
+
+
+def weibull_squared_variation(shape: float) -> float:
+    """Variance / mean² of a Weibull variable: Γ(1 + 2/k) / Γ(1 + 1/k)² − 1."""
+    return math.expm1(math.lgamma(1.0 + 2.0 / shape) - 2.0 * math.lgamma(1.0 + 1.0 / shape))
+
+
 def kolmogorov_smirnov(shares: FloatArray) -> tuple[float, float]:
     """Kolmogorov's and Smirnov's distance between values and a continuous law, and its two-sided p-value.
 

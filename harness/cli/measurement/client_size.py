@@ -11,6 +11,7 @@ from harness.host.cpus import available_cores
 from harness.run.worker_count import Demand, Workers, choose_workers, pin
 from workloads.arrivals import Recorded
 from workloads.load import AnyLoad, ClosedLoop, Sessions
+from workloads.rate_profile import Profiled
 from workloads.schedule import AnySchedule
 
 _MIN_CEILING_PER_WORKER = 16  # with a smaller share of --max_concurrency, arrivals often wait while another worker has room
@@ -27,6 +28,8 @@ def load_demand(load: AnyLoad, schedule: AnySchedule, request_rate: float, strea
         return Demand(None if request_rate < 0 else request_rate * requests / load.count, responses, load.count, load.count)
     if isinstance(load.arrivals, Recorded):
         request_rate = load.arrivals.busiest_second
+    if isinstance(load.arrivals, Profiled):
+        request_rate = load.arrivals.peak_rate_per_s
     rate = None if request_rate < 0 else request_rate
     if load.max_concurrency is None:
         return Demand(rate, responses, requests, requests)

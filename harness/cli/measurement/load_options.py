@@ -11,9 +11,10 @@ import cloup
 from harness.cli.engine_options import given
 
 if TYPE_CHECKING:
-    from workloads.load import Load
+    from workloads.arrival_law import ArrivalLaw
+    from workloads.load import Load, OpenLoop
 
-_OPEN_LOOP_OPTIONS = ("request_rate", "time_delay_dist", "burstiness", "max_concurrency")
+_OPEN_LOOP_OPTIONS = ("request_rate", "arrival", "rate_profile", "time_delay_dist", "burstiness", "max_concurrency")
 _SECONDS = click.FloatRange(min=0, min_open=True, max=1e6)
 
 
@@ -22,6 +23,8 @@ class LoadOptions:
     """When requests are sent. ``concurrency`` None: an open loop; ``duration`` and ``ramp_up`` in seconds."""
 
     request_rate: float
+    arrival: str | None
+    rate_profile: str | None
     time_delay_dist: str
     burstiness: float | None
     max_concurrency: int | None
@@ -42,7 +45,8 @@ class TrafficOptions:
 
 def make_load(options: LoadOptions) -> Load:
     """The load that the options describe. Raises UsageError for options that contradict each other."""
-    from workloads.arrivals import AllAtOnce, RampedUp, arrivals_of
+    from workloads.arrival_law import arrivals_at
+    from workloads.arrivals import AllAtOnce, RampedUp
     from workloads.load import ClosedLoop, OpenLoop
 
     if options.duration is not None and options.ramp_up is not None and options.ramp_up >= options.duration:
@@ -52,7 +56,9 @@ def make_load(options: LoadOptions) -> Load:
     if options.concurrency is not None:
         _check_closed_loop()
         return ClosedLoop(options.concurrency, options.duration, options.ramp_up or 0.0)
-    arrivals = arrivals_of(options.request_rate, options.time_delay_dist, options.burstiness)
+    if options.rate_profile is not None:
+        return _profiled(options, options.rate_profile)
+    arrivals = arrivals_at(options.request_rate, arrival_law(options))
     if isinstance(arrivals, AllAtOnce):
         for name, value in (("--duration", options.duration), ("--ramp_up", options.ramp_up)):
             if value is not None:
@@ -62,6 +68,43 @@ def make_load(options: LoadOptions) -> Load:
     if options.ramp_up is not None:
         arrivals = RampedUp(arrivals, options.ramp_up)
     return OpenLoop(arrivals, options.duration, options.max_concurrency)
+
+
+def arrival_law(options: LoadOptions) -> ArrivalLaw:
+    """The law of the gaps that --arrival, or upstream's options, describe. Raises UsageError and WorkloadError."""
+    from workloads.arrival_law import law_of_upstream, parse_law
+
+    if options.arrival is None:
+        if options.burstiness is not None and options.request_rate == -1 and options.rate_profile is None:
+            raise click.UsageError("--burstiness is the shape of gamma gaps; it needs gamma_dist and a --request_rate")
+        return law_of_upstream(options.time_delay_dist, options.burstiness)
+    for name in ("time_delay_dist", "burstiness"):
+        if given(name):
+            raise click.UsageError(f"--{name} and --arrival both set the gaps; --arrival has all of the laws")
+    if options.request_rate == -1 and options.rate_profile is None:
+        raise click.UsageError(f"--arrival {options.arrival}: gaps need a --request_rate, or a --rate_profile")
+    return parse_law(options.arrival)
+
+
+def _profiled(options: LoadOptions, text: str) -> OpenLoop:
+    """The open loop with a rate that changes; a profile with rates of its own has an end, too."""
+    from workloads.arrival_law import arrivals_at
+    from workloads.load import OpenLoop
+    from workloads.rate_profile import Profiled, parse_profile
+
+    profile = parse_profile(text)
+    if options.ramp_up is not None:
+        raise click.UsageError(
+            "--ramp_up and --rate_profile both change the rate; piecewise:0s=0/s,60s=10/s,600s=10/s is a ramp"
+        )
+    if profile.is_absolute and options.request_rate != -1:
+        raise click.UsageError(f"--request_rate {options.request_rate:g} goes without {text}, which has rates of its own")
+    if not profile.is_absolute and options.request_rate == -1:
+        raise click.UsageError(f"--rate_profile {text} needs its mean rate: give --request_rate")
+    rate_per_s = 1.0 if profile.is_absolute else options.request_rate
+    arrivals = Profiled(arrivals_at(rate_per_s, arrival_law(options)), profile, rate_per_s)
+    ends_s = [end_s for end_s in (profile.end_s, options.duration) if end_s is not None]
+    return OpenLoop(arrivals, min(ends_s, default=None), options.max_concurrency)
 
 
 def _check_closed_loop() -> None:
@@ -74,10 +117,22 @@ load_group = cloup.option_group(
     "Load (docs/explanation/load.md)",
     cloup.option("--request_rate", type=float, default=-1.0, help="Requests per second; -1 sends everything at once."),
     cloup.option(
+        "--arrival",
+        metavar="LAW",
+        show_default="exponential",
+        help="Law of the gaps: exponential, constant, gamma:cv=2, weibull:cv=2 (standard deviation / mean) or bursts:size=20.",
+    ),
+    cloup.option(
+        "--rate_profile",
+        metavar="PROFILE",
+        help="A rate that changes: sine:amplitude=0.5,period=600s or on_off:on=10s,off=20s around --request_rate, or with "
+        "rates of its own stages:5/s*60s,10/s*60s or piecewise:0s=5/s,60s=10/s.",
+    ),
+    cloup.option(
         "--time_delay_dist",
         type=click.Choice(["exponential_dist", "constant", "gamma_dist"]),
         default="exponential_dist",
-        help="Distribution of the gaps between arrivals.",
+        help="Upstream's name of the law of the gaps.",
     ),
     cloup.option(
         "--burstiness",

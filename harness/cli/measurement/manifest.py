@@ -10,6 +10,7 @@ import click
 
 from harness.calibration.result import this_machine
 from harness.calibration.store import CalibrationFileError, default_path, find_calibration, for_manifest
+from harness.cli.measurement.load_options import LoadOptions, arrival_law
 from harness.cli.measurement.options import MeasureOptions
 from harness.cli.measurement.prepare import PreparedRun
 from harness.cli.measurement.target import Target
@@ -23,6 +24,7 @@ from workloads.arrivals import Recorded
 from workloads.exact_text import retokenised_ratio
 from workloads.load import AnyLoad, ClosedLoop, OpenLoop, Sessions
 from workloads.prefixes import BLOCK_TOKENS, prefix_repetition
+from workloads.rate_profile import Profiled
 from workloads.schedule import AnySchedule
 
 
@@ -77,7 +79,7 @@ def _retokenised_ratio(tokenizer: Any | None) -> float | None:
 
 def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any]:
     """``ran_out``: the requests are too few for the duration, as far as that is known before the run. ``own_arrivals``: those
-    of a trace, not of --request_rate.
+    of a trace or a rate profile, without a rate that all of them have.
     """
     load, requested, traffic = prepared.load, options.load, options.traffic
     arriving = None
@@ -87,12 +89,18 @@ def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any
         "mode": _mode(load),
         "max_concurrency": requested.max_concurrency,
         "concurrency": requested.concurrency,
-        "duration_s": requested.duration,
+        "duration_s": load.duration_s if isinstance(load, OpenLoop) else requested.duration,
         "ramp_up_s": requested.ramp_up,
         "prepared": len(prepared.schedule),
         "ran_out": arriving is not None and len(prepared.schedule) < arriving,
-        **({"own_arrivals": True} if isinstance(load, OpenLoop) and isinstance(load.arrivals, Recorded) else {}),
+        **({"own_arrivals": True} if isinstance(load, OpenLoop) and isinstance(load.arrivals, Recorded | Profiled) else {}),
+        "law": _law(requested) if isinstance(load, OpenLoop) and not isinstance(load.arrivals, Recorded) else None,
     }
+
+
+def _law(requested: LoadOptions) -> dict[str, str | float | None]:
+    law = arrival_law(requested)
+    return {"name": law.name.value, "parameter": law.parameter, "text": str(law)}
 
 
 def _mode(load: AnyLoad) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from workloads.sessions import SessionRequests
     from workloads.workload import Workload
 
-_OF_USERS = ("request_rate", "time_delay_dist", "burstiness", "ramp_up", "duration")
+_OF_USERS = ("request_rate", "arrival", "rate_profile", "time_delay_dist", "burstiness", "ramp_up", "duration")
 _NEED_SESSIONS = ("think_time", "users", "user_rate")
 
 

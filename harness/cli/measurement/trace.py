@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from workloads.replay import Replay
     from workloads.workload import Workload
 
-_OF_A_LAW = ("time_delay_dist", "burstiness", "ramp_up")
+_OF_A_LAW = ("arrival", "rate_profile", "time_delay_dist", "burstiness", "ramp_up")
 _OF_ARRIVALS = ("speed", "spread_ticks")
 
 

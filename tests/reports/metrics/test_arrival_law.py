@@ -12,12 +12,13 @@ from scipy.stats import chi2, kstest
 
 from reports.metrics.arrival_law import ArrivalTest, at_even_rate_ns, check_arrivals, index_of_dispersion, wandering_rate
 from reports.metrics.configuration import Law, configured_law
-from workloads.arrivals import Arrivals, Constant, Exponential, Gamma, RampedUp
+from workloads.arrivals import Arrivals, Constant, Exponential, Gamma, RampedUp, Weibull
 
 _LAWS: list[tuple[Arrivals, Law]] = [
     (Exponential(50.0), Law("exponential", 50.0)),
     (Gamma(50.0, 0.3), Law("gamma", 50.0, 0.3)),
     (Gamma(50.0, 5.0), Law("gamma", 50.0, 5.0)),
+    (Weibull(50.0, 0.6), Law("weibull", 50.0, 0.6)),
     (Constant(50.0), Law("constant", 50.0)),
 ]
 
@@ -99,6 +100,22 @@ def test_few_gaps_prove_nothing() -> None:
 )
 def test_the_law_is_the_one_that_the_options_ask_for(options: Any, law: Law | None) -> None:
     assert configured_law({"options": options}) == law
+
+
+@pytest.mark.parametrize(
+    ("load", "law"),
+    [
+        ({"law": {"name": "gamma", "parameter": 0.25}}, Law("gamma", 10.0, 0.25)),
+        ({"law": {"name": "weibull", "parameter": 0.5}, "ramp_up_s": 3.0}, Law("weibull", 10.0, 0.5, 3.0)),
+        ({"law": {"name": "exponential", "parameter": None}}, Law("exponential", 10.0)),
+        ({"law": {"name": "bursts", "parameter": 20.0}}, None),
+        ({"law": {"name": "exponential", "parameter": None}, "own_arrivals": True}, None),
+        ({"law": {"name": "exponential", "parameter": None}, "mode": "sessions"}, None),
+    ],
+)
+def test_the_law_of_the_load_stands_before_upstream_s_options(load: dict[str, Any], law: Law | None) -> None:
+    options = {"request_rate": 10.0, "time_delay_dist": "constant"}
+    assert configured_law({"options": options, "load": {"mode": "open"} | load}) == law
 
 
 def test_the_load_decides_whether_there_is_a_law_and_how_long_its_rate_rises() -> None:

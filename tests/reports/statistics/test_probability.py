@@ -20,6 +20,8 @@ from reports.statistics.probability import (
     normal_quantile,
     student_quantile,
     student_tail,
+    weibull_share,
+    weibull_squared_variation,
 )
 
 _SAME = 1e-9  # relative; most are the same function, but scipy may change which one it calls
@@ -152,3 +154,11 @@ def test_kolmogorov_smirnov_p_value_of_shares_on_one_side_and_in_no_doubt() -> N
 def test_what_is_no_probability_has_no_quantile(p: float) -> None:
     found = (normal_quantile(p), student_quantile(p, 3), f_quantile(p, 2, 6), beta_quantile(p, 1, 2))
     assert all(map(math.isnan, found))
+
+
+@pytest.mark.parametrize("shape", [0.3, 1.0, 2.5])
+def test_weibull_shares_and_variation_are_scipy_s(shape: float) -> None:
+    law = stats.weibull_min(shape, scale=1.0 / math.gamma(1.0 + 1.0 / shape))
+    values = np.array([-1.0, 0.0, 1e-3, 0.5, 1.0, 4.0])
+    assert weibull_share(values, shape) == pytest.approx(law.cdf(values))
+    assert weibull_squared_variation(shape) == pytest.approx(law.var() / law.mean() ** 2)

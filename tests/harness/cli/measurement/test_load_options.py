@@ -1,0 +1,72 @@
+"""The load that options describe, and options that contradict each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench_errors import ExitStatus
+from harness.cli import run
+from harness.records.run_folder import RunFolder
+from tests.harness.scripted_server import ScriptedServer
+
+_LENGTHS = ["--isl", "4", "--osl", "3", "--vocab_size", "100"]
+
+
+def _measure(server: ScriptedServer, folder: Path, *options: str) -> int:
+    line = ["token_norm_dist", "--url", server.address, "--model", "scripted", "--run_dir", str(folder), *_LENGTHS]
+    return run([*line, "--warmup_requests", "0", *options])
+
+
+def test_stages_end_the_run_and_their_change_of_rate_is_no_fault(server: ScriptedServer, tmp_path: Path) -> None:
+    _measure(server, tmp_path / "r", "--rate_profile", "stages:40/s*1s,150/s*1s,40/s*1s", "--arrival", "gamma:cv=0.5")
+    rows = RunFolder(tmp_path / "r").read_requests()["scheduled_ns"].to_pylist()
+    in_stage = [sum(at * 1e9 <= ns < (at + 1) * 1e9 for ns in rows) for at in range(3)]
+    assert 120 < in_stage[1] < 180
+    assert all(25 < in_stage[k] < 55 for k in (0, 2))
+    assert max(rows) < 3e9
+    manifest = RunFolder(tmp_path / "r").read_manifest()
+    assert manifest["arrivals"] == "gamma arrivals (shape 4), the rate by stages:40/s*1s,150/s*1s,40/s*1s, for 3 s"
+    assert manifest["load"]["own_arrivals"] is True
+    assert manifest["load"]["law"] == {"name": "gamma", "parameter": 4.0, "text": "gamma:shape=4"}
+    summary = (tmp_path / "r" / "summary.json").read_text()
+    assert "rate_wanders" not in summary
+    assert '"arrival_process"' not in summary
+
+
+def test_upstream_s_option_and_ours_are_one_schedule(server: ScriptedServer, tmp_path: Path) -> None:
+    digests = set()
+    spellings = (["--arrival", "gamma:cv=2"], ["--time_delay_dist", "gamma_dist", "--burstiness", "0.25"])
+    for number, spelling in enumerate(spellings):
+        _measure(server, tmp_path / str(number), "--num_requests", "20", "--request_rate", "400", *spelling)
+        manifest = RunFolder(tmp_path / str(number)).read_manifest()
+        digests.add(manifest["schedule"]["digest"])
+        assert manifest["load"]["law"]["text"] == "gamma:shape=0.25"
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--arrival", "gamma:cv=2"], "--arrival gamma:cv=2: gaps need a --request_rate, or a --rate_profile"),
+        (["--arrival", "pareto", "--request_rate", "5"], "'pareto' is no law of gaps; write exponential, constant"),
+        (
+            ["--arrival", "constant", "--time_delay_dist", "constant", "--request_rate", "5"],
+            "--time_delay_dist and --arrival both set the gaps",
+        ),
+        (["--burstiness", "2", "--time_delay_dist", "gamma_dist"], "it needs gamma_dist and a --request_rate"),
+        (["--rate_profile", "sine:amplitude=1,period=5s"], "needs its mean rate: give --request_rate"),
+        (["--rate_profile", "stages:5/s*5s", "--request_rate", "5"], "--request_rate 5 goes without stages:5/s*5s"),
+        (["--rate_profile", "stages:5/s*5s", "--ramp_up", "5"], "--ramp_up and --rate_profile both change the rate"),
+        (["--rate_profile", "stages:5/s*5s", "--concurrency", "5"], "--rate_profile goes without --concurrency"),
+        (["--arrival", "constant", "--concurrency", "5"], "--arrival goes without --concurrency"),
+        (["--rate_profile", "steps:5"], "'steps' is no profile of a rate; write sine:"),
+    ],
+)
+def test_options_that_contradict_each_other_are_one_sentence(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert _measure(server, tmp_path / "r", *options) == ExitStatus.USAGE
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "r").exists()

@@ -1,0 +1,133 @@
+"""Laws of gaps: spelt, parsed back, and held to their mean, variance and distribution."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from workloads.arrival_law import CONSTANT, EXPONENTIAL, ArrivalLaw, LawName, law_of_upstream, parse_law, weibull_cv
+from workloads.arrivals import Bursts, Constant, Exponential, Gamma, Weibull
+from workloads.errors import WorkloadError
+
+_LAWS = st.one_of(
+    st.just(EXPONENTIAL),
+    st.just(CONSTANT),
+    st.builds(ArrivalLaw, st.just(LawName.GAMMA), st.floats(0.01, 1e6)),
+    st.builds(ArrivalLaw, st.just(LawName.WEIBULL), st.floats(0.1, 1e3)),
+    st.builds(ArrivalLaw, st.just(LawName.BURSTS), st.integers(1, 1_000_000).map(float)),
+)
+
+
+@given(_LAWS)
+def test_a_law_parses_what_it_prints(law: ArrivalLaw) -> None:
+    assert parse_law(str(law)) == law
+
+
+@pytest.mark.parametrize(
+    ("text", "arrivals"),
+    [
+        ("exponential", Exponential(5.0)),
+        (" Constant ", Constant(5.0)),
+        ("gamma:cv=2", Gamma(5.0, 0.25)),
+        ("GAMMA:shape=0.5", Gamma(5.0, 0.5)),
+        ("weibull:cv=1", Weibull(5.0, pytest.approx(1.0))),
+        ("weibull:shape=0.7", Weibull(5.0, 0.7)),
+        ("bursts:size=20", Bursts(5.0, 20)),
+    ],
+)
+def test_a_text_is_a_law_at_a_rate(text: str, arrivals: object) -> None:
+    assert parse_law(text).at(5.0) == arrivals
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "'' is no law of gaps"),
+        ("poisson", "'poisson' is no law of gaps"),
+        ("gamma", "gamma takes one number, cv or shape"),
+        ("gamma:2", "'2' is not a name and a number"),
+        ("gamma:cv=2,shape=1", "gamma takes one number, cv or shape"),
+        ("gamma:cv=2,cv=2", "'cv=2' is not a name and a number"),
+        ("gamma:cv=0", "a cv from 0.001 to 10"),
+        ("gamma:cv=11", "a cv from 0.001 to 10"),
+        ("gamma:cv=-1", "'cv=-1' is not a name and a number"),
+        ("gamma:cv=nan", "'cv=nan' is not a name and a number"),
+        ("weibull:cv=1e9", "Weibull gaps have a cv from"),
+        ("weibull:shape=0.01", "Weibull gaps have a shape from 0.1 to 1000"),
+        ("exponential:cv=1", "exponential has no 'cv'"),
+        ("bursts", "bursts needs its 'size'"),
+        ("bursts:size=1.5", "a burst has from 1 to 1,000,000 requests"),
+        ("bursts:size=0", "a burst has from 1 to 1,000,000 requests"),
+    ],
+)
+def test_any_other_text_is_an_error_that_says_what_to_write(text: str, problem: str) -> None:
+    with pytest.raises(WorkloadError) as error:
+        parse_law(text)
+    assert str(error.value).startswith(f"--arrival {text}: ")
+    assert problem in str(error.value)
+    assert str(error.value).endswith("; write exponential, constant, gamma:cv=2, weibull:cv=2 or bursts:size=20")
+
+
+@given(st.floats(0.15, 10.0))
+def test_a_cv_gives_gaps_of_that_cv(cv: float) -> None:
+    shape = parse_law(f"weibull:cv={cv!r}").parameter
+    assert shape is not None
+    assert weibull_cv(shape) == pytest.approx(cv, rel=1e-6)
+    gamma = parse_law(f"gamma:cv={cv!r}").parameter
+    assert gamma is not None
+    assert 1.0 / math.sqrt(gamma) == pytest.approx(cv)
+
+
+def _expected(law: ArrivalLaw, rate_per_s: float) -> stats.rv_continuous:
+    shape = law.parameter or 1.0
+    match law.name:
+        case LawName.GAMMA:
+            return stats.gamma(shape, scale=1.0 / (rate_per_s * shape))
+        case LawName.WEIBULL:
+            return stats.weibull_min(shape, scale=1.0 / (rate_per_s * math.gamma(1.0 + 1.0 / shape)))
+        case _:
+            return stats.expon(scale=1.0 / rate_per_s)
+
+
+@pytest.mark.parametrize("rate_per_s", [0.05, 2.0])
+@pytest.mark.parametrize(
+    "text", ["exponential", "gamma:cv=2", "gamma:cv=0.3", "weibull:cv=2", "weibull:cv=0.4", "weibull:cv=1"]
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_gaps_have_the_law_s_mean_variance_and_distribution(text: str, rate_per_s: float, seed: int) -> None:
+    count = 40_000
+    law = parse_law(text)
+    gaps_s = np.diff(law.at(rate_per_s).offsets_ns(count, seed)) / 1e9
+    expected = _expected(law, rate_per_s)
+    error = expected.std() / math.sqrt(count)
+    assert gaps_s.mean() == pytest.approx(1.0 / rate_per_s, abs=4.5 * error)
+    fourth = float(expected.stats("k")) + 3.0
+    assert gaps_s.var() == pytest.approx(expected.var(), abs=5.0 * expected.var() * math.sqrt((fourth - 1.0) / count))
+    assert stats.kstest(gaps_s, expected.cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("size", [1, 7, 50])
+def test_bursts_come_at_once_in_exponential_gaps_and_keep_the_rate(size: int) -> None:
+    offsets_ns = Bursts(20.0, size).offsets_ns(100_000, 3)
+    begins = offsets_ns[::size]
+    assert all((offsets_ns[k::size] == begins[: offsets_ns[k::size].size]).all() for k in range(size))
+    gaps_s = np.diff(begins) / 1e9
+    assert gaps_s.mean() == pytest.approx(size / 20.0, rel=4.5 / math.sqrt(gaps_s.size))
+    assert stats.kstest(gaps_s, stats.expon(scale=size / 20.0).cdf).pvalue > 1e-3
+    assert offsets_ns.size == 100_000
+    assert Bursts(20.0, size).offsets_ns(0, 3).size == 0
+
+
+def test_constant_gaps_are_exact() -> None:
+    assert set(np.diff(parse_law("constant").at(8.0).offsets_ns(100, 0)).tolist()) == {125_000_000}
+
+
+def test_upstream_s_names_are_the_same_laws() -> None:
+    assert law_of_upstream("gamma_dist", 0.25) == parse_law("gamma:cv=2")
+    assert law_of_upstream("exponential_dist") == parse_law("exponential")
+    assert law_of_upstream("constant") == parse_law("constant")

@@ -1,0 +1,172 @@
+"""Rates that change over time: spelt, parsed back, and followed by arrivals whose gaps keep their law on that clock."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from workloads.arrival_law import ArrivalLaw, parse_law
+from workloads.arrivals import Exponential, offsets_within
+from workloads.errors import WorkloadError
+from workloads.rate_profile import OnOff, Piecewise, Profiled, RateProfile, Sine, parse_profile, stages
+
+_LENGTHS_S = st.floats(0.1, 1e4)
+_RATES = st.floats(0.0, 1e3)
+_STAGES = st.lists(st.tuples(_LENGTHS_S, _RATES), min_size=1, max_size=6).filter(
+    lambda all_of: max(r for _, r in all_of) > 1e-3
+)
+
+
+@st.composite
+def _piecewise(draw: st.DrawFn) -> Piecewise:
+    steps = draw(st.lists(st.tuples(st.floats(0.0, 1e3), _RATES), min_size=1, max_size=6))
+    at_s, points = 0.0, [(0.0, draw(st.floats(1e-3, 1e3)))]
+    for step, rate in steps:
+        at_s += step
+        points.append((at_s, rate))
+    return Piecewise((*points, (at_s + 1.0, 2.0)))
+
+
+_PROFILES = st.one_of(
+    st.builds(Sine, st.floats(0.0, 1.0), _LENGTHS_S),
+    st.builds(OnOff, _LENGTHS_S, st.floats(0.0, 1e4)),
+    _STAGES.map(lambda all_of: stages(tuple(all_of))),
+    _piecewise(),
+)
+
+
+@given(
+    st.one_of(st.builds(Sine, st.floats(0.0, 1.0), _LENGTHS_S), st.builds(OnOff, _LENGTHS_S, st.floats(0.0, 1e4)), _piecewise())
+)
+def test_a_profile_parses_what_it_prints(profile: RateProfile) -> None:
+    assert parse_profile(str(profile)) == profile
+
+
+def test_stages_parse_what_they_print() -> None:
+    text = "stages:5/s*60s,0/s*0.5s,12.5/s*120s"
+    assert str(parse_profile(text)) == text
+    assert parse_profile("Stages:5*1min, 0/s*500ms ,12.5/s*2m") == parse_profile(text)
+
+
+@given(_PROFILES, st.lists(st.floats(0.0, 1e4), min_size=1, max_size=40).map(sorted))
+def test_arrivals_keep_their_order_and_the_rate_up_to_each_of_them_sums_to_its_place(
+    profile: RateProfile, places: list[float]
+) -> None:
+    operational = np.array(places)
+    times_s = profile.times_s(operational)
+    assert (np.diff(times_s) >= -1e-9 * np.maximum(1.0, times_s[1:])).all()
+    within = times_s <= (math.inf if profile.end_s is None else profile.end_s)
+    assert _integral(profile, times_s[within]) == pytest.approx(operational[within], rel=1e-6, abs=1e-6)
+
+
+def _integral(profile: RateProfile, at_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The integrated rate, by another way than the one under test."""
+    match profile:
+        case Sine(amplitude, period_s):
+            half_s = period_s / (2.0 * math.pi)
+            return at_s + amplitude * half_s * 2.0 * np.sin(at_s / (2.0 * half_s)) ** 2
+        case OnOff(on_s, off_s):
+            rounds, rest_s = np.divmod(at_s, on_s + off_s)
+            return (rounds * on_s + np.minimum(rest_s, on_s)) * (on_s + off_s) / on_s
+        case Piecewise(points):
+            total = np.zeros_like(at_s)
+            for (begin_s, first), (end_s, last) in itertools.pairwise(points):
+                spent_s = np.clip(at_s - begin_s, 0.0, end_s - begin_s)
+                slope = (last - first) / (end_s - begin_s) if end_s > begin_s else 0.0
+                total += first * spent_s + slope * spent_s**2 / 2.0
+            return total
+    raise AssertionError(profile)
+
+
+_LAW = st.sampled_from([parse_law(text) for text in ("exponential", "gamma:cv=2", "weibull:cv=0.5", "constant")])
+
+
+@given(_LAW, st.integers(0, 99))
+def test_gaps_keep_their_law_on_the_profile_s_clock(law: ArrivalLaw, seed: int) -> None:
+    profile = parse_profile("stages:5/s*20s,40/s*10s,10/s*1000s")
+    offsets_s = Profiled(law.at(1.0), profile, 1.0).offsets_ns(2_000, seed) / 1e9
+    assert np.diff(_integral(profile, offsets_s)) == pytest.approx(np.diff(law.at(1.0).offsets_ns(2_000, seed) / 1e9), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate_per_s", "from_s", "to_s", "expected"),
+    [
+        ("stages:5/s*100s,50/s*100s,0/s*50s,20/s*100s", 1.0, 0, 100, 500),
+        ("stages:5/s*100s,50/s*100s,0/s*50s,20/s*100s", 1.0, 100, 200, 5_000),
+        ("stages:5/s*100s,50/s*100s,0/s*50s,20/s*100s", 1.0, 200, 250, 0),
+        ("stages:5/s*100s,50/s*100s,0/s*50s,20/s*100s", 1.0, 250, 350, 2_000),
+        ("piecewise:0s=0/s,100s=100/s,200s=100/s", 1.0, 0, 100, 5_000),
+        ("piecewise:0s=0/s,100s=100/s,200s=100/s", 1.0, 100, 200, 10_000),
+        ("sine:amplitude=0.8,period=400s", 50.0, 0, 200, 50 * (200 + 0.8 * 400 / math.pi)),
+        ("sine:amplitude=0.8,period=400s", 50.0, 0, 400, 50 * 400),
+        ("on_off:on=10s,off=30s", 25.0, 0, 10, 1_000),
+        ("on_off:on=10s,off=30s", 25.0, 10, 40, 0),
+        ("on_off:on=10s,off=30s", 25.0, 0, 400, 10_000),
+    ],
+)
+def test_arrivals_between_two_times_are_as_many_as_the_rate_makes(
+    text: str, rate_per_s: float, from_s: float, to_s: float, expected: float
+) -> None:
+    profile = parse_profile(text)
+    arrivals = Profiled(Exponential(rate_per_s), profile, rate_per_s)
+    counts = [
+        int(((offsets := offsets_within(arrivals, 400.0, seed) / 1e9) >= from_s).sum() - (offsets >= to_s).sum())
+        for seed in range(8)
+    ]
+    assert np.mean(counts) == pytest.approx(expected, abs=max(1.0, 4.5 * math.sqrt(expected / 8)))
+    if expected > 100:
+        assert stats.poisson.sf(max(counts), expected) > 1e-5
+
+
+def test_the_end_of_a_profile_ends_the_arrivals() -> None:
+    arrivals = Profiled(Exponential(1.0), parse_profile("stages:10/s*5s,20/s*5s"), 1.0)
+    assert arrivals.profile.end_s == 10.0
+    assert arrivals.peak_rate_per_s == 20.0
+    assert 100 < offsets_within(arrivals, 10.0, 0).size < 200
+    assert offsets_within(arrivals, 10.0, 0).tolist() == offsets_within(arrivals, 11.0, 0).tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "'' is no profile of a rate; write sine:amplitude=0.5,period=600s"),
+        ("square:on=1", "'square' is no profile of a rate"),
+        ("sine:amplitude=0.5", "sine needs its 'period'"),
+        ("sine:amplitude=2,period=5s", "the amplitude is a share of the mean rate, from 0 to 1"),
+        ("sine:amplitude=0.5,period=0s", "the period must be above 0 s"),
+        ("sine:amplitude=0.5,periods=5s", "sine has no 'periods'"),
+        ("on_off:on=0s,off=5s", "the time with requests must be above 0 s"),
+        ("on_off:10,20", "'10' is not a name and a number"),
+        ("stages", "'' is no stage or point"),
+        ("stages:5/s", "'5/s' is no stage or point"),
+        ("stages:5/s*60s,x", "'x' is no stage or point"),
+        ("stages:5/s*0s", "each stage has a length above 0 s"),
+        ("stages:0/s*9s", "and one of them a rate above 0"),
+        ("stages:1e99/s*9s", "is out of range"),
+        ("piecewise:0s=5/s", "give points from 0s on with rising times"),
+        ("piecewise:1s=5/s,2s=5/s", "give points from 0s on with rising times"),
+        ("piecewise:0s=5/s,9s=1/s,5s=5/s", "give points from 0s on with rising times"),
+        ("piecewise:0s=0/s,9s=0/s", "and a rate above 0"),
+    ],
+)
+def test_any_other_text_is_an_error_that_says_what_to_write(text: str, problem: str) -> None:
+    with pytest.raises(WorkloadError) as error:
+        parse_profile(text)
+    assert str(error.value).startswith(f"--rate_profile {text}: ")
+    assert problem in str(error.value)
+
+
+def test_a_profile_is_part_of_what_the_arrivals_print() -> None:
+    assert str(Profiled(Exponential(5.0), parse_profile("sine:amplitude=0.5,period=60s"), 5.0)) == (
+        "exponential arrivals at 5 requests/s on average, the rate by sine:amplitude=0.5,period=60s"
+    )
+    assert str(Profiled(Exponential(1.0), parse_profile("stages:5/s*60s"), 1.0)) == (
+        "exponential arrivals, the rate by stages:5/s*60s"
+    )

@@ -1,0 +1,69 @@
+"""Values spelt as ``name:key=number,key=number``."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from workloads.errors import WorkloadError
+
+_UNIT_S = {"": 1.0, "s": 1.0, "ms": 1e-3, "min": 60.0, "m": 60.0, "h": 3600.0}
+_NUMBER = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*(ms|min|s|m|h|)")
+
+
+@dataclass(frozen=True, slots=True)
+class Spelt:
+    """A name with its numbers; times are in seconds. ``option`` and ``forms``, what may be written, are for messages."""
+
+    text: str
+    option: str
+    forms: str
+    name: str
+    numbers: Mapping[str, float]
+
+    def error(self, problem: str) -> WorkloadError:
+        """The error of this text, for the command line."""
+        return WorkloadError(f"{self.option} {self.text}: {problem}; write {self.forms}")
+
+    def check_names(self, expected: Sequence[str]) -> None:
+        """Raise WorkloadError unless the numbers are exactly those that are expected."""
+        for name in self.numbers:
+            if name not in expected:
+                raise self.error(f"{self.name} has no {name!r}")
+        for name in expected:
+            if name not in self.numbers:
+                raise self.error(f"{self.name} needs its {name!r}")
+
+    def check_one_of(self, *names: str) -> None:
+        """Raise WorkloadError unless there is one number, with one of these names."""
+        if len(self.numbers) != 1 or not set(self.numbers) <= set(names):
+            raise self.error(f"{self.name} takes one number, {' or '.join(names)}")
+
+
+def parse_spelt(text: str, option: str, forms: str) -> Spelt:
+    """The name and numbers of ``text``, in any letter case. Raises WorkloadError, for the command line."""
+    name, colon, rest = text.strip().lower().partition(":")
+    numbers: dict[str, float] = {}
+    for part in rest.split(",") if colon else ():
+        key, equals, amount = (piece.strip() for piece in part.partition("="))
+        value = number_of(amount)
+        if not equals or not key.isidentifier() or value is None or key in numbers:
+            raise WorkloadError(f"{option} {text}: {part!r} is not a name and a number; write {forms}")
+        numbers[key] = value
+    return Spelt(text, option, forms, name.strip(), numbers)
+
+
+def number_of(text: str) -> float | None:
+    """A number of at least 0, perhaps with a unit of time, in seconds then; None for any other text."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    value = float(match[1]) * _UNIT_S[match[2]]
+    return value if math.isfinite(value) else None
+
+
+def number_text(value: float) -> str:
+    """The shortest text that is read as this number again."""
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
