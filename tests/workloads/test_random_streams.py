@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from workloads.arrivals import Exponential
-from workloads.random_streams import Stream, generator
 from workloads.lengths.families import Normal
 from workloads.lengths.samples import Independent
+from workloads.random_streams import Stream, generator
 from workloads.token_norm_dist import TokenNormDist
 
 

@@ -13,10 +13,10 @@ from scipy.stats import chisquare, norm
 
 from workloads.errors import WorkloadError
 from workloads.exact_text import TextCodec
-from workloads.random_streams import Stream, generator
-from workloads.request import LengthLimits
 from workloads.lengths.families import Normal
 from workloads.lengths.samples import Independent
+from workloads.random_streams import Stream, generator
+from workloads.request import LengthLimits
 from workloads.token_norm_dist import TokenNormDist
 
 

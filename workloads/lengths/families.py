@@ -221,7 +221,8 @@ class Zipf(Lengths):
     def draw(self, count: int, seed: int, stream: Stream) -> Integers:
         cumulative = np.cumsum(self._weights())
         places = np.searchsorted(cumulative, generator(seed, stream).random(count) * cumulative[-1], side="right")
-        return self.low + np.minimum(places, self.high - self.low).astype(np.int64)
+        lengths: Integers = self.low + np.minimum(places, self.high - self.low).astype(np.int64)
+        return lengths
 
     def moments(self) -> Moments:
         return moments_by_weights(np.arange(self.low, self.high + 1, dtype=np.float64), self._weights())
@@ -289,7 +290,8 @@ def _within(low: int | None, high: int | None) -> str:
 
 
 def _clipped(lengths: Floats) -> Integers:
-    return np.clip(lengths, *ANY_LENGTH).astype(np.int64)
+    whole: Integers = np.clip(lengths, *ANY_LENGTH).astype(np.int64)
+    return whole
 
 
 def _redrawn(draw: Callable[[int], Floats], bounds: tuple[int, int], count: int) -> Integers:
@@ -300,7 +302,8 @@ def _redrawn(draw: Callable[[int], Floats], bounds: tuple[int, int], count: int)
         drawn = draw(max(missing, _FEWEST_DRAWN))
         kept.append(drawn[(drawn >= bounds[0]) & (drawn <= bounds[1])])
         missing -= kept[-1].size
-    return np.concatenate([np.zeros(0), *kept])[:count].astype(np.int64)
+    whole: Integers = np.concatenate([np.zeros(0), *kept])[:count].astype(np.int64)
+    return whole
 
 
 def _share_within(cdf: Callable[[Floats], Floats], bounds: tuple[int, int]) -> tuple[float, float]:

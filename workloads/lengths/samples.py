@@ -55,7 +55,8 @@ class Histogram(Lengths):
         chosen = np.minimum(np.searchsorted(ends, at, side="right"), counts.size - 1)
         share = (at - (ends[chosen] - counts[chosen])) / counts[chosen]
         within = np.floor(share * (highs - lows + 1)[chosen]).astype(np.int64)
-        return np.clip(lows[chosen] + within, lows[chosen], highs[chosen])
+        lengths: Integers = np.clip(lows[chosen] + within, lows[chosen], highs[chosen])
+        return lengths
 
     def moments(self) -> Moments:
         lows, highs, counts = self._columns()
@@ -70,7 +71,9 @@ class Histogram(Lengths):
                 rule = f"the bucket [{bucket.low}, {bucket.high}, {bucket.count}] is no [min, max, count] of lengths"
                 return Fault("buckets", bucket.low, rule)
         if not 0 < sum(bucket.count for bucket in self.buckets) <= _MOST_COUNT:
-            return Fault("buckets", 0, "the histogram is empty: give at least one bucket [min, max, count] with a count above 0")
+            return Fault(
+                "buckets", 0, "the histogram is empty: give at least one bucket [min, max, count] with a count above 0"
+            )
         return None
 
     def _columns(self) -> tuple[Integers, Integers, Integers]:
@@ -117,7 +120,9 @@ def read_histogram(path: Path, side: Side) -> Histogram:
     rows = document.get(side.value) if isinstance(document, dict) else None
     if not isinstance(rows, list):
         raise DatasetError(path, f'has no "{side.value}", a list of buckets [min, max, count]')
-    return Histogram(tuple(_bucket(path, f"{side.value}, bucket {number}", row) for number, row in enumerate(rows, 1)), str(path))
+    return Histogram(
+        tuple(_bucket(path, f"{side.value}, bucket {number}", row) for number, row in enumerate(rows, 1)), str(path)
+    )
 
 
 def _bucket(path: Path, where: str, row: Any) -> Bucket:
@@ -142,7 +147,8 @@ class Empirical(Lengths):
         return min(self.tokens), max(self.tokens)
 
     def draw(self, count: int, seed: int, stream: Stream) -> Integers:
-        return np.array(self.tokens, np.int64)[generator(seed, stream).integers(0, len(self.tokens), count)]
+        lengths: Integers = np.array(self.tokens, np.int64)[generator(seed, stream).integers(0, len(self.tokens), count)]
+        return lengths
 
     def moments(self) -> Moments:
         return _moments(self.tokens)
@@ -153,7 +159,9 @@ class Empirical(Lengths):
         wrong = next((length for length in self.bounds if not ANY_LENGTH[0] <= length <= ANY_LENGTH[1]), None)
         if wrong is None:
             return None
-        return Fault("tokens", wrong, f"the file has a length of {wrong:,}; all must lie between 1 and {LONGEST_TOKENS:,} tokens")
+        return Fault(
+            "tokens", wrong, f"the file has a length of {wrong:,}; all must lie between 1 and {LONGEST_TOKENS:,} tokens"
+        )
 
     def __str__(self) -> str:
         return f"lengths of {Path(self.source).name}"
@@ -191,6 +199,16 @@ class Independent:
         """Of the inputs and of the outputs."""
         return self.inputs.moments(), self.outputs.moments()
 
+    @property
+    def laws(self) -> tuple[str, str]:
+        """As --isl and --osl take them."""
+        return self.inputs.spelling, self.outputs.spelling
+
+    @property
+    def asked_means(self) -> tuple[float, float]:
+        """The means as the laws state them, before rounding and bounds."""
+        return self.inputs.asked_mean, self.outputs.asked_mean
+
     def __str__(self) -> str:
         return f"{self.inputs} tokens in, {self.outputs} out"
 
@@ -215,6 +233,17 @@ class EmpiricalPairs:
     def moments(self) -> tuple[Moments, Moments]:
         """Of the inputs and of the outputs."""
         return _moments(self.inputs), _moments(self.outputs)
+
+    @property
+    def laws(self) -> tuple[str, str]:
+        """The source, for both."""
+        return (f"length_pairs:{self.source}",) * 2
+
+    @property
+    def asked_means(self) -> tuple[float, float]:
+        """The means of the file."""
+        inputs, outputs = self.moments()
+        return inputs.mean, outputs.mean
 
     def __str__(self) -> str:
         return f"pairs of lengths of {Path(self.source).name}"

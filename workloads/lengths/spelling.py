@@ -75,7 +75,9 @@ def _of_family(name: str, rest: str) -> Lengths:
         values[parameter] = _number(parameter, value, parameter in family.integers)
     missing = [one for one in (*family.numbers, *family.integers) if one not in values and one not in family.optional]
     if missing:
-        raise WorkloadError(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; write {family.form(name)}")
+        raise WorkloadError(
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; write {family.form(name)}"
+        )
     return family.make(**{_FIELDS.get(parameter, parameter): value for parameter, value in values.items()})
 
 
