@@ -64,8 +64,8 @@ class Normal(Lengths):
         return _bounds(self.low, self.high)
 
     @property
-    def asked_mean(self) -> float:
-        return self.mean
+    def asked(self) -> Moments:
+        return Moments(self.mean, self.stdev)
 
     def draw(self, count: int, seed: int, stream: Stream) -> Integers:
         random = generator(seed, stream)
@@ -130,8 +130,8 @@ class Lognormal(Lengths):
         return _bounds(self.low, self.high)
 
     @property
-    def asked_mean(self) -> float:
-        return self.mean
+    def asked(self) -> Moments:
+        return Moments(self.mean, self.stdev)
 
     def draw(self, count: int, seed: int, stream: Stream) -> Integers:
         random = generator(seed, stream)

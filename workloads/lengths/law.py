@@ -63,9 +63,9 @@ class Lengths(Protocol):
         """The least and the greatest length that can be drawn."""
 
     @property
-    def asked_mean(self) -> float:
-        """The mean as the law states it, before rounding and bounds."""
-        return self.moments().mean
+    def asked(self) -> Moments:
+        """Mean and standard deviation as the law states them, before rounding and bounds."""
+        return self.moments()
 
     @abstractmethod
     def draw(self, count: int, seed: int, stream: Stream) -> Integers:

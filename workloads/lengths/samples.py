@@ -207,7 +207,7 @@ class Independent:
     @property
     def asked_means(self) -> tuple[float, float]:
         """The means as the laws state them, before rounding and bounds."""
-        return self.inputs.asked_mean, self.outputs.asked_mean
+        return self.inputs.asked.mean, self.outputs.asked.mean
 
     def __str__(self) -> str:
         return f"{self.inputs} tokens in, {self.outputs} out"

@@ -20,18 +20,12 @@ if TYPE_CHECKING:
 _EMPIRICAL = "empirical:"
 _NUMBER = re.compile(r"[+-]?[\d.]+")
 _HEAD_BYTES = 1 << 16  # enough to see whether a file has one number a line
-_NOTEWORTHY = 0.01  # of the mean that is asked for, by which bounds move it
+_NOTEWORTHY_MEAN, _NOTEWORTHY_STDEV = 0.01, 0.05  # shares of what is asked for, by which bounds move it
 
 
-def length_option(name: str, what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def length_option(name: str, help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """``--isl`` or ``--osl``: a law of lengths."""
-    return cloup.option(
-        name,
-        metavar="MEAN[±STDEV]|LAW",
-        callback=_read_law,
-        help=f"{what} in tokens: 128, 128±5 (also 128:5), or a law: normal:mean=128,stdev=40,min=10,max=400; lognormal:…; "
-        "uniform:min=10,max=200; zipf:exponent=1.2,min=1,max=4096; constant:tokens=9; histogram:FILE; empirical:FILE.",
-    )
+    return cloup.option(name, metavar="MEAN[±STDEV]|LAW", callback=_read_law, help=help_text)
 
 
 def _read_pairs(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> EmpiricalPairs | None:
@@ -126,20 +120,30 @@ def _at_least_one(tokens: list[int], path: Path) -> tuple[int, ...]:
     return tuple(max(1, length) for length in tokens)
 
 
-def shifted_means(lengths: PairedLengths) -> Iterator[str]:
-    """A line for each law whose bounds move its mean by more than 1 %."""
-    from workloads.lengths.law import ANY_LENGTH
+def moved_by_bounds(lengths: PairedLengths) -> Iterator[str]:
+    """A line for each law whose bounds move its mean or its deviation noticeably; what rounding does is not reported."""
     from workloads.lengths.samples import Independent
 
     if not isinstance(lengths, Independent):
         return
     for law, direction in ((lengths.inputs, "in"), (lengths.outputs, "out")):
-        if abs(law.shift()) <= _NOTEWORTHY * law.asked_mean:
-            continue
-        low, high = law.bounds
-        reason = "none is shorter than 1" if (low, high) == ANY_LENGTH else f"those outside {low}..{high} are drawn again"
-        moments = law.moments()
-        yield (
-            f"Lengths: {law} tokens {direction} have mean {moments.mean:.4g} and deviation {moments.stdev:.4g}, "
-            f"because {reason}."
-        )
+        if _is_moved(law):
+            moments = law.moments()
+            yield (
+                f"Lengths: {law} tokens {direction} have mean {moments.mean:.4g} and deviation {moments.stdev:.4g}, "
+                f"because {_reason(law)}."
+            )
+
+
+def _is_moved(law: Lengths) -> bool:
+    asked = law.asked
+    if abs(law.shift()) > _NOTEWORTHY_MEAN * asked.mean:
+        return True
+    return asked.stdev >= 1 and law.moments().stdev < (1 - _NOTEWORTHY_STDEV) * asked.stdev
+
+
+def _reason(law: Lengths) -> str:
+    from workloads.lengths.law import ANY_LENGTH
+
+    low, high = law.bounds
+    return "none is shorter than 1" if (low, high) == ANY_LENGTH else f"those outside {low:,}..{high:,} are drawn again"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import cloup
 
-from harness.cli.measurement.length_options import shifted_means
+from harness.cli.measurement.length_options import moved_by_bounds
 from harness.cli.tokenizers import ordinary_token_ids, shipped_tokenizer, text_codec
 from harness.host.blas_threads import one_blas_thread
 
@@ -48,11 +48,11 @@ class RandomPrompts:
 
 
 def measure_random_prompts(verb: str, options: MeasureOptions, prompts: RandomPrompts) -> int:
-    """Carry out the measurement and return the exit status. Means that bounds move are reported on stderr before."""
+    """Carry out the measurement and return the exit status. What bounds do to a law is reported on stderr before."""
     with one_blas_thread():
         from harness.cli.measurement.measure import measure
 
-    for line in shifted_means(prompts.lengths):
+    for line in moved_by_bounds(prompts.lengths):
         click.echo(line, err=True)
     return measure(verb, options, partial(_prepare_requests, prompts))
 

@@ -31,8 +31,13 @@ Examples:
 )
 @cloup.option_group(
     "Lengths in tokens",
-    length_option("--isl", "Length of prompts (input sequence length)"),
-    length_option("--osl", "Length of answers (output sequence length)"),
+    length_option(
+        "--isl",
+        "Length of prompts (input sequence length) in tokens: 128, 128±5 (also 128:5), or a law: "
+        "normal:mean=128,stdev=40,min=10,max=400; lognormal:mean=512,stdev=300; uniform:min=10,max=200; "
+        "zipf:exponent=1.2,min=1,max=4096; constant:tokens=9; histogram:FILE; empirical:FILE (docs/reference/lengths.md).",
+    ),
+    length_option("--osl", "Length of answers (output sequence length) in tokens, as --isl."),
     length_pairs_option,
     cloup.option("--input_mean", type=float, show_default="128", help="Mean length of prompts."),
     cloup.option(

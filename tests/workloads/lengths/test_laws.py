@@ -206,7 +206,7 @@ def test_a_law_within_its_bounds_is_not_shifted(law: Lengths) -> None:
 )
 def test_a_cut_law_is_shifted_away_from_the_cut(law: Lengths, is_up: bool) -> None:
     assert (law.shift() > 0) == is_up
-    assert abs(law.shift()) > 0.01 * law.asked_mean
+    assert abs(law.shift()) > 0.01 * law.asked.mean
 
 
 # ---- what is out of range
