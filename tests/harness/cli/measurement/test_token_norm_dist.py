@@ -80,7 +80,7 @@ def test_a_law_is_recorded_with_the_moments_of_what_it_draws(server: ScriptedSer
         ("5:20", "Lengths: N(5, 20) tokens out have mean 11.43 and deviation 13.18, because none is shorter than 1."),
         (
             "normal:mean=20,stdev=20,min=1,max=40",
-            "Lengths: N(20, 20) within 1..40 tokens out have mean 20.5 and deviation 10.96, "
+            "Lengths: N(20, 20) within 1..40 tokens out have mean 20.5 and deviation 10.79, "
             "because those outside 1..40 are drawn again.",
         ),
         ("lognormal:mean=9,stdev=9,max=9", "because those outside 1..9 are drawn again."),
