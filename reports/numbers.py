@@ -55,6 +55,7 @@ from reports.metrics.latency import (
     schedule_slip_ms,
     time_per_output_token_ms,
 )
+from reports.metrics.length_laws import input_law, output_law
 from reports.metrics.lengths import input_lengths, output_lengths
 from reports.metrics.model_statistics import model_work
 from reports.metrics.mser import mser5
@@ -160,6 +161,7 @@ NUMBERS = (
     Number("Server load: requests, KV cache, tokens, engine times", "server", (telemetry_of, server_load)),
     Number("Triton's statistics of each model", "server.models", (model_work,)),
     Number("Requested and actual lengths", "lengths", (input_lengths, output_lengths)),
+    Number("Lengths of the law, as sent and as counted", "length_laws", (input_law, output_law)),
     Number("Phases of a request, by server and client", "phases", (phases,)),
     Number("Calibration of the client", "calibration", (client_calibration,)),
     Number("Peak rates of the client", "calibration.requests_per_s, responses_per_s", (peak_rates,)),

@@ -14,6 +14,7 @@ from reports.gates import Gate, judge
 from reports.metrics.client_health import ClientHealth, client_health
 from reports.metrics.configuration import ConfiguredTarget, configured_load, configured_target
 from reports.metrics.goodput import Objective
+from reports.metrics.length_laws import LengthLaw, input_law, output_law
 from reports.metrics.lengths import Lengths, input_lengths, output_lengths
 from reports.metrics.model_statistics import model_work
 from reports.metrics.phases import Phase, phases
@@ -49,6 +50,14 @@ class RunReport:
     @property
     def output_lengths(self) -> Lengths | None:
         return output_lengths(self.requests)
+
+    @property
+    def input_law(self) -> LengthLaw:
+        return input_law(self.requests, self.manifest)
+
+    @property
+    def output_law(self) -> LengthLaw:
+        return output_law(self.requests, self.manifest)
 
     @property
     def valid(self) -> bool:

@@ -19,6 +19,7 @@ class Stream(IntEnum):
     BLOCKS = 7
     TICKS = 8
     CLIENT_PROFILES = 31
+    LENGTH_PAIRS = 41
 
 
 def generator(seed: int, stream: Stream, *path: int) -> np.random.Generator:

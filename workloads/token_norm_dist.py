@@ -1,4 +1,4 @@
-"""The ``token_norm_dist`` workload: random token ids, with input and output lengths from normal distributions."""
+"""The ``token_norm_dist`` workload: random token ids, with input and output lengths drawn from their laws."""
 
 from __future__ import annotations
 
@@ -6,40 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-from numpy.typing import NDArray
-
 from workloads.errors import WorkloadError
 from workloads.exact_text import TextCodec, exact_text
+from workloads.lengths.samples import PairedLengths
 from workloads.random_streams import Stream, generator
-from workloads.request import LONGEST_TOKENS, NO_LIMITS, LengthLimits, Request
+from workloads.request import NO_LIMITS, LengthLimits, Request
 from workloads.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
-class NormalLengths:
-    """Lengths in tokens: max(1, ceil(N(mean, stdev))), as upstream draws them; stdev 0 is constant."""
-
-    mean: float
-    stdev: float
-
-    def draw(self, count: int, seed: int, stream: Stream) -> NDArray[np.int64]:
-        """``count`` lengths, shape [count], each at least 1."""
-        lengths = generator(seed, stream).normal(self.mean, self.stdev, count)
-        whole: NDArray[np.int64] = np.maximum(1, np.ceil(lengths)).astype(np.int64)
-        return whole
-
-    def check(self, mean: str, stdev: str) -> None:
-        """Raise WorkloadError naming the option ``mean`` or ``stdev`` if it is out of range."""
-        if not 1 <= self.mean <= LONGEST_TOKENS:
-            raise WorkloadError(f"{mean} {self.mean:g}: the mean must lie between 1 and {LONGEST_TOKENS:,} tokens")
-        if not 0 <= self.stdev <= LONGEST_TOKENS:
-            raise WorkloadError(f"{stdev} {self.stdev:g}: the deviation must lie between 0 and {LONGEST_TOKENS:,} tokens")
-
-
-@dataclass(frozen=True, slots=True)
-class NormalRequests:
-    """Requests with normally distributed lengths, and the number of those dropped as too long."""
+class DrawnRequests:
+    """Requests with lengths of a law, and the number of those dropped as too long."""
 
     requests: tuple[Request, ...]
     dropped_too_long: int
@@ -47,27 +24,23 @@ class NormalRequests:
 
 @dataclass(frozen=True)
 class TokenNormDist:
-    """Random prompts: normally distributed lengths, ids uniform over ``token_ids`` (the vocabulary without special tokens).
+    """Random prompts: lengths of ``lengths``, ids uniform over ``token_ids`` (the vocabulary without special tokens).
 
     With ``codec``, prompts carry text of exactly as many tokens, and the ids that it encodes to (``exact_text``).
     """
 
-    inputs: NormalLengths
-    outputs: NormalLengths
+    lengths: PairedLengths
     token_ids: Sequence[int] | range
     seed: int
     limits: LengthLimits = NO_LIMITS
     codec: TextCodec | None = None
     ignore_eos: bool = True
 
-    def draw(self, count: int) -> NormalRequests:
-        """Draw ``count`` requests and drop those beyond the limits. Raises WorkloadError for impossible parameters."""
-        self.inputs.check("--input_mean", "--input_stdev")
-        self.outputs.check("--output_mean", "--output_stdev")
+    def draw(self, count: int) -> DrawnRequests:
+        """Draw ``count`` requests and drop those beyond the limits. Raises WorkloadError where none is left."""
         if not len(self.token_ids):
             raise WorkloadError("the vocabulary has no token to draw from; give --vocab_size")
-        input_lengths = self.inputs.draw(count, self.seed, Stream.INPUT_LENGTHS).tolist()
-        output_lengths = self.outputs.draw(count, self.seed, Stream.OUTPUT_LENGTHS).tolist()
+        input_lengths, output_lengths = (drawn.tolist() for drawn in self.lengths.draw(count, self.seed))
         prompts = self._prompts(input_lengths)
         requests = tuple(
             self._request(number, ids, output_length)
@@ -75,8 +48,8 @@ class TokenNormDist:
             if self.limits.allow(len(ids), output_length)
         )
         if not requests:
-            raise WorkloadError("every prompt is longer than allowed; lower --input_mean or raise --max_input_len")
-        return NormalRequests(requests, count - len(requests))
+            raise WorkloadError("every prompt is longer than allowed; ask for shorter ones, or raise --max_input_len")
+        return DrawnRequests(requests, count - len(requests))
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:

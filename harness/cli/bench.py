@@ -11,7 +11,7 @@ import cloup
 from harness.cli import calibrate, compare, completion, config, doctor, engine, explain, recover, report, trend
 from harness.cli.experiments import experiment, sweep
 from harness.cli.generate import generate
-from harness.cli.measurement import dataset, token_norm_dist, trace
+from harness.cli.measurement import dataset, token_from_histogram, token_norm_dist, trace
 from harness.cli.serve import serve
 from harness.cli.suggestions import near_names
 from harness.cli.workload import workload
@@ -124,7 +124,17 @@ def _version_option() -> click.Option:
 bench = BenchGroup(
     name="bench",
     sections=[
-        cloup.Section("Measure", [dataset.command, token_norm_dist.command, trace.command, experiment.command, sweep.command]),
+        cloup.Section(
+            "Measure",
+            [
+                dataset.command,
+                token_norm_dist.command,
+                token_from_histogram.command,
+                trace.command,
+                experiment.command,
+                sweep.command,
+            ],
+        ),
         cloup.Section(
             "Read runs", [report.command, compare.command, trend.command, config.command, recover.command, explain.command]
         ),

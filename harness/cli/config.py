@@ -12,12 +12,7 @@ import cloup
 
 from bench_errors import ExitStatus
 
-_OF_ONE_RUN = (
-    "run_dir",
-    "config",
-    "isl",
-    "osl",
-)  # another run needs a folder of its own; lengths are recorded as mean and stdev
+_OF_ONE_RUN = ("run_dir", "config")  # another run needs a folder of its own
 _HIDDEN = "(not written down)"
 
 

@@ -8,7 +8,16 @@ from reports.metrics.run_metrics import Metrics
 from reports.render.tables import Table, cell_text, console_table
 from reports.run.headline import describe_calibration, describe_run, verdict
 from reports.run.rows import WINDOW_COLUMNS, guard_note, slip_over_time_rows, unsupported_p99, window_rows
-from reports.run.tables import gate_table, interval_table, latency_table, rate_table, slip_tables, tail_table, upstream_table
+from reports.run.tables import (
+    gate_table,
+    interval_table,
+    latency_table,
+    length_law_table,
+    rate_table,
+    slip_tables,
+    tail_table,
+    upstream_table,
+)
 from reports.run.watched_tables import client_tables, server_tables
 from reports.run_report import RunReport
 
@@ -26,6 +35,7 @@ def render(report: RunReport) -> str:
         console_table(tail_table(report)),
         console_table(rate_table(report), "Rates"),
         _windows(metrics),
+        console_table(length_law_table(report), "Lengths, tokens"),
         _slip(report),
         _failures(metrics),
         _watched(report),

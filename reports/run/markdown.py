@@ -7,7 +7,15 @@ from pathlib import Path
 from reports.render.plain_text import escaped
 from reports.render.tables import markdown_table
 from reports.run.headline import describe_calibration, describe_run, verdict
-from reports.run.tables import failure_tables, gate_table, interval_table, latency_table, length_table, rate_table
+from reports.run.tables import (
+    failure_tables,
+    gate_table,
+    interval_table,
+    latency_table,
+    length_law_table,
+    length_table,
+    rate_table,
+)
 from reports.run.watched_tables import client_tables, server_tables, times_tables
 from reports.run_report import RunReport
 
@@ -17,7 +25,8 @@ def render_markdown(report: RunReport) -> str:
     findings = "\n".join(
         f"- **{finding.severity.value}**: {escaped(finding.sentence)} {escaped(finding.advice)}" for finding in report.findings
     )
-    tables = [gate_table(report), latency_table(report), interval_table(report), rate_table(report), length_table(report)]
+    tables = [gate_table(report), latency_table(report), interval_table(report), rate_table(report)]
+    tables += [length_law_table(report), length_table(report)]
     tables += [*client_tables(report), *times_tables(report), *server_tables(report), *failure_tables(report)]
     parts = [
         f"### {escaped(describe_run(report))}",

@@ -27,6 +27,7 @@ from reports.run.tables import (
     gate_table,
     interval_table,
     latency_table,
+    length_law_table,
     length_table,
     manifest_table,
     rate_table,
@@ -100,12 +101,13 @@ def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
     remarks = tuple(Remark(f.severity.value, f.sentence, f.advice, f.code) for f in report.findings)
     latency = [_with_rows(table) for table in (latency_table(report), interval_table(report), tail_table(report))]
     load = [_with_rows(table) for table in (rate_table(report), window_table(report))]
+    lengths = [_with_rows(table) for table in (length_law_table(report), length_table(report))]
     return [
         Section("gates", "Gates", _joined([_with_rows(gate_table(report))])),
         Section("findings", "Findings", (remarks,) if remarks else (Note("No findings."),)),
         Section("latency", "Latency", (*_joined(latency[:1]), *pictures.latency, *_joined(latency[1:])), pairs=True),
         Section("arrivals", "Arrivals", (*_joined(load), *pictures.arrivals, *slip_tables(report)), pairs=True),
-        Section("tokens", "Tokens", (*_joined([_with_rows(length_table(report))]), *pictures.tokens), pairs=True),
+        Section("tokens", "Tokens", (*_joined(lengths), *pictures.tokens), pairs=True),
         Section("server", "Server", (*server_tables(report), *pictures.server), pairs=True),
         Section(
             "client",

@@ -23,6 +23,7 @@ from reports.metrics.catalogue import (
 from reports.metrics.client_calibration import client_calibration, peak_rates
 from reports.metrics.configuration import configured_law, configured_load
 from reports.metrics.goodput import Goodput
+from reports.metrics.length_laws import LengthLaw
 from reports.metrics.lengths import Lengths
 from reports.metrics.mser import RULE
 from reports.metrics.output_events import Rate
@@ -73,6 +74,7 @@ def summary(report: RunReport) -> dict[str, Any]:
         "client": None if report.client is None else asdict(report.client),
         "server": None if report.server is None else asdict(report.server),
         "lengths": {"input": _lengths(report.input_lengths), "output": _lengths(report.output_lengths)},
+        "length_laws": {"input": _length_law(report.input_law), "output": _length_law(report.output_law)},
         "phases": [
             {
                 "name": phase.name,
@@ -93,6 +95,15 @@ def write_summary(report: RunReport, path: Path) -> None:
 
 def _lengths(lengths: Lengths | None) -> dict[str, Any] | None:
     return None if lengths is None else asdict(lengths)
+
+
+def _length_law(length: LengthLaw) -> dict[str, Any]:
+    return {
+        "law": length.law,
+        "asked": None if length.asked_mean is None else {"mean": length.asked_mean, "stdev": length.asked_stdev},
+        "sent": None if length.sent is None else asdict(length.sent),
+        "actual": None if length.actual is None else asdict(length.actual),
+    }
 
 
 def _requests(report: RunReport) -> dict[str, Any]:

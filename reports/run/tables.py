@@ -124,6 +124,28 @@ def length_table(report: RunReport) -> Table:
     )
 
 
+def length_law_table(report: RunReport) -> Table:
+    """Lengths as the workload's law asks for them beside those that were sent, and the actual ones."""
+    rows: list[tuple[Cell, ...]] = []
+    for metric, length in ((INPUT_TOKENS, report.input_law), (OUTPUT_TOKENS, report.output_law)):
+        if length.sent is None and length.law is None:
+            continue
+        means = (length.asked_mean, *(None if one is None else one.mean for one in (length.sent, length.actual)))
+        stdevs = (length.asked_stdev, *(None if one is None else one.stdev for one in (length.sent, length.actual)))
+        sent = None if length.sent is None else length.sent.requests
+        rows.append((metric.full_name, None if length.law is None else printable(length.law), *means, *stdevs, sent))
+    dropped = (report.manifest.get("workload") or {}).get("dropped_too_long") or 0
+    return Table(
+        "length_laws",
+        "Lengths, asked and sent",
+        ("tokens", "law", "asked mean", "sent mean", "actual mean", "asked stdev", "sent stdev", "actual stdev", "n sent"),
+        tuple(rows),
+        "Asked: of the law, after rounding and bounds. Sent: of the requests that were sent. Actual: of the successes, as they "
+        "were counted, a prompt with the tokens of a chat template."
+        + (f" {dropped:,} prompts that the law drew were too long and are not among the sent ones." if dropped else ""),
+    )
+
+
 def upstream_table(report: RunReport) -> Table:
     return Table(
         "upstream",

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from workloads.arrivals import Exponential
+from workloads.lengths.families import Normal
+from workloads.lengths.samples import Independent
 from workloads.random_streams import Stream, generator
-from workloads.token_norm_dist import NormalLengths, TokenNormDist
+from workloads.token_norm_dist import TokenNormDist
 
 
 def test_a_generator_depends_on_seed_and_stream_alone() -> None:
@@ -50,10 +52,11 @@ def test_what_a_seed_means_never_changes() -> None:
         "BLOCKS": 7,
         "TICKS": 8,
         "CLIENT_PROFILES": 31,
+        "LENGTH_PAIRS": 41,
     }
     # Offsets in ns and ids that seed 0 gave when the streams were laid down; a run repeated years later needs them again.
     assert Exponential(10.0).offsets_ns(4, seed=0).tolist() == [0, 247125496, 335386806, 403729656]
-    made = TokenNormDist(NormalLengths(4, 1), NormalLengths(20, 5), range(100, 200), 0).draw(2)
+    made = TokenNormDist(Independent(Normal(4, 1), Normal(20, 5)), range(100, 200), 0).draw(2)
     assert [(request.input_ids, request.output_tokens) for request in made.requests] == [
         ((145, 188, 146, 122), 19),
         ((180, 141, 160, 144), 23),
@@ -61,16 +64,16 @@ def test_what_a_seed_means_never_changes() -> None:
 
 
 def test_more_output_tokens_move_neither_prompts_nor_arrivals() -> None:
-    inputs = NormalLengths(30, 10)
-    short = TokenNormDist(inputs, NormalLengths(5, 0), range(500), 3).draw(40)
-    long = TokenNormDist(inputs, NormalLengths(200, 90), range(500), 3).draw(40)
+    inputs = Normal(30, 10)
+    short = TokenNormDist(Independent(inputs, Normal(5, 0)), range(500), 3).draw(40)
+    long = TokenNormDist(Independent(inputs, Normal(200, 90)), range(500), 3).draw(40)
     assert [r.input_ids for r in short.requests] == [r.input_ids for r in long.requests]
 
 
 def test_longer_prompts_do_not_move_output_lengths() -> None:
-    outputs = NormalLengths(50, 20)
-    short = TokenNormDist(NormalLengths(5, 1), outputs, range(500), 3).draw(40)
-    long = TokenNormDist(NormalLengths(300, 50), outputs, range(500), 3).draw(40)
+    outputs = Normal(50, 20)
+    short = TokenNormDist(Independent(Normal(5, 1), outputs), range(500), 3).draw(40)
+    long = TokenNormDist(Independent(Normal(300, 50), outputs), range(500), 3).draw(40)
     assert [r.output_tokens for r in short.requests] == [r.output_tokens for r in long.requests]
 
 

@@ -13,14 +13,16 @@ from scipy.stats import chisquare, norm
 
 from workloads.errors import WorkloadError
 from workloads.exact_text import TextCodec
+from workloads.lengths.families import Normal
+from workloads.lengths.samples import Independent
 from workloads.random_streams import Stream, generator
 from workloads.request import LengthLimits
-from workloads.token_norm_dist import NormalLengths, TokenNormDist
+from workloads.token_norm_dist import TokenNormDist
 
 
 def test_lengths_have_the_distribution_that_upstream_draws() -> None:
     count, mean, stdev = 40_000, 128, 5
-    lengths = NormalLengths(mean, stdev).draw(count, 0, Stream.INPUT_LENGTHS)
+    lengths = Normal(mean, stdev).draw(count, 0, Stream.INPUT_LENGTHS)
     assert lengths.mean() == pytest.approx(mean + 0.5, abs=4 * stdev / np.sqrt(count))  # rounded up: half a token more
     assert lengths.std() == pytest.approx(stdev, rel=0.02)
     # P(length ≤ k) is the normal's at k, since lengths are rounded up
@@ -30,18 +32,18 @@ def test_lengths_have_the_distribution_that_upstream_draws() -> None:
 
 @pytest.mark.parametrize(("mean", "length"), [(1, 1), (20, 20), (20.0, 20), (20.2, 21), (19.999, 20)])
 def test_a_deviation_of_zero_is_constant_and_rounded_up(mean: float, length: int) -> None:
-    assert NormalLengths(mean, 0).draw(50, 3, Stream.OUTPUT_LENGTHS).tolist() == [length] * 50
+    assert Normal(mean, 0).draw(50, 3, Stream.OUTPUT_LENGTHS).tolist() == [length] * 50
 
 
 def test_no_length_is_below_one() -> None:
-    lengths = NormalLengths(1, 100).draw(2_000, 0, Stream.INPUT_LENGTHS)
+    lengths = Normal(1, 100).draw(2_000, 0, Stream.INPUT_LENGTHS)
     assert lengths.min() == 1
     assert lengths.max() > 100
 
 
 def test_the_same_seed_gives_the_same_requests_and_another_seed_others() -> None:
     def draw(seed: int) -> Any:
-        return TokenNormDist(NormalLengths(20, 4), NormalLengths(10, 2), range(50), seed).draw(30).requests
+        return TokenNormDist(Independent(Normal(20, 4), Normal(10, 2)), range(50), seed).draw(30).requests
 
     assert draw(5) == draw(5)
     assert draw(5) != draw(6)
@@ -55,7 +57,7 @@ def test_the_same_seed_gives_the_same_requests_and_another_seed_others() -> None
     st.integers(0, 2**64),
 )
 def test_ids_are_inside_the_vocabulary(vocabulary: list[int], mean: float, stdev: float, count: int, seed: int) -> None:
-    made = TokenNormDist(NormalLengths(mean, stdev), NormalLengths(mean, stdev), vocabulary, seed).draw(count)
+    made = TokenNormDist(Independent(Normal(mean, stdev), Normal(mean, stdev)), vocabulary, seed).draw(count)
     assert len(made.requests) == count
     for request in made.requests:
         assert request.input_ids
@@ -69,20 +71,20 @@ def test_ids_are_inside_the_vocabulary(vocabulary: list[int], mean: float, stdev
 
 def test_ids_are_uniform_over_the_vocabulary_and_leave_nothing_out() -> None:
     vocabulary = [3, *range(10, 40)]  # without special tokens, so with holes
-    made = TokenNormDist(NormalLengths(100, 0), NormalLengths(1, 0), vocabulary, 1).draw(300)
+    made = TokenNormDist(Independent(Normal(100, 0), Normal(1, 0)), vocabulary, 1).draw(300)
     ids, counts = np.unique([token for request in made.requests for token in request.input_ids or ()], return_counts=True)
     assert ids.tolist() == vocabulary
     assert chisquare(counts).pvalue > 0.001
 
 
 def test_no_two_prompts_are_alike() -> None:
-    made = TokenNormDist(NormalLengths(20, 0), NormalLengths(1, 0), range(3_000), 0).draw(500)
+    made = TokenNormDist(Independent(Normal(20, 0), Normal(1, 0)), range(3_000), 0).draw(500)
     assert len({request.input_ids for request in made.requests}) == 500
 
 
 def test_prompts_longer_than_max_input_len_are_dropped_and_counted() -> None:
-    everything = TokenNormDist(NormalLengths(20, 5), NormalLengths(10, 0), range(50), 0).draw(200)
-    made = TokenNormDist(NormalLengths(20, 5), NormalLengths(10, 0), range(50), 0, LengthLimits(max_input_len=20)).draw(200)
+    everything = TokenNormDist(Independent(Normal(20, 5), Normal(10, 0)), range(50), 0).draw(200)
+    made = TokenNormDist(Independent(Normal(20, 5), Normal(10, 0)), range(50), 0, LengthLimits(max_input_len=20)).draw(200)
     short = [request for request in everything.requests if request.input_tokens is not None and request.input_tokens <= 20]
     assert 50 < len(short) < 150
     assert list(made.requests) == short  # what stays is what it was without the limit, id for id
@@ -90,7 +92,7 @@ def test_prompts_longer_than_max_input_len_are_dropped_and_counted() -> None:
 
 
 def test_prompts_that_overflow_the_context_with_their_output_are_dropped() -> None:
-    made = TokenNormDist(NormalLengths(20, 5), NormalLengths(10, 5), range(50), 0, LengthLimits(context_tokens=30)).draw(200)
+    made = TokenNormDist(Independent(Normal(20, 5), Normal(10, 5)), range(50), 0, LengthLimits(context_tokens=30)).draw(200)
     assert all((request.input_tokens or 0) + request.output_tokens <= 30 for request in made.requests)
     assert max((request.input_tokens or 0) + request.output_tokens for request in made.requests) == 30
     assert made.dropped_too_long == 200 - len(made.requests) > 0
@@ -98,14 +100,14 @@ def test_prompts_that_overflow_the_context_with_their_output_are_dropped() -> No
 
 def test_a_limit_that_is_just_met_drops_nothing() -> None:
     made = TokenNormDist(
-        NormalLengths(20, 0), NormalLengths(10, 0), range(50), 0, LengthLimits(max_input_len=20, context_tokens=30)
+        Independent(Normal(20, 0), Normal(10, 0)), range(50), 0, LengthLimits(max_input_len=20, context_tokens=30)
     ).draw(5)
     assert (len(made.requests), made.dropped_too_long) == (5, 0)
 
 
 def test_nothing_left_to_send_is_an_error() -> None:
     with pytest.raises(WorkloadError, match="every prompt is longer than allowed"):
-        TokenNormDist(NormalLengths(20, 0), NormalLengths(10, 0), range(50), 0, LengthLimits(max_input_len=19)).draw(5)
+        TokenNormDist(Independent(Normal(20, 0), Normal(10, 0)), range(50), 0, LengthLimits(max_input_len=19)).draw(5)
 
 
 def _decode(ids: Sequence[int]) -> str:
@@ -117,9 +119,9 @@ _CODEC = TextCodec(_decode, lambda text: [ord(letter) - 97 for letter in text])
 
 
 def test_with_a_codec_prompts_carry_text_of_their_length() -> None:
-    inputs, outputs = NormalLengths(6, 2), NormalLengths(3, 0)
-    made = TokenNormDist(inputs, outputs, range(27), 0, codec=_CODEC, ignore_eos=False).draw(50)
-    as_drawn = TokenNormDist(inputs, outputs, range(27), 0).draw(50)
+    inputs, outputs = Normal(6, 2), Normal(3, 0)
+    made = TokenNormDist(Independent(inputs, outputs), range(27), 0, codec=_CODEC, ignore_eos=False).draw(50)
+    as_drawn = TokenNormDist(Independent(inputs, outputs), range(27), 0).draw(50)
     assert {26} & {token for request in as_drawn.requests for token in request.input_ids or ()}
     for request, drawn in zip(made.requests, as_drawn.requests, strict=True):
         assert request.prompt == _decode(request.input_ids or ())
@@ -128,43 +130,15 @@ def test_with_a_codec_prompts_carry_text_of_their_length() -> None:
 
 
 def test_a_limit_does_not_change_the_texts_that_it_leaves() -> None:
-    inputs, outputs, limits = NormalLengths(6, 2), NormalLengths(3, 0), LengthLimits(max_input_len=6)
-    every = TokenNormDist(inputs, outputs, range(27), 0, codec=_CODEC).draw(40)
-    short = TokenNormDist(inputs, outputs, range(27), 0, limits, _CODEC).draw(40)
+    inputs, outputs, limits = Normal(6, 2), Normal(3, 0), LengthLimits(max_input_len=6)
+    every = TokenNormDist(Independent(inputs, outputs), range(27), 0, codec=_CODEC).draw(40)
+    short = TokenNormDist(Independent(inputs, outputs), range(27), 0, limits, _CODEC).draw(40)
     assert short.requests == tuple(request for request in every.requests if (request.input_tokens or 0) <= 6)
-
-
-_BAD_MEANS = [0, 0.5, -3, float("nan"), float("inf"), float("-inf"), 2**31]
-_BAD_STDEVS = [-1, -0.001, float("nan"), float("inf"), 2**31]
-
-
-@pytest.mark.parametrize("name", ["input", "output"])
-@pytest.mark.parametrize(
-    ("option", "lengths"),
-    [("mean", NormalLengths(mean, 1)) for mean in _BAD_MEANS] + [("stdev", NormalLengths(5, stdev)) for stdev in _BAD_STDEVS],
-)
-def test_an_impossible_parameter_is_refused_by_its_option_s_name(name: str, option: str, lengths: NormalLengths) -> None:
-    good = NormalLengths(5, 1)
-    inputs, outputs = (lengths, good) if name == "input" else (good, lengths)
-    with pytest.raises(WorkloadError, match=f"^--{name}_{option} "):
-        TokenNormDist(inputs, outputs, range(10), 0).draw(3)
 
 
 def test_an_empty_vocabulary_is_refused() -> None:
     with pytest.raises(WorkloadError, match="--vocab_size"):
-        TokenNormDist(NormalLengths(5, 1), NormalLengths(5, 1), [], 0).draw(3)
-
-
-@pytest.mark.parametrize(("mean", "stdev"), [(1, 0), (10_000_000, 0), (1, 10_000_000)])
-def test_the_ends_of_what_a_length_may_be_are_allowed(mean: float, stdev: float) -> None:
-    NormalLengths(mean, stdev).check("--input_mean", "--input_stdev")
-
-
-@pytest.mark.parametrize("mean", [float("inf"), 2**31])
-def test_a_mean_that_is_too_large_is_not_called_too_small(mean: float) -> None:
-    with pytest.raises(WorkloadError) as raised:
-        NormalLengths(mean, 0).check("--input_mean", "--input_stdev")
-    assert not str(raised.value).endswith("must be at least 1 token")
+        TokenNormDist(Independent(Normal(5, 1), Normal(5, 1)), [], 0).draw(3)
 
 
 def test_what_a_text_lacks_is_drawn_from_the_stream_of_its_request() -> None:
@@ -173,8 +147,8 @@ def test_what_a_text_lacks_is_drawn_from_the_stream_of_its_request() -> None:
         lambda ids: "".join(" abc"[token] for token in ids if token != 1), lambda text: [" abc".index(c) for c in text]
     )
     token_ids = [3, 1, 2, 1]  # positions count, not ids
-    made = TokenNormDist(NormalLengths(12, 0), NormalLengths(3, 0), token_ids, 5, codec=codec).draw(6)
-    drawn = TokenNormDist(NormalLengths(12, 0), NormalLengths(3, 0), token_ids, 5).draw(6)
+    made = TokenNormDist(Independent(Normal(12, 0), Normal(3, 0)), token_ids, 5, codec=codec).draw(6)
+    drawn = TokenNormDist(Independent(Normal(12, 0), Normal(3, 0)), token_ids, 5).draw(6)
     for number, (request, first) in enumerate(zip(made.requests, drawn.requests, strict=True)):
         again = [token_ids[position] for position in generator(5, Stream.TEXTS, number).integers(0, 4, 200).tolist()]
         with_text = [token for token in [*(first.input_ids or ()), *again] if token != 1]
@@ -182,5 +156,5 @@ def test_what_a_text_lacks_is_drawn_from_the_stream_of_its_request() -> None:
 
 
 def test_a_range_of_ids_may_be_larger_than_the_memory() -> None:
-    made = TokenNormDist(NormalLengths(4, 0), NormalLengths(1, 0), range(2**60), 0).draw(3)
+    made = TokenNormDist(Independent(Normal(4, 0), Normal(1, 0)), range(2**60), 0).draw(3)
     assert len({token for request in made.requests for token in request.input_ids or ()}) == 12

@@ -17,7 +17,7 @@ from harness.cli.experiments.plan import block_seed, continued, plan_runs
 from harness.cli.suggestions import with_near_names
 from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm
 
-MEASURING_VERBS = ("dataset", "token_norm_dist", "trace")
+MEASURING_VERBS = ("dataset", "token_norm_dist", "token_from_histogram", "trace")
 _SERIES_OPTIONS = ("--seed", "--run_dir")
 
 

@@ -34,7 +34,7 @@ def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tup
 
 @cloup.command(
     name="sweep",
-    short_help="Measure over rates, concurrency, lengths or engine settings.",
+    short_help="Measure over rates, lengths or engines.",
     context_settings=FORWARDS_OPTIONS,
     epilog="""\b
 Examples:

@@ -163,7 +163,7 @@ traffic_group = cloup.option_group(
     cloup.option(
         "--ignore_eos/--no_ignore_eos",
         default=None,
-        show_default="on for token_norm_dist, but not by -i openai; off for dataset",
+        show_default="on for random tokens, but not by -i openai; off for dataset",
         help="Generate exactly the requested number of tokens.",
     ),
     cloup.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of lengths, token ids and arrivals."),

@@ -22,6 +22,7 @@ from harness.records.run_folder import MANIFEST_SCHEMA
 from harness.run.environment import describe_environment
 from workloads.arrivals import Recorded
 from workloads.exact_text import retokenised_ratio
+from workloads.lengths.samples import PairedLengths
 from workloads.load import AnyLoad, ClosedLoop, OpenLoop, Sessions
 from workloads.prefixes import BLOCK_TOKENS, prefix_repetition
 from workloads.rate_profile import Profiled
@@ -43,6 +44,7 @@ def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> 
             "requests": len(schedule),
             "dropped_too_long": workload.dropped_too_long,
         },
+        "lengths": _length_entries(workload.lengths),
         "arrivals": str(prepared.load),
         "schedule": {"digest": schedule.digest, "seed": schedule.seed},
         "target": _target_entry(target),
@@ -111,6 +113,14 @@ def _mode(load: AnyLoad) -> str:
             return "closed"
         case Sessions():
             return "sessions"
+
+
+def _length_entries(lengths: PairedLengths | None) -> dict[str, Any] | None:
+    """The key ``lengths`` of run.json: each side's law, and mean and standard deviation in tokens of what it draws."""
+    if lengths is None:
+        return None
+    sides = zip(("input", "output"), lengths.laws, lengths.moments(), strict=True)
+    return {side: {"law": law, "mean": moments.mean, "stdev": moments.stdev} for side, law, moments in sides}
 
 
 def calibration_for_run(protocol: str, environment: Mapping[str, Any]) -> dict[str, Any] | None:

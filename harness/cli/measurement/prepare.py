@@ -11,6 +11,7 @@ from harness.cli.measurement.load_options import TrafficOptions
 from harness.cli.measurement.target import Target
 from harness.run.worker_count import Workers
 from workloads.errors import WorkloadError
+from workloads.lengths.samples import PairedLengths
 from workloads.load import AnyLoad, Load
 from workloads.request import Request
 from workloads.schedule import AnySchedule
@@ -18,13 +19,14 @@ from workloads.schedule import AnySchedule
 
 @dataclass(frozen=True)
 class PreparedRequests:
-    """Requests, and their origin for the manifest. ``load`` None: that of the options."""
+    """Requests, and their origin for the manifest. ``load`` None: that of the options; ``lengths`` None: of no law."""
 
     requests: tuple[Request, ...]
     description: str
     parameters: Mapping[str, str | float | None]
     dropped_too_long: int
     load: AnyLoad | None = None
+    lengths: PairedLengths | None = None
 
 
 PrepareRequests = Callable[[TrafficOptions, Load, Target], PreparedRequests]

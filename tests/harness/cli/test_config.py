@@ -31,6 +31,8 @@ def _measure(server: ScriptedServer, folder: Path, *line: str) -> dict[str, Any]
     "line",
     [
         ["--isl", "12:3", "--osl", "4", "--request_rate", "200", "--num_requests", "9", "--seed", "7", "--slo", "e2e<=60s"],
+        ["--isl", "normal:mean=30,stdev=9,min=10,max=40", "--osl", "zipf:exponent=1.5,min=1,max=9", "--num_requests", "9"],
+        ["--isl", "histogram:example", "--osl", "constant:tokens=4", "--num_requests", "9"],
         ["--output_mean", "3", "--concurrency", "2", "--num_requests", "5", "--no_ignore_eos", "--fail_if", "p99_e2e>60s"],
     ],
 )

@@ -1,0 +1,140 @@
+"""Random prompts for a target, of lengths that a law draws: what the verbs without a dataset share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+import cloup
+
+from harness.cli.measurement.length_options import moved_by_bounds
+from harness.cli.tokenizers import ordinary_token_ids, shipped_tokenizer, text_codec
+from harness.host.blas_threads import one_blas_thread
+
+if TYPE_CHECKING:
+    from harness.cli.measurement.load_options import TrafficOptions
+    from harness.cli.measurement.options import MeasureOptions
+    from harness.cli.measurement.prepare import PreparedRequests
+    from harness.cli.measurement.target import Target
+    from workloads.lengths.samples import PairedLengths
+    from workloads.load import Load
+    from workloads.token_norm_dist import TokenNormDist
+
+DEFAULT_NUM_REQUESTS = 1000
+_MARGIN = 1.1  # over the number that is expected to be dropped
+_MAX_REDRAW_FACTOR = 20.0  # times as many as are sent
+
+vocab_size_option = cloup.option(
+    "--vocab_size",
+    type=click.IntRange(1, 2**31 - 1),
+    help="Draw token ids below this. Default: the tokenizer's vocabulary without its special tokens.",
+)
+
+
+@dataclass(frozen=True)
+class RandomPrompts:
+    """Lengths in tokens, and the vocabulary's size: ids are drawn below ``vocab_size``; None means the tokenizer's.
+
+    ``options`` are those that set the lengths, for the manifest.
+    """
+
+    lengths: PairedLengths
+    options: Mapping[str, str | float | None]
+    vocab_size: int | None
+
+
+def measure_random_prompts(verb: str, options: MeasureOptions, prompts: RandomPrompts) -> int:
+    """Carry out the measurement and return the exit status. What bounds do to a law is reported on stderr before."""
+    with one_blas_thread():
+        from harness.cli.measurement.measure import measure
+
+    for line in moved_by_bounds(prompts.lengths):
+        click.echo(line, err=True)
+    return measure(verb, options, partial(_prepare_requests, prompts))
+
+
+def _prepare_requests(prompts: RandomPrompts, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:
+    if target.model.takes_token_ids or target.tokenizer is not None:
+        return _draw(prompts, traffic, load, target)
+    return _draw_with_shipped_tokenizer(prompts, traffic, load, target)
+
+
+def _draw(prompts: RandomPrompts, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:
+    from harness.cli.measurement.prepare import PreparedRequests, request_count_text
+    from workloads.load import OpenLoop
+
+    workload = _workload(prompts, traffic, target)
+    count = _count(prompts.lengths, traffic, load)
+    drawn = workload.draw(count)
+    is_timed = isinstance(load, OpenLoop) and load.duration_s is not None and traffic.num_requests is None
+    if is_timed and drawn.dropped_too_long:  # draw again, so that the requests that are left fill the duration
+        drawn = workload.draw(math.ceil(count * min(_MAX_REDRAW_FACTOR, _MARGIN * count / len(drawn.requests))))
+    requests = drawn.requests[:count]
+    return PreparedRequests(
+        requests=requests,
+        description=f"{request_count_text(load, len(requests))} random prompts of {prompts.lengths}",
+        parameters={**prompts.options, "vocab_size": prompts.vocab_size},
+        dropped_too_long=drawn.dropped_too_long,
+        lengths=prompts.lengths,
+    )
+
+
+def _draw_with_shipped_tokenizer(
+    prompts: RandomPrompts, traffic: TrafficOptions, load: Load, target: Target
+) -> PreparedRequests:
+    """Text for a model whose tokenizer is unknown. Its length in that model's tokens is the server's to count, so no request
+    has ids or a count. Raises UsageError for options that count in the model's tokens."""
+    for name, value in (("--vocab_size", prompts.vocab_size), ("--max_input_len", traffic.max_input_len)):
+        if value is not None:
+            raise click.UsageError(f"{name} needs the tokenizer of the model {target.model.name}: give --tokenizer_dir")
+    click.echo(
+        f"No tokenizer of the model {target.model.name} is known: prompts are drawn with the shipped one, and the server "
+        "counts their tokens. --tokenizer_dir gives prompts of the exact lengths.",
+        err=True,
+    )
+    workload = _draw(prompts, traffic, load, replace(target, tokenizer=shipped_tokenizer()))
+    return replace(
+        workload,
+        requests=tuple(replace(request, input_ids=None, input_tokens=None) for request in workload.requests),
+        description=f"{workload.description}, by the shipped tokenizer",
+        parameters={**workload.parameters, "text_tokenizer": "shipped"},
+    )
+
+
+def _workload(prompts: RandomPrompts, traffic: TrafficOptions, target: Target) -> TokenNormDist:
+    """The prompts to draw from. Raises UsageError for an unknown vocabulary."""
+    from workloads.request import LengthLimits
+    from workloads.token_norm_dist import TokenNormDist
+
+    return TokenNormDist(
+        prompts.lengths,
+        _token_ids(prompts.vocab_size, target),
+        traffic.seed,
+        LengthLimits(traffic.max_input_len, target.context_tokens),
+        None if target.model.takes_token_ids else text_codec(target.tokenizer),
+        ignore_eos=target.model.supports_ignore_eos if traffic.ignore_eos is None else traffic.ignore_eos,
+    )
+
+
+def _count(lengths: PairedLengths, traffic: TrafficOptions, load: Load) -> int:
+    """The number of requests to draw; a closed loop with a duration gets as many as it can need."""
+    from workloads.load import ClosedLoop
+
+    most = load.most_requests(traffic.seed, traffic.num_requests)
+    if most is not None:
+        return most
+    if isinstance(load, ClosedLoop) and load.duration_s is not None:
+        return load.enough_requests(*lengths.asked_means)
+    return DEFAULT_NUM_REQUESTS
+
+
+def _token_ids(vocab_size: int | None, target: Target) -> range | list[int]:
+    if vocab_size is not None:
+        return range(vocab_size)
+    if target.tokenizer is None:
+        raise click.UsageError("the vocabulary is unknown: give --tokenizer_dir or --vocab_size")
+    return ordinary_token_ids(target.tokenizer)

@@ -1,0 +1,80 @@
+"""Lengths of files, and pairs of lengths that belong together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.errors import WorkloadError
+from workloads.lengths.families import Constant, Normal
+from workloads.lengths.samples import EmpiricalPairs, Independent, read_lengths
+
+_PAIRS = st.lists(st.tuples(st.integers(1, 5_000), st.integers(1, 500)), min_size=1, max_size=40)
+
+
+@given(_PAIRS, st.integers(0, 2**32))
+def test_pairs_are_rows_of_the_file(rows: list[tuple[int, int]], seed: int) -> None:
+    inputs, outputs = zip(*rows, strict=True)
+    drawn = EmpiricalPairs(inputs, outputs, "f").draw(200, seed)
+    assert set(zip(drawn[0].tolist(), drawn[1].tolist(), strict=True)) <= set(rows)
+
+
+@given(_PAIRS, st.integers(0, 2**32))
+def test_pairs_have_the_moments_of_the_file(rows: list[tuple[int, int]], seed: int) -> None:
+    inputs, outputs = zip(*rows, strict=True)
+    pairs = EmpiricalPairs(inputs, outputs, "f")
+    for drawn, moments, asked in zip(pairs.draw(20_000, seed), pairs.moments(), pairs.asked_means, strict=True):
+        assert asked == moments.mean
+        assert float(drawn.mean()) == pytest.approx(moments.mean, abs=5 * moments.stdev / np.sqrt(20_000) + 1e-6)
+
+
+def test_pairs_keep_the_correlation_that_independent_lengths_lose() -> None:
+    inputs = tuple(range(1, 1_001))
+    pairs = EmpiricalPairs(inputs, inputs, "f")
+    drawn = pairs.draw(5_000, 3)
+    assert np.corrcoef(*drawn)[0, 1] == pytest.approx(1.0)
+    apart = Independent(Normal(500, 100), Normal(500, 100)).draw(5_000, 3)
+    assert abs(np.corrcoef(*apart)[0, 1]) < 0.05
+
+
+def test_without_a_row_there_are_no_pairs() -> None:
+    with pytest.raises(WorkloadError, match=r"trace\.csv has no row with both lengths"):
+        EmpiricalPairs((), (), "trace.csv")
+
+
+def test_independent_lengths_state_their_laws_and_moments() -> None:
+    lengths = Independent(Normal(128, 5), Constant(9))
+    assert lengths.laws == ("128±5", "constant:tokens=9")
+    assert [moments.mean for moments in lengths.moments()] == pytest.approx([128.5, 9])
+    assert lengths.asked_means == (128, 9)
+    assert str(lengths) == "N(128, 5) tokens in, 9 out"
+
+
+def test_a_file_of_lengths_has_one_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.txt"
+    path.write_text("# prompts of May\n128\n\n 64 \r\n1\n", encoding="utf-8")
+    law = read_lengths(path)
+    assert law.tokens == (128, 64, 1)
+    assert law.spelling == f"empirical:{path}"
+
+
+@pytest.mark.parametrize("line", ["0", "-3", "1.5", "12 13", "12,", "x", "10000001", "9" * 5_000, "²"])
+def test_what_is_no_length_is_named_by_its_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "lengths.txt"
+    path.write_text(f"5\n{line}\n", encoding="utf-8")
+    with pytest.raises(WorkloadError) as raised:
+        read_lengths(path)
+    assert str(raised.value).startswith(f"{path}, line 2: ")
+
+
+def test_a_file_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.txt"
+    path.write_bytes(b"5\n\xff\xfe")
+    with pytest.raises(WorkloadError, match=str(path)):
+        read_lengths(path)
+    with pytest.raises(WorkloadError, match="nothere"):
+        read_lengths(tmp_path / "nothere")
