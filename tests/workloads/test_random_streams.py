@@ -49,6 +49,8 @@ def test_what_a_seed_means_never_changes() -> None:
         "TEXTS": 6,
         "BLOCKS": 7,
         "TICKS": 8,
+        "PREFIX_GROUPS": 9,
+        "PREFIXES": 10,
         "CLIENT_PROFILES": 31,
     }
     # Offsets in ns and ids that seed 0 gave when the streams were laid down; a run repeated years later needs them again.

@@ -106,10 +106,15 @@ def calibration_for_run(protocol: str, environment: Mapping[str, Any]) -> dict[s
         return None
 
 
-def after_run(manifest: Mapping[str, Any], schedule: AnySchedule, result: RunResult) -> dict[str, Any]:
-    """``manifest`` with what is known after the run alone: repeated prompt prefixes, and connections."""
-    repeated = {"repeated_prefix": _repeated_prefix(schedule, result)}
-    return {**manifest, "workload": manifest["workload"] | repeated, "connections": connections_entry(result.connections)}
+def after_run(manifest: Mapping[str, Any], prepared: PreparedRun, result: RunResult) -> dict[str, Any]:
+    """``manifest`` with what is known after the run alone: the prefixes that were sent, and connections."""
+    sent = [index for _, index in sorted((r.sent_ns, r.index) for r in result.records if r.sent_ns is not None)]
+    limit_of = prepared.workload.limit_of
+    prefixes = {
+        **({} if limit_of is None else limit_of(sent)),
+        "repeated_prefix": _repeated_prefix(prepared.schedule, sent),
+    }
+    return {**manifest, "workload": manifest["workload"] | prefixes, "connections": connections_entry(result.connections)}
 
 
 def connections_entry(usages: Sequence[ConnectionUsage | None]) -> dict[str, Any] | None:
@@ -133,9 +138,8 @@ def connections_entry(usages: Sequence[ConnectionUsage | None]) -> dict[str, Any
     }
 
 
-def _repeated_prefix(schedule: AnySchedule, result: RunResult) -> dict[str, Any]:
-    sent = sorted((record.sent_ns, record.index) for record in result.records if record.sent_ns is not None)
-    repetition = prefix_repetition([schedule.requests[index] for _, index in sent])
+def _repeated_prefix(schedule: AnySchedule, sent: Sequence[int]) -> dict[str, Any]:
+    repetition = prefix_repetition([schedule.requests[index] for index in sent])
     return {
         "share": repetition.share,
         "unit": repetition.unit,

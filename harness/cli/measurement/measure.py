@@ -110,7 +110,7 @@ def _run(
         with ProgressLine() as progress, signals_blocked():  # execute takes signals itself; the records are made without any
             result = Run(plan).execute(progress)
             times = {"times": times_until_recorded(command_start(), result)}
-            finish_run(folder, after_run(manifest, schedule, result) | observation.facts | times, result)
+            finish_run(folder, after_run(manifest, prepared, result) | observation.facts | times, result)
             tabulate(folder)
     if result.interrupted:
         click.echo(_stopped(result, len(schedule)), err=True)

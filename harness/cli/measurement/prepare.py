@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import click
@@ -18,13 +18,18 @@ from workloads.schedule import AnySchedule
 
 @dataclass(frozen=True)
 class PreparedRequests:
-    """Requests, and their origin for the manifest. ``load`` None: that of the options."""
+    """Requests, and their origin for the manifest. ``load`` None: that of the options.
+
+    ``limit_of`` gives the manifest's shares of shared prefixes for the requests that were sent, by their numbers in the order
+    of sending; None where they do not depend on it.
+    """
 
     requests: tuple[Request, ...]
     description: str
     parameters: Mapping[str, str | float | None]
     dropped_too_long: int
     load: Load | None = None
+    limit_of: Callable[[Sequence[int]], Mapping[str, float | None]] | None = None
 
 
 PrepareRequests = Callable[[TrafficOptions, Load, Target], PreparedRequests]

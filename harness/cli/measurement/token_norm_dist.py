@@ -12,16 +12,18 @@ import click
 import cloup
 
 from harness.cli.measurement.options import measure_options, read_options
+from harness.cli.measurement.prefix_options import PrefixOptions, limit_text, manifest_entry, prefix_group, reuse_limit
 from harness.cli.tokenizers import ordinary_token_ids, shipped_tokenizer, text_codec
 from harness.host.blas_threads import one_blas_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from harness.cli.measurement.load_options import TrafficOptions
     from harness.cli.measurement.prepare import PreparedRequests
     from harness.cli.measurement.target import Target
     from workloads.load import Load
+    from workloads.shared_prefixes import GroupPrefix, SharedPrefixes
     from workloads.token_norm_dist import NormalLengths, TokenNormDist
 
 DEFAULT_NUM_REQUESTS = 1000
@@ -33,11 +35,15 @@ _MAX_REDRAW_FACTOR = 20.0  # times as many as are sent
 
 @dataclass(frozen=True)
 class TokenDistribution:
-    """Lengths in tokens, and the vocabulary's size: ids are drawn below ``vocab_size``; None means the tokenizer's."""
+    """Lengths in tokens, and the vocabulary's size: ids are drawn below ``vocab_size``; None means the tokenizer's.
+
+    With ``shared``, the prompts begin with shared prefixes, and ``inputs`` are the lengths of what follows them.
+    """
 
     inputs: NormalLengths
     outputs: NormalLengths
     vocab_size: int | None
+    shared: SharedPrefixes | None = None
 
     def __str__(self) -> str:
         inputs, outputs = self.inputs, self.outputs
@@ -51,6 +57,7 @@ class TokenDistribution:
             "output_mean": self.outputs.mean,
             "output_stdev": self.outputs.stdev,
             "vocab_size": self.vocab_size,
+            **manifest_entry(self.shared),
         }
 
 
@@ -109,6 +116,7 @@ Examples:
         help="Draw token ids below this. Default: the tokenizer's vocabulary without its special tokens.",
     ),
 )
+@prefix_group
 @measure_options
 def command(
     isl: tuple[float, float] | None,
@@ -118,12 +126,19 @@ def command(
     output_mean: float | None,
     output_stdev: float | None,
     vocab_size: int | None,
+    prefix_groups: int | None,
+    prefix_len: int | None,
+    prompts_per_group: int | None,
+    prefix_zipf: float | None,
+    system_prompt_len: int | None,
     **shared: Any,
 ) -> int:
     """Measure with random token ids, uniform over the vocabulary. Lengths are max(1, ceil(N(mean, stdev))).
 
     Without lengths, prompts have 128±5 tokens and answers 20±2, as in upstream's README. A mean alone is a constant length.
     Without --num_requests and --duration, 1000 requests are sent.
+
+    With --prefix_groups or --system_prompt_len, prompts begin with shared prefixes, and --isl is the length of what follows.
 
     For a model that takes text and has no known tokenizer, prompts are drawn with the shipped one, and the server counts them.
     """
@@ -136,10 +151,16 @@ def command(
     outputs = _lengths(output_mean, output_stdev, _UPSTREAM_OUTPUTS)
     inputs.check("--isl" if isl else "--input_mean", "--isl" if isl else "--input_stdev")
     outputs.check("--osl" if osl else "--output_mean", "--osl" if osl else "--output_stdev")
-    distribution = TokenDistribution(inputs, outputs, vocab_size)
+    options = read_options(shared)
+    prefixes = PrefixOptions(prefix_groups, prefix_len, prompts_per_group, prefix_zipf, system_prompt_len).shared(
+        options.traffic.num_requests, options.traffic.max_input_len
+    )
+    if prefixes is not None and prefixes.prompts is not None:
+        options = replace(options, traffic=replace(options.traffic, num_requests=prefixes.prompts))
+    distribution = TokenDistribution(inputs, outputs, vocab_size, prefixes)
     if None in (input_mean, input_stdev, output_mean, output_stdev):
         click.echo(f"Lengths: {distribution}; --isl and --osl set them.", err=True)
-    return measure("token_norm_dist", read_options(shared), partial(_prepare_requests, distribution))
+    return measure("token_norm_dist", options, partial(_prepare_requests, distribution))
 
 
 def _mean_and_stdev(
@@ -179,12 +200,25 @@ def _draw(distribution: TokenDistribution, traffic: TrafficOptions, load: Load, 
     if is_timed and drawn.dropped_too_long:  # draw again, so that the requests that are left fill the duration
         drawn = prompts.draw(math.ceil(count * min(_MAX_REDRAW_FACTOR, _MARGIN * count / len(drawn.requests))))
     requests = drawn.requests[:count]
-    return PreparedRequests(
+    workload = PreparedRequests(
         requests=requests,
         description=f"{request_count_text(load, len(requests))} random prompts of {distribution}",
         parameters=distribution.manifest_entry(),
         dropped_too_long=drawn.dropped_too_long,
     )
+    return workload if distribution.shared is None else _with_limit(workload, distribution.shared, drawn.prefixes[:count])
+
+
+def _with_limit(workload: PreparedRequests, shared: SharedPrefixes, prefixes: tuple[GroupPrefix, ...]) -> PreparedRequests:
+    """``workload`` with what an infinite prefix cache can reuse of it."""
+    limit = reuse_limit(shared, workload.requests, prefixes)
+    click.echo(limit_text(shared, workload.requests, limit), err=True)
+
+    def limit_of(sent: Sequence[int]) -> Mapping[str, float | None]:
+        return reuse_limit(shared, [workload.requests[index] for index in sent], [prefixes[index] for index in sent])
+
+    description = f"{workload.description}, behind {shared}"
+    return replace(workload, description=description, parameters={**workload.parameters, **limit}, limit_of=limit_of)
 
 
 def _draw_with_shipped_tokenizer(
@@ -205,8 +239,14 @@ def _draw_with_shipped_tokenizer(
         workload,
         requests=tuple(replace(request, input_ids=None, input_tokens=None) for request in workload.requests),
         description=f"{workload.description}, by the shipped tokenizer",
-        parameters={**workload.parameters, "text_tokenizer": "shipped"},
+        parameters={**_without_limit(workload.parameters), "text_tokenizer": "shipped"},
+        limit_of=None,
     )
+
+
+def _without_limit(parameters: Mapping[str, str | float | None]) -> dict[str, str | float | None]:
+    """``parameters`` without the shares of tokens that another tokenizer than the model's gave."""
+    return {name: None if name.startswith("shared_prefix_") else value for name, value in parameters.items()}
 
 
 def _prompts(distribution: TokenDistribution, traffic: TrafficOptions, target: Target) -> TokenNormDist:
@@ -222,6 +262,7 @@ def _prompts(distribution: TokenDistribution, traffic: TrafficOptions, target: T
         LengthLimits(traffic.max_input_len, target.context_tokens),
         None if target.model.takes_token_ids else text_codec(target.tokenizer),
         ignore_eos=target.model.supports_ignore_eos if traffic.ignore_eos is None else traffic.ignore_eos,
+        shared=distribution.shared,
     )
 
 
