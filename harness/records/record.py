@@ -44,7 +44,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     ``output_tokens`` excludes an echoed prompt. ``text_tokens`` is the client's own count of the returned text where the server
     counted, too, made for some requests to check it.
     ``has_reasoning`` is whether the server marked a part of the answer as reasoning; then ``first_output_ns`` is the arrival of
-    the first response with text besides it.
+    the first response with text besides it. ``cached_input_tokens`` are those of ``input_tokens`` that the server found in its
+    prefix cache, by its own count.
     """
 
     index: int
@@ -69,3 +70,4 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     first_output_ns: int | None = None
     requested_input_tokens: int | None = None
     server_counted_input: bool | None = None
+    cached_input_tokens: int | None = None

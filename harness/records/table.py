@@ -103,6 +103,13 @@ REQUEST_COLUMNS = (
         "whether `input_tokens` is the server's count rather than the client's",
         "no answer",
     ),
+    Column(
+        "cached_input_tokens",
+        pa.int64(),
+        "tokens",
+        "those of `input_tokens` that the server found in its prefix cache (`cached_tokens` of OpenAI's usage)",
+        "the server did not report it; some leave it out where it is 0",
+    ),
 )
 """The columns of ``requests.parquet``: the fields of Record in their order."""
 

@@ -46,6 +46,7 @@ class Requests:
     worker: FloatArray
     has_reasoning: NDArray[np.bool_]
     first_output_ns: FloatArray
+    cached_input_tokens: FloatArray
 
     @cached_property
     def done(self) -> NDArray[np.bool_]:
@@ -118,6 +119,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         worker=floats(table["worker"]),
         has_reasoning=booleans(table["has_reasoning"]),
         first_output_ns=floats(table["first_output_ns"]),
+        cached_input_tokens=floats(table["cached_input_tokens"]),
     )
 
 
@@ -125,6 +127,7 @@ _SMALL_COLUMNS = (
     "index", "outcome", "scheduled_ns", "released_ns", "sent_ns", "done_ns", "input_tokens", "output_tokens",
     "requested_output_tokens", "ignore_eos", "prompt_echoed", "error", "output_tokens_source", "text_tokens",
     "worker", "requested_input_tokens", "server_counted_input", "has_reasoning", "first_output_ns",
+    "cached_input_tokens",
 )  # fmt: skip
 
 

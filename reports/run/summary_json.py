@@ -26,6 +26,7 @@ from reports.metrics.goodput import Goodput
 from reports.metrics.lengths import Lengths
 from reports.metrics.mser import RULE
 from reports.metrics.output_events import Rate
+from reports.metrics.prefix_cache import PrefixCache
 from reports.metrics.run_metrics import Anchored, Metrics
 from reports.metrics.windows import Window
 from reports.render.plain_text import json_text
@@ -73,6 +74,7 @@ def summary(report: RunReport) -> dict[str, Any]:
         "client": None if report.client is None else asdict(report.client),
         "server": None if report.server is None else asdict(report.server),
         "lengths": {"input": _lengths(report.input_lengths), "output": _lengths(report.output_lengths)},
+        "prefix_cache": _prefix_cache(report.prefix_cache),
         "phases": [
             {
                 "name": phase.name,
@@ -93,6 +95,22 @@ def write_summary(report: RunReport, path: Path) -> None:
 
 def _lengths(lengths: Lengths | None) -> dict[str, Any] | None:
     return None if lengths is None else asdict(lengths)
+
+
+def _prefix_cache(reuse: PrefixCache) -> dict[str, Any]:
+    usage = reuse.usage
+    return {
+        **asdict(reuse),
+        "usage": None
+        if usage is None
+        else {
+            "share": usage.share,
+            "cached_tokens": usage.cached,
+            "prompt_tokens": usage.prompt,
+            "requests": usage.requests,
+            "reporting_requests": usage.reporting,
+        },
+    }
 
 
 def _requests(report: RunReport) -> dict[str, Any]:

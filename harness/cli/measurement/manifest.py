@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -139,10 +140,14 @@ def connections_entry(usages: Sequence[ConnectionUsage | None]) -> dict[str, Any
 
 
 def _repeated_prefix(schedule: AnySchedule, sent: Sequence[int]) -> dict[str, Any]:
-    repetition = prefix_repetition([schedule.requests[index] for index in sent])
+    requests = [schedule.requests[index] for index in sent]
+    repetition = prefix_repetition(requests)
+    blocks = sum(math.ceil(len(request.input_ids or ()) / BLOCK_TOKENS) for request in requests)
+    in_blocks = repetition.unit == "tokens" and blocks > 0
     return {
         "share": repetition.share,
         "unit": repetition.unit,
         "block_tokens": BLOCK_TOKENS,
+        "block_share": repetition.repeated / BLOCK_TOKENS / blocks if in_blocks else None,
         "whole_prompts": repetition.repeated_prompts,
     }

@@ -91,9 +91,7 @@ class PrefixOptions:
                 if getattr(self, name) is not None:
                     raise click.UsageError(f"--{name} needs --prefix_groups, the number of groups that share a prefix")
         if self.prefix_zipf is not None and self.prompts_per_group is not None:
-            raise click.UsageError(
-                "--prefix_zipf and --prompts_per_group both set the prompts of a group; give one of them"
-            )
+            raise click.UsageError("--prefix_zipf and --prompts_per_group both set the prompts of a group; give one of them")
 
 
 def manifest_entry(shared: SharedPrefixes | None) -> dict[str, float | None]:
