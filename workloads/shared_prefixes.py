@@ -218,23 +218,33 @@ def common_tokens(prefix: Sequence[int], ids: Sequence[int]) -> int:
 
 
 def _text_after(before: PromptText, codec: TextCodec, ids: Sequence[int], draw: Draw, end: str) -> PromptText:
-    """The text of ``before``, and so many tokens more as ``ids`` has, of which the last are those of ``end``."""
+    """The text of ``before``, and as many tokens more as ``ids`` has, the last of which are those of ``end`` where it fits."""
     start = before.text or ""
+    end_tokens = _tokens_within(codec, end)
+    if end_tokens >= len(ids):
+        end, end_tokens = "", 0
 
-    def encode_after(text: str) -> Sequence[int]:
-        return codec.encode(start + text + end)[len(before.ids) :]
+    def encode_between(text: str) -> Sequence[int]:
+        encoded = codec.encode(start + text + end)
+        return encoded[len(before.ids) : len(encoded) - end_tokens]
 
-    within = TextCodec(codec.decode, encode_after)
+    within = TextCodec(codec.decode, encode_between)
     nearest: PromptText | None = None
+    drawn: Sequence[int] = ids[: len(ids) - end_tokens]
     for _ in range(_SEAM_TRIES):
-        text = start + exact_text(within, ids, draw)[0] + end
+        text = start + exact_text(within, drawn, draw)[0] + end
         made = PromptText(tuple(codec.encode(text)), text)
         if _continues(made.ids, before, len(ids)):
             return made
         nearest = nearest or made
-        ids = draw(len(ids))  # another beginning, too: the tokens at the seam may have merged
+        drawn = draw(len(drawn))  # another beginning, too: the tokens at the seam may have merged
     assert nearest is not None
     return nearest
+
+
+def _tokens_within(codec: TextCodec, end: str) -> int:
+    """The tokens that ``end`` has between two words; 0 where the tokenizer takes it for the white space of the next one."""
+    return max(0, len(codec.encode(f"a{end}a")) - 2 * len(codec.encode("a"))) if end else 0
 
 
 def _continues(ids: Sequence[int], prefix: PromptText, tokens: int) -> bool:

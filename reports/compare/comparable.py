@@ -52,6 +52,7 @@ _WEIGHTS: Mapping[str, Weight | None] = {
     "server": Weight.CHANGED,
     "schedule": Weight.WARN,
     "warm_up.requests": Weight.WARN,
+    "prefix_cache_reset": Weight.WARN,
     "options.workers": Weight.WARN,
     "workers.count": Weight.NOTE,
     "environment": Weight.WARN,

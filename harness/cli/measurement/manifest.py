@@ -48,6 +48,7 @@ def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> 
         "server": None if target.server is None else {"engine": recorded["engine_settings"]},
         "options": recorded,
         "warm_up": {"requests": options.client.warmup_requests},
+        "prefix_cache_reset": None if target.prefix_cache_reset is None else str(target.prefix_cache_reset),
         "environment": environment,
         "calibration": calibration_for_run(target.protocol, environment),
         "load": _load_entry(options, prepared),

@@ -140,6 +140,7 @@ def _plan(
         timeout_s=options.request_timeout,
         worker_cores=prepared.workers.pinned_cores,
         watch=observation,
+        after_warm_up=target.prefix_cache_reset,
     )
 
 
