@@ -34,10 +34,10 @@ class CachedTokens:
 class PrefixCache:
     """Shares of what was sent; None is unknown.
 
-    ``limit_share`` are the prompt tokens that an infinite cache would have had, each request answered before the next;
-    ``limit_block_tokens_share`` those in whole blocks of ``block_tokens``, and ``limit_block_share`` these blocks as a share of
-    the prompts' blocks, of which the last ones are partial. ``server_share`` is by the server's counters, in ``server_unit``
-    (tokens or blocks), ``usage`` by its answers.
+    ``limit_share`` are the prompt tokens that an infinite cache would have had, each request answered before the next. Of a
+    server that counts blocks, which is the project's own, ``limit_block_tokens_share`` are those in whole blocks of
+    ``block_tokens``, and ``limit_block_share`` these blocks as a share of the prompts' blocks, of which the last ones are
+    partial. ``server_share`` is by the server's counters, in ``server_unit`` (tokens or blocks), ``usage`` by its answers.
     """
 
     limit_share: float | None
@@ -53,13 +53,13 @@ def prefix_cache(manifest: Mapping[str, Any], requests: Requests, server: Server
     """The reuse of a run, by its manifest, its records and its server's metrics."""
     workload = _mapping(manifest.get("workload"))
     repeated = _mapping(workload.get("repeated_prefix"))
-    by_tokens = repeated if repeated.get("unit") == "tokens" else {}
-    block_tokens = by_tokens.get("block_tokens")
     reuse = None if server is None else server.cache_reuse
+    in_blocks = repeated if reuse is not None and reuse.unit == "blocks" and repeated.get("unit") == "tokens" else {}
+    block_tokens = in_blocks.get("block_tokens")
     return PrefixCache(
         limit_share=_number(workload.get("shared_prefix_limit")),
-        limit_block_tokens_share=_number(by_tokens.get("share")),
-        limit_block_share=_number(by_tokens.get("block_share")),
+        limit_block_tokens_share=_number(in_blocks.get("share")),
+        limit_block_share=_number(in_blocks.get("block_share")),
         block_tokens=block_tokens if isinstance(block_tokens, int) else None,
         server_share=None if reuse is None else reuse.share,
         server_unit=None if reuse is None else reuse.unit,
