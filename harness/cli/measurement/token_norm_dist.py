@@ -274,7 +274,8 @@ def _count(distribution: TokenDistribution, traffic: TrafficOptions, load: Load)
     if most is not None:
         return most
     if isinstance(load, ClosedLoop) and load.duration_s is not None:
-        return load.enough_requests(distribution.inputs.mean, distribution.outputs.mean)
+        shared_tokens = 0 if distribution.shared is None else distribution.shared.tokens
+        return load.enough_requests(shared_tokens + distribution.inputs.mean, distribution.outputs.mean)
     return DEFAULT_NUM_REQUESTS
 
 
