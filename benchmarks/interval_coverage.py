@@ -170,6 +170,7 @@ def as_requests(run: Run) -> Requests:
         worker=np.zeros(n),
         has_reasoning=np.zeros(n, dtype=np.bool_),
         first_output_ns=np.full(n, np.nan),
+        cached_input_tokens=np.full(n, np.nan),
     )
 
 

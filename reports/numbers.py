@@ -61,6 +61,7 @@ from reports.metrics.model_statistics import model_work
 from reports.metrics.mser import mser5
 from reports.metrics.output_events import completions, output_tokens, rate
 from reports.metrics.phases import phases
+from reports.metrics.prefix_cache import cached_tokens, prefix_cache
 from reports.metrics.requests import from_columns
 from reports.metrics.run_metrics import compute_metrics, failures_by_kind, mean_rate
 from reports.metrics.server_load import server_load
@@ -162,6 +163,7 @@ NUMBERS = (
     Number("Triton's statistics of each model", "server.models", (model_work,)),
     Number("Requested and actual lengths", "lengths", (input_lengths, output_lengths)),
     Number("Lengths of the law, as sent and as counted", "length_laws", (input_law, output_law)),
+    Number("Reuse of the prefix cache, and its limit", "prefix_cache", (cached_tokens, prefix_cache)),
     Number("Phases of a request, by server and client", "phases", (phases,)),
     Number("Calibration of the client", "calibration", (client_calibration,)),
     Number("Peak rates of the client", "calibration.requests_per_s, responses_per_s", (peak_rates,)),

@@ -18,6 +18,7 @@ from reports.metrics.length_laws import LengthLaw, input_law, output_law
 from reports.metrics.lengths import Lengths, input_lengths, output_lengths
 from reports.metrics.model_statistics import model_work
 from reports.metrics.phases import Phase, phases
+from reports.metrics.prefix_cache import PrefixCache, prefix_cache
 from reports.metrics.requests import Requests, from_columns
 from reports.metrics.run_metrics import Metrics, compute_metrics
 from reports.metrics.server_load import ServerLoad, server_load
@@ -46,6 +47,10 @@ class RunReport:
     @property
     def input_lengths(self) -> Lengths | None:
         return input_lengths(self.requests, self.target.template_tokens)
+
+    @property
+    def prefix_cache(self) -> PrefixCache:
+        return prefix_cache(self.manifest, self.requests, self.server)
 
     @property
     def output_lengths(self) -> Lengths | None:

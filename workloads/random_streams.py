@@ -18,6 +18,8 @@ class Stream(IntEnum):
     TEXTS = 6
     BLOCKS = 7
     TICKS = 8
+    PREFIX_GROUPS = 9
+    PREFIXES = 10
     CLIENT_PROFILES = 31
     LENGTH_PAIRS = 41
 

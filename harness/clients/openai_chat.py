@@ -39,6 +39,7 @@ API_KEY_VARIABLE = "OPENAI_API_KEY"
 OUR_FIELDS = frozenset({"model", "messages", "stream", "stream_options", "max_tokens"})
 _END_MARKER = b"[DONE]"
 _SHOWN_MODELS = 20
+_MOST_TOKENS = 2**31 - 1
 
 
 def served_models(origin: Origin, path: str, headers: Mapping[str, str], timeout_s: float = 10.0) -> tuple[str, ...] | None:
@@ -110,6 +111,7 @@ class _Choice(msgspec.Struct, gc=False):
 class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: TokenCount | None = None
     completion_tokens: TokenCount | None = None
+    prompt_tokens_details: Any = None  # no server's oddity here may fail a request
 
 
 class _Chunk(msgspec.Struct, gc=False):
@@ -189,6 +191,7 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
             opening=opening,
             server_tokens_so_far=usage.completion_tokens,
             server_input_tokens=usage.prompt_tokens,
+            server_cached_tokens=_cached_tokens(usage.prompt_tokens_details),
             reasoning_characters=reasoning_characters,
         )
 
@@ -213,6 +216,12 @@ def _texts(choice: _Choice) -> tuple[str, str] | None:
     if content.content is None and content.role is None and content.reasoning_content is None and content.reasoning is None:
         return None
     return "", content.content or ""
+
+
+def _cached_tokens(details: Any) -> int | None:
+    """``cached_tokens`` of ``usage.prompt_tokens_details``; None where the server does not report it."""
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return cached if type(cached) is int and 0 <= cached <= _MOST_TOKENS else None
 
 
 def _names_role(choice: _Choice) -> bool:

@@ -46,7 +46,8 @@ class Response(msgspec.Struct, frozen=True, gc=False):
 
     ``token_ids`` are those that the server returned, an echoed prompt included; ``server_tokens`` is the server's count of
     the generated tokens in this response, ``server_tokens_so_far`` its count of all up to the end of this response (in
-    protocols with such a count, and perhaps in the last response alone). ``error`` is set where the request failed;
+    protocols with such a count, and perhaps in the last response alone). Of the prompt's ``server_input_tokens``, it found
+    ``server_cached_tokens`` in its prefix cache. ``error`` is set where the request failed;
     ``refused`` is True where it failed because the server is full. ``request_id`` is the id of the request, where the server
     repeats it; ``final`` is the server's mark of the last response. ``opening`` marks a chunk that names the role and has no
     text. Of ``text``, ``reasoning_characters`` are reasoning, which precedes the answer that a user sees.
@@ -57,6 +58,7 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     server_tokens: int | None = None
     server_tokens_so_far: int | None = None
     server_input_tokens: int | None = None
+    server_cached_tokens: int | None = None
     error: str | None = None
     refused: bool = False
     request_id: str | None = None

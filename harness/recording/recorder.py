@@ -227,9 +227,13 @@ def _reasoning(answered: TimedResponses) -> tuple[bool | None, int | None]:
 
 
 def _input_count(record: Record, responses: Sequence[Response]) -> dict[str, int | bool | None]:
-    """The fields of a record about the length of its prompt: the server's count, else the client's."""
+    """The fields of a record about the length of its prompt: the server's count, else the client's; and what was cached."""
     counted = next((r.server_input_tokens for r in responses if r.server_input_tokens), None)
-    return {"input_tokens": counted or record.input_tokens, "server_counted_input": counted is not None}
+    return {
+        "input_tokens": counted or record.input_tokens,
+        "server_counted_input": counted is not None,
+        "cached_input_tokens": next((r.server_cached_tokens for r in responses if r.server_cached_tokens is not None), None),
+    }
 
 
 def _echoed(request: RequestSummary, first: Response, excluded: bool) -> bool | None:

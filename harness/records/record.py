@@ -46,6 +46,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     ``has_reasoning`` is whether the server marked a part of the answer as reasoning; then ``first_output_ns`` is the arrival of
     the first response with text besides it. ``parent`` is the index of the request whose answer a later turn of a session
     waited for, and ``planned_ns`` the turn's own time where it has one: it is scheduled later where that answer ended later.
+    ``cached_input_tokens`` are those of ``input_tokens`` that the server found in its
+    prefix cache, by its own count.
     """
 
     index: int
@@ -72,3 +74,4 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     server_counted_input: bool | None = None
     parent: int | None = None
     planned_ns: int | None = None
+    cached_input_tokens: int | None = None

@@ -117,6 +117,13 @@ REQUEST_COLUMNS = (
         "the turn's own time; `scheduled_ns` is later only where the answer that it waited for ended later",
         "the turn has no time of its own, or waited for none",
     ),
+    Column(
+        "cached_input_tokens",
+        pa.int64(),
+        "tokens",
+        "those of `input_tokens` that the server found in its prefix cache (`cached_tokens` of OpenAI's usage)",
+        "the server did not report it; some leave it out where it is 0",
+    ),
 )
 """The columns of ``requests.parquet``: the fields of Record in their order."""
 

@@ -52,7 +52,8 @@ def _watch_nothing() -> Watch:
 class RunPlan:
     """What to run. ``timeout_s`` limits each request; warm-up requests are sent before the clock starts.
 
-    ``worker_cores`` are cores for the workers alone, one each; empty where they share.
+    ``worker_cores`` are cores for the workers alone, one each; empty where they share. ``after_warm_up`` is called between
+    the warm-up and the start of the clock; what it raises ends the run.
     """
 
     schedule: AnySchedule
@@ -64,6 +65,7 @@ class RunPlan:
     timeout_s: float
     worker_cores: tuple[int, ...] = ()
     watch: Watch = field(default_factory=_watch_nothing)
+    after_warm_up: Callable[[], object] | None = None
 
 
 class Phase(StrEnum):
@@ -144,6 +146,8 @@ class Run:
             try:
                 self._start_workers()
                 self._await_ready()
+                if plan.after_warm_up is not None:
+                    plan.after_warm_up()
                 self._start_clock(watching.enter_context(plan.watch))
                 run_at_low_priority(self._follow, on_progress)
                 end = self._end()

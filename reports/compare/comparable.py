@@ -36,6 +36,8 @@ class Disagreement:
 _WEIGHTS: Mapping[str, Weight | None] = {
     "workload": Weight.REFUSE,
     "workload.repeated_prefix": None,
+    "workload.shared_prefix_limit": None,
+    "workload.shared_prefix_common": None,
     "arrivals": Weight.REFUSE,
     "load": Weight.REFUSE,
     "load.ran_out": Weight.NOTE,
@@ -50,6 +52,7 @@ _WEIGHTS: Mapping[str, Weight | None] = {
     "server": Weight.CHANGED,
     "schedule": Weight.WARN,
     "warm_up.requests": Weight.WARN,
+    "prefix_cache_reset": Weight.WARN,
     "options.workers": Weight.WARN,
     "workers.count": Weight.NOTE,
     "environment": Weight.WARN,

@@ -48,6 +48,7 @@ class Requests:
     first_output_ns: FloatArray
     parent: FloatArray
     planned_ns: FloatArray
+    cached_input_tokens: FloatArray
 
     @cached_property
     def done(self) -> NDArray[np.bool_]:
@@ -122,6 +123,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         first_output_ns=floats(table["first_output_ns"]),
         parent=floats(table["parent"]),
         planned_ns=floats(table["planned_ns"]),
+        cached_input_tokens=floats(table["cached_input_tokens"]),
     )
 
 
@@ -130,6 +132,7 @@ _SMALL_COLUMNS = (
     "requested_output_tokens", "ignore_eos", "prompt_echoed", "error", "output_tokens_source", "text_tokens",
     "worker", "requested_input_tokens", "server_counted_input", "has_reasoning", "first_output_ns",
     "parent", "planned_ns",
+    "cached_input_tokens",
 )  # fmt: skip
 
 

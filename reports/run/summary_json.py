@@ -27,6 +27,7 @@ from reports.metrics.length_laws import LengthLaw
 from reports.metrics.lengths import Lengths
 from reports.metrics.mser import RULE
 from reports.metrics.output_events import Rate
+from reports.metrics.prefix_cache import PrefixCache
 from reports.metrics.run_metrics import Anchored, Metrics
 from reports.metrics.windows import Window
 from reports.render.plain_text import json_text
@@ -75,6 +76,7 @@ def summary(report: RunReport) -> dict[str, Any]:
         "server": None if report.server is None else asdict(report.server),
         "lengths": {"input": _lengths(report.input_lengths), "output": _lengths(report.output_lengths)},
         "length_laws": {"input": _length_law(report.input_law), "output": _length_law(report.output_law)},
+        "prefix_cache": _prefix_cache(report.prefix_cache),
         "phases": [
             {
                 "name": phase.name,
@@ -103,6 +105,22 @@ def _length_law(length: LengthLaw) -> dict[str, Any]:
         "asked": None if length.asked_mean is None else {"mean": length.asked_mean, "stdev": length.asked_stdev},
         "sent": None if length.sent is None else asdict(length.sent),
         "actual": None if length.actual is None else asdict(length.actual),
+    }
+
+
+def _prefix_cache(reuse: PrefixCache) -> dict[str, Any]:
+    usage = reuse.usage
+    return {
+        **asdict(reuse),
+        "usage": None
+        if usage is None
+        else {
+            "share": usage.share,
+            "cached_tokens": usage.cached,
+            "prompt_tokens": usage.prompt,
+            "requests": usage.requests,
+            "reporting_requests": usage.reporting,
+        },
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reports.metrics.prefix_cache import PrefixCache
 from reports.metrics.server_series import Level
 from reports.render.plain_text import printable
 from reports.render.tables import Table
@@ -54,7 +55,7 @@ def times_tables(report: RunReport) -> tuple[Table, ...]:
 
 def server_tables(report: RunReport) -> tuple[Table, ...]:
     """The server's gauges, Triton's statistics of its models, and the phases of a request."""
-    tables = (_levels(report), _models(report), _phases(report))
+    tables = (_levels(report), _prefix_cache(report.prefix_cache), _models(report), _phases(report))
     return tuple(table for table in tables if table.rows)
 
 
@@ -70,6 +71,26 @@ def _levels(report: RunReport) -> Table:
     )
     rows = tuple((name, *_scaled(level, scale)) for name, level, scale in levels if level is not None)
     return Table("levels", "The server's gauges", ("Server", "mean", "max"), rows, f"Over the readings of the run. {_MORE}")
+
+
+def _prefix_cache(reuse: PrefixCache) -> Table:
+    """No rows where the server reported nothing and the prompts were not made to share prefixes."""
+    usage, unit = reuse.usage, reuse.server_unit
+    blocks = "" if reuse.block_tokens is None else f"whole blocks of {reuse.block_tokens}"
+    rows = (
+        (f"Found by the server, of {unit} (%)", reuse.server_share),
+        ("Found by the server, by its answers, of tokens (%)", None if usage is None else usage.share),
+        ("An infinite cache, of tokens (%)", reuse.limit_share),
+        (f"An infinite cache, {blocks}, of tokens (%)", reuse.limit_block_tokens_share),
+        (f"An infinite cache, {blocks}, of blocks (%)", reuse.limit_block_share),
+    )
+    has_reuse = not (reuse.server_share is None and usage is None and reuse.limit_share is None)
+    known = tuple((name, share * 100) for name, share in rows if share is not None) if has_reuse else ()
+    missing = 0 if usage is None else usage.requests - usage.reporting
+    note = "Prompt tokens or blocks that were in the prefix cache, beside the most that prompts in this order could find there."
+    if missing:
+        note += f" {missing:,} answers had no count, which some servers leave out where it is 0: it counts as 0."
+    return Table("prefix_cache", "The prefix cache", ("Prefix cache", "value"), known, note)
 
 
 def _models(report: RunReport) -> Table:

@@ -107,6 +107,23 @@ def test_telemetry_uses_the_clock_of_the_run(decoupled_server: Server, tmp_path:
     assert summary["server"]["kv_cache_used_fraction"]["max"] > 0
 
 
+def test_the_engine_reuses_of_shared_prefixes_what_an_infinite_cache_would_have(
+    decoupled_server: Server, tmp_path: Path
+) -> None:
+    groups = ["--prefix_groups", "6", "--prefix_len", "96", "--system_prompt_len", "32", "--prompts_per_group", "10"]
+    one_by_one = ["--concurrency", "1", "--num_requests", "60", "--input_mean", "20", "--output_mean", "2", "--seed", "31"]
+    target = ["--url", decoupled_server.addresses.grpc, "--metrics_url", decoupled_server.addresses.metrics]
+    result = run_bench("token_norm_dist", *target, *groups, *one_by_one, "--run_dir", str(tmp_path / "run"))
+    assert result.returncode in (0, 3), result.stderr
+    cache = json.loads((tmp_path / "run" / "summary.json").read_text())["prefix_cache"]
+    reused, prompt = 32 * 59 + 96 * 6 * 9, 60 * (32 + 96 + 20)
+    assert cache["limit_share"] == cache["limit_block_tokens_share"] == pytest.approx(reused / prompt)
+    assert cache["limit_block_share"] == pytest.approx(reused / 32 / (60 * 5))
+    assert (cache["server_unit"], cache["block_tokens"], cache["usage"]) == ("blocks", 32, None)
+    # a block's part may be reused, too, where two own parts begin with the same token
+    assert cache["limit_block_share"] <= cache["server_share"] <= cache["limit_block_share"] + 3 / 300
+
+
 @pytest.mark.slow
 def test_repeated_prompts_hit_the_cache_and_are_reported(decoupled_server: Server, tmp_path: Path) -> None:
     first = _measure(decoupled_server, tmp_path / "first", "--seed", "77")

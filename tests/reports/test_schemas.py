@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace as with_fields
 
 from harness.cli import run as bench
 from harness.records.record import Outcome, Record
@@ -100,7 +101,7 @@ def test_a_summary_of_everything_that_can_be_known(make_report: MakeReport, stea
         *metric("nv_cpu_utilization", {0.0: 0.5, 7.0: 0.7}),
     ]
     report = make_report(
-        steady_run(700, worker=0),
+        [with_fields(record, cached_input_tokens=3, server_counted_input=True) for record in steady_run(700, worker=0)],
         client=[*worker_samples([0.1] * 280), *machine_samples(7, steal_cores=0.1)],
         server=server,
         calibration=calibration,
@@ -111,6 +112,7 @@ def test_a_summary_of_everything_that_can_be_known(make_report: MakeReport, stea
     for key in ("client", "server", "phases", "calibration", "slip_by_worker", "slip_over_time"):
         assert document[key], key
     assert document["server"]["cache_reuse"]
+    assert document["prefix_cache"]["usage"]
     assert document["arrivals"]["test"]
     assert document["metrics"]["goodput"]
     assert document["windows"]["steady"]

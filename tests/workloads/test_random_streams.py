@@ -51,6 +51,8 @@ def test_what_a_seed_means_never_changes() -> None:
         "TEXTS": 6,
         "BLOCKS": 7,
         "TICKS": 8,
+        "PREFIX_GROUPS": 9,
+        "PREFIXES": 10,
         "CLIENT_PROFILES": 31,
         "LENGTH_PAIRS": 41,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from harness.cli.measurement.options import measure_options, read_options
+from harness.cli.measurement.options import measure_options, read_concern, read_options
 from harness.cli.measurement.sessions import SessionOptions, prepare_sessions, session_group
 from harness.cli.workload_files import WorkloadPath, read_file, reader_options
 from harness.host.blas_threads import one_blas_thread
@@ -103,7 +103,7 @@ def command(
     from workloads.synthesis import has_prompts
 
     options = read_options(shared)
-    sessions = SessionOptions(**{field.name: shared[field.name] for field in fields(SessionOptions)})
+    sessions = read_concern(SessionOptions, shared)
     sessions.check(options)
     is_timed = options.load.duration is not None and options.load.concurrency is None
     if repeat_dataset and options.traffic.num_requests is None and not is_timed:

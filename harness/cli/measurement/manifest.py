@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -44,13 +45,14 @@ def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> 
             "requests": len(schedule),
             "dropped_too_long": workload.dropped_too_long,
         },
-        "lengths": _length_entries(workload.lengths),
+        "lengths": _length_entries(workload.lengths, workload.shared_tokens),
         "arrivals": str(prepared.load),
         "schedule": {"digest": schedule.digest, "seed": schedule.seed},
         "target": _target_entry(target),
         "server": None if target.server is None else {"engine": recorded["engine_settings"]},
         "options": recorded,
         "warm_up": {"requests": options.client.warmup_requests},
+        "prefix_cache_reset": None if target.prefix_cache_reset is None else str(target.prefix_cache_reset),
         "environment": environment,
         "calibration": calibration_for_run(target.protocol, environment),
         "load": _load_entry(options, prepared),
@@ -115,12 +117,17 @@ def _mode(load: AnyLoad) -> str:
             return "sessions"
 
 
-def _length_entries(lengths: PairedLengths | None) -> dict[str, Any] | None:
-    """The key ``lengths`` of run.json: each side's law, and mean and standard deviation in tokens of what it draws."""
+def _length_entries(lengths: PairedLengths | None, shared_tokens: int) -> dict[str, Any] | None:
+    """The key ``lengths`` of run.json: each side's law, and mean and standard deviation of what it draws, in tokens, prompts with
+    the tokens that they share.
+    """
     if lengths is None:
         return None
-    sides = zip(("input", "output"), lengths.laws, lengths.moments(), strict=True)
-    return {side: {"law": law, "mean": moments.mean, "stdev": moments.stdev} for side, law, moments in sides}
+    sides = zip(("input", "output"), (shared_tokens, 0), lengths.laws, lengths.moments(), strict=True)
+    return {
+        side: {"law": f"{shared} + {law}" if shared else law, "mean": shared + moments.mean, "stdev": moments.stdev}
+        for side, shared, law, moments in sides
+    }
 
 
 def calibration_for_run(protocol: str, environment: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -135,10 +142,15 @@ def calibration_for_run(protocol: str, environment: Mapping[str, Any]) -> dict[s
         return None
 
 
-def after_run(manifest: Mapping[str, Any], schedule: AnySchedule, result: RunResult) -> dict[str, Any]:
-    """``manifest`` with what is known after the run alone: repeated prompt prefixes, and connections."""
-    repeated = {"repeated_prefix": _repeated_prefix(schedule, result)}
-    return {**manifest, "workload": manifest["workload"] | repeated, "connections": connections_entry(result.connections)}
+def after_run(manifest: Mapping[str, Any], prepared: PreparedRun, result: RunResult) -> dict[str, Any]:
+    """``manifest`` with what is known after the run alone: the prefixes that were sent, and connections."""
+    sent = [index for _, index in sorted((r.sent_ns, r.index) for r in result.records if r.sent_ns is not None)]
+    limit_of = prepared.workload.limit_of
+    prefixes = {
+        **({} if limit_of is None else limit_of(sent)),
+        "repeated_prefix": _repeated_prefix(prepared.schedule, sent),
+    }
+    return {**manifest, "workload": manifest["workload"] | prefixes, "connections": connections_entry(result.connections)}
 
 
 def connections_entry(usages: Sequence[ConnectionUsage | None]) -> dict[str, Any] | None:
@@ -162,12 +174,15 @@ def connections_entry(usages: Sequence[ConnectionUsage | None]) -> dict[str, Any
     }
 
 
-def _repeated_prefix(schedule: AnySchedule, result: RunResult) -> dict[str, Any]:
-    sent = sorted((record.sent_ns, record.index) for record in result.records if record.sent_ns is not None)
-    repetition = prefix_repetition([schedule.requests[index] for _, index in sent])
+def _repeated_prefix(schedule: AnySchedule, sent: Sequence[int]) -> dict[str, Any]:
+    requests = [schedule.requests[index] for index in sent]
+    repetition = prefix_repetition(requests)
+    blocks = sum(math.ceil(len(request.input_ids or ()) / BLOCK_TOKENS) for request in requests)
+    in_blocks = repetition.unit == "tokens" and blocks > 0
     return {
         "share": repetition.share,
         "unit": repetition.unit,
         "block_tokens": BLOCK_TOKENS,
+        "block_share": repetition.repeated / BLOCK_TOKENS / blocks if in_blocks else None,
         "whole_prompts": repetition.repeated_prompts,
     }

@@ -110,7 +110,7 @@ def _run(
         with ProgressLine() as progress, signals_blocked():  # execute takes signals itself; the records are made without any
             result = Run(plan).execute(progress)
             times = {"times": times_until_recorded(command_start(), result)}
-            finish_run(folder, after_run(manifest, schedule, result) | observation.facts | times, result)
+            finish_run(folder, after_run(manifest, prepared, result) | observation.facts | times, result)
             tabulate(folder)
     if result.interrupted:
         click.echo(_stopped(result, len(schedule)), err=True)
@@ -140,6 +140,7 @@ def _plan(
         timeout_s=options.request_timeout,
         worker_cores=prepared.workers.pinned_cores,
         watch=observation,
+        after_warm_up=target.prefix_cache_reset,
     )
 
 

@@ -56,20 +56,21 @@ def measure_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def read_options(values: dict[str, Any]) -> MeasureOptions:
     """The shared options, from the values that click passes to a verb that ``measure_options`` decorates."""
-    engine_settings = _concern(EngineSettings, values)
+    engine_settings = read_concern(EngineSettings, values)
     return MeasureOptions(
-        target=_concern(TargetOptions, values),
-        embedded=_concern(EmbeddedOptions, values | {"engine_settings": engine_settings}),
-        load=_concern(LoadOptions, values),
-        traffic=_concern(TrafficOptions, values),
-        client=_concern(ClientOptions, values),
-        telemetry=_concern(TelemetryOptions, values),
-        output=_concern(OutputOptions, values),
-        criteria=_concern(CriteriaOptions, values),
+        target=read_concern(TargetOptions, values),
+        embedded=read_concern(EmbeddedOptions, values | {"engine_settings": engine_settings}),
+        load=read_concern(LoadOptions, values),
+        traffic=read_concern(TrafficOptions, values),
+        client=read_concern(ClientOptions, values),
+        telemetry=read_concern(TelemetryOptions, values),
+        output=read_concern(OutputOptions, values),
+        criteria=read_concern(CriteriaOptions, values),
     )
 
 
-def _concern(concern: Callable[..., _Concern], values: dict[str, Any]) -> _Concern:
+def read_concern(concern: Callable[..., _Concern], values: dict[str, Any]) -> _Concern:
+    """The options of one concern, a dataclass, from the values that click passes to a verb."""
     return concern(**{field.name: values[field.name] for field in fields(concern)})  # type: ignore[arg-type]
 
 

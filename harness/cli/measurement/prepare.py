@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import click
@@ -19,7 +19,11 @@ from workloads.schedule import AnySchedule
 
 @dataclass(frozen=True)
 class PreparedRequests:
-    """Requests, and their origin for the manifest. ``load`` None: that of the options; ``lengths`` None: of no law."""
+    """Requests, and their origin for the manifest. ``load`` None: that of the options; ``lengths`` None: of no law.
+
+    ``limit_of`` gives the manifest's shares of shared prefixes for the requests that were sent, by their numbers in the order
+    of sending; None where they do not depend on it. Prompts begin with ``shared_tokens`` in front of what ``lengths`` draws.
+    """
 
     requests: tuple[Request, ...]
     description: str
@@ -27,6 +31,8 @@ class PreparedRequests:
     dropped_too_long: int
     load: AnyLoad | None = None
     lengths: PairedLengths | None = None
+    limit_of: Callable[[Sequence[int]], Mapping[str, float | None]] | None = None
+    shared_tokens: int = 0
 
 
 PrepareRequests = Callable[[TrafficOptions, Load, Target], PreparedRequests]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ import click
 import cloup
 
 from harness.cli.measurement.length_options import moved_by_bounds
+from harness.cli.measurement.prefix_options import limit_text, manifest_entry, reuse_limit
 from harness.cli.tokenizers import ordinary_token_ids, shipped_tokenizer, text_codec
 from harness.host.blas_threads import one_blas_thread
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from harness.cli.measurement.target import Target
     from workloads.lengths.samples import PairedLengths
     from workloads.load import Load
+    from workloads.shared_prefixes import GroupPrefix, SharedPrefixes
     from workloads.token_norm_dist import TokenNormDist
 
 DEFAULT_NUM_REQUESTS = 1000
@@ -39,12 +41,19 @@ vocab_size_option = cloup.option(
 class RandomPrompts:
     """Lengths in tokens, and the vocabulary's size: ids are drawn below ``vocab_size``; None means the tokenizer's.
 
-    ``options`` are those that set the lengths, for the manifest.
+    ``options`` are those that set the lengths, for the manifest. With ``shared``, the prompts begin with shared prefixes, and
+    ``lengths`` has the lengths of what follows them.
     """
 
     lengths: PairedLengths
     options: Mapping[str, str | float | None]
     vocab_size: int | None
+    shared: SharedPrefixes | None = None
+
+    @property
+    def shared_tokens(self) -> int:
+        """The length of what every prompt shares with others."""
+        return 0 if self.shared is None else self.shared.tokens
 
 
 def measure_random_prompts(verb: str, options: MeasureOptions, prompts: RandomPrompts) -> int:
@@ -68,19 +77,33 @@ def _draw(prompts: RandomPrompts, traffic: TrafficOptions, load: Load, target: T
     from workloads.load import OpenLoop
 
     workload = _workload(prompts, traffic, target)
-    count = _count(prompts.lengths, traffic, load)
+    count = _count(prompts, traffic, load)
     drawn = workload.draw(count)
     is_timed = isinstance(load, OpenLoop) and load.duration_s is not None and traffic.num_requests is None
     if is_timed and drawn.dropped_too_long:  # draw again, so that the requests that are left fill the duration
         drawn = workload.draw(math.ceil(count * min(_MAX_REDRAW_FACTOR, _MARGIN * count / len(drawn.requests))))
     requests = drawn.requests[:count]
-    return PreparedRequests(
+    prepared = PreparedRequests(
         requests=requests,
         description=f"{request_count_text(load, len(requests))} random prompts of {prompts.lengths}",
-        parameters={**prompts.options, "vocab_size": prompts.vocab_size},
+        parameters={**prompts.options, "vocab_size": prompts.vocab_size, **manifest_entry(prompts.shared)},
         dropped_too_long=drawn.dropped_too_long,
         lengths=prompts.lengths,
+        shared_tokens=prompts.shared_tokens,
     )
+    return prepared if prompts.shared is None else _with_limit(prepared, prompts.shared, drawn.prefixes[:count])
+
+
+def _with_limit(workload: PreparedRequests, shared: SharedPrefixes, prefixes: tuple[GroupPrefix, ...]) -> PreparedRequests:
+    """``workload`` with what an infinite prefix cache can reuse of it."""
+    limit = reuse_limit(shared, workload.requests, prefixes)
+    click.echo(limit_text(shared, workload.requests, limit), err=True)
+
+    def limit_of(sent: Sequence[int]) -> Mapping[str, float | None]:
+        return reuse_limit(shared, [workload.requests[index] for index in sent], [prefixes[index] for index in sent])
+
+    description = f"{workload.description}, behind {shared}"
+    return replace(workload, description=description, parameters={**workload.parameters, **limit}, limit_of=limit_of)
 
 
 def _draw_with_shipped_tokenizer(
@@ -101,8 +124,14 @@ def _draw_with_shipped_tokenizer(
         workload,
         requests=tuple(replace(request, input_ids=None, input_tokens=None) for request in workload.requests),
         description=f"{workload.description}, by the shipped tokenizer",
-        parameters={**workload.parameters, "text_tokenizer": "shipped"},
+        parameters={**_without_limit(workload.parameters), "text_tokenizer": "shipped"},
+        limit_of=None,
     )
+
+
+def _without_limit(parameters: Mapping[str, str | float | None]) -> dict[str, str | float | None]:
+    """``parameters`` without the shares of tokens that another tokenizer than the model's gave."""
+    return {name: None if name.startswith("shared_prefix_") else value for name, value in parameters.items()}
 
 
 def _workload(prompts: RandomPrompts, traffic: TrafficOptions, target: Target) -> TokenNormDist:
@@ -117,10 +146,11 @@ def _workload(prompts: RandomPrompts, traffic: TrafficOptions, target: Target) -
         LengthLimits(traffic.max_input_len, target.context_tokens),
         None if target.model.takes_token_ids else text_codec(target.tokenizer),
         ignore_eos=target.model.supports_ignore_eos if traffic.ignore_eos is None else traffic.ignore_eos,
+        shared=prompts.shared,
     )
 
 
-def _count(lengths: PairedLengths, traffic: TrafficOptions, load: Load) -> int:
+def _count(prompts: RandomPrompts, traffic: TrafficOptions, load: Load) -> int:
     """The number of requests to draw; a closed loop with a duration gets as many as it can need."""
     from workloads.load import ClosedLoop
 
@@ -128,7 +158,8 @@ def _count(lengths: PairedLengths, traffic: TrafficOptions, load: Load) -> int:
     if most is not None:
         return most
     if isinstance(load, ClosedLoop) and load.duration_s is not None:
-        return load.enough_requests(*lengths.asked_means)
+        input_mean, output_mean = prompts.lengths.asked_means
+        return load.enough_requests(prompts.shared_tokens + input_mean, output_mean)
     return DEFAULT_NUM_REQUESTS
 
 

@@ -14,10 +14,11 @@ import msgspec
 from harness.cli.measurement.client_options import ClientOptions
 from harness.cli.measurement.connect import ConnectedModel, MeasuredModel, connect
 from harness.cli.measurement.embedded_options import EmbeddedOptions
-from harness.cli.measurement.target_options import TargetOptions
+from harness.cli.measurement.target_options import TargetOptions, openai_url
 from harness.cli.tokenizers import open_tokenizer
 from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.openai_probe import PROBE, probe_chat
+from harness.clients.prefix_cache_reset import PrefixCacheReset, find_prefix_cache_reset
 from harness.clients.registry import KnownClient
 from harness.clients.transport.http_get import Headers
 from harness.clients.transport.url import Origin
@@ -35,7 +36,8 @@ class Target:
 
     ``headers`` are those of every request, which may hold a secret; ``tokenizer`` and ``tokenizer_dir`` are None where
     unknown. ``server`` and ``context_tokens`` are the embedded pipeline's, None with --url. ``template_tokens`` are those that
-    a server of chat completions adds to each prompt, None where unknown.
+    a server of chat completions adds to each prompt, None where unknown. ``prefix_cache_reset`` empties the server's cache,
+    None without --reset_prefix_cache.
     """
 
     origin: Origin
@@ -48,6 +50,7 @@ class Target:
     server: Server | None = None
     context_tokens: int | None = None
     template_tokens: int | None = None
+    prefix_cache_reset: PrefixCacheReset | None = None
 
     @property
     def streaming(self) -> bool:
@@ -66,7 +69,8 @@ def open_target(
     """The target at --url, or the embedded pipeline, which logs to ``server_log``. Raises TargetError and ServingError."""
     if options.url is not None:
         connected = connect(options, connections, None)
-        yield _target(options, connected, options.tokenizer_dir or connected.tokenizer_dir)
+        target = _target(options, connected, options.tokenizer_dir or connected.tokenizer_dir)
+        yield replace(target, prefix_cache_reset=_prefix_cache_reset(options, target))
         return
     repository = embedded.repository(options.tokenizer_dir)
     limits = read_limits(repository.engine_dir)
@@ -90,6 +94,13 @@ def probe_target(target: Target, options: ClientOptions) -> Target:
         template_tokens = probe.prompt_tokens - len(target.tokenizer.encode(PROBE.prompt, add_special_tokens=False))
     client = msgspec.structs.replace(client, continuous_usage=probe.continuous_usage)
     return replace(target, client=client, template_tokens=template_tokens)
+
+
+def _prefix_cache_reset(options: TargetOptions, target: Target) -> PrefixCacheReset | None:
+    """The call that empties the cache, tried; None without --reset_prefix_cache. Raises TargetError where there is none."""
+    if not options.reset_prefix_cache:
+        return None
+    return find_prefix_cache_reset(target.origin, openai_url(options).path, options.headers)
 
 
 def _target(options: TargetOptions, connected: ConnectedModel, tokenizer_dir: Path | None) -> Target:

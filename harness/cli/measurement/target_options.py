@@ -49,6 +49,7 @@ class TargetOptions:
     endpoint: str | None
     header: tuple[Header, ...]
     extra_body: dict[str, Any]
+    reset_prefix_cache: bool = False
 
     @property
     def headers(self) -> dict[str, str]:
@@ -64,6 +65,12 @@ def check_target_options(options: TargetOptions) -> None:
         for name, value in (("--endpoint", options.endpoint), ("--extra_body", options.extra_body)):
             if value:
                 raise click.UsageError(f"{name} goes with -i openai")
+    if options.reset_prefix_cache and options.url is None:
+        raise click.UsageError("--reset_prefix_cache goes with --url: the pipeline that bench deploys has an empty cache")
+    if options.reset_prefix_cache and options.protocol != "openai":
+        raise click.UsageError(
+            "--reset_prefix_cache goes with -i openai (vLLM, SGLang): Triton has no call for it, so restart the server instead"
+        )
     if options.protocol == "grpc" and options.header:
         raise click.UsageError("--header goes with -i http and -i openai")
     if options.url is not None:
@@ -238,5 +245,10 @@ http_group = cloup.option_group(
         "--extra_body",
         callback=_read_extra_body,
         help='JSON object with more fields for every request to OpenAI\'s protocol, such as {"temperature": 0}.',
+    ),
+    cloup.option(
+        "--reset_prefix_cache",
+        is_flag=True,
+        help="Empty the server's prefix cache after the warm-up: vLLM (started with VLLM_SERVER_DEV_MODE=1) and SGLang.",
     ),
 )

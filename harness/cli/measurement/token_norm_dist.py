@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 import cloup
 
 from harness.cli.measurement.length_options import length_option, length_pairs_option
-from harness.cli.measurement.options import measure_options, read_options
+from harness.cli.measurement.options import measure_options, read_concern, read_options
+from harness.cli.measurement.prefix_options import PrefixOptions, prefix_group
 from harness.cli.measurement.random_prompts import RandomPrompts, measure_random_prompts, vocab_size_option
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ Examples:
     ),
     vocab_size_option,
 )
+@prefix_group
 @measure_options
 def command(
     isl: Lengths | None,
@@ -75,22 +78,28 @@ def command(
     Without lengths, prompts have 128±5 tokens and answers 20±2, as in upstream's README. A mean alone is a constant length.
     Without --num_requests and --duration, 1000 requests are sent.
 
+    With --prefix_groups or --system_prompt_len, prompts begin with shared prefixes, and --isl is the length of what follows.
+
     For a model that takes text and has no known tokenizer, prompts are drawn with the shipped one, and the server counts them.
     """
     from workloads.lengths.samples import Independent
 
+    options = read_options(shared)
+    prefixes = read_concern(PrefixOptions, shared).shared(options.traffic.num_requests, options.traffic.max_input_len)
+    if prefixes is not None and prefixes.prompts is not None:
+        options = replace(options, traffic=replace(options.traffic, num_requests=prefixes.prompts))
     means = {"input_mean": input_mean, "input_stdev": input_stdev, "output_mean": output_mean, "output_stdev": output_stdev}
     if pairs is not None:
         _check_pairs_alone(means | {"isl": isl, "osl": osl})
-        prompts = RandomPrompts(pairs, {"length_pairs": pairs.source}, vocab_size)
-        return measure_random_prompts("token_norm_dist", read_options(shared), prompts)
+        prompts = RandomPrompts(pairs, {"length_pairs": pairs.source}, vocab_size, prefixes)
+        return measure_random_prompts("token_norm_dist", options, prompts)
     inputs = _lengths("isl", isl, "input", (input_mean, input_stdev))
     outputs = _lengths("osl", osl, "output", (output_mean, output_stdev))
     lengths = Independent(inputs, outputs)
     if (isl is None and None in (input_mean, input_stdev)) or (osl is None and None in (output_mean, output_stdev)):
         click.echo(f"Lengths: {lengths}; --isl and --osl set them.", err=True)
-    options = {**_recorded("isl", "input", inputs), **_recorded("osl", "output", outputs)}
-    return measure_random_prompts("token_norm_dist", read_options(shared), RandomPrompts(lengths, options, vocab_size))
+    recorded = {**_recorded("isl", "input", inputs), **_recorded("osl", "output", outputs)}
+    return measure_random_prompts("token_norm_dist", options, RandomPrompts(lengths, recorded, vocab_size, prefixes))
 
 
 def _check_pairs_alone(others: dict[str, object]) -> None:

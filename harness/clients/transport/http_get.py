@@ -1,4 +1,4 @@
-"""Blocking GETs over HTTP/1.1, without a proxy: model inspection before a run, telemetry during it."""
+"""Blocking calls without a body over HTTP/1.1, without a proxy: model inspection before a run, telemetry during it."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ class HttpStatusError(GetError):
 class HttpGetter:
     """GETs one URL, any number of times over one connection, with ``headers``. Not thread-safe.
 
-    ``timeout_s`` limits each GET.
+    ``timeout_s`` limits each GET. ``method`` is another one for a call that has no body either.
     """
 
-    def __init__(self, url: HttpUrl, headers: Headers = (), timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(self, url: HttpUrl, headers: Headers = (), timeout_s: float = _TIMEOUT_S, method: str = "GET") -> None:
+        self._method = method
         self._path = url.path
         self._headers = dict(headers)
         self._timeout_s = timeout_s
@@ -79,7 +80,7 @@ class HttpGetter:
 
     def _get_once(self) -> bytes:
         deadline_s = time.monotonic() + self._timeout_s
-        self._connection.request("GET", self._path, headers=self._headers)
+        self._connection.request(self._method, self._path, headers=self._headers)
         response = self._connection.getresponse()
         body = bytearray()
         while chunk := response.read(65536):

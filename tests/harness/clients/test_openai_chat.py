@@ -121,6 +121,15 @@ _USAGE = {"id": "1", "choices": [], "usage": {"prompt_tokens": 9, "completion_to
         (_delta(content="A") | {"usage": _USAGE["usage"]}, Response(text="A", server_tokens_so_far=4, server_input_tokens=9)),
         (_USAGE, Response(server_tokens_so_far=4, server_input_tokens=9)),
         ({"choices": [], "prompt_filter_results": []}, Response()),
+        *(
+            ({"choices": [], "usage": {"prompt_tokens": 9, "prompt_tokens_details": details}},
+             Response(server_input_tokens=9, server_cached_tokens=cached))
+            for details, cached in (
+                ({"cached_tokens": 8}, 8), ({"cached_tokens": 0, "audio_tokens": 1}, 0), (None, None), ({}, None), ([], None),
+                ({"cached_tokens": None}, None), ({"cached_tokens": -1}, None), ({"cached_tokens": True}, None),
+                ({"cached_tokens": 1.5}, None), ({"cached_tokens": 2**31}, None), ("8", None),
+            )
+        ),
         ({"choices": [{"message": {"role": "assistant", "content": "All"}}]} | {"usage": _USAGE["usage"]},
          Response(text="All", server_tokens_so_far=4, server_input_tokens=9)),
         ({"error": {"message": "no", "code": 400}}, Response(error="no")),

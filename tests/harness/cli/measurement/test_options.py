@@ -28,6 +28,7 @@ _DEFAULTS: dict[str, Any] = {
     "endpoint": None,
     "header": [],
     "extra_body": {},
+    "reset_prefix_cache": False,
     "engine_dir": None,
     "decoupled_mode": True,
     "engine_settings": {
@@ -79,6 +80,7 @@ _DEFAULTS: dict[str, Any] = {
 _EVERY_OPTION = [
     *("--url", "h", "-i", "openai", "--model", "m", "--no_streaming", "--tokenizer_dir", "tests", "--endpoint", "/v1/x"),
     *("--header", "X-Key: hush", "--header", "A: b", "--extra_body", '{"stop": ["a", null], "n": {"m": 1.5}}'),
+    "--reset_prefix_cache",
     *("--engine_dir", "e", "--no_decoupled_mode", "--draft_engine_dir", "d", "--batch_scheduler_policy", "max_utilization"),
     *("--kv_cache_free_gpu_mem_fraction", "0.5", "--no_enable_kv_cache_reuse", "--request_rate", "10"),
     *("--time_delay_dist", "gamma_dist", "--burstiness", "2", "--max_concurrency", "9", "--duration", "5", "--ramp_up", "1"),
@@ -109,6 +111,7 @@ _EVERY_ENTRY: dict[str, Any] = {
     "endpoint": "/v1/x",
     "header": ["X-Key: (not written down)", "A: b"],
     "extra_body": {"stop": ["a", None], "n": {"m": 1.5}},
+    "reset_prefix_cache": True,
     "engine_dir": "e",
     "decoupled_mode": False,
     "engine_settings": {

@@ -1,0 +1,85 @@
+"""The prompts' reuse of a prefix cache: what the server reported, beside what an infinite cache could reuse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reports.metrics.requests import Requests
+from reports.metrics.server_load import ServerLoad
+
+
+@dataclass(frozen=True, slots=True)
+class CachedTokens:
+    """``cached`` of the ``prompt`` tokens of successful requests, by the server's counts in its answers.
+
+    Of ``requests``, ``reporting`` had a count. The others count as 0, as some servers (vLLM) leave out a 0, so ``share`` is
+    the least that is possible.
+    """
+
+    cached: float
+    prompt: float
+    requests: int
+    reporting: int
+
+    @property
+    def share(self) -> float:
+        return self.cached / self.prompt
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixCache:
+    """Shares of what was sent; None is unknown.
+
+    ``limit_share`` are the prompt tokens that an infinite cache would have had, each request answered before the next. Of a
+    server that counts blocks, which is the project's own, ``limit_block_tokens_share`` are those in whole blocks of
+    ``block_tokens``, and ``limit_block_share`` these blocks as a share of the prompts' blocks, of which the last ones are
+    partial. ``server_share`` is by the server's counters, in ``server_unit`` (tokens or blocks), ``usage`` by its answers.
+    """
+
+    limit_share: float | None
+    limit_block_tokens_share: float | None
+    limit_block_share: float | None
+    block_tokens: int | None
+    server_share: float | None
+    server_unit: str | None
+    usage: CachedTokens | None
+
+
+def prefix_cache(manifest: Mapping[str, Any], requests: Requests, server: ServerLoad | None) -> PrefixCache:
+    """The reuse of a run, by its manifest, its records and its server's metrics."""
+    workload = _mapping(manifest.get("workload"))
+    repeated = _mapping(workload.get("repeated_prefix"))
+    reuse = None if server is None else server.cache_reuse
+    in_blocks = repeated if reuse is not None and reuse.unit == "blocks" and repeated.get("unit") == "tokens" else {}
+    block_tokens = in_blocks.get("block_tokens")
+    return PrefixCache(
+        limit_share=_number(workload.get("shared_prefix_limit")),
+        limit_block_tokens_share=_number(in_blocks.get("share")),
+        limit_block_share=_number(in_blocks.get("block_share")),
+        block_tokens=block_tokens if isinstance(block_tokens, int) else None,
+        server_share=None if reuse is None else reuse.share,
+        server_unit=None if reuse is None else reuse.unit,
+        usage=cached_tokens(requests),
+    )
+
+
+def cached_tokens(requests: Requests) -> CachedTokens | None:
+    """None where no answer reported it."""
+    counted = requests.done & requests.server_counted_input & ~np.isnan(requests.input_tokens)
+    cached = requests.cached_input_tokens[counted]
+    reporting = int((~np.isnan(cached)).sum())
+    if not reporting:
+        return None
+    return CachedTokens(float(np.nansum(cached)), float(requests.input_tokens[counted].sum()), cached.size, reporting)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
