@@ -16,6 +16,8 @@ from tokenizers import Tokenizer, models
 
 from workloads.errors import WorkloadError
 from workloads.exact_text import TextCodec
+from workloads.lengths.families import Normal
+from workloads.lengths.samples import Independent
 from workloads.prefixes import prefix_repetition
 from workloads.request import LengthLimits, Request
 from workloads.shared_prefixes import (
@@ -28,10 +30,10 @@ from workloads.shared_prefixes import (
     prefix_reuse,
     prompt_after,
 )
-from workloads.token_norm_dist import NormalLengths, NormalRequests, TokenNormDist
+from workloads.token_norm_dist import DrawnRequests, TokenNormDist
 from workloads.vocabulary import Vocabulary
 
-_INPUTS, _OUTPUTS = NormalLengths(8, 2), NormalLengths(3, 0)
+_INPUTS, _OUTPUTS = Normal(8, 2), Normal(3, 0)
 _DEMO = Path(__file__).parents[2] / "serving" / "demo_engine" / "tokenizer.json"
 _LETTERS = "abcdefghij"
 
@@ -39,13 +41,13 @@ _LETTERS = "abcdefghij"
 def _drawn(
     shared: SharedPrefixes | None,
     count: int,
-    inputs: NormalLengths = _INPUTS,
+    inputs: Normal = _INPUTS,
     seed: int = 0,
     codec: TextCodec | None = None,
     ids: range = range(5_000),
     limits: LengthLimits | None = None,
-) -> NormalRequests:
-    return TokenNormDist(inputs, _OUTPUTS, ids, seed, limits or LengthLimits(), codec, shared=shared).draw(count)
+) -> DrawnRequests:
+    return TokenNormDist(Independent(inputs, _OUTPUTS), ids, seed, limits or LengthLimits(), codec, shared=shared).draw(count)
 
 
 def _codec(tokenizer: Tokenizer) -> TextCodec:
@@ -161,8 +163,8 @@ def test_what_no_memory_holds_is_refused(shared: SharedPrefixes, option: str) ->
 def test_texts_have_the_exact_lengths_and_begin_with_the_prefixs_tokens_when_encoded_as_a_whole(seed: int) -> None:
     codec, shared = _codec(_demo()), SharedPrefixes(4, 37, 21)
     ids = range(300, 1_500)
-    made = _drawn(shared, 40, NormalLengths(12, 4), seed, codec, ids)
-    alone = _drawn(None, 40, NormalLengths(12, 4), seed, codec, ids)
+    made = _drawn(shared, 40, Normal(12, 4), seed, codec, ids)
+    alone = _drawn(None, 40, Normal(12, 4), seed, codec, ids)
     same_text = 0
     for request, prefix, own in zip(made.requests, made.prefixes, alone.requests, strict=True):
         assert request.prompt is not None

@@ -118,8 +118,9 @@ def _mode(load: AnyLoad) -> str:
 
 
 def _length_entries(lengths: PairedLengths | None, shared_tokens: int) -> dict[str, Any] | None:
-    """The key ``lengths`` of run.json: each side's law, and mean and standard deviation of what it draws, in tokens, prompts with
-    the tokens that they share.
+    """The key ``lengths`` of run.json: each side's law, and mean and standard deviation in tokens of what it draws.
+
+    Those of prompts include the tokens that they share.
     """
     if lengths is None:
         return None
