@@ -85,7 +85,8 @@ class TokenNormDist:
                 kept.append(number)
                 requests.append(self._request(number, prefixes(number).prompt, ids, output_length))
         if not requests:
-            raise WorkloadError("every prompt is longer than allowed; lower --input_mean or raise --max_input_len")
+            shorter = "" if self.shared is None else "--prefix_len, --system_prompt_len or "
+            raise WorkloadError(f"every prompt is longer than allowed; lower {shorter}--input_mean, or raise --max_input_len")
         of_requests = () if self.shared is None else tuple(map(prefixes, kept))
         return NormalRequests(tuple(requests), count - len(requests), of_requests)
 
