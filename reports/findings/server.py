@@ -225,21 +225,25 @@ class OutsideServerClock(Finding):
 
 @dataclass(frozen=True)
 class PrefixCacheWarmed(Finding):
-    """The share of prompts that the server found in its cache; where it does not report it, the share that could be there."""
+    """The share of prompts that the server found in its cache; where it does not report it, the share that could be there.
+
+    ``limit_share`` is what an infinite cache can reuse of prompts that were made to share prefixes; None of others.
+    """
 
     reused_share: float | None
     repeated_share: float | None
     unit: str | None
+    limit_share: float | None = None
 
     code = "prefix_cache_warmed"
     severities = (Severity.NOTE, Severity.WARNING)
     when = (
         f"at least {_REUSE_NOTE:.0%} of the prompts begin as earlier ones of the run, or of before it; a warning where the "
-        f"server found {_REUSE_WARNING:.0%} or more in its cache"
+        f"server found {_REUSE_WARNING:.0%} or more in its cache, and more than prompts with shared prefixes were made to share"
     )
     advices = (
         "Prompts begin as earlier ones of the run do; compare only with runs of the same prompts.",
-        "Prompts were in the cache before this run began; restart the server, or use another --seed.",
+        "Prompts were in the cache before this run began; restart the server, or use another --seed or --reset_prefix_cache.",
     )
     briefs = (
         "Prompts share prefixes: compare runs of the same prompts only",
@@ -248,12 +252,14 @@ class PrefixCacheWarmed(Finding):
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
-        planned = (facts.manifest.get("workload") or {}).get("repeated_prefix") or {}
+        workload = facts.manifest.get("workload") or {}
+        planned = workload.get("repeated_prefix") or {}
         reuse = None if facts.server is None else facts.server.cache_reuse
         finding = cls(
             reused_share=None if reuse is None else reuse.share,
             repeated_share=planned.get("share"),
             unit=planned.get("unit") if reuse is None else reuse.unit,
+            limit_share=workload.get("shared_prefix_limit"),
         )
         share = finding.repeated_share if finding.reused_share is None else finding.reused_share
         return None if share is None or share < _REUSE_NOTE else finding
@@ -261,13 +267,19 @@ class PrefixCacheWarmed(Finding):
     @property
     def severity(self) -> Severity:
         large = self.reused_share is not None and self.reused_share >= _REUSE_WARNING
-        return Severity.WARNING if large else Severity.NOTE
+        intended = self.limit_share is not None and not self._was_warm
+        return Severity.WARNING if large and not intended else Severity.NOTE
 
     @property
     def advice(self) -> str:
+        return self.advices[1 if self._was_warm else 0]
+
+    @property
+    def _was_warm(self) -> bool:
+        """Whether the server found more than the run itself can have left in its cache."""
         if self.reused_share is None or self.repeated_share is None:
-            return self.advices[0]
-        return self.advices[1 if self.reused_share > self.repeated_share + _REUSE_NOTE else 0]
+            return False
+        return self.reused_share > max(self.repeated_share, self.limit_share or 0.0) + _REUSE_NOTE
 
     def _sentence(self) -> str:
         share = self.repeated_share

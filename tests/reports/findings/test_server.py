@@ -218,6 +218,25 @@ def test_what_the_server_found_in_its_cache_counts_before_what_it_could_have_fou
     assert (None if finding is None else finding.severity.value) == severity
 
 
+@pytest.mark.parametrize(
+    ("reused", "limit", "severity", "advice"),
+    [
+        (0.8, 0.8, "note", "earlier ones of the run"),
+        (0.5, 0.8, "note", "earlier ones of the run"),
+        (0.9, 0.8, "warning", "before this run"),
+        (0.5, None, "warning", "before this run"),
+    ],
+)
+def test_prompts_that_were_made_to_share_prefixes_are_no_warning_up_to_what_they_share(
+    make_report: MakeReport, steady_run: SteadyRun, reused: float, limit: float | None, severity: str, advice: str
+) -> None:
+    workload = _repeated(0.1)["workload"] | {"shared_prefix_limit": limit}  # the blocks of the account exceed the prefixes
+    finding = finding_of(make_report(steady_run(100), server=_reuse(reused), workload=workload), "prefix_cache_warmed")
+    assert finding is not None
+    assert finding.severity.value == severity
+    assert advice in finding.advice
+
+
 def test_a_cache_that_was_warm_before_the_run_has_other_advice(make_report: MakeReport, steady_run: SteadyRun) -> None:
     before = finding_of(make_report(steady_run(100), server=_reuse(0.5), **_repeated(0.1)), "prefix_cache_warmed")
     itself = finding_of(make_report(steady_run(100), server=_reuse(0.1), **_repeated(0.1)), "prefix_cache_warmed")
