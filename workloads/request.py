@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 LONGEST_TOKENS = 10_000_000  # far beyond any context length: more is a typing error that would exhaust memory
@@ -27,7 +28,7 @@ class Request:
 
     output_tokens: int
     prompt: str | None = None
-    input_ids: tuple[int, ...] | None = None
+    input_ids: Sequence[int] | None = None
     input_tokens: int | None = None
     ignore_eos: bool = False
     session: str | None = None

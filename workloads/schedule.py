@@ -15,6 +15,7 @@ from functools import cached_property
 
 from workloads.arrivals import Arrivals
 from workloads.request import Message, Request
+from workloads.token_ids import int64_bytes
 
 _HISTORY = b"history".ljust(64)
 
@@ -219,7 +220,7 @@ def _fields_of(time: bytes, request: Request) -> tuple[bytes | None, ...]:
     fields = (
         time + struct.pack("<q?", request.output_tokens, request.ignore_eos),
         None if request.prompt is None else _encoded(request.prompt),
-        None if ids is None else struct.pack(f"<{len(ids)}q", *ids),
+        None if ids is None else int64_bytes(ids),
         None if request.session is None else _encoded(request.session),
     )
     return (*fields, _HISTORY + b"".join(map(_message, request.history))) if request.history else fields

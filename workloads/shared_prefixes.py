@@ -16,6 +16,7 @@ from workloads.errors import WorkloadError
 from workloads.exact_text import TextCodec, exact_text
 from workloads.random_streams import Stream, generator
 from workloads.request import LONGEST_TOKENS
+from workloads.token_ids import token_ids
 from workloads.vocabulary import Vocabulary
 
 MOST_PROMPTS = 10_000_000  # far beyond any run: more is a typing error that would exhaust memory
@@ -92,7 +93,7 @@ class SharedPrefixes:
 class PromptText:
     """Token ids, and the text that encodes to them; None for prompts of ids alone."""
 
-    ids: tuple[int, ...]
+    ids: Sequence[int]
     text: str | None
 
 
@@ -190,7 +191,7 @@ class PrefixTexts:
         return _text_after(before, self.codec, ids, lambda count: self.vocabulary.draw(redrawn, count), _PREFIX_END)
 
 
-def prompt_after(prefix: PromptText, codec: TextCodec | None, own_ids: tuple[int, ...], draw: Draw) -> PromptText:
+def prompt_after(prefix: PromptText, codec: TextCodec | None, own_ids: Sequence[int], draw: Draw) -> PromptText:
     """The prompt that begins with ``prefix`` and goes on with ``own_ids``, or with ``exact_text`` of them.
 
     The text's own part is that of a prompt without a prefix, where the whole encodes to the tokens of the two parts. Else it is
@@ -198,7 +199,7 @@ def prompt_after(prefix: PromptText, codec: TextCodec | None, own_ids: tuple[int
     have neither. ``draw`` gives so many random token ids.
     """
     if codec is None:
-        return PromptText((*prefix.ids, *own_ids), None)
+        return PromptText(token_ids((*prefix.ids, *own_ids)) if prefix.ids else own_ids, None)
     own_text, own_encoded = exact_text(codec, own_ids, draw)
     if not prefix.ids:
         return PromptText(own_encoded, own_text)

@@ -14,6 +14,7 @@ from workloads.errors import WorkloadError
 from workloads.exact_text import TextCodec, exact_text
 from workloads.random_streams import Stream, generator
 from workloads.request import NO_LIMITS, LengthLimits, Request
+from workloads.token_ids import TokenIds, token_ids
 from workloads.vocabulary import Vocabulary
 from workloads.workload import Workload
 
@@ -72,7 +73,9 @@ class Synthesis:
     def _request(
         self, row: int, input_tokens: int, output_tokens: int, hashes: Sequence[int] | None, block_tokens: int
     ) -> Request:
-        ids = self._drawn(Stream.TOKEN_IDS, row, input_tokens) if hashes is None else self._blocks(hashes, block_tokens)
+        ids: Sequence[int] = (
+            self._drawn(Stream.TOKEN_IDS, row, input_tokens) if hashes is None else self._blocks(hashes, block_tokens)
+        )
         ids = ids[:input_tokens]  # the last block may be a part of one
         if len(ids) < input_tokens:
             raise WorkloadError(f"row {row + 1}: {len(hashes or ())} blocks are fewer than its {input_tokens:,} tokens need")
@@ -88,11 +91,11 @@ class Synthesis:
             ignore_eos=self.ignore_eos,
         )
 
-    def _blocks(self, hashes: Sequence[int], block_tokens: int) -> tuple[int, ...]:
+    def _blocks(self, hashes: Sequence[int], block_tokens: int) -> TokenIds:
         blocks = (self._drawn(Stream.BLOCKS, one % _HASHES, block_tokens) for one in hashes)
-        return tuple(token for block in blocks for token in block)
+        return token_ids(token for block in blocks for token in block)
 
-    def _drawn(self, stream: Stream, number: int, count: int) -> tuple[int, ...]:
+    def _drawn(self, stream: Stream, number: int, count: int) -> TokenIds:
         return self._vocabulary.draw(generator(self.seed, stream, number), count)
 
 

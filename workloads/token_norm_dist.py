@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from workloads.errors import WorkloadError
 from workloads.exact_text import TextCodec
 from workloads.lengths.samples import PairedLengths
 from workloads.random_streams import Stream, generator
 from workloads.request import NO_LIMITS, LengthLimits, Request
-from workloads.shared_prefixes import NO_GROUP, GroupPrefix, PrefixTexts, PromptText, SharedPrefixes, prompt_after
+from workloads.shared_prefixes import NO_GROUP, Draw, GroupPrefix, PrefixTexts, PromptText, SharedPrefixes, prompt_after
+from workloads.token_ids import TokenIds
 from workloads.vocabulary import Vocabulary
 
 
@@ -67,11 +70,9 @@ class TokenNormDist:
     def _vocabulary(self) -> Vocabulary:
         return Vocabulary(self.token_ids)
 
-    def _prompts(self, lengths: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    def _prompts(self, lengths: Sequence[int]) -> Iterator[TokenIds]:
         """Token ids of one prompt a length. A dropped prompt is drawn too, so that limits do not change the others."""
-        generator_of_ids = generator(self.seed, Stream.TOKEN_IDS)
-        for length in lengths:
-            yield self._vocabulary.draw(generator_of_ids, length)
+        return self._vocabulary.draw_each(generator(self.seed, Stream.TOKEN_IDS), lengths)
 
     def _prefixes(self, count: int) -> Callable[[int], GroupPrefix]:
         """The prefix of each of ``count`` requests, by its number."""
@@ -81,9 +82,19 @@ class TokenNormDist:
         groups = self.shared.groups_of(count, self.seed).tolist()
         return lambda number: GroupPrefix(groups[number], texts.of_group(groups[number]))
 
-    def _request(self, number: int, prefix: PromptText, ids: tuple[int, ...], output_tokens: int) -> Request:
-        redrawn = generator(self.seed, Stream.TEXTS, number)
-        made = prompt_after(prefix, self.codec, ids, lambda count: self._vocabulary.draw(redrawn, count))
+    def _redraw(self, number: int) -> Draw:
+        """Draws further ids for the text of request ``number``; its generator is made where the first is drawn."""
+        redrawn: list[np.random.Generator] = []
+
+        def draw(count: int) -> TokenIds:
+            if not redrawn:
+                redrawn.append(generator(self.seed, Stream.TEXTS, number))
+            return self._vocabulary.draw(redrawn[0], count)
+
+        return draw
+
+    def _request(self, number: int, prefix: PromptText, ids: Sequence[int], output_tokens: int) -> Request:
+        made = prompt_after(prefix, self.codec, ids, self._redraw(number))
         return Request(
             output_tokens=output_tokens,
             prompt=made.text,

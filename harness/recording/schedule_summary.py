@@ -6,7 +6,6 @@ Prompts themselves are left out: a million of them would fill gigabytes, and len
 from __future__ import annotations
 
 import hashlib
-import struct
 from collections.abc import Sequence
 
 import msgspec
@@ -22,6 +21,7 @@ from workloads.schedule import (
     closed_part,
     session_shard,
 )
+from workloads.token_ids import int64_bytes
 
 _FINGERPRINT_BYTES = 8
 
@@ -130,7 +130,7 @@ def _text_fingerprint(text: str) -> bytes:
 
 
 def _ids_fingerprint(ids: Sequence[int]) -> bytes:
-    return hashlib.blake2b(struct.pack(f"<{len(ids)}q", *ids), digest_size=_FINGERPRINT_BYTES).digest()
+    return hashlib.blake2b(int64_bytes(ids), digest_size=_FINGERPRINT_BYTES).digest()
 
 
 _RETRY_DELAY_NS = 100_000_000

@@ -86,11 +86,11 @@ def test_a_prompt_is_the_system_prompt_its_groups_prefix_and_what_it_would_be_wi
     by_group: dict[int, set[tuple[int, ...]]] = {}
     for request, own, prefix in zip(made.requests, alone.requests, made.prefixes, strict=True):
         assert request.input_ids is not None
-        assert request.input_ids == prefix.prompt.ids + (own.input_ids or ())
+        assert request.input_ids == (*prefix.prompt.ids, *(own.input_ids or ()))
         assert len(prefix.prompt.ids) == shared.tokens
         assert request.input_tokens == len(request.input_ids)
         assert request.output_tokens == own.output_tokens
-        by_group.setdefault(prefix.group, set()).add(prefix.prompt.ids)
+        by_group.setdefault(prefix.group, set()).add(tuple(prefix.prompt.ids))
     assert all(len(prefixes) == 1 for prefixes in by_group.values())
     assert len({ids[: shared.system_tokens] for prefixes in by_group.values() for ids in prefixes}) == 1
     assert len({ids for prefixes in by_group.values() for ids in prefixes}) == (

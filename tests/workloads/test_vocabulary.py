@@ -24,3 +24,10 @@ def test_every_id_is_drawn() -> None:
 
 def test_a_range_of_billions_is_not_listed() -> None:
     assert len(Vocabulary(range(10**12)).draw(np.random.default_rng(0), 5)) == 5
+
+
+@given(st.lists(st.integers(0, 40), max_size=30), st.integers(0, 2**31), st.sampled_from([range(7, 3_000, 3), [5, 9, 2**40]]))
+def test_many_draws_at_once_are_those_of_one_after_another(counts: list[int], seed: int, ids: range | list[int]) -> None:
+    vocabulary, generator = Vocabulary(ids), np.random.default_rng(seed)
+    one_by_one = [vocabulary.draw(generator, count) for count in counts]
+    assert list(vocabulary.draw_each(np.random.default_rng(seed), counts)) == one_by_one

@@ -21,7 +21,7 @@ from harness.clients.protocol import ConnectionUsage
 from harness.recording.run_result import RunResult
 from harness.records.run_folder import MANIFEST_SCHEMA
 from harness.run.environment import describe_environment
-from workloads.arrivals import Recorded
+from workloads.arrivals import AllAtOnce, Recorded
 from workloads.exact_text import retokenised_ratio
 from workloads.lengths.samples import PairedLengths
 from workloads.load import AnyLoad, ClosedLoop, OpenLoop, Sessions
@@ -98,7 +98,7 @@ def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any
         "prepared": len(prepared.schedule),
         "ran_out": arriving is not None and len(prepared.schedule) < arriving,
         **({"own_arrivals": True} if isinstance(load, OpenLoop) and isinstance(load.arrivals, Recorded | Profiled) else {}),
-        "law": _law(requested) if isinstance(load, OpenLoop) and not isinstance(load.arrivals, Recorded) else None,
+        "law": _law(requested) if isinstance(load, OpenLoop) and not isinstance(load.arrivals, Recorded | AllAtOnce) else None,
     }
 
 

@@ -121,7 +121,7 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
         if request.input_ids is None:
             raise ValueError("the core model takes token ids, and this request has none")
         fields = {
-            "input_ids": request.input_ids,
+            "input_ids": list(request.input_ids),
             "input_lengths": len(request.input_ids),
             "request_output_len": request.output_tokens,
         }

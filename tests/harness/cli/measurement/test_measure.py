@@ -344,6 +344,7 @@ def test_the_manifest_records_load_and_workers(
         "ramp_up_s": 0.2,
         "prepared": 30,
         "ran_out": False,
+        "law": {"name": "exponential", "parameter": None, "text": "exponential"},
     }
     assert manifest["workers"]["count"] >= 1
     assert manifest["workers"]["pinned_cores"] == []  # the target is on this machine
