@@ -141,7 +141,8 @@ def length_law_table(report: RunReport) -> Table:
         ("tokens", "law", "asked mean", "sent mean", "actual mean", "asked stdev", "sent stdev", "actual stdev", "n sent"),
         tuple(rows),
         "Asked: of the law, after rounding and bounds. Sent: of the requests that were sent. Actual: of the successes, as they "
-        "were counted, a prompt with the tokens of a chat template."
+        "were counted, a prompt with the tokens of a chat template. By chance the sent mean is off the asked one by up "
+        "to two asked deviations / √n."
         + (f" {dropped:,} prompts that the law drew were too long and are not among the sent ones." if dropped else ""),
     )
 

@@ -67,6 +67,11 @@ class Lengths(Protocol):
         """Mean and standard deviation as the law states them, before rounding and bounds."""
         return self.moments()
 
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of the data of a law that is not wholly in its spelling; else None."""
+        return None
+
     @abstractmethod
     def draw(self, count: int, seed: int, stream: Stream) -> Integers:
         """``count`` lengths, shape [count]: the first of any larger number of draws."""

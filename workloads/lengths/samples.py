@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,10 @@ class Histogram(Lengths):
     def bounds(self) -> tuple[int, int]:
         drawn = [bucket for bucket in self.buckets if bucket.count]
         return min(bucket.low for bucket in drawn), max(bucket.high for bucket in drawn)
+
+    @property
+    def digest(self) -> str:
+        return _digest(*((bucket.low, bucket.high, bucket.count) for bucket in self.buckets))
 
     def draw(self, count: int, seed: int, stream: Stream) -> Integers:
         lows, highs, counts = self._columns()
@@ -146,6 +151,10 @@ class Empirical(Lengths):
     def bounds(self) -> tuple[int, int]:
         return min(self.tokens), max(self.tokens)
 
+    @property
+    def digest(self) -> str:
+        return _digest(self.tokens)
+
     def draw(self, count: int, seed: int, stream: Stream) -> Integers:
         lengths: Integers = np.array(self.tokens, np.int64)[generator(seed, stream).integers(0, len(self.tokens), count)]
         return lengths
@@ -205,6 +214,11 @@ class Independent:
         return self.inputs.spelling, self.outputs.spelling
 
     @property
+    def digests(self) -> tuple[str | None, str | None]:
+        """Of the data of the laws."""
+        return self.inputs.digest, self.outputs.digest
+
+    @property
     def asked_means(self) -> tuple[float, float]:
         """The means as the laws state them, before rounding and bounds."""
         return self.inputs.asked.mean, self.outputs.asked.mean
@@ -240,6 +254,11 @@ class EmpiricalPairs:
         return (f"length_pairs:{self.source}",) * 2
 
     @property
+    def digests(self) -> tuple[str | None, str | None]:
+        """Of the two columns."""
+        return _digest(self.inputs), _digest(self.outputs)
+
+    @property
     def asked_means(self) -> tuple[float, float]:
         """The means of the file."""
         inputs, outputs = self.moments()
@@ -255,3 +274,10 @@ PairedLengths = Independent | EmpiricalPairs
 def _moments(tokens: Sequence[int]) -> Moments:
     values = np.array(tokens, np.float64)
     return Moments(float(values.mean()), float(values.std()))
+
+
+def _digest(*rows: Sequence[int]) -> str:
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(np.array([len(row), *row], "<i8").tobytes())
+    return digest.hexdigest()

@@ -11,6 +11,7 @@ import click
 import cloup
 
 from harness.cli.workload_files import WorkloadPath, read_file
+from reports.render.plain_text import printable
 
 if TYPE_CHECKING:
     from workloads.lengths.law import Lengths, Side
@@ -116,7 +117,7 @@ def _at_least_one(tokens: list[int], path: Path) -> tuple[int, ...]:
     """A request has at least one token each way: lengths of 0 become 1, which is reported on stderr."""
     zeros = tokens.count(0)
     if zeros:
-        click.echo(f"{path}: {zeros:,} lengths of 0 tokens are drawn as 1.", err=True)
+        click.echo(printable(f"{path}: {zeros:,} lengths of 0 tokens are drawn as 1."), err=True)
     return tuple(max(1, length) for length in tokens)
 
 

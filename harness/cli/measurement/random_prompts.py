@@ -86,7 +86,12 @@ def _draw(prompts: RandomPrompts, traffic: TrafficOptions, load: Load, target: T
     prepared = PreparedRequests(
         requests=requests,
         description=f"{request_count_text(load, len(requests))} random prompts of {prompts.lengths}",
-        parameters={**prompts.options, "vocab_size": prompts.vocab_size, **manifest_entry(prompts.shared)},
+        parameters={
+            **prompts.options,
+            **_digests(prompts.lengths),
+            "vocab_size": prompts.vocab_size,
+            **manifest_entry(prompts.shared),
+        },
         dropped_too_long=drawn.dropped_too_long,
         lengths=prompts.lengths,
         shared_tokens=prompts.shared_tokens,
@@ -104,6 +109,12 @@ def _with_limit(workload: PreparedRequests, shared: SharedPrefixes, prefixes: tu
 
     description = f"{workload.description}, behind {shared}"
     return replace(workload, description=description, parameters={**workload.parameters, **limit}, limit_of=limit_of)
+
+
+def _digests(lengths: PairedLengths) -> dict[str, str]:
+    """Of the files behind the laws, so that runs by files of one name and other lengths are not compared."""
+    sides = zip(("input", "output"), lengths.digests, strict=True)
+    return {f"{side}_lengths_digest": digest for side, digest in sides if digest is not None}
 
 
 def _draw_with_shipped_tokenizer(

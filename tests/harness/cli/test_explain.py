@@ -50,7 +50,7 @@ def test_completion_prints_a_script_for_the_shell(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"), [("bench tok", "plain,token_norm_dist"), ("bench dataset --request_r", "plain,--request_rate")]
+    ("words", "expected"), [("bench token_n", "plain,token_norm_dist"), ("bench dataset --request_r", "plain,--request_rate")]
 )
 def test_verbs_and_options_are_completed(words: str, expected: str) -> None:
     count = str(len(words.split()) - 1)

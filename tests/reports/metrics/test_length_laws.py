@@ -32,7 +32,7 @@ def stopped_early(make_report: MakeReport, answered: Make, failed: Make) -> RunR
         [
             answered(0, 0, 0, [(5, 4)], **asked, requested_output_tokens=8, output_tokens=4),
             answered(1, 1, 1, [(6, 6)], **asked, requested_output_tokens=10, output_tokens=6),
-            failed(2, 2, Outcome.TIMEOUT, 2, 9, requested_input_tokens=26, requested_output_tokens=9),
+            failed(2, 2, Outcome.TIMEOUT, 2, 9, requested_input_tokens=26, requested_output_tokens=9, output_tokens=1),
             failed(3, 3, Outcome.NOT_SENT, requested_input_tokens=900, requested_output_tokens=900),
         ],
         lengths=_LAWS,

@@ -180,6 +180,23 @@ def test_an_empirical_law_draws_every_length_of_the_file_as_often_as_it_has_it()
     assert set(drawn.tolist()) == {3, 9}
 
 
+def test_moments_of_finite_laws_are_exact() -> None:
+    lengths = np.arange(10, 21)
+    for law in (Uniform(10, 20), Zipf(0, 10, 20), Histogram((Bucket(10, 20, 7),), "h"), Empirical(tuple(range(10, 21)), "f")):
+        moments = law.moments()
+        assert (moments.mean, moments.stdev) == (pytest.approx(lengths.mean()), pytest.approx(lengths.std()))
+
+
+def test_what_lies_beyond_the_longest_counts_as_the_longest() -> None:
+    law = Normal(LONGEST_TOKENS, 100_000)
+    assert law.moments().mean == pytest.approx(LONGEST_TOKENS - 100_000 / sqrt(2 * np.pi), rel=1e-6)
+
+
+def test_bounds_may_leave_two_hundredths_of_a_law_but_not_half_a_hundredth() -> None:
+    assert Normal(100, 10, 121, None).fault() is None
+    assert Normal(100, 10, 127, None).fault() is not None
+
+
 def test_large_ranges_keep_their_accuracy() -> None:
     assert Normal(1_000_000, 2).moments().stdev == pytest.approx(sqrt(4 + 1 / 12), rel=1e-6)
     moments = Normal(5_000_000, 1_000_000).moments()

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from workloads.errors import WorkloadError
 from workloads.lengths.families import Constant, Normal
-from workloads.lengths.samples import EmpiricalPairs, Independent, read_lengths
+from workloads.lengths.samples import Bucket, Empirical, EmpiricalPairs, Histogram, Independent, read_lengths
+from workloads.readers.detect import read_workload_file
 
 _PAIRS = st.lists(st.tuples(st.integers(1, 5_000), st.integers(1, 500)), min_size=1, max_size=40)
 
@@ -78,3 +79,25 @@ def test_a_file_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
         read_lengths(path)
     with pytest.raises(WorkloadError, match="nothere"):
         read_lengths(tmp_path / "nothere")
+
+
+def test_data_of_one_name_and_other_lengths_have_other_digests() -> None:
+    laws = [
+        Empirical((1, 2), "f"),
+        Empirical((2, 1), "f"),
+        Histogram((Bucket(1, 2, 3),), "f"),
+        Histogram((Bucket(1, 2, 4),), "f"),
+    ]
+    assert len({law.digest for law in laws}) == 4
+    assert Empirical((1, 2), "g").digest == laws[0].digest
+    assert Independent(laws[0], Constant(3)).digests == (laws[0].digest, None)
+    assert EmpiricalPairs((1, 2), (2, 1), "f").digests == (laws[0].digest, laws[1].digest)
+
+
+def test_pairs_of_a_real_trace_keep_its_means_and_its_correlation(shared_data: Path) -> None:
+    table = read_workload_file(shared_data / "AzureLLMInferenceTrace_conv.csv", None, strict=False).workload.table
+    inputs, outputs = (table[f"{side}_tokens"].to_numpy() for side in ("input", "output"))
+    drawn = EmpiricalPairs(tuple(inputs.tolist()), tuple(outputs.tolist()), "f").draw(100_000, 0)
+    for sent, of_file in zip(drawn, (inputs, outputs), strict=True):
+        assert sent.mean() == pytest.approx(of_file.mean(), abs=5 * of_file.std() / np.sqrt(100_000))
+    assert np.corrcoef(*drawn)[0, 1] == pytest.approx(np.corrcoef(inputs, outputs)[0, 1], abs=0.02)

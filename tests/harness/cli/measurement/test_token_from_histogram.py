@@ -44,7 +44,9 @@ def test_a_file_has_the_buckets_of_both_sides(server: ScriptedServer, tmp_path: 
     folder = _measure(server, tmp_path / "run", "--histogram", str(path), "--num_requests", "30")
     assert {inputs for inputs, _ in _lengths(folder)} == {4, 5, 9}
     assert {outputs for _, outputs in _lengths(folder)} == {2, 3}
-    assert folder.read_manifest()["workload"]["histogram"] == str(path)
+    workload = folder.read_manifest()["workload"]
+    assert workload["histogram"] == str(path)
+    assert workload["input_lengths_digest"] != workload["output_lengths_digest"]
 
 
 def test_the_printed_configuration_sends_the_same_schedule(

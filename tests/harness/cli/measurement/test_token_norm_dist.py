@@ -87,6 +87,7 @@ def test_a_law_is_recorded_with_the_moments_of_what_it_draws(server: ScriptedSer
         ("20:2", None),
         ("20:8", None),
         ("7.3", None),
+        ("20.5:0.1", None),
         ("lognormal:mean=20,stdev=9", None),
         ("uniform:min=1,max=9", None),
     ],
