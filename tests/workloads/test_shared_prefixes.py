@@ -203,6 +203,14 @@ def test_a_seam_that_merges_is_drawn_again() -> None:
     assert (len(made.ids), made.ids[:3]) == (6, prefix.ids)
 
 
+def test_a_seam_that_merges_without_a_change_of_length_is_drawn_again() -> None:
+    vocabulary = {token: number for number, token in enumerate(["x", "a", "b", "c", "d", "bc", "ab"])}
+    codec = _codec(Tokenizer(models.BPE(vocabulary, [("b", "c"), ("a", "b")])))
+    prefix = PromptText(tuple(codec.encode("xab")), "xab")
+    assert len(codec.encode("xabc")) == len(prefix.ids) + 1  # x, a, bc instead of x, ab, c
+    assert prompt_after(prefix, codec, (3,), lambda n: [4] * n) == PromptText((0, 6, 4), "xabd")
+
+
 def test_a_seam_that_always_merges_is_left_and_seen_in_the_common_share() -> None:
     codec = _codec(_merging())
     prefix = PromptText(tuple(codec.encode("abc")), "abc")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import click
 import cloup
+
+from harness.cli.measurement.options import MeasureOptions, read_concern, read_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +21,7 @@ _LONGEST_TOKENS = 10_000_000
 _MOST_GROUPS = 1_000_000
 
 prefix_group = cloup.option_group(
-    "Shared prefixes (in front of what --isl draws)",
+    "Shared prefixes, in front of the lengths above",
     cloup.option(
         "--prefix_groups", type=click.IntRange(1, _MOST_GROUPS), metavar="G", help="Groups of prompts that share a prefix."
     ),
@@ -92,6 +94,19 @@ class PrefixOptions:
                     raise click.UsageError(f"--{name} needs --prefix_groups, the number of groups that share a prefix")
         if self.prefix_zipf is not None and self.prompts_per_group is not None:
             raise click.UsageError("--prefix_zipf and --prompts_per_group both set the prompts of a group; give one of them")
+
+
+def read_with_prefixes(values: dict[str, Any]) -> tuple[MeasureOptions, SharedPrefixes | None]:
+    """The shared options and the prefixes, None for none, from the values that click passes to a verb with both.
+
+    A number of prompts per group is the number of requests. Raises UsageError and WorkloadError for contradictions.
+    """
+    options = read_options(values)
+    traffic = options.traffic
+    prefixes = read_concern(PrefixOptions, values).shared(traffic.num_requests, traffic.max_input_len)
+    if prefixes is not None and prefixes.prompts is not None:
+        options = replace(options, traffic=replace(traffic, num_requests=prefixes.prompts))
+    return options, prefixes
 
 
 def manifest_entry(shared: SharedPrefixes | None) -> dict[str, float | None]:

@@ -8,7 +8,8 @@ from typing import Any
 import click
 import cloup
 
-from harness.cli.measurement.options import measure_options, read_options
+from harness.cli.measurement.options import measure_options
+from harness.cli.measurement.prefix_options import prefix_group, read_with_prefixes
 from harness.cli.measurement.random_prompts import RandomPrompts, measure_random_prompts, vocab_size_option
 
 
@@ -35,6 +36,7 @@ A histogram file:
     ),
     vocab_size_option,
 )
+@prefix_group
 @measure_options
 def command(histogram_key: str | None, histogram: Path | None, vocab_size: int | None, **shared: Any) -> int:
     """Measure with random token ids, uniform over the vocabulary, and lengths from two histograms.
@@ -56,5 +58,6 @@ def command(histogram_key: str | None, histogram: Path | None, vocab_size: int |
     for law in (inputs, outputs):
         check(law, "--histogram")
     options = {"histogram_key": histogram_key, "histogram": None if histogram is None else str(histogram)}
-    prompts = RandomPrompts(Independent(inputs, outputs), options, vocab_size)
-    return measure_random_prompts("token_from_histogram", read_options(shared), prompts)
+    run_options, prefixes = read_with_prefixes(shared)
+    prompts = RandomPrompts(Independent(inputs, outputs), options, vocab_size, prefixes)
+    return measure_random_prompts("token_from_histogram", run_options, prompts)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 import cloup
 
 from harness.cli.measurement.length_options import length_option, length_pairs_option
-from harness.cli.measurement.options import measure_options, read_concern, read_options
-from harness.cli.measurement.prefix_options import PrefixOptions, prefix_group
+from harness.cli.measurement.options import measure_options
+from harness.cli.measurement.prefix_options import prefix_group, read_with_prefixes
 from harness.cli.measurement.random_prompts import RandomPrompts, measure_random_prompts, vocab_size_option
 
 if TYPE_CHECKING:
@@ -84,10 +83,7 @@ def command(
     """
     from workloads.lengths.samples import Independent
 
-    options = read_options(shared)
-    prefixes = read_concern(PrefixOptions, shared).shared(options.traffic.num_requests, options.traffic.max_input_len)
-    if prefixes is not None and prefixes.prompts is not None:
-        options = replace(options, traffic=replace(options.traffic, num_requests=prefixes.prompts))
+    options, prefixes = read_with_prefixes(shared)
     means = {"input_mean": input_mean, "input_stdev": input_stdev, "output_mean": output_mean, "output_stdev": output_stdev}
     if pairs is not None:
         _check_pairs_alone(means | {"isl": isl, "osl": osl})

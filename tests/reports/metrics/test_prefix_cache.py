@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as with_fields
 
-from harness.records.record import Record
+from harness.records.record import Outcome, Record
 from reports.metrics.prefix_cache import CachedTokens, PrefixCache, prefix_cache
 from reports.metrics.server_load import CacheReuse, EngineTimes, ServerLoad
 from reports.run_report import RunReport
@@ -48,8 +48,9 @@ def test_cached_tokens_are_a_share_of_all_prompt_tokens_that_the_server_counted(
 def test_failed_requests_and_prompts_that_the_server_did_not_count_are_left_out(
     make_report: MakeReport, steady_run: SteadyRun
 ) -> None:
-    records = _records(steady_run, [8, 4, 2])
+    records = _records(steady_run, [8, 4, 2, 6])
     records[1] = with_fields(records[1], server_counted_input=False)
+    records[3] = with_fields(records[3], outcome=Outcome.STREAM_CUT)
     assert make_report(records).prefix_cache.usage == CachedTokens(10, 20, 2, 2)
 
 

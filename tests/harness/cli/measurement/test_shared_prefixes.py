@@ -86,6 +86,18 @@ def test_a_number_of_prompts_per_group_sets_the_number_of_requests(
     assert f"An infinite prefix cache would have {workload['shared_prefix_limit']:.1%} of the prompt tokens." in error
 
 
+def test_the_law_of_the_lengths_is_that_of_whole_prompts_with_any_law(server: ScriptedServer, tmp_path: Path) -> None:
+    target = ["--url", server.address, "--model", "scripted", "--vocab_size", "100000", "--run_dir", str(tmp_path)]
+    traffic = ["--histogram_key", "example", "--num_requests", "5", "--request_rate", "100", "--warmup_requests", "1"]
+    run(["token_from_histogram", *target, *traffic, *_GROUPS])
+    manifest = RunFolder(tmp_path).read_manifest()
+    assert manifest["lengths"]["input"]["law"].startswith("24 + ")
+    assert not manifest["lengths"]["output"]["law"].startswith("24")
+    law = json.loads((tmp_path / "summary.json").read_text())["length_laws"]["input"]
+    assert law["asked"]["mean"] == manifest["lengths"]["input"]["mean"] > 24
+    assert manifest["workload"]["prefix_groups"] == 4
+
+
 def test_a_run_without_the_options_is_what_it_was(server: ScriptedServer, tmp_path: Path) -> None:
     manifest = _measure_ids(server, tmp_path, "--num_requests", "5", "--request_rate", "100")
     assert manifest["schedule"]["digest"] == _DIGEST
