@@ -10,6 +10,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from workloads.exact_text import TextCodec, exact_text, retokenised_ratio
+from workloads.lengths.families import Lognormal, Uniform
+from workloads.lengths.samples import Independent
+from workloads.token_norm_dist import TokenNormDist
 
 _ROOT = Path(__file__).parents[2]
 _CORPUS = [path.read_text(encoding="utf-8") for path in sorted((_ROOT / "docs").rglob("*.md"))]
@@ -28,6 +31,17 @@ def _byte_fallback() -> Tokenizer:
     )
     special = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
     tokenizer.train_from_iterator(_CORPUS, trainers.BpeTrainer(vocab_size=2000, special_tokens=special, show_progress=False))
+    return tokenizer
+
+
+def _byte_level() -> Tokenizer:
+    """As GPT-2's and Llama 3's: every byte is a character of the alphabet."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=2000, special_tokens=["<s>"], initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(_CORPUS, trainer)
     return tokenizer
 
 
@@ -50,7 +64,9 @@ def _word_piece() -> Tokenizer:
     return tokenizer
 
 
-@pytest.fixture(scope="module", params=[_demo, _byte_fallback, _unigram, _word_piece], ids=lambda make: make.__name__[1:])
+@pytest.fixture(
+    scope="module", params=[_demo, _byte_level, _byte_fallback, _unigram, _word_piece], ids=lambda make: make.__name__[1:]
+)
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     make: Callable[[], Tokenizer] = request.param
     return make()
@@ -78,6 +94,22 @@ def test_a_text_has_exactly_the_asked_tokens(tokenizer: Tokenizer, length: int, 
         assert len(ids) == length
         assert tuple(codec.encode(text)) == ids
         assert text == text.strip()
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_drawn_prompts_have_exactly_their_lengths_as_text_and_as_ids(tokenizer: Tokenizer, seed: int, as_text: bool) -> None:
+    lengths = Independent(Lognormal(60.0, 80.0, 1, 400), Uniform(1, 9))
+    codec = _codec(tokenizer) if as_text else None
+    ids = range(3, tokenizer.get_vocab_size())
+    drawn = TokenNormDist(lengths, ids, seed, codec=codec).draw(40).requests
+    asked, _ = lengths.draw(40, seed)
+    assert [request.input_tokens for request in drawn] == asked.tolist()
+    for request in drawn:
+        assert len(request.input_ids or ()) == request.input_tokens
+        assert (request.prompt is None) is not as_text
+        if request.prompt is not None:
+            assert len(tokenizer.encode(request.prompt, add_special_tokens=False).ids) == request.input_tokens
 
 
 def test_where_no_text_fits_the_nearest_one_is_given() -> None:
