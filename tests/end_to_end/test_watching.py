@@ -124,6 +124,27 @@ def test_the_engine_reuses_of_shared_prefixes_what_an_infinite_cache_would_have(
     assert cache["limit_block_share"] <= cache["server_share"] <= cache["limit_block_share"] + 3 / 300
 
 
+def test_the_engine_reuses_of_a_trace_of_blocks_what_an_infinite_cache_would_have(
+    decoupled_server: Server, tmp_path: Path
+) -> None:
+    # blocks of 16 tokens: 24 requests in groups of three that share eight blocks; the last one is a part of a block
+    trace, rows = tmp_path / "blocks.jsonl", []
+    for number in range(24):
+        hashes = [*(100 * (number // 3) + k for k in range(8)), *(10_000 + 10 * number + k for k in range(7))]
+        turn = {"chat_id": number, "parent_chat_id": -1, "turn": 1, "type": "text"}
+        lengths = {"input_length": 232, "output_length": 2}
+        rows.append(turn | lengths | {"timestamp": 0.01 * number, "hash_ids": hashes})
+    trace.write_text("\n".join(map(json.dumps, rows)))
+    target = ["--url", decoupled_server.addresses.grpc, "--metrics_url", decoupled_server.addresses.metrics]
+    result = run_bench("trace", str(trace), "--concurrency", "1", "--seed", "5", *target, "--run_dir", str(tmp_path / "run"))
+    assert result.returncode in (0, 3), result.stderr
+    cache = json.loads((tmp_path / "run" / "summary.json").read_text())["prefix_cache"]
+    reused = 16 * 8 * 16
+    assert cache["limit_share"] == cache["limit_block_tokens_share"] == pytest.approx(reused / (24 * 232))
+    assert cache["limit_block_share"] == pytest.approx(reused / 32 / (24 * 8))
+    assert cache["limit_block_share"] <= cache["server_share"] <= cache["limit_block_share"] + 3 / 192
+
+
 @pytest.mark.slow
 def test_repeated_prompts_hit_the_cache_and_are_reported(decoupled_server: Server, tmp_path: Path) -> None:
     first = _measure(decoupled_server, tmp_path / "first", "--seed", "77")

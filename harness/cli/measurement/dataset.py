@@ -39,6 +39,12 @@ class Dataset:
     lengths: OutputLengths
     repeated: bool = False
 
+    @property
+    def without_text(self) -> int:
+        """The number of rows without a prompt where others have one."""
+        missing = int(self.workload.table["prompt"].null_count)
+        return 0 if missing == len(self.workload) else missing
+
 
 @cloup.command(
     name="dataset",
@@ -111,6 +117,8 @@ def command(
     path = path or shipped_dataset()
     workload = read_file(path, format_name, strict)
     dataset = Dataset(path, workload, OutputLengths(op_tokens_per_word, output_tokens), repeat_dataset)
+    if dataset.without_text:
+        click.echo(f"{dataset.without_text:,} rows of {path} have no text, and are not sent.", err=True)
     if sessions.sessions is not None:
         if not has_prompts(workload):
             raise click.UsageError(f"--sessions: {path} has lengths alone, and conversations need their text")
@@ -195,6 +203,7 @@ def _prepared(
             "rejected_rows": dataset.workload.facts.rejected_rows,
             **parameters,
             "rows_read": drawn.rows,
+            **({"without_text": dataset.without_text} if dataset.without_text else {}),
             **({"repeat_dataset": True} if again else {}),
             "whole_dataset": not again and (most is None or len(requests) < most),
         },

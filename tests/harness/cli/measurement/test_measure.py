@@ -22,6 +22,7 @@ from harness.records.run_folder import RunFolder
 from reports.metrics.configuration import configured_load
 from tests.harness.scripted_server import ScriptedServer, scripted_server
 from tests.interruptible import default_sigint
+from workloads.workload import Workload, WorkloadFacts
 
 _TOKENIZER = Path(__file__).parents[4] / "serving" / "demo_engine"
 
@@ -120,6 +121,17 @@ def test_rows_that_cannot_be_read_and_lengths_that_a_dataset_lacks_are_reported_
     assert 'prompts.jsonl: 2 rows were not read; for example line 2: "messages" must be a list' in reported
     assert "1 prompts have no output length in the dataset: 3 tokens" in reported
     assert "1 prompts are sent without the messages before them" in reported
+
+
+def test_rows_without_text_beside_others_are_counted(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset, columns = tmp_path / "mixed.parquet", {"prompt": ["a", None, "b"], "input_tokens": [None, 5, None]}
+    Workload.of_columns(WorkloadFacts("own", "mixed"), 3, columns | {"output_tokens": [2, 2, 2]}).write(dataset)
+    _measure(server, tmp_path / "run", "--model", "text", "--dataset", str(dataset), verb="dataset")
+    assert len(RunFolder(tmp_path / "run").read_requests()) == 2
+    assert RunFolder(tmp_path / "run").read_manifest()["workload"]["without_text"] == 1
+    assert f"1 rows of {dataset} have no text, and are not sent." in capsys.readouterr().err
 
 
 def test_a_trace_of_lengths_is_sent_as_random_prompts_of_these_lengths(server: ScriptedServer, tmp_path: Path) -> None:
