@@ -11,6 +11,7 @@ from workloads.dataset import Encode, OutputLengths, check_lengths, output_token
 from workloads.errors import WorkloadError
 from workloads.load import Sessions, Turn
 from workloads.request import NO_LIMITS, LengthLimits, Message, Request
+from workloads.token_ids import TokenIds, token_ids
 from workloads.workload import Workload
 
 _SECOND_NS = 1_000_000_000
@@ -53,12 +54,14 @@ class SessionRequests:
     """The requests of sessions, one session after another, and the place of each; shape [n].
 
     Of ``rows`` rows ``dropped_too_long`` turns were too long, and ``dropped_behind`` wait for one that is not sent.
-    ``without_length`` requests have the length for rows without one.
+    ``without_length`` requests have the length for rows without one. ``prompt_ids`` are the whole prompts' tokens, without
+    the template of a chat's server; None without a tokenizer.
     """
 
     requests: tuple[Request, ...]
     turns: tuple[Turn, ...]
     rule: str
+    prompt_ids: tuple[TokenIds, ...] | None
     rows: int
     dropped_too_long: int
     dropped_behind: int
@@ -117,6 +120,7 @@ def session_requests(
     check_times(workload, rules.clock)
     rows = _rows(workload)
     made: list[tuple[Request, Turn]] = []
+    prompt_ids: list[TokenIds] = []
     index_of: dict[int, int] = {}  # of each row that is sent
     said: dict[int, tuple[Message, ...]] = {}  # up to and with the row's answer
     sessions = used = too_long = behind = without_length = 0
@@ -131,8 +135,8 @@ def session_requests(
             continue
         history = (() if row.parent is None else said[row.parent]) + row.history
         text = "\n".join([*(message.content for message in history), row.prompt])
-        ids = None if encode is None else tuple(encode(text))
-        if not row.prompt.strip() or ids == ():
+        ids = None if encode is None else token_ids(encode(text))
+        if not row.prompt.strip() or (ids is not None and not ids):
             raise WorkloadError(f"row {row.number + 1} of the dataset has an empty prompt")
         output_tokens = output_tokens_of(row.output_tokens, row.answer, lengths)
         if ids is not None and not limits.allow(len(ids), output_tokens):
@@ -143,6 +147,8 @@ def session_requests(
             request = replace(request, prompt=row.prompt, history=history)
         else:
             request = replace(request, prompt=text, input_ids=ids, input_tokens=None if ids is None else len(ids))
+        if ids is not None:
+            prompt_ids.append(ids)
         index_of[row.number] = len(made)
         sessions += row.parent is None
         made.append((request, _turn(row, rows, index_of, rules)))
@@ -152,7 +158,8 @@ def session_requests(
     if not made:
         raise WorkloadError("every prompt of the dataset is longer than allowed; raise --max_input_len")
     requests, turns = zip(*made, strict=True)
-    return SessionRequests(requests, turns, _RULES[rules.clock], used, too_long, behind, without_length)
+    known_ids = None if encode is None else tuple(prompt_ids)
+    return SessionRequests(requests, turns, _RULES[rules.clock], known_ids, used, too_long, behind, without_length)
 
 
 def check_times(workload: Workload, clock: TurnClock) -> None:

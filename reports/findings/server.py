@@ -228,12 +228,14 @@ class PrefixCacheWarmed(Finding):
     """The share of prompts that the server found in its cache; where it does not report it, the share that could be there.
 
     ``limit_share`` is what an infinite cache can reuse of prompts that were made to share prefixes; None of others.
+    ``repeated_share`` is that in our blocks, ``most_share`` in blocks of any size; None where it was not computed.
     """
 
     reused_share: float | None
     repeated_share: float | None
     unit: str | None
     limit_share: float | None = None
+    most_share: float | None = None
 
     code = "prefix_cache_warmed"
     severities = (Severity.NOTE, Severity.WARNING)
@@ -260,6 +262,7 @@ class PrefixCacheWarmed(Finding):
             repeated_share=planned.get("share"),
             unit=planned.get("unit") if reuse is None else reuse.unit,
             limit_share=workload.get("shared_prefix_limit"),
+            most_share=planned.get("most_share"),
         )
         share = finding.repeated_share if finding.reused_share is None else finding.reused_share
         return None if share is None or share < _REUSE_NOTE else finding
@@ -279,7 +282,7 @@ class PrefixCacheWarmed(Finding):
         """Whether the server found more than the run itself can have left in its cache."""
         if self.reused_share is None or self.repeated_share is None:
             return False
-        return self.reused_share > max(self.repeated_share, self.limit_share or 0.0) + _REUSE_NOTE
+        return self.reused_share > max(self.repeated_share, self.limit_share or 0.0, self.most_share or 0.0) + _REUSE_NOTE
 
     def _sentence(self) -> str:
         share = self.repeated_share

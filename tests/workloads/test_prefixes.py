@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.prefixes import PrefixRepetition, prefix_repetition
+from workloads.prefixes import PrefixRepetition, infinite_cache_share, longest_shared_prefixes, prefix_repetition
 from workloads.request import Request
 
 
@@ -71,3 +71,21 @@ def test_the_account_is_that_of_a_cache_of_prefixes(prompts: list[list[int]], bl
     found = _repeated(*prompts, block_tokens=block_tokens)
     assert (found.repeated, found.total) == (expected, sum(map(len, prompts)))
     assert found.repeated_prompts == len(prompts) - len({tuple(prompt) for prompt in prompts})
+
+
+@given(st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=14))
+def test_an_infinite_cache_has_the_longest_prefix_of_any_earlier_prompt(prompts: list[list[int]]) -> None:
+    def common(one: list[int], other: list[int]) -> int:
+        return next((k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+    expected = [max((common(prompt, other) for other in prompts[:k]), default=0) for k, prompt in enumerate(prompts)]
+    assert longest_shared_prefixes([bytes(prompt) for prompt in prompts]) == expected
+    total = sum(map(len, prompts))
+    assert infinite_cache_share(prompts) == (sum(expected) / total if total else 0.0)
+
+
+def test_no_block_size_finds_more_than_an_infinite_cache_of_single_tokens() -> None:
+    prompts = [[1, 2, 3, 4, 5], [1, 2, 3, 9], [1, 2, 3, 4, 5, 6], [7]]
+    assert infinite_cache_share(prompts) == (3 + 5) / 16
+    assert _repeated(*prompts, block_tokens=1).share == (3 + 5) / 16
+    assert _repeated(*prompts, block_tokens=2).share == (2 + 4) / 16

@@ -13,7 +13,7 @@ import click
 import cloup
 
 from harness.cli.measurement.options import measure_options, read_concern, read_options
-from harness.cli.measurement.sessions import SessionOptions, prepare_sessions, session_group
+from harness.cli.measurement.sessions import SessionOptions, prepare_sessions, session_group, with_reuse_limit
 from harness.cli.workload_files import WorkloadPath, read_file, reader_options
 from harness.host.blas_threads import one_blas_thread
 
@@ -167,7 +167,8 @@ def _prepare_sessions(
     if drawn.without_length:
         click.echo(_without_length_text(drawn.without_length, dataset.lengths), err=True)
         parameters["output_tokens"] = dataset.lengths.without_answer
-    return replace(_prepared(dataset, drawn, load, traffic.num_requests, ("turns of", parameters)), load=sessions)
+    prepared = _prepared(dataset, drawn, load, traffic.num_requests, ("turns of", parameters))
+    return with_reuse_limit(replace(prepared, load=sessions), drawn)
 
 
 def _prepare_synthetic(dataset: Dataset, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:

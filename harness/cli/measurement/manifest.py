@@ -25,9 +25,11 @@ from workloads.arrivals import AllAtOnce, Recorded
 from workloads.exact_text import retokenised_ratio
 from workloads.lengths.samples import PairedLengths
 from workloads.load import AnyLoad, ClosedLoop, OpenLoop, Sessions
-from workloads.prefixes import BLOCK_TOKENS, prefix_repetition
+from workloads.prefixes import BLOCK_TOKENS, most_repeated_share, prefix_repetition
 from workloads.rate_profile import Profiled
 from workloads.schedule import AnySchedule
+
+_MOST_COMPARED_PROMPTS = 100_000  # a second of CPU after the run
 
 
 def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any]:
@@ -185,5 +187,6 @@ def _repeated_prefix(schedule: AnySchedule, sent: Sequence[int]) -> dict[str, An
         "unit": repetition.unit,
         "block_tokens": BLOCK_TOKENS,
         "block_share": repetition.repeated / BLOCK_TOKENS / blocks if in_blocks else None,
+        "most_share": most_repeated_share(requests) if len(requests) <= _MOST_COMPARED_PROMPTS else None,
         "whole_prompts": repetition.repeated_prompts,
     }

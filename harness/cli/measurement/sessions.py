@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -11,8 +11,11 @@ import cloup
 from harness.cli.engine_options import given
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.cli.measurement.load_options import TrafficOptions
     from harness.cli.measurement.options import MeasureOptions
+    from harness.cli.measurement.prepare import PreparedRequests
     from harness.cli.measurement.target import Target
     from workloads.dataset import OutputLengths
     from workloads.load import Load, Sessions
@@ -111,3 +114,22 @@ def prepare_sessions(
     if drawn.dropped_behind:
         click.echo(f"{drawn.dropped_behind:,} turns are left out, since they wait for one that is too long.", err=True)
     return drawn, sessions
+
+
+def with_reuse_limit(prepared: PreparedRequests, drawn: SessionRequests) -> PreparedRequests:
+    """``prepared`` with the share of the prompts' tokens that an infinite prefix cache has; unchanged without a tokenizer."""
+    from workloads.prefixes import infinite_cache_share
+
+    prompts = drawn.prompt_ids
+    if prompts is None:
+        return prepared
+
+    def limit_of(sent: Sequence[int]) -> dict[str, float | None]:
+        return {"shared_prefix_limit": infinite_cache_share([prompts[index] for index in sent])}
+
+    limit = limit_of(range(len(prompts)))
+    click.echo(
+        f"Shared prefixes: an infinite prefix cache would have {limit['shared_prefix_limit']:.1%} of the prompt tokens.",
+        err=True,
+    )
+    return replace(prepared, parameters={**prepared.parameters, **limit}, limit_of=limit_of)

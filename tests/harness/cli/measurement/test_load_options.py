@@ -32,7 +32,7 @@ def test_stages_end_the_run_and_their_change_of_rate_is_no_fault(server: Scripte
     assert manifest["load"]["law"] == {"name": "gamma", "parameter": 4.0, "text": "gamma:shape=4"}
     summary = (tmp_path / "r" / "summary.json").read_text()
     assert "rate_wanders" not in summary
-    assert '"arrival_process"' not in summary
+    assert '"arrivals_not_as_asked"' not in summary
 
 
 def test_upstream_s_option_and_ours_are_one_schedule(server: ScriptedServer, tmp_path: Path) -> None:
