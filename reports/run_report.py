@@ -23,6 +23,7 @@ from reports.metrics.requests import Requests, from_columns
 from reports.metrics.run_metrics import Metrics, compute_metrics
 from reports.metrics.server_load import ServerLoad, server_load
 from reports.metrics.server_series import Telemetry, telemetry_of
+from reports.metrics.stages import Stage, stages
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,10 @@ class RunReport:
     @property
     def prefix_cache(self) -> PrefixCache:
         return prefix_cache(self.manifest, self.requests, self.server)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return stages(self.requests, self.manifest)
 
     @property
     def output_lengths(self) -> Lengths | None:

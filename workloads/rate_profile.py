@@ -99,6 +99,15 @@ class OnOff:
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """A constant rate from ``begin_s`` to ``end_s``."""
+
+    begin_s: float
+    end_s: float
+    rate_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Piecewise:
     """Requests/s that change linearly between ``points``, which are (s, requests/s) with rising times, the first 0.
 
@@ -131,11 +140,19 @@ class Piecewise:
         times = at_s[:-1][place] + np.minimum(within, lengths_s[place])
         return np.where(operational >= reached[-1], self.end_s + 1.0 + (operational - reached[-1]), times)
 
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The constant rates that it consists of; empty for any other."""
+        if len(self.points) % 2:
+            return ()
+        found = tuple(Stage(begin[0], end[0], begin[1]) for begin, end in zip(self.points[::2], self.points[1::2], strict=True))
+        is_constant = all(stage.rate_per_s == end[1] for stage, end in zip(found, self.points[1::2], strict=True))
+        return found if is_constant else ()
+
     def __str__(self) -> str:
-        steps = self.points[::2], self.points[1::2]
-        if len(self.points) % 2 == 0 and all(begin[1] == end[1] for begin, end in zip(*steps, strict=True)):
+        if self.stages:
             return "stages:" + ",".join(
-                f"{number_text(begin[1])}/s*{number_text(end[0] - begin[0])}s" for begin, end in zip(*steps, strict=True)
+                f"{number_text(stage.rate_per_s)}/s*{number_text(stage.end_s - stage.begin_s)}s" for stage in self.stages
             )
         return "piecewise:" + ",".join(f"{number_text(at)}s={number_text(rate)}/s" for at, rate in self.points)
 

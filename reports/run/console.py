@@ -15,6 +15,7 @@ from reports.run.tables import (
     length_law_table,
     rate_table,
     slip_tables,
+    stage_table,
     tail_table,
     upstream_table,
 )
@@ -34,6 +35,7 @@ def render(report: RunReport) -> str:
         console_table(interval_table(report), "95 % intervals, ms"),
         console_table(tail_table(report)),
         console_table(rate_table(report), "Rates"),
+        console_table(stage_table(report), "Stages"),
         _windows(metrics),
         console_table(length_law_table(report), "Lengths, tokens"),
         _slip(report),

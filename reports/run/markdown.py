@@ -15,6 +15,7 @@ from reports.run.tables import (
     length_law_table,
     length_table,
     rate_table,
+    stage_table,
 )
 from reports.run.watched_tables import client_tables, server_tables, times_tables
 from reports.run_report import RunReport
@@ -26,7 +27,7 @@ def render_markdown(report: RunReport) -> str:
         f"- **{finding.severity.value}**: {escaped(finding.sentence)} {escaped(finding.advice)}" for finding in report.findings
     )
     tables = [gate_table(report), latency_table(report), interval_table(report), rate_table(report)]
-    tables += [length_law_table(report), length_table(report)]
+    tables += [stage_table(report), length_law_table(report), length_table(report)]
     tables += [*client_tables(report), *times_tables(report), *server_tables(report), *failure_tables(report)]
     parts = [
         f"### {escaped(describe_run(report))}",

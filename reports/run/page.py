@@ -33,6 +33,7 @@ from reports.run.tables import (
     rate_table,
     slip_tables,
     slowest_table,
+    stage_table,
     tail_table,
     upstream_table,
     window_table,
@@ -100,7 +101,7 @@ def _tone(report: RunReport) -> Tone:
 def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
     remarks = tuple(Remark(f.severity.value, f.sentence, f.advice, f.code) for f in report.findings)
     latency = [_with_rows(table) for table in (latency_table(report), interval_table(report), tail_table(report))]
-    load = [_with_rows(table) for table in (rate_table(report), window_table(report))]
+    load = [_with_rows(table) for table in (rate_table(report), stage_table(report), window_table(report))]
     lengths = [_with_rows(table) for table in (length_law_table(report), length_table(report))]
     return [
         Section("gates", "Gates", _joined([_with_rows(gate_table(report))])),

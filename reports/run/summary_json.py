@@ -29,6 +29,7 @@ from reports.metrics.mser import RULE
 from reports.metrics.output_events import Rate
 from reports.metrics.prefix_cache import PrefixCache
 from reports.metrics.run_metrics import Anchored, Metrics
+from reports.metrics.stages import Stage
 from reports.metrics.windows import Window
 from reports.render.plain_text import json_text
 from reports.run_report import RunReport
@@ -77,6 +78,7 @@ def summary(report: RunReport) -> dict[str, Any]:
         "lengths": {"input": _lengths(report.input_lengths), "output": _lengths(report.output_lengths)},
         "length_laws": {"input": _length_law(report.input_law), "output": _length_law(report.output_law)},
         "prefix_cache": _prefix_cache(report.prefix_cache),
+        "stages": [_stage(stage) for stage in report.stages],
         "phases": [
             {
                 "name": phase.name,
@@ -121,6 +123,19 @@ def _prefix_cache(reuse: PrefixCache) -> dict[str, Any]:
             "requests": usage.requests,
             "reporting_requests": usage.reporting,
         },
+    }
+
+
+def _stage(stage: Stage) -> dict[str, Any]:
+    return {
+        "begin_s": stage.begin_s,
+        "end_s": stage.end_s,
+        "asked_rate": stage.asked_rate,
+        "scheduled": stage.scheduled,
+        "failed": stage.failed,
+        "sent_rate": stage.sent_rate,
+        "ttft_ms": _distribution(stage.ttft_ms),
+        "e2e_ms": _distribution(stage.e2e_ms),
     }
 
 

@@ -34,6 +34,7 @@ from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import Distribution, required_samples
 
 _SLOWEST = 20
+_STAGE_LATENCIES = ("TTFT p50 ms", "TTFT p99 ms", "E2E p50 ms", "E2E p99 ms")
 _MOST_MESSAGES = 30
 _MOST_CHARACTERS = 400
 
@@ -89,6 +90,31 @@ def window_table(report: RunReport) -> Table:
         tuple(rows),
         "Output is credited to a window when it arrives; latencies are of the requests scheduled in it. The steady window "
         "leaves out the ramp, by MSER-5, and the drain.",
+    )
+
+
+def stage_table(report: RunReport) -> Table:
+    """A row for each stage of a rate that was configured to change by steps."""
+    rows = tuple(
+        (
+            number,
+            stage.begin_s,
+            stage.end_s,
+            stage.asked_rate,
+            stage.scheduled / (stage.end_s - stage.begin_s),
+            stage.sent_rate,
+            stage.failed,
+            *(None if one is None else one.percentile(q).value for one in (stage.ttft_ms, stage.e2e_ms) for q in (0.5, 0.99)),
+            stage.scheduled,
+        )
+        for number, stage in enumerate(report.stages, start=1)
+    )
+    return Table(
+        "stages",
+        "Stages",
+        ("stage", "start s", "end s", "asked/s", "scheduled/s", "sent/s", "failed", *_STAGE_LATENCIES, "n"),
+        rows,
+        f"Of the requests scheduled in each; a p99 of fewer than {required_samples(0.99)} of them lies too low.",
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
+from harness.cli.measurement.load_options import make_load
 from harness.cli.measurement.options import measure_options, read_concern, read_options
 from harness.cli.measurement.sessions import SessionOptions, prepare_sessions, session_group, with_reuse_limit
 from harness.cli.workload_files import WorkloadPath, read_file, reader_options
@@ -105,13 +106,15 @@ def command(
     with one_blas_thread():
         from harness.cli.measurement.measure import measure
     from workloads.dataset import OutputLengths
+    from workloads.load import OpenLoop
     from workloads.sessions import TurnClock, check_times
     from workloads.synthesis import has_prompts
 
     options = read_options(shared)
     sessions = read_concern(SessionOptions, shared)
     sessions.check(options)
-    is_timed = options.load.duration is not None and options.load.concurrency is None
+    load = make_load(options.load)
+    is_timed = isinstance(load, OpenLoop) and load.duration_s is not None
     if repeat_dataset and options.traffic.num_requests is None and not is_timed:
         raise click.UsageError("--repeat_dataset needs --num_requests, or --duration with --request_rate: how often is unknown")
     path = path or shipped_dataset()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
@@ -26,7 +27,7 @@ from workloads.exact_text import retokenised_ratio
 from workloads.lengths.samples import PairedLengths
 from workloads.load import AnyLoad, ClosedLoop, OpenLoop, Sessions
 from workloads.prefixes import BLOCK_TOKENS, most_repeated_share, prefix_repetition
-from workloads.rate_profile import Profiled
+from workloads.rate_profile import Piecewise, Profiled
 from workloads.schedule import AnySchedule
 
 _MOST_COMPARED_PROMPTS = 100_000  # a second of CPU after the run
@@ -100,8 +101,18 @@ def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any
         "prepared": len(prepared.schedule),
         "ran_out": arriving is not None and len(prepared.schedule) < arriving,
         **({"own_arrivals": True} if isinstance(load, OpenLoop) and isinstance(load.arrivals, Recorded | Profiled) else {}),
+        **_stages(load),
         "law": _law(requested) if isinstance(load, OpenLoop) and not isinstance(load.arrivals, Recorded | AllAtOnce) else None,
     }
+
+
+def _stages(load: AnyLoad) -> dict[str, list[dict[str, float]]]:
+    """The key ``stages`` of a rate that changes by steps; nothing for any other."""
+    if not isinstance(load, OpenLoop) or not isinstance(load.arrivals, Profiled):
+        return {}
+    profile = load.arrivals.profile
+    stages = profile.stages if isinstance(profile, Piecewise) else ()
+    return {"stages": [asdict(stage) for stage in stages]} if stages else {}
 
 
 def _law(requested: LoadOptions) -> dict[str, str | float | None]:

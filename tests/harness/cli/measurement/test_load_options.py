@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,11 @@ def test_stages_end_the_run_and_their_change_of_rate_is_no_fault(server: Scripte
     assert manifest["arrivals"] == "gamma arrivals (shape 4), the rate by stages:40/s*1s,150/s*1s,40/s*1s, for 3 s"
     assert manifest["load"]["own_arrivals"] is True
     assert manifest["load"]["law"] == {"name": "gamma", "parameter": 4.0, "text": "gamma:shape=4"}
+    assert manifest["load"]["stages"] == [
+        {"begin_s": begin, "end_s": begin + 1, "rate_per_s": rate} for begin, rate in enumerate((40.0, 150.0, 40.0))
+    ]
     summary = (tmp_path / "r" / "summary.json").read_text()
+    assert [stage["scheduled"] for stage in json.loads(summary)["stages"]] == in_stage
     assert "rate_wanders" not in summary
     assert '"arrivals_not_as_asked"' not in summary
 

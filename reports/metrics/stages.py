@@ -1,0 +1,63 @@
+"""The stages of a run whose rate was configured to change by steps (``--rate_profile stages:…``), each with its own numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.records.record import FAILURES
+from reports.metrics.configuration import configured_target
+from reports.metrics.latency import latencies_ms
+from reports.metrics.requests import Requests
+from reports.statistics.arrays import FloatArray
+from reports.statistics.percentiles import Distribution, summarise
+
+_NS_PER_S = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The requests that were scheduled from ``begin_s`` to ``end_s``, of which ``failed`` failed; ``sent_rate`` is of the sends
+    in that time. Latencies count from the schedule; None where there are none, and TTFT of an unstreamed run.
+    """
+
+    begin_s: float
+    end_s: float
+    asked_rate: float
+    scheduled: int
+    failed: int
+    sent_rate: float
+    ttft_ms: Distribution | None
+    e2e_ms: Distribution | None
+
+
+def stages(requests: Requests, manifest: dict[str, Any]) -> tuple[Stage, ...]:
+    """The stages of a run; empty where its rate had none."""
+    load = manifest.get("load")
+    configured = load.get("stages") if isinstance(load, dict) else None
+    streaming = configured_target(manifest).streaming
+    return tuple(_stage(requests, one, streaming) for one in configured or ())
+
+
+def _stage(requests: Requests, configured: dict[str, float], streaming: bool) -> Stage:
+    begin_s, end_s = float(configured["begin_s"]), float(configured["end_s"])
+    chosen = _within(requests.scheduled_ns, begin_s, end_s)
+    failed = np.isin(requests.outcome[chosen], [kind.value for kind in FAILURES])
+    scheduled_ns = requests.scheduled_ns
+    return Stage(
+        begin_s,
+        end_s,
+        float(configured["rate_per_s"]),
+        int(chosen.sum()),
+        int(failed.sum()),
+        float(_within(requests.sent_ns, begin_s, end_s).sum()) / (end_s - begin_s),
+        summarise(latencies_ms(requests, requests.first_token_ns, scheduled_ns, chosen)) if streaming else None,
+        summarise(latencies_ms(requests, requests.last_token_ns, scheduled_ns, chosen)),
+    )
+
+
+def _within(times_ns: FloatArray, begin_s: float, end_s: float) -> NDArray[np.bool_]:
+    return (times_ns >= begin_s * _NS_PER_S) & (times_ns < end_s * _NS_PER_S)

@@ -1,0 +1,63 @@
+"""Stages of a rate that changes by steps: which requests are of which, and what is shown of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness.records.record import Outcome, Record
+from reports.run.console import render
+from reports.run.markdown import render_markdown
+from reports.run.summary_json import summary
+from reports.run_report import RunReport
+
+Make = Callable[..., Record]
+MakeReport = Callable[..., RunReport]
+
+_LOAD = {
+    "mode": "open",
+    "stages": [{"begin_s": 0.0, "end_s": 2.0, "rate_per_s": 5.0}, {"begin_s": 2.0, "end_s": 3.0, "rate_per_s": 20.0}],
+}
+
+
+@pytest.fixture
+def records(answered: Make, failed: Make) -> list[Record]:
+    """Ten in the first stage, the last of which is sent in the second; twenty in the second, of which two fail."""
+    first = [answered(k, 200 * k, 200 * k if k < 9 else 2_050, [(200 * k + 300, 1)]) for k in range(10)]
+    second = [answered(10 + k, 2_000 + 50 * k, 2_000 + 50 * k, [(2_000 + 50 * k + 70, 1)]) for k in range(18)]
+    lost = [failed(28 + k, 2_900 + 50 * k, Outcome.TIMEOUT, 2_900 + 50 * k, 3_500) for k in range(2)]
+    return [*first, *second, *lost]
+
+
+def test_requests_are_of_the_stage_in_which_they_were_due(make_report: MakeReport, records: list[Record]) -> None:
+    first, second = make_report(records, load=_LOAD).stages
+    assert (first.scheduled, first.failed, first.sent_rate, first.asked_rate) == (10, 0, 9 / 2, 5.0)
+    assert (second.scheduled, second.failed, second.sent_rate, second.asked_rate) == (20, 2, 21.0, 20.0)
+    assert first.ttft_ms is not None
+    assert second.e2e_ms is not None
+    assert (first.ttft_ms.p50, first.ttft_ms.n) == (300, 10)
+    assert (second.e2e_ms.p50, second.e2e_ms.p99, second.e2e_ms.n) == (70, None, 18)  # two failed, slower than all
+
+
+def test_every_report_has_a_row_for_each(make_report: MakeReport, records: list[Record]) -> None:
+    report = make_report(records, load=_LOAD)
+    for text in (render(report), render_markdown(report)):
+        assert "scheduled/s" in text
+    found: list[dict[str, Any]] = summary(report)["stages"]
+    assert [(stage["begin_s"], stage["end_s"], stage["scheduled"], stage["failed"]) for stage in found] == [
+        (0.0, 2.0, 10, 0), (2.0, 3.0, 20, 2),
+    ]  # fmt: skip
+
+
+def test_an_unstreamed_run_has_no_first_tokens(make_report: MakeReport, records: list[Record]) -> None:
+    first = make_report(records, streaming=False, load=_LOAD).stages[0]
+    assert (first.ttft_ms, first.e2e_ms is None) == (None, False)
+
+
+def test_a_run_at_one_rate_has_none(make_report: MakeReport, records: list[Record]) -> None:
+    report = make_report(records, load={"mode": "open"})
+    assert report.stages == ()
+    assert summary(report)["stages"] == []
+    assert "scheduled/s" not in render(report)
