@@ -32,15 +32,19 @@ class Disagreement:
 
 
 # The weight of each section of a manifest; the longest prefix of a key counts. None is not compared: a target's address does
-# not affect its results, and repeated prefixes follow from workload and seed (their order of sending is random).
+# not affect its results, repeated prefixes follow from workload and seed (their order of sending is random), and the law and
+# its stages stand in "arrivals", too.
 _WEIGHTS: Mapping[str, Weight | None] = {
     "workload": Weight.REFUSE,
     "workload.repeated_prefix": None,
     "workload.shared_prefix_limit": None,
     "workload.shared_prefix_common": None,
+    "workload.whole_dataset": None,
     "arrivals": Weight.REFUSE,
     "load": Weight.REFUSE,
+    "load.law": None,
     "load.ran_out": Weight.NOTE,
+    "load.stages": None,
     "target.streaming": Weight.REFUSE,
     "target.protocol": Weight.WARN,
     "target": Weight.CHANGED,

@@ -22,6 +22,9 @@ SteadyRun = Callable[..., list[Record]]
     [
         ("workload.description", Weight.REFUSE),
         ("workload.repeated_prefix.share", None),
+        ("workload.whole_dataset", None),  # runs of before have no such key
+        ("load.law.name", None),
+        ("load.stages", None),
         ("workload.repeated_prefixes", Weight.REFUSE),  # another key, which begins alike
         ("arrivals", Weight.REFUSE),
         ("load.max_concurrency", Weight.REFUSE),
