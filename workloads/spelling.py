@@ -66,4 +66,4 @@ def number_of(text: str) -> float | None:
 
 def number_text(value: float) -> str:
     """The shortest text that is read as this number again."""
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+    return str(int(value)) if abs(value) < 1e15 and value == int(value) else repr(float(value))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from tests.harness.threaded_http import threaded_http
 
 
 @dataclass
@@ -47,14 +48,6 @@ def metrics_server(answer: Callable[[int], tuple[int, bytes] | None], keep_alive
         def log_message(self, *arguments: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    served.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with threaded_http(Handler) as port:
+        served.port = port
         yield served
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

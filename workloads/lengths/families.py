@@ -21,12 +21,12 @@ from workloads.lengths.law import (
     Moments,
     moments_by_cdf,
     moments_by_weights,
-    number_text,
     outside,
     reversed_bounds,
 )
 from workloads.random_streams import Stream, generator
 from workloads.request import LONGEST_TOKENS
+from workloads.spelling import number_text
 
 _SPAN = 9.0  # standard deviations beyond which a normal has no mass that a double could show
 _SMOOTH_STDEV = 2.0  # from here on rounding up adds half a token to the mean, to 1e-33

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from math import isfinite, sqrt
+from math import sqrt
 from types import MappingProxyType
 from typing import Protocol
 
@@ -138,8 +138,3 @@ def moments_by_weights(tokens: Floats, weights: Floats) -> Moments:
     probabilities = weights / weights.sum()
     mean = float(probabilities @ tokens)
     return Moments(mean, sqrt(float(probabilities @ (tokens - mean) ** 2)))
-
-
-def number_text(value: float) -> str:
-    """The shortest text that reads back as ``value``; a whole number without a decimal point."""
-    return f"{int(value)}" if isfinite(value) and value == int(value) else repr(float(value))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
@@ -15,6 +14,7 @@ from harness.clients.openai_chat import DEFAULT_PATH
 from harness.clients.prefix_cache_reset import find_prefix_cache_reset
 from harness.clients.transport.url import Origin
 from harness.errors import TargetError
+from tests.harness.threaded_http import threaded_http
 
 Answers = dict[tuple[str, str], list[tuple[int, bytes]]]
 
@@ -55,16 +55,9 @@ def _serving(answers: Answers) -> Iterator[_Server]:
         def log_message(self, *arguments: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    served.origin = Origin("http", "127.0.0.1", server.server_address[1])
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with threaded_http(Handler) as port:
+        served.origin = Origin("http", "127.0.0.1", port)
         yield served
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from harness.cli import run
 from harness.cli.tokenizers import open_tokenizer
 from harness.records.run_folder import RunFolder
 from tests.harness.scripted_server import ScriptedServer
+from tests.harness.threaded_http import threaded_http
 
 _TOKENIZER_DIR = Path(__file__).parents[4] / "serving" / "demo_engine"
 _GROUPS = ["--prefix_groups", "4", "--prefix_len", "24"]
@@ -158,17 +158,9 @@ def _serving(served: _Server) -> Iterator[_Server]:
         def log_message(self, *arguments: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    served.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with threaded_http(Handler) as port:
+        served.url = f"http://127.0.0.1:{port}"
         yield served
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def _chat(server: _Server, folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
