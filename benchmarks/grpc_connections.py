@@ -37,6 +37,7 @@ from harness.journal.worker_journal import JournalReader, JournalWriter
 from harness.run.exchanges import Exchanges
 from harness.run.load_loops import send
 from harness.run.shared_state import Control
+from harness.run.turn_payloads import RecordedTurns
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
@@ -137,7 +138,13 @@ async def _drive(client: Client, asked: Asked, path: Path) -> tuple[int, float]:
     with JournalWriter(path) as journal:
         start_ns, cpu_s = now_ns() + 100_000_000, time.process_time()
         exchanges = Exchanges(connection, journal, control, start_ns, _TIMEOUT_S, _raise)
-        await send(OpenPart(tuple(range(asked.requests)), tuple(offsets_ns), None), payloads, exchanges, sleeper, client)
+        await send(
+            OpenPart(tuple(range(asked.requests)), tuple(offsets_ns), None),
+            payloads,
+            exchanges,
+            sleeper,
+            RecordedTurns(payloads, client),
+        )
         await exchanges.finish()
         cpu_s = time.process_time() - cpu_s
     sleeper.close()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from workloads.arrivals import Arrivals, offsets_within
 from workloads.request import Request
-from workloads.schedule import ClosedSchedule, Schedule, SessionSchedule
+from workloads.schedule import ClosedSchedule, HistorySource, Schedule, SessionSchedule
 
 _FASTEST_TOKENS_PER_S = 1_000.0  # of one user
 _MOST_PREPARED_TOKENS = 10_000_000  # prompt tokens of a closed loop, whose number of requests is unknown beforehand
@@ -120,6 +120,7 @@ class Sessions:
     arrivals: Arrivals
     turns: tuple[Turn, ...]
     description: str
+    history: HistorySource = HistorySource.RECORDED
 
     @property
     def count(self) -> int:
@@ -146,6 +147,7 @@ class Sessions:
             tuple(turn.parent for turn in self.turns),
             tuple(turn.think_time_ns for turn in self.turns),
             seed,
+            self.history,
         )
 
     def __str__(self) -> str:

@@ -11,6 +11,7 @@ import hashlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 
 from workloads.arrivals import Arrivals
@@ -44,6 +45,13 @@ class ClosedPart:
     end_ns: int | None
 
 
+class HistorySource(StrEnum):
+    """Whose answers are the history of later turns: those of the file, or those that the server gave in this run."""
+
+    RECORDED = "recorded"
+    SERVER = "server"
+
+
 @dataclass(frozen=True, slots=True)
 class SessionPart:
     """One worker's part of a schedule of sessions: ``indices`` of requests, with what ``SessionSchedule`` holds of each.
@@ -55,6 +63,7 @@ class SessionPart:
     offsets_ns: tuple[int | None, ...]
     parents: tuple[int | None, ...]
     think_times_ns: tuple[int, ...]
+    history: HistorySource = HistorySource.RECORDED
 
 
 @dataclass(frozen=True)
@@ -133,7 +142,8 @@ class SessionSchedule:
     """Sessions: a later turn waits for the answer to an earlier one, its parent; first turns are an open loop.
 
     Shape [n] each: ``parents`` are indices of earlier requests, None for first turns. ``offsets_ns`` are the due times of first
-    turns, and the earliest ones of later turns, None where that is their parent's. ``turn_due_ns`` is the rule.
+    turns, and the earliest ones of later turns, None where that is their parent's. ``turn_due_ns`` is the rule. With the
+    server's ``history`` a request has only the messages between its parent's answer and its prompt.
     """
 
     requests: tuple[Request, ...]
@@ -141,6 +151,7 @@ class SessionSchedule:
     parents: tuple[int | None, ...]
     think_times_ns: tuple[int, ...]
     seed: int
+    history: HistorySource = HistorySource.RECORDED
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -148,7 +159,7 @@ class SessionSchedule:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the content of every request with its history, and the values that make its due time."""
-        digest = hashlib.sha256(b"sessions")
+        digest = hashlib.sha256(b"sessions" if self.history is HistorySource.RECORDED else b"sessions, the server's history")
         times = zip(self.offsets_ns, self.parents, self.think_times_ns, strict=True)
         for request, (offset_ns, parent, think_time_ns) in zip(self.requests, times, strict=True):
             numbers = (-1 if offset_ns is None else offset_ns, -1 if parent is None else parent, think_time_ns)
@@ -169,6 +180,7 @@ class SessionSchedule:
             tuple(self.offsets_ns[k] for k in indices),
             tuple(None if parent is None else position[parent] for parent in parents),
             tuple(self.think_times_ns[k] for k in indices),
+            self.history,
         )
 
 

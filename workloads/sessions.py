@@ -11,6 +11,7 @@ from workloads.dataset import Encode, OutputLengths, check_lengths, output_token
 from workloads.errors import WorkloadError
 from workloads.load import Sessions, Turn
 from workloads.request import NO_LIMITS, LengthLimits, Message, Request
+from workloads.schedule import HistorySource
 from workloads.token_ids import TokenIds, token_ids
 from workloads.workload import Workload
 
@@ -33,12 +34,14 @@ _RULES = {
 @dataclass(frozen=True, slots=True)
 class SessionRules:
     """How turns become requests. ``think_time_ns`` is for turns whose file has none. With ``as_messages`` a request carries the
-    messages before its prompt; without, its prompt is the text of them all, in lines.
+    messages before its prompt; without, its prompt is the text of them all, in lines. The server's
+    ``history`` is of chats alone.
     """
 
     clock: TurnClock = TurnClock.THINK_TIME
     think_time_ns: int = 0
     as_messages: bool = False
+    history: HistorySource = HistorySource.RECORDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class SessionRequests:
     requests: tuple[Request, ...]
     turns: tuple[Turn, ...]
     rule: str
+    history: HistorySource
     prompt_ids: tuple[TokenIds, ...] | None
     rows: int
     dropped_too_long: int
@@ -75,7 +79,7 @@ class SessionRequests:
     def beginning(self, arrivals: Arrivals) -> Sessions:
         """The sessions, which begin at the times of ``arrivals``."""
         of_sessions = str(arrivals).replace("requests", "sessions")
-        return Sessions(arrivals, self.turns, f"{self.sessions:,} sessions, {of_sessions}, {self.rule}")
+        return Sessions(arrivals, self.turns, f"{self.sessions:,} sessions, {of_sessions}, {self.rule}", self.history)
 
     def of_users(self, users: int, rate_per_s: float | None) -> Sessions:
         """The sessions dealt to ``users`` in turn, each of which carries out its own one after another.
@@ -98,8 +102,9 @@ class SessionRequests:
             sent[user] += 1
         description = f"{self.sessions:,} sessions of {users:,} users, one after another"
         if rate_per_s is None:
-            return Sessions(AllAtOnce(), tuple(turns), description)
-        return Sessions(Constant(rate_per_s * users), tuple(turns), f"{description}, at most {rate_per_s:g} requests/s each")
+            return Sessions(AllAtOnce(), tuple(turns), description, self.history)
+        description += f", at most {rate_per_s:g} requests/s each"
+        return Sessions(Constant(rate_per_s * users), tuple(turns), description, self.history)
 
 
 def session_requests(
@@ -123,6 +128,7 @@ def session_requests(
     prompt_ids: list[TokenIds] = []
     index_of: dict[int, int] = {}  # of each row that is sent
     said: dict[int, tuple[Message, ...]] = {}  # up to and with the row's answer
+    is_recorded = rules.history is HistorySource.RECORDED
     sessions = used = too_long = behind = without_length = 0
     for row in _by_session(rows):
         if most.requests is not None and len(made) == most.requests:
@@ -133,7 +139,8 @@ def session_requests(
         if row.parent is not None and row.parent not in index_of:
             behind += 1
             continue
-        history = (() if row.parent is None else said[row.parent]) + row.history
+        before = () if row.parent is None else said.get(row.parent, ())
+        history = before + row.history
         text = "\n".join([*(message.content for message in history), row.prompt])
         ids = None if encode is None else token_ids(encode(text))
         if not row.prompt.strip() or (ids is not None and not ids):
@@ -142,7 +149,7 @@ def session_requests(
         if ids is not None and not limits.allow(len(ids), output_tokens):
             too_long += 1
             continue
-        request = Request(output_tokens, ignore_eos=ignore_eos, session=row.session)
+        request = Request(output_tokens, ignore_eos=ignore_eos, session=row.session or f"row {row.first + 1}")
         if rules.as_messages:
             request = replace(request, prompt=row.prompt, history=history)
         else:
@@ -153,13 +160,14 @@ def session_requests(
         sessions += row.parent is None
         made.append((request, _turn(row, rows, index_of, rules)))
         without_length += row.output_tokens is None and row.answer is None
-        if row.has_next:
+        if row.has_next and is_recorded:
             said[row.number] = (*history, Message("user", row.prompt), Message("assistant", _answer(row)))
     if not made:
         raise WorkloadError("every prompt of the dataset is longer than allowed; raise --max_input_len")
     requests, turns = zip(*made, strict=True)
-    known_ids = None if encode is None else tuple(prompt_ids)
-    return SessionRequests(requests, turns, _RULES[rules.clock], known_ids, used, too_long, behind, without_length)
+    known_ids = tuple(prompt_ids) if encode is not None and is_recorded else None
+    rule = _RULES[rules.clock]
+    return SessionRequests(requests, turns, rule, rules.history, known_ids, used, too_long, behind, without_length)
 
 
 def check_times(workload: Workload, clock: TurnClock) -> None:
@@ -234,6 +242,7 @@ def _turn(row: _Row, rows: dict[int, _Row], index_of: dict[int, int], rules: Ses
 def _answer(row: _Row) -> str:
     if row.answer is None:
         raise WorkloadError(
-            f"--sessions: row {row.number + 1} of the dataset has no answer, which the turn behind it has as its history"
+            f"--sessions: row {row.number + 1} of the dataset has no answer for the history of the turn behind it; with "
+            "-i openai, --history server takes the server's"
         )
     return row.answer

@@ -6,18 +6,20 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from harness.clients.protocol import Client
 from harness.host.clock import PreciseSleeper, now_ns
 from harness.recording.schedule_summary import user_free_ns
 from harness.run.exchanges import Exchanges
 from harness.run.session_loop import send_sessions
+from harness.run.turn_payloads import TurnPayloads
 from workloads.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
 
 
-async def send(part: AnyPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper, client: Client) -> None:
+async def send(
+    part: AnyPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper, turns: TurnPayloads
+) -> None:
     """Send a worker's part by its load mode; ``payloads`` match its indices. Cancel it to stop sending.
 
-    ``client`` decodes the answers that later turns of sessions wait for; no other mode decodes any.
+    ``turns`` has the payloads of sessions' later turns, for which it decodes answers; no other mode decodes any.
     """
     match part:
         case OpenPart(max_concurrency=None):
@@ -27,7 +29,7 @@ async def send(part: AnyPart, payloads: Sequence[bytes], exchanges: Exchanges, s
         case ClosedPart():
             await _send_as_users(part, payloads, exchanges, sleeper)
         case SessionPart():
-            await send_sessions(part, payloads, exchanges, sleeper, client)
+            await send_sessions(part, payloads, exchanges, sleeper, turns)
 
 
 async def _send_on_schedule(part: OpenPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper) -> None:

@@ -6,15 +6,14 @@ import asyncio
 import heapq
 from collections.abc import Sequence
 
-from harness.clients.protocol import Client, MalformedResponseError
 from harness.host.clock import PreciseSleeper, now_ns
-from harness.journal.worker_journal import Exchange
 from harness.run.exchanges import Exchanges
+from harness.run.turn_payloads import TurnPayloads
 from workloads.schedule import SessionPart, turn_due_ns
 
 
 async def send_sessions(
-    part: SessionPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper, client: Client
+    part: SessionPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper, turns: TurnPayloads
 ) -> None:
     """Send the requests of whole sessions. A turn behind one that failed is not sent: there is no answer that it follows."""
     agenda = Agenda(sleeper, exchanges.start_ns)
@@ -25,26 +24,20 @@ async def send_sessions(
         else:
             following[parent].append(place)
 
+    ready = {place: payloads[place] for place, parent in enumerate(part.parents) if parent is None}
+
     async def one(place: int, due_ns: int) -> None:
-        exchange = await exchanges.carry_out(part.indices[place], due_ns, due_ns, payloads[place])
-        if following[place] and is_answered(exchange, client):
-            for later in following[place]:
+        exchange = await exchanges.carry_out(part.indices[place], due_ns, due_ns, ready.pop(place))
+        for later in following[place]:
+            payload = turns.behind(exchange, place, later)
+            if payload is not None:
+                ready[later] = payload
                 agenda.add(turn_due_ns(part.offsets_ns[later], part.think_times_ns[later], exchange.done_ns), later)
         agenda.has_ended()
 
     while (entry := await agenda.next()) is not None and not exchanges.stopped:
         due_ns, place = entry
         exchanges.spawn(one(place, due_ns))
-
-
-def is_answered(exchange: Exchange, client: Client) -> bool:
-    """Whether a request was answered without an error, which would be in the last response. The others are not decoded here."""
-    if exchange.failure is not None or not exchange.bodies:
-        return False
-    try:
-        return client.decode(exchange.bodies[-1]).error is None
-    except MalformedResponseError:
-        return False
 
 
 class Agenda:

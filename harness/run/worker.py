@@ -26,6 +26,7 @@ from harness.observation.event_loop_probe import LoopProbe
 from harness.run.exchanges import Exchanges
 from harness.run.load_loops import send
 from harness.run.shared_state import Command, Control, WorkerControl
+from harness.run.turn_payloads import turn_payloads
 from workloads.request import Request
 from workloads.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
 
@@ -124,8 +125,9 @@ class _Worker:
             self._report_unwritten(error, ended)
 
     async def _send_all(self, payloads: Sequence[bytes], exchanges: Exchanges) -> Ended:
-        sleeper = PreciseSleeper()
-        sending = asyncio.create_task(send(self._plan.part, payloads, exchanges, sleeper, self._plan.client))
+        sleeper, plan = PreciseSleeper(), self._plan
+        turns = turn_payloads(plan.part, plan.requests, payloads, plan.client)
+        sending = asyncio.create_task(send(plan.part, payloads, exchanges, sleeper, turns))
         watch = asyncio.create_task(self._watch_command(sending, exchanges))
         with suppress(asyncio.CancelledError):  # the run was stopped
             await sending

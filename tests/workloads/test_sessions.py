@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from workloads.errors import WorkloadError
 from workloads.load import Turn
 from workloads.readers.detect import read_workload_file
 from workloads.request import LengthLimits, Message, Request
+from workloads.schedule import HistorySource
 from workloads.sessions import Most, SessionRequests, SessionRules, TurnClock, session_requests
 from workloads.workload import Workload, WorkloadFacts
 
@@ -70,6 +72,19 @@ def test_a_chat_gets_the_messages_and_its_length_is_the_server_s_to_count() -> N
     assert last.whole_text == "p0\na0 x\np2\na2\np3"
 
 
+def test_with_the_server_s_history_a_turn_has_its_own_messages_alone() -> None:
+    workload = _two_conversations(answer=[None] * 5, history=[[{"role": "system", "content": "s"}], None, None, None, None])
+    found = _requests(workload, rules=SessionRules(as_messages=True, history=HistorySource.SERVER))
+    assert [(request.prompt, request.history) for request in found.requests] == [
+        ("p0", (Message("system", "s"),)), ("p2", ()), ("p3", ()), ("p1", ()), ("p4", ()),
+    ]  # fmt: skip
+    assert found.prompt_ids is None
+    schedule = found.beginning(Constant(1.0)).schedule(found.requests, 0)
+    assert schedule.history is schedule.part(0, 1).history is HistorySource.SERVER
+    recorded = replace(schedule, history=HistorySource.RECORDED)
+    assert recorded.digest != schedule.digest
+
+
 def test_turns_are_due_by_their_think_time_or_by_their_recorded_one() -> None:
     times = {"arrival_ns": [0, 1, 2, 10, 20], "think_time_ns": [None, None, 3, None, 4]}
     think = _requests(_two_conversations(**times), rules=SessionRules(think_time_ns=7))
@@ -97,7 +112,7 @@ def test_a_limit_cuts_at_requests_or_sessions(most: Most, turns: int) -> None:
 
 
 def test_a_missing_answer_is_an_error_where_a_turn_follows_it() -> None:
-    with pytest.raises(WorkloadError, match="row 2 of the dataset has no answer, which the turn behind it has as its history"):
+    with pytest.raises(WorkloadError, match="row 2 of the dataset has no answer for the history of the turn behind it"):
         _requests(_two_conversations(answer=["a", None, "c", "d", "e"]))
 
 
@@ -120,7 +135,7 @@ def test_sessions_begin_at_the_arrivals_and_recorded_turns_keep_their_distance()
 def test_users_hold_one_conversation_after_another(users: int, sessions: int, rate_per_s: float | None) -> None:
     turns = tuple(Turn(None if not k else 3 * s + k - 1, 5 * k) for s in range(sessions) for k in range(3))
     requests = tuple(Request(1, prompt="x", session=str(k // 3)) for k in range(len(turns)))
-    load = SessionRequests(requests, turns, "", None, len(turns), 0, 0, 0).of_users(users, rate_per_s)
+    load = SessionRequests(requests, turns, "", HistorySource.RECORDED, None, len(turns), 0, 0, 0).of_users(users, rate_per_s)
     schedule = load.schedule(requests, 0)
     begun = min(users, sessions)
     assert load.count == begun

@@ -28,7 +28,7 @@ from workloads.lengths.samples import PairedLengths
 from workloads.load import AnyLoad, ClosedLoop, OpenLoop, Sessions
 from workloads.prefixes import BLOCK_TOKENS, most_repeated_share, prefix_repetition
 from workloads.rate_profile import Piecewise, Profiled
-from workloads.schedule import AnySchedule
+from workloads.schedule import AnySchedule, HistorySource, SessionSchedule
 
 _MOST_COMPARED_PROMPTS = 100_000  # a second of CPU after the run
 
@@ -188,7 +188,10 @@ def connections_entry(usages: Sequence[ConnectionUsage | None]) -> dict[str, Any
     }
 
 
-def _repeated_prefix(schedule: AnySchedule, sent: Sequence[int]) -> dict[str, Any]:
+def _repeated_prefix(schedule: AnySchedule, sent: Sequence[int]) -> dict[str, Any] | None:
+    """None where the server's answers were in the prompts, which are not known then."""
+    if isinstance(schedule, SessionSchedule) and schedule.history is HistorySource.SERVER:
+        return None
     requests = [schedule.requests[index] for index in sent]
     repetition = prefix_repetition(requests)
     blocks = sum(math.ceil(len(request.input_ids or ()) / BLOCK_TOKENS) for request in requests)

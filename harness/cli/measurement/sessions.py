@@ -22,8 +22,13 @@ if TYPE_CHECKING:
     from workloads.sessions import SessionRequests
     from workloads.workload import Workload
 
-_OF_USERS = ("request_rate", "arrival", "rate_profile", "time_delay_dist", "burstiness", "ramp_up", "duration")
-_NEED_SESSIONS = ("think_time", "users", "user_rate")
+_WITHOUT_USERS = ("request_rate", "arrival", "rate_profile", "time_delay_dist", "burstiness", "ramp_up", "duration")
+_WITHOUT_SESSIONS = {
+    "concurrency": "--users N carry out whole conversations",
+    "max_concurrency": "a turn that waits would delay those behind it",
+    "repeat_dataset": "a conversation is held once",
+}
+_NEED_SESSIONS = ("think_time", "users", "user_rate", "history")
 
 
 @dataclass(frozen=True)
@@ -34,34 +39,35 @@ class SessionOptions:
     think_time: float
     users: int | None
     user_rate: float | None
+    history: str
 
     def check(self, options: MeasureOptions) -> None:
         """Raise UsageError for options that contradict each other, or have no effect."""
         if self.sessions is None:
-            for name in _NEED_SESSIONS:
-                if given(name):
-                    raise click.UsageError(f"--{name} is of conversations; it needs --sessions think_time")
+            _refuse(_NEED_SESSIONS, "is of conversations; it needs --sessions think_time")
             return
-        if given("concurrency"):
-            raise click.UsageError("--concurrency goes without --sessions: --users N carry out whole conversations")
-        if given("max_concurrency"):
-            raise click.UsageError("--max_concurrency goes without --sessions: a turn that waits would delay those behind it")
-        if given("repeat_dataset"):
-            raise click.UsageError("--repeat_dataset goes without --sessions: a conversation is held once")
+        for name, reason in _WITHOUT_SESSIONS.items():
+            _refuse((name,), f"goes without --sessions: {reason}")
+        if self.history == "server" and options.target.protocol != "openai":
+            raise click.UsageError("--history server needs -i openai: only a chat takes the messages that came before")
         if self.sessions == "recorded" and (given("think_time") or self.users is not None):
             raise click.UsageError(
                 "--think_time and --users go with --sessions think_time; recorded turns have their own times"
             )
-        if self.user_rate is not None and self.users is None:
-            raise click.UsageError("--user_rate is the rate of each of --users")
         if self.users is not None:
-            for name in _OF_USERS:
-                if given(name):
-                    raise click.UsageError(f"--{name} goes without --users: their answers set the times, and --user_rate")
+            _refuse(_WITHOUT_USERS, "goes without --users: their answers set the times, and --user_rate")
+        elif self.user_rate is not None:
+            raise click.UsageError("--user_rate is the rate of each of --users")
 
     def manifest_entry(self, drawn: SessionRequests) -> dict[str, str | float | None]:
         """The options by name, and the numbers of conversations and of turns that are left out."""
         return asdict(self) | {"conversations": drawn.sessions, "dropped_behind": drawn.dropped_behind}
+
+
+def _refuse(names: tuple[str, ...], reason: str) -> None:
+    for name in names:
+        if given(name):
+            raise click.UsageError(f"--{name} {reason}")
 
 
 session_group = cloup.option_group(
@@ -89,6 +95,12 @@ session_group = cloup.option_group(
         type=click.FloatRange(min=0, min_open=True),
         help="Requests per second of each user, as long as answers are faster. Default: the next turn follows the answer.",
     ),
+    cloup.option(
+        "--history",
+        type=click.Choice(["recorded", "server"]),
+        default="recorded",
+        help="Answers in the history of later turns: the file's, which make runs alike, or those that the server gave.",
+    ),
 )
 
 
@@ -98,6 +110,7 @@ def prepare_sessions(
     """The requests of the conversations, and when they are due."""
     from workloads.load import OpenLoop
     from workloads.request import LengthLimits
+    from workloads.schedule import HistorySource
     from workloads.sessions import Most, SessionRules, TurnClock, session_requests
 
     assert isinstance(load, OpenLoop)
@@ -106,7 +119,12 @@ def prepare_sessions(
         None if target.tokenizer is None else target.tokenizer.encode,
         Most(traffic.num_requests, load.most_requests(traffic.seed, None)),
         lengths,
-        SessionRules(TurnClock(options.sessions or ""), round(options.think_time * 1e9), target.model.takes_messages),
+        SessionRules(
+            TurnClock(options.sessions or ""),
+            round(options.think_time * 1e9),
+            target.model.takes_messages,
+            HistorySource(options.history),
+        ),
         LengthLimits(traffic.max_input_len, target.context_tokens),
         ignore_eos=bool(traffic.ignore_eos),
     )

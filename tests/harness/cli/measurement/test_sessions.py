@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -12,6 +13,7 @@ from bench_errors import ExitStatus
 from harness.cli import run
 from harness.records.run_folder import RunFolder
 from tests.harness.scripted_server import ScriptedServer
+from tests.harness.threaded_http import threaded_http
 
 
 def _sharegpt(path: Path, conversations: int, turns: int) -> Path:
@@ -93,6 +95,57 @@ def test_users_hold_one_conversation_after_another_at_their_rate(server: Scripte
     assert summary["metrics"]["offered_rate"] is None
 
 
+class _Chat(BaseHTTPRequestHandler):
+    """Answers the number of messages that it got, after some reasoning; ``asked`` has the messages of every request."""
+
+    protocol_version = "HTTP/1.1"
+    asked: ClassVar[list[list[tuple[str, str]]]] = []
+
+    def do_GET(self) -> None:
+        status = 200 if self.path.endswith("/models") else 404
+        self._answer(status, "application/json", json.dumps({"data": [{"id": "m"}]}))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.asked.append([(message["role"], message["content"]) for message in body["messages"]])
+        said = [{"reasoning_content": "hm "}, {"content": f"I answer {len(body['messages'])}"}, {"content": "!"}]
+        chunks: list[dict[str, Any]] = [{"choices": [{"delta": delta}]} for delta in said]
+        chunks.append({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3}})
+        events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)
+        self._answer(200, "text/event-stream", events + "data: [DONE]\n\n")
+
+    def _answer(self, status: int, kind: str, text: str) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("history", "answers"), [("recorded", ["well " * 3] * 2), ("server", ["I answer 1!", "I answer 3!"])])
+def test_a_chat_gets_the_file_s_answers_or_those_that_the_server_gave(tmp_path: Path, history: str, answers: list[str]) -> None:
+    _Chat.asked.clear()
+    dataset = _sharegpt(tmp_path / "s.json", 2, 3)
+    with threaded_http(_Chat) as port:
+        line = ["dataset", "-i", "openai", "--url", f"http://127.0.0.1:{port}", "--dataset", str(dataset), "--workers", "1"]
+        line += ["--sessions", "think_time", "--users", "1", "--history", history, "--warmup_requests", "0"]
+        run([*line, "--run_dir", str(tmp_path / "r")])
+    expected: list[list[tuple[str, str]]] = []
+    for conversation in range(2):
+        said: list[tuple[str, str]] = []
+        for turn in range(3):
+            said.append(("user", f"ask {conversation} {turn}"))
+            expected.append(list(said))
+            said.append(("assistant", answers[min(turn, 1)]))
+    assert _Chat.asked == expected
+    assert [row["outcome"] for row in _rows(tmp_path / "r")] == ["done"] * 6
+    assert RunFolder(tmp_path / "r").read_manifest()["workload"]["history"] == history
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -104,6 +157,8 @@ def test_users_hold_one_conversation_after_another_at_their_rate(server: Scripte
         (["--sessions", "recorded", "--think_time", "3"], "--think_time and --users go with --sessions think_time"),
         (["--sessions", "think_time", "--user_rate", "3"], "--user_rate is the rate of each of --users"),
         (["--sessions", "think_time", "--users", "3", "--request_rate", "3"], "--request_rate goes without --users"),
+        (["--sessions", "think_time", "--history", "server"], "--history server needs -i openai: only a chat takes"),
+        (["--history", "server"], "--history is of conversations; it needs --sessions think_time"),
         (["--sessions", "recorded", "--request_rate", "9"], "s.json has no arrival times; use --sessions think_time"),
     ],
 )

@@ -1,0 +1,76 @@
+"""The bytes of later turns of sessions: made before the run, or of the server's answers in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from harness.clients.protocol import Client, MalformedResponseError
+from harness.journal.worker_journal import Exchange
+from workloads.request import Message, Request
+from workloads.schedule import AnyPart, HistorySource, SessionPart
+
+
+class TurnPayloads(Protocol):
+    """The payloads of turns that wait for an answer."""
+
+    def behind(self, exchange: Exchange, place: int, later: int) -> bytes | None:
+        """The payload of the turn at ``later``, behind the exchange of that at ``place``; None where it was not answered."""
+        ...
+
+
+class RecordedTurns:
+    """Payloads made before the run. Of an answer only the last response is decoded, which has the error if there is one."""
+
+    def __init__(self, payloads: Sequence[bytes], client: Client) -> None:
+        self._payloads = payloads
+        self._client = client
+
+    def behind(self, exchange: Exchange, place: int, later: int) -> bytes | None:
+        if exchange.failure is not None or not exchange.bodies:
+            return None
+        try:
+            error = self._client.decode(exchange.bodies[-1]).error
+        except MalformedResponseError:
+            return None
+        return self._payloads[later] if error is None else None
+
+
+class AnsweredTurns:
+    """Payloads with the server's own answers as their history, without its reasoning."""
+
+    def __init__(self, indices: Sequence[int], requests: Sequence[Request], client: Client) -> None:
+        self._indices = indices
+        self._requests = requests
+        self._client = client
+        self._said: dict[int, tuple[Message, ...]] = {}  # before the turn at a place, but for the messages of its own
+
+    def behind(self, exchange: Exchange, place: int, later: int) -> bytes | None:
+        answer = self._answer(exchange)
+        if answer is None:
+            return None
+        request, following = self._requests[place], self._requests[later]
+        if following.session != request.session:  # a user's next conversation waits for the last one, and has none of it
+            return self._client.encode(self._indices[later], following)
+        asked = (*self._said.get(place, ()), *request.history, Message("user", request.prompt or ""))
+        self._said[later] = (*asked, Message("assistant", answer))
+        return self._client.encode(self._indices[later], replace(following, history=self._said[later] + following.history))
+
+    def _answer(self, exchange: Exchange) -> str | None:
+        if exchange.failure is not None or not exchange.bodies:
+            return None
+        try:
+            responses = list(map(self._client.decode, exchange.bodies))
+        except MalformedResponseError:
+            return None
+        if any(response.error is not None for response in responses):
+            return None
+        return "".join((response.text or "")[response.reasoning_characters :] for response in responses)
+
+
+def turn_payloads(part: AnyPart, requests: Sequence[Request], payloads: Sequence[bytes], client: Client) -> TurnPayloads:
+    """Those of a worker's part, whose ``requests`` and ``payloads`` match its indices."""
+    if isinstance(part, SessionPart) and part.history is HistorySource.SERVER:
+        return AnsweredTurns(part.indices, requests, client)
+    return RecordedTurns(payloads, client)
