@@ -89,8 +89,9 @@ def test_one_answer_may_be_waited_for_by_several_turns(tmp_path: Path, server: S
     assert (later.scheduled_ns, sooner.scheduled_ns) == (first.done_ns + 50 * _MS, first.done_ns + 5 * _MS)
 
 
-@pytest.mark.parametrize("act", [Act.FULL, Act.ERROR, Act.STATUS, Act.GARBAGE, Act.SILENT])
-@WORKERS
+@pytest.mark.parametrize(
+    ("act", "workers"), [(Act.FULL, 4), (Act.ERROR, 1), (Act.STATUS, 1), (Act.GARBAGE, 1), (Act.SILENT, 1)]
+)
 def test_turns_behind_a_failure_are_not_sent_and_other_sessions_go_on(
     tmp_path: Path, server: ScriptedServer, act: Act, workers: int
 ) -> None:

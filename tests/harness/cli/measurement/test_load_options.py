@@ -21,18 +21,18 @@ def _measure(server: ScriptedServer, folder: Path, *options: str) -> int:
 
 
 def test_stages_end_the_run_and_their_change_of_rate_is_no_fault(server: ScriptedServer, tmp_path: Path) -> None:
-    _measure(server, tmp_path / "r", "--rate_profile", "stages:40/s*1s,150/s*1s,40/s*1s", "--arrival", "gamma:cv=0.5")
+    _measure(server, tmp_path / "r", "--rate_profile", "stages:80/s*500ms,300/s*500ms,80/s*500ms", "--arrival", "gamma:cv=0.5")
     rows = RunFolder(tmp_path / "r").read_requests()["scheduled_ns"].to_pylist()
-    in_stage = [sum(at * 1e9 <= ns < (at + 1) * 1e9 for ns in rows) for at in range(3)]
+    in_stage = [sum(at * 5e8 <= ns < (at + 1) * 5e8 for ns in rows) for at in range(3)]
     assert 120 < in_stage[1] < 180
     assert all(25 < in_stage[k] < 55 for k in (0, 2))
-    assert max(rows) < 3e9
+    assert max(rows) < 1.5e9
     manifest = RunFolder(tmp_path / "r").read_manifest()
-    assert manifest["arrivals"] == "gamma arrivals (shape 4), the rate by stages:40/s*1s,150/s*1s,40/s*1s, for 3 s"
+    assert manifest["arrivals"] == "gamma arrivals (shape 4), the rate by stages:80/s*0.5s,300/s*0.5s,80/s*0.5s, for 1.5 s"
     assert manifest["load"]["own_arrivals"] is True
     assert manifest["load"]["law"] == {"name": "gamma", "parameter": 4.0, "text": "gamma:shape=4"}
     assert manifest["load"]["stages"] == [
-        {"begin_s": begin, "end_s": begin + 1, "rate_per_s": rate} for begin, rate in enumerate((40.0, 150.0, 40.0))
+        {"begin_s": 0.5 * k, "end_s": 0.5 * k + 0.5, "rate_per_s": rate} for k, rate in enumerate((80.0, 300.0, 80.0))
     ]
     summary = (tmp_path / "r" / "summary.json").read_text()
     assert [stage["scheduled"] for stage in json.loads(summary)["stages"]] == in_stage
