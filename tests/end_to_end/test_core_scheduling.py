@@ -145,6 +145,7 @@ def test_stop_frees_every_kind_of_request_at_once(decoupled_server: Server, more
     wait_until_idle(decoupled_server)
 
 
+@pytest.mark.slow
 def test_400_random_cancellations_leak_no_block_and_change_no_output(decoupled_server: Server) -> None:
     mine = core_inputs(range(30, 80), 40)
     [before] = stream(decoupled_server, "tensorrt_llm", [mine])

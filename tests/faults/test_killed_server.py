@@ -6,6 +6,8 @@ import signal
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from harness.records.run_folder import RunFolder
 from tests.faults.bench_program import bench, check_whole, token_norm_dist, wait_until
 from tests.harness.scripted_server import scripted_server
@@ -32,6 +34,7 @@ def test_server_killed_and_started_again_fails_only_what_fell_between(tmp_path: 
     assert kinds[last_failure + 1 :].count("done") > 20
 
 
+@pytest.mark.slow
 def test_server_that_takes_its_leave_finishes_what_it_has_and_its_successor_gets_the_rest(tmp_path: Path) -> None:
     with ExitStack() as stack:
         first = stack.enter_context(scripted_server(tmp_path / "received"))

@@ -56,6 +56,7 @@ def test_streams_that_all_begin_at_once_are_read_as_they_were_sent(paced: NullSe
     assert result.errors.ttft_ms.min() > 0
 
 
+@pytest.mark.slow
 def test_a_run_that_falls_seconds_behind_is_broken_off(paced: NullServerAddresses) -> None:
     subject = replace(_subject(paced, "grpc"), pace=UNPACED)  # as if the server answered at once, which takes it 20 s
     schedule = make_schedule([Request(4_000, input_ids=(1,))] * 2, Constant(100.0), seed=0)

@@ -85,7 +85,7 @@ def test_quick_and_show_exclude_each_other(capsys: pytest.CaptureFixture[str]) -
     capsys.readouterr()
 
 
-@pytest.mark.parametrize("after", ["Calibrating", "quiet:"])
+@pytest.mark.parametrize("after", ["Calibrating", pytest.param("quiet:", marks=pytest.mark.slow)])
 def test_ctrl_c_stops_it_and_saves_nothing(data_folder: Path, after: str) -> None:
     command = [sys.executable, "-c", "from harness.cli import main; main(['calibrate'])"]
     environment = {**os.environ, "XDG_DATA_HOME": str(data_folder)}

@@ -45,7 +45,7 @@ def _send(schedule: Schedule, folder: RunFolder, workers: int) -> Requests:
     return from_columns(folder.read_requests)
 
 
-@pytest.mark.parametrize("workers", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 4)), 8])
+@pytest.mark.parametrize("workers", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 4)), 8])
 def test_sends_of_many_workers_are_one_poisson_process(tmp_path: Path, workers: int) -> None:
     for number in range(_TRIES):
         schedule = OpenLoop(Exponential(_RATE)).schedule(_REQUESTS, seed=1)

@@ -34,6 +34,7 @@ from tests.harness.scripted_server import Act, ScriptedServer, scripted, scripte
 from tests.interruptible import default_sigint
 
 BOTH = pytest.mark.parametrize("workers", [1, 2])
+SEVERAL = pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 
 
 def _check_accounted_for(plan: RunPlan, result: RunResult) -> None:
@@ -84,7 +85,7 @@ def test_numpy_has_one_thread_in_a_worker_and_its_setting_ends_there(
     assert not any(name in os.environ for name in names)
 
 
-@BOTH
+@SEVERAL
 def test_each_kind_of_ending_is_recorded_as_what_it_is(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     expected = {
         Act.ANSWER: (Outcome.DONE, 4),
@@ -242,7 +243,7 @@ def test_killed_worker_loses_its_own_requests_and_no_others(tmp_path: Path, serv
     assert [usage is None for usage in result.connections] == [worker == workers - 1 for worker in range(workers)]
 
 
-@BOTH
+@SEVERAL
 def test_killed_server_gives_failures_by_their_kind(tmp_path: Path, workers: int) -> None:
     with scripted_server(tmp_path / "received") as server:
         requests = [scripted(Act.ANSWER, 4, 50)] * 400  # 200 ms each, so about 20 are in flight at any time

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -146,6 +147,7 @@ def test_run_that_cannot_have_its_files_ends_before_it_begins(tmp_path: Path) ->
     assert received == []
 
 
+@pytest.mark.slow
 def test_more_requests_in_flight_over_http_than_the_shell_allows_files(tmp_path: Path) -> None:
     with null_server(NullServerOptions(Pace(first_token_ns=2_000_000_000))) as server:
         target = ("-i", "http", "--url", f"http://{server.http}", "--model", "ensemble", "--workers", "1")
