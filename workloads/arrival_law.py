@@ -7,9 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from scipy.optimize import brentq
-from scipy.special import gammaln
-
 from workloads.arrivals import AllAtOnce, Arrivals, Bursts, Constant, Exponential, Gamma, Weibull
 from workloads.errors import WorkloadError
 from workloads.spelling import Spelt, number_text, parse_spelt
@@ -108,7 +105,7 @@ def arrivals_at(request_rate: float, law: ArrivalLaw) -> Arrivals:
 
 def weibull_cv(shape: float) -> float:
     """The coefficient of variation of Weibull gaps: √(Γ(1 + 2/k) / Γ(1 + 1/k)² − 1)."""
-    return math.sqrt(math.expm1(gammaln(1.0 + 2.0 / shape) - 2.0 * gammaln(1.0 + 1.0 / shape)))
+    return math.sqrt(math.expm1(math.lgamma(1.0 + 2.0 / shape) - 2.0 * math.lgamma(1.0 + 1.0 / shape)))
 
 
 def _without_parameter(spelt: Spelt, law: ArrivalLaw) -> ArrivalLaw:
@@ -132,6 +129,8 @@ def _weibull(spelt: Spelt) -> ArrivalLaw:
     spelt.check_one_of("cv", "shape")
     shape = spelt.numbers.get("shape")
     if shape is None:
+        from scipy.optimize import brentq  # 0.5 s, which other laws need not wait for
+
         cv = spelt.numbers["cv"]
         widest, narrowest = weibull_cv(_WEIBULL_SHAPES[0]), weibull_cv(_WEIBULL_SHAPES[1])
         if not narrowest <= cv <= widest:

@@ -5,12 +5,12 @@ Offsets are in nanoseconds from the first arrival, which is at 0, and never decr
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gamma as gamma_function
 
 from workloads.errors import WorkloadError
 from workloads.random_streams import Stream, generator
@@ -67,7 +67,7 @@ class Weibull:
     shape: float
 
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
-        scale_s = 1.0 / (self.rate_per_s * gamma_function(1.0 + 1.0 / self.shape))
+        scale_s = 1.0 / (self.rate_per_s * math.gamma(1.0 + 1.0 / self.shape))
         gaps_s = generator(seed, Stream.ARRIVALS).weibull(self.shape, max(0, count - 1)) * scale_s
         return _offsets_ns(gaps_s, count)
 

@@ -137,12 +137,12 @@ def test_users_hold_one_conversation_after_another(users: int, sessions: int, ra
     requests = tuple(Request(1, prompt="x", session=str(k // 3)) for k in range(len(turns)))
     load = SessionRequests(requests, turns, "", HistorySource.RECORDED, None, len(turns), 0, 0, 0).of_users(users, rate_per_s)
     schedule = load.schedule(requests, 0)
-    begun = min(users, sessions)
-    assert load.count == begun
+    active_users = min(users, sessions)
+    assert load.count == active_users
     chain: dict[int, list[int]] = {}
     for index, parent in enumerate(schedule.parents):
         chain[index] = [*chain.pop(parent), index] if parent is not None else [index]  # each answer is waited for once
-    assert len(chain) == begun
+    assert len(chain) == active_users
     for mine in chain.values():
         assert {int(requests[index].session or "") % users for index in mine} == {mine[0] // 3}
         if rate_per_s is not None:

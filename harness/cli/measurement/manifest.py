@@ -30,7 +30,7 @@ from workloads.prefixes import BLOCK_TOKENS, most_repeated_share, prefix_repetit
 from workloads.rate_profile import Piecewise, Profiled
 from workloads.schedule import AnySchedule, HistorySource, SessionSchedule
 
-_MOST_COMPARED_PROMPTS = 100_000  # a second of CPU after the run
+_MOST_COMPARED_PROMPTS = 100_000  # 1 to 2 s of CPU after the run
 
 
 def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any]:
