@@ -58,6 +58,8 @@ class SessionOptions:
             _refuse(_WITHOUT_USERS, "goes without --users: their answers set the times, and --user_rate")
         elif self.user_rate is not None:
             raise click.UsageError("--user_rate is the rate of each of --users")
+        if self.user_rate is not None:
+            _refuse(("think_time",), "goes without --user_rate, which sets when later turns are due")
 
     def manifest_entry(self, drawn: SessionRequests) -> dict[str, str | float | None]:
         """The options by name, and the numbers of conversations and of turns that are left out."""

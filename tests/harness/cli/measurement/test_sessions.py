@@ -156,6 +156,10 @@ def test_a_chat_gets_the_file_s_answers_or_those_that_the_server_gave(tmp_path: 
         (["--sessions", "think_time", "--repeat_dataset", "--num_requests", "3"], "--repeat_dataset goes without --sessions"),
         (["--sessions", "recorded", "--think_time", "3"], "--think_time and --users go with --sessions think_time"),
         (["--sessions", "think_time", "--user_rate", "3"], "--user_rate is the rate of each of --users"),
+        (
+            ["--sessions", "think_time", "--users", "2", "--user_rate", "3", "--think_time", "1"],
+            "--think_time goes without --user_rate",
+        ),
         (["--sessions", "think_time", "--users", "3", "--request_rate", "3"], "--request_rate goes without --users"),
         (["--sessions", "think_time", "--history", "server"], "--history server needs -i openai: only a chat takes"),
         (["--history", "server"], "--history is of conversations; it needs --sessions think_time"),
