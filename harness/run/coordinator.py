@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
@@ -12,8 +11,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import islice
-from multiprocessing.connection import Connection as Pipe
-from multiprocessing.connection import wait as wait_for_any
 from types import FrameType
 
 from harness.clients.protocol import Client
@@ -26,15 +23,14 @@ from harness.recording.recorder import Recorder
 from harness.recording.run_result import RunResult
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder
-from harness.run.file_limits import allow_files, files_needed
 from harness.run.live_statistics import LiveStatistics, Snapshot
-from harness.run.shared_state import Command, Control
+from harness.run.local_pool import LocalPool
+from harness.run.shared_state import Command
 from harness.run.worker import JournalFailed, WorkerPlan
-from harness.run.worker_process import WorkerProcess, start_worker
+from harness.run.worker_pool import RunWorker, WorkerPool
 from workloads.request import Request
 from workloads.schedule import AnySchedule, ClosedSchedule
 
-_START_DELAY_NS = 200_000_000  # enough for every worker to be asleep before the first arrival
 _FOLLOW_PERIOD_S = 0.1
 _BATCH_EXCHANGES = 1_000  # read of one journal before the other journals and the progress are served
 
@@ -98,14 +94,15 @@ class _End:
 
 
 class Run:
-    """One run of a plan. ``execute`` is called once; the properties can be read meanwhile, from any thread."""
+    """One run of a plan by the workers of ``pool``, processes of this host unless it is given.
 
-    def __init__(self, plan: RunPlan) -> None:
+    ``execute`` is called once; the properties can be read meanwhile, from any thread.
+    """
+
+    def __init__(self, plan: RunPlan, pool: WorkerPool | None = None) -> None:
         self._plan = plan
-        self._context = multiprocessing.get_context("spawn")
-        self._control = Control(self._context, plan.workers)
+        self._pool = LocalPool(plan.workers) if pool is None else pool
         self._statistics = LiveStatistics(_expected_requests(plan.schedule))
-        self._workers: list[WorkerProcess] = []
         self._warm_up_failures: tuple[str, ...] = ()
         self._start: Start | None = None
         self._records: dict[int, Record] = {}
@@ -117,12 +114,12 @@ class Run:
     def phase(self) -> Phase:
         if self._is_over:
             return Phase.ENDED
-        return Phase.PREPARING if self._start is None else _PHASE_OF_COMMAND[self._control.command]
+        return Phase.PREPARING if self._start is None else _PHASE_OF_COMMAND[self._pool.command]
 
     @property
-    def workers(self) -> Sequence[WorkerProcess]:
+    def workers(self) -> Sequence[RunWorker]:
         """The workers that have been started, with their journals."""
-        return tuple(self._workers)
+        return self._pool.workers
 
     @property
     def start(self) -> Start | None:
@@ -141,10 +138,9 @@ class Run:
         KeyboardInterrupt when a signal comes before the start.
         """
         plan = self._plan
-        allow_files(files_needed(plan.schedule, plan.workers, plan.client, plan.timeout_s))
-        with _stopping_on_signals(self._control), _affinity_without(plan.worker_cores), ExitStack() as watching:
+        with _stopping_on_signals(self._pool), _affinity_without(plan.worker_cores), ExitStack() as watching:
             try:
-                self._start_workers()
+                self._pool.start([self._worker_plan(number) for number in range(plan.workers)])
                 self._await_ready()
                 if plan.after_warm_up is not None:
                     plan.after_warm_up()
@@ -152,12 +148,9 @@ class Run:
                 run_at_low_priority(self._follow, on_progress)
                 end = self._end()
             finally:
-                self._end_workers()
+                self._pool.close()
+                self._is_over = True
         return self._result(end)
-
-    def _start_workers(self) -> None:
-        for number in range(self._plan.workers):
-            self._workers.append(start_worker(self._worker_plan(number), self._context, self._control))
 
     def _worker_plan(self, number: int) -> WorkerPlan:
         plan = self._plan
@@ -176,23 +169,16 @@ class Run:
         )
 
     def _await_ready(self) -> None:
-        failures: list[str] = []
-        waiting = {worker.pipe: worker for worker in self._workers}
-        while waiting:
-            for pipe in wait_for_any(list(waiting), timeout=_FOLLOW_PERIOD_S):
-                assert isinstance(pipe, Pipe)
-                failures.extend(waiting.pop(pipe).await_ready().warm_up_failures)
-            if self._control.command is not Command.RUN:
-                raise KeyboardInterrupt
+        failures = self._pool.await_ready()
         if self._plan.warm_up and len(failures) == len(self._plan.warm_up):
             raise RunError(f"every warm-up request failed; the first error: {failures[0]}")
-        self._warm_up_failures = tuple(failures)
+        self._warm_up_failures = failures
 
     def _start_clock(self, set_start: Callable[[int], object]) -> None:
         """Send the start time to every worker and to ``set_start``."""
-        self._start = Start(now_ns() + _START_DELAY_NS, datetime.now(UTC) + timedelta(microseconds=_START_DELAY_NS / 1e3))
-        for worker in self._workers:
-            worker.send_start(self._start.monotonic_ns)
+        delay_ns = self._pool.start_delay_ns
+        self._start = Start(now_ns() + delay_ns, datetime.now(UTC) + timedelta(microseconds=delay_ns / 1e3))
+        self._pool.start_clock(self._start.monotonic_ns)
         set_start(self._start.monotonic_ns)
 
     def _follow(self, on_progress: OnProgress) -> None:
@@ -202,15 +188,15 @@ class Run:
         """
         running = True
         while running:
-            running = any(worker.is_alive for worker in self._workers)
+            running = any(worker.is_alive for worker in self.workers)
             behind = self._record_new(_BATCH_EXCHANGES if running else None)
             self._journal_failures += [
-                (worker.number, failed) for worker in self._workers for failed in worker.journal_failures()
+                (worker.number, failed) for worker in self.workers for failed in worker.journal_failures()
             ]
             if self._journal_failures:
-                self._control.advance(Command.DRAIN)
+                self._pool.advance(Command.DRAIN)
             self._snapshot = self._statistics.snapshot(
-                max(0.0, self._elapsed_s()), self._control.sent, self._control.command is not Command.RUN
+                max(0.0, self._elapsed_s()), self._pool.sent, self._pool.command is not Command.RUN
             )
             on_progress(self._snapshot)
             if running and not behind:
@@ -219,7 +205,7 @@ class Run:
     def _record_new(self, limit: int | None) -> bool:
         """Record up to ``limit`` new exchanges of each journal; returns whether a journal may have more."""
         behind = False
-        for worker in self._workers:
+        for worker in self.workers:
             for count, exchange in enumerate(islice(worker.journal.read_new(), limit), start=1):
                 record = self._plan.recorder.record(exchange, worker.number)
                 self._records[record.index] = record
@@ -232,20 +218,12 @@ class Run:
         return (now_ns() - self._start.monotonic_ns) / 1e9
 
     def _end(self) -> _End:
-        return _End(self._elapsed_s(), self._control.command)
-
-    def _end_workers(self) -> None:
-        for worker in self._workers:
-            if worker.is_alive:
-                worker.process.kill()
-        for worker in self._workers:
-            worker.process.join()
-        self._is_over = True
+        return _End(self._elapsed_s(), self._pool.command)
 
     def _result(self, end: _End) -> RunResult:
         assert self._start is not None
         recorder, failed = self._plan.recorder, self._journal_failures
-        records = account_for_all(recorder, self._records, [self._worker_end(worker) for worker in self._workers])
+        records = account_for_all(recorder, self._records, [self._worker_end(worker) for worker in self.workers])
         interrupted = end.command is not Command.RUN
         return RunResult(
             records=records,
@@ -254,13 +232,13 @@ class Run:
             interrupted=interrupted and not failed,
             warm_up_failures=self._warm_up_failures,
             ran_out=not interrupted and ran_out(recorder.schedule, records),
-            connections=tuple(self._control.usage_of(worker.number) for worker in self._workers),
+            connections=tuple(self._pool.usage_of(worker.number) for worker in self.workers),
             problem=failed[0][1].problem if failed else None,
         )
 
-    def _worker_end(self, worker: WorkerProcess) -> WorkerEnd:
+    def _worker_end(self, worker: RunWorker) -> WorkerEnd:
         ended = worker.journal.ended or self._reported_end(worker.number)
-        return WorkerEnd(ended, self._control.sent_by(worker.number), f"its worker ended with status {worker.process.exitcode}")
+        return WorkerEnd(ended, self._pool.sent_by(worker.number), worker.end_reason)
 
     def _reported_end(self, number: int) -> Ended | None:
         """The last journal entry of a worker that could not write it and reported it instead."""
@@ -268,9 +246,9 @@ class Run:
 
 
 @contextmanager
-def _stopping_on_signals(control: Control) -> Iterator[None]:
+def _stopping_on_signals(pool: WorkerPool) -> Iterator[None]:
     def on_signal(number: int, frame: FrameType | None) -> None:
-        control.advance(Command.DRAIN if control.command is Command.RUN else Command.ABORT)
+        pool.advance(Command.DRAIN if pool.command is Command.RUN else Command.ABORT)
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     # A caller blocks the signals so that none is lost before and after the run; during the run they must arrive.

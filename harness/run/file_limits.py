@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from harness.clients.protocol import Client
 from harness.errors import RunError
-from workloads.schedule import AnyPart, AnySchedule, ClosedPart, SessionPart
+from workloads.schedule import AnyPart, ClosedPart, SessionPart
 
 _OWN_FILES = 64  # interpreter, event loop, journal, probes: some 20, and those of libraries
 _FILES_A_WORKER = 8  # open in the parent: pipes, the journal, the sentinel
@@ -59,9 +59,10 @@ def most_due_within(offsets_ns: Sequence[int], span_ns: int) -> int:
     return max((bisect_right(offsets_ns, first + span_ns) - k for k, first in enumerate(offsets_ns)), default=0)
 
 
-def files_needed(schedule: AnySchedule, workers: int, client: Client, timeout_s: float) -> FileNeed:
-    """The need of that process of a run, a worker or the parent, which needs the most files."""
-    most = max((in_flight(schedule.part(k, workers), timeout_s) for k in range(workers)), key=lambda flight: flight.at_most)
+def files_needed(parts: Sequence[AnyPart], client: Client, timeout_s: float) -> FileNeed:
+    """The need of that process, a worker with one of the ``parts`` or the parent of them all, which needs the most files."""
+    workers = len(parts)
+    most = max((in_flight(part, timeout_s) for part in parts), key=lambda flight: flight.at_most)
     parent = _OWN_FILES + _FILES_A_WORKER * workers
     at_least, at_most = (_OWN_FILES + client.sockets(count) for count in (most.at_least, most.at_most))
     if parent > at_most:

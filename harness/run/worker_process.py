@@ -31,6 +31,10 @@ class WorkerProcess:
     def is_alive(self) -> bool:
         return self.process.is_alive()
 
+    @property
+    def end_reason(self) -> str:
+        return f"its worker ended with status {self.process.exitcode}"
+
     def await_ready(self) -> Ready:
         """Return the worker's Ready message, waiting for it. Raises RunError where the worker ends without one or failed."""
         try:

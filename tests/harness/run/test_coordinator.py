@@ -27,6 +27,8 @@ from harness.recording.run_result import RunResult
 from harness.records.record import Outcome, Record, TokenSource
 from harness.run.coordinator import Phase, Run, RunPlan
 from harness.run.live_statistics import Snapshot
+from harness.run.worker_pool import RunWorker
+from harness.run.worker_process import WorkerProcess
 from tests.harness.journal.following import once, quiet
 from tests.harness.run import execute_script
 from tests.harness.run.execute_script import SEND_TOKENS, make_plan
@@ -72,6 +74,11 @@ def test_every_scheduled_request_is_sent_once_and_has_one_record(tmp_path: Path,
     assert result.duration_s >= 0.2975
 
 
+def _environment(worker: RunWorker) -> bytes:
+    assert isinstance(worker, WorkerProcess)
+    return Path(f"/proc/{worker.process.pid}/environ").read_bytes()
+
+
 def test_numpy_has_one_thread_in_a_worker_and_its_setting_ends_there(
     tmp_path: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,7 +87,7 @@ def test_numpy_has_one_thread_in_a_worker_and_its_setting_ends_there(
         monkeypatch.delenv(name, raising=False)
     run = Run(make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [300], 1))
     seen: list[bytes] = []
-    run.execute(lambda _: seen or seen.append(Path(f"/proc/{run.workers[0].process.pid}/environ").read_bytes()))
+    run.execute(lambda _: seen or seen.append(_environment(run.workers[0])))
     assert {f"{name}=1".encode() for name in names} <= set(seen[0].split(b"\0"))
     assert not any(name in os.environ for name in names)
 
