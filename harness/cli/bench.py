@@ -8,7 +8,7 @@ from typing import Any
 import click
 import cloup
 
-from harness.cli import calibrate, compare, completion, config, doctor, engine, explain, recover, report, trend
+from harness.cli import calibrate, compare, completion, config, doctor, engine, explain, recover, report, trend, worker
 from harness.cli.experiments import experiment, sweep
 from harness.cli.generate import generate
 from harness.cli.measurement import dataset, token_from_histogram, token_norm_dist, trace
@@ -133,6 +133,7 @@ bench = BenchGroup(
                 trace.command,
                 experiment.command,
                 sweep.command,
+                worker.command,
             ],
         ),
         cloup.Section(

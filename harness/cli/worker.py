@@ -1,0 +1,121 @@
+"""``bench worker``: send a part of a distributed run from this host."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import cloup
+
+from bench_errors import ExitStatus
+
+if TYPE_CHECKING:
+    from harness.distribution.agent import WorkerResult
+
+DEFAULT_PORT = 5557  # Locust's
+
+
+@cloup.command(
+    name="worker",
+    short_help="Send a part of a distributed run from this host.",
+    epilog="""\b
+Examples:
+  bench worker --master_host 10.0.0.1
+  bench worker --master_host 10.0.0.1 --locust_processes 8
+On the master: bench dataset --distributed --expect_workers 9 --master_bind_host 10.0.0.1 --url ...""",
+)
+@cloup.option("--master_host", default="127.0.0.1", metavar="HOST", help="Host of the measuring command.")
+@cloup.option(
+    "--master_port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, metavar="PORT", help="Its --master_bind_port."
+)
+@cloup.option(
+    "--locust_processes", type=click.IntRange(1, 256), default=1, metavar="N", help="Workers to run here, each a process."
+)
+@cloup.option(
+    "--work_dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    show_default="runs/<time>-worker",
+    help="Folder for the journals until the master has them. They stay where it was lost: 'bench recover' can join them.",
+)
+@cloup.option("--keep_running", is_flag=True, help="Wait for the next run when one has ended, until Ctrl-C.")
+def command(master_host: str, master_port: int, locust_processes: int, work_dir: Path | None, keep_running: bool) -> int:
+    """Send a part of a distributed run from this host.
+
+    It waits for a measuring command with --distributed at --master_host, gets its part of the schedule, sends it at the times of
+    the schedule, and copies what it recorded to the master while it goes. The first Ctrl-C stops sending and waits for what is
+    in flight, the second cancels that.
+    """
+    import_locust()
+    folder = work_dir or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-worker-{os.getpid()}"
+    if locust_processes > 1:
+        return _run_several(master_host, master_port, locust_processes, folder, keep_running)
+    while True:
+        result = _take_part(master_host, master_port, folder)
+        if result.refusal is not None:
+            click.echo(f"This worker takes no part: {result.refusal}.", err=True)
+            return ExitStatus.FAILED
+        if not result.is_whole:
+            click.echo(
+                f"The master was lost. This worker's journal is kept in {folder}; on the master, "
+                f"'bench recover RUN --worker_journals DIR' joins it.",
+                err=True,
+            )
+            return ExitStatus.FAILED
+        click.echo(f"Done: {result.requests:,} requests sent.", err=True)
+        if not keep_running:
+            return ExitStatus.VALID
+
+
+def import_locust() -> None:
+    """Check that Locust is installed. Raises UsageError."""
+    from importlib.util import find_spec
+
+    if find_spec("locust") is None:
+        raise click.UsageError("distributed runs need Locust: pip install 'inflight-bench[distributed]'")
+
+
+def _take_part(host: str, port: int, folder: Path) -> WorkerResult:
+    from harness.distribution.agent import Agent
+    from harness.host.blas_threads import one_blas_thread
+
+    with one_blas_thread():
+        agent = Agent(host, port, folder, lambda text: click.echo(text, err=True))
+        before = {number: signal.signal(number, lambda *_: agent.stop()) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            click.echo(f"Waiting for a run at {host}:{port} …", err=True)
+            return agent.take_part()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _run_several(host: str, port: int, count: int, folder: Path, keep_running: bool) -> int:
+    """Run ``count`` workers as processes; returns the worst of their exit statuses."""
+    processes = [subprocess.Popen(worker_command(host, port, folder / str(number), keep_running)) for number in range(count)]
+    try:
+        return max(_joined(process) for process in processes)
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.terminate()
+
+
+def worker_command(host: str, port: int, folder: Path, keep_running: bool = False) -> list[str]:
+    """The command that starts one worker with its files in ``folder``."""
+    connection = ["--master_host", host, "--master_port", str(port)]
+    keep = ["--keep_running"] if keep_running else []
+    return [sys.executable, "-m", "harness.cli", "worker", *connection, "--work_dir", str(folder), *keep]
+
+
+def _joined(process: subprocess.Popen[bytes]) -> int:
+    """The exit status of a worker, which gets a Ctrl-C of the terminal as this process does."""
+    while True:
+        with suppress(KeyboardInterrupt):
+            return process.wait()

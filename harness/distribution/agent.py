@@ -1,0 +1,220 @@
+"""A worker of a run on its own host: the hot loop of local runs in a process of its own, and its journal copied to the master."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from io import BytesIO
+from pathlib import Path
+from socket import gethostname
+
+import msgspec
+
+from harness.distribution.byte_streams import Incoming, Outgoing, Piece, Received
+from harness.distribution.link import Deliver, Delivered, Heard, LinkProcess, Silent
+from harness.distribution.messages import (
+    JOURNAL,
+    PLAN,
+    PROBE,
+    PROTOCOL,
+    Dismissed,
+    Finished,
+    FromWorker,
+    Hello,
+    JournalProblem,
+    PlanConfirmed,
+    Progress,
+    SetCommand,
+    StartAt,
+    ToWorker,
+    WorkerReady,
+    decode_plan,
+    decode_to_worker,
+    encode,
+)
+from harness.errors import RunError
+from harness.host.clock import now_ns
+from harness.host.cpus import available_cores
+from harness.run.file_limits import allow_files, files_needed
+from harness.run.shared_state import Command, Control
+from harness.run.worker import WorkerPlan
+from harness.run.worker_process import WorkerProcess, start_worker
+
+_MODULE = "harness.distribution.locust_worker"
+_PERIOD_S = 0.05
+_FAREWELL_NS = 60_000_000_000  # for the master to take the last records
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerResult:
+    """How a worker's run ended. ``refusal``: it took no part; ``is_whole``: the master has everything that it recorded."""
+
+    requests: int
+    refusal: str | None
+    is_whole: bool
+
+
+class Agent:
+    """Takes part in one run of the master at ``host`` and ``port``, with its files in ``folder``, which it makes.
+
+    ``note`` is called with what a user should read.
+    """
+
+    def __init__(self, host: str, port: int, folder: Path, note: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._note = note
+        self._link = LinkProcess(_MODULE, [host, str(port)])
+        self._plan_bytes = BytesIO()
+        self._incoming = Incoming(PLAN, self._plan_bytes)
+        self._outgoing: dict[str, Outgoing] = {}
+        self._files = ExitStack()
+        self._process: WorkerProcess | None = None
+        self._control: Control | None = None
+        self._plan: WorkerPlan | None = None
+        self._sent = 0
+        self._finished = False
+        self._is_ready = False
+        self._dismissed: Dismissed | None = None
+        self._master_is_gone = False
+        self._stop_ns: int | None = None
+
+    def stop(self) -> None:
+        """Send nothing more and leave when what is in flight has ended. A second call cancels that, too."""
+        if self._control is None:
+            raise KeyboardInterrupt
+        self._control.advance(Command.DRAIN if self._control.command is Command.RUN else Command.ABORT)
+
+    def take_part(self) -> WorkerResult:
+        """Wait for the master and carry out its plan. Raises RunError where that cannot be done."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            while not self._is_over():
+                self._take()
+                self._serve_worker()
+        finally:
+            if self._process is not None and self._process.is_alive:
+                self._process.process.kill()
+            self._files.close()
+            self._link.close()
+        is_whole = all(stream.is_complete for stream in self._outgoing.values()) and bool(self._outgoing)
+        if is_whole or not self._outgoing:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        refusal = None if self._dismissed is None else self._dismissed.refusal
+        return WorkerResult(self._sent, refusal, is_whole)
+
+    def _is_over(self) -> bool:
+        if self._dismissed is not None and (self._process is None or self._finished):
+            return True
+        if not self._finished:
+            return self._master_is_gone and self._process is None
+        return self._master_is_gone or (self._stop_ns is not None and now_ns() - self._stop_ns > _FAREWELL_NS)
+
+    def _take(self) -> None:
+        event = self._link.receive(_PERIOD_S)
+        match event:
+            case Delivered(payload=payload):
+                with suppress(msgspec.MsgspecError):  # of a newer master, which refuses this worker
+                    self._take_message(decode_to_worker(payload))
+            case Silent():
+                self._master_is_gone = True
+                self._note("The master is silent: nothing more is sent.")
+                if self._control is not None:
+                    self._control.advance(Command.DRAIN)
+            case Heard():
+                self._master_is_gone = False
+            case None:
+                pass
+            case _:  # connected
+                self._send(Hello(PROTOCOL, version("inflight-bench"), gethostname(), available_cores().available))
+                self._note("Connected; waiting for the run.")
+
+    def _take_message(self, message: ToWorker) -> None:
+        match message:
+            case Piece():
+                self._send(self._incoming.accept(message))
+                if self._incoming.is_complete and self._process is None:
+                    self._begin()
+            case Received() if message.stream in self._outgoing:
+                self._outgoing[message.stream].acknowledge(message, now_ns())
+            case StartAt():
+                assert self._process is not None
+                self._note("The run begins.")
+                self._process.send_start(message.start_ns)
+            case SetCommand() if self._control is not None:
+                self._control.advance(Command(message.command))
+            case Dismissed():
+                self._dismissed = message
+                if self._process is not None and self._process.is_alive:
+                    self._process.process.kill()
+
+    def _begin(self) -> None:
+        """Start the worker's process with the plan that has come."""
+        data = self._plan_bytes.getvalue()
+        self._plan_bytes.close()
+        plan = decode_plan(data, self._folder)
+        self._send(PlanConfirmed(hashlib.sha256(data).hexdigest(), plan.schedule_digest))
+        try:
+            allow_files(files_needed([plan.part], plan.client, plan.timeout_s))
+        except RunError as error:
+            self._send(WorkerReady(problem=str(error)))
+            raise
+        context = multiprocessing.get_context("spawn")
+        self._control = Control(context, plan.worker + 1)
+        self._process = start_worker(plan, context, self._control)
+        self._plan = plan
+        self._note(f"Worker {plan.worker}: {len(plan.requests):,} requests.")
+
+    def _serve_worker(self) -> None:
+        """Pass on what the worker's process reports and writes."""
+        worker, control, plan = self._process, self._control, self._plan
+        if worker is None or control is None or plan is None:
+            return
+        is_alive = worker.is_alive  # before the last look at what it has written
+        if not self._is_ready:
+            self._pass_on_ready(worker)
+        elif not self._finished:
+            for failed in worker.journal_failures():
+                self._send(JournalProblem(failed.problem, failed.ended))
+        sent = control.sent_by(plan.worker)
+        if sent != self._sent:
+            self._sent = sent
+            self._send(Progress(sent))
+        self._send_pieces(plan)
+        if not is_alive and not self._finished:
+            self._finish(worker, control)
+
+    def _pass_on_ready(self, worker: WorkerProcess) -> None:
+        if not worker.pipe.poll():
+            return
+        self._is_ready = True
+        try:
+            ready = worker.await_ready()
+        except RunError as error:
+            self._send(WorkerReady(problem=str(error)))
+            raise
+        self._send(WorkerReady(ready.warm_up_failures))
+
+    def _send_pieces(self, plan: WorkerPlan) -> None:
+        for name, path in ((JOURNAL, plan.journal), (PROBE, plan.probe)):
+            if name not in self._outgoing and path.exists():
+                self._outgoing[name] = Outgoing(name, self._files.enter_context(path.open("rb")))
+        for stream in self._outgoing.values():
+            for piece in stream.due(now_ns()):
+                self._send(piece)
+
+    def _finish(self, worker: WorkerProcess, control: Control) -> None:
+        for name in (JOURNAL, PROBE):
+            if name not in self._outgoing:
+                self._outgoing[name] = Outgoing(name, BytesIO())
+        for stream in self._outgoing.values():
+            stream.end()
+        self._finished, self._stop_ns = True, now_ns()
+        self._send(Finished(self._sent, worker.process.exitcode or 0, control.usage_of(worker.number)))
+
+    def _send(self, message: FromWorker) -> None:
+        self._link.send(Deliver("", encode(message)))

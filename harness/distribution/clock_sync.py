@@ -1,0 +1,107 @@
+"""Differences of two hosts' monotonic clocks, from exchanges of messages with four time stamps each (RFC 5905, section 8).
+
+Each exchange bounds the difference whatever the network does: a request cannot arrive before it was sent, nor an answer. The
+true difference lies within the bounds of every exchange, so within their intersection, however unequal the ways there and back
+are. Clocks drift apart by some parts in a million, so the bounds of an exchange widen with the time since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import msgspec
+
+LARGEST_DRIFT = (
+    200e-6  # of two quartz clocks without a time server; slewing to a time server adds up to 500 ppm to none of ours
+)
+_WINDOW_NS = 5_000_000_000
+
+
+class ClockExchange(msgspec.Struct, frozen=True, array_like=True):
+    """Time stamps in ns: ``sent`` and ``returned`` of the asking host's monotonic clock, ``received`` and ``answered`` of the
+    other's.
+    """
+
+    sent_ns: int
+    received_ns: int
+    answered_ns: int
+    returned_ns: int
+
+    @property
+    def least_ns(self) -> int:
+        """The least possible difference, the other clock less the asking one's."""
+        return self.answered_ns - self.returned_ns
+
+    @property
+    def most_ns(self) -> int:
+        return self.received_ns - self.sent_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """The other clock less the asking one's at ``at_ns`` of the asking one, ``uncertainty_ns`` to either side."""
+
+    offset_ns: int
+    uncertainty_ns: int
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReport:
+    """The difference at a run's start and end, its change in parts per million, and the largest jump between exchanges that
+    drift does not explain, in ns; None where there was none.
+    """
+
+    start: Offset
+    end: Offset | None
+    drift_ppm: float | None
+    drift_uncertainty_ppm: float | None
+    jump_ns: int | None
+    exchanges: int
+
+
+def offset_at(exchanges: Sequence[ClockExchange], at_ns: int) -> Offset | None:
+    """The difference at ``at_ns``, by the exchanges within 5 s of it, or else by the nearest one; None without exchanges.
+
+    Where the bounds contradict each other (a clock jumped), it is that of the exchange which is nearest in time.
+    """
+    if not exchanges:
+        return None
+    near = [one for one in exchanges if abs(one.returned_ns - at_ns) <= _WINDOW_NS]
+    nearest = min(exchanges, key=lambda one: abs(one.returned_ns - at_ns))
+    least, most = _bounds(near or [nearest], at_ns)
+    if least > most:
+        least, most = _bounds([nearest], at_ns)
+    return Offset(round((least + most) / 2), -round((least - most) // 2), at_ns)
+
+
+def report_clock(exchanges: Sequence[ClockExchange], start_ns: int, end_ns: int) -> ClockReport | None:
+    """The account of a run from ``start_ns`` to ``end_ns`` of the asking clock; None without an exchange."""
+    start, end = offset_at(exchanges, start_ns), offset_at(exchanges, end_ns)
+    if start is None or end is None:
+        return None
+    within = [one for one in exchanges if one.returned_ns >= start_ns - _WINDOW_NS]
+    span_ns = end_ns - start_ns
+    if span_ns <= 0 or not any(one.returned_ns > start_ns for one in exchanges):
+        return ClockReport(start, None, None, None, _jump(within), len(exchanges))
+    drift = (end.offset_ns - start.offset_ns) / span_ns * 1e6
+    uncertainty = (end.uncertainty_ns + start.uncertainty_ns) / span_ns * 1e6
+    return ClockReport(start, end, drift, uncertainty, _jump(within), len(exchanges))
+
+
+def _bounds(exchanges: Sequence[ClockExchange], at_ns: int) -> tuple[float, float]:
+    least = max(one.least_ns - LARGEST_DRIFT * abs(at_ns - one.returned_ns) for one in exchanges)
+    most = min(one.most_ns + LARGEST_DRIFT * abs(at_ns - one.sent_ns) for one in exchanges)
+    return least, most
+
+
+def _jump(exchanges: Sequence[ClockExchange]) -> int | None:
+    """The largest distance between the bounds of one exchange and the next, beyond drift; None where all of them overlap."""
+    largest = 0.0
+    for before, after in pairwise(exchanges):
+        allowed = LARGEST_DRIFT * (after.returned_ns - before.sent_ns)
+        apart = max(after.least_ns - before.most_ns, before.least_ns - after.most_ns) - allowed
+        largest = max(largest, apart)
+    return round(largest) or None

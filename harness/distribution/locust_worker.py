@@ -1,0 +1,88 @@
+"""The process that runs Locust's worker beside a worker of a run: connection, heartbeats, clock exchanges. It imports locust.
+
+Run: python -m harness.distribution.locust_worker FD MASTER_HOST MASTER_PORT
+"""
+
+from __future__ import annotations
+
+import locust  # isort: skip  # first, since it replaces what other modules import
+
+import logging
+import os
+import socket
+import sys
+import time
+from typing import Any
+
+import gevent
+from locust.env import Environment
+from locust.event import Events
+
+from harness.distribution.link import Deliver, Delivered, FrameSocket, Heard, LinkClosedError, Opened, Silent, decode_order
+from harness.distribution.locust_master import PAYLOAD, PING, PONG
+
+_SILENT_AFTER_S = 10.0
+_WATCH_PERIOD_S = 0.2
+
+
+class _Worker:
+    def __init__(self, frames: FrameSocket, host: str, port: int) -> None:
+        self._frames = frames
+        self._heard_s = time.monotonic()
+        self._is_silent = False
+        environment = Environment(events=Events(), user_classes=[])
+        environment.events.heartbeat_received.add_listener(self._on_heartbeat)
+        self._runner = environment.create_worker_runner(host, port)  # returns when the master has answered
+        self._runner.register_message(PAYLOAD, self._on_payload)
+        self._runner.register_message(PING, self._on_ping)
+        self._heard_s = time.monotonic()
+
+    def work(self) -> None:
+        """Carry out orders until the process that gives them closes the pipe."""
+        gevent.spawn(self._watch)
+        self._frames.send(Opened())
+        try:
+            while True:
+                data = self._frames.receive(None)
+                assert data is not None
+                order = decode_order(data)
+                if isinstance(order, Deliver):
+                    self._runner.send_message(PAYLOAD, {"payload": order.payload})
+        except LinkClosedError:
+            self._runner.send_message("quit")
+            gevent.sleep(0.2)  # for the socket to send it
+
+    def _on_payload(self, environment: Environment, msg: Any, **rest: Any) -> None:
+        self._frames.send(Delivered("", msg.data["payload"]))
+
+    def _on_ping(self, environment: Environment, msg: Any, **rest: Any) -> None:
+        received_ns = time.monotonic_ns()
+        self._runner.send_message(PONG, (msg.data, received_ns, time.monotonic_ns()))
+
+    def _on_heartbeat(self, **rest: Any) -> None:
+        self._heard_s = time.monotonic()
+        if self._is_silent:
+            self._is_silent = False
+            self._frames.send(Heard(""))
+
+    def _watch(self) -> None:
+        """Report a master that is silent, or has ended: Locust then ends the greenlets of its worker."""
+        while True:
+            gevent.sleep(_WATCH_PERIOD_S)
+            has_ended = not len(self._runner.greenlet)
+            if not self._is_silent and (has_ended or time.monotonic() - self._heard_s > _SILENT_AFTER_S):
+                self._is_silent = True
+                self._frames.send(Silent(""))
+
+
+def main() -> None:
+    descriptor, host, port = sys.argv[1:]
+    logging.getLogger("locust").setLevel(logging.CRITICAL)
+    frames = FrameSocket(socket.socket(fileno=int(descriptor)))
+    _Worker(frames, host, int(port)).work()
+    os._exit(0)  # no greenlet has anything left to do
+
+
+if __name__ == "__main__":
+    assert locust is not None
+    main()

@@ -1,0 +1,288 @@
+"""The workers of a run on other hosts, or apart on this one, reached over Locust's master and workers.
+
+A thread takes what the workers send and copies their journals into the run's folder, where the coordinator follows them as it
+follows those of its own processes. Latencies never cross hosts: each worker stamps by its own clock, from a start that is sent
+to it in that clock.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from harness.clients.protocol import ConnectionUsage
+from harness.distribution.clock_sync import report_clock
+from harness.distribution.link import (
+    ClockExchanged,
+    Deliver,
+    Delivered,
+    Heard,
+    Joined,
+    LinkEvent,
+    LinkProcess,
+    Opened,
+    Show,
+    Silent,
+    StopAsked,
+)
+from harness.distribution.live_histograms import LiveUpdate
+from harness.distribution.messages import (
+    PROTOCOL,
+    Dismissed,
+    FromWorker,
+    Hello,
+    SetCommand,
+    StartAt,
+    ToWorker,
+    decode_from_worker,
+    encode,
+)
+from harness.distribution.remote_worker import Peer, RemoteWorker
+from harness.errors import RunError
+from harness.host.clock import now_ns
+from harness.run.shared_state import Command
+from harness.run.worker import WorkerPlan
+
+_MODULE = "harness.distribution.locust_master"
+_START_DELAY_NS = 2_000_000_000  # for the start to reach every worker, through two event loops and a network
+_LOST_AFTER_NS = 15_000_000_000  # of silence; a worker that hears nothing stops sending after 10 s
+_PERIOD_S = 0.05
+_FEWEST_EXCHANGES = 32
+
+
+@dataclass(frozen=True)
+class Master:
+    """Where workers are awaited, and how many. ``page`` is host and port of the web page, None without one.
+
+    ``port`` 0 is any free one.
+    """
+
+    host: str
+    port: int
+    workers: int
+    wait_s: float
+    page: tuple[str, int] | None = None
+
+
+class RemotePool:
+    """A WorkerPool of workers on other hosts. ``note`` is called with what a user should read; from any thread."""
+
+    start_delay_ns = _START_DELAY_NS
+
+    def __init__(self, master: Master, note: Callable[[str], None]) -> None:
+        self._master = master
+        self._note = note
+        self._link = LinkProcess(_MODULE, [master.host, str(master.port), *map(str, master.page or ())])
+        self._port: int | None = None
+        self._command = Command.RUN
+        self._sent_command = Command.RUN
+        self._start_ns: int | None = None
+        self._peers: dict[str, Peer] = {}
+        self._workers: tuple[RemoteWorker, ...] = ()
+        self._turned_away: list[dict[str, str]] = []
+        self._problem: RunError | None = None
+        self._is_closing = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="bench-distribution", daemon=True)
+
+    def open(self) -> int:
+        """Listen; returns the port. Raises RunError where it cannot."""
+        self._thread.start()
+        while self._port is None:
+            self._check()
+            time.sleep(_PERIOD_S)
+        return self._port
+
+    @property
+    def workers(self) -> Sequence[RemoteWorker]:
+        return self._workers
+
+    def start(self, plans: Sequence[WorkerPlan]) -> None:
+        """Wait for the workers, and deal them the plans."""
+        deadline_s = time.monotonic() + self._master.wait_s
+        while len(self._peers) < len(plans):
+            self._check()
+            if self._command is not Command.RUN:
+                raise KeyboardInterrupt
+            if time.monotonic() > deadline_s:
+                raise RunError(
+                    f"--expect_workers {len(plans)}: {len(self._peers)} came within {self._master.wait_s:g} s; start the "
+                    f"others with 'bench worker --master_host HOST --master_port {self._port}', or raise "
+                    "--expect_workers_max_wait"
+                )
+            time.sleep(_PERIOD_S)
+        peers = list(self._peers.values())[: len(plans)]
+        self._workers = tuple(RemoteWorker(peer, plan) for peer, plan in zip(peers, plans, strict=True))
+
+    def await_ready(self) -> tuple[str, ...]:
+        waiting = list(self._workers)
+        while waiting:
+            self._check()
+            if self._command is not Command.RUN:
+                raise KeyboardInterrupt
+            for worker in waiting:
+                self._check_start(worker)
+            waiting = [one for one in waiting if one.ready is None or len(one.peer.exchanges) < _FEWEST_EXCHANGES]
+            time.sleep(_PERIOD_S)
+        return tuple(failure for worker in self._workers if worker.ready for failure in worker.ready.warm_up_failures)
+
+    def start_clock(self, start_ns: int) -> None:
+        self._start_ns = start_ns
+        for worker in self._workers:
+            offset = worker.peer.offset(now_ns())
+            assert offset is not None  # await_ready waited for exchanges
+            self._send(worker.peer.id, StartAt(start_ns + offset.offset_ns))
+
+    @property
+    def command(self) -> Command:
+        return self._command
+
+    def advance(self, command: Command) -> None:
+        self._command = max(command, self._command)
+
+    @property
+    def sent(self) -> int:
+        return sum(worker.sent for worker in self._workers)
+
+    def sent_by(self, worker: int) -> int | None:
+        """None of a worker that was lost: it may have sent more since its last message."""
+        one = self._workers[worker]
+        return None if one.finished is None else one.sent
+
+    def usage_of(self, worker: int) -> ConnectionUsage | None:
+        return self._workers[worker].usage
+
+    def show(self, update: LiveUpdate) -> None:
+        """Show the numbers on the web page."""
+        self._link.send(Show(update))
+
+    def close(self) -> None:
+        """Dismiss the workers and leave Locust."""
+        for peer in self._peers:
+            self._send(peer, Dismissed("the run was given up" if self._start_ns is None else None))
+        time.sleep(4 * _PERIOD_S)  # for the link to pass it on
+        self._is_closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._link.close()
+        for worker in self._workers:
+            worker.close()
+
+    def facts(self) -> dict[str, Any]:
+        """The manifest's key ``distribution``: each worker with its clock and its end, and those that were turned away."""
+        end_ns = now_ns()
+        return {
+            "workers": [self._facts_of(worker, end_ns) for worker in self._workers],
+            "turned_away": list(self._turned_away),
+        }
+
+    def _facts_of(self, worker: RemoteWorker, end_ns: int) -> dict[str, Any]:
+        clock = None if self._start_ns is None else report_clock(worker.peer.exchanges, self._start_ns, end_ns)
+        return {
+            "number": worker.number,
+            "host": worker.peer.hello.host,
+            "cores": worker.peer.hello.cores,
+            "lost": worker.lost_reason,
+            "clock": None if clock is None else asdict(clock),
+        }
+
+    def _check(self) -> None:
+        if self._problem is not None:
+            raise self._problem
+
+    def _check_start(self, worker: RemoteWorker) -> None:
+        if worker.lost_reason is not None:
+            raise RunError(f"{worker.name} was lost before the run began")
+        if worker.ready is not None and worker.ready.problem is not None:
+            raise RunError(f"{worker.name} cannot begin: {worker.ready.problem}. Its host must reach the target's address")
+        if worker.finished is not None:
+            raise RunError(f"{worker.name} ended with status {worker.finished.exit_status} before the run began")
+
+    def _follow(self) -> None:
+        """The thread: take events, send what is due."""
+        while not self._is_closing.is_set():
+            try:
+                event = self._link.receive(_PERIOD_S)
+                if event is not None:
+                    self._take(event)
+                self._send_due()
+            except (RunError, OSError) as error:
+                self._fail(error)
+                return
+
+    def _fail(self, error: Exception) -> None:
+        self._problem = error if isinstance(error, RunError) else RunError(f"a worker's journal cannot be copied: {error}")
+        for worker in self._workers:
+            worker.lost_reason = worker.lost_reason or str(self._problem)
+
+    def _take(self, event: LinkEvent) -> None:
+        match event:
+            case Opened(port):
+                self._port = port
+            case Joined():
+                pass  # it sends its greeting next
+            case Delivered(peer, payload):
+                self._take_message(peer, payload)
+            case ClockExchanged(peer, exchange):
+                if peer in self._peers:
+                    self._peers[peer].exchanges.append(exchange)
+            case Silent(peer):
+                if peer in self._peers:
+                    self._peers[peer].silent_since_ns = now_ns()
+            case Heard(peer):
+                if peer in self._peers:
+                    self._peers[peer].silent_since_ns = None
+            case StopAsked():
+                self.advance(Command.DRAIN)
+
+    def _take_message(self, peer: str, payload: bytes) -> None:
+        try:
+            message: FromWorker = decode_from_worker(payload)
+        except msgspec.MsgspecError:
+            self._turn_away(peer, "?", "it speaks another version of the protocol: install the same version of bench")
+            return
+        if isinstance(message, Hello):
+            self._greet(peer, message)
+        for worker in self._workers:
+            if worker.peer.id == peer and (received := worker.take(message, now_ns())) is not None:
+                self._send(peer, received)
+
+    def _greet(self, peer: str, hello: Hello) -> None:
+        own = version("inflight-bench")
+        if (hello.protocol, hello.bench_version) != (PROTOCOL, own):
+            self._turn_away(peer, hello.host, f"it has bench {hello.bench_version}, and the master {own}")
+        elif self._workers or len(self._peers) >= self._master.workers:
+            self._turn_away(peer, hello.host, f"the run has its {self._master.workers} workers")
+        else:
+            self._peers[peer] = Peer(peer, hello)
+            self._note(f"Worker {len(self._peers)} of {self._master.workers}: {hello.host}")
+
+    def _turn_away(self, peer: str, host: str, reason: str) -> None:
+        self._turned_away.append({"host": host, "reason": reason})
+        self._note(f"A worker on {host} takes no part: {reason}.")
+        self._send(peer, Dismissed(reason))
+
+    def _send_due(self) -> None:
+        now = now_ns()
+        for worker in self._workers:
+            for piece in worker.due(now):
+                self._send(worker.peer.id, piece)
+            silent_ns = worker.peer.silent_since_ns
+            if silent_ns is not None and worker.is_alive and now - silent_ns > _LOST_AFTER_NS:
+                worker.lost_reason = f"its worker, on {worker.peer.hello.host}, was lost: nothing was heard of it for 15 s"
+                self._note(f"{worker.name} was lost.")
+        if self._command is not self._sent_command:
+            self._sent_command = self._command
+            for worker in self._workers:
+                self._send(worker.peer.id, SetCommand(self._command))
+        if not self._workers:
+            for gone in [peer for peer in self._peers.values() if peer.silent_since_ns is not None]:
+                del self._peers[gone.id]  # it left before it had a plan
+
+    def _send(self, peer: str, message: ToWorker) -> None:
+        self._link.send(Deliver(peer, encode(message)))
