@@ -48,8 +48,8 @@ On the master: bench dataset --distributed --expect_workers 9 --master_bind_host
 def command(master_host: str, master_port: int, locust_processes: int, work_dir: Path | None, keep_running: bool) -> int:
     """Send a part of a distributed run from this host.
 
-    It waits for a measuring command with --distributed at --master_host, gets its part of the schedule, sends it at the times of
-    the schedule, and copies what it recorded to the master while it goes. The first Ctrl-C stops sending and waits for what is
+    It waits for a measuring command with --distributed at --master_host, gets its part of the schedule, sends it on time, and
+    copies what it recorded to the master while it goes. The first Ctrl-C stops sending and waits for what is
     in flight, the second cancels that.
     """
     import_locust()

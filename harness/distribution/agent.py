@@ -1,4 +1,4 @@
-"""A worker of a run on its own host: the hot loop of local runs in a process of its own, and its journal copied to the master."""
+"""A worker of a run on its own host: the hot loop of local runs in a process of its own, its journal copied to the master."""
 
 from __future__ import annotations
 

@@ -28,10 +28,11 @@ class Piece(msgspec.Struct, frozen=True, tag="piece"):
 
 
 class Received(msgspec.Struct, frozen=True, tag="received"):
-    """The length of the receiver's copy of a stream."""
+    """The length of the receiver's copy of a stream, and whether that is all of it."""
 
     stream: str
     length: int
+    is_whole: bool
 
 
 class Outgoing:
@@ -45,11 +46,12 @@ class Outgoing:
         self._progress_ns: int | None = None  # when the copy last grew, or the first piece was sent
         self._length: int | None = None
         self._last_sent = False
+        self._is_complete = False
 
     @property
     def is_complete(self) -> bool:
         """Whether the stream has ended, and the receiver has all of it."""
-        return self._length is not None and self._last_sent and self._acknowledged >= self._length
+        return self._is_complete
 
     def end(self) -> None:
         """The source has all its bytes."""
@@ -57,7 +59,8 @@ class Outgoing:
 
     def due(self, now_ns: int) -> Iterator[Piece]:
         """The pieces to send now: new bytes within the window, or those without acknowledgement again."""
-        if self._next > self._acknowledged and self._progress_ns is not None and now_ns - self._progress_ns > RESEND_NS:
+        is_waiting = self._next > self._acknowledged or (self._last_sent and not self._is_complete)
+        if is_waiting and self._progress_ns is not None and now_ns - self._progress_ns > RESEND_NS:
             self._next, self._last_sent, self._progress_ns = self._acknowledged, False, now_ns
         while not self._last_sent and self._next - self._acknowledged < WINDOW_BYTES:
             self._source.seek(self._next)
@@ -73,6 +76,7 @@ class Outgoing:
 
     def acknowledge(self, received: Received, now_ns: int) -> None:
         """Take the receiver's length; one that is older than another has no effect."""
+        self._is_complete = self._is_complete or received.is_whole
         if received.length > self._acknowledged:
             self._acknowledged, self._progress_ns = received.length, now_ns
 
@@ -97,4 +101,4 @@ class Incoming:
             self._sink.flush()
             self._length += len(piece.data)
             self._is_complete = self._is_complete or piece.last
-        return Received(self._name, self._length)
+        return Received(self._name, self._length, self._is_complete)

@@ -114,6 +114,11 @@ class FrameSocket:
         except OSError as error:
             raise LinkClosedError from error
 
+    def send_if_open(self, message: LinkEvent | LinkOrder) -> None:
+        """As ``send``; nothing where the other end is gone, which ``receive`` raises."""
+        with suppress(LinkClosedError):
+            self.send(message)
+
     def receive(self, timeout_s: float | None) -> bytes | None:
         """The next message; None where none comes within ``timeout_s``. Raises LinkClosedError."""
         while (message := self._taken()) is None:
@@ -166,9 +171,8 @@ class LinkProcess:
         return None if data is None else decode_event(data)
 
     def send(self, order: LinkOrder) -> None:
-        """Nothing is sent where the process has ended: ``receive`` raises the error."""
-        with suppress(LinkClosedError):
-            self.frames.send(order)
+        """Pass an order on; nothing where the process has ended, which ``receive`` raises."""
+        self.frames.send_if_open(order)
 
     def close(self) -> None:
         """End the process, which first leaves Locust in order."""

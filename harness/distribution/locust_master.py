@@ -58,7 +58,7 @@ class _Runner(MasterRunner):  # type: ignore[misc]
         """The run starts by itself: nothing to do for the page's form."""
 
     def stop(self, send_stop_to_client: bool = True) -> None:
-        self._frames.send(StopAsked())
+        self._frames.send_if_open(StopAsked())
 
 
 class _Master:
@@ -82,7 +82,7 @@ class _Master:
         gevent.spawn(self._watch)
         gevent.spawn(self._ping_newcomers)
         gevent.spawn(self._ping_all)
-        self._frames.send(Opened(self._runner.server.port))
+        self._frames.send_if_open(Opened(self._runner.server.port))
         try:
             while True:
                 data = self._frames.receive(None)
@@ -100,15 +100,15 @@ class _Master:
     def _on_connect(self, client_id: str, **rest: Any) -> None:
         if client_id not in self._pinged:
             self._pinged[client_id] = 0
-            self._frames.send(Joined(client_id))
+            self._frames.send_if_open(Joined(client_id))
 
     def _on_payload(self, environment: Environment, msg: Any, **rest: Any) -> None:
-        self._frames.send(Delivered(msg.node_id, msg.data["payload"]))
+        self._frames.send_if_open(Delivered(msg.node_id, msg.data["payload"]))
 
     def _on_pong(self, environment: Environment, msg: Any, **rest: Any) -> None:
         returned_ns = time.monotonic_ns()
         sent_ns, received_ns, answered_ns = msg.data
-        self._frames.send(ClockExchanged(msg.node_id, ClockExchange(sent_ns, received_ns, answered_ns, returned_ns)))
+        self._frames.send_if_open(ClockExchanged(msg.node_id, ClockExchange(sent_ns, received_ns, answered_ns, returned_ns)))
 
     def _ping_newcomers(self) -> None:
         """The exchanges before the start: in quick succession, so that some meet no other work."""
@@ -136,10 +136,10 @@ class _Master:
             heard = {client.id for client in self._runner.clients.all if client.state != STATE_MISSING}
             for peer in self._pinged.keys() - heard - self._silent:
                 self._silent.add(peer)
-                self._frames.send(Silent(peer))
+                self._frames.send_if_open(Silent(peer))
             for peer in self._silent & heard:
                 self._silent.discard(peer)
-                self._frames.send(Heard(peer))
+                self._frames.send_if_open(Heard(peer))
 
     def _show(self, update: LiveUpdate) -> None:
         self._runner.in_flight = update.in_flight

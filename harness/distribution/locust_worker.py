@@ -40,7 +40,7 @@ class _Worker:
     def work(self) -> None:
         """Carry out orders until the process that gives them closes the pipe."""
         gevent.spawn(self._watch)
-        self._frames.send(Opened())
+        self._frames.send_if_open(Opened())
         try:
             while True:
                 data = self._frames.receive(None)
@@ -53,7 +53,7 @@ class _Worker:
             gevent.sleep(0.2)  # for the socket to send it
 
     def _on_payload(self, environment: Environment, msg: Any, **rest: Any) -> None:
-        self._frames.send(Delivered("", msg.data["payload"]))
+        self._frames.send_if_open(Delivered("", msg.data["payload"]))
 
     def _on_ping(self, environment: Environment, msg: Any, **rest: Any) -> None:
         received_ns = time.monotonic_ns()
@@ -63,7 +63,7 @@ class _Worker:
         self._heard_s = time.monotonic()
         if self._is_silent:
             self._is_silent = False
-            self._frames.send(Heard(""))
+            self._frames.send_if_open(Heard(""))
 
     def _watch(self) -> None:
         """Report a master that is silent, or has ended: Locust then ends the greenlets of its worker."""
@@ -72,7 +72,7 @@ class _Worker:
             has_ended = not len(self._runner.greenlet)
             if not self._is_silent and (has_ended or time.monotonic() - self._heard_s > _SILENT_AFTER_S):
                 self._is_silent = True
-                self._frames.send(Silent(""))
+                self._frames.send_if_open(Silent(""))
 
 
 def main() -> None:

@@ -99,6 +99,10 @@ class RemotePool:
         return self._port
 
     @property
+    def has_page(self) -> bool:
+        return self._master.page is not None
+
+    @property
     def workers(self) -> Sequence[RemoteWorker]:
         return self._workers
 

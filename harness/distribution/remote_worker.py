@@ -103,8 +103,9 @@ class RemoteWorker:
         return self._plan.due(now_ns)
 
     def take(self, message: FromWorker, now_ns: int) -> Received | None:
-        """Take a message from the worker; returns the acknowledgement of a piece. Raises OSError where a copy cannot be written,
-        and RunError where the worker has another plan than its own.
+        """Take a message from the worker; returns the acknowledgement of a piece.
+
+        Raises OSError where a copy cannot be written, and RunError where the worker has another plan than its own.
         """
         match message:
             case Piece():

@@ -49,7 +49,8 @@ class RunPlan:
     """What to run. ``timeout_s`` limits each request; warm-up requests are sent before the clock starts.
 
     ``worker_cores`` are cores for the workers alone, one each; empty where they share. ``after_warm_up`` is called between
-    the warm-up and the start of the clock; what it raises ends the run.
+    the warm-up and the start of the clock; what it raises ends the run. ``on_record`` is called with each record of an
+    exchange.
     """
 
     schedule: AnySchedule
@@ -62,6 +63,7 @@ class RunPlan:
     worker_cores: tuple[int, ...] = ()
     watch: Watch = field(default_factory=_watch_nothing)
     after_warm_up: Callable[[], object] | None = None
+    on_record: Callable[[Record], object] | None = None
 
 
 class Phase(StrEnum):
@@ -210,6 +212,8 @@ class Run:
                 record = self._plan.recorder.record(exchange, worker.number)
                 self._records[record.index] = record
                 self._statistics.add(record)
+                if self._plan.on_record is not None:
+                    self._plan.on_record(record)
                 behind = behind or count == limit
         return behind
 

@@ -21,6 +21,7 @@ from reports.findings.consistency import (
     TokenCountsDisagree,
     TokenCountsUnknown,
 )
+from reports.findings.distribution import WorkerClockJumped, WorkerClockUncertain, WorkersLost, WorkersTurnedAway
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.findings.load import (
     ArrivalsNotAsAsked,
@@ -37,12 +38,14 @@ from reports.findings.server import CountersDisagree, OutsideServerClock, Phases
 # In the order of reports, among findings of one severity.
 KINDS: tuple[type[Finding], ...] = (
     NothingDone,
+    WorkersLost,
     Errors,
     ScheduleSlip,
     AchievedBelowOffered,
     ObjectivesLostToClient,
     ClientSaturated,
     ClockStepped,
+    WorkerClockJumped,
     ConnectionLimitReached,
     WaitedAtCeiling,
     RequestsRanOut,
@@ -52,6 +55,8 @@ KINDS: tuple[type[Finding], ...] = (
     ArrivalsNotAsAsked,
     RateWanders,
     BeyondCalibration,
+    WorkerClockUncertain,
+    WorkersTurnedAway,
     Interrupted,
     TurnsNotSent,
     Recovered,

@@ -19,7 +19,7 @@ from reports.run.tables import (
     tail_table,
     upstream_table,
 )
-from reports.run.watched_tables import client_tables, server_tables
+from reports.run.watched_tables import client_tables, server_tables, worker_tables
 from reports.run_report import RunReport
 
 _TOO_FEW = "*"
@@ -88,7 +88,7 @@ def _slip(report: RunReport) -> str:
 
 def _watched(report: RunReport) -> str:
     """Tables of the client's health and the server's load."""
-    return "\n\n".join(map(console_table, (*client_tables(report), *server_tables(report))))
+    return "\n\n".join(map(console_table, (*client_tables(report), *worker_tables(report), *server_tables(report))))
 
 
 def _failures(metrics: Metrics) -> str:

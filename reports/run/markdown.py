@@ -17,7 +17,7 @@ from reports.run.tables import (
     rate_table,
     stage_table,
 )
-from reports.run.watched_tables import client_tables, server_tables, times_tables
+from reports.run.watched_tables import client_tables, server_tables, times_tables, worker_tables
 from reports.run_report import RunReport
 
 
@@ -28,7 +28,13 @@ def render_markdown(report: RunReport) -> str:
     )
     tables = [gate_table(report), latency_table(report), interval_table(report), rate_table(report)]
     tables += [stage_table(report), length_law_table(report), length_table(report)]
-    tables += [*client_tables(report), *times_tables(report), *server_tables(report), *failure_tables(report)]
+    tables += [
+        *client_tables(report),
+        *worker_tables(report),
+        *times_tables(report),
+        *server_tables(report),
+        *failure_tables(report),
+    ]
     parts = [
         f"### {escaped(describe_run(report))}",
         f"**{escaped(verdict(report))}**",

@@ -38,7 +38,7 @@ from reports.run.tables import (
     upstream_table,
     window_table,
 )
-from reports.run.watched_tables import client_tables, server_tables, times_tables
+from reports.run.watched_tables import client_tables, server_tables, times_tables, worker_tables
 from reports.run_report import RunReport
 from reports.statistics.percentiles import percentile_key
 
@@ -113,7 +113,13 @@ def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
         Section(
             "client",
             "Client",
-            (Note(describe_calibration(report)), *client_tables(report), *times_tables(report), *pictures.client),
+            (
+                Note(describe_calibration(report)),
+                *client_tables(report),
+                *worker_tables(report),
+                *times_tables(report),
+                *pictures.client,
+            ),
             pairs=True,
         ),
         Section("slowest", "Slowest requests", _joined([_with_rows(slowest_table(report))])),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reports.metrics.distribution import distribution_of
 from reports.metrics.prefix_cache import PrefixCache
 from reports.metrics.server_series import Level
 from reports.render.plain_text import printable
@@ -31,6 +32,26 @@ def client_tables(report: RunReport) -> tuple[Table, ...]:
     known = tuple((name, value) for name, value in rows if value is not None)
     note = f"A late wake-up of the event loop delays sends; times of arrival are the kernel's. {_MORE}"
     return (Table("client", "The client", ("Client", "value"), known, note),) if known else ()
+
+
+def worker_tables(report: RunReport) -> tuple[Table, ...]:
+    """The workers of a run over several hosts; no table for one of the measuring host's own processes."""
+    found = distribution_of(report.manifest)
+    if found is None:
+        return ()
+    rows = tuple(
+        (
+            f"{worker.number}: {printable(worker.host)}",
+            worker.offset_ms,
+            worker.uncertainty_ms,
+            worker.drift_ppm,
+            "yes" if worker.lost is None else "lost",
+        )
+        for worker in found.workers
+    )
+    columns = ("Worker", "clock ahead (ms)", "within ± (ms)", "drift (ppm)", "to the end")
+    note = "Each worker measures by its own clock; the offset sets its start. docs/explanation/distribution.md has the method."
+    return (Table("workers", "The workers' hosts", columns, rows, note),)
 
 
 def times_tables(report: RunReport) -> tuple[Table, ...]:

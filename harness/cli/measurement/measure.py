@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bench_errors import ExitStatus
 from harness.cli.measurement.client_options import ClientOptions, check_client_options
 from harness.cli.measurement.client_size import load_demand, size_client
+from harness.cli.measurement.distribution import distributed_workers, live_page, open_pool
+from harness.cli.measurement.distribution_options import check_distribution_options
 from harness.cli.measurement.embedded_options import check_embedded_options
 from harness.cli.measurement.load_options import make_load
 from harness.cli.measurement.manifest import after_run, make_manifest
@@ -43,6 +46,9 @@ from reports.run.perfetto import write_perfetto
 from reports.run_report import RunReport
 from workloads.load import Load
 
+if TYPE_CHECKING:
+    from harness.distribution.remote_pool import RemotePool
+
 
 def measure(verb: str, options: MeasureOptions, prepare_requests: PrepareRequests) -> int:
     """Carry out one measurement and return the exit status."""
@@ -53,12 +59,16 @@ def measure(verb: str, options: MeasureOptions, prepare_requests: PrepareRequest
         check_op_stats_file(options.output.op_stats_csv)
     with open_run_folder(verb, options.output.run_dir) as folder, signals_as_interrupt():
         try:
-            with open_target(options.target, options.client.connections, options.embedded, folder.server_log) as opened:
+            with (
+                open_pool(options.distribution) as pool,
+                open_target(options.target, options.client.connections, options.embedded, folder.server_log) as opened,
+            ):
                 check_criteria(options.criteria.slo, options.criteria.fail_if, opened.streaming)
                 target = probe_target(opened, options.client)
                 prepared = _prepare(options, load, target, prepare_requests)
                 manifest = make_manifest(verb, options, prepared)
-                result = _run(prepared, options.client, observe(options.telemetry, target, folder), folder, manifest)
+                observation = observe(options.telemetry, target, folder)
+                result = _run(prepared, options.client, observation, folder, manifest, pool)
                 recorded = Moment.now()
             closed = Moment.now()
             report = show_run(folder, options.output.plots, FULL if options.output.full else ANSWER)
@@ -77,6 +87,7 @@ def measure(verb: str, options: MeasureOptions, prepare_requests: PrepareRequest
 def _check(options: MeasureOptions) -> None:
     """Raises UsageError for options that contradict each other, or have no effect; before anything is deployed."""
     check_client_options(options.client, options.load, options.target.protocol)
+    check_distribution_options(options.distribution, options.client, options.load)
     check_target_options(options.target)
     check_embedded_options(options.embedded, options.target.url)
     if options.criteria.check_perf_key is not None and options.criteria.check_perf_json is None:
@@ -89,17 +100,23 @@ def _prepare(options: MeasureOptions, load: Load, target: Target, prepare_reques
     own_load = workload.load or load
     schedule = make_schedule(workload, own_load, options.traffic, target)
     demand = load_demand(own_load, schedule, options.load.request_rate, target.streaming)
-    workers = size_client(options.client, demand, target.origin.host)
+    workers = distributed_workers(options.distribution) or size_client(options.client, demand, target.origin.host)
     return PreparedRun(target, workload, own_load, schedule, workers)
 
 
 def _run(
-    prepared: PreparedRun, options: ClientOptions, observation: Observation, folder: RunFolder, manifest: Mapping[str, Any]
+    prepared: PreparedRun,
+    options: ClientOptions,
+    observation: Observation,
+    folder: RunFolder,
+    manifest: Mapping[str, Any],
+    pool: RemotePool | None,
 ) -> RunResult:
     """Carry out the run and record it while the target is still up: nothing may come between a run and its records."""
     schedule, target = prepared.schedule, prepared.target
     basis = RecordingBasis(summarise_schedule(schedule), target.client, prepared.workers.count, _resolved(target.tokenizer_dir))
-    plan = _plan(prepared, options, basis, observation, folder)
+    page = live_page(pool)
+    plan = replace(_plan(prepared, options, basis, observation, folder), on_record=None if page is None else page.add)
     with shared_lock(folder.path), open_run(folder, manifest, basis):
         click.echo(prepared.announcement(), err=True)
         if manifest["load"]["ran_out"]:
@@ -108,9 +125,10 @@ def _run(
                 f"There are {len(schedule)} requests, too few for --duration {duration_s:g}: the run will end early.", err=True
             )
         with ProgressLine() as progress, signals_blocked():  # execute takes signals itself; the records are made without any
-            result = Run(plan).execute(progress)
+            result = Run(plan, pool).execute(progress if page is None else page.beside(progress))
             times = {"times": times_until_recorded(command_start(), result)}
-            finish_run(folder, after_run(manifest, prepared, result) | observation.facts | times, result)
+            distribution = {} if pool is None else {"distribution": pool.facts()}
+            finish_run(folder, after_run(manifest, prepared, result) | observation.facts | times | distribution, result)
             tabulate(folder)
     if result.interrupted:
         click.echo(_stopped(result, len(schedule)), err=True)

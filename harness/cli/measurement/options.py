@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from harness.cli.engine_options import EngineSettings, engine_group
 from harness.cli.measurement.client_options import ClientOptions, client_group
 from harness.cli.measurement.config_option import config_option
+from harness.cli.measurement.distribution_options import DistributionOptions, distribution_group
 from harness.cli.measurement.embedded_options import EmbeddedOptions, embedded_group
 from harness.cli.measurement.load_options import LoadOptions, TrafficOptions, load_group, traffic_group
 from harness.cli.measurement.output_options import CriteriaOptions, OutputOptions, output_group
@@ -19,8 +20,8 @@ from harness.cli.measurement.target_options import TargetOptions, http_group, ta
 from harness.cli.measurement.telemetry_options import TelemetryOptions, telemetry_group
 
 _GROUPS = (
-    target_group, http_group, embedded_group, engine_group, load_group, traffic_group, client_group, telemetry_group,
-    output_group,
+    target_group, http_group, embedded_group, engine_group, load_group, traffic_group, client_group, distribution_group,
+    telemetry_group, output_group,
 )  # fmt: skip
 _Concern = TypeVar("_Concern")
 
@@ -34,6 +35,7 @@ class MeasureOptions:
     load: LoadOptions
     traffic: TrafficOptions
     client: ClientOptions
+    distribution: DistributionOptions
     telemetry: TelemetryOptions
     output: OutputOptions
     criteria: CriteriaOptions
@@ -63,6 +65,7 @@ def read_options(values: dict[str, Any]) -> MeasureOptions:
         load=read_concern(LoadOptions, values),
         traffic=read_concern(TrafficOptions, values),
         client=read_concern(ClientOptions, values),
+        distribution=read_concern(DistributionOptions, values),
         telemetry=read_concern(TelemetryOptions, values),
         output=read_concern(OutputOptions, values),
         criteria=read_concern(CriteriaOptions, values),

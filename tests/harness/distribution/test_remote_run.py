@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 from harness.cli.worker import worker_command
 from harness.distribution.remote_pool import Master, RemotePool
-from harness.journal.worker_journal import JournalReader
 from harness.recording.run_result import RunResult
 from harness.records.record import Outcome
 from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
-from tests.harness.journal.following import quiet
 from tests.harness.run.execute_script import make_plan
 from tests.harness.scripted_server import Act, ScriptedServer, scripted, scripted_server
 
@@ -37,7 +31,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedServer]
 @contextmanager
 def workers(port: int, folder: Path, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     processes = [
-        subprocess.Popen(worker_command("127.0.0.1", port, folder / f"worker-{k}"), stderr=subprocess.PIPE) for k in range(count)
+        subprocess.Popen(worker_command("127.0.0.1", port, folder / f"worker-{k}"), stderr=subprocess.PIPE)
+        for k in range(count)
     ]
     try:
         yield processes

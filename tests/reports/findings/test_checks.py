@@ -35,6 +35,7 @@ from tests.reports.findings.runs import (
 )
 from tests.reports.manifests import calibration, clock_readings, counted_by_server, rate_limit
 from tests.reports.watched import WorkerUsage, machine_samples, metric, worker_samples
+from tests.reports.worker_hosts import worker_host, worker_hosts
 from workloads.arrivals import Exponential, Gamma
 
 Make = Callable[..., Record]
@@ -164,6 +165,12 @@ def _incomplete_runs(steady: list[Record]) -> Runs:
     yield [msgspec.structs.replace(steady[0], outcome=Outcome.TIMEOUT), broken_off, *steady[2:]], {"load": {"mode": "sessions"}}
 
 
+def _distributed_runs(steady: list[Record]) -> Runs:
+    yield steady, worker_hosts(worker_host(0), worker_host(1, lost="nothing was heard of it"))
+    yield steady, worker_hosts(worker_host(0, jump_ms=250.0), worker_host(1, uncertainty_ms=12.0))
+    yield steady, worker_hosts(worker_host(0), turned_away=[{"host": "c", "reason": "the run has its 2 workers"}])
+
+
 @pytest.fixture(scope="module")
 def provoked(make_report: MakeReport, answered: Make, failed: Make, steady_run: SteadyRun) -> tuple[Finding, ...]:
     """The findings of runs that provoke every kind, with each severity and each advice that it has."""
@@ -173,6 +180,7 @@ def provoked(make_report: MakeReport, answered: Make, failed: Make, steady_run: 
         *_answer_runs(answered, failed, steady_run),
         *_server_runs(steady_run(100)),
         *_incomplete_runs(steady_run(100)),
+        *_distributed_runs(steady_run(100)),
     )
     return tuple(finding for records, keywords in runs for finding in make_report(records, **keywords).findings)
 

@@ -1,0 +1,118 @@
+"""The workers of a distributed run, for the length of a measurement."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.cli.measurement.distribution_options import DistributionOptions
+from harness.cli.worker import worker_command
+from harness.host.signals import signals_blocked
+from harness.run.worker_count import Workers
+
+if TYPE_CHECKING:
+    from harness.distribution.remote_pool import RemotePool
+    from harness.run.live_statistics import Snapshot
+
+_SHOW_PERIOD_S = 1.0
+_END_TIMEOUT_S = 10.0
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@contextmanager
+def open_pool(options: DistributionOptions) -> Iterator[RemotePool | None]:
+    """The workers that the options ask for, awaited from now on; None for a run of this host's own. Raises RunError."""
+    if options.workers is None:
+        yield None
+        return
+    from harness.distribution.remote_pool import Master, RemotePool
+
+    page = (options.web_host, options.web_port) if options.web_ui else None
+    master = Master(options.master_bind_host, options.port, options.workers, options.expect_workers_max_wait, page)
+    pool = RemotePool(master, lambda text: click.echo(text, err=True))
+    with ExitStack() as cleaning:
+        cleaning.callback(pool.close)
+        port = pool.open()
+        if page is not None:
+            click.echo(f"Live: http://{options.web_host}:{options.web_port}", err=True)
+        if options.locust_processes:
+            cleaning.enter_context(_local_workers(options, port))
+        if (options.locust_processes or 0) < options.workers:
+            awaited = options.workers - (options.locust_processes or 0)
+            click.echo(
+                f"Waiting for {awaited} workers at {options.master_bind_host}:{port}: "
+                f"bench worker --master_host {options.master_bind_host} --master_port {port}",
+                err=True,
+            )
+        yield pool
+
+
+@contextmanager
+def _local_workers(options: DistributionOptions, port: int) -> Iterator[None]:
+    """Workers on this host. They have no signals of their own: the master stops them."""
+    host = options.master_bind_host if options.master_bind_host not in ("*", "0.0.0.0") else "127.0.0.1"  # noqa: S104
+    with TemporaryDirectory(prefix="bench-workers-") as folder:
+        with signals_blocked():
+            processes = [
+                subprocess.Popen(
+                    worker_command(host, port, Path(folder) / str(number)),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+                for number in range(options.locust_processes or 0)
+            ]
+        try:
+            yield
+        finally:
+            _end(processes)
+
+
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        try:
+            process.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def distributed_workers(options: DistributionOptions) -> Workers | None:
+    """The client's size in a distributed run; None in one of this host's own."""
+    if options.workers is None:
+        return None
+    here = options.locust_processes or 0
+    return Workers(options.workers, f"over Locust, {here} of them on this host" if here else "over Locust, on other hosts")
+
+
+class LivePage:
+    """A run on the web page of ``pool``, updated once a second. ``add`` takes its records."""
+
+    def __init__(self, pool: RemotePool) -> None:
+        from harness.distribution.live_histograms import LiveHistograms
+
+        self._pool = pool
+        self._histograms = LiveHistograms()
+        self._shown_s = float("-inf")
+        self.add = self._histograms.add
+
+    def beside(self, on_progress: Callable[[Snapshot], None]) -> Callable[[Snapshot], None]:
+        """``on_progress``, which also updates the page."""
+
+        def show(snapshot: Snapshot) -> None:
+            on_progress(snapshot)
+            if snapshot.elapsed_s - self._shown_s >= _SHOW_PERIOD_S:
+                self._shown_s = snapshot.elapsed_s
+                self._pool.show(self._histograms.take(snapshot.in_flight))
+
+        return show
+
+
+def live_page(pool: RemotePool | None) -> LivePage | None:
+    """The page of ``pool``; None where it has none."""
+    return None if pool is None or not pool.has_page else LivePage(pool)

@@ -1,0 +1,118 @@
+"""Findings about the workers of a run over several hosts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from reports.findings.finding import Finding, RunFacts, Severity
+from reports.metrics.distribution import distribution_of
+
+_LARGEST_JUMP_MS = 1.0
+_LARGEST_UNCERTAINTY_MS = 10.0
+
+
+@dataclass(frozen=True)
+class WorkersLost(Finding):
+    """``workers`` are the lost ones, each with its host; of ``requests`` there is no record of an exchange."""
+
+    workers: str
+    requests: int
+
+    code = "workers_lost"
+    severities = (Severity.INVALID,)
+    when = "a worker on another host was lost before it had passed on all that it recorded"
+    advices = (
+        "From then on the load was lower than asked. Look at that host and its network, then measure again. Its journal may be "
+        "in the folder of its 'bench worker'.",
+    )
+    briefs = ("Workers were lost: look at their hosts, then measure again",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        found = distribution_of(facts.manifest)
+        lost = [] if found is None else [worker for worker in found.workers if worker.lost is not None]
+        if not lost:
+            return None
+        unrecorded = np.isnan(facts.requests.sent_ns)
+        return cls(", ".join(f"{worker.number} ({worker.host})" for worker in lost), int(np.count_nonzero(unrecorded)))
+
+    def _sentence(self) -> str:
+        return f"Lost: worker {self.workers}. It is unknown whether {self.requests:,} requests were sent."
+
+
+@dataclass(frozen=True)
+class WorkerClockJumped(Finding):
+    worker: int
+    host: str
+    jump_ms: float
+
+    code = "worker_clock_jumped"
+    severities = (Severity.INVALID,)
+    when = f"the monotonic clock of a worker's host moved against the master's by over {_LARGEST_JUMP_MS:g} ms, beyond drift"
+    advices = ("That host was suspended, or its clock is not sound: latencies measured meanwhile are wrong. Use another host.",)
+    briefs = ("A worker's clock jumped: use another host",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        found = distribution_of(facts.manifest)
+        jumps = [] if found is None else [(one.jump_ms, one) for one in found.workers if one.jump_ms is not None]
+        if not jumps:
+            return None
+        jump_ms, worker = max(jumps, key=lambda jump: jump[0])
+        return cls(worker.number, worker.host, jump_ms) if jump_ms > _LARGEST_JUMP_MS else None
+
+    def _sentence(self) -> str:
+        return f"The clock of worker {self.worker} ({self.host}) jumped by {self.jump_ms:,.1f} ms against the master's."
+
+
+@dataclass(frozen=True)
+class WorkerClockUncertain(Finding):
+    worker: int
+    host: str
+    uncertainty_ms: float
+
+    code = "worker_clock_uncertain"
+    severities = (Severity.NOTE,)
+    when = f"the clock of a worker's host is known to no better than {_LARGEST_UNCERTAINTY_MS:g} ms"
+    advices = (
+        "The workers' starts may differ by so much, and with them the merged arrivals; latencies do not depend on it. Use a "
+        "network with a shorter round trip between master and workers.",
+    )
+    briefs = ("Workers' starts are uncertain: put the master nearer to them",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        found = distribution_of(facts.manifest)
+        known = [] if found is None else [(w.uncertainty_ms, w) for w in found.workers if w.uncertainty_ms is not None]
+        if not known:
+            return None
+        uncertainty_ms, worker = max(known, key=lambda one: one[0])
+        return cls(worker.number, worker.host, uncertainty_ms) if uncertainty_ms > _LARGEST_UNCERTAINTY_MS else None
+
+    def _sentence(self) -> str:
+        return f"The start of worker {self.worker} ({self.host}) is known to ±{self.uncertainty_ms:,.1f} ms."
+
+
+@dataclass(frozen=True)
+class WorkersTurnedAway(Finding):
+    hosts: str
+    reason: str
+
+    code = "workers_turned_away"
+    severities = (Severity.NOTE,)
+    when = "a worker came too late, was one too many, or has another version of bench"
+    advices = ("They sent nothing. Start all workers before the run, with the version of the master.",)
+    briefs = ("Workers took no part: start all of them before the run",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        found = distribution_of(facts.manifest)
+        if found is None or not found.turned_away:
+            return None
+        return cls(", ".join(host for host, _ in found.turned_away), found.turned_away[0][1])
+
+    def _sentence(self) -> str:
+        return f"Workers took no part: {self.hosts} ({self.reason})."

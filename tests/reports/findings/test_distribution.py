@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from harness.records.record import Outcome, Record
+from reports.findings.finding import Severity
+from reports.metrics.distribution import distribution_of
+from reports.run.watched_tables import worker_tables
+from reports.run_report import RunReport
+from tests.reports.findings.lookup import finding_of
+from tests.reports.worker_hosts import worker_host, worker_hosts
+
+MakeReport = Callable[..., RunReport]
+SteadyRun = Callable[..., list[Record]]
+
+
+def test_a_run_of_one_host_has_no_workers_table_and_no_finding(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    report = make_report(steady_run(700))
+    assert distribution_of({}) is None
+    assert worker_tables(report) == ()
+
+
+def test_sound_workers_have_a_row_each_and_no_finding(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    report = make_report(steady_run(700), **worker_hosts(worker_host(0), worker_host(1, offset_ms=-4.5)))
+    assert report.findings == ()
+    (table,) = worker_tables(report)
+    assert table.rows == (("0: host-0", 3.0, 0.2, 1.5, "yes"), ("1: host-1", -4.5, 0.2, 1.5, "yes"))
+
+
+def test_a_lost_worker_makes_the_run_invalid_and_names_what_has_no_record(
+    make_report: MakeReport, steady_run: SteadyRun
+) -> None:
+    records = steady_run(700)
+    lost = [
+        msgspec.structs.replace(r, outcome=Outcome.LOST, sent_ns=None, done_ns=None, token_times_ns=()) for r in records[-3:]
+    ]
+    hosts = worker_hosts(worker_host(0), worker_host(1, lost="nothing was heard of it for 15 s"))
+    finding = finding_of(make_report([*records[:-3], *lost], **hosts), "workers_lost")
+    assert finding.severity is Severity.INVALID
+    assert finding.evidence == {"workers": "1 (host-1)", "requests": 3}
+
+
+@pytest.mark.parametrize(("jump_ms", "found"), [(None, False), (1.0, False), (1.1, True)])
+def test_a_jump_of_a_workers_clock_beyond_a_millisecond_is_found(
+    make_report: MakeReport, steady_run: SteadyRun, jump_ms: float | None, found: bool
+) -> None:
+    report = make_report(steady_run(700), **worker_hosts(worker_host(0), worker_host(1, jump_ms=jump_ms)))
+    assert [finding.code for finding in report.findings] == (["worker_clock_jumped"] if found else [])
+    if found:
+        assert finding_of(report, "worker_clock_jumped").evidence == {"worker": 1, "host": "host-1", "jump_ms": jump_ms}
+
+
+@pytest.mark.parametrize(("uncertainty_ms", "found"), [(10.0, False), (10.5, True)])
+def test_an_uncertain_clock_is_a_note(
+    make_report: MakeReport, steady_run: SteadyRun, uncertainty_ms: float, found: bool
+) -> None:
+    report = make_report(steady_run(700), **worker_hosts(worker_host(0), worker_host(1, uncertainty_ms=uncertainty_ms)))
+    assert [finding.code for finding in report.findings] == (["worker_clock_uncertain"] if found else [])
+
+
+def test_workers_that_took_no_part_are_named(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    away = [{"host": host, "reason": "the run has its 1 workers"} for host in ("b", "c")]
+    finding = finding_of(make_report(steady_run(700), **worker_hosts(worker_host(0), turned_away=away)), "workers_turned_away")
+    assert finding.evidence == {"hosts": "b, c", "reason": "the run has its 1 workers"}
