@@ -16,7 +16,7 @@ from socket import gethostname
 import msgspec
 
 from harness.distribution.byte_streams import Incoming, Outgoing, Piece, Received
-from harness.distribution.link import Deliver, Delivered, Heard, LinkProcess, Silent
+from harness.distribution.link import Deliver, Delivered, Heard, Left, LinkProcess, Silent
 from harness.distribution.messages import (
     JOURNAL,
     PLAN,
@@ -120,9 +120,10 @@ class Agent:
             case Delivered(payload=payload):
                 with suppress(msgspec.MsgspecError):  # of a newer master, which refuses this worker
                     self._take_message(decode_to_worker(payload))
-            case Silent():
+            case Silent() | Left():
+                if self._dismissed is None:
+                    self._note("The master is silent: nothing more is sent.")
                 self._master_is_gone = True
-                self._note("The master is silent: nothing more is sent.")
                 if self._control is not None:
                     self._control.advance(Command.DRAIN)
             case Heard():

@@ -48,7 +48,13 @@ class Delivered(msgspec.Struct, frozen=True, tag="delivered"):
 
 
 class Silent(msgspec.Struct, frozen=True, tag="silent"):
-    """No heartbeat has come from the peer for some seconds, or it has left."""
+    """No heartbeat has come from the peer for some seconds."""
+
+    peer: str
+
+
+class Left(msgspec.Struct, frozen=True, tag="left"):
+    """The peer has ended its connection."""
 
     peer: str
 
@@ -70,7 +76,7 @@ class StopAsked(msgspec.Struct, frozen=True, tag="stop"):
     """The button of the web page was pressed."""
 
 
-LinkEvent = Opened | Joined | Delivered | Silent | Heard | ClockExchanged | StopAsked
+LinkEvent = Opened | Joined | Delivered | Silent | Left | Heard | ClockExchanged | StopAsked
 
 
 class Deliver(msgspec.Struct, frozen=True, tag="deliver"):

@@ -28,6 +28,7 @@ from harness.distribution.link import (
     FrameSocket,
     Heard,
     Joined,
+    Left,
     LinkClosedError,
     Opened,
     Show,
@@ -68,6 +69,7 @@ class _Master:
         self._runner = _Runner(self._environment, host, port, frames)
         self._environment.runner = self._runner
         self._silent: set[str] = set()
+        self._left: set[str] = set()
         self._pinged: dict[str, int] = {}
         self._runner.register_message(PAYLOAD, self._on_payload)
         self._runner.register_message(PONG, self._on_pong)
@@ -133,8 +135,12 @@ class _Master:
         """Report workers whose heartbeats fail, or that left, and those that are heard again."""
         while True:
             gevent.sleep(_WATCH_PERIOD_S)
-            heard = {client.id for client in self._runner.clients.all if client.state != STATE_MISSING}
-            for peer in self._pinged.keys() - heard - self._silent:
+            known = set(self._runner.clients)
+            heard = {peer for peer in known if self._runner.clients[peer].state != STATE_MISSING}
+            for peer in self._pinged.keys() - known - self._left:
+                self._left.add(peer)
+                self._frames.send_if_open(Left(peer))
+            for peer in known - heard - self._silent:
                 self._silent.add(peer)
                 self._frames.send_if_open(Silent(peer))
             for peer in self._silent & heard:

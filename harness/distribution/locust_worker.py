@@ -18,7 +18,17 @@ import gevent
 from locust.env import Environment
 from locust.event import Events
 
-from harness.distribution.link import Deliver, Delivered, FrameSocket, Heard, LinkClosedError, Opened, Silent, decode_order
+from harness.distribution.link import (
+    Deliver,
+    Delivered,
+    FrameSocket,
+    Heard,
+    Left,
+    LinkClosedError,
+    Opened,
+    Silent,
+    decode_order,
+)
 from harness.distribution.locust_master import PAYLOAD, PING, PONG
 
 _SILENT_AFTER_S = 10.0
@@ -69,8 +79,10 @@ class _Worker:
         """Report a master that is silent, or has ended: Locust then ends the greenlets of its worker."""
         while True:
             gevent.sleep(_WATCH_PERIOD_S)
-            has_ended = not len(self._runner.greenlet)
-            if not self._is_silent and (has_ended or time.monotonic() - self._heard_s > _SILENT_AFTER_S):
+            if not len(self._runner.greenlet):
+                self._frames.send_if_open(Left(""))
+                return
+            if not self._is_silent and time.monotonic() - self._heard_s > _SILENT_AFTER_S:
                 self._is_silent = True
                 self._frames.send_if_open(Silent(""))
 

@@ -24,6 +24,7 @@ from harness.distribution.link import (
     Delivered,
     Heard,
     Joined,
+    Left,
     LinkEvent,
     LinkProcess,
     Opened,
@@ -51,7 +52,6 @@ from harness.run.worker import WorkerPlan
 
 _MODULE = "harness.distribution.locust_master"
 _START_DELAY_NS = 2_000_000_000  # for the start to reach every worker, through two event loops and a network
-_LOST_AFTER_NS = 15_000_000_000  # of silence; a worker that hears nothing stops sending after 10 s
 _PERIOD_S = 0.05
 _FEWEST_EXCHANGES = 32
 
@@ -60,7 +60,8 @@ _FEWEST_EXCHANGES = 32
 class Master:
     """Where workers are awaited, and how many. ``page`` is host and port of the web page, None without one.
 
-    ``port`` 0 is any free one.
+    ``port`` 0 is any free one. A worker that is silent for ``lost_after_s`` (beyond Locust's own 4 s) is lost; a worker that
+    hears nothing of the master for 10 s stops sending by itself.
     """
 
     host: str
@@ -68,6 +69,7 @@ class Master:
     workers: int
     wait_s: float
     page: tuple[str, int] | None = None
+    lost_after_s: float = 15.0
 
 
 class RemotePool:
@@ -94,7 +96,9 @@ class RemotePool:
         """Listen; returns the port. Raises RunError where it cannot."""
         self._thread.start()
         while self._port is None:
-            self._check()
+            if self._problem is not None:
+                address = f"--master_bind_host {self._master.host} --master_bind_port {self._master.port}"
+                raise RunError(f"{address}: workers cannot be awaited there; choose another host or port")
             time.sleep(_PERIOD_S)
         return self._port
 
@@ -238,11 +242,24 @@ class RemotePool:
             case Silent(peer):
                 if peer in self._peers:
                     self._peers[peer].silent_since_ns = now_ns()
+            case Left(peer):
+                self._take_leave(peer)
             case Heard(peer):
                 if peer in self._peers:
                     self._peers[peer].silent_since_ns = None
             case StopAsked():
                 self.advance(Command.DRAIN)
+
+    def _take_leave(self, peer: str) -> None:
+        if not self._workers:
+            self._peers.pop(peer, None)
+        for worker in self._workers:
+            if worker.peer.id == peer and worker.is_alive:
+                self._lose(worker, "it ended before it had passed on all that it recorded")
+
+    def _lose(self, worker: RemoteWorker, reason: str) -> None:
+        worker.lost_reason = f"its worker, on {worker.peer.hello.host}, was lost: {reason}"
+        self._note(f"{worker.name} was lost: {reason}.")
 
     def _take_message(self, peer: str, payload: bytes) -> None:
         try:
@@ -277,16 +294,12 @@ class RemotePool:
             for piece in worker.due(now):
                 self._send(worker.peer.id, piece)
             silent_ns = worker.peer.silent_since_ns
-            if silent_ns is not None and worker.is_alive and now - silent_ns > _LOST_AFTER_NS:
-                worker.lost_reason = f"its worker, on {worker.peer.hello.host}, was lost: nothing was heard of it for 15 s"
-                self._note(f"{worker.name} was lost.")
+            if silent_ns is not None and worker.is_alive and now - silent_ns > self._master.lost_after_s * 1e9:
+                self._lose(worker, f"nothing was heard of it for {self._master.lost_after_s:g} s")
         if self._command is not self._sent_command:
             self._sent_command = self._command
             for worker in self._workers:
                 self._send(worker.peer.id, SetCommand(self._command))
-        if not self._workers:
-            for gone in [peer for peer in self._peers.values() if peer.silent_since_ns is not None]:
-                del self._peers[gone.id]  # it left before it had a plan
 
     def _send(self, peer: str, message: ToWorker) -> None:
         self._link.send(Deliver(peer, encode(message)))

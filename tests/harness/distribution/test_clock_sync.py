@@ -33,8 +33,8 @@ def test_the_true_difference_is_within_the_uncertainty_however_unequal_the_ways(
     offset_ns: int, drift_ppm: float, delays_ms: list[tuple[float, float, float]], at_s: float
 ) -> None:
     exchanges = [
-        _exchange(k * _S // 5, *(round(ms * _MS) for ms in delays), offset_ns, drift_ppm * 1e-6)
-        for k, delays in enumerate(delays_ms)
+        _exchange(k * _S // 5, round(there * _MS), round(work * _MS), round(back * _MS), offset_ns, drift_ppm * 1e-6)
+        for k, (there, work, back) in enumerate(delays_ms)
     ]
     at_ns = round(at_s * _S)
     found = offset_at(exchanges, at_ns)

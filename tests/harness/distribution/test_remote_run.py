@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 import subprocess
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+import psutil
 import pytest
 
 from harness.cli.worker import worker_command
 from harness.distribution.remote_pool import Master, RemotePool
+from harness.errors import RunError
 from harness.recording.run_result import RunResult
 from harness.records.record import Outcome
 from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
+from tests.harness.journal.following import quiet
 from tests.harness.run.execute_script import make_plan
 from tests.harness.scripted_server import Act, ScriptedServer, scripted, scripted_server
 
@@ -63,7 +71,7 @@ def test_two_workers_send_every_request_once_and_the_master_has_all_records(tmp_
     assert [record.index for record in result.records] == list(range(60))
     assert Counter(record.outcome for record in result.records) == {Outcome.DONE: 60}
     assert [record.worker for record in result.records] == [index % 2 for index in range(60)]
-    assert [record.scheduled_ns for record in result.records] == list(plan.schedule.offsets_ns)
+    assert [record.scheduled_ns for record in result.records] == [10_000_000 * k for k in range(60)]
     assert statuses == [0, 0]
     assert not list(tmp_path.glob("worker-*"))  # the master has everything
     facts = pool.facts()
@@ -72,3 +80,128 @@ def test_two_workers_send_every_request_once_and_the_master_has_all_records(tmp_
         start = worker["clock"]["start"]
         assert abs(start["offset_ns"]) <= start["uncertainty_ns"] < 5_000_000  # one host, one clock
         assert worker["clock"]["jump_ns"] is None
+
+
+def _half_way(
+    act: Callable[[list[subprocess.Popen[bytes]]], None],
+) -> Callable[[Snapshot, list[subprocess.Popen[bytes]]], None]:
+    """Call ``act`` once, when half of the requests have been sent."""
+    acted: list[bool] = []
+
+    def during(snapshot: Snapshot, processes: list[subprocess.Popen[bytes]]) -> None:
+        if not acted and snapshot.scheduled is not None and snapshot.sent * 2 >= snapshot.scheduled:
+            acted.append(True)
+            act(processes)
+
+    return during
+
+
+def _kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """As when a host loses its power: all of its processes at once."""
+    everything = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    for one in everything:
+        one.suspend()
+    for one in everything:
+        one.kill()
+
+
+def test_a_killed_workers_unfinished_requests_are_marked_and_the_others_are_sent(
+    tmp_path: Path, server: ScriptedServer
+) -> None:
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 100, [k * 20.0 for k in range(100)], 2)
+    result, pool, statuses = _run(plan, tmp_path, _half_way(lambda processes: processes[1].kill()))
+    (killed,) = [worker["number"] for worker in pool.facts()["workers"] if worker["lost"]]
+    lost = [record for record in result.records if record.outcome is Outcome.LOST]
+    assert {record.index % 2 for record in lost} == {killed}
+    assert [record.outcome for record in result.records if record.index % 2 != killed] == [Outcome.DONE] * 50
+    of_killed = [record for record in result.records if record.index % 2 == killed]
+    recorded = [record.index for record in of_killed if record.outcome is Outcome.DONE]
+    assert recorded == [record.index for record in of_killed][: len(recorded)]  # the first ones, up to the kill
+    assert 10 <= len(recorded) <= 40
+    assert "was lost" in (lost[0].error or "")
+    assert "passed on" in pool.facts()["workers"][killed]["lost"]
+    assert (statuses[0], statuses[1]) == (0, -signal.SIGKILL)
+
+
+def test_a_killed_hot_loop_is_known_at_once_with_all_that_it_recorded(tmp_path: Path, server: ScriptedServer) -> None:
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 60, [k * 20.0 for k in range(60)], 1)
+
+    def kill_hot_loop(processes: list[subprocess.Popen[bytes]]) -> None:
+        for child in psutil.Process(processes[0].pid).children():
+            if "spawn_main" in " ".join(child.cmdline()):
+                child.kill()
+
+    result, pool, _ = _run(plan, tmp_path, _half_way(kill_hot_loop))
+    assert Counter(record.outcome for record in result.records).keys() == {Outcome.DONE, Outcome.LOST}
+    assert pool.facts()["workers"][0]["lost"] is None  # the worker itself came to its end
+    assert "status -9" in str(next(r.error for r in result.records if r.outcome is Outcome.LOST))
+
+
+@pytest.mark.slow
+def test_a_host_that_dies_is_lost_after_its_silence(tmp_path: Path, server: ScriptedServer) -> None:
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 60, [k * 20.0 for k in range(60)], 2)
+    result, pool, _ = _run(plan, tmp_path, _half_way(lambda processes: _kill_tree(processes[0])))
+    ((number, reason),) = [(one["number"], one["lost"]) for one in pool.facts()["workers"] if one["lost"]]
+    assert "nothing was heard" in reason
+    assert [record.outcome for record in result.records if record.index % 2 != number] == [Outcome.DONE] * 30
+
+
+def test_a_worker_beyond_the_expected_ones_is_turned_away(tmp_path: Path, server: ScriptedServer) -> None:
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 40, [k * 100.0 for k in range(40)], 1)
+    pool = RemotePool(Master("127.0.0.1", 0, 1, wait_s=60.0), lambda text: None)
+    port = pool.open()
+    late: list[tuple[int, bytes]] = []
+
+    def join_late() -> None:
+        command = worker_command("127.0.0.1", port, tmp_path / "late")
+        done = subprocess.run(command, stderr=subprocess.PIPE, timeout=60, check=False)
+        late.append((done.returncode, done.stderr))
+
+    with workers(port, tmp_path, 1):
+        threads: list[threading.Thread] = []
+
+        def during(snapshot: Snapshot) -> None:
+            if not threads:
+                threads.append(threading.Thread(target=join_late))
+                threads[0].start()
+
+        result = Run(plan, pool).execute(during)
+        threads[0].join()
+    assert Counter(record.outcome for record in result.records) == {Outcome.DONE: 40}
+    assert late[0][0] == 1
+    assert b"takes no part: the run has its 1 workers" in late[0][1]
+    assert [away["reason"] for away in pool.facts()["turned_away"]] == ["the run has its 1 workers"]
+
+
+def test_workers_that_do_not_come_are_named_in_the_error(tmp_path: Path, server: ScriptedServer) -> None:
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0.0], 2)
+    pool = RemotePool(Master("127.0.0.1", 0, 2, wait_s=0.3), lambda text: None)
+    port = pool.open()
+    with pytest.raises(RunError, match=f"--expect_workers 2: 0 came within 0.3 s.*--master_port {port}"):
+        Run(plan, pool).execute(quiet)
+
+
+def test_a_port_in_use_is_an_error_that_names_the_option() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        pool = RemotePool(Master("127.0.0.1", port, 1, wait_s=1.0), lambda text: None)
+        with pytest.raises(RunError, match=f"--master_bind_port {port}"):
+            pool.open()
+        pool.close()
+
+
+def test_a_target_that_a_worker_cannot_reach_is_named_with_its_host(tmp_path: Path, server: ScriptedServer) -> None:
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0.0], 1)
+    client = msgspec.structs.replace(plan.client, address="127.0.0.1:9")  # type: ignore[type-var]
+    pool = RemotePool(Master("127.0.0.1", 0, 1, wait_s=60.0), lambda text: None)
+    with workers(pool.open(), tmp_path, 1), pytest.raises(RunError, match=r"worker 0 on .* cannot begin: .*Connection refused"):
+        Run(replace(plan, client=client), pool).execute(quiet)
+
+
+def test_a_stopped_run_drains_on_every_worker(tmp_path: Path, server: ScriptedServer) -> None:
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 100, [k * 50.0 for k in range(100)], 2)
+    result, _, statuses = _run(plan, tmp_path, _half_way(lambda _: signal.raise_signal(signal.SIGINT)))
+    outcomes = Counter(record.outcome for record in result.records)
+    assert outcomes.keys() == {Outcome.DONE, Outcome.NOT_SENT}
+    assert result.interrupted
+    assert statuses == [0, 0]

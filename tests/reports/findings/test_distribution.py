@@ -35,7 +35,8 @@ def test_a_lost_worker_makes_the_run_invalid_and_names_what_has_no_record(
 ) -> None:
     records = steady_run(700)
     lost = [
-        msgspec.structs.replace(r, outcome=Outcome.LOST, sent_ns=None, done_ns=None, token_times_ns=()) for r in records[-3:]
+        msgspec.structs.replace(r, outcome=Outcome.LOST, sent_ns=None, done_ns=None, token_times_ns=(), token_counts=())
+        for r in records[-3:]
     ]
     hosts = worker_hosts(worker_host(0), worker_host(1, lost="nothing was heard of it for 15 s"))
     finding = finding_of(make_report([*records[:-3], *lost], **hosts), "workers_lost")
