@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 @cloup.command(
     name="recover",
     short_help="Make the records of a run that was cut short.",
-    epilog="Example: bench recover runs/<run>",
+    epilog="""\b
+Examples:
+  bench recover runs/<run>
+  bench recover runs/<run> --worker_journals ./from-host-a --worker_journals ./from-host-b""",
 )
 @cloup.argument("run", type=click.Path(path_type=Path), help="A run's folder.")
 @cloup.option(
@@ -31,7 +34,14 @@ if TYPE_CHECKING:
     show_default="the run's own",
     help="Hugging Face tokenizer folder, for token counts that the server did not send.",
 )
-def command(run: Path, tokenizer_dir: Path | None) -> int:
+@cloup.option(
+    "--worker_journals",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    multiple=True,
+    metavar="DIR",
+    help="Folder that 'bench worker' kept on another host, when its master ended; as often as there are hosts.",
+)
+def command(run: Path, tokenizer_dir: Path | None, worker_journals: tuple[Path, ...]) -> int:
     """Make the records of a run that was cut short, by a kill or a full disk, from its journals; then report on it.
 
     Every request of its schedule gets one record: from its journal, or else with the outcome "lost".
@@ -47,7 +57,7 @@ def command(run: Path, tokenizer_dir: Path | None) -> int:
         folder.read_manifest()  # raises for a folder that is no run
         try:
             with exclusive_lock(run):
-                _make_records(folder, tokenizer_dir)
+                _make_records(folder, tokenizer_dir, worker_journals)
         except BlockingIOError as error:
             raise RunFolderError(f"{run}: a process of this run is still at work; wait until it has ended") from error
         report = show_run(folder)
@@ -55,18 +65,21 @@ def command(run: Path, tokenizer_dir: Path | None) -> int:
     return ExitStatus.VALID if report.valid else ExitStatus.INVALID
 
 
-def _make_records(folder: RunFolder, tokenizer_dir: Path | None) -> None:
+def _make_records(folder: RunFolder, tokenizer_dir: Path | None, worker_journals: tuple[Path, ...]) -> None:
     from harness.cli.measurement.observe import tabulate
     from harness.host.signals import signals_blocked
     from harness.recording.recovery import recover
     from harness.recording.run_lifecycle import delete_journals, finish_run
     from harness.recording.schedule_file import read_basis
+    from harness.recording.worker_copies import join_worker_copies
     from harness.records.run_folder import RunFolderError, RunState
 
     manifest = folder.read_manifest()
     state = folder.state(manifest)
     if state is RunState.NOT_STARTED:
         folder.check_finished(manifest)
+    if state is RunState.DONE and worker_journals:
+        raise RunFolderError(f"{folder.path} has its records already: its master came to its end, so no journal can be joined")
     if state is RunState.DONE:
         if not folder.journals() and not folder.probes():
             raise RunFolderError(f"{folder.path} is whole already; 'bench report {folder.path}' renders it")
@@ -74,6 +87,9 @@ def _make_records(folder: RunFolder, tokenizer_dir: Path | None) -> None:
         tabulate(folder)
         return
     basis = read_basis(folder.schedule)
+    joined = join_worker_copies(folder, worker_journals)
+    if worker_journals:
+        click.echo(f"Joined: {', '.join(joined) or 'nothing that was not here'}.", err=True)
     recovered = recover(folder, basis, _token_counter(basis, tokenizer_dir))
     _print_evidence(recovered.evidence)
     with signals_blocked():

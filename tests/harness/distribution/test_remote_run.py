@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -27,7 +28,8 @@ from tests.harness.journal.following import quiet
 from tests.harness.run.execute_script import make_plan
 from tests.harness.scripted_server import Act, ScriptedServer, scripted, scripted_server
 
-pytest.importorskip("locust")
+# Not imported: it would replace the sockets and threads of this process.
+pytestmark = pytest.mark.skipif(find_spec("locust") is None, reason="needs locust")
 
 
 @pytest.fixture(scope="module")

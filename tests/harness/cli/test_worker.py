@@ -1,0 +1,101 @@
+"""``bench worker`` and the options of distributed runs, up to a master that is killed and a run that is joined again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from bench_errors import ExitStatus
+from harness.cli import run
+from harness.cli.worker import worker_command
+from harness.records.record import Outcome
+from harness.records.run_folder import RunFolder
+from tests.harness.scripted_server import ScriptedServer
+from tests.interruptible import default_sigint
+
+# Not imported: it would replace the sockets and threads of this process.
+pytestmark = pytest.mark.skipif(find_spec("locust") is None, reason="needs locust")
+
+_NORMAL = [
+    "token_norm_dist",
+    "--isl",
+    "4",
+    "--osl",
+    "5",
+    "--vocab_size",
+    "100",
+    "--model",
+    "scripted",
+    "--warmup_requests",
+    "1",
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--distributed"], "--distributed needs --expect_workers"),
+        (["--expect_workers", "2"], "--expect_workers goes with --distributed"),
+        (["--web_ui"], "--web_ui goes with --distributed"),
+        (["--master_bind_port", "9"], "--master_bind_port goes with --distributed"),
+        (["--locust_processes", "2", "--workers", "2"], "--workers is for the processes of one host"),
+        (["--locust_processes", "2", "--pin_workers"], "--pin_workers is for the processes of one host"),
+        (["--distributed", "--expect_workers", "1", "--locust_processes", "2"], "--locust_processes 2 is more than"),
+        (["--locust_processes", "4", "--concurrency", "2"], "4 workers cannot share --concurrency 2"),
+    ],
+)
+def test_contradictions_are_refused_before_anything_is_deployed(
+    arguments: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*_NORMAL, *arguments]) == ExitStatus.USAGE
+    assert error in capsys.readouterr().err
+
+
+def test_a_distributed_run_sends_the_schedule_of_a_local_one(server: ScriptedServer, tmp_path: Path) -> None:
+    options = [*_NORMAL, "--url", server.address, "--num_requests", "24", "--request_rate", "20"]
+    run([*options, "--run_dir", str(tmp_path / "local"), "--workers", "1"])
+    run([*options, "--run_dir", str(tmp_path / "distributed"), "--locust_processes", "2"])
+    local, distributed = (RunFolder(tmp_path / name).read_manifest() for name in ("local", "distributed"))
+    assert distributed["schedule"] == local["schedule"]
+    assert [worker["host"] for worker in distributed["distribution"]["workers"]] == [os.uname().nodename] * 2
+    assert "distribution" not in local
+    rows = [RunFolder(tmp_path / name).read_requests().to_pylist() for name in ("local", "distributed")]
+    for one, other in zip(*rows, strict=True):
+        same = ("index", "scheduled_ns", "outcome", "output_tokens", "requested_output_tokens")
+        assert [one[key] for key in same] == [other[key] for key in same]
+    assert {row["worker"] for row in rows[1]} == {0, 1}
+    assert RunFolder(tmp_path / "distributed").read_client() is not None
+
+
+def test_the_journals_of_workers_make_a_run_whole_whose_master_was_killed(server: ScriptedServer, tmp_path: Path) -> None:
+    options = ["--url", server.address, "--num_requests", "60", "--request_rate", "20", "--run_dir", str(tmp_path / "run")]
+    distributed = ["--distributed", "--expect_workers", "1", "--master_bind_port", "25557"]
+    command = [sys.executable, "-m", "harness.cli", *_NORMAL, *options, *distributed]
+    master = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, preexec_fn=default_sigint)
+    worker = subprocess.Popen(worker_command("127.0.0.1", 25557, tmp_path / "kept"), stderr=subprocess.PIPE)
+    journal = tmp_path / "kept" / "journal-0.bin"
+    try:
+        deadline_s = time.monotonic() + 60
+        while not journal.exists() or journal.stat().st_size < 5_000:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+        master.send_signal(signal.SIGKILL)
+        _, error = worker.communicate(timeout=60)
+    finally:
+        for process in (master, worker):
+            process.kill()
+            process.wait()
+    assert worker.returncode == ExitStatus.FAILED
+    assert b"journal is kept" in error
+    assert run(["recover", str(tmp_path / "run"), "--worker_journals", str(tmp_path / "kept")]) in set(ExitStatus)
+    rows = RunFolder(tmp_path / "run").read_requests().to_pylist()
+    assert len(rows) == 60
+    outcomes = {row["outcome"] for row in rows}
+    assert outcomes == {Outcome.DONE, Outcome.NOT_SENT}  # the worker stopped in order, and nothing is unknown
