@@ -8,8 +8,8 @@ cd "$(dirname "$0")/.."
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv" && "$work/venv/bin/pip" install -q uv
 compile() { "$work/venv/bin/uv" pip compile -q --universal --python-version 3.11 --no-annotate --no-header pyproject.toml "$@"; }
-compile --extra dev --extra docs --extra embedded --extra export -o "$work/constraints.txt"
-compile --extra dev --extra docs --extra embedded --constraint "$work/constraints.txt" -o "$work/lock.txt"
+compile --extra dev --extra docs --extra embedded --extra distributed --extra export -o "$work/constraints.txt"
+compile --extra dev --extra docs --extra embedded --extra distributed --constraint "$work/constraints.txt" -o "$work/lock.txt"
 { echo "# Made by tools/lock.sh; do not edit."; cat "$work/lock.txt"; } >requirements.lock
 { grep -v '^numpy==' "$work/lock.txt"; echo "numpy>=2"; } >"$work/numpy2.txt"
 compile --extra test --constraint "$work/numpy2.txt" -o "$work/lock2.txt"

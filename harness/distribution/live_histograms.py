@@ -26,7 +26,6 @@ class LiveHistogram(msgspec.Struct, frozen=True):
     least_ms: float | None
     most_ms: float | None
     buckets: dict[float, int]
-    tokens: int = 0
 
 
 class LiveUpdate(msgspec.Struct, frozen=True):
@@ -50,7 +49,6 @@ class LiveHistograms:
     def __init__(self) -> None:
         self._values_ms: dict[str, list[float]] = {}
         self._failures: Counter[str] = Counter()
-        self._tokens = 0
 
     def add(self, record: Record) -> None:
         if record.outcome is not Outcome.DONE:
@@ -58,12 +56,11 @@ class LiveHistograms:
             return
         for name, value_ms in _latencies_ms(record):
             self._values_ms.setdefault(name, []).append(value_ms)
-        self._tokens += record.output_tokens or 0
 
     def take(self, in_flight: int) -> LiveUpdate:
         """The update since the previous call."""
-        values, failures, tokens = self._values_ms, dict(self._failures), self._tokens
-        self._values_ms, self._failures, self._tokens = {}, Counter(), 0
+        values, failures = self._values_ms, dict(self._failures)
+        self._values_ms, self._failures = {}, Counter()
         failed = sum(failures.values())
         if failed:
             values.setdefault(E2E, [])
@@ -76,7 +73,6 @@ class LiveHistograms:
                 least_ms=min(of_name, default=None),
                 most_ms=max(of_name, default=None),
                 buckets=dict(Counter(map(bucket_ms, of_name))),
-                tokens=tokens if name == E2E else 0,
             )
             for name, of_name in values.items()
         )

@@ -176,7 +176,7 @@ def _entry(histogram: LiveHistogram) -> dict[str, Any]:
         "total_response_time": histogram.sum_ms,
         "max_response_time": histogram.most_ms or 0,
         "min_response_time": histogram.least_ms,
-        "total_content_length": histogram.tokens,
+        "total_content_length": 0,
         "response_times": histogram.buckets,
         "num_reqs_per_sec": {now_s: count},
         "num_fail_per_sec": {},
