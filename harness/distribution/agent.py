@@ -46,7 +46,7 @@ from harness.run.worker import WorkerPlan
 from harness.run.worker_process import WorkerProcess, start_worker
 
 _MODULE = "harness.distribution.locust_worker"
-_PERIOD_S = 0.05
+_PERIOD_S = 0.2
 _FAREWELL_NS = 60_000_000_000  # for the master to take the last records
 
 

@@ -52,7 +52,7 @@ from harness.run.worker import WorkerPlan
 
 _MODULE = "harness.distribution.locust_master"
 _START_DELAY_NS = 2_000_000_000  # for the start to reach every worker, through two event loops and a network
-_PERIOD_S = 0.05
+_PERIOD_S = 0.1
 _FEWEST_EXCHANGES = 32
 
 

@@ -2,10 +2,10 @@
 
     python -m harness.calibration.null_server.server [--grpc_port 0] [--http_port 0] [--first_token_ms 20] [--gap_ms 5]
 
-It answers Triton's gRPC service, Triton's ``generate_stream`` and OpenAI's ``chat/completions`` on loopback, each with as many
-tokens as requested. Response k of an answer goes out ``first_token_ms + k · gap_ms`` after its request was read, or,
-with zeros, as soon as it can. Each response contains when its request was received and when it was itself handed to the
-socket (``harness/calibration/null_server/stamps.py``).
+It answers Triton's gRPC service, Triton's ``generate_stream`` and OpenAI's ``chat/completions`` on loopback, or at the address
+of a network namespace, each with as many tokens as requested. Response k of an answer goes out ``first_token_ms + k · gap_ms``
+after its request was read, or, with zeros, as soon as it can. Each response contains when its request was received and when it
+was itself handed to the socket (``harness/calibration/null_server/stamps.py``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from harness.clients.transport.tcp import Arrival, accept_from
 from harness.errors import RunError
 from harness.host.cpu_priority import request_short_slices
 
-_HOST = "127.0.0.1"
+_LOOPBACK = "127.0.0.1"
 _BACKLOG = 4096
 _PACKETS = {"each": send_separately, "joined": send_joined}
 
@@ -50,6 +50,7 @@ class NullServerOptions:
     packets: str = "each"
     grpc_port: int = 0
     http_port: int = 0
+    host: str = _LOOPBACK
 
     @property
     def arguments(self) -> list[str]:
@@ -60,6 +61,7 @@ class NullServerOptions:
             "first_token_ms": self.pace.first_token_ns / 1e6,
             "gap_ms": self.pace.gap_ns / 1e6,
             "packets": self.packets,
+            "host": self.host,
         }
         return [text for name, value in named.items() for text in (f"--{name}", str(value))]
 
@@ -108,7 +110,7 @@ async def serve(options: NullServerOptions, until_stdin_closes: bool) -> None:
     grpc_service, http_service = GrpcService(options.pace, inferences), HttpService(options.pace, inferences)
     arrival = Arrival()
     inbox = Inbox(arrival)
-    with _listening(options.grpc_port) as grpc_socket, _listening(options.http_port) as http_socket:
+    with _listening(options.host, options.grpc_port) as grpc_socket, _listening(options.host, options.http_port) as http_socket:
         accept_from(grpc_socket, lambda: GrpcChannel(due, inbox, grpc_service.on_message), arrival)
         accept_from(http_socket, lambda: HttpChannel(due, inbox, http_service.on_request), arrival)
         ports = [listening.getsockname()[1] for listening in (grpc_socket, http_socket)]
@@ -117,14 +119,15 @@ async def serve(options: NullServerOptions, until_stdin_closes: bool) -> None:
         gc.collect()
         gc.freeze()
         gc.disable()  # no request leaves a cycle behind, and a collection would be a pause
-        print(json.dumps({"grpc": f"{_HOST}:{ports[0]}", "http": f"{_HOST}:{ports[1]}", "pid": os.getpid()}), flush=True)  # noqa: T201
+        grpc, http = (f"{options.host}:{port}" for port in ports)
+        print(json.dumps({"grpc": grpc, "http": http, "pid": os.getpid()}), flush=True)  # noqa: T201
         await stop.wait()
         if sending.done():
             sending.result()
 
 
-def _listening(port: int) -> socket.socket:
-    return socket.create_server((_HOST, port), backlog=_BACKLOG)
+def _listening(host: str, port: int) -> socket.socket:
+    return socket.create_server((host, port), backlog=_BACKLOG)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -135,6 +138,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--first_token_ms", type=float, default=0.0, help="from a request to its first response")
     parser.add_argument("--gap_ms", type=float, default=0.0, help="from each response to the next")
     parser.add_argument("--packets", choices=list(_PACKETS), default="each", help="whether due responses share a packet")
+    parser.add_argument("--host", default=_LOOPBACK, help="address to listen at: loopback, or that of a network namespace")
     parser.add_argument("--until_stdin_closes", action="store_true", help="end when stdin closes")
     values = parser.parse_args(arguments)
     if min(values.first_token_ms, values.gap_ms) < 0:
@@ -142,7 +146,8 @@ def main(arguments: Sequence[str]) -> None:
     pace = Pace(round(values.first_token_ms * 1e6), round(values.gap_ms * 1e6))
     _allow_many_connections()
     request_short_slices()  # a request that waits for a core waits to be stamped, and may be joined with the next
-    uvloop.run(serve(NullServerOptions(pace, values.packets, values.grpc_port, values.http_port), values.until_stdin_closes))
+    options = NullServerOptions(pace, values.packets, values.grpc_port, values.http_port, values.host)
+    uvloop.run(serve(options, values.until_stdin_closes))
 
 
 def _allow_many_connections() -> None:

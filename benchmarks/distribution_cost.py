@@ -1,0 +1,127 @@
+"""What distribution costs: CPU of every process of a client per streamed token, local and over Locust, against a null server.
+
+One worker each time, the same schedule, in turns. The processes: the hot loop, which sends; the agent beside it, which copies
+the journal; Locust's worker and master; and the coordinator, which makes the records.
+
+Run: python -m benchmarks.distribution_cost [--rate 100] [--tokens 50] [--duration 10] [--rounds 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from tabulate import tabulate
+
+from harness.calibration.null_server.pacing import Pace
+from harness.calibration.null_server.server import NullServerOptions, null_server
+from harness.cli.worker import worker_command
+from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
+from harness.distribution.remote_pool import Master, RemotePool
+from harness.recording.recorder import Recorder
+from harness.recording.schedule_summary import summarise_schedule
+from harness.records.record import Outcome
+from harness.records.run_folder import RunFolder
+from harness.run.coordinator import Run, RunPlan
+from harness.run.live_statistics import Snapshot
+from harness.run.worker_pool import WorkerPool
+from workloads.arrivals import Exponential
+from workloads.load import OpenLoop
+from workloads.request import Request
+
+_PROMPT = tuple(range(100, 132))
+_PROCESSES = (
+    ("spawn_main", "hot loop"),
+    ("harness.distribution.locust_worker", "Locust's worker"),
+    ("harness.distribution.locust_master", "Locust's master"),
+    ("harness.cli worker", "agent"),
+)
+
+
+class _Cpu:
+    """CPU seconds of this process and all below it since the first snapshot, by what they are."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, float] = {}
+        self._last: dict[int, tuple[str, float]] = {}
+        self._start_s: float | None = None
+
+    def __call__(self, snapshot: Snapshot) -> None:
+        for process in psutil.Process().children(recursive=True):
+            try:
+                times, command = process.cpu_times(), " ".join(process.cmdline())
+            except psutil.Error:
+                continue
+            name = next((name for part, name in _PROCESSES if part in command), None)
+            if name is not None:
+                spent_s = times.user + times.system
+                self._first.setdefault(process.pid, spent_s)
+                self._last[process.pid] = (name, spent_s)
+        self._start_s = self._start_s or time.process_time()
+
+    def spent_s(self) -> dict[str, float]:
+        spent: dict[str, float] = defaultdict(float)
+        for pid, (name, last_s) in self._last.items():
+            spent[name] += last_s - self._first[pid]
+        spent["coordinator"] = time.process_time() - (self._start_s or 0.0)
+        return dict(spent)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rate", type=float, default=100.0)
+    parser.add_argument("--tokens", type=int, default=50)
+    parser.add_argument("--duration", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    totals: dict[str, Counter[str]] = {"local": Counter(), "distributed": Counter()}
+    with null_server(NullServerOptions(Pace(20_000_000, 5_000_000))) as server:
+        for _ in range(options.rounds):
+            for name, total in totals.items():
+                total.update(_measured(server.grpc, name == "distributed", options))
+    rows = []
+    for name, total in totals.items():
+        tokens = total.pop("tokens")
+        per_token_us = {process: 1e6 * spent_s / tokens for process, spent_s in total.items()}
+        rows += [(name, process, f"{us:.2f}") for process, us in per_token_us.items()]
+        rows.append((name, "all", f"{sum(per_token_us.values()):.2f}"))
+    print(tabulate(rows, headers=("run", "process", "CPU µs a token"), disable_numparse=True))
+
+
+def _measured(address: str, distributed: bool, options: argparse.Namespace) -> Counter[str]:
+    """CPU seconds by process, and the number of tokens."""
+    client = TritonGrpcClient(address, inspect_model(address, "tensorrt_llm"), streaming=True)
+    load = OpenLoop(Exponential(options.rate), options.duration)
+    request = Request(options.tokens, input_ids=_PROMPT, input_tokens=len(_PROMPT), ignore_eos=True)
+    schedule = load.schedule([request] * (load.most_requests(0, None) or 0), 0)
+    with tempfile.TemporaryDirectory() as name, _pool(distributed, Path(name)) as pool:
+        recorder = Recorder(summarise_schedule(schedule), client)
+        plan = RunPlan(schedule, client, recorder, RunFolder(Path(name)), 1, schedule.requests[:10], 60.0)
+        cpu = _Cpu()
+        result = Run(plan, pool).execute(cpu)
+    assert all(record.outcome is Outcome.DONE for record in result.records)
+    return Counter({"tokens": options.tokens * len(result.records), **cpu.spent_s()})  # type: ignore[dict-item]
+
+
+@contextmanager
+def _pool(distributed: bool, folder: Path) -> Iterator[WorkerPool | None]:
+    if not distributed:
+        yield None
+        return
+    pool = RemotePool(Master("127.0.0.1", 0, 1, wait_s=60.0), lambda text: None)
+    worker = subprocess.Popen(worker_command("127.0.0.1", pool.open(), folder / "worker"), stderr=subprocess.DEVNULL)
+    try:
+        yield pool
+    finally:
+        worker.wait(30)
+
+
+if __name__ == "__main__":
+    main()
