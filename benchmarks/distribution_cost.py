@@ -1,9 +1,10 @@
 """What distribution costs: CPU of every process of a client per streamed token, local and over Locust, against a null server.
 
-One worker each time, the same schedule, in turns. The processes: the hot loop, which sends; the agent beside it, which copies
+One worker here, one over Locust, and several over Locust, with the same schedule in turns. Where cores allow, N workers issue
+N times what one does, divided by the ratio of the hot loops' CPU. The processes: the hot loop, which sends; the agent beside it, which copies
 the journal; Locust's worker and master; and the coordinator, which makes the records.
 
-Run: python -m benchmarks.distribution_cost [--rate 100] [--tokens 50] [--duration 10] [--rounds 3]
+Run: python -m benchmarks.distribution_cost [--rate 100] [--tokens 50] [--duration 10] [--rounds 3] [--workers 4]
 """
 
 from __future__ import annotations
@@ -80,12 +81,14 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=50)
     parser.add_argument("--duration", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=4, help="of the runs over Locust with several")
     options = parser.parse_args()
-    totals: dict[str, Counter[str]] = {"local": Counter(), "distributed": Counter()}
+    workers = {"local": 0, "1 over Locust": 1, f"{options.workers} over Locust": options.workers}
+    totals: dict[str, Counter[str]] = {name: Counter() for name in workers}
     with null_server(NullServerOptions(Pace(20_000_000, 5_000_000))) as server:
         for _ in range(options.rounds):
             for name, total in totals.items():
-                total.update(_measured(server.grpc, name == "distributed", options))
+                total.update(_measured(server.grpc, workers[name], options))
     rows = []
     for name, total in totals.items():
         tokens = total.pop("tokens")
@@ -95,15 +98,15 @@ def main() -> None:
     print(tabulate(rows, headers=("run", "process", "CPU µs a token"), disable_numparse=True))
 
 
-def _measured(address: str, distributed: bool, options: argparse.Namespace) -> Counter[str]:
-    """CPU seconds by process, and the number of tokens."""
+def _measured(address: str, remote: int, options: argparse.Namespace) -> Counter[str]:
+    """CPU seconds by process, and the number of tokens, with so many ``remote`` workers, or with a local one."""
     client = TritonGrpcClient(address, inspect_model(address, "tensorrt_llm"), streaming=True)
     load = OpenLoop(Exponential(options.rate), options.duration)
     request = Request(options.tokens, input_ids=_PROMPT, input_tokens=len(_PROMPT), ignore_eos=True)
     schedule = load.schedule([request] * (load.most_requests(0, None) or 0), 0)
-    with tempfile.TemporaryDirectory() as name, _pool(distributed, Path(name)) as pool:
+    with tempfile.TemporaryDirectory() as name, _pool(remote, Path(name)) as pool:
         recorder = Recorder(summarise_schedule(schedule), client)
-        plan = RunPlan(schedule, client, recorder, RunFolder(Path(name)), 1, schedule.requests[:10], 60.0)
+        plan = RunPlan(schedule, client, recorder, RunFolder(Path(name)), max(1, remote), schedule.requests[:10], 60.0)
         cpu = _Cpu()
         result = Run(plan, pool).execute(cpu)
     assert all(record.outcome is Outcome.DONE for record in result.records)
@@ -111,16 +114,19 @@ def _measured(address: str, distributed: bool, options: argparse.Namespace) -> C
 
 
 @contextmanager
-def _pool(distributed: bool, folder: Path) -> Iterator[WorkerPool | None]:
-    if not distributed:
+def _pool(remote: int, folder: Path) -> Iterator[WorkerPool | None]:
+    if not remote:
         yield None
         return
-    pool = RemotePool(Master("127.0.0.1", 0, 1, wait_s=60.0), lambda text: None)
-    worker = subprocess.Popen(worker_command("127.0.0.1", pool.open(), folder / "worker"), stderr=subprocess.DEVNULL)
+    pool = RemotePool(Master("127.0.0.1", 0, remote, wait_s=60.0), lambda text: None)
+    port = pool.open()
+    commands = [worker_command("127.0.0.1", port, folder / f"worker-{number}") for number in range(remote)]
+    workers = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for command in commands]
     try:
         yield pool
     finally:
-        worker.wait(30)
+        for worker in workers:
+            worker.wait(30)
 
 
 if __name__ == "__main__":

@@ -106,6 +106,7 @@ class _Master:
 
     def _on_payload(self, environment: Environment, msg: Any, **rest: Any) -> None:
         self._frames.send_if_open(Delivered(msg.node_id, msg.data["payload"]))
+        gevent.sleep(0)  # Locust's listener does not yield while messages wait, and heartbeats would be judged too late
 
     def _on_pong(self, environment: Environment, msg: Any, **rest: Any) -> None:
         returned_ns = time.monotonic_ns()
