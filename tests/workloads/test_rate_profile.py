@@ -170,3 +170,36 @@ def test_a_profile_is_part_of_what_the_arrivals_print() -> None:
     assert str(Profiled(Exponential(1.0), parse_profile("stages:5/s*60s"), 1.0)) == (
         "exponential arrivals, the rate by stages:5/s*60s"
     )
+
+
+# ---- the rate at a time
+
+
+@given(_PROFILES, st.floats(0.0, 1e3))
+def test_between_two_near_times_as_many_requests_are_due_as_the_rate_there_says(profile: RateProfile, place: float) -> None:
+    """The rate is the inverse of the time that one more request takes, wherever it is constant or nearly so."""
+    begin_s, end_s = profile.times_s(np.array([place, place + 1e-4])).tolist()
+    if profile.end_s is not None and end_s >= profile.end_s:
+        return
+    rates = [profile.rate_at(begin_s + share * (end_s - begin_s)) for share in (0.0, 0.25, 0.5, 0.75, 0.999)]
+    if min(rates) < 0.5 * max(rates) or max(rates) == 0.0:  # a step, or a pause, lies between the two
+        return
+    assert 0.999e-4 * min(1 / rate for rate in rates) - 1e-9 <= end_s - begin_s <= 1.001e-4 * max(1 / rate for rate in rates) + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("text", "at_s", "rate"),
+    [
+        ("sine:amplitude=0.5,period=8s", 2.0, 1.5),
+        ("sine:amplitude=0.5,period=8s", 6.0, 0.5),
+        ("on_off:on=1s,off=3s", 0.5, 4.0),
+        ("on_off:on=1s,off=3s", 1.0, 0.0),
+        ("on_off:on=1s,off=3s", 4.0, 4.0),
+        ("stages:5/s*60s,20/s*30s", 59.9, 5.0),
+        ("stages:5/s*60s,20/s*30s", 60.0, 20.0),
+        ("stages:5/s*60s,20/s*30s", 90.0, 0.0),
+        ("piecewise:0s=5/s,10s=15/s", 5.0, 10.0),
+    ],
+)
+def test_the_rate_at_a_time_is_that_of_the_curve_and_at_a_step_the_later_one(text: str, at_s: float, rate: float) -> None:
+    assert parse_profile(text).rate_at(at_s) == pytest.approx(rate)
