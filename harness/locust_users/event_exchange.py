@@ -1,0 +1,201 @@
+"""Exchanges over one HTTP/1.1 connection under gevent: a request out, events with their arrival times in."""
+
+from __future__ import annotations
+
+import gevent
+import httptools
+from gevent import socket, ssl
+
+from harness.clients.protocol import ExchangeFailedError, is_full_message
+from harness.clients.transport.http1_pool import server_message
+from harness.clients.transport.sse import EventStream
+from harness.clients.transport.url import Origin
+from harness.host.clock import now_ns
+from harness.journal.worker_journal import Exchange
+from harness.records.record import Outcome
+
+_READ_BYTES = 65_536
+_FIRST_FAILURE = 300
+
+
+class EventConnection:
+    """A connection to ``origin`` that carries one exchange at a time, and is opened again where the server has closed it.
+
+    ``end_marker`` is the data of each stream's last event, in protocols that have one.
+    """
+
+    def __init__(self, origin: Origin, end_marker: bytes | None = None) -> None:
+        self._origin = origin
+        self._end_marker = end_marker
+        self._socket: socket.socket | None = None
+
+    def exchange(self, index: int, payload: bytes, timeout_s: float) -> Exchange:
+        """Send one encoded request and read its answer; a failure is a part of the result.
+
+        Due, released and sent are the same moment: the one before the request is written, as its user is free then.
+        """
+        sent_ns = now_ns()
+        answer = _Answer(self._end_marker)
+        failure: Outcome | None = None
+        error: str | None = None
+        try:
+            with gevent.Timeout(timeout_s, _DeadlineError):
+                self._converse(payload, answer)
+        except _DeadlineError:
+            failure, error = Outcome.TIMEOUT, f"no end within {timeout_s:g} s"
+        except ExchangeFailedError as failed:
+            failure, error = failed.outcome, str(failed)
+        finally:
+            if not answer.leaves_connection_open:
+                self.close()
+        return Exchange(index, sent_ns, sent_ns, sent_ns, now_ns(), answer.times_ns, answer.bodies, failure, error)
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _converse(self, payload: bytes, answer: _Answer) -> None:
+        """Raises ExchangeFailedError. A request that a reused connection's server never read is sent again."""
+        is_reused = self._socket is not None
+        try:
+            self._send(payload)
+            self._read(answer)
+        except _ClosedBeforeAnswerError as closed:
+            self.close()
+            if not is_reused:
+                raise ExchangeFailedError(Outcome.STREAM_CUT, str(closed)) from closed
+            self._converse(payload, answer)
+
+    def _send(self, payload: bytes) -> None:
+        if self._socket is None:
+            try:
+                self._socket = self._connect()
+            except OSError as error:
+                raise ExchangeFailedError(Outcome.CONNECT, f"cannot connect: {error.strerror or error}") from error
+        try:
+            self._socket.sendall(payload)
+        except OSError as error:
+            raise _ClosedBeforeAnswerError(f"the connection broke: {error.strerror or error}") from error
+
+    def _connect(self) -> socket.socket:
+        connected = socket.create_connection((self._origin.host, self._origin.port))
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._origin.scheme == "https":
+            return ssl.create_default_context().wrap_socket(connected, server_hostname=self._origin.host)
+        return connected
+
+    def _read(self, answer: _Answer) -> None:
+        assert self._socket is not None
+        while not answer.is_complete:
+            try:
+                piece = self._socket.recv(_READ_BYTES)
+            except OSError as error:
+                raise _lost(answer, error.strerror or str(error)) from error
+            answer.arrived_ns = now_ns()
+            if not piece:
+                if answer.ends_with_connection():
+                    return
+                raise _lost(answer, "the server closed the connection")
+            answer.feed(piece)
+
+
+class _Answer:
+    """The answer to one request as it is parsed: the data of its events, or else its whole body, with arrival times."""
+
+    def __init__(self, end_marker: bytes | None) -> None:
+        self.times_ns: list[int] = []
+        self.bodies: list[bytes] = []
+        self.arrived_ns = 0
+        self.is_begun = self.is_complete = False
+        self._end_marker = end_marker
+        self._is_marked = False
+        self._has_length = False
+        self._headers: dict[bytes, bytes] = {}
+        self._parts: list[bytes] = []
+        self._events: EventStream | None = None
+        self._parser = httptools.HttpResponseParser(self)
+
+    @property
+    def leaves_connection_open(self) -> bool:
+        return self.is_complete and self._has_length and bool(self._parser.should_keep_alive())
+
+    def ends_with_connection(self) -> bool:
+        """Whether the end of the connection is the end of the answer, which it then completes."""
+        if not self._headers or self._has_length:
+            return False
+        self.on_message_complete()
+        return True
+
+    def feed(self, piece: bytes) -> None:
+        self.is_begun = True
+        try:
+            self._parser.feed_data(piece)
+        except httptools.HttpParserCallbackError as error:
+            if isinstance(error.__context__, ExchangeFailedError):
+                raise error.__context__ from error
+            raise
+        except httptools.HttpParserError as error:
+            raise ExchangeFailedError(Outcome.MALFORMED, f"not HTTP: {error}") from error
+
+    # ---- called by the parser
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        self._has_length = b"content-length" in self._headers or b"transfer-encoding" in self._headers
+        if self._headers.get(b"content-type", b"").lower().startswith(b"text/event-stream") and self._status < _FIRST_FAILURE:
+            self._events = EventStream(self._on_event, self._on_error_event)
+
+    def on_body(self, part: bytes) -> None:
+        if self._events is None:
+            self._parts.append(part)
+        else:
+            self._events.feed(part)
+
+    def on_message_complete(self) -> None:
+        self.is_complete = True
+        body = b"".join(self._parts)
+        if self._status >= _FIRST_FAILURE:
+            raise _failed(f"HTTP status {self._status}: {server_message(body)}", is_busy=self._status == 429)
+        if self._events is None:
+            self._append(body)
+            return
+        self._events.end()
+        if self._end_marker is not None and not self._is_marked:
+            raise ExchangeFailedError(Outcome.STREAM_CUT, f"the stream ended without {self._end_marker.decode()}")
+
+    @property
+    def _status(self) -> int:
+        return int(self._parser.get_status_code())
+
+    def _on_event(self, data: bytes) -> None:
+        if data == self._end_marker:
+            self._is_marked = True
+        elif not self._is_marked:
+            self._append(data)
+
+    def _on_error_event(self, data: bytes) -> None:
+        raise _failed(server_message(data), is_busy=False)
+
+    def _append(self, body: bytes) -> None:
+        self.times_ns.append(self.arrived_ns)
+        self.bodies.append(body)
+
+
+class _DeadlineError(Exception):
+    """The time limit of an exchange has passed."""
+
+
+class _ClosedBeforeAnswerError(Exception):
+    """The connection ended before a byte of the answer."""
+
+
+def _failed(message: str, is_busy: bool) -> ExchangeFailedError:
+    is_refused = is_busy or is_full_message(message)
+    return ExchangeFailedError(Outcome.REFUSED if is_refused else Outcome.SERVER_ERROR, message)
+
+
+def _lost(answer: _Answer, problem: str) -> Exception:
+    return ExchangeFailedError(Outcome.STREAM_CUT, problem) if answer.is_begun else _ClosedBeforeAnswerError(problem)

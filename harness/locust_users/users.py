@@ -1,0 +1,82 @@
+"""The users: each sends one request after another, and reports what each was like."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, ClassVar
+
+from locust import User, task
+from locust.env import Environment
+from locust.exception import StopTest
+
+from bench_errors import BenchError
+from harness.locust_users.pacing import planned_starts_s
+from harness.locust_users.reporting import report
+from harness.locust_users.settings import read_settings
+from harness.locust_users.traffic import Connect, connect_openai, connect_triton, traffic_of
+from workloads.arrival_law import EXPONENTIAL, parse_law
+
+
+class ServingUser(User):
+    """A user of a server of language models. Subclasses name its protocol by ``connect``, as a static method."""
+
+    abstract = True
+    connect: ClassVar[Connect]
+    numbers: ClassVar[Iterator[int]] = count()
+
+    def __init__(self, environment: Environment) -> None:
+        """Raises StopTest where the server cannot be driven or the dataset cannot be read."""
+        super().__init__(environment)
+        settings = read_settings(environment.parsed_options)
+        worker = max(0, environment.runner.worker_index)
+        try:
+            self.traffic = traffic_of(type(self).connect, self.host, settings, worker)
+        except BenchError as error:
+            raise _stop(self, error) from None
+        self._connection = self.traffic.connection()
+        self._started_s = time.monotonic()
+        self._starts_s: Iterator[float] | None = None
+        if settings.gap_s is not None:
+            law = EXPONENTIAL if settings.arrival is None else parse_law(settings.arrival)
+            self._starts_s = planned_starts_s(law, settings.gap_s, settings.seed, (worker << 20) + next(self.numbers))
+
+    def on_start(self) -> None:
+        """Wait for the first planned start."""
+        self.wait()
+
+    def wait_time(self) -> float:
+        """The time until the next planned start; 0 where it has passed, or nothing is planned."""
+        if self._starts_s is None:
+            return 0.0
+        return max(0.0, self._started_s + next(self._starts_s) - time.monotonic())
+
+    @task
+    def ask(self) -> None:
+        """One request, from its sending to the last byte of its answer."""
+        record, answer_bytes = self.traffic.send_next(self._connection)
+        report(record, self.traffic.model, answer_bytes, self.environment.events.request.fire)
+
+    def on_stop(self) -> None:
+        self._connection.close()
+
+
+class TritonUser(ServingUser):
+    """Streams from a Triton server over HTTP (``generate_stream``): the models ``ensemble`` and ``tensorrt_llm_bls``."""
+
+    connect: Any = staticmethod(connect_triton)
+
+
+class OpenAIUser(ServingUser):
+    """Streams chat completions from a server that speaks OpenAI's protocol."""
+
+    connect: Any = staticmethod(connect_openai)
+
+
+def _stop(user: User, error: BenchError) -> StopTest:
+    """The exception that ends the test; a worker's master gets the error, too, and the program its exit status."""
+    problem = StopTest(str(error).replace("--url", "--host", 1))  # the option of bench is another one here
+    user.environment.process_exit_code = int(error.exit_status)
+    user.environment.events.user_error.fire(user_instance=user, exception=problem, tb=None)
+    return problem
