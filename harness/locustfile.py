@@ -5,11 +5,12 @@
     locust -f harness/locustfile.py --headless --host http://127.0.0.1:8000 --rate_profile 'stages:2/s*60s,8/s*60s'
 
 ``TritonUser`` (the default) sends ``generate_stream`` to ``ensemble`` or ``tensorrt_llm_bls``, ``OpenAIUser`` sends chat
-completions. `locust -f harness/locustfile.py --help` lists the options; each has an environment variable, too.
+completions. ``python -m harness.locustfile`` lists their options, which ``locust --help`` does not; each has an environment
+variable, too.
 
-Each request makes an event E2E, its own, and one of TTFT, TPOT, tokens, and ITL (ICL where the server does not count tokens) for
-each gap. Definitions, encoding and decoding are those of ``bench``, from the time of sending. The line "Aggregated" and the
-charts count E2E alone. A failure counts by its kind and has no response time.
+Each request makes an event E2E, its own, one each of TTFT, TPOT and tokens, and one of ITL for each gap (ICL where the server
+does not count tokens). Definitions, encoding and decoding are those of ``bench``, from the time of sending. The line
+"Aggregated" and the charts count E2E alone. A failure counts by its kind and has no response time.
 
 What the numbers are not, since the load and the statistics are Locust's:
 
@@ -31,6 +32,7 @@ from typing import Any
 
 import gevent
 import locust.stats
+from configargparse import ArgParser
 from locust import events
 from locust.env import Environment
 from locust.exception import StopTest
@@ -38,7 +40,7 @@ from locust.runners import WorkerRunner
 
 from bench_errors import ExitStatus
 from harness.locust_users.reporting import bucket, leave_parts_out_of_total
-from harness.locust_users.settings import Settings, add_settings, read_settings
+from harness.locust_users.settings import Settings, add_settings, options_of, read_settings
 from harness.locust_users.shape import RateProfileShape
 from harness.locust_users.users import OpenAIUser, TritonUser
 
@@ -54,13 +56,13 @@ def add_options(parser: ArgumentParser) -> None:
 @events.init.add_listener
 def set_up(environment: Environment, **_: Any) -> None:
     """Choose the users, their number and how Locust counts; a contradiction between options ends the program."""
-    options = environment.parsed_options
+    options = options_of(environment)
     settings = read_settings(options)
     problem = settings.problem()
     if problem is not None:
         logging.getLogger(__name__).error(problem)
         sys.exit(ExitStatus.USAGE)
-    locust.stats.bucket_response_time = bucket
+    setattr(locust.stats, "bucket_response_time", bucket)  # noqa: B010, which Locust intends; its annotation is int
     leave_parts_out_of_total(environment.stats)
     hub = gevent.get_hub()
     hub.NOT_ERROR = (*hub.NOT_ERROR, StopTest)  # its text is logged; a traceback would hide it
@@ -74,7 +76,12 @@ def set_up(environment: Environment, **_: Any) -> None:
 
 def follow_profile(environment: Environment, settings: Settings) -> None:
     """Let the number of users follow --rate_profile."""
-    shape = RateProfileShape(settings, environment.parsed_options.run_time)
+    shape = RateProfileShape(settings, options_of(environment).run_time)
     shape.runner = environment.runner
     environment.shape_class = shape
 
+
+if __name__ == "__main__":
+    listing = ArgParser("locust -f harness/locustfile.py", add_help=False, add_env_var_help=False, add_config_file_help=False)
+    add_settings(listing)
+    listing.print_help()

@@ -110,7 +110,7 @@ class _Answer:
         self.is_begun = self.is_complete = False
         self._end_marker = end_marker
         self._is_marked = False
-        self._has_length = False
+        self._until_close = self._stays = False
         self._headers: dict[bytes, bytes] = {}
         self._parts: list[bytes] = []
         self._events: EventStream | None = None
@@ -118,14 +118,13 @@ class _Answer:
 
     @property
     def leaves_connection_open(self) -> bool:
-        return self.is_complete and self._has_length and bool(self._parser.should_keep_alive())
+        return self.is_complete and self._stays
 
     def ends_with_connection(self) -> bool:
         """Whether the end of the connection is the end of the answer, which it then completes."""
-        if not self._headers or self._has_length:
-            return False
-        self.on_message_complete()
-        return True
+        if self._until_close:
+            self.on_message_complete()
+        return self._until_close
 
     def feed(self, piece: bytes) -> None:
         self.is_begun = True
@@ -144,7 +143,8 @@ class _Answer:
         self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
-        self._has_length = b"content-length" in self._headers or b"transfer-encoding" in self._headers
+        self._stays = self._parser.should_keep_alive()
+        self._until_close = not self._headers.keys() & {b"content-length", b"transfer-encoding"}
         if self._headers.get(b"content-type", b"").lower().startswith(b"text/event-stream") and self._status < _FIRST_FAILURE:
             self._events = EventStream(self._on_event, self._on_error_event)
 

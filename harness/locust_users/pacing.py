@@ -1,4 +1,4 @@
-"""When a paced user begins its requests."""
+"""When a paced user begins its requests, and how many users follow a rate."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from workloads.arrival_law import ArrivalLaw
 from workloads.random_streams import Stream, generator
+from workloads.rate_profile import RateProfile
 
 _DRAWN_AT_ONCE = 256
 
@@ -25,6 +26,16 @@ def planned_starts_s(law: ArrivalLaw, mean_gap_s: float, seed: int, user: int) -
         for gap_s in np.diff(block).tolist():
             at_s += gap_s
             yield at_s
+
+
+def users_at(profile: RateProfile, at_s: float, users_per_rate: float) -> int:
+    """The number of users at a time."""
+    return users_at_rate(profile.rate_at(at_s), users_per_rate)
+
+
+def users_at_rate(rate: float, users_per_rate: float) -> int:
+    """The nearest number of users, at least 1 where the rate is not 0."""
+    return max(1, round(rate * users_per_rate)) if rate > 0 else 0
 
 
 def _seed_of(seed: int, user: int, part: int) -> int:

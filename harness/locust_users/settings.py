@@ -46,7 +46,9 @@ class Settings:
     def problem(self) -> str | None:
         """Why these options contradict each other, for the user; None where they do not."""
         if self.arrival is not None and self.gap_s is None:
-            return "--arrival is the law of the times between a user's requests; it needs --seconds_per_request or --rate_profile"
+            return (
+                "--arrival is the law of the times between a user's requests; it needs --seconds_per_request or --rate_profile"
+            )
         if self.rate_profile is None:
             if self.request_rate is not None:
                 return "--request_rate is the mean rate of a --rate_profile; without one, -u sets the number of users"
@@ -88,6 +90,12 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     _add(group, "--arrival", f"Law of these times: {LAWS}. Default: exponential.", _spelt(parse_law))
 
 
+def options_of(environment: Any) -> argparse.Namespace:
+    """The parsed options of a ``locust.env.Environment``, which has them once the command line is read."""
+    options: argparse.Namespace = environment.parsed_options
+    return options
+
+
 def read_settings(options: argparse.Namespace) -> Settings:
     """The settings of parsed options."""
     return Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
@@ -100,7 +108,8 @@ def _add(
     spellings = dict.fromkeys((name, name.replace("_", "-")))
     settings: dict[str, Any] = {"action": "store_true"} if kind is None else {"type": kind, "metavar": name[2:].upper()}
     variable = f"BENCH_{name[2:].upper()}"
-    group.add_argument(*spellings, default=default, env_var=variable, help=help_text.replace("%", "%%"), **settings)
+    shown = f"{help_text} Default: {default}." if default else help_text
+    group.add_argument(*spellings, default=default, env_var=variable, help=f"{shown} [{variable}]", **settings)
 
 
 def _spelt(parse: Callable[[str], object]) -> Callable[[str], str]:

@@ -6,8 +6,9 @@ import math
 
 from locust import LoadTestShape
 
+from harness.locust_users.pacing import users_at, users_at_rate
 from harness.locust_users.settings import DEFAULT_GAP_S, Settings
-from workloads.rate_profile import RateProfile, parse_profile
+from workloads.rate_profile import parse_profile
 
 
 class RateProfileShape(LoadTestShape):
@@ -35,13 +36,3 @@ class RateProfileShape(LoadTestShape):
         if at_s >= self._end_s:
             return None
         return users_at(self._profile, at_s, self._users_per_rate), float(self._most_users)
-
-
-def users_at(profile: RateProfile, at_s: float, users_per_rate: float) -> int:
-    """The number of users at a time."""
-    return users_at_rate(profile.rate_at(at_s), users_per_rate)
-
-
-def users_at_rate(rate: float, users_per_rate: float) -> int:
-    """The nearest number of users, at least 1 where the rate is not 0."""
-    return max(1, round(rate * users_per_rate)) if rate > 0 else 0

@@ -11,7 +11,6 @@ from typing import SupportsIndex, overload
 
 import workloads
 from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models
-from harness.clients.registry import KnownClient
 from harness.clients.transport.url import Origin, parse_origin
 from harness.clients.triton.http import TritonHttpClient, inspect_model
 from harness.errors import TargetError
@@ -30,14 +29,15 @@ _NUMBERS_A_PROCESS = 1 << 32  # numbers are ids on the wire, so those of two wor
 _APART = 97  # prompts between the first ones of two workers
 _END_OF_CHAT = b"[DONE]"
 
-Connect = Callable[[Origin, Settings], KnownClient]
+HttpClient = TritonHttpClient | OpenAIChatClient
+Connect = Callable[[Origin, Settings], HttpClient]
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """The requests of one process, in the dataset's order from a place of its own, again and again."""
 
-    client: KnownClient
+    client: HttpClient
     model: str
     requests: tuple[Request, ...]
     recorder: Recorder
@@ -122,4 +122,3 @@ def _origin(host: str | None) -> Origin:
         return parse_origin(host.rstrip("/"), _PORTS)
     except ValueError as error:
         raise TargetError(f"--host {host}: {error}") from error
-

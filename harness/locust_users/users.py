@@ -14,23 +14,24 @@ from locust.exception import StopTest
 from bench_errors import BenchError
 from harness.locust_users.pacing import planned_starts_s
 from harness.locust_users.reporting import report
-from harness.locust_users.settings import read_settings
-from harness.locust_users.traffic import Connect, connect_openai, connect_triton, traffic_of
+from harness.locust_users.settings import options_of, read_settings
+from harness.locust_users.traffic import connect_openai, connect_triton, traffic_of
 from workloads.arrival_law import EXPONENTIAL, parse_law
 
 
 class ServingUser(User):
-    """A user of a server of language models. Subclasses name its protocol by ``connect``, as a static method."""
+    """A user of a server of language models. Subclasses name its protocol."""
 
     abstract = True
-    connect: ClassVar[Connect]
+    connect: ClassVar[Any]  # a Connect, which a subclass names as a static method
     numbers: ClassVar[Iterator[int]] = count()
 
     def __init__(self, environment: Environment) -> None:
         """Raises StopTest where the server cannot be driven or the dataset cannot be read."""
         super().__init__(environment)
-        settings = read_settings(environment.parsed_options)
-        worker = max(0, environment.runner.worker_index)
+        settings = read_settings(options_of(environment))
+        runner: Any = environment.runner  # of this process or a worker: both have an index
+        worker = max(0, runner.worker_index)
         try:
             self.traffic = traffic_of(type(self).connect, self.host, settings, worker)
         except BenchError as error:
@@ -65,13 +66,13 @@ class ServingUser(User):
 class TritonUser(ServingUser):
     """Streams from a Triton server over HTTP (``generate_stream``): the models ``ensemble`` and ``tensorrt_llm_bls``."""
 
-    connect: Any = staticmethod(connect_triton)
+    connect = staticmethod(connect_triton)
 
 
 class OpenAIUser(ServingUser):
     """Streams chat completions from a server that speaks OpenAI's protocol."""
 
-    connect: Any = staticmethod(connect_openai)
+    connect = staticmethod(connect_openai)
 
 
 def _stop(user: User, error: BenchError) -> StopTest:

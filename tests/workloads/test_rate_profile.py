@@ -184,7 +184,11 @@ def test_between_two_near_times_as_many_requests_are_due_as_the_rate_there_says(
     rates = [profile.rate_at(begin_s + share * (end_s - begin_s)) for share in (0.0, 0.25, 0.5, 0.75, 0.999)]
     if min(rates) < 0.5 * max(rates) or max(rates) == 0.0:  # a step, or a pause, lies between the two
         return
-    assert 0.999e-4 * min(1 / rate for rate in rates) - 1e-9 <= end_s - begin_s <= 1.001e-4 * max(1 / rate for rate in rates) + 1e-9
+    assert (
+        0.999e-4 * min(1 / rate for rate in rates) - 1e-9
+        <= end_s - begin_s
+        <= 1.001e-4 * max(1 / rate for rate in rates) + 1e-9
+    )
 
 
 @pytest.mark.parametrize(
