@@ -16,7 +16,7 @@ import gc
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -74,9 +74,11 @@ async def exchanges_of(client: Client, requests: tuple[Request, ...]) -> list[Ex
         times: list[int] = []
         bodies: list[bytes] = []
 
-        def on_responses(at: object, arrived: object, times: list[int] = times, bodies: list[bytes] = bodies) -> None:
-            times.extend(at)  # type: ignore[call-overload]
-            bodies.extend(arrived)  # type: ignore[call-overload]
+        def on_responses(
+            at: Sequence[int], arrived: Sequence[bytes], times: list[int] = times, bodies: list[bytes] = bodies
+        ) -> None:
+            times.extend(at)
+            bodies.extend(arrived)
 
         sent_ns = now_ns()
         await connection.exchange(client.encode(index, request), on_responses, _TIMEOUT_S)
