@@ -35,13 +35,17 @@ Connect = Callable[[Origin, Settings], HttpClient]
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The requests of one process, in the dataset's order from a place of its own, again and again."""
+    """The requests of one process, in the dataset's order from a place of its own, again and again.
+
+    ``numbers`` and ``users`` count its requests and its users.
+    """
 
     client: HttpClient
     model: str
     requests: tuple[Request, ...]
     recorder: Recorder
     numbers: Iterator[int]
+    users: Iterator[int]
     timeout_s: float
 
     def send_next(self, connection: EventConnection) -> tuple[Record, int]:
@@ -64,7 +68,7 @@ def traffic_of(connect: Connect, host: str | None, settings: Settings, worker: i
     summary = ScheduleSummary(schedule.digest, OpenTimes(()), _Repeated(schedule.requests))
     model = client.model if isinstance(client.model, str) else client.model.name
     numbers = count(worker * _NUMBERS_A_PROCESS)
-    return Traffic(client, model, requests, Recorder(summary, client), numbers, settings.request_timeout)
+    return Traffic(client, model, requests, Recorder(summary, client), numbers, count(), settings.request_timeout)
 
 
 def connect_triton(origin: Origin, settings: Settings) -> TritonHttpClient:

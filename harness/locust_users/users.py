@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from itertools import count
 from typing import Any, ClassVar
 
+import gevent
 from locust import User, task
 from locust.env import Environment
 from locust.exception import StopTest
@@ -16,6 +16,7 @@ from harness.locust_users.pacing import planned_starts_s
 from harness.locust_users.reporting import report
 from harness.locust_users.settings import options_of, read_settings
 from harness.locust_users.traffic import connect_openai, connect_triton, traffic_of
+from harness.recording.schedule_summary import user_free_ns
 from workloads.arrival_law import EXPONENTIAL, parse_law
 
 
@@ -24,7 +25,6 @@ class ServingUser(User):
 
     abstract = True
     connect: ClassVar[Any]  # a Connect, which a subclass names as a static method
-    numbers: ClassVar[Iterator[int]] = count()
 
     def __init__(self, environment: Environment) -> None:
         """Raises StopTest where the server cannot be driven or the dataset cannot be read."""
@@ -41,7 +41,7 @@ class ServingUser(User):
         self._starts_s: Iterator[float] | None = None
         if settings.gap_s is not None:
             law = EXPONENTIAL if settings.arrival is None else parse_law(settings.arrival)
-            self._starts_s = planned_starts_s(law, settings.gap_s, settings.seed, (worker << 20) + next(self.numbers))
+            self._starts_s = planned_starts_s(law, settings.gap_s, settings.seed, (worker << 20) + next(self.traffic.users))
 
     def on_start(self) -> None:
         """Wait for the first planned start."""
@@ -58,6 +58,8 @@ class ServingUser(User):
         """One request, from its sending to the last byte of its answer."""
         record, answer_bytes = self.traffic.send_next(self._connection)
         report(record, self.traffic.model, answer_bytes, self.environment.events.request.fire)
+        ended_ns = record.done_ns or 0
+        gevent.sleep((user_free_ns(ended_ns, record.outcome) - ended_ns) / 1e9)  # a server that restarts is not flooded
 
     def on_stop(self) -> None:
         self._connection.close()

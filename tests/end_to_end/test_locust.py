@@ -13,7 +13,7 @@ from tests.harness.test_locustfile import run_locust
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("locust") is None, reason="the extra [distributed] is not installed")
 
 
-@pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm_bls"])
+@pytest.mark.parametrize("model", ["ensemble", pytest.param("tensorrt_llm_bls", marks=pytest.mark.slow)])
 def test_users_stream_from_the_models_that_take_text(decoupled_server: Server, tmp_path: Path, model: str) -> None:
     ended = run_locust(
         tmp_path, "-u", "2", "-r", "2", "-t", "2s", "--model", model, "--host", f"http://{decoupled_server.addresses.http}"
