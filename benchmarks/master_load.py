@@ -1,4 +1,4 @@
-"""A real Locust master under the messages of 1,000 workers: its CPU, and how late it hears them.
+"""A real Locust master under the messages of 1,000 workers: its CPU, and how late it handles them.
 
     python -m benchmarks.master_load [--workers 1000] [--rates 0,500,1000,2000,4000] [--seconds 6] [--batch_kb 64] [--work_ms 0]
 

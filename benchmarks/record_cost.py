@@ -1,4 +1,4 @@
-"""What one request costs whoever collects the records of many workers: µs of CPU and bytes, step by step.
+"""What one request costs the process that records it, as that of many workers: µs of CPU and bytes, step by step.
 
     python -m benchmarks.record_cost [--exchanges 500] [--grpc HOST:PORT --http HOST:PORT]
 

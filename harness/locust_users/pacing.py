@@ -16,7 +16,7 @@ _DRAWN_AT_ONCE = 256
 def planned_starts_s(law: ArrivalLaw, mean_gap_s: float, seed: int, user: int) -> Iterator[float]:
     """The times in s after a user's own start at which its requests are due, without end, with gaps of ``law``.
 
-    The first is at a random part of the mean gap, so that users who start together do not send together. Each user draws from
+    The first is at a random part of the mean gap, so that users that start together do not send together. Each user draws from
     a stream of its own.
     """
     at_s = float(generator(seed, Stream.ARRIVALS, user).uniform(0.0, mean_gap_s))

@@ -31,7 +31,7 @@ class RateProfileShape(LoadTestShape):
         self._most_users = users_at_rate(profile.peak, self._users_per_rate)
 
     def tick(self) -> tuple[int, float] | None:
-        """The users of this moment, who come or go within a second; None at the end of the profile, or of --run-time."""
+        """The users of this moment, which come or go within a second; None at the end of the profile, or of --run-time."""
         at_s = self.get_run_time()
         if at_s >= self._end_s:
             return None
