@@ -5,6 +5,7 @@ from __future__ import annotations
 import gevent
 import httptools
 from gevent import socket, ssl
+from gevent.monkey import get_original
 
 from harness.clients.protocol import ExchangeFailedError, is_full_message
 from harness.clients.transport.http1_pool import server_message
@@ -16,6 +17,8 @@ from harness.records.record import Outcome
 
 _READ_BYTES = 65_536
 _FIRST_FAILURE = 300
+_LONGEST_IDLE_NS = 4_000_000_000  # the shortest keep-alive of common servers is 5 s
+_READABLE = 1  # select.POLLIN, which an end of the connection is, too
 
 
 class EventConnection:
@@ -28,6 +31,7 @@ class EventConnection:
         self._origin = origin
         self._end_marker = end_marker
         self._socket: socket.socket | None = None
+        self._idle_since_ns = 0
 
     def exchange(self, index: int, payload: bytes, timeout_s: float) -> Exchange:
         """Send one encoded request and read its answer; a failure is a part of the result.
@@ -56,27 +60,25 @@ class EventConnection:
             self._socket = None
 
     def _converse(self, payload: bytes, answer: _Answer) -> None:
-        """Raises ExchangeFailedError. A request that a reused connection's server never read is sent again."""
-        is_reused = self._socket is not None
-        try:
-            self._send(payload)
-            self._read(answer)
-        except _ClosedBeforeAnswerError as closed:
+        """Raises ExchangeFailedError."""
+        if self._socket is None or not self._is_fresh(self._socket):
             self.close()
-            if not is_reused:
-                raise ExchangeFailedError(Outcome.STREAM_CUT, str(closed)) from closed
-            self._converse(payload, answer)
-
-    def _send(self, payload: bytes) -> None:
-        if self._socket is None:
             try:
                 self._socket = self._connect()
             except OSError as error:
                 raise ExchangeFailedError(Outcome.CONNECT, f"cannot connect: {error.strerror or error}") from error
         try:
             self._socket.sendall(payload)
+            self._read(self._socket, answer)
         except OSError as error:
-            raise _ClosedBeforeAnswerError(f"the connection broke: {error.strerror or error}") from error
+            raise ExchangeFailedError(Outcome.STREAM_CUT, f"the connection broke: {error.strerror or error}") from error
+        self._idle_since_ns = now_ns()
+
+    def _is_fresh(self, connected: socket.socket) -> bool:
+        """Whether a request may be sent here: idle for a short time only, and the server has not closed it."""
+        poll = get_original("select", "poll")()
+        poll.register(connected.fileno(), _READABLE)
+        return now_ns() - self._idle_since_ns <= _LONGEST_IDLE_NS and not poll.poll(0)
 
     def _connect(self) -> socket.socket:
         connected = socket.create_connection((self._origin.host, self._origin.port))
@@ -85,19 +87,15 @@ class EventConnection:
             return ssl.create_default_context().wrap_socket(connected, server_hostname=self._origin.host)
         return connected
 
-    def _read(self, answer: _Answer) -> None:
-        assert self._socket is not None
+    @staticmethod
+    def _read(connected: socket.socket, answer: _Answer) -> None:
         while not answer.is_complete:
-            try:
-                piece = self._socket.recv(_READ_BYTES)
-            except OSError as error:
-                raise _lost(answer, error.strerror or str(error)) from error
+            piece = connected.recv(_READ_BYTES)
             answer.arrived_ns = now_ns()
-            if not piece:
-                if answer.ends_with_connection():
-                    return
-                raise _lost(answer, "the server closed the connection")
-            answer.feed(piece)
+            if piece:
+                answer.feed(piece)
+            elif not answer.ends_with_connection():
+                raise ExchangeFailedError(Outcome.STREAM_CUT, "the server closed the connection")
 
 
 class _Answer:
@@ -107,7 +105,7 @@ class _Answer:
         self.times_ns: list[int] = []
         self.bodies: list[bytes] = []
         self.arrived_ns = 0
-        self.is_begun = self.is_complete = False
+        self.is_complete = False
         self._end_marker = end_marker
         self._is_marked = False
         self._until_close = self._stays = False
@@ -127,7 +125,6 @@ class _Answer:
         return self._until_close
 
     def feed(self, piece: bytes) -> None:
-        self.is_begun = True
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserCallbackError as error:
@@ -188,14 +185,6 @@ class _DeadlineError(Exception):
     """The time limit of an exchange has passed."""
 
 
-class _ClosedBeforeAnswerError(Exception):
-    """The connection ended before a byte of the answer."""
-
-
 def _failed(message: str, is_busy: bool) -> ExchangeFailedError:
     is_refused = is_busy or is_full_message(message)
     return ExchangeFailedError(Outcome.REFUSED if is_refused else Outcome.SERVER_ERROR, message)
-
-
-def _lost(answer: _Answer, problem: str) -> Exception:
-    return ExchangeFailedError(Outcome.STREAM_CUT, problem) if answer.is_begun else _ClosedBeforeAnswerError(problem)

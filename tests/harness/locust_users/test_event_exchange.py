@@ -92,9 +92,18 @@ def test_each_event_has_the_time_of_its_own_packet() -> None:
 
 
 def test_a_connection_is_used_again_and_opened_again_where_the_server_has_closed_it() -> None:
-    with _serving(_answer(_events(b"1"), _events(b"2")), _answer(_events(b"3"))) as origin:
+    closed = threading.Event()
+
+    def answer_twice(peer: socket.socket) -> None:
+        _answer(_events(b"1"), _events(b"2"))(peer)
+        peer.close()
+        closed.set()
+
+    with _serving(answer_twice, _answer(_events(b"3"))) as origin:
         connection = EventConnection(origin)
-        answers = [_ask(connection, origin) for _ in range(3)]
+        answers = [_ask(connection, origin) for _ in range(2)]
+        assert closed.wait(10.0)
+        answers.append(_ask(connection, origin))
         connection.close()
     assert [answer.bodies for answer in answers] == [[b"1"], [b"2"], [b"3"]]
     assert [answer.failure for answer in answers] == [None, None, None]
