@@ -1,8 +1,8 @@
 """What distribution costs: CPU of every process of a client per streamed token, local and over Locust, against a null server.
 
 One worker here, one over Locust, and several over Locust, with the same schedule in turns. Where cores allow, N workers issue
-N times what one does, divided by the ratio of the hot loops' CPU. The processes: the hot loop, which sends; the agent beside it, which copies
-the journal; Locust's worker and master; and the coordinator, which makes the records.
+N times what one does, divided by the ratio of the hot loops' CPU. The processes: the hot loop, which sends; the agent beside
+it, which copies the journal; Locust's worker and master; and the coordinator, which makes the records.
 
 Run: python -m benchmarks.distribution_cost [--rate 100] [--tokens 50] [--duration 10] [--rounds 3] [--workers 4]
 """
@@ -110,7 +110,7 @@ def _measured(address: str, remote: int, options: argparse.Namespace) -> Counter
         cpu = _Cpu()
         result = Run(plan, pool).execute(cpu)
     assert all(record.outcome is Outcome.DONE for record in result.records)
-    return Counter({"tokens": options.tokens * len(result.records), **cpu.spent_s()})  # type: ignore[dict-item]
+    return Counter({"tokens": options.tokens * len(result.records), **cpu.spent_s()})
 
 
 @contextmanager

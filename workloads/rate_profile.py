@@ -47,6 +47,10 @@ class RateProfile(Protocol):
         """The times at which the integral of the rate reaches ``operational``, which is sorted and not negative; shape [n]."""
         ...
 
+    def rate_at(self, at_s: float) -> float:
+        """The rate, or factor, at a time from 0 on: at a step the later one, from the end on 0."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Sine:
@@ -71,6 +75,9 @@ class Sine:
             low, high = np.where(is_before, middle, low), np.where(is_before, high, middle)
         return np.maximum.accumulate(high)
 
+    def rate_at(self, at_s: float) -> float:
+        return 1.0 + self.amplitude * math.sin(2.0 * math.pi * at_s / self.period_s)
+
     def __str__(self) -> str:
         return f"sine:amplitude={number_text(self.amplitude)},period={number_text(self.period_s)}s"
 
@@ -93,6 +100,9 @@ class OnOff:
         busy_s = operational / self.peak
         times: Floats = busy_s + np.floor(busy_s / self.on_s) * self.off_s
         return times
+
+    def rate_at(self, at_s: float) -> float:
+        return self.peak if at_s % (self.on_s + self.off_s) < self.on_s else 0.0
 
     def __str__(self) -> str:
         return f"on_off:on={number_text(self.on_s)}s,off={number_text(self.off_s)}s"
@@ -139,6 +149,13 @@ class Piecewise:
         within = 2.0 * left / np.maximum(first + spread, 1e-300)
         times = at_s[:-1][place] + np.minimum(within, lengths_s[place])
         return np.where(operational >= reached[-1], self.end_s + 1.0 + (operational - reached[-1]), times)
+
+    def rate_at(self, at_s: float) -> float:
+        if at_s >= self.end_s:
+            return 0.0
+        later = next(number for number, (point_s, _) in enumerate(self.points) if point_s > at_s)
+        (begin_s, first), (end_s, last) = self.points[later - 1], self.points[later]
+        return first + (last - first) * (at_s - begin_s) / (end_s - begin_s)
 
     @property
     def stages(self) -> tuple[Stage, ...]:

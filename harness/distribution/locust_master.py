@@ -12,13 +12,13 @@ import os
 import socket
 import sys
 import time
-from typing import Any
+from typing import Any, cast
 
 import gevent
 from locust.env import Environment
 from locust.event import Events
 from locust.runners import STATE_MISSING, STATE_RUNNING, MasterRunner
-from locust.stats import StatsEntry, stats_history
+from locust.stats import StatsEntry, StatsEntryDict, stats_history
 
 from harness.distribution.clock_sync import ClockExchange
 from harness.distribution.link import (
@@ -43,7 +43,7 @@ _FIRST_PINGS, _FIRST_PERIOD_S, _PERIOD_S = 48, 0.02, 1.0
 _WATCH_PERIOD_S = 0.5
 
 
-class _Runner(MasterRunner):  # type: ignore[misc]
+class _Runner(MasterRunner):
     """Locust's master without users of its own: the page shows the run's requests in flight, and its button stops the run."""
 
     def __init__(self, environment: Environment, host: str, port: int, frames: FrameSocket) -> None:
@@ -110,8 +110,8 @@ class _Master:
 
     def _on_pong(self, environment: Environment, msg: Any, **rest: Any) -> None:
         returned_ns = time.monotonic_ns()
-        sent_ns, received_ns, answered_ns = msg.data
-        self._frames.send_if_open(ClockExchanged(msg.node_id, ClockExchange(sent_ns, received_ns, answered_ns, returned_ns)))
+        exchange = ClockExchange(msg.data["sent_ns"], msg.data["received_ns"], msg.data["answered_ns"], returned_ns)
+        self._frames.send_if_open(ClockExchanged(msg.node_id, exchange))
 
     def _ping_newcomers(self) -> None:
         """The exchanges before the start: in quick succession, so that some meet no other work."""
@@ -130,7 +130,7 @@ class _Master:
                     self._ping(peer)
 
     def _ping(self, peer: str) -> None:
-        self._runner.send_message(PING, time.monotonic_ns(), peer)
+        self._runner.send_message(PING, {"sent_ns": time.monotonic_ns()}, peer)
 
     def _watch(self) -> None:
         """Report workers whose heartbeats fail, or that left, and those that are heard again."""
@@ -153,7 +153,7 @@ class _Master:
         self._runner.update_state(STATE_RUNNING)
         stats = self._environment.stats
         for histogram in update.histograms:
-            entry = StatsEntry.unserialize(_entry(histogram), stats)
+            entry = StatsEntry.unserialize(cast("StatsEntryDict", _entry(histogram)), stats)
             stats.entries[(histogram.name, "LLM")].extend(entry)
             if histogram.name == E2E:
                 stats.total.extend(entry)

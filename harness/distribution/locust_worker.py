@@ -67,7 +67,8 @@ class _Worker:
 
     def _on_ping(self, environment: Environment, msg: Any, **rest: Any) -> None:
         received_ns = time.monotonic_ns()
-        self._runner.send_message(PONG, (msg.data, received_ns, time.monotonic_ns()))
+        answer = {**msg.data, "received_ns": received_ns, "answered_ns": time.monotonic_ns()}
+        self._runner.send_message(PONG, answer)
 
     def _on_heartbeat(self, **rest: Any) -> None:
         self._heard_s = time.monotonic()

@@ -170,3 +170,43 @@ def test_a_profile_is_part_of_what_the_arrivals_print() -> None:
     assert str(Profiled(Exponential(1.0), parse_profile("stages:5/s*60s"), 1.0)) == (
         "exponential arrivals, the rate by stages:5/s*60s"
     )
+
+
+# ---- the rate at a time
+
+
+_ORDINARY = st.one_of(  # none changes within a millisecond, but for steps
+    st.builds(Sine, st.floats(0.0, 0.9), st.floats(1.0, 1e3)),
+    st.builds(OnOff, st.floats(1.0, 1e3), st.floats(1.0, 1e3)),
+    st.lists(st.tuples(st.floats(1.0, 100.0), st.floats(0.1, 100.0)), min_size=1, max_size=6).map(
+        lambda all_of: stages(tuple(all_of))
+    ),
+)
+
+
+@given(_ORDINARY, st.floats(0.0, 1e3))
+def test_a_bit_more_than_a_request_takes_as_long_as_the_rate_there_says(profile: RateProfile, place: float) -> None:
+    step = 1e-4
+    begin_s, end_s = profile.times_s(np.array([place, place + step])).tolist()
+    rates = [profile.rate_at(begin_s + share * (end_s - begin_s)) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    if min(rates) < 0.5 * max(rates) or max(rates) == 0.0:  # a step, or a pause, lies between, or the end before
+        return
+    assert step / max(rates) * 0.999 - 1e-8 <= end_s - begin_s <= step / min(rates) * 1.001 + 1e-8
+
+
+@pytest.mark.parametrize(
+    ("text", "at_s", "rate"),
+    [
+        ("sine:amplitude=0.5,period=8s", 2.0, 1.5),
+        ("sine:amplitude=0.5,period=8s", 6.0, 0.5),
+        ("on_off:on=1s,off=3s", 0.5, 4.0),
+        ("on_off:on=1s,off=3s", 1.0, 0.0),
+        ("on_off:on=1s,off=3s", 4.0, 4.0),
+        ("stages:5/s*60s,20/s*30s", 59.9, 5.0),
+        ("stages:5/s*60s,20/s*30s", 60.0, 20.0),
+        ("stages:5/s*60s,20/s*30s", 90.0, 0.0),
+        ("piecewise:0s=5/s,10s=15/s", 5.0, 10.0),
+    ],
+)
+def test_the_rate_at_a_time_is_that_of_the_curve_and_at_a_step_the_later_one(text: str, at_s: float, rate: float) -> None:
+    assert parse_profile(text).rate_at(at_s) == pytest.approx(rate)
