@@ -1,10 +1,10 @@
 """What distribution costs: CPU of every process of a client per streamed token, local and over Locust, against a null server.
 
-One worker here, one over Locust, and several over Locust, with the same schedule in turns. Where cores allow, N workers issue
-N times what one does, divided by the ratio of the hot loops' CPU. The processes: the hot loop, which sends; the agent beside
+One worker here, one over Locust, and several over Locust, in turns, with the same rate for each worker. Where cores allow, N
+workers issue N times what one does, divided by the ratio of the hot loops' CPU a token. The processes: the hot loop, which sends; the agent beside
 it, which copies the journal; Locust's worker and master; and the coordinator, which makes the records.
 
-Run: python -m benchmarks.distribution_cost [--rate 100] [--tokens 50] [--duration 10] [--rounds 3] [--workers 4]
+Run: python -m benchmarks.distribution_cost [--rate 50] [--tokens 100] [--duration 10] [--rounds 3] [--workers 4]
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class _Cpu:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=float, default=100.0)
-    parser.add_argument("--tokens", type=int, default=50)
+    parser.add_argument("--rate", type=float, default=50.0, help="requests/s of each worker")
+    parser.add_argument("--tokens", type=int, default=100)
     parser.add_argument("--duration", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=4, help="of the runs over Locust with several")
@@ -101,7 +101,7 @@ def main() -> None:
 def _measured(address: str, remote: int, options: argparse.Namespace) -> Counter[str]:
     """CPU seconds by process, and the number of tokens, with so many ``remote`` workers, or with a local one."""
     client = TritonGrpcClient(address, inspect_model(address, "tensorrt_llm"), streaming=True)
-    load = OpenLoop(Exponential(options.rate), options.duration)
+    load = OpenLoop(Exponential(options.rate * max(1, remote)), options.duration)
     request = Request(options.tokens, input_ids=_PROMPT, input_tokens=len(_PROMPT), ignore_eos=True)
     schedule = load.schedule([request] * (load.most_requests(0, None) or 0), 0)
     with tempfile.TemporaryDirectory() as name, _pool(remote, Path(name)) as pool:

@@ -59,7 +59,8 @@ class _Runner(MasterRunner):
         """The run starts by itself: nothing to do for the page's form."""
 
     def stop(self, send_stop_to_client: bool = True) -> None:
-        self._frames.send_if_open(StopAsked())
+        if self.worker_count > 0:  # Locust itself stops when the last worker has gone
+            self._frames.send_if_open(StopAsked())
 
 
 class _Master:
