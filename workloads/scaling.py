@@ -50,19 +50,14 @@ class Scaling:
         """The workload with these lengths; its rows stay in order. Raises WorkloadError where they cannot be scaled."""
         if not self.changes:
             return workload
-        name, table = workload.facts.source, workload.table
-        if table["prompt"].null_count < len(workload):
-            raise WorkloadError(f"{_options(self)}: {name} has prompts of its own, of which the length is that of their text")
-        if table["input_tokens"].null_count or table["output_tokens"].null_count:
-            raise WorkloadError(f"{_options(self)}: {name} has rows without lengths")
+        self.check(workload)
+        table = workload.table
         columns = {field.name: table[field.name] for field in SCHEMA}
         inputs, outputs = (table[column].to_numpy() for column in ("input_tokens", "output_tokens"))
         block_tokens = workload.facts.block_tokens
         if block_tokens is not None and (self.prefix, self.input) != (1.0, 1.0):
             hashes, inputs = self._scaled_blocks(table["block_hashes"].combine_chunks(), inputs, block_tokens)
             columns["block_hashes"] = pa.chunked_array([hashes])
-        elif self.prefix != 1.0:
-            raise WorkloadError(f"--prefix_factor: {name} has no block hashes, so nothing that its prompts share is known")
         else:
             inputs = _rounded(inputs * self.input)
         for column, values in (("input_tokens", inputs), ("output_tokens", _rounded(outputs * self.output))):
@@ -70,6 +65,18 @@ class Scaling:
                 raise WorkloadError(f"{_options(self)}: asks for more than {LONGEST_TOKENS:,} tokens in a request; lower it")
             columns[column] = pa.chunked_array([pa.array(values)])
         return Workload(pa.Table.from_arrays([columns[field.name] for field in SCHEMA], schema=SCHEMA), workload.facts)
+
+    def check(self, workload: Workload) -> None:
+        """Raise WorkloadError for a factor of lengths that ``workload`` does not have."""
+        name, table = workload.facts.source, workload.table
+        if not self.changes:
+            return
+        if table["prompt"].null_count < len(workload):
+            raise WorkloadError(f"{_options(self)}: {name} has prompts of its own, of which the length is that of their text")
+        if table["input_tokens"].null_count or table["output_tokens"].null_count:
+            raise WorkloadError(f"{_options(self)}: {name} has rows without lengths")
+        if self.prefix != 1.0 and workload.facts.block_tokens is None:
+            raise WorkloadError(f"--prefix_factor: {name} has no block hashes, so nothing that its prompts share is known")
 
     def _scaled_blocks(self, hashes: pa.ListArray, inputs: Integers, block_tokens: int) -> tuple[pa.ListArray, Integers]:
         """The hashes of each row, and its tokens."""
