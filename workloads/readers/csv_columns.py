@@ -160,8 +160,9 @@ def seconds_ns(block: Block, name: str) -> Column:
     """A column of seconds, whole or with a fraction, in ns."""
     texts = block.texts[name]
     parts = pc.extract_regex(texts, _SECONDS)
-    values = _whole(parts, "whole") * _SECOND_NS + _fraction_ns(parts)
-    return Column(name, texts, values, _mask(parts.is_valid()) & (values <= LATEST_S * _SECOND_NS), "a number of seconds")
+    whole_s = _whole(parts, "whole")
+    values = np.minimum(whole_s, LATEST_S) * _SECOND_NS + _fraction_ns(parts)
+    return Column(name, texts, values, _mask(parts.is_valid()) & (whole_s <= LATEST_S), "a number of seconds")
 
 
 def timestamps_ns(block: Block, name: str) -> Column:
