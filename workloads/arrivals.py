@@ -203,7 +203,8 @@ class RampedUp:
 
     The rate and the variation that are asked are those of ``arrivals``. After the ramp the gaps are its own, to the nanosecond.
     An arrival due at ``t`` at the full rate comes at √(2 · ramp · t) during the ramp: inversion of the integrated rate (Çinlar
-    1975, Introduction to Stochastic Processes). Mapping times in the ramp back by t² / (2 · ramp) recovers gaps of the original law.
+    1975, Introduction to Stochastic Processes). Mapping times in the ramp back by
+    t² / (2 · ramp) recovers gaps of the original law.
     """
 
     arrivals: Arrivals
