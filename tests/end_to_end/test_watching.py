@@ -145,6 +145,25 @@ def test_the_engine_reuses_of_a_trace_of_blocks_what_an_infinite_cache_would_hav
     assert cache["limit_block_share"] <= cache["server_share"] <= cache["limit_block_share"] + 3 / 192
 
 
+def test_an_emptied_prefix_cache_has_nothing_of_the_run_before(decoupled_server: Server, tmp_path: Path) -> None:
+    groups = ["--prefix_groups", "3", "--prefix_len", "64", "--prompts_per_group", "4", "--concurrency", "1", "--seed", "78"]
+    lengths = ["--input_mean", "20", "--output_mean", "2", "--metrics_url", decoupled_server.addresses.metrics]
+    shares = []
+    for number, (protocol, address) in enumerate(
+        [("grpc", decoupled_server.addresses.grpc), ("http", f"http://{decoupled_server.addresses.http}")]
+    ):
+        folder = tmp_path / str(number)
+        target = ["-i", protocol, "--url", address, "--reset_prefix_cache", "--run_dir", str(folder)]
+        result = run_bench("token_norm_dist", *target, *groups, *lengths)
+        assert result.returncode in (0, 3), result.stderr
+        summary = json.loads((folder / "summary.json").read_text())
+        assert not [one for one in summary["findings"] if one["code"] == "prefix_cache_warmed" and one["severity"] != "note"]
+        manifest = json.loads((folder / "run.json").read_text())
+        assert manifest["prefix_cache_reset"] == "reset_prefix_cache of the model tensorrt_llm"
+        shares.append(summary["prefix_cache"]["server_share"] - summary["prefix_cache"]["limit_block_share"])
+    assert all(0 <= share <= 3 / 36 for share in shares)  # a block's part may be reused, where two own parts begin alike
+
+
 @pytest.mark.slow
 def test_repeated_prompts_hit_the_cache_and_are_reported(decoupled_server: Server, tmp_path: Path) -> None:
     first = _measure(decoupled_server, tmp_path / "first", "--seed", "77")
