@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
+from harness.cli.measurement.corpus import CorpusOptions, corpus_group, prepare_pieces
 from harness.cli.measurement.load_options import make_load
 from harness.cli.measurement.options import measure_options, read_concern, read_options
 from harness.cli.measurement.own_lengths import (
@@ -57,6 +58,7 @@ class Dataset:
 Examples:
   bench dataset --request_rate 10 --num_requests 300 --model ensemble
   bench dataset --dataset sharegpt.json --request_rate 10
+  bench dataset --dataset tinyshakespeare.txt --isl 512 --osl 64 --request_rate 4
   zcat prompts.jsonl.gz | bench dataset --dataset - --output_tokens 100""",
 )
 @cloup.option_group(
@@ -78,6 +80,7 @@ Examples:
     ),
 )
 @own_length_options
+@corpus_group
 @scaling_group
 @session_group
 @reader_options
@@ -95,6 +98,7 @@ def command(
 
     The output length of a request is the dataset's own, or the number of words in its answer, times --op_tokens_per_word.
     A trace of lengths gets random prompts of exactly these lengths, and a trace of block hashes the same shared prefixes.
+    With --isl a text corpus is cut into prompts of exactly so many tokens.
     """
     with one_blas_thread():
         from harness.cli.measurement.measure import measure
@@ -115,12 +119,16 @@ def command(
     scaling = read_concern(ScalingOptions, shared).scaling()
     dataset = Dataset(path, workload, OutputLengths(op_tokens_per_word, output_tokens), scaling, repeat_dataset)
     report_rows_without_text(workload, path)
+    corpus = read_concern(CorpusOptions, shared)
+    corpus.check(workload, path)
+    scaling.check(workload)
+    if corpus.isl is not None:
+        return measure("dataset", options, load, partial(prepare_pieces, (path, workload, output_tokens), corpus))
     if sessions.sessions is not None:
         if not has_prompts(workload):
             raise click.UsageError(f"--sessions: {path} has lengths alone; bench trace sends its conversations")
         check_times(workload, TurnClock(sessions.sessions))
         return measure("dataset", options, load, partial(_prepare_sessions, dataset, sessions))
-    scaling.check(workload)
     prepare = _prepare_requests if has_prompts(workload) else _prepare_synthetic
     return measure("dataset", options, load, partial(prepare, dataset))
 
