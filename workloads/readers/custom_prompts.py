@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from workloads.readers.fields import Row, first_tokens_of, optional_ms_of, prompt_of, shown, text_of
+from workloads.readers.fields import Row, first_tokens_of, optional_ms_of, prompt_of, shown, text_of, whole_number
 from workloads.readers.json_rows import LocatedRow, accepted
 from workloads.readers.rejects import RejectCounter, RowError
 from workloads.readers.text_rows import TextRow, text_workload, timed_rows
@@ -41,7 +41,7 @@ def _row(row: Row) -> TextRow:
 
 
 def _session(row: Row) -> str | None:
-    value = row.get("session_id")
+    value = whole_number(row.get("session_id"))
     if value is None or isinstance(value, str):
         return None if value is None else text_of(row, "session_id")
     if isinstance(value, bool) or not isinstance(value, int):

@@ -74,10 +74,18 @@ def first_tokens_of(row: Row, names: Sequence[str]) -> int | None:
 
 
 def checked_tokens(value: object, field: str) -> int:
-    """A number of tokens. Raises RowError for another type, a negative number, or one that is absurdly large."""
+    """A number of tokens, also as 5.0, which pandas writes in a column with gaps. Raises RowError for another type, a negative
+    number, or one that is absurdly large.
+    """
+    value = whole_number(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LONGEST_TOKENS:
         raise RowError(f'"{field}" must be a whole number from 0 to {LONGEST_TOKENS:,}, found {shown(value)}')
     return value
+
+
+def whole_number(value: object) -> object:
+    """A float that is a whole number as an integer; any other value as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def time_ns_of(row: Row, field: str, unit_ns: int) -> int:

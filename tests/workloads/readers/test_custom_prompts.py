@@ -29,6 +29,13 @@ def test_prompts_with_times_are_sorted_by_arrival_and_wait_within_their_session(
     ]  # fmt: skip
 
 
+def test_whole_numbers_that_pandas_wrote_as_floats_are_read(rows: Rows) -> None:
+    assert rows({"prompt": "a", "session_id": 7.0, "output_tokens": 5.0}, {"prompt": "b", "session_id": 7}, lines=True) == [
+        {"prompt": "a", "session": "7", "output_tokens": 5},
+        {"prompt": "b", "session": "7", "parent": 0},
+    ]
+
+
 def test_a_conversation_needs_no_times(rows: Rows) -> None:
     assert rows({"prompt": "a", "session_id": "x"}, {"prompt": "b", "session_id": "x"}, lines=True) == [
         {"prompt": "a", "session": "x"},
