@@ -357,6 +357,13 @@ def test_the_manifest_records_load_and_workers(
         "prepared": 30,
         "ran_out": False,
         "law": {"name": "exponential", "parameter": None, "text": "exponential"},
+        "asked_arrivals": {
+            "law": "exponential arrivals at 400 requests/s, the rate rising over 0.2 s",
+            "unit": "requests",
+            "rate_per_s": 400.0,
+            "gap_cv": 1.0,
+            "law_gap_cv": 1.0,
+        },
     }
     assert manifest["workers"]["count"] >= 1
     assert manifest["workers"]["pinned_cores"] == []  # the target is on this machine

@@ -13,6 +13,7 @@ from bench_errors import ExitStatus
 from harness.cli import run
 from harness.records.run_folder import RunFolder
 from tests.harness.scripted_server import ScriptedServer
+from workloads.workload import Workload, WorkloadFacts
 
 _TOKENIZER = Path(__file__).parents[4] / "serving" / "demo_engine"
 _MS = 1_000_000
@@ -40,11 +41,32 @@ def _prompts(path: Path) -> Path:
 def test_prompts_with_times_are_sent_at_them(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _trace(server, tmp_path / "r", _prompts(tmp_path / "p.jsonl"), "--speed", "2", "--start", "0.1") == ExitStatus.VALID
+    _trace(server, tmp_path / "r", _prompts(tmp_path / "p.jsonl"), "--speed", "2", "--start", "0.1")
     rows = _rows(tmp_path / "r")
     assert [row["scheduled_ns"] for row in rows] == [0, 50 * _MS, 100 * _MS]
     assert [row["requested_output_tokens"] for row in rows] == [2, 3, 4]
     assert "3 prompts of p.jsonl; the trace's own arrivals" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_an_imported_workload_is_replayed_as_its_origin(server: ScriptedServer, tmp_path: Path) -> None:
+    origin, imported = _prompts(tmp_path / "p.jsonl"), tmp_path / "w.parquet"
+    run(["workload", "import", str(origin), "-o", str(imported)])
+    for name, file in (("origin", origin), ("imported", imported)):
+        _trace(server, tmp_path / name, file, "--speed", "10")
+    digests = {RunFolder(tmp_path / name).read_manifest()["schedule"]["digest"] for name in ("origin", "imported")}
+    assert len(digests) == 1
+
+
+def test_prompts_among_rows_of_lengths_are_counted_and_named(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mixed.parquet"
+    columns = {"arrival_ns": [0, 1, 2, 3], "prompt": [None, "a", None, "b"], "output_tokens": [2] * 4, "input_tokens": [5] * 4}
+    Workload.of_columns(WorkloadFacts("own", "mixed"), 4, columns).write(file)
+    _trace(server, tmp_path / "r", file)
+    assert "2 rows of" in (shown := capsys.readouterr().err)
+    assert "have no text, and are not sent: rows 1, 3." in shown
+    assert RunFolder(tmp_path / "r").read_manifest()["workload"]["without_text"] == 2
 
 
 def _tree(path: Path, *, apart_s: float = 0.05) -> Path:
