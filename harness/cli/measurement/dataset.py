@@ -184,9 +184,8 @@ def _prepare_synthetic(dataset: Dataset, traffic: TrafficOptions, load: Load, ta
     most = load.most_requests(traffic.seed, traffic.num_requests)
     scaled = dataset.scaling.scaled(dataset.workload)
     drawn = synthesis_for(dataset.path, traffic, target).requests(scaled, most)
-    reuse = reuse_entries(
-        rows_of(scaled, drawn.kept), rows_of(dataset.workload, drawn.kept) if dataset.scaling.changes else None
-    )
+    unscaled = rows_of(dataset.workload, drawn.kept) if dataset.scaling.changes else None
+    reuse = {} if dataset.repeated else reuse_entries(rows_of(scaled, drawn.kept), unscaled)
     parameters = {"synthetic": True, **reuse, **dataset.scaling.entries()}
     return _prepared(dataset, drawn, load, most, ("random prompts of the lengths of", parameters))
 

@@ -78,6 +78,10 @@ class TraceSessionOptions:
         """The options, None without sessions. Raises UsageError for options that contradict each other, or have no effect."""
         sessions = SessionOptions(self.sessions, self.think_time, None, None, self.history)
         sessions.check(options)
+        if self.sessions is not None and given("request_rate") and options.load.duration is not None:
+            raise click.UsageError(
+                "--duration and --request_rate go without --sessions, where answers set the times: give --num_requests"
+            )
         return None if self.sessions is None else sessions
 
 
@@ -87,13 +91,6 @@ def _refuse(names: tuple[str, ...], reason: str) -> None:
             raise click.UsageError(f"--{name} {reason}")
 
 
-_sessions_option = cloup.option(
-    "--sessions",
-    type=click.Choice(["think_time", "recorded"]),
-    show_default="first turns alone",
-    help="Send whole conversations: each turn waits for the answer before it, and then for its think time, or until its "
-    "recorded time. --request_rate is of conversations.",
-)
 _think_time_option = cloup.option(
     "--think_time",
     type=click.FloatRange(min=0, max=1e6),
@@ -110,7 +107,13 @@ _TITLE = "Sessions (docs/explanation/load.md)"
 
 session_group = cloup.option_group(
     _TITLE,
-    _sessions_option,
+    cloup.option(
+        "--sessions",
+        type=click.Choice(["think_time", "recorded"]),
+        show_default="first turns alone",
+        help="Send whole conversations: each turn waits for the answer before it, and then for its think time, or until its "
+        "recorded time. --request_rate is of conversations.",
+    ),
     _think_time_option,
     cloup.option(
         "--users",

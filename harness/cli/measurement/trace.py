@@ -94,6 +94,7 @@ def command(
     scaling = read_concern(ScalingOptions, shared).scaling()
     workload = read_file(path, format_name, strict)
     report_rows_without_text(workload, path)
+    _check_lengths(workload)
     workload = _whole_conversations(workload, start)
     trace = Trace(
         path,
@@ -107,6 +108,15 @@ def command(
     )
     load = make_load(_with_own_rate(options, trace.workload).load)
     return measure("trace", options, load, partial(prepare_trace, trace))
+
+
+def _check_lengths(workload: Workload) -> None:
+    """Raise UsageError for output lengths of prompts without one, where the trace has lengths and no prompts."""
+    from workloads.synthesis import has_prompts
+
+    for name in ("op_tokens_per_word", "output_tokens"):
+        if given(name) and not has_prompts(workload):
+            raise click.UsageError(f"--{name} is of prompts, and the trace has lengths of its own; --output_factor scales them")
 
 
 def _whole_conversations(workload: Workload, start_s: float) -> Workload:

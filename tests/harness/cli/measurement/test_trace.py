@@ -188,6 +188,10 @@ def test_a_conversation_that_began_before_the_start_is_left_out_where_its_text_w
         (("--sessions", "recorded", "--concurrency", "2"), "--concurrency goes without --sessions"),
         (("--sessions", "recorded", "--history", "server"), "--history server needs -i openai"),
         (("--input_factor", "0"), "--input_factor"),
+        (
+            ("--sessions", "recorded", "--duration", "5", "--request_rate", "3"),
+            "--duration and --request_rate go without --sessions",
+        ),
     ],
 )
 def test_options_that_contradict_a_trace_with_prompts_are_refused(
@@ -196,3 +200,10 @@ def test_options_that_contradict_a_trace_with_prompts_are_refused(
     assert _trace(server, tmp_path / "r", _prompts(tmp_path / "p.jsonl"), *options) == ExitStatus.USAGE
     assert problem in capsys.readouterr().err.replace("\n", " ")
     assert not (tmp_path / "r").exists()
+
+
+def test_lengths_of_a_trace_are_not_set_by_options_of_prompts(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _trace(server, tmp_path / "r", _tree(tmp_path / "t.jsonl"), "--output_tokens", "4") == ExitStatus.USAGE
+    assert "--output_tokens is of prompts, and the trace has lengths of its own" in capsys.readouterr().err
