@@ -14,6 +14,7 @@ from reports.compare.single_runs import quantiles_within_pairs, quantiles_within
 from reports.findings.checks import find
 from reports.gates import evidence_of, judge
 from reports.metrics.arrival_law import at_even_rate_ns, check_arrivals, index_of_dispersion
+from reports.metrics.asked_arrivals import asked_arrivals
 from reports.metrics.catalogue import (
     ACHIEVED_RATE,
     ATTAINMENT,
@@ -164,6 +165,7 @@ NUMBERS = (
     Number("Triton's statistics of each model", "server.models", (model_work,)),
     Number("Requested and actual lengths", "lengths", (input_lengths, output_lengths)),
     Number("Lengths of the law, as sent and as counted", "length_laws", (input_law, output_law)),
+    Number("Arrivals of the law, as drawn and as sent", "arrival_laws", (asked_arrivals,)),
     Number("Reuse of the prefix cache, and its limit", "prefix_cache", (cached_tokens, prefix_cache)),
     Number("Stages of a rate that changes by steps", "stages", (stages,)),
     Number("Phases of a request, by server and client", "phases", (phases,)),

@@ -11,6 +11,7 @@ from reports.criteria import Criterion, Requirement, parse_fail_if, parse_slo
 from reports.findings.checks import find, is_valid
 from reports.findings.finding import Finding, RunFacts
 from reports.gates import Gate, judge
+from reports.metrics.asked_arrivals import AskedArrivals, asked_arrivals
 from reports.metrics.client_health import ClientHealth, client_health
 from reports.metrics.configuration import ConfiguredTarget, configured_load, configured_target
 from reports.metrics.goodput import Objective
@@ -56,6 +57,10 @@ class RunReport:
     @property
     def stages(self) -> tuple[Stage, ...]:
         return stages(self.requests, self.manifest)
+
+    @property
+    def asked_arrivals(self) -> tuple[AskedArrivals, ...]:
+        return asked_arrivals(self.requests, self.manifest)
 
     @property
     def output_lengths(self) -> Lengths | None:

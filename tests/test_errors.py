@@ -18,8 +18,6 @@ from bench_errors import BenchError
 _OUTSIDE_BENCH = re.compile(
     r"serving\.models\.|harness\.locustfile$|locust_users\.(users|shape)$|distribution\.locust_|\.__main__$|event_reader$"
 )
-    r"serving\.models\.|harness\.locustfile$|locust_users\.(users|shape)$|distribution\.locust_|\.__main__$|event_reader$"
-)
 
 
 def _all_errors() -> dict[str, type[BenchError]]:

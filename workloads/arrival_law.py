@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from workloads.arrivals import AllAtOnce, Arrivals, Bursts, Constant, Exponential, Gamma, Weibull
+from workloads.arrivals import AllAtOnce, Arrivals, Bursts, Constant, Exponential, Gamma, Weibull, weibull_cv
 from workloads.errors import WorkloadError
 from workloads.spelling import Spelt, number_text, parse_spelt
 
@@ -101,11 +101,6 @@ def arrivals_at(request_rate: float, law: ArrivalLaw) -> Arrivals:
             f"--request_rate {request_rate:g}: give requests per second, more than 0, or -1 to send everything at once"
         )
     return law.at(request_rate)
-
-
-def weibull_cv(shape: float) -> float:
-    """The coefficient of variation of Weibull gaps: √(Γ(1 + 2/k) / Γ(1 + 1/k)² − 1)."""
-    return math.sqrt(math.expm1(math.lgamma(1.0 + 2.0 / shape) - 2.0 * math.lgamma(1.0 + 1.0 / shape)))
 
 
 def _without_parameter(spelt: Spelt, law: ArrivalLaw) -> ArrivalLaw:

@@ -26,6 +26,16 @@ class Arrivals(Protocol):
         """``count`` offsets in ns, shape [count], sorted, the first 0."""
         ...
 
+    @property
+    def asked_rate_per_s(self) -> float | None:
+        """The mean rate; None where there is none."""
+        ...
+
+    @property
+    def asked_gap_cv(self) -> float | None:
+        """Standard deviation over mean of the gaps; None where they have no one law."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
@@ -36,6 +46,14 @@ class Exponential:
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
         gaps_s = generator(seed, Stream.ARRIVALS).exponential(1.0 / self.rate_per_s, max(0, count - 1))
         return _offsets_ns(gaps_s, count)
+
+    @property
+    def asked_rate_per_s(self) -> float:
+        return self.rate_per_s
+
+    @property
+    def asked_gap_cv(self) -> float:
+        return 1.0
 
     def __str__(self) -> str:
         return f"exponential arrivals at {self.rate_per_s:g} requests/s"
@@ -55,6 +73,14 @@ class Gamma:
         gaps_s = generator(seed, Stream.ARRIVALS).gamma(self.shape, scale_s, max(0, count - 1))
         return _offsets_ns(gaps_s, count)
 
+    @property
+    def asked_rate_per_s(self) -> float:
+        return self.rate_per_s
+
+    @property
+    def asked_gap_cv(self) -> float:
+        return 1.0 / math.sqrt(self.shape)
+
     def __str__(self) -> str:
         return f"gamma arrivals (shape {self.shape:g}) at {self.rate_per_s:g} requests/s"
 
@@ -70,6 +96,14 @@ class Weibull:
         scale_s = 1.0 / (self.rate_per_s * math.gamma(1.0 + 1.0 / self.shape))
         gaps_s = generator(seed, Stream.ARRIVALS).weibull(self.shape, max(0, count - 1)) * scale_s
         return _offsets_ns(gaps_s, count)
+
+    @property
+    def asked_rate_per_s(self) -> float:
+        return self.rate_per_s
+
+    @property
+    def asked_gap_cv(self) -> float:
+        return weibull_cv(self.shape)
 
     def __str__(self) -> str:
         return f"Weibull arrivals (shape {self.shape:g}) at {self.rate_per_s:g} requests/s"
@@ -87,6 +121,14 @@ class Bursts:
         gaps_s = generator(seed, Stream.ARRIVALS).exponential(self.size / self.rate_per_s, max(0, bursts - 1))
         return np.repeat(_offsets_ns(gaps_s, bursts), self.size)[:count]
 
+    @property
+    def asked_rate_per_s(self) -> float:
+        return self.rate_per_s
+
+    @property
+    def asked_gap_cv(self) -> float:
+        return math.sqrt(2.0 * self.size - 1.0)
+
     def __str__(self) -> str:
         return f"bursts of {self.size:,} at {self.rate_per_s:g} requests/s"
 
@@ -100,6 +142,14 @@ class Constant:
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
         return _whole_ns(np.arange(count) / self.rate_per_s)
 
+    @property
+    def asked_rate_per_s(self) -> float:
+        return self.rate_per_s
+
+    @property
+    def asked_gap_cv(self) -> float:
+        return 0.0
+
     def __str__(self) -> str:
         return f"constant arrivals at {self.rate_per_s:g} requests/s"
 
@@ -110,6 +160,9 @@ class AllAtOnce:
 
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
         return np.zeros(count, dtype=np.int64)
+
+    asked_rate_per_s = None
+    asked_gap_cv = None
 
     def __str__(self) -> str:
         return "all requests at once"
@@ -130,19 +183,28 @@ class Recorded:
         """The most arrivals in any whole second."""
         return int(np.bincount(np.array(self.times_ns, dtype=np.int64) // 1_000_000_000).max())
 
+    @property
+    def asked_rate_per_s(self) -> float | None:
+        return (len(self.times_ns) - 1) / self.times_ns[-1] * 1e9 if self.times_ns[-1] else None
+
+    @property
+    def asked_gap_cv(self) -> float | None:
+        gaps = np.diff(np.array(self.times_ns, dtype=np.int64))
+        return float(gaps.std() / gaps.mean()) if self.times_ns[-1] else None
+
     def __str__(self) -> str:
-        length_s = self.times_ns[-1] / 1e9
-        rate = f", {(len(self.times_ns) - 1) / length_s:.3g} requests/s" if length_s else ""
-        return f"the trace's own arrivals{rate}"
+        rate = self.asked_rate_per_s
+        return "the trace's own arrivals" + ("" if rate is None else f", {rate:.3g} requests/s")
 
 
 @dataclass(frozen=True, slots=True)
 class RampedUp:
     """Another process with a stretched clock, so that its rate rises linearly from 0 to its full value within ``ramp_up_s``.
 
-    After the ramp the gaps are those of ``arrivals``, to the nanosecond. An arrival due at
-    ``t`` at the full rate comes at √(2 · ramp · t) during the ramp: inversion of the integrated rate (Çinlar 1975,
-    Introduction to Stochastic Processes). Mapping times in the ramp back by t² / (2 · ramp) recovers gaps of the original law.
+    The rate and the variation that are asked are those of ``arrivals``. After the ramp the gaps are its own, to the nanosecond.
+    An arrival due at ``t`` at the full rate comes at √(2 · ramp · t) during the ramp: inversion of the integrated rate (Çinlar
+    1975, Introduction to Stochastic Processes). Mapping times in the ramp back by
+    t² / (2 · ramp) recovers gaps of the original law.
     """
 
     arrivals: Arrivals
@@ -156,8 +218,21 @@ class RampedUp:
         offsets: NDArray[np.int64] = np.where(steady < half, np.minimum(rising, ramp_ns), steady + (ramp_ns - half))
         return offsets
 
+    @property
+    def asked_rate_per_s(self) -> float | None:
+        return self.arrivals.asked_rate_per_s
+
+    @property
+    def asked_gap_cv(self) -> float | None:
+        return self.arrivals.asked_gap_cv
+
     def __str__(self) -> str:
         return f"{self.arrivals}, the rate rising over {self.ramp_up_s:g} s"
+
+
+def weibull_cv(shape: float) -> float:
+    """The coefficient of variation of Weibull gaps: √(Γ(1 + 2/k) / Γ(1 + 1/k)² − 1)."""
+    return math.sqrt(math.expm1(math.lgamma(1.0 + 2.0 / shape) - 2.0 * math.lgamma(1.0 + 1.0 / shape)))
 
 
 def offsets_within(arrivals: Arrivals, duration_s: float, seed: int, at_most: int | None = None) -> NDArray[np.int64]:

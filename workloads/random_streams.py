@@ -20,6 +20,7 @@ class Stream(IntEnum):
     TICKS = 8
     PREFIX_GROUPS = 9
     PREFIXES = 10
+    PIECES = 11
     CLIENT_PROFILES = 31
     LENGTH_PAIRS = 41
 

@@ -201,6 +201,22 @@ class Profiled:
     def peak_rate_per_s(self) -> float:
         return self.rate_per_s * self.profile.peak
 
+    @property
+    def asked_rate_per_s(self) -> float:
+        """Over the whole of a profile that ends, else in the long run."""
+        return self.rate_per_s if self.profile.end_s is None else self.asked_rate_until(self.profile.end_s)
+
+    asked_gap_cv = None  # gaps change with the rate
+
+    def asked_rate_until(self, end_s: float) -> float:
+        """The mean rate up to ``end_s``: the integral of the rate over it, found by bisection."""
+        low, high = 0.0, self.profile.peak * end_s
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            is_before = float(self.profile.times_s(np.array([middle]))[0]) <= end_s
+            low, high = (middle, high) if is_before else (low, middle)
+        return self.rate_per_s * low / end_s
+
     def __str__(self) -> str:
         if self.profile.is_absolute:
             return f"{str(self.arrivals).partition(' at ')[0]}, the rate by {self.profile}"

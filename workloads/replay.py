@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,10 @@ class Replay:
     spread_ticks: bool = False
 
     def replayed(self, workload: Workload, seed: int) -> Workload:
-        """The workload with these arrivals, the first at 0, without its conversations. Raises WorkloadError."""
+        """The workload with these arrivals, the first at 0, and with think times that ``speed`` divides, too.
+
+        Of a conversation that began before the start the rest has no parent. Raises WorkloadError.
+        """
         arrivals = workload.table["arrival_ns"]
         name = workload.facts.source
         if arrivals.null_count:
@@ -37,27 +41,52 @@ class Replay:
         first = int(np.searchsorted(arrivals.to_numpy(), round(self.start_s * _SECOND_NS)))
         if first == len(workload):
             raise WorkloadError(f"--start {self.start_s:g}: the last request of {name} arrives before it")
-        times_ns = arrivals.to_numpy()[first:]
+        cut = workload if not first else rows_of(workload, np.arange(first, len(workload)))
+        times_ns = cut.table["arrival_ns"].to_numpy()
         if self.spread_ticks:
             if workload.facts.tick_ns is None:
                 raise WorkloadError(f"--spread_ticks: the arrivals of {name} are not rounded to a tick")
             times_ns = _spread(times_ns, workload.facts.tick_ns, seed)
-        since_first = (times_ns - times_ns[0]) / self.speed
-        columns = {field.name: workload.table[field.name].slice(first) for field in SCHEMA}
-        columns["arrival_ns"] = pa.chunked_array([np.round(since_first).astype(np.int64)])
-        for lost in ("parent", "think_time_ns", "session"):  # rows are renumbered, and each is sent at its own time
-            columns[lost] = pa.chunked_array([pa.nulls(times_ns.size, SCHEMA.field(lost).type)])
-        return Workload(pa.Table.from_arrays([columns[field.name] for field in SCHEMA], schema=SCHEMA), workload.facts)
+        return _on_clock(cut, times_ns, 1.0 / self.speed)
 
 
-def stretched(times_ns: NDArray[np.int64], rate_per_s: float) -> NDArray[np.int64]:
-    """The arrivals, from 0 on, with all gaps scaled by one factor to a mean rate of ``rate_per_s``. Raises WorkloadError."""
+def at_rate(workload: Workload, rate_per_s: float) -> Workload:
+    """The workload with all times scaled by one factor to a mean rate of ``rate_per_s``. Raises WorkloadError."""
+    times_ns = workload.table["arrival_ns"].to_numpy()
     length_ns = int(times_ns[-1] - times_ns[0])
     if not length_ns:
         raise WorkloadError(f"--request_rate {rate_per_s:g}: all requests of the trace arrive at once")
-    factor = (times_ns.size - 1) * _SECOND_NS / rate_per_s / length_ns
-    scaled: NDArray[np.int64] = np.round((times_ns - times_ns[0]) * factor).astype(np.int64)
-    return scaled
+    return _on_clock(workload, times_ns, (times_ns.size - 1) * _SECOND_NS / rate_per_s / length_ns)
+
+
+def from_zero(workload: Workload) -> Workload:
+    """The workload with its first arrival at 0."""
+    return _on_clock(workload, workload.table["arrival_ns"].to_numpy(), 1.0)
+
+
+def rows_of(workload: Workload, rows: Sequence[int] | NDArray[np.int64]) -> Workload:
+    """The workload of these rows alone, in their rising order; a parent that is not among them is none."""
+    numbers = np.asarray(rows, np.int64)
+    table = pc.take(workload.table, pa.array(numbers))
+    place = np.full(len(workload) + 1, -1, np.int64)  # the last is of rows without a parent
+    place[numbers] = np.arange(numbers.size)
+    parents = place[pc.fill_null(table["parent"], len(workload)).to_numpy()]
+    return _with(workload, table, "parent", pa.array(parents, mask=parents < 0))
+
+
+def _on_clock(workload: Workload, times_ns: NDArray[np.int64], factor: float) -> Workload:
+    """The workload with the arrivals ``times_ns``, from 0 on, and its think times, all of them times ``factor``."""
+    arrivals = np.round((times_ns - times_ns[0]) * factor).astype(np.int64)
+    timed = _with(workload, workload.table, "arrival_ns", pa.array(arrivals))
+    if factor == 1.0:
+        return timed
+    think = workload.table["think_time_ns"]
+    scaled = pc.cast(pc.round(pc.multiply(pc.cast(think, pa.float64(), safe=False), factor)), pa.int64(), safe=False)
+    return _with(timed, timed.table, "think_time_ns", scaled)
+
+
+def _with(workload: Workload, table: pa.Table, column: str, values: pa.Array | pa.ChunkedArray) -> Workload:
+    return replace(workload, table=table.set_column(SCHEMA.get_field_index(column), SCHEMA.field(column), values))
 
 
 def _spread(times_ns: NDArray[np.int64], tick_ns: int, seed: int) -> NDArray[np.int64]:
@@ -67,8 +96,3 @@ def _spread(times_ns: NDArray[np.int64], tick_ns: int, seed: int) -> NDArray[np.
     in_order = shares[np.lexsort((shares, instant_of))]  # sorted within each instant, whose rows are neighbours
     spread: NDArray[np.int64] = times_ns + np.floor(in_order * width_ns[instant_of]).astype(np.int64)
     return spread
-
-
-def rows_of(workload: Workload, rows: tuple[int, ...]) -> Workload:
-    """The workload of these rows alone."""
-    return Workload(pc.take(workload.table, pa.array(rows, pa.int64())), workload.facts)

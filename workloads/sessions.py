@@ -25,10 +25,17 @@ class TurnClock(StrEnum):
     RECORDED = "recorded"
 
 
-_RULES = {
+TURN_RULES = {
     TurnClock.THINK_TIME: "a later turn due its think time after the answer before it",
     TurnClock.RECORDED: "a later turn due at its recorded time, or at the end of the answer before it",
 }
+
+
+class TurnOrder(StrEnum):
+    """The order of requests: one session after another, or as the rows stand, which is by arrival where a file has arrivals."""
+
+    BY_SESSION = "by_session"
+    BY_ROW = "by_row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,7 @@ class SessionRules:
     think_time_ns: int = 0
     as_messages: bool = False
     history: HistorySource = HistorySource.RECORDED
+    order: TurnOrder = TurnOrder.BY_SESSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,7 @@ class Most:
 
 @dataclass(frozen=True, slots=True)
 class SessionRequests:
-    """The requests of sessions, one session after another, and the place of each; shape [n].
+    """The requests of sessions, and the place of each; shape [n]. ``kept`` are the rows that they are made of.
 
     Of ``rows`` rows ``dropped_too_long`` turns were too long, and ``dropped_behind`` wait for one that is not sent.
     ``without_length`` requests have the length for rows without one. ``prompt_ids`` are the whole prompts' tokens, without
@@ -70,6 +78,7 @@ class SessionRequests:
     dropped_too_long: int
     dropped_behind: int
     without_length: int
+    kept: tuple[int, ...]
 
     @property
     def sessions(self) -> int:
@@ -116,58 +125,96 @@ def session_requests(
     limits: LengthLimits = NO_LIMITS,
     ignore_eos: bool = False,
 ) -> SessionRequests:
-    """Turn every turn of the conversations into a request, one conversation after another.
+    """Turn every turn of the conversations into a request.
 
     ``encode`` gives token ids; without it a request carries text only, and lengths are not checked. A chat's length is counted
-    without the server's template, and left to the server. Raises WorkloadError.
+    without the server's template, and left to the server. Where the history has the server's answers, a prompt counts with all
+    turns before it and the output tokens that they ask for: the most that it can have. Raises WorkloadError.
     """
     check_lengths(lengths, limits, encode)
     check_times(workload, rules.clock)
     rows = _rows(workload)
-    made: list[tuple[Request, Turn]] = []
-    prompt_ids: list[TokenIds] = []
-    index_of: dict[int, int] = {}  # of each row that is sent
-    said: dict[int, tuple[Message, ...]] = {}  # up to and with the row's answer
-    is_recorded = rules.history is HistorySource.RECORDED
-    sessions = used = too_long = behind = without_length = 0
-    for row in _by_session(rows):
-        if most.requests is not None and len(made) == most.requests:
+    turns = _Turns(rows, encode, lengths, rules, limits, ignore_eos)
+    sessions = used = 0
+    for row in _ordered(rows, rules.order):
+        if most.requests is not None and len(turns.made) == most.requests:
             break
         if row.parent is None and most.sessions is not None and sessions == most.sessions:
             break
         used += 1
-        if row.parent is not None and row.parent not in index_of:
-            behind += 1
-            continue
-        before = () if row.parent is None else said.get(row.parent, ())
-        history = before + row.history
+        sessions += turns.add(row) and row.parent is None
+    if not turns.made:
+        raise WorkloadError("every prompt of the dataset is longer than allowed; raise --max_input_len")
+    requests, places = zip(*turns.made, strict=True)
+    return SessionRequests(
+        requests,
+        places,
+        TURN_RULES[rules.clock],
+        rules.history,
+        tuple(turns.prompt_ids) if encode is not None and turns.is_recorded else None,
+        used,
+        turns.too_long,
+        turns.behind,
+        turns.without_length,
+        tuple(turns.index_of),
+    )
+
+
+class _Turns:
+    """The turns so far, as requests: ``index_of`` has that of each row that is sent."""
+
+    def __init__(
+        self,
+        rows: dict[int, _Row],
+        encode: Encode | None,
+        lengths: OutputLengths,
+        rules: SessionRules,
+        limits: LengthLimits,
+        ignore_eos: bool,
+    ) -> None:
+        self._rows, self._encode, self._lengths, self._rules = rows, encode, lengths, rules
+        self._limits, self._ignore_eos = limits, ignore_eos
+        self._said: dict[int, tuple[Message, ...]] = {}  # up to and with the row's answer
+        self._most_said: dict[int, int] = {}  # tokens of it, where the answer is the server's
+        self.is_recorded = rules.history is HistorySource.RECORDED
+        self.made: list[tuple[Request, Turn]] = []
+        self.prompt_ids: list[TokenIds] = []
+        self.index_of: dict[int, int] = {}
+        self.too_long = self.behind = self.without_length = 0
+
+    def add(self, row: _Row) -> bool:
+        """Whether the turn is sent: it is not too long, and the one before it is sent, too. Raises WorkloadError."""
+        if row.parent is not None and row.parent not in self.index_of:
+            self.behind += 1
+            return False
+        history = (() if row.parent is None else self._said.get(row.parent, ())) + row.history
         text = "\n".join([*(message.content for message in history), row.prompt])
-        ids = None if encode is None else token_ids(encode(text))
+        ids = None if self._encode is None else token_ids(self._encode(text))
         if not row.prompt.strip() or (ids is not None and not ids):
             raise WorkloadError(f"row {row.number + 1} of the dataset has an empty prompt")
-        output_tokens = output_tokens_of(row.output_tokens, row.answer, lengths)
-        if ids is not None and not limits.allow(len(ids), output_tokens):
-            too_long += 1
-            continue
-        request = Request(output_tokens, ignore_eos=ignore_eos, session=row.session or f"row {row.first + 1}")
-        if rules.as_messages:
+        output_tokens = output_tokens_of(row.output_tokens, row.answer, self._lengths)
+        if ids is not None and not self._fits(row, len(ids), output_tokens):
+            self.too_long += 1
+            return False
+        request = Request(output_tokens, ignore_eos=self._ignore_eos, session=row.session or f"row {row.first + 1}")
+        if self._rules.as_messages:
             request = replace(request, prompt=row.prompt, history=history)
         else:
             request = replace(request, prompt=text, input_ids=ids, input_tokens=None if ids is None else len(ids))
         if ids is not None:
-            prompt_ids.append(ids)
-        index_of[row.number] = len(made)
-        sessions += row.parent is None
-        made.append((request, _turn(row, rows, index_of, rules)))
-        without_length += row.output_tokens is None and row.answer is None
-        if row.has_next and is_recorded:
-            said[row.number] = (*history, Message("user", row.prompt), Message("assistant", _answer(row)))
-    if not made:
-        raise WorkloadError("every prompt of the dataset is longer than allowed; raise --max_input_len")
-    requests, turns = zip(*made, strict=True)
-    known_ids = tuple(prompt_ids) if encode is not None and is_recorded else None
-    rule = _RULES[rules.clock]
-    return SessionRequests(requests, turns, rule, rules.history, known_ids, used, too_long, behind, without_length)
+            self.prompt_ids.append(ids)
+        self.index_of[row.number] = len(self.made)
+        self.made.append((request, _turn(row, self._rows, self.index_of, self._rules)))
+        self.without_length += row.output_tokens is None and row.answer is None
+        if row.has_next and self.is_recorded:
+            self._said[row.number] = (*history, Message("user", row.prompt), Message("assistant", _answer(row)))
+        return True
+
+    def _fits(self, row: _Row, own_tokens: int, output_tokens: int) -> bool:
+        tokens = own_tokens + (0 if row.parent is None else self._most_said.get(row.parent, 0))
+        if not self.is_recorded:
+            self._most_said[row.number] = tokens + output_tokens
+        return self._limits.allow(tokens, output_tokens)
 
 
 def check_times(workload: Workload, clock: TurnClock) -> None:
@@ -222,8 +269,9 @@ def _rows(workload: Workload) -> dict[int, _Row]:
     return rows
 
 
-def _by_session(rows: dict[int, _Row]) -> Iterator[_Row]:
-    """The rows, those of a session one after another."""
+def _ordered(rows: dict[int, _Row], order: TurnOrder) -> Iterator[_Row]:
+    if order is TurnOrder.BY_ROW:
+        return iter(rows.values())
     return iter(sorted(rows.values(), key=lambda row: (row.first, row.number)))
 
 
@@ -242,7 +290,7 @@ def _turn(row: _Row, rows: dict[int, _Row], index_of: dict[int, int], rules: Ses
 def _answer(row: _Row) -> str:
     if row.answer is None:
         raise WorkloadError(
-            f"--sessions: row {row.number + 1} of the dataset has no answer for the history of the turn behind it; with "
-            "-i openai, --history server takes the server's"
+            f"row {row.number + 1} of the dataset has no answer for the history of the turn behind it; with -i openai, "
+            "--sessions think_time --history server takes the server's"
         )
     return row.answer

@@ -1,4 +1,4 @@
-"""Values spelt as ``name:key=number,key=number``."""
+"""Values spelt as ``name:key=value,key=value``: laws of arrivals and of lengths, and profiles of rates."""
 
 from __future__ import annotations
 
@@ -42,17 +42,41 @@ class Spelt:
             raise self.error(f"{self.name} takes one number, {' or '.join(names)}")
 
 
+class MisspeltError(ValueError):
+    """A ``part`` of a text that is not ``key=value`` with a key of its own."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(part)
+        self.part = part
+
+
+def spelt_parts(text: str) -> tuple[str, dict[str, str]]:
+    """The name, and the values as text by their keys. Raises MisspeltError."""
+    name, colon, rest = text.strip().partition(":")
+    values: dict[str, str] = {}
+    for part in rest.split(",") if colon else ():
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not key.isidentifier() or key in values:
+            raise MisspeltError(part)
+        values[key] = value
+    return name.strip(), values
+
+
 def parse_spelt(text: str, option: str, forms: str) -> Spelt:
     """The name and numbers of ``text``, in any letter case. Raises WorkloadError, for the command line."""
-    name, colon, rest = text.strip().lower().partition(":")
-    numbers: dict[str, float] = {}
-    for part in rest.split(",") if colon else ():
-        key, equals, amount = (piece.strip() for piece in part.partition("="))
-        value = number_of(amount)
-        if not equals or not key.isidentifier() or value is None or key in numbers:
-            raise WorkloadError(f"{option} {text}: {part!r} is not a name and a number; write {forms}")
-        numbers[key] = value
-    return Spelt(text, option, forms, name.strip(), numbers)
+    try:
+        name, values = spelt_parts(text.lower())
+        numbers = {key: _number(f"{key}={value}", value) for key, value in values.items()}
+    except MisspeltError as error:
+        raise WorkloadError(f"{option} {text}: {error.part!r} is not a name and a number; write {forms}") from error
+    return Spelt(text, option, forms, name, numbers)
+
+
+def _number(part: str, value: str) -> float:
+    number = number_of(value)
+    if number is None:
+        raise MisspeltError(part)
+    return number
 
 
 def number_of(text: str) -> float | None:

@@ -77,8 +77,11 @@ class Synthesis:
             self._drawn(Stream.TOKEN_IDS, row, input_tokens) if hashes is None else self._blocks(hashes, block_tokens)
         )
         ids = ids[:input_tokens]  # the last block may be a part of one
-        if len(ids) < input_tokens:
+        missing = input_tokens - len(ids)
+        if missing >= max(1, block_tokens):
             raise WorkloadError(f"row {row + 1}: {len(hashes or ())} blocks are fewer than its {input_tokens:,} tokens need")
+        if missing:  # a partial last block, of which a trace may leave out the hash, is the row's own
+            ids = token_ids((*ids, *self._drawn(Stream.TOKEN_IDS, row, missing)))
         text = None
         if self.codec is not None:
             redrawn = generator(self.seed, Stream.TEXTS, row)

@@ -1,7 +1,7 @@
 """Emptying the prefix cache of a server over HTTP, by the server's own call.
 
 vLLM has ``POST /reset_prefix_cache``, where it was started with ``VLLM_SERVER_DEV_MODE=1``; SGLang has ``POST /flush_cache``,
-in its first versions ``GET``. Neither is below ``/v1``. Triton's protocols have no such call.
+in its first versions ``GET``. Neither is below ``/v1``. ``triton/prefix_cache_reset.py`` has the call of the embedded engine.
 """
 
 from __future__ import annotations

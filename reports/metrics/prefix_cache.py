@@ -37,7 +37,8 @@ class PrefixCache:
     ``limit_share`` are the prompt tokens that an infinite cache would have had, each request answered before the next. Of a
     server that counts blocks, which is the project's own, ``limit_block_tokens_share`` are those in whole blocks of
     ``block_tokens``, and ``limit_block_share`` these blocks as a share of the prompts' blocks, of which the last ones are
-    partial. ``server_share`` is by the server's counters, in ``server_unit`` (tokens or blocks), ``usage`` by its answers.
+    partial. ``unscaled_limit_share`` is ``limit_share`` of the same requests before a trace's lengths were scaled.
+    ``server_share`` is by the server's counters, in ``server_unit`` (tokens or blocks), ``usage`` by its answers.
     """
 
     limit_share: float | None
@@ -47,6 +48,7 @@ class PrefixCache:
     server_share: float | None
     server_unit: str | None
     usage: CachedTokens | None
+    unscaled_limit_share: float | None = None
 
 
 def prefix_cache(manifest: Mapping[str, Any], requests: Requests, server: ServerLoad | None) -> PrefixCache:
@@ -64,6 +66,7 @@ def prefix_cache(manifest: Mapping[str, Any], requests: Requests, server: Server
         server_share=None if reuse is None else reuse.share,
         server_unit=None if reuse is None else reuse.unit,
         usage=cached_tokens(requests),
+        unscaled_limit_share=_number(workload.get("shared_prefix_limit_unscaled")),
     )
 
 

@@ -9,6 +9,7 @@ from reports.render.tables import Table, cell_text, console_table
 from reports.run.headline import describe_calibration, describe_run, verdict
 from reports.run.rows import WINDOW_COLUMNS, guard_note, slip_over_time_rows, unsupported_p99, window_rows
 from reports.run.tables import (
+    arrival_law_table,
     gate_table,
     interval_table,
     latency_table,
@@ -36,6 +37,7 @@ def render(report: RunReport) -> str:
         console_table(tail_table(report)),
         console_table(rate_table(report), "Rates"),
         console_table(stage_table(report), "Stages"),
+        console_table(arrival_law_table(report), "Arrivals"),
         _windows(metrics),
         console_table(length_law_table(report), "Lengths, tokens"),
         _slip(report),

@@ -23,6 +23,7 @@ from reports.run.pictures.latency import latency_pictures
 from reports.run.pictures.server import server_pictures
 from reports.run.pictures.traffic import arrival_pictures, token_pictures
 from reports.run.tables import (
+    arrival_law_table,
     failure_tables,
     gate_table,
     interval_table,
@@ -101,7 +102,8 @@ def _tone(report: RunReport) -> Tone:
 def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
     remarks = tuple(Remark(f.severity.value, f.sentence, f.advice, f.code) for f in report.findings)
     latency = [_with_rows(table) for table in (latency_table(report), interval_table(report), tail_table(report))]
-    load = [_with_rows(table) for table in (rate_table(report), stage_table(report), window_table(report))]
+    load_tables = (rate_table(report), stage_table(report), arrival_law_table(report), window_table(report))
+    load = [_with_rows(table) for table in load_tables]
     lengths = [_with_rows(table) for table in (length_law_table(report), length_table(report))]
     return [
         Section("gates", "Gates", _joined([_with_rows(gate_table(report))])),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.metrics.arrival_law import check_arrivals
+from reports.metrics.asked_arrivals import AskedArrivals
 from reports.metrics.catalogue import (
     ARRIVAL_RATES,
     ATTAINMENT,
@@ -77,6 +78,7 @@ def summary(report: RunReport) -> dict[str, Any]:
         "server": None if report.server is None else asdict(report.server),
         "lengths": {"input": _lengths(report.input_lengths), "output": _lengths(report.output_lengths)},
         "length_laws": {"input": _length_law(report.input_law), "output": _length_law(report.output_law)},
+        "arrival_laws": [_arrival_law(one) for one in report.asked_arrivals],
         "prefix_cache": _prefix_cache(report.prefix_cache),
         "stages": [_stage(stage) for stage in report.stages],
         "phases": [
@@ -107,6 +109,17 @@ def _length_law(length: LengthLaw) -> dict[str, Any]:
         "asked": None if length.asked_mean is None else {"mean": length.asked_mean, "stdev": length.asked_stdev},
         "sent": None if length.sent is None else asdict(length.sent),
         "actual": None if length.actual is None else asdict(length.actual),
+    }
+
+
+def _arrival_law(one: AskedArrivals) -> dict[str, Any]:
+    return {
+        "law": one.law,
+        "unit": one.unit,
+        "stage": one.stage,
+        "asked": {"rate_per_s": one.asked_rate, "gap_cv": one.asked_gap_cv},
+        "scheduled": None if one.scheduled is None else asdict(one.scheduled),
+        "sent": None if one.sent is None else asdict(one.sent),
     }
 
 

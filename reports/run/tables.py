@@ -118,6 +118,25 @@ def stage_table(report: RunReport) -> Table:
     )
 
 
+def arrival_law_table(report: RunReport) -> Table:
+    """Rate and variation of gaps as the law of arrivals asks for them beside those that were drawn and sent."""
+    rows: list[tuple[Cell, ...]] = []
+    for one in report.asked_arrivals:
+        name = f"all {one.unit}" if one.stage is None else f"stage {one.stage}"
+        rates = (one.asked_rate, *(None if sample is None else sample.rate_per_s for sample in (one.scheduled, one.sent)))
+        variations = (one.asked_gap_cv, *(None if sample is None else sample.gap_cv for sample in (one.scheduled, one.sent)))
+        rows.append((name, *rates, *variations, None if one.sent is None else one.sent.gaps))
+    law = printable(report.asked_arrivals[0].law) if rows else ""
+    return Table(
+        "arrival_laws",
+        "Arrivals, asked and sent",
+        ("arrivals", "asked/s", "drawn/s", "sent/s", "asked cv", "drawn cv", "sent cv", "gaps"),
+        tuple(rows),
+        f"Asked: {law}. Drawn: the schedule's own arrivals, by chance off the asked rate by up to two asked cv / √gaps of it. "
+        "Sent: without a ramp and the wait at a ceiling. The cv of gaps is their standard deviation over their mean.",
+    )
+
+
 def slip_tables(report: RunReport) -> list[Table]:
     """The client's delay of the sends, by worker where there are several, and over time."""
     note = "The client's delay of the sends, without the wait at a ceiling on requests in flight."

@@ -102,6 +102,7 @@ def _prefix_cache(reuse: PrefixCache) -> Table:
         (f"Found by the server, of {unit} (%)", reuse.server_share),
         ("Found by the server, by its answers, of tokens (%)", None if usage is None else usage.share),
         ("An infinite cache, of tokens (%)", reuse.limit_share),
+        ("The same before the trace was scaled (%)", reuse.unscaled_limit_share),
         (f"An infinite cache, {blocks}, of tokens (%)", reuse.limit_block_tokens_share),
         (f"An infinite cache, {blocks}, of blocks (%)", reuse.limit_block_share),
     )

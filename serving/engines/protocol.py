@@ -279,6 +279,13 @@ class Engine(Protocol):
         """
         ...
 
+    def reset_prefix_cache(self) -> None:
+        """Empty the prefix cache of an idle engine, so that no later prompt reuses an earlier one; counters go on.
+
+        Blocks until it is empty. Raises EngineError where requests are in flight, or the engine cannot do it.
+        """
+        ...
+
     def stats(self) -> EngineStats: ...
 
     def close(self) -> None:

@@ -124,8 +124,9 @@ def test_the_engine_reuses_of_shared_prefixes_what_an_infinite_cache_would_have(
     assert cache["limit_block_share"] <= cache["server_share"] <= cache["limit_block_share"] + 3 / 300
 
 
+@pytest.mark.parametrize("prefix_factor", [1, 2])
 def test_the_engine_reuses_of_a_trace_of_blocks_what_an_infinite_cache_would_have(
-    decoupled_server: Server, tmp_path: Path
+    decoupled_server: Server, tmp_path: Path, prefix_factor: int
 ) -> None:
     # blocks of 16 tokens: 24 requests in groups of three that share eight blocks; the last one is a part of a block
     trace, rows = tmp_path / "blocks.jsonl", []
@@ -136,13 +137,34 @@ def test_the_engine_reuses_of_a_trace_of_blocks_what_an_infinite_cache_would_hav
         rows.append(turn | lengths | {"timestamp": 0.01 * number, "hash_ids": hashes})
     trace.write_text("\n".join(map(json.dumps, rows)))
     target = ["--url", decoupled_server.addresses.grpc, "--metrics_url", decoupled_server.addresses.metrics]
-    result = run_bench("trace", str(trace), "--concurrency", "1", "--seed", "5", *target, "--run_dir", str(tmp_path / "run"))
+    options = ["--concurrency", "1", "--seed", str(4 + prefix_factor), "--prefix_factor", str(prefix_factor)]
+    result = run_bench("trace", str(trace), *options, *target, "--run_dir", str(tmp_path / "run"))
     assert result.returncode in (0, 3), result.stderr
     cache = json.loads((tmp_path / "run" / "summary.json").read_text())["prefix_cache"]
-    reused = 16 * 8 * 16
-    assert cache["limit_share"] == cache["limit_block_tokens_share"] == pytest.approx(reused / (24 * 232))
-    assert cache["limit_block_share"] == pytest.approx(reused / 32 / (24 * 8))
+    reused, prompt = 16 * 8 * 16 * prefix_factor, 104 + 128 * prefix_factor
+    assert cache["limit_share"] == cache["limit_block_tokens_share"] == pytest.approx(reused / (24 * prompt))
+    assert cache["limit_block_share"] == pytest.approx(reused / 32 / (24 * -(-prompt // 32)))
+    assert cache["unscaled_limit_share"] == (None if prefix_factor == 1 else pytest.approx(16 * 8 * 16 / (24 * 232)))
     assert cache["limit_block_share"] <= cache["server_share"] <= cache["limit_block_share"] + 3 / 192
+
+
+def test_an_emptied_prefix_cache_has_nothing_of_the_run_before(decoupled_server: Server, tmp_path: Path) -> None:
+    groups = ["--prefix_groups", "3", "--prefix_len", "64", "--prompts_per_group", "4", "--concurrency", "1", "--seed", "78"]
+    lengths = ["--input_mean", "20", "--output_mean", "2", "--metrics_url", decoupled_server.addresses.metrics]
+    shares = []
+    for number, (protocol, address) in enumerate(
+        [("grpc", decoupled_server.addresses.grpc), ("http", f"http://{decoupled_server.addresses.http}")]
+    ):
+        folder = tmp_path / str(number)
+        target = ["-i", protocol, "--url", address, "--reset_prefix_cache", "--run_dir", str(folder)]
+        result = run_bench("token_norm_dist", *target, *groups, *lengths)
+        assert result.returncode in (0, 3), result.stderr
+        summary = json.loads((folder / "summary.json").read_text())
+        assert not [one for one in summary["findings"] if one["code"] == "prefix_cache_warmed" and one["severity"] != "note"]
+        manifest = json.loads((folder / "run.json").read_text())
+        assert manifest["prefix_cache_reset"] == "reset_prefix_cache of the model tensorrt_llm"
+        shares.append(summary["prefix_cache"]["server_share"] - summary["prefix_cache"]["limit_block_share"])
+    assert all(0 <= share <= 3 / 36 for share in shares)  # a block's part may be reused, where two own parts begin alike
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from workloads.arrival_law import arrivals_at, law_of_upstream
+from workloads.arrival_law import arrivals_at, law_of_upstream, parse_law
 from workloads.arrivals import (
     AllAtOnce,
     Arrivals,
@@ -16,6 +16,7 @@ from workloads.arrivals import (
     Exponential,
     Gamma,
     RampedUp,
+    Recorded,
     offsets_within,
 )
 from workloads.errors import WorkloadError
@@ -237,3 +238,25 @@ def test_more_arrivals_than_anyone_can_prepare_are_refused() -> None:
 
 def test_a_burst_that_is_counted_has_an_end() -> None:
     assert offsets_within(AllAtOnce(), 5.0, 0, at_most=7).tolist() == [0] * 7
+
+
+@pytest.mark.parametrize(
+    "law", ["exponential", "constant", "gamma:cv=2", "gamma:cv=0.3", "weibull:cv=1.5", "bursts:size=1", "bursts:size=20"]
+)
+def test_drawn_gaps_have_the_asked_rate_and_variation(law: str) -> None:
+    arrivals = arrivals_at(20.0, parse_law(law))
+    gaps = np.diff(arrivals.offsets_ns(200_001, seed=4)) / 1e9
+    assert arrivals.asked_rate_per_s == 20.0
+    assert arrivals.asked_gap_cv is not None
+    assert gaps.mean() == pytest.approx(1 / 20, rel=0.04)
+    assert gaps.std() / gaps.mean() == pytest.approx(arrivals.asked_gap_cv, rel=0.04, abs=1e-6)
+
+
+def test_a_trace_asks_for_its_own_rate_and_variation() -> None:
+    arrivals = Recorded((0, 1_000_000_000, 4_000_000_000))
+    assert (arrivals.asked_rate_per_s, arrivals.asked_gap_cv) == (0.5, 0.5)
+    at_once = Recorded((0, 0))
+    assert (at_once.asked_rate_per_s, at_once.asked_gap_cv) == (None, None)
+    assert (AllAtOnce().asked_rate_per_s, AllAtOnce().asked_gap_cv) == (None, None)
+    assert RampedUp(Gamma(5.0, 4.0), 2.0).asked_gap_cv == 0.5
+    assert RampedUp(Gamma(5.0, 4.0), 2.0).asked_rate_per_s == 5.0

@@ -53,6 +53,7 @@ def test_what_a_seed_means_never_changes() -> None:
         "TICKS": 8,
         "PREFIX_GROUPS": 9,
         "PREFIXES": 10,
+        "PIECES": 11,
         "CLIENT_PROFILES": 31,
         "LENGTH_PAIRS": 41,
     }

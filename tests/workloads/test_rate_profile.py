@@ -79,10 +79,24 @@ def _integral(profile: RateProfile, at_s: NDArray[np.float64]) -> NDArray[np.flo
             total = np.zeros_like(at_s)
             for (begin_s, first), (end_s, last) in itertools.pairwise(points):
                 spent_s = np.clip(at_s - begin_s, 0.0, end_s - begin_s)
-                slope = (last - first) / (end_s - begin_s) if end_s > begin_s else 0.0
-                total += first * spent_s + slope * spent_s**2 / 2.0
+                share = spent_s / (end_s - begin_s) if end_s > begin_s else 0.0
+                total += spent_s * (first + (last - first) * share / 2.0)
             return total
     raise AssertionError(profile)
+
+
+@given(_PROFILES, st.floats(0.1, 1e3))
+def test_the_asked_rate_is_the_integral_of_the_rate_over_the_time(profile: RateProfile, end_s: float) -> None:
+    end_s = end_s if profile.end_s is None else profile.end_s
+    rate = 1.0 if profile.is_absolute else 3.0
+    asked = Profiled(parse_law("exponential").at(rate), profile, rate).asked_rate_until(end_s)
+    assert asked == pytest.approx(rate * float(_integral(profile, np.array([end_s]))[0]) / end_s, rel=1e-5, abs=1e-5)
+
+
+def test_the_asked_rate_of_stages_is_their_mean_and_that_of_a_cycle_the_given_one() -> None:
+    law = parse_law("gamma:cv=2")
+    assert Profiled(law.at(1.0), parse_profile("stages:5/s*60s,10/s*60s"), 1.0).asked_rate_per_s == pytest.approx(7.5)
+    assert Profiled(law.at(4.0), parse_profile("sine:amplitude=0.5,period=600s"), 4.0).asked_rate_per_s == 4.0
 
 
 _LAW = st.sampled_from([parse_law(text) for text in ("exponential", "gamma:cv=2", "weibull:cv=0.5", "constant")])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from workloads.arrivals import Recorded
 from workloads.errors import WorkloadError
 from workloads.load import OpenLoop
-from workloads.replay import Replay, rows_of, stretched
+from workloads.replay import Replay, at_rate, from_zero, rows_of
 from workloads.request import Request
 from workloads.workload import Workload, WorkloadFacts
 
@@ -30,7 +30,7 @@ def _arrivals(workload: Workload) -> list[int]:
 def test_a_trace_is_replayed_at_its_own_times_from_zero() -> None:
     replayed = Replay().replayed(_trace([5, 7, 7, 20]), seed=0)
     assert _arrivals(replayed) == [0, 2, 2, 15]
-    assert replayed.table["session"].null_count == 4
+    assert replayed.table["session"].to_pylist() == ["s"] * 4
 
 
 def test_the_start_is_cut_and_rows_keep_their_lengths() -> None:
@@ -47,7 +47,7 @@ def test_speed_divides_every_gap(times: list[int], speed: float) -> None:
 
 @given(times=_times, rate=st.floats(0.1, 1000.0))
 def test_a_rate_is_the_mean_rate_of_what_is_sent_and_gaps_keep_their_ratio(times: list[int], rate: float) -> None:
-    replayed = stretched(np.array(times), rate)
+    replayed = np.array(_arrivals(at_rate(_trace(times), rate)))
     assert replayed[0] == 0
     assert (len(times) - 1) * _SECOND / replayed[-1] == pytest.approx(rate, rel=1e-6)
     factor = replayed[-1] / (times[-1] - times[0])
@@ -56,7 +56,7 @@ def test_a_rate_is_the_mean_rate_of_what_is_sent_and_gaps_keep_their_ratio(times
 
 def test_requests_that_arrive_at_once_have_no_rate() -> None:
     with pytest.raises(WorkloadError, match="arrive at once"):
-        stretched(np.array([7, 7]), 2.0)
+        at_rate(_trace([7, 7]), 2.0)
 
 
 @given(ticks=st.lists(st.integers(0, 9), min_size=2, max_size=40).map(sorted), seed=st.integers(0, 1000))
@@ -103,5 +103,29 @@ def test_a_schedule_has_the_times_of_the_trace() -> None:
     assert arrivals.busiest_second == 2
 
 
-def test_rows_are_taken_in_the_order_given() -> None:
+def _turns(times_ns: list[int], parents: list[int | None], think_ns: list[int | None]) -> Workload:
+    columns = {"arrival_ns": times_ns, "parent": parents, "think_time_ns": think_ns}
+    return Workload.of_columns(WorkloadFacts("qwen", "trace.jsonl"), len(times_ns), columns)
+
+
+def test_rows_are_taken_with_those_of_their_parents_that_are_taken() -> None:
+    taken = rows_of(_turns([0, 1, 2, 3, 4], [None, 0, 0, 1, 2], [None] * 5), (0, 2, 3, 4))
+    assert taken.table["arrival_ns"].to_pylist() == [0, 2, 3, 4]
+    assert taken.table["parent"].to_pylist() == [None, 0, None, 1]
     assert rows_of(_trace([0, 1, 2]), (0, 2)).table["input_tokens"].to_pylist() == [1, 3]
+
+
+def test_a_conversation_that_began_before_the_start_goes_on_without_its_parent() -> None:
+    replayed = Replay(start_s=1.0).replayed(_turns([0, _SECOND, 2 * _SECOND], [None, 0, 1], [None, 5, 6]), 0)
+    assert replayed.table["parent"].to_pylist() == [None, 0]
+
+
+def test_think_times_have_the_factor_of_the_arrivals() -> None:
+    trace = _turns([0, 10, 20], [None, 0, None], [None, 8, None])
+    assert Replay(speed=2.0).replayed(trace, 0).table["think_time_ns"].to_pylist() == [None, 4, None]
+    rated = at_rate(trace, 2 / 60e-9)
+    assert (rated.table["think_time_ns"].to_pylist(), _arrivals(rated)) == ([None, 24, None], [0, 30, 60])
+
+
+def test_arrivals_are_counted_from_the_first_one() -> None:
+    assert _arrivals(from_zero(_trace([7, 9]))) == [0, 2]

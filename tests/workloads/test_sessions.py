@@ -135,7 +135,9 @@ def test_sessions_begin_at_the_arrivals_and_recorded_turns_keep_their_distance()
 def test_users_hold_one_conversation_after_another(users: int, sessions: int, rate_per_s: float | None) -> None:
     turns = tuple(Turn(None if not k else 3 * s + k - 1, 5 * k) for s in range(sessions) for k in range(3))
     requests = tuple(Request(1, prompt="x", session=str(k // 3)) for k in range(len(turns)))
-    load = SessionRequests(requests, turns, "", HistorySource.RECORDED, None, len(turns), 0, 0, 0).of_users(users, rate_per_s)
+    load = SessionRequests(requests, turns, "", HistorySource.RECORDED, None, len(turns), 0, 0, 0, ()).of_users(
+        users, rate_per_s
+    )
     schedule = load.schedule(requests, 0)
     active_users = min(users, sessions)
     assert load.count == active_users

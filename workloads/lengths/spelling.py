@@ -12,6 +12,7 @@ from workloads.errors import WorkloadError
 from workloads.lengths.families import Constant, Lognormal, Normal, Uniform, Zipf
 from workloads.lengths.law import Lengths, Side
 from workloads.lengths.samples import SHIPPED_HISTOGRAMS, Histogram, read_histogram, shipped_histogram
+from workloads.spelling import MisspeltError, spelt_parts
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _SHORT = re.compile(rf"\s*({_NUMBER})\s*(?:(?:±|:|\+-|\+/-)\s*({_NUMBER})\s*)?", re.ASCII)
@@ -62,17 +63,19 @@ def parse(text: str, side: Side) -> Lengths:
         return _histogram(rest, side)
     if name not in _FAMILIES:
         raise WorkloadError(f"{name!r} is none of the laws {', '.join(LAWS)}")
-    return _of_family(name, rest)
+    return _of_family(name, text)
 
 
-def _of_family(name: str, rest: str) -> Lengths:
+def _of_family(name: str, text: str) -> Lengths:
     family = _FAMILIES[name]
     values: dict[str, float | int] = {}
-    for word in rest.split(","):
-        parameter, equals, value = (part.strip() for part in word.partition("="))
-        if not equals or parameter in values or parameter not in (*family.numbers, *family.integers):
-            raise WorkloadError(f"{word!r} does not belong there; write {family.form(name)}")
-        values[parameter] = _number(parameter, value, parameter in family.integers)
+    try:
+        for parameter, value in spelt_parts(text)[1].items():
+            if parameter not in (*family.numbers, *family.integers):
+                raise MisspeltError(f"{parameter}={value}")
+            values[parameter] = _number(parameter, value, parameter in family.integers)
+    except MisspeltError as error:
+        raise WorkloadError(f"{error.part!r} does not belong there; write {family.form(name)}") from error
     missing = [one for one in (*family.numbers, *family.integers) if one not in values and one not in family.optional]
     if missing:
         raise WorkloadError(

@@ -149,10 +149,13 @@ def _reader(source: Source, columns: int, skipped: _SkippedLines) -> pa_csv.CSVS
 
 
 def tokens(block: Block, name: str) -> Column:
-    """A column of numbers of tokens."""
+    """A column of numbers of tokens, also as 5.0, which pandas writes in a column with gaps."""
     texts = block.texts[name]
-    matches = _mask(pc.match_substring_regex(texts, _WHOLE))
-    values = pc.if_else(pa.array(matches), texts, "0").cast(pa.int64()).to_numpy(zero_copy_only=False)
+    digits, matches = texts, _mask(pc.match_substring_regex(texts, _WHOLE))
+    if not matches.all():
+        digits = pc.replace_substring_regex(texts, r"^([0-9]+)\.0+$", r"\1")
+        matches = _mask(pc.match_substring_regex(digits, _WHOLE))
+    values = pc.if_else(pa.array(matches), digits, "0").cast(pa.int64()).to_numpy(zero_copy_only=False)
     return Column(name, texts, values, matches & (values <= LONGEST_TOKENS), f"a whole number from 0 to {LONGEST_TOKENS:,}")
 
 
@@ -160,8 +163,9 @@ def seconds_ns(block: Block, name: str) -> Column:
     """A column of seconds, whole or with a fraction, in ns."""
     texts = block.texts[name]
     parts = pc.extract_regex(texts, _SECONDS)
-    values = _whole(parts, "whole") * _SECOND_NS + _fraction_ns(parts)
-    return Column(name, texts, values, _mask(parts.is_valid()) & (values <= LATEST_S * _SECOND_NS), "a number of seconds")
+    whole_s = _whole(parts, "whole")
+    values = np.minimum(whole_s, LATEST_S) * _SECOND_NS + _fraction_ns(parts)
+    return Column(name, texts, values, _mask(parts.is_valid()) & (whole_s <= LATEST_S), "a number of seconds")
 
 
 def timestamps_ns(block: Block, name: str) -> Column:

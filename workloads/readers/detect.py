@@ -82,7 +82,7 @@ def read_workload_file(path: Path, format: str | None = None, strict: bool = Fal
     """
     rejects = RejectCounter(name_of(path), strict)
     if is_client_profile(path):
-        raise DatasetError(path, "has clients of ServeGen, not requests; `bench workload generate` draws requests from them")
+        raise DatasetError(path, "has clients of ServeGen, not requests; `bench workload synthesize` draws requests from them")
     if is_hugging_face(path):
         workload = _read_hugging_face(path, format, rejects)
     else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from workloads.readers.rejects import RowError
 from workloads.request import LONGEST_TOKENS
 
-LATEST_S = 10**9  # 31 years after the first arrival: more is an error of the file
+LATEST_S = 9 * 10**9  # times since 1970, too; more does not fit 64 bits of ns
 _SHOWN = 40
 
 Row = Mapping[str, object]
@@ -74,10 +74,18 @@ def first_tokens_of(row: Row, names: Sequence[str]) -> int | None:
 
 
 def checked_tokens(value: object, field: str) -> int:
-    """A number of tokens. Raises RowError for another type, a negative number, or one that is absurdly large."""
+    """A number of tokens, also as 5.0, which pandas writes in a column with gaps. Raises RowError for another type, a negative
+    number, or one that is absurdly large.
+    """
+    value = whole_number(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LONGEST_TOKENS:
         raise RowError(f'"{field}" must be a whole number from 0 to {LONGEST_TOKENS:,}, found {shown(value)}')
     return value
+
+
+def whole_number(value: object) -> object:
+    """A float that is a whole number as an integer; any other value as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def time_ns_of(row: Row, field: str, unit_ns: int) -> int:
@@ -86,7 +94,13 @@ def time_ns_of(row: Row, field: str, unit_ns: int) -> int:
     latest = LATEST_S * 10**9 // unit_ns
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= latest:  # nan is in no range
         raise RowError(f'"{field}" must be a time from 0 to {latest:,}, found {shown(value)}')
-    return value * unit_ns if isinstance(value, int) else round(value * unit_ns)
+    whole = int(value)
+    return whole * unit_ns + round((value - whole) * unit_ns)
+
+
+def optional_ms_of(row: Row, field: str) -> int | None:
+    """The time ``field``, in ms, as ns; None where the row has none. Raises RowError."""
+    return None if row.get(field) is None else time_ns_of(row, field, 1_000_000)
 
 
 def shown(value: object) -> str:

@@ -1,17 +1,17 @@
 """Reader of request bodies of OpenAI's chat API, as JSON: ``messages``, of which the last one of the user is the prompt.
 
 The messages before it are its history, and the assistant's message right behind it is its answer. ``max_completion_tokens``, or
-``max_tokens``, is the output length.
+``max_tokens``, is the output length. ``timestamp``, which is no part of such a body, is the arrival in ms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from workloads.readers.fields import Row, checked_prompt, first_tokens_of, list_of, object_of, text_of
+from workloads.readers.fields import Row, checked_prompt, first_tokens_of, list_of, object_of, optional_ms_of, text_of
 from workloads.readers.json_rows import LocatedRow, accepted
 from workloads.readers.rejects import RejectCounter, RowError
-from workloads.readers.text_rows import TextRow, text_workload
+from workloads.readers.text_rows import TextRow, text_workload, timed_rows
 from workloads.request import Message
 from workloads.workload import Workload
 
@@ -27,7 +27,7 @@ def recognises(first_row: Row) -> bool:
 
 def read(rows: Iterator[LocatedRow], rejects: RejectCounter) -> Workload:
     """The workload of the rows. Raises DatasetError."""
-    return text_workload(NAME, [row for _, row in accepted(rows, _row, rejects)], rejects)
+    return text_workload(NAME, timed_rows(accepted(rows, _row, rejects), rejects), rejects)
 
 
 def _row(row: Row) -> TextRow:
@@ -42,6 +42,7 @@ def _row(row: Row) -> TextRow:
         answer=answer,
         history=tuple(messages[:last]),
         output_tokens=first_tokens_of(row, _LENGTH_FIELDS),
+        arrival_ns=optional_ms_of(row, "timestamp"),
     )
 
 

@@ -1,11 +1,15 @@
-"""Rows that have text, and the workload of them."""
+"""Rows that have text, some with the time at which they arrived, and the workload of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from workloads.errors import DatasetError
+from workloads.readers.arrivals_of_origin import find_tick_ns
 from workloads.readers.rejects import RejectCounter
 from workloads.request import Message
 from workloads.workload import Workload, WorkloadFacts
@@ -13,7 +17,10 @@ from workloads.workload import Workload, WorkloadFacts
 
 @dataclass(frozen=True, slots=True)
 class TextRow:
-    """One turn: ``parent`` is the index of the row before it in its session; the others are the workload's columns."""
+    """One turn: ``parent`` is the index of the row before it in its session; the others are the workload's columns.
+
+    ``arrival_ns`` counts from any moment.
+    """
 
     prompt: str
     answer: str | None = None
@@ -21,22 +28,50 @@ class TextRow:
     session: str | None = None
     parent: int | None = None
     output_tokens: int | None = None
+    arrival_ns: int | None = None
+    think_time_ns: int | None = None
+
+
+def timed_rows(located: Iterable[tuple[str, TextRow]], rejects: RejectCounter) -> list[TextRow]:
+    """Rows in the order of their arrival, where they have a time, each behind the one before it in its session.
+
+    Where some have a time, one without is counted as malformed.
+    """
+    rows = list(located)
+    if any(row.arrival_ns is not None for _, row in rows):
+        for where, row in rows:
+            if row.arrival_ns is None:
+                rejects.malformed(where, 'the field "timestamp" is missing, which other rows have')
+        rows = sorted((pair for pair in rows if pair[1].arrival_ns is not None), key=lambda pair: pair[1].arrival_ns or 0)
+    last: dict[str, int] = {}
+    threaded: list[TextRow] = []
+    for number, (_, row) in enumerate(rows):
+        threaded.append(row if row.session is None else replace(row, parent=last.get(row.session)))
+        if row.session is not None:
+            last[row.session] = number
+    return threaded
 
 
 def text_workload(name: str, rows: Sequence[TextRow], rejects: RejectCounter) -> Workload:
-    """The workload of ``rows`` in the format ``name``. Raises DatasetError where there is none."""
+    """The workload of ``rows``, sorted by arrival where they have one. Raises DatasetError where there is none."""
     if not rows:
         raise nothing_read(rejects)
+    arrivals = [row.arrival_ns for row in rows if row.arrival_ns is not None]
+    columns: dict[str, Any] = {}
+    if arrivals:
+        columns["arrival_ns"] = np.array(arrivals, np.int64) - arrivals[0]
     return Workload.of_columns(
-        WorkloadFacts(name, rejects.path.name),
+        WorkloadFacts(name, rejects.path.name, tick_ns=find_tick_ns(columns["arrival_ns"]) if arrivals else None),
         len(rows),
         {
+            **columns,
             "session": [row.session for row in rows],
             "parent": [row.parent for row in rows],
             "history": [[vars_of(message) for message in row.history] or None for row in rows],
             "prompt": [row.prompt for row in rows],
             "answer": [row.answer for row in rows],
             "output_tokens": [row.output_tokens for row in rows],
+            "think_time_ns": [row.think_time_ns for row in rows],
         },
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from reports.criteria import HeldRequirement
 
 _MAX_POINTS = 500
+_PARTED_BY = ";"
+_PART_OF_A_LAW = re.compile(r"\w+\s*=[^=]")  # of uniform:min=1,max=9, what stands behind the comma
 
 
 def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[HeldRequirement, ...]:
@@ -40,6 +43,7 @@ def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tup
 Examples:
   bench sweep --over request_rate=2,4,8,16 dataset --num_requests 700 --repeat_dataset
   bench sweep --over request_rate=10,20,40 --fail_if 'held<20' token_norm_dist --slo 'p99_ttft<=300ms'
+  bench sweep --over 'isl=constant:tokens=512;uniform:min=128,max=896' token_norm_dist --request_rate 10
   bench sweep --over request_rate=4,8 --over batch_scheduler_policy=max_utilization,guaranteed_no_evict dataset""",
 )
 @cloup.option(
@@ -48,7 +52,8 @@ Examples:
     multiple=True,
     required=True,
     metavar="OPTION=V1,V2,…",
-    help="An option of the measuring verb and its values. With several --over, every combination is an arm.",
+    help="An option of the measuring verb and its values; with a ';' among them they are parted by it, so that values may "
+    "have commas. With several --over, every combination is an arm.",
 )
 @cloup.option(
     "--fail_if",
@@ -119,9 +124,16 @@ def _points(axes: tuple[str, ...]) -> list[PlannedArm]:
 def _axis(text: str) -> list[tuple[str, str]]:
     name, _, listed = text.partition("=")
     name = name.strip().lstrip("-")
-    values = [value.strip() for value in listed.split(",")]
+    values = [value.strip() for value in listed.split(_PARTED_BY if _PARTED_BY in listed else ",")]
     if not name or not all(values) or len(set(values)) < len(values):
         raise click.BadParameter(f"{text!r}: write OPTION=V1,V2, such as request_rate=2,4,8", param_hint="--over")
+    torn = next((value for value in values if _PART_OF_A_LAW.match(value)), None)
+    if torn is not None:
+        raise click.BadParameter(
+            f"{text!r}: {torn!r} is a part of a value; part values that have commas by ';', as in "
+            f"'{name}={values[0]},{torn};…'",
+            param_hint="--over",
+        )
     return [(name, value) for value in values]
 
 

@@ -25,6 +25,8 @@ def load_demand(load: AnyLoad, schedule: AnySchedule, request_rate: float, strea
     if isinstance(load, ClosedLoop):
         return Demand(None, responses, load.concurrency, load.concurrency)
     if isinstance(load, Sessions):
+        if isinstance(load.arrivals, Recorded):
+            request_rate = load.arrivals.busiest_second
         return Demand(None if request_rate < 0 else request_rate * requests / load.count, responses, load.count, load.count)
     if isinstance(load.arrivals, Recorded):
         request_rate = load.arrivals.busiest_second

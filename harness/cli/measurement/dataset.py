@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
+from harness.cli.measurement.corpus import CorpusOptions, corpus_group, prepare_pieces
 from harness.cli.measurement.load_options import make_load
 from harness.cli.measurement.options import measure_options, read_concern, read_options
+from harness.cli.measurement.own_lengths import (
+    own_length_options,
+    report_rows_without_text,
+    without_length_text,
+    without_text_entry,
+)
+from harness.cli.measurement.scaling_options import ScalingOptions, reuse_entries, scaling_group
 from harness.cli.measurement.sessions import SessionOptions, prepare_sessions, session_group, with_reuse_limit
 from harness.cli.workload_files import WorkloadPath, read_file, reader_options
 from harness.host.blas_threads import one_blas_thread
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
     from harness.cli.measurement.target import Target
     from workloads.dataset import DatasetRequests, OutputLengths
     from workloads.load import Load
+    from workloads.scaling import Scaling
     from workloads.sessions import SessionRequests
     from workloads.synthesis import SyntheticRequests
     from workloads.workload import Workload
@@ -33,18 +42,13 @@ _SHIPPED_NAME = "prompts.json"
 
 @dataclass(frozen=True)
 class Dataset:
-    """The workload of the file ``path``, and the output lengths of rows that have none."""
+    """The workload of the file ``path``, the output lengths of rows that have none, and the factors of a trace's lengths."""
 
     path: Path
     workload: Workload
     lengths: OutputLengths
+    scaling: Scaling
     repeated: bool = False
-
-    @property
-    def without_text(self) -> int:
-        """The number of rows without a prompt where others have one."""
-        missing = int(self.workload.table["prompt"].null_count)
-        return 0 if missing == len(self.workload) else missing
 
 
 @cloup.command(
@@ -54,6 +58,7 @@ class Dataset:
 Examples:
   bench dataset --request_rate 10 --num_requests 300 --model ensemble
   bench dataset --dataset sharegpt.json --request_rate 10
+  bench dataset --dataset tinyshakespeare.txt --isl 512 --osl 64 --request_rate 4
   zcat prompts.jsonl.gz | bench dataset --dataset - --output_tokens 100""",
 )
 @cloup.option_group(
@@ -69,23 +74,14 @@ Examples:
         "Default: the shipped prompts.",
     ),
     cloup.option(
-        "--op_tokens_per_word",
-        type=click.FloatRange(min=0, min_open=True),
-        default=1.3,
-        help="Tokens to request per word of the dataset's answer, where it has no output length.",
-    ),
-    cloup.option(
-        "--output_tokens",
-        type=click.IntRange(1, 10_000_000),
-        default=256,
-        help="Tokens to request where the dataset has neither an output length nor an answer.",
-    ),
-    cloup.option(
         "--repeat_dataset",
         is_flag=True,
         help="Send the dataset again from its start where more requests are due than it has; repeats may hit a prefix cache.",
     ),
 )
+@own_length_options
+@corpus_group
+@scaling_group
 @session_group
 @reader_options
 @measure_options
@@ -102,6 +98,7 @@ def command(
 
     The output length of a request is the dataset's own, or the number of words in its answer, times --op_tokens_per_word.
     A trace of lengths gets random prompts of exactly these lengths, and a trace of block hashes the same shared prefixes.
+    With --isl a text corpus is cut into prompts of exactly so many tokens.
     """
     with one_blas_thread():
         from harness.cli.measurement.measure import measure
@@ -119,16 +116,21 @@ def command(
         raise click.UsageError("--repeat_dataset needs --num_requests, or --duration with --request_rate: how often is unknown")
     path = path or shipped_dataset()
     workload = read_file(path, format_name, strict)
-    dataset = Dataset(path, workload, OutputLengths(op_tokens_per_word, output_tokens), repeat_dataset)
-    if dataset.without_text:
-        click.echo(f"{dataset.without_text:,} rows of {path} have no text, and are not sent.", err=True)
+    scaling = read_concern(ScalingOptions, shared).scaling()
+    dataset = Dataset(path, workload, OutputLengths(op_tokens_per_word, output_tokens), scaling, repeat_dataset)
+    report_rows_without_text(workload, path)
+    corpus = read_concern(CorpusOptions, shared)
+    corpus.check(workload, path)
+    scaling.check(workload)
+    if corpus.isl is not None:
+        return measure("dataset", options, load, partial(prepare_pieces, (path, workload, output_tokens), corpus))
     if sessions.sessions is not None:
         if not has_prompts(workload):
-            raise click.UsageError(f"--sessions: {path} has lengths alone, and conversations need their text")
+            raise click.UsageError(f"--sessions: {path} has lengths alone; bench trace sends its conversations")
         check_times(workload, TurnClock(sessions.sessions))
-        return measure("dataset", options, partial(_prepare_sessions, dataset, sessions))
+        return measure("dataset", options, load, partial(_prepare_sessions, dataset, sessions))
     prepare = _prepare_requests if has_prompts(workload) else _prepare_synthetic
-    return measure("dataset", options, partial(prepare, dataset))
+    return measure("dataset", options, load, partial(prepare, dataset))
 
 
 def shipped_dataset() -> Path:
@@ -168,7 +170,7 @@ def _prepare_sessions(
     drawn, sessions = prepare_sessions(dataset.workload, options, dataset.lengths, traffic, load, target)
     parameters = options.manifest_entry(drawn) | {"op_tokens_per_word": dataset.lengths.tokens_per_word}
     if drawn.without_length:
-        click.echo(_without_length_text(drawn.without_length, dataset.lengths), err=True)
+        click.echo(without_length_text(drawn.without_length, dataset.lengths), err=True)
         parameters["output_tokens"] = dataset.lengths.without_answer
     prepared = _prepared(dataset, drawn, load, traffic.num_requests, ("turns of", parameters))
     return with_reuse_limit(replace(prepared, load=sessions), drawn)
@@ -177,10 +179,15 @@ def _prepare_sessions(
 def _prepare_synthetic(dataset: Dataset, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:
     """Random prompts of the file's lengths; bench trace sends them at its times. Raises UsageError without a vocabulary."""
     from harness.cli.measurement.synthetic import synthesis_for
+    from workloads.replay import rows_of
 
     most = load.most_requests(traffic.seed, traffic.num_requests)
-    drawn = synthesis_for(dataset.path, traffic, target).requests(dataset.workload, most)
-    return _prepared(dataset, drawn, load, most, ("random prompts of the lengths of", {"synthetic": True}))
+    scaled = dataset.scaling.scaled(dataset.workload)
+    drawn = synthesis_for(dataset.path, traffic, target).requests(scaled, most)
+    unscaled = rows_of(dataset.workload, drawn.kept) if dataset.scaling.changes else None
+    reuse = {} if dataset.repeated else reuse_entries(rows_of(scaled, drawn.kept), unscaled)
+    parameters = {"synthetic": True, **reuse, **dataset.scaling.entries()}
+    return _prepared(dataset, drawn, load, most, ("random prompts of the lengths of", parameters))
 
 
 def _prepared(
@@ -207,7 +214,7 @@ def _prepared(
             "rejected_rows": dataset.workload.facts.rejected_rows,
             **parameters,
             "rows_read": drawn.rows,
-            **({"without_text": dataset.without_text} if dataset.without_text else {}),
+            **without_text_entry(dataset.workload),
             **({"repeat_dataset": True} if again else {}),
             "whole_dataset": not again and (most is None or len(requests) < most),
         },
@@ -218,13 +225,6 @@ def _prepared(
 def _report(drawn: DatasetRequests, dataset: Dataset) -> None:
     """What is sent otherwise than the dataset has it, on stderr."""
     if drawn.without_length:
-        click.echo(_without_length_text(drawn.without_length, dataset.lengths), err=True)
+        click.echo(without_length_text(drawn.without_length, dataset.lengths), err=True)
     if drawn.without_history:
         click.echo(f"{drawn.without_history:,} prompts are sent without the messages before them.", err=True)
-
-
-def _without_length_text(prompts: int, lengths: OutputLengths) -> str:
-    return (
-        f"{prompts:,} prompts have no output length in the dataset: {lengths.without_answer} tokens are requested for each; "
-        "--output_tokens sets this."
-    )

@@ -102,6 +102,7 @@ def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any
         "ran_out": arriving is not None and len(prepared.schedule) < arriving,
         **({"own_arrivals": True} if isinstance(load, OpenLoop) and isinstance(load.arrivals, Recorded | Profiled) else {}),
         **_stages(load),
+        "asked_arrivals": _asked_arrivals(load),
         "law": _law(requested) if isinstance(load, OpenLoop) and not isinstance(load.arrivals, Recorded | AllAtOnce) else None,
     }
 
@@ -113,6 +114,25 @@ def _stages(load: AnyLoad) -> dict[str, list[dict[str, float]]]:
     profile = load.arrivals.profile
     stages = profile.stages if isinstance(profile, Piecewise) else ()
     return {"stages": [asdict(stage) for stage in stages]} if stages else {}
+
+
+def _asked_arrivals(load: AnyLoad) -> dict[str, Any] | None:
+    """Rate and variation of gaps of the arrivals' law, before chance; of sessions those of first turns. None without a rate.
+
+    ``law_gap_cv`` is that of the gaps at a rate that stays, as within a stage.
+    """
+    if isinstance(load, ClosedLoop) or load.arrivals.asked_rate_per_s is None:
+        return None
+    arrivals, duration_s = load.arrivals, load.duration_s if isinstance(load, OpenLoop) else None
+    return {
+        "law": str(arrivals),
+        "unit": "sessions" if isinstance(load, Sessions) else "requests",
+        "rate_per_s": arrivals.asked_rate_until(duration_s)
+        if isinstance(arrivals, Profiled) and duration_s is not None
+        else arrivals.asked_rate_per_s,
+        "gap_cv": arrivals.asked_gap_cv,
+        "law_gap_cv": arrivals.arrivals.asked_gap_cv if isinstance(arrivals, Profiled) else arrivals.asked_gap_cv,
+    }
 
 
 def _law(requested: LoadOptions) -> dict[str, str | float | None]:

@@ -15,7 +15,6 @@ from harness.cli.measurement.client_size import load_demand, size_client
 from harness.cli.measurement.distribution import distributed_workers, live_page, open_pool
 from harness.cli.measurement.distribution_options import check_distribution_options
 from harness.cli.measurement.embedded_options import check_embedded_options
-from harness.cli.measurement.load_options import make_load
 from harness.cli.measurement.manifest import after_run, make_manifest
 from harness.cli.measurement.observe import observe, tabulate
 from harness.cli.measurement.options import MeasureOptions
@@ -50,9 +49,8 @@ if TYPE_CHECKING:
     from harness.distribution.remote_pool import RemotePool
 
 
-def measure(verb: str, options: MeasureOptions, prepare_requests: PrepareRequests) -> int:
-    """Carry out one measurement and return the exit status."""
-    load = make_load(options.load)
+def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: PrepareRequests) -> int:
+    """Carry out one measurement under ``load``, or that of the prepared requests, and return the exit status."""
     _check(options)
     reference = _read_reference(options.criteria)
     if options.output.op_stats_csv is not None:

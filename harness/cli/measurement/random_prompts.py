@@ -12,6 +12,7 @@ import click
 import cloup
 
 from harness.cli.measurement.length_options import moved_by_bounds
+from harness.cli.measurement.load_options import make_load
 from harness.cli.measurement.prefix_options import limit_text, manifest_entry, reuse_limit
 from harness.cli.tokenizers import ordinary_token_ids, shipped_tokenizer, text_codec
 from harness.host.blas_threads import one_blas_thread
@@ -63,7 +64,7 @@ def measure_random_prompts(verb: str, options: MeasureOptions, prompts: RandomPr
 
     for line in moved_by_bounds(prompts.lengths):
         click.echo(line, err=True)
-    return measure(verb, options, partial(_prepare_requests, prompts))
+    return measure(verb, options, make_load(options.load), partial(_prepare_requests, prompts))
 
 
 def _prepare_requests(prompts: RandomPrompts, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:

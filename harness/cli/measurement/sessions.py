@@ -66,14 +66,47 @@ class SessionOptions:
         return asdict(self) | {"conversations": drawn.sessions, "dropped_behind": drawn.dropped_behind}
 
 
+@dataclass(frozen=True)
+class TraceSessionOptions:
+    """The values of ``trace_session_group``."""
+
+    sessions: str | None
+    think_time: float
+    history: str
+
+    def checked(self, options: MeasureOptions) -> SessionOptions | None:
+        """The options, None without sessions. Raises UsageError for options that contradict each other, or have no effect."""
+        sessions = SessionOptions(self.sessions, self.think_time, None, None, self.history)
+        sessions.check(options)
+        if self.sessions is not None and given("request_rate") and options.load.duration is not None:
+            raise click.UsageError(
+                "--duration and --request_rate go without --sessions, where answers set the times: give --num_requests"
+            )
+        return None if self.sessions is None else sessions
+
+
 def _refuse(names: tuple[str, ...], reason: str) -> None:
     for name in names:
         if given(name):
             raise click.UsageError(f"--{name} {reason}")
 
 
+_think_time_option = cloup.option(
+    "--think_time",
+    type=click.FloatRange(min=0, max=1e6),
+    default=0.0,
+    help="Seconds from the end of an answer to the next turn, where the file has none.",
+)
+_history_option = cloup.option(
+    "--history",
+    type=click.Choice(["recorded", "server"]),
+    default="recorded",
+    help="Answers in the history of later turns: the file's, which make runs alike, or those that the server gave.",
+)
+_TITLE = "Sessions (docs/explanation/load.md)"
+
 session_group = cloup.option_group(
-    "Sessions (docs/explanation/load.md)",
+    _TITLE,
     cloup.option(
         "--sessions",
         type=click.Choice(["think_time", "recorded"]),
@@ -81,12 +114,7 @@ session_group = cloup.option_group(
         help="Send whole conversations: each turn waits for the answer before it, and then for its think time, or until its "
         "recorded time. --request_rate is of conversations.",
     ),
-    cloup.option(
-        "--think_time",
-        type=click.FloatRange(min=0, max=1e6),
-        default=0.0,
-        help="Seconds from the end of an answer to the next turn, where the file has none.",
-    ),
+    _think_time_option,
     cloup.option(
         "--users",
         type=click.IntRange(min=1),
@@ -97,12 +125,20 @@ session_group = cloup.option_group(
         type=click.FloatRange(min=0, min_open=True),
         help="Requests per second of each user, as long as answers are faster. Default: the next turn follows the answer.",
     ),
+    _history_option,
+)
+
+trace_session_group = cloup.option_group(
+    _TITLE,
     cloup.option(
-        "--history",
-        type=click.Choice(["recorded", "server"]),
-        default="recorded",
-        help="Answers in the history of later turns: the file's, which make runs alike, or those that the server gave.",
+        "--sessions",
+        type=click.Choice(["think_time", "recorded"]),
+        show_default="each turn at its recorded time, whatever has been answered",
+        help="Turns wait for the answer before them, and then for their think time, or until their recorded time. First turns "
+        "come at the trace's times.",
     ),
+    _think_time_option,
+    _history_option,
 )
 
 

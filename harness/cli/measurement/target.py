@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import msgspec
 from harness.cli.measurement.client_options import ClientOptions
 from harness.cli.measurement.connect import ConnectedModel, MeasuredModel, connect
 from harness.cli.measurement.embedded_options import EmbeddedOptions
-from harness.cli.measurement.target_options import TargetOptions, openai_url
+from harness.cli.measurement.target_options import DEFAULT_TRITON_MODEL, TargetOptions, openai_url
 from harness.cli.tokenizers import open_tokenizer
 from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.openai_probe import PROBE, probe_chat
@@ -22,12 +23,21 @@ from harness.clients.prefix_cache_reset import PrefixCacheReset, find_prefix_cac
 from harness.clients.registry import KnownClient
 from harness.clients.transport.http_get import Headers
 from harness.clients.transport.url import Origin
+from harness.clients.triton import grpc as triton_grpc
+from harness.clients.triton import http as triton_http
+from harness.clients.triton.prefix_cache_reset import (
+    GrpcResetCall,
+    HttpResetCall,
+    TritonPrefixCacheReset,
+    find_triton_prefix_cache_reset,
+)
 from serving.engines.openvino.folder import read_limits
 from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
 from serving.launch.server import Server
 
 _PROBE_TIMEOUT_S = 60.0
+CacheReset = PrefixCacheReset | TritonPrefixCacheReset
 
 
 @dataclass(frozen=True)
@@ -50,7 +60,7 @@ class Target:
     server: Server | None = None
     context_tokens: int | None = None
     template_tokens: int | None = None
-    prefix_cache_reset: PrefixCacheReset | None = None
+    prefix_cache_reset: CacheReset | None = None
 
     @property
     def streaming(self) -> bool:
@@ -96,11 +106,25 @@ def probe_target(target: Target, options: ClientOptions) -> Target:
     return replace(target, client=client, template_tokens=template_tokens)
 
 
-def _prefix_cache_reset(options: TargetOptions, target: Target) -> PrefixCacheReset | None:
+def _prefix_cache_reset(options: TargetOptions, target: Target) -> CacheReset | None:
     """The call that empties the cache, tried; None without --reset_prefix_cache. Raises TargetError where there is none."""
     if not options.reset_prefix_cache:
         return None
-    return find_prefix_cache_reset(target.origin, openai_url(options).path, options.headers)
+    headers, origin = options.headers, target.origin
+    core = target.model.name if target.model.takes_token_ids else DEFAULT_TRITON_MODEL
+    match options.protocol:
+        case "grpc":
+            address = origin.address
+            inspect = partial(triton_grpc.inspect_model, address)
+            return find_triton_prefix_cache_reset(inspect, core, partial(GrpcResetCall, address))
+        case "http":
+            return find_triton_prefix_cache_reset(
+                lambda name: triton_http.inspect_model(origin, name, headers),
+                core,
+                lambda name: HttpResetCall(origin, name, headers),
+            )
+        case _:
+            return find_prefix_cache_reset(origin, openai_url(options).path, headers)
 
 
 def _target(options: TargetOptions, connected: ConnectedModel, tokenizer_dir: Path | None) -> Target:

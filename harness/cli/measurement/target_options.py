@@ -67,10 +67,6 @@ def check_target_options(options: TargetOptions) -> None:
                 raise click.UsageError(f"{name} goes with -i openai")
     if options.reset_prefix_cache and options.url is None:
         raise click.UsageError("--reset_prefix_cache goes with --url: the pipeline that bench deploys has an empty cache")
-    if options.reset_prefix_cache and options.protocol != "openai":
-        raise click.UsageError(
-            "--reset_prefix_cache goes with -i openai (vLLM, SGLang): Triton has no call for it, so restart the server instead"
-        )
     if options.protocol == "grpc" and options.header:
         raise click.UsageError("--header goes with -i http and -i openai")
     if options.url is not None:
@@ -249,6 +245,7 @@ http_group = cloup.option_group(
     cloup.option(
         "--reset_prefix_cache",
         is_flag=True,
-        help="Empty the server's prefix cache after the warm-up: vLLM (started with VLLM_SERVER_DEV_MODE=1) and SGLang.",
+        help="Empty the prefix cache of the server at --url after the warm-up: bench serve, vLLM (started with "
+        "VLLM_SERVER_DEV_MODE=1) and SGLang.",
     ),
 )

@@ -1,9 +1,8 @@
-"""``bench trace``: measure with the arrivals and lengths of a trace."""
+"""``bench trace``: measure with the arrivals, lengths, prompts and conversations of a trace."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,33 +11,20 @@ import click
 import cloup
 
 from harness.cli.engine_options import given
-from harness.cli.measurement.options import measure_options, read_options
+from harness.cli.measurement.load_options import make_load
+from harness.cli.measurement.options import measure_options, read_concern, read_options
+from harness.cli.measurement.own_lengths import own_length_options, report_rows_without_text
+from harness.cli.measurement.scaling_options import ScalingOptions, scaling_group
+from harness.cli.measurement.sessions import TraceSessionOptions, trace_session_group
 from harness.cli.workload_files import WorkloadPath, read_file, reader_options
 from harness.host.blas_threads import one_blas_thread
 
 if TYPE_CHECKING:
-    from harness.cli.measurement.load_options import TrafficOptions
-    from harness.cli.measurement.prepare import PreparedRequests
-    from harness.cli.measurement.target import Target
-    from workloads.load import Load
-    from workloads.replay import Replay
+    from harness.cli.measurement.options import MeasureOptions
     from workloads.workload import Workload
 
 _OF_A_LAW = ("arrival", "rate_profile", "time_delay_dist", "burstiness", "ramp_up")
 _OF_ARRIVALS = ("speed", "spread_ticks")
-
-
-@dataclass(frozen=True)
-class Trace:
-    """The file ``path``, its ``workload`` by ``replay``, and the mean rate of the requests that are sent, None the trace's own.
-    ``closed``: users send them, and the arrivals are left out.
-    """
-
-    path: Path
-    workload: Workload
-    replay: Replay
-    rate_per_s: float | None
-    closed: bool
 
 
 @cloup.command(
@@ -47,13 +33,16 @@ class Trace:
     epilog="""\b
 Examples:
   bench trace AzureLLMInferenceTrace_conv.csv --duration 60
-  bench trace mooncake.jsonl --spread_ticks --request_rate 4 --num_requests 700 --max_input_len 3000""",
+  bench trace mooncake.jsonl --spread_ticks --request_rate 4 --num_requests 700 --max_input_len 3000
+  bench trace mooncake.jsonl --num_requests 700 --prefix_factor 2
+  bench trace BurstGPT_1.csv --duration 600 --sessions recorded""",
 )
 @cloup.argument(
     "path",
     metavar="FILE",
     type=WorkloadPath(),
-    help="A trace of Azure, BurstGPT, Mooncake or Qwen-Bailian, or a workload.parquet; '-' is standard input.",
+    help="A trace of Azure, BurstGPT, Mooncake or Qwen-Bailian, prompts with a timestamp, or a workload.parquet; '-' is "
+    "standard input.",
 )
 @cloup.option_group(
     "Trace",
@@ -70,23 +59,89 @@ Examples:
         help="Spread arrivals that the trace has rounded to a tick at random within it, in their order.",
     ),
 )
+@scaling_group
+@own_length_options
+@trace_session_group
 @reader_options
 @measure_options
 def command(
-    path: Path, start: float, speed: float, spread_ticks: bool, format_name: str | None, strict: bool, **shared: Any
+    path: Path,
+    start: float,
+    speed: float,
+    spread_ticks: bool,
+    op_tokens_per_word: float,
+    output_tokens: int,
+    format_name: str | None,
+    strict: bool,
+    **shared: Any,
 ) -> int:
-    """Send requests at the arrival times of a trace, with random prompts of exactly its lengths.
+    """Send requests at the arrival times of a trace, with its own prompts, or with random ones of exactly its lengths.
 
     Equal block hashes of a trace give equal tokens, so that a prefix cache meets the prefixes that it met in production.
-    --duration is of the run, in seconds after --speed. With --concurrency users send the requests in a closed loop instead.
+    With --sessions a turn of a conversation waits for the answer before it. --duration is of the run, in seconds after
+    --speed. With --concurrency users send the requests in a closed loop instead.
     """
     with one_blas_thread():
         from harness.cli.measurement.measure import measure
+    from harness.cli.measurement.replayed_trace import Trace, prepare_trace
+    from workloads.dataset import OutputLengths
     from workloads.replay import Replay
-    from workloads.synthesis import has_prompts
-    from workloads.workload_statistics import arrivals_of
 
     options = read_options(shared)
+    _check_arrivals(options)
+    sessions = read_concern(TraceSessionOptions, shared).checked(options)
+    replay = Replay(start, speed, spread_ticks)
+    scaling = read_concern(ScalingOptions, shared).scaling()
+    workload = read_file(path, format_name, strict)
+    report_rows_without_text(workload, path)
+    _check_lengths(workload)
+    workload = _whole_conversations(workload, start)
+    trace = Trace(
+        path,
+        replay.replayed(scaling.scaled(workload), options.traffic.seed),
+        replay.replayed(workload, options.traffic.seed) if scaling.changes else None,
+        replay,
+        scaling,
+        options.load.request_rate if given("request_rate") else None,
+        sessions,
+        OutputLengths(op_tokens_per_word, output_tokens),
+    )
+    load = make_load(_with_own_rate(options, trace.workload).load)
+    return measure("trace", options, load, partial(prepare_trace, trace))
+
+
+def _check_lengths(workload: Workload) -> None:
+    """Raise UsageError for output lengths of prompts without one, where the trace has lengths and no prompts."""
+    from workloads.synthesis import has_prompts
+
+    for name in ("op_tokens_per_word", "output_tokens"):
+        if given(name) and not has_prompts(workload):
+            raise click.UsageError(f"--{name} is of prompts, and the trace has lengths of its own; --output_factor scales them")
+
+
+def _whole_conversations(workload: Workload, start_s: float) -> Workload:
+    """A workload with prompts without the turns behind one that comes before --start: their prompts would lack its text."""
+    import numpy as np
+
+    from workloads.replay import rows_of
+    from workloads.session_replay import behind_their_parents
+    from workloads.synthesis import has_prompts
+
+    arrivals = workload.table["arrival_ns"]
+    if not start_s or arrivals.null_count or not has_prompts(workload):
+        return workload
+    first = int(np.searchsorted(arrivals.to_numpy(), round(start_s * 1e9)))
+    kept = behind_their_parents(workload, range(first, len(workload)))
+    if not kept:
+        return workload
+    left_out = len(workload) - first - len(kept)
+    if left_out:
+        click.echo(f"{left_out:,} turns are left out, since their conversation began before --start.", err=True)
+    return rows_of(workload, kept)
+
+
+def _check_arrivals(options: MeasureOptions) -> None:
+    """Raise UsageError for options of arrivals that contradict those of the trace."""
     for name in _OF_A_LAW:
         if given(name) and options.load.concurrency is None:
             raise click.UsageError(f"--{name} is of a law of arrivals; a trace has its own (--speed, --request_rate)")
@@ -97,75 +152,13 @@ def command(
         raise click.UsageError("--speed and --request_rate both scale the trace's arrivals; give one of them")
     if given("request_rate") and not options.load.request_rate > 0:
         raise click.UsageError(f"--request_rate {options.load.request_rate:g}: a trace is stretched to a rate above 0")
-    replay = Replay(start, speed, spread_ticks)
-    workload = read_file(path, format_name, strict)
-    if has_prompts(workload):
-        raise click.UsageError(f"{path} has prompts of its own; bench dataset sends them")
-    replayed = replay.replayed(workload, options.traffic.seed)
-    rate = options.load.request_rate if given("request_rate") else None
-    trace = Trace(path, replayed, replay, rate, closed=options.load.concurrency is not None)
+
+
+def _with_own_rate(options: MeasureOptions, replayed: Workload) -> MeasureOptions:
+    """The options with the trace's own mean rate where none is given, so that --duration has one."""
+    from workloads.workload_statistics import arrivals_of
+
     arrivals = arrivals_of(replayed)
-    if not trace.closed and rate is None and arrivals is not None and arrivals.rate_per_s is not None:
-        options = replace(options, load=replace(options.load, request_rate=arrivals.rate_per_s))
-    return measure("trace", options, partial(_prepare_requests, trace))
-
-
-def _prepare_requests(trace: Trace, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:
-    from harness.cli.measurement.prepare import PreparedRequests
-    from harness.cli.measurement.synthetic import synthesis_for
-    from workloads.readers.source import name_of
-    from workloads.replay import rows_of
-    from workloads.workload_statistics import prefixes_of
-
-    replayed = trace.workload if trace.rate_per_s is not None else _within(trace, load)
-    drawn = synthesis_for(trace.path, traffic, target).requests(replayed, _most(trace, traffic, load))
-    sent = rows_of(replayed, drawn.kept)
-    sharing = prefixes_of(sent)
-    if sharing is not None:
-        click.echo(f"Shared prefixes: an infinite prefix cache would have {sharing.share:.1%} of the prompt tokens.", err=True)
-    return PreparedRequests(
-        requests=drawn.requests,
-        description=f"{len(drawn.requests):,} requests of {name_of(trace.path).name}",
-        parameters={
-            "trace": str(trace.path),
-            "format": sent.facts.format,
-            "rejected_rows": sent.facts.rejected_rows,
-            "synthetic": True,
-            "workload_digest": sent.digest,
-            "shared_prefix_limit": None if sharing is None else sharing.share,
-            **asdict(trace.replay),
-            "rate_per_s": trace.rate_per_s,
-        },
-        dropped_too_long=drawn.dropped_too_long,
-        load=None if trace.closed else _own_load(sent, load, trace.rate_per_s),
-    )
-
-
-def _within(trace: Trace, load: Load) -> Workload:
-    """The rows that arrive within --duration, at least one."""
-    import numpy as np
-
-    if trace.closed or load.duration_s is None:
-        return trace.workload
-    times_ns = trace.workload.table["arrival_ns"].to_numpy()
-    rows = max(1, int(np.searchsorted(times_ns, round(load.duration_s * 1e9))))
-    return replace(trace.workload, table=trace.workload.table.slice(0, rows))
-
-
-def _most(trace: Trace, traffic: TrafficOptions, load: Load) -> int | None:
-    """The number of requests to draw: at a given rate, those of --duration."""
-    if trace.rate_per_s is None or load.duration_s is None:
-        return traffic.num_requests
-    of_duration = math.ceil(trace.rate_per_s * load.duration_s) + 1
-    return of_duration if traffic.num_requests is None else min(of_duration, traffic.num_requests)
-
-
-def _own_load(sent: Workload, load: Load, rate_per_s: float | None) -> Load:
-    from workloads.arrivals import Recorded
-    from workloads.load import OpenLoop
-    from workloads.replay import stretched
-
-    assert isinstance(load, OpenLoop)
-    times_ns = sent.table["arrival_ns"].to_numpy()
-    times_ns = times_ns - times_ns[0] if rate_per_s is None else stretched(times_ns, rate_per_s)
-    return OpenLoop(Recorded(tuple(times_ns.tolist())), load.duration_s, load.max_concurrency)
+    if options.load.concurrency is not None or given("request_rate") or arrivals is None or arrivals.rate_per_s is None:
+        return options
+    return replace(options, load=replace(options.load, request_rate=arrivals.rate_per_s))

@@ -1,4 +1,4 @@
-"""``bench workload``: import, show, generate and write traffic."""
+"""``bench workload``: import, synthesize, show and write traffic."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ import click
 import cloup
 
 from bench_errors import ExitStatus
+from harness.cli.workload.synthesize import synthesize
 from harness.cli.workload_files import WorkloadPath, read_file, reader_options
 from harness.host.blas_threads import one_blas_thread
 from reports.render.plain_text import printable
 
-_SECONDS = click.FloatRange(min=0, min_open=True, max=1e9)
 _FILE = cloup.argument(
     "path", metavar="FILE", type=WorkloadPath(), help="Dataset, trace or workload.parquet; - is standard input."
 )
 
 
-@cloup.group(name="workload", short_help="Import, show, generate and write traffic.")
+@cloup.group(name="workload", short_help="Import, synthesize, show and write traffic.")
 def command() -> None:
-    """Import, show and write the traffic of datasets and traces.
+    """Import, synthesize, show and write the traffic of datasets and traces.
 
     Every format is recognised by the shape of the file, which may be compressed (.gz, .zst): datasets of upstream, ShareGPT,
     OpenAI's messages, vLLM's custom JSONL, MT-Bench and plain text, and traces of Azure, BurstGPT, Mooncake and Qwen-Bailian.
     """
+
+
+command.add_command(synthesize)
 
 
 @command.command(
@@ -80,37 +83,6 @@ def show(path: Path, html: Path | None, format_name: str | None, strict: bool) -
         with written_whole(html) as temporary:
             write_page(workload_page(workload, statistics), temporary)
         click.echo(f"\nWritten: {printable(str(html))}")
-    return ExitStatus.VALID
-
-
-@command.command(
-    name="generate",
-    epilog="Example: bench workload generate ./servegen/m-small --duration 600 --start 36000 -o workload.parquet",
-)
-@cloup.argument(
-    "path",
-    metavar="PATH",
-    type=click.Path(path_type=Path, exists=True),
-    help="Folder of clients of ServeGen (chunk-<i>-trace.csv, chunk-<i>-dataset.json), or one of its traces.",
-)
-@cloup.option("--duration", type=_SECONDS, required=True, help="Seconds of traffic.")
-@cloup.option("--start", type=click.FloatRange(min=0, max=1e9), default=0.0, help="Second of the profile at which it begins.")
-@cloup.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of arrivals and lengths.")
-@cloup.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), default=Path("workload.parquet"), help="File to write."
-)
-@one_blas_thread()
-def generate(path: Path, duration: float, start: float, seed: int, output: Path) -> int:
-    """Draw requests from ServeGen's clients: arrivals at the rate of each client at each time, with lengths of its own."""
-    from harness.records.whole_file import written_whole
-    from workloads.client_profiles import profile_workload
-    from workloads.readers.servegen import read_client_profiles
-
-    profiles = read_client_profiles(path)
-    workload = profile_workload(profiles, path.name, seed, duration, start)
-    with written_whole(output) as temporary:
-        workload.write(temporary)
-    click.echo(f"{len(workload):,} requests of {len(profiles):,} clients. Written: {printable(str(output))}")
     return ExitStatus.VALID
 
 

@@ -37,13 +37,21 @@ class HttpStatusError(GetError):
 class HttpGetter:
     """GETs one URL, any number of times over one connection, with ``headers``. Not thread-safe.
 
-    ``timeout_s`` limits each GET. ``method`` is another one for a call that has no body either.
+    ``timeout_s`` limits each GET. ``method`` is another one, of a call with ``body``, which is JSON, or without one.
     """
 
-    def __init__(self, url: HttpUrl, headers: Headers = (), timeout_s: float = _TIMEOUT_S, method: str = "GET") -> None:
+    def __init__(
+        self,
+        url: HttpUrl,
+        headers: Headers = (),
+        timeout_s: float = _TIMEOUT_S,
+        method: str = "GET",
+        body: bytes | None = None,
+    ) -> None:
         self._method = method
+        self._body = body
         self._path = url.path
-        self._headers = dict(headers)
+        self._headers = dict(headers) | ({} if body is None else {"Content-Type": "application/json"})
         self._timeout_s = timeout_s
         if url.scheme == "https":
             context = ssl.create_default_context()
@@ -80,7 +88,7 @@ class HttpGetter:
 
     def _get_once(self) -> bytes:
         deadline_s = time.monotonic() + self._timeout_s
-        self._connection.request(self._method, self._path, headers=self._headers)
+        self._connection.request(self._method, self._path, self._body, self._headers)
         response = self._connection.getresponse()
         body = bytearray()
         while chunk := response.read(65536):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import socket
 import subprocess
 import sys
@@ -14,11 +15,23 @@ from pathlib import Path
 
 import msgspec
 
-from serving.engines.openvino.messages import Cancel, Failed, Ready, RegisterLora, Step, Submit, decode_from_engine, encode
+from serving.engines.openvino.messages import (
+    Cancel,
+    Failed,
+    PrefixCacheReset,
+    Ready,
+    RegisterLora,
+    ResetPrefixCache,
+    Step,
+    Submit,
+    decode_from_engine,
+    encode,
+)
 from serving.engines.protocol import TOKENS_ONLY, Deliver, EngineOptions, EngineStats, Increment, Returns, Sampling
 from serving.errors import EngineError
 
 _CLOSE_TIMEOUT_S = 10
+_RESET_TIMEOUT_S = 600  # a large model is loaded anew
 
 
 class OpenVinoEngine:
@@ -45,6 +58,8 @@ class OpenVinoEngine:
         self._sending = threading.Lock()
         self._delivering: dict[int, Deliver] = {}
         self._failure: str | None = None
+        self._resetting = threading.Lock()
+        self._resets: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         ready = self._await_ready()
         self.limits = ready.limits
         self._stats = ready.stats
@@ -71,6 +86,16 @@ class OpenVinoEngine:
 
     def register_lora(self, task_id: int, weights: bytes, config: bytes) -> None:
         self._send(encode(RegisterLora(task_id, weights, config)))
+
+    def reset_prefix_cache(self) -> None:
+        with self._resetting:
+            self._send(encode(ResetPrefixCache()))
+            try:
+                problem = self._failure or self._resets.get(timeout=_RESET_TIMEOUT_S)
+            except queue.Empty:
+                problem = f"the engine did not answer for {_RESET_TIMEOUT_S} s"
+        if problem is not None:
+            raise EngineError(problem)
 
     def stats(self) -> EngineStats:
         return self._stats
@@ -108,6 +133,8 @@ class OpenVinoEngine:
                 message = decode_from_engine(self._pipe.recv_bytes())
                 if isinstance(message, Failed):
                     reason = f"the engine failed: {message.reason}"
+                elif isinstance(message, PrefixCacheReset):
+                    self._resets.put(message.problem)
                 elif isinstance(message, Step):
                     self._stats = message.stats or self._stats
                     self._deliver(message.increments)
@@ -121,6 +148,7 @@ class OpenVinoEngine:
             deliver(increment)
 
     def _fail_all(self, reason: str) -> None:
+        self._resets.put(reason)
         for request_id in list(self._delivering):
             deliver = self._delivering.pop(request_id, None)
             if deliver is not None:

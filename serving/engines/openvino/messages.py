@@ -32,6 +32,16 @@ class RegisterLora(msgspec.Struct, frozen=True, tag=True):
     config: bytes
 
 
+class ResetPrefixCache(msgspec.Struct, frozen=True, tag=True):
+    """Empty the prefix cache; ``PrefixCacheReset`` follows."""
+
+
+class PrefixCacheReset(msgspec.Struct, frozen=True, tag=True):
+    """The prefix cache is empty, or is not, for the reason ``problem``."""
+
+    problem: str | None = None
+
+
 class Ready(msgspec.Struct, frozen=True, tag=True):
     """The engine is loaded."""
 
@@ -52,8 +62,8 @@ class Step(msgspec.Struct, frozen=True, tag=True):
     stats: EngineStats | None
 
 
-ToEngine = Submit | Cancel | RegisterLora
-FromEngine = Ready | Failed | Step
+ToEngine = Submit | Cancel | RegisterLora | ResetPrefixCache
+FromEngine = Ready | Failed | Step | PrefixCacheReset
 
 encode = msgspec.msgpack.Encoder().encode
 decode_to_engine = msgspec.msgpack.Decoder(ToEngine).decode

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,7 +30,18 @@ from serving.engines.openvino.guide_probe import structured_output
 from serving.engines.openvino.guides import Guides, load_tokenizer_ir
 from serving.engines.openvino.logits import EXACT, LogitsModel
 from serving.engines.openvino.lora import LoraCache
-from serving.engines.openvino.messages import Cancel, Failed, Ready, RegisterLora, Step, Submit, decode_to_engine, encode
+from serving.engines.openvino.messages import (
+    Cancel,
+    Failed,
+    PrefixCacheReset,
+    Ready,
+    RegisterLora,
+    ResetPrefixCache,
+    Step,
+    Submit,
+    decode_to_engine,
+    encode,
+)
 from serving.engines.openvino.prefix_cache import PrefixCacheAccount
 from serving.engines.openvino.running_request import Running
 from serving.engines.openvino.scheduling import (
@@ -54,12 +66,14 @@ class _Worker:
         self._pipe = pipe
         limits = read_limits(engine_dir)
         self._blocks = cache_blocks(options, read_geometry(engine_dir), available_bytes())
-        self._pipeline, self._guides = load_pipeline(engine_dir, limits.context_tokens, options, self._blocks)
+        self._load = partial(load_pipeline, engine_dir, limits.context_tokens, options, self._blocks)
+        self._pipeline, self._guides = self._load()
         self._logits = LogitsModel.read(engine_dir)
         self._lora = LoraCache(engine_dir, options.lora_cache_host_memory_bytes)
         self._max_queue_size = options.max_queue_size
         self._admission = Admission(options.batch_scheduler_policy, options.max_num_sequences, self._blocks)
-        self._account = PrefixCacheAccount(enabled=options.enable_kv_cache_reuse)
+        self._new_account = partial(PrefixCacheAccount, enabled=options.enable_kv_cache_reuse)
+        self._account = self._new_account()
         self._telemetry = Telemetry()
         self._waiting: dict[int, Submit] = {}  # queued here: with chunked prefill OpenVINO ignores max_num_seqs
         self._unchecked: dict[int, Submit] = {}  # guided requests whose guide is being checked
@@ -98,8 +112,20 @@ class _Worker:
             self._queue(message)
         elif isinstance(message, RegisterLora):
             self._lora.register(message.task_id, message.weights, message.config)
+        elif isinstance(message, ResetPrefixCache):
+            self._pipe.send_bytes(encode(PrefixCacheReset(self._reset_prefix_cache())))
         else:
             self._cancel(message)
+
+    def _reset_prefix_cache(self) -> str | None:
+        """Load the pipeline anew, since OpenVINO has no call that empties its cache. Returns the reason why it is not empty."""
+        in_flight = len(self._running) + len(self._exact) + len(self._waiting) + len(self._unchecked)
+        if in_flight:
+            return f"{in_flight} requests are in flight, and a prefix cache is emptied between requests"
+        del self._pipeline  # two pipelines would need the memory of two caches
+        self._pipeline, self._guides = self._load()
+        self._account = self._new_account()
+        return None
 
     def _queue_checked(self) -> None:
         """Queue the guided requests whose guide is valid; reject those whose guide is not."""

@@ -98,6 +98,9 @@ class TensorRtLlmEngine:
     def register_lora(self, task_id: int, weights: bytes, config: bytes) -> None:
         """No effect: requests with an adapter are rejected."""
 
+    def reset_prefix_cache(self) -> None:
+        raise EngineError("TensorRT-LLM's LLM API has no call that empties the prefix cache; load the model again")
+
     def stats(self) -> EngineStats:
         return self._stats
 

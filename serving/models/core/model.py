@@ -18,6 +18,7 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from serving.engines import open_engine
+from serving.errors import EngineError
 from serving.models.core.metrics import CoreMetrics
 from serving.models.core.options import engine_options, logits_dtype, wraps_ids
 from serving.models.core.reply import Reply, SharedSender
@@ -29,6 +30,7 @@ from serving.models.unrequested import zeros_of_release
 from serving.text.detokenization import special_token_ids
 
 _CANCELLATION_CHECKS = 8  # per period: with 128 requests in flight and 100 ms, each is checked every 1.6 s
+_RESET = "reset_prefix_cache"  # parameter of a request, whose inputs are then not read
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
@@ -73,6 +75,9 @@ class TritonPythonModel:
         arrival_ns = time.monotonic_ns()
         for request in requests:
             sender = request.get_response_sender()
+            if _RESET in request.parameters():
+                threading.Thread(target=self._reset_prefix_cache, args=(sender,), name="prefix cache").start()
+                continue
             try:
                 parsed = parse_request(request, self._deployment)
             except Exception as error:
@@ -117,6 +122,15 @@ class TritonPythonModel:
         for reply in list(self._replies.values()):
             if reply.client_id == client_id:
                 self._engine.cancel(reply.engine_id)
+        sender.send(pb_utils.InferenceResponse([]), flags=_FINAL)
+
+    def _reset_prefix_cache(self, sender: Any) -> None:
+        """Answer a request with the parameter ``reset_prefix_cache``: nothing where the cache is empty, or else an error."""
+        try:
+            self._engine.reset_prefix_cache()
+        except EngineError as error:
+            sender.send(error_response(f"{_RESET}: {error}", invalid=False), flags=_FINAL)
+            return
         sender.send(pb_utils.InferenceResponse([]), flags=_FINAL)
 
     def _cancel_abandoned(self) -> None:

@@ -15,6 +15,7 @@ import pytest
 from serving.engines import ENGINE_NAMES, open_engine
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import Engine, EngineOptions, FinishReason, Increment, Sampling
+from serving.errors import EngineError
 from tests.serving.engines import fake_tensorrt_llm
 
 _WAIT_S = 60.0
@@ -176,3 +177,36 @@ def test_closing_ends_requests_in_flight_and_later_ones(own_engine: Engine, stre
     for answer in (first, *others, just_before, late):
         assert answer.last().error == "the engine was closed before this request ended"
         assert sum(increment.is_last for increment in answer.increments) == 1
+
+
+@pytest.mark.parametrize("own_engine", ["openvino"], indirect=True)
+def test_an_emptied_prefix_cache_reuses_nothing_of_before(own_engine: Engine) -> None:
+    prompt = list(range(100, 196))
+    _, first = _submit(own_engine, prompt, Sampling(2))
+    tokens = first.tokens()
+    _, running = _submit(own_engine, prompt, Sampling(200), streaming=True)
+    assert running.first.wait(_WAIT_S)
+    with pytest.raises(EngineError, match="1 requests are in flight"):
+        own_engine.reset_prefix_cache()
+    running.last()
+    before = own_engine.stats()
+    assert before.kv_reused_blocks_total > 0
+    own_engine.reset_prefix_cache()
+    _, again = _submit(own_engine, prompt, Sampling(2))
+    assert again.tokens() == tokens
+    after = own_engine.stats()
+    assert after.kv_reused_blocks_total == before.kv_reused_blocks_total
+    assert after.kv_prompt_blocks_total > before.kv_prompt_blocks_total
+
+
+@pytest.mark.parametrize("own_engine", ["tensorrt_llm"], indirect=True)
+def test_an_engine_that_cannot_empty_its_cache_has_a_reason(own_engine: Engine) -> None:
+    with pytest.raises(EngineError, match="no call that empties the prefix cache"):
+        own_engine.reset_prefix_cache()
+
+
+@pytest.mark.parametrize("own_engine", ["openvino"], indirect=True)
+def test_a_closed_engine_is_not_waited_for(own_engine: Engine) -> None:
+    own_engine.close()
+    with pytest.raises(EngineError):
+        own_engine.reset_prefix_cache()

@@ -47,12 +47,18 @@ class InferenceResponse:
 class Request:
     """A request with tensors, as passed to ``execute``."""
 
-    def __init__(self, tensors: dict[str, np.ndarray[Any, Any]], outputs: list[str] | None = None) -> None:
+    def __init__(
+        self, tensors: dict[str, np.ndarray[Any, Any]], outputs: list[str] | None = None, parameters: str = "{}"
+    ) -> None:
         self.tensors = tensors
         self._outputs = outputs or []
+        self._parameters = parameters
 
     def inputs(self) -> list[Tensor]:
         return [Tensor(name, values) for name, values in self.tensors.items()]
+
+    def parameters(self) -> str:
+        return self._parameters
 
     def requested_output_names(self) -> list[str]:
         return self._outputs

@@ -120,3 +120,14 @@ def test_the_real_trace_has_the_known_statistics(shared_data: Path) -> None:
     assert round(gaps.size / arrival_s[-1], 2) == 5.53
     assert round(gaps.std() / gaps.mean(), 2) == 1.09
     assert reading.workload.facts.tick_ns is None
+
+
+def test_a_file_that_pandas_wrote_is_read(read: Read) -> None:
+    """With a byte order mark, Windows line ends, an index, and floats in a column with a gap."""
+    lines = [
+        ",TIMESTAMP,ContextTokens,GeneratedTokens", "0,2023-11-16 18:15:46.6805900,374,44.0", "1,2023-11-16 18:15:50,396,",
+        "2,2023-11-16 18:15:51,12,7.5", "3,2023-11-16 18:15:52,9,8.00",
+    ]  # fmt: skip
+    reading = read(b"\xef\xbb\xbf" + "\r\n".join(lines).encode(), "trace.csv")
+    assert reading.workload.table["output_tokens"].to_pylist() == [44, 8]
+    assert reading.rejects.count == 2

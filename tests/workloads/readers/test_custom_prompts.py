@@ -8,8 +8,59 @@ from typing import Any
 import pytest
 
 from workloads.errors import DatasetError
+from workloads.readers.detect import Reading
 
 Rows = Callable[..., list[dict[str, Any]]]
+
+
+def test_prompts_with_times_are_sorted_by_arrival_and_wait_within_their_session(rows: Rows) -> None:
+    assert rows(
+        {"timestamp": 1_700_000_002_000, "text_input": "c", "session_id": 7, "output_length": 3, "delay": 250},
+        {"timestamp": 1_700_000_000_000, "text_input": "a", "session_id": 7},
+        {"timestamp": 1_700_000_001_000.5, "prompt": "b", "session_id": "s"},
+        lines=True,
+    ) == [
+        {"arrival_ns": 0, "prompt": "a", "session": "7"},
+        {"arrival_ns": 1_000_500_000, "prompt": "b", "session": "s"},
+        {
+            "arrival_ns": 2_000_000_000, "prompt": "c", "session": "7", "parent": 0, "output_tokens": 3,
+            "think_time_ns": 250_000_000,
+        },
+    ]  # fmt: skip
+
+
+def test_whole_numbers_that_pandas_wrote_as_floats_are_read(rows: Rows) -> None:
+    assert rows({"prompt": "a", "session_id": 7.0, "output_tokens": 5.0}, {"prompt": "b", "session_id": 7}, lines=True) == [
+        {"prompt": "a", "session": "7", "output_tokens": 5},
+        {"prompt": "b", "session": "7", "parent": 0},
+    ]
+
+
+def test_a_conversation_needs_no_times(rows: Rows) -> None:
+    assert rows({"prompt": "a", "session_id": "x"}, {"prompt": "b", "session_id": "x"}, lines=True) == [
+        {"prompt": "a", "session": "x"},
+        {"prompt": "b", "session": "x", "parent": 0},
+    ]
+
+
+def test_a_row_without_a_time_among_others_with_one_is_counted(read: Callable[..., Reading]) -> None:
+    reading = read(b'{"prompt": "a", "timestamp": 5}\n{"prompt": "b"}\n{"prompt": "c", "timestamp": 9}\n')
+    assert reading.workload.table["prompt"].to_pylist() == ["a", "c"]
+    assert str(reading.rejects).endswith('line 2: the field "timestamp" is missing, which other rows have')
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("timestamp", -1, '"timestamp" must be a time from 0'),
+        ("timestamp", "5", '"timestamp" must be a time from 0'),
+        ("delay", float("nan"), '"delay" must be a time from 0'),
+        ("session_id", 1.5, '"session_id" must be a string or a whole number, found 1.5'),
+    ],
+)
+def test_times_and_sessions_that_are_none_are_named(rows: Rows, field: str, value: Any, problem: str) -> None:
+    with pytest.raises(DatasetError, match=problem):
+        rows({"prompt": "a", field: value}, lines=True)
 
 
 def test_prompts_may_have_a_length(rows: Rows) -> None:

@@ -189,7 +189,17 @@ _WORDS = st.sampled_from(["human", "gpt", "user", "assistant", "system", "Hi"])
 _KEYS = st.sampled_from(
     ["input", "instruction", "output", "conversations", "from", "value", "role", "content", "id", "messages", "prompt", "turns"]
 )
-_NUMBER_KEYS = ("timestamp", "input_length", "output_length", "chat_id", "parent_chat_id", "output_tokens", "max_tokens")
+_NUMBER_KEYS = (
+    "timestamp",
+    "input_length",
+    "output_length",
+    "chat_id",
+    "parent_chat_id",
+    "output_tokens",
+    "max_tokens",
+    "delay",
+    "session_id",
+)
 _TEXT = st.text(alphabet=st.characters(), max_size=5)
 _NUMBERS = st.integers() | st.floats() | st.sampled_from([10**400, -1, 2**63])
 _JSON = st.recursive(
@@ -202,7 +212,7 @@ _ROW = st.fixed_dictionaries(
     optional=dict.fromkeys(_NUMBER_KEYS, _NUMBERS | _JSON)
     | {"hash_ids": st.lists(_NUMBERS, max_size=3) | _JSON}
     | dict.fromkeys(("conversations", "messages", "turns"), st.lists(_JSON, max_size=4) | _JSON)
-    | dict.fromkeys(("prompt", "input", "instruction", "output", "id", "type"), _TEXT | _JSON),
+    | dict.fromkeys(("prompt", "text_input", "input", "instruction", "output", "id", "type"), _TEXT | _JSON),
 )
 
 

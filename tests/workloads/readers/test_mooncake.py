@@ -53,7 +53,7 @@ def test_a_row_without_output_is_left_out(read: Read) -> None:
         (_row(1e300, 600, 5, [0, 1]), '"timestamp" must be a time'),
         (_row(10**30, 600, 5, [0, 1]), '"timestamp" must be a time'),
         (_row(0, -600, 5, [0, 1]), '"input_length" must be a whole number'),
-        (_row(0, 600.0, 5, [0, 1]), '"input_length" must be a whole number'),
+        (_row(0, 600.5, 5, [0, 1]), '"input_length" must be a whole number'),
         (_row(0, 600, None, [0, 1]), '"output_length" must be a whole number'),
         (_row(0, 600, 5, [0, 1, 2]), '"hash_ids" has 3 blocks, and "input_length" 600 needs 2'),
         (_row(0, 6000, 5, [0, 1, 2]), '"hash_ids" has 3 blocks, and "input_length" 6000 needs 12'),

@@ -53,7 +53,7 @@ def test_a_folder_has_its_clients_in_the_order_of_their_numbers(tmp_path: Path) 
 def test_it_is_no_dataset_and_the_verb_that_draws_from_it_is_named(tmp_path: Path) -> None:
     trace = _write(tmp_path)
     for path in (trace, tmp_path):
-        with pytest.raises(DatasetError, match="bench workload generate"):
+        with pytest.raises(DatasetError, match="bench workload synthesize"):
             read_workload_file(path)
 
 

@@ -37,6 +37,7 @@ def test_wrong_arguments_are_usage_errors(arguments: list[str], message: str, ca
     [
         (["--over", "request_rate", "dataset"], "OPTION=V1,V2"),
         (["--over", "request_rate=2,2", "dataset"], "OPTION=V1,V2"),
+        (["--over", "isl=uniform:min=1,max=9", "dataset"], "'max=9' is a part of a value; part values that have commas by ';'"),
         (["--over", "seed=1,2", "dataset"], "--seed cannot stand in --over seed=1"),
         (["--over", "request_rate=2,4", "serve"], "dataset or token_norm_dist"),
         (["--over", "request_rate=2,4", "dataset", "--run-dir", "r"], "--run_dir cannot stand in the run's options"),
@@ -47,6 +48,20 @@ def test_wrong_arguments_of_a_sweep_are_usage_errors(
 ) -> None:
     assert bench(["sweep", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_values_with_commas_are_parted_by_semicolons(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[PlannedArm] = []
+
+    def plan(kind: str, points: list[PlannedArm], *others: object) -> None:
+        planned.extend(points)
+        raise click.UsageError("planned")
+
+    monkeypatch.setattr("harness.cli.experiments.series.run_series", plan)
+    assert bench(["sweep", "--over", "isl=uniform:min=1,max=9; 7±2", "--over", "request_rate=2,4", "token_norm_dist"]) == 2
+    assert [arm.options for arm in planned] == [
+        ("--isl", law, "--request_rate", rate) for law in ("uniform:min=1,max=9", "7±2") for rate in ("2", "4")
+    ]
 
 
 def test_a_folder_with_another_plan_is_refused_and_the_same_plan_is_continued(tmp_path: Path) -> None:

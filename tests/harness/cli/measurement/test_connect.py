@@ -86,7 +86,6 @@ def test_grpc_addresses() -> None:
         (["--endpoint", "/v1/chat"], "--endpoint goes with -i openai"),
         (["-i", "http", "--extra_body", '{"temperature": 0}'], "--extra_body goes with -i openai"),
         (["--reset_prefix_cache"], "--reset_prefix_cache goes with --url"),
-        (["--reset_prefix_cache", "--url", "h", "-i", "http"], "--reset_prefix_cache goes with -i openai"),
         (["--header", "X: y"], "--header goes with -i http and -i openai"),
         (["-i", "openai", "--url", "h", "--endpoint", "v1"], "'v1' is no path"),
         (["-i", "openai", "--url", "h", "--extra_body", "{"], "it is not JSON"),

@@ -131,7 +131,7 @@ def test_rows_without_text_beside_others_are_counted(
     _measure(server, tmp_path / "run", "--model", "text", "--dataset", str(dataset), verb="dataset")
     assert len(RunFolder(tmp_path / "run").read_requests()) == 2
     assert RunFolder(tmp_path / "run").read_manifest()["workload"]["without_text"] == 1
-    assert f"1 rows of {dataset} have no text, and are not sent." in capsys.readouterr().err
+    assert "has no text, and is not sent: row 2." in capsys.readouterr().err
 
 
 def test_a_trace_of_lengths_is_sent_as_random_prompts_of_these_lengths(server: ScriptedServer, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_users_send_a_trace_from_its_start_in_a_closed_loop(server: ScriptedServ
     _measure(server, folder, *options, str(trace), verb="trace")
     assert RunFolder(folder).read_requests()["requested_input_tokens"].to_pylist() == [3, 4]
     manifest = RunFolder(folder).read_manifest()
-    assert (manifest["load"]["mode"], manifest["workload"]["start_s"]) == ("closed", 1.0)
+    assert (manifest["load"]["mode"], manifest["workload"]["start"]) == ("closed", 1.0)
     assert "own_arrivals" not in manifest["load"]
 
 
@@ -357,6 +357,13 @@ def test_the_manifest_records_load_and_workers(
         "prepared": 30,
         "ran_out": False,
         "law": {"name": "exponential", "parameter": None, "text": "exponential"},
+        "asked_arrivals": {
+            "law": "exponential arrivals at 400 requests/s, the rate rising over 0.2 s",
+            "unit": "requests",
+            "rate_per_s": 400.0,
+            "gap_cv": 1.0,
+            "law_gap_cv": 1.0,
+        },
     }
     assert manifest["workers"]["count"] >= 1
     assert manifest["workers"]["pinned_cores"] == []  # the target is on this machine

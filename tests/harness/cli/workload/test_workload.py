@@ -118,9 +118,47 @@ def test_requests_are_generated_from_clients(tmp_path: Path, capsys: pytest.Capt
     lengths = {"0": {"input_tokens": "{64: 1}", "output_tokens": "{8: 1}"}}
     (tmp_path / "chunk-3-dataset.json").write_text(json.dumps(lengths))
     output = tmp_path / "w.parquet"
-    arguments = ["workload", "generate", str(tmp_path), "--duration", "100", "--seed", "4", "-o", str(output)]
+    arguments = ["workload", "synthesize", str(tmp_path), "--duration", "100", "--seed", "4", "-o", str(output)]
     assert run(arguments) == ExitStatus.VALID
     assert "requests of 1 clients. Written" in capsys.readouterr().out
     workload = read_workload(output)
     assert 400 < len(workload) < 600
     assert set(workload.table["request_class"].to_pylist()) == {"chunk-3"}
+
+
+def test_a_trace_is_scaled_and_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, output = tmp_path / "m.jsonl", tmp_path / "w.parquet"
+    rows = [{"timestamp": 1000 * k, "input_length": 1100, "output_length": 4, "hash_ids": [0, 1, 9 + k]} for k in range(6)]
+    trace.write_text("\n".join(map(json.dumps, rows)))
+    arguments = ["workload", "synthesize", str(trace), "--prefix_factor", "2", "--start", "1", "--duration", "3"]
+    assert run([*arguments, "-o", str(output)]) == ExitStatus.VALID
+    captured = capsys.readouterr()
+    assert "3 requests of m.jsonl. Written" in captured.out
+    assert "would have 64.3% of the prompt tokens; without --prefix_factor 62.1%." in captured.err
+    workload = read_workload(output)
+    assert workload.table["arrival_ns"].to_pylist() == [0, 10**9, 2 * 10**9]
+    assert workload.table["input_tokens"].to_pylist() == [2124] * 3
+    assert workload.facts.source == "m.jsonl, --prefix_factor 2"
+    assert run(["workload", "write", str(output), "--format", "mooncake", "-o", str(tmp_path / "again.jsonl")]) == 0
+    assert run(["workload", "show", str(tmp_path / "again.jsonl"), "--strict"]) == ExitStatus.VALID
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--seed", "3"], "--seed draws requests of clients"),
+        (["--prefix_factor", "2"], "trace.csv has no block hashes"),
+        (["--start", "9999"], "--start 9999: the last request of trace.csv arrives before it"),
+    ],
+)
+def test_what_cannot_be_synthesized_is_refused(
+    trace: Path, options: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["workload", "synthesize", str(trace), *options]) != ExitStatus.VALID
+    assert problem in capsys.readouterr().err
+
+
+def test_clients_need_a_duration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "chunk-3-trace.csv").write_text("0,5,1,Gamma,1,0.2\n")
+    assert run(["workload", "synthesize", str(tmp_path)]) == ExitStatus.USAGE
+    assert "has clients, whose traffic has no end: give --duration" in capsys.readouterr().err
