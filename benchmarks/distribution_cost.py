@@ -1,8 +1,8 @@
 """What distribution costs: CPU of every process of a client per streamed token, local and over Locust, against a null server.
 
 One worker here, one over Locust, and several over Locust, in turns, with the same rate for each worker. Where cores allow, N
-workers issue N times what one does, divided by the ratio of the hot loops' CPU a token. The processes: the hot loop, which sends; the agent beside
-it, which copies the journal; Locust's worker and master; and the coordinator, which makes the records.
+workers issue N times what one does, divided by the ratio of the hot loops' CPU a token. The processes: the hot loop, which
+sends; the agent beside it, which copies the journal; Locust's worker and master; and the coordinator, which makes the records.
 
 Run: python -m benchmarks.distribution_cost [--rate 50] [--tokens 100] [--duration 10] [--rounds 3] [--workers 4]
 """
