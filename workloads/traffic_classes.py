@@ -70,8 +70,8 @@ def _task_id(spelt: SpeltTexts) -> int | None:
     text = spelt.one("lora")
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or int(text) >= _MOST_TASK_IDS:
-        raise spelt.error(f"lora is the task id of an adapter, a whole number, not {text}")
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < _MOST_TASK_IDS:  # upstream's clients send 0 for none
+        raise spelt.error(f"lora is the task id of an adapter, a whole number above 0, not {text}")
     return int(text)
 
 

@@ -21,7 +21,7 @@ CODE = TrafficClass("code", 1.0, Variant(lora_task_id=7), ("ttft<=500ms",))
 
 _NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True).filter(lambda name: name != "probe")
 _TEXTS = st.from_regex(r"[A-Za-z0-9][\w./:=<>-]{0,20}", fullmatch=True)
-_VARIANTS = st.builds(Variant, st.none() | _TEXTS, st.none() | st.integers(0, 2**63 - 1)).filter(lambda v: v != Variant())
+_VARIANTS = st.builds(Variant, st.none() | _TEXTS, st.none() | st.integers(1, 2**63 - 1)).filter(lambda v: v != Variant())
 _CLASSES = st.builds(
     TrafficClass,
     _NAMES,
@@ -66,6 +66,7 @@ def test_what_is_left_out_has_a_weight_of_1_and_is_the_target() -> None:
         ("", "a name has"), (":weight=3", "a name has"), ("a b", "a name has"), ("probe:weight=1", "--probe_rate"),
         ("a:weight=0", "above 0"), ("a:weight=-1", "above 0"), ("a:weight=3s", "above 0"), ("a:weight=nan", "above 0"),
         ("a:weight=1,weight=2", "twice"), ("a:modell=x", "no 'modell'"), ("a:lora=x", "task id"), ("a:lora=-1", "task id"),
+        ("a:lora=0", "task id"),
         ("a:lora=²", "task id"), (f"a:lora={2**63}", "task id"), ("a:model=", "not a name and a value"), ("a:", "not a name"),
     ],
 )  # fmt: skip

@@ -33,7 +33,7 @@ from harness.recording.run_result import RunResult
 from harness.recording.schedule_file import RecordingBasis
 from harness.recording.schedule_summary import summarise_schedule
 from harness.records.folder_lock import shared_lock
-from harness.records.record import Outcome
+from harness.records.record import FAILURES, Outcome
 from harness.records.run_folder import RunFolder
 from harness.run.coordinator import Run, RunPlan
 from harness.run.progress_line import ProgressLine
@@ -121,7 +121,7 @@ def _run(
 
 def _stopped(result: RunResult, prepared: int) -> str:
     sent = sum(record.sent_ns is not None for record in result.records)
-    failed = sum(record.sent_ns is not None and record.outcome is not Outcome.DONE for record in result.records)
+    failed = sum(record.sent_ns is not None and record.outcome in FAILURES for record in result.records)
     return f"Stopped: {sent:,} sent, {failed:,} failed, {prepared - sent:,} not sent."
 
 
@@ -175,7 +175,7 @@ def _check_performance(report: RunReport, options: CriteriaOptions, reference: d
 def _status(report: RunReport, result: RunResult, meets_criteria: bool) -> int:
     if result.interrupted:
         return ExitStatus.INTERRUPTED
-    all_done = all(record.outcome is Outcome.DONE for record in result.records)
+    all_done = all(record.outcome in (Outcome.DONE, Outcome.WITHDRAWN) for record in result.records)
     if not all_done or result.problem is not None or not meets_criteria:
         return ExitStatus.FAILED
     return ExitStatus.VALID if report.valid else ExitStatus.INVALID
