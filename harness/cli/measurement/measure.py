@@ -14,6 +14,8 @@ from harness.cli.measurement.client_size import load_demand, size_client
 from harness.cli.measurement.embedded_options import check_embedded_options
 from harness.cli.measurement.load_options import make_load
 from harness.cli.measurement.manifest import after_run, make_manifest
+from harness.cli.measurement.mixture import mix
+from harness.cli.measurement.mixture_options import check_mixture_options
 from harness.cli.measurement.observe import observe, tabulate
 from harness.cli.measurement.options import MeasureOptions
 from harness.cli.measurement.output_options import CriteriaOptions, OutputOptions, check_criteria, gates_passed
@@ -79,6 +81,7 @@ def _check(options: MeasureOptions) -> None:
     check_client_options(options.client, options.load, options.target.protocol)
     check_target_options(options.target)
     check_embedded_options(options.embedded, options.target.url)
+    check_mixture_options(options.mixture, options.load, options.client, options.target)
     if options.criteria.check_perf_key is not None and options.criteria.check_perf_json is None:
         raise click.UsageError("--check_perf_key needs --check_perf_json, the file that has the entry")
     options.telemetry.url()
@@ -90,7 +93,7 @@ def _prepare(options: MeasureOptions, load: Load, target: Target, prepare_reques
     schedule = make_schedule(workload, own_load, options.traffic, target)
     demand = load_demand(own_load, schedule, options.load.request_rate, target.streaming)
     workers = size_client(options.client, demand, target.origin.host)
-    return PreparedRun(target, workload, own_load, schedule, workers)
+    return PreparedRun(target, workload, own_load, mix(schedule, options.mixture, options.traffic, target), workers)
 
 
 def _run(
@@ -105,7 +108,8 @@ def _run(
         if manifest["load"]["ran_out"]:
             duration_s = manifest["load"]["duration_s"]
             click.echo(
-                f"There are {len(schedule)} requests, too few for --duration {duration_s:g}: the run will end early.", err=True
+                f"There are {prepared.load_requests} requests, too few for --duration {duration_s:g}: the run will end early.",
+                err=True,
             )
         with ProgressLine() as progress, signals_blocked():  # execute takes signals itself; the records are made without any
             result = Run(plan).execute(progress)

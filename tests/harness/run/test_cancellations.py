@@ -68,7 +68,9 @@ def _carry_out(connection: _Answering, point: CancelPoint, path: Path, run: Call
 
 
 @LOOPS
-def test_a_request_is_cancelled_with_its_token_and_keeps_what_came_until_then(run: Callable[[Any], Any], tmp_path: Path) -> None:
+def test_a_request_is_cancelled_with_its_token_and_keeps_what_came_until_then(
+    run: Callable[[Any], Any], tmp_path: Path
+) -> None:
     connection = _Answering([b"1", b"x", b"2", b"0", b"1", b"1"], gap_s=0.02)
     exchange = _carry_out(connection, CancelPoint(after_tokens=4), tmp_path / "journal", run)
     assert (exchange.failure, exchange.bodies) == (Outcome.WITHDRAWN, [b"1", b"x", b"2", b"0", b"1"])
