@@ -43,20 +43,23 @@ def completions(requests: Requests) -> Events:
 
 
 def output_tokens(requests: Requests) -> Events | None:
-    """Output tokens of successful requests as they arrived, or None where some are unknown.
+    """Output tokens of successful requests as they arrived, or None where some are unknown; and those of requests that were
+    cancelled as planned, as far as they are known.
 
     Where the number of tokens in each response is unknown, a request's tokens count at its end.
     """
-    totals = requests.output_tokens[requests.done]
-    if np.isnan(totals).any():
+    if np.isnan(requests.output_tokens[requests.done]).any():
         return None
-    if np.isnan(requests.token_counts).any() or not np.array_equal(summed_token_counts(requests)[requests.done], totals):
-        return Events(requests.done_ns[requests.done], totals)
-    one_each = bool((requests.token_counts == 1.0).all())
-    if requests.done.all():
-        return Events(requests.token_times_ns, None if one_each else requests.token_counts)
-    of_success = np.repeat(requests.done, np.diff(requests.token_starts))
-    return Events(requests.token_times_ns[of_success], None if one_each else requests.token_counts[of_success])
+    counted = requests.done | (requests.withdrawn & ~np.isnan(requests.output_tokens))
+    totals = requests.output_tokens[counted]
+    if counted.all():
+        times_ns, counts = requests.token_times_ns, requests.token_counts
+    else:
+        of_counted = np.repeat(counted, np.diff(requests.token_starts))
+        times_ns, counts = requests.token_times_ns[of_counted], requests.token_counts[of_counted]
+    if np.isnan(counts).any() or not np.array_equal(summed_token_counts(requests)[counted], totals):
+        return Events(requests.done_ns[counted], totals)
+    return Events(times_ns, None if (counts == 1.0).all() else counts)
 
 
 def rate(events: Events, start_ns: float, end_ns: float, confidence: float = CONFIDENCE) -> Rate | None:

@@ -82,6 +82,7 @@ def _entry(
     requests = mixed.schedule.requests
     return {
         "classes": [_class_entry(one) for one in classes],
+        "objectives": {one.name: list(one.objectives) for one in classes if one.objectives},
         "cancellation": None
         if cancel is None
         else {
@@ -108,5 +109,4 @@ def _class_entry(one: TrafficClass) -> dict[str, Any]:
         "weight": one.weight,
         "model": variant.model,
         "lora_task_id": variant.lora_task_id,
-        "objectives": list(one.objectives),
     }
