@@ -197,7 +197,7 @@ def _texts(column: pa.ChunkedArray) -> NDArray[np.str_]:
 def _classes(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """The position of each request's class among the names, -1 where it has none, and the names."""
     coded = column.combine_chunks().dictionary_encode()
-    return integers(coded.indices.fill_null(-1)), tuple(coded.dictionary.to_pylist())
+    return np.nan_to_num(floats(coded.indices), nan=-1.0).astype(np.int64), tuple(coded.dictionary.to_pylist())
 
 
 def _lengths(lists: pa.ListArray) -> FloatArray:

@@ -88,7 +88,7 @@ def test_every_report_has_a_row_for_each_class_and_names_the_probes(make_report:
     for text in (render_markdown(report), str(section)):
         assert all(name in text for name in ("chat", "code", "probe", "withdrawn", "met %"))
     answer = " ".join(render_answer(report).split())
-    assert "Probes, in no other number here: 5 of 5 succeeded; TTFT p50 9 ms, p99 9 ms." in answer
+    assert "Probes, in no other number here: 5 of 5 succeeded; TTFT p50 9.00 ms, p99 9.00 ms." in answer
     assert "cancelled as planned: 1" in answer
     found = {one["name"]: one for one in summary(report)["classes"]}
     assert (found["code"]["withdrawn"], found["code"]["attainment"]["value"], found["chat"]["goodput"]) == (1, 18 / 19, None)
