@@ -12,7 +12,7 @@ from reports.findings.finding import Finding, RunFacts, Severity
 
 _LEFT_OUT = 0.01
 _GENERATED_ON = 0.5
-_FEWEST_TOKENS = 50.0  # a few more tokens than arrived are under way when a cancellation reaches the server
+_NOTICED_WITHIN_MS = 250.0  # servers look for cancellations only so often, the embedded pipeline every 100 ms
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,10 @@ class GeneratedOn(Finding):
     code = "generated_after_cancellation"
     severities = (Severity.WARNING,)
     when = (
-        "the server generated tokens that did not arrive, more than "
-        f"{_GENERATED_ON:.0%} of those that the requests which were cancelled as planned still asked for. Checked where the "
-        "server counts its tokens, they are counted from its counts or ids, and no request failed"
+        "the server generated tokens that did not arrive: more than those of "
+        f"{_NOTICED_WITHIN_MS:g} ms behind each planned cancellation and {_GENERATED_ON:.0%} of the others that these requests "
+        "still asked for. Checked in streamed runs where the server counts its tokens, the client's are from its counts or "
+        "ids, and no request failed"
     )
     advices = (
         "The server computes answers on that their client has cancelled: capacity is lost to users who went away. See whether "
@@ -75,16 +76,18 @@ class GeneratedOn(Finding):
     def check(cls, facts: RunFacts) -> Self | None:
         requests = facts.sent_requests
         generated = None if facts.server is None else facts.server.generated_tokens
+        tpot_ms = facts.metrics.tpot_ms
         withdrawn = requests.withdrawn
         received = np.where(withdrawn & ~requests.has_tokens, 0.0, requests.output_tokens)
         is_known = not np.isnan(received).any() and TokenSource.TEXT.value not in requests.output_tokens_sources
-        if generated is None or not withdrawn.any() or not (requests.done | withdrawn).all() or not is_known:
+        if generated is None or tpot_ms is None or not withdrawn.any() or not (requests.done | withdrawn).all() or not is_known:
             return None
-        still_asked = float((requests.requested_output_tokens - received)[withdrawn].sum())
+        still_asked = (requests.requested_output_tokens - received)[withdrawn]
+        noticed = np.minimum(still_asked, _NOTICED_WITHIN_MS / tpot_ms.mean.value)
         beyond = generated - float(received.sum())
-        if beyond <= max(_FEWEST_TOKENS, _GENERATED_ON * still_asked):
+        if beyond <= float(noticed.sum() + _GENERATED_ON * (still_asked - noticed).sum()):
             return None
-        return cls(int(withdrawn.sum()), beyond, still_asked)
+        return cls(int(withdrawn.sum()), beyond, float(still_asked.sum()))
 
     def _sentence(self) -> str:
         return (

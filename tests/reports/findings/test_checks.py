@@ -159,8 +159,9 @@ def _cancelled_runs(steady: list[Record]) -> Runs:
     before_first_token = withdrawn(steady[0], tokens=0)
     yield [before_first_token, *steady[1:]], {}
     yield [before_first_token, withdrawn(steady[1], tokens=0), withdrawn(steady[2], tokens=0), *steady[3:]], {}
-    cancelled = [withdrawn(record, tokens=1) for record in steady[:100]]
-    yield [*cancelled, *steady[100:]], {"server": metric("vllm:generation_tokens_total", {-1: 0, 3: 600})}
+    asked = {"requested_output_tokens": 101}
+    cancelled = [msgspec.structs.replace(withdrawn(record, tokens=1), **asked) for record in steady[:100]]
+    yield [*cancelled, *steady[100:]], {"server": metric("vllm:generation_tokens_total", {-1: 0, 3: 10_400})}
 
 
 def _incomplete_runs(steady: list[Record]) -> Runs:
