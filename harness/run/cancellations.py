@@ -36,7 +36,10 @@ class PlannedCancellation:
 
         try:
             async with asyncio.timeout(None if after_ns is None else after_ns / 1e9) as scope:
-                await connection.exchange(payload, on_responses if after_tokens is None else count, timeout_s)
+                if after_tokens is None:
+                    await connection.exchange(payload, on_responses, timeout_s)
+                else:
+                    await connection.exchange_at_once(payload, count, timeout_s)
         except TimeoutError as expired:
             if not scope.expired():
                 raise

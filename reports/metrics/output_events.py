@@ -46,19 +46,20 @@ def output_tokens(requests: Requests) -> Events | None:
     """Output tokens of successful requests as they arrived, or None where some are unknown; and those of requests that were
     cancelled as planned, as far as they are known.
 
-    Where the number of tokens in each response is unknown, a request's tokens count at its end.
+    Where the number of tokens in each response is unknown, a request's tokens count at its end: those of all, where it is
+    unknown of a success.
     """
     if np.isnan(requests.output_tokens[requests.done]).any():
         return None
     counted = requests.done | (requests.withdrawn & ~np.isnan(requests.output_tokens))
-    totals = requests.output_tokens[counted]
-    if counted.all():
-        times_ns, counts = requests.token_times_ns, requests.token_counts
-    else:
-        of_counted = np.repeat(counted, np.diff(requests.token_starts))
-        times_ns, counts = requests.token_times_ns[of_counted], requests.token_counts[of_counted]
-    if np.isnan(counts).any() or not np.array_equal(summed_token_counts(requests)[counted], totals):
-        return Events(requests.done_ns[counted], totals)
+    by_response = counted & (summed_token_counts(requests) == requests.output_tokens)
+    if not by_response[requests.done].all():
+        return Events(requests.done_ns[counted], requests.output_tokens[counted])
+    times_ns, counts = requests.token_times_ns, requests.token_counts
+    if not by_response.all():
+        of_responses, at_end = np.repeat(by_response, np.diff(requests.token_starts)), counted & ~by_response
+        times_ns = np.concatenate([times_ns[of_responses], requests.done_ns[at_end]])
+        counts = np.concatenate([counts[of_responses], requests.output_tokens[at_end]])
     return Events(times_ns, None if (counts == 1.0).all() else counts)
 
 

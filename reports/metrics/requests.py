@@ -138,10 +138,11 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
     pa.default_memory_pool().release_unused()
     token_counts = _counts(read(["token_counts"])["token_counts"].combine_chunks(), starts)
     pa.default_memory_pool().release_unused()
+    outcome = _texts(table["outcome"])
     class_of, class_names = _classes(table["traffic_class"])
     return Requests(
         index=integers(table["index"]),
-        outcome=_texts(table["outcome"]),
+        outcome=outcome,
         scheduled_ns=floats(table["scheduled_ns"]),
         released_ns=floats(table["released_ns"]),
         sent_ns=floats(table["sent_ns"]),
@@ -158,7 +159,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         token_starts=starts,
         text_tokens=floats(table["text_tokens"]),
         errors=tuple(table["error"].to_pylist()),
-        output_tokens_sources=tuple(sorted(filter(None, table["output_tokens_source"].unique().to_pylist()))),
+        output_tokens_sources=_sources(table["output_tokens_source"], outcome),
         worker=floats(table["worker"]),
         has_reasoning=booleans(table["has_reasoning"]),
         first_output_ns=floats(table["first_output_ns"]),
@@ -192,6 +193,16 @@ def _texts(column: pa.ChunkedArray) -> NDArray[np.str_]:
     coded = column.combine_chunks().dictionary_encode()
     texts = np.asarray(coded.dictionary.to_pylist(), dtype=np.str_)
     return texts[integers(coded.indices)]
+
+
+def _sources(column: pa.ChunkedArray, outcome: NDArray[np.str_]) -> tuple[str, ...]:
+    """The sources of counts, sorted. Those of requests that were cancelled as planned do not count: the server's count, which
+    comes last, is often cut off with them, and says nothing about that of the others.
+    """
+    coded = column.combine_chunks().dictionary_encode()
+    codes = floats(coded.indices)[outcome != Outcome.WITHDRAWN.value]
+    sources = coded.dictionary.to_pylist()
+    return tuple(sorted(sources[int(code)] for code in np.unique(codes[~np.isnan(codes)])))
 
 
 def _classes(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], tuple[str, ...]]:

@@ -161,6 +161,8 @@ class _TritonConnection:
         except CallFailedError as error:
             raise _failure(error) from error
 
+    exchange_at_once = exchange
+
     def reset_usage(self) -> None:
         self.caller.reset_usage()
 

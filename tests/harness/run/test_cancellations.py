@@ -53,6 +53,8 @@ class _Answering:
             self.was_cancelled = True
             raise
 
+    exchange_at_once = exchange
+
 
 def _carry_out(connection: _Answering, point: CancelPoint, path: Path, run: Callable[[Any], Any] = asyncio.run) -> Exchange:
     async def scene() -> None:

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from harness.records.record import Outcome, Record
+from harness.records.record import Outcome, Record, TokenSource
 from reports.criteria import parse_slo
+from reports.metrics.output_events import output_tokens
 from reports.run.answer import render_answer
 from reports.run.console import render
 from reports.run.markdown import render_markdown
@@ -162,6 +163,13 @@ def test_tokens_of_a_cancelled_answer_that_nothing_counted_leave_throughput_know
     records = [answered(k, 10 * k, 10 * k, [(10 * k + 5, 1), (10 * k + 9, 1)], done=10 * k + 10) for k in range(100)]
     records[40] = replace(withdrawn(records[40], tokens=1), token_counts=None, output_tokens=None)
     assert make_report(records).metrics.output_token_throughput == 198
+    records[40] = replace(records[40], output_tokens=3, output_tokens_source=TokenSource.TEXT)
+    report = make_report(records)
+    events = output_tokens(report.requests)
+    assert report.metrics.output_token_throughput == 201
+    assert events is not None
+    assert events.times_ns.size == 199  # two of each success, and its own at its end
+    assert "text" not in report.requests.output_tokens_sources
 
 
 def test_the_chosen_requests_keep_their_tokens(make_report: MakeReport, answered: Make) -> None:
