@@ -22,6 +22,7 @@ def class_table(report: RunReport) -> Table:
     parts = [part for part in _CLASS_COLUMNS if not part.optional or any(part.of(one) is not None for one in report.classes)]
     rows = tuple((_class_name(one), *(part.of(one) for part in parts)) for one in report.classes)
     notes = [f"Of each class's own requests, from the schedule; a p99 of fewer than {required_samples(0.99)} lies too low."]
+    notes += ["Withdrawn ones were cancelled as planned."] if any(one.withdrawn for one in report.classes) else []
     notes += ["Objectives are the class's own, or else the run's."] if report.metrics.goodput or _has_goodput(report) else []
     notes += [_PROBES_APART] if report.probe else []
     return Table("classes", "By class", ("class", *(part.title for part in parts)), rows, " ".join(notes))
@@ -65,7 +66,7 @@ class _ClassColumn:
     optional: bool = False
 
 
-_NARROW = {"requests": "of", "withdrawn": "with-\ndrawn", "good/s": "good\n/s"} | {
+_NARROW = {"withdrawn": "with-\ndrawn", "good/s": "good\n/s"} | {
     f"{metric.label.split()[0]} {q} ms": f"{metric.label.split()[0]}\n{q}, ms" for metric in (TTFT, E2E) for q in ("p50", "p99")
 }
 
@@ -82,7 +83,7 @@ def _latency_columns(metric: Metric, of: Callable[[ClassNumbers], Distribution |
 
 
 _CLASS_COLUMNS = (
-    _ClassColumn("requests", lambda one: one.scheduled),
+    _ClassColumn("n", lambda one: one.scheduled),
     _ClassColumn("done", lambda one: one.done),
     _ClassColumn("failed", lambda one: one.failed),
     _ClassColumn("withdrawn", lambda one: one.withdrawn or None, optional=True),
