@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from workloads.arrivals import Exponential, offsets_within
 from workloads.random_streams import Stream, generator
-from workloads.request import Request
+from workloads.request import PROBE, Request
 from workloads.schedule import Schedule, SessionSchedule
-from workloads.traffic_classes import PROBE
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,3 +77,10 @@ class LengthLimits:
 
 
 NO_LIMITS = LengthLimits()
+PROBE = "probe"
+"""The class of the probes beside a load (``probes.py``)."""
+
+
+def class_of_file(name: str) -> str:
+    """The class of a request to which its file gives the class ``name``; none of a file is the class of probes."""
+    return f"{name} of the file" if name == PROBE else name

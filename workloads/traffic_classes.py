@@ -15,13 +15,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from workloads.random_streams import Stream, generator
-from workloads.request import Variant
+from workloads.request import PROBE, Variant
 from workloads.schedule import AnySchedule, SessionSchedule
 from workloads.spelling import SpeltTexts, number_of, number_text, parse_texts
 
 OPTION = "--class"
-PROBE = "probe"
-"""The name of the class of probes (``probes.py``)."""
 _FORMS = "NAME:weight=3,model=MODEL,lora=TASK_ID,slo=ttft<=500ms"
 _KEYS = ("weight", "model", "lora", "slo")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
@@ -76,7 +74,7 @@ def _task_id(spelt: SpeltTexts) -> int | None:
 
 
 def with_classes(schedule: AnySchedule, classes: Sequence[TrafficClass], seed: int) -> AnySchedule:
-    """``schedule`` with a class for each request, and one for all turns of a conversation."""
+    """``schedule`` with a class for each request, whatever class it had, and one for all turns of a conversation."""
     units = _units(schedule)
     weights = np.cumsum([one.weight for one in classes])
     drawn = generator(seed, Stream.TRAFFIC_CLASSES).random(max(units, default=-1) + 1)

@@ -161,7 +161,8 @@ ATTAINMENT = Metric(
     "attainment",
     "Attainment",
     "share",
-    "requests that meet every objective / all sent but those cancelled as planned ([Goodput](../explanation/measurement.md#goodput))",
+    "requests that meet every objective / all sent but those cancelled as planned "
+    "([Goodput](../explanation/measurement.md#goodput))",
     Better.HIGHER,
 )
 FAILED_SHARE = Metric(

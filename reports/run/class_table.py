@@ -14,14 +14,19 @@ from reports.render.tables import Cell, Table, cell_text, three_digits
 from reports.run_report import RunReport
 from reports.statistics.percentiles import Distribution, percentile_key, required_samples
 
+_MOST_CLASSES = 20
 _PROBES_APART = "Probes are in no other number of this report but the server's and the client's."
 
 
 def class_table(report: RunReport) -> Table:
     """A row for each class of a mixture, and for the probes. A column without any value is left out."""
     parts = [part for part in _CLASS_COLUMNS if not part.optional or any(part.of(one) is not None for one in report.classes)]
-    rows = tuple((_class_name(one), *(part.of(one) for part in parts)) for one in report.classes)
-    notes = [f"Of each class's own requests, from the schedule; a p99 of fewer than {required_samples(0.99)} lies too low."]
+    largest = sorted(report.classes, key=lambda one: -one.scheduled)[:_MOST_CLASSES]
+    shown = [one for one in report.classes if one in largest or one.is_probe]
+    rows = tuple((_class_name(one), *(part.of(one) for part in parts)) for one in shown)
+    hidden = len(report.classes) - len(shown)
+    notes = [f"The largest; summary.json has {hidden:,} more."] if hidden else []
+    notes += [f"Of each class's own requests, from the schedule; a p99 of fewer than {required_samples(0.99)} lies too low."]
     notes += ["Withdrawn ones were cancelled as planned."] if any(one.withdrawn for one in report.classes) else []
     notes += ["Objectives are the class's own, or else the run's."] if report.metrics.goodput or _has_goodput(report) else []
     notes += [_PROBES_APART] if report.probe else []

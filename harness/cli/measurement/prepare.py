@@ -15,9 +15,8 @@ from harness.run.worker_count import Workers
 from workloads.errors import WorkloadError
 from workloads.lengths.samples import PairedLengths
 from workloads.load import AnyLoad, Load
-from workloads.request import Request
+from workloads.request import PROBE, Request
 from workloads.schedule import AnySchedule
-from workloads.traffic_classes import PROBE
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from harness.records.record import Outcome, Record, TokenSource
 from reports.criteria import parse_slo
 from reports.metrics.output_events import output_tokens
 from reports.run.answer import render_answer
+from reports.run.class_table import class_table
 from reports.run.console import render
 from reports.run.markdown import render_markdown
 from reports.run.page import run_page, run_pictures
@@ -126,6 +127,15 @@ def test_a_run_recorded_before_there_were_classes_is_read(make_report: MakeRepor
     pq.write_table(older, path)
     again = read_run(report.folder)
     assert summary(again) == summary(report)
+
+
+def test_of_many_classes_tables_show_the_largest_and_the_summary_all(make_report: MakeReport, answered: Make) -> None:
+    names = [f"client {k % 30:02}" for k in range(60)] + ["client 29"] * 5 + ["probe"]
+    report = make_report([answered(k, k, k, [(k + 5, 1)], traffic_class=name) for k, name in enumerate(names)])
+    rows = [row[0] for row in class_table(report).rows]
+    assert (len(rows), "client 29" in rows, rows[-1]) == (21, True, "probe")
+    assert "summary.json has 10 more" in class_table(report).note
+    assert len(summary(report)["classes"]) == 31
 
 
 def test_a_failed_probe_is_among_the_failures_and_the_files_have_every_request(
