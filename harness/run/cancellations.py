@@ -1,9 +1,9 @@
 """Planned cancellations: exchanges that the client ends after a time, or with a certain token of the answer (--cancel).
 
-Cancelling is what a user's client does who goes away: over gRPC the stream is reset, over HTTP the connection is closed.
+A client that goes away does the same: over gRPC the stream is reset, over HTTP the connection is closed.
 
-Only the answers that are to be cancelled with a certain token are decoded while they come, until that token: about 10 µs a
-response. Counted are the tokens of each response as the server reports them or as it has ids, else 1 for a response with text.
+Only the answers that are to be cancelled with a certain token are decoded while they come, until that token. Counted are the
+tokens of each response as the server reports them or as it has ids, else 1 for a response with text.
 """
 
 from __future__ import annotations
