@@ -14,6 +14,7 @@ from harness.cli.measurement.prepare import Mixed
 from harness.cli.measurement.random_prompts import RandomPrompts, prepare_random_prompts
 from harness.cli.measurement.target import Target
 from harness.errors import TargetError
+from reports.criteria import parse_slo
 from workloads.arrivals import AllAtOnce
 from workloads.cancellations import Cancellation, with_cancellations
 from workloads.lengths.families import Constant
@@ -48,7 +49,10 @@ def _probe_stream(options: MixtureOptions) -> ProbeStream | None:
 
 
 def _check_class(one: TrafficClass, target: Target) -> None:
-    """Raise UsageError for a class that the target cannot serve."""
+    """Raise UsageError for a class that the target cannot serve, and for an objective that its answers cannot meet."""
+    for objective in one.objectives:
+        if not target.streaming and parse_slo(objective).metric.streamed_only:
+            raise click.UsageError(f"--class {one}: {objective} needs streamed answers (--streaming); use e2e")
     try:
         target.check_variant(one.variant or Variant())
     except TargetError as error:
@@ -61,7 +65,8 @@ def _probed(
     offsets_ns = probe_offsets_ns(stream, schedule, traffic.seed).tolist()
     if not offsets_ns:
         raise click.UsageError(
-            f"--probe_rate {stream.rate_per_s:g}: no probe is due before the last request; raise it, or measure for longer"
+            f"--probe_rate {stream.rate_per_s:g}: no probe is due before the last time of the load; give a --request_rate, "
+            "measure for longer, or raise it"
         )
     return with_probes(schedule, _probe_requests(stream, len(offsets_ns), traffic, target), offsets_ns)
 

@@ -176,7 +176,9 @@ def test_runs_of_different_mixtures_are_not_compared(
         ("grpc", ["--class", "a:model=ensemble"], "has other inputs and outputs than tensorrt_llm"),
         ("openai", ["--class", "a:model=none"], "the server has no such model"),
         ("grpc", ["--model", "ensemble_unary", "--cancel", "5%:after=2tokens"], "the answers are not streamed"),
-        ("grpc", ["--probe_rate", "0.001"], "no probe is due before the last request"),
+        ("grpc", ["--model", "ensemble_unary", "--class", "a:slo=ttft<=1s"], "ttft<=1000ms needs streamed answers"),
+        ("grpc", ["--probe_rate", "5", "--request_rate", "-1"], "give a --request_rate"),
+        ("grpc", ["--probe_rate", "0.001"], "no probe is due before the last time of the load"),
     ],
 )
 def test_what_the_target_cannot_serve_is_one_sentence(
