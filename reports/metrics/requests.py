@@ -197,7 +197,7 @@ def _texts(column: pa.ChunkedArray) -> NDArray[np.str_]:
 
 def _sources(column: pa.ChunkedArray, outcome: NDArray[np.str_]) -> tuple[str, ...]:
     """The sources of counts, sorted. Those of requests that were cancelled as planned do not count: the server's count, which
-    comes last, is often cut off with them, and says nothing about that of the others.
+    comes last, is often cut off with them, whatever counted the others.
     """
     coded = column.combine_chunks().dictionary_encode()
     codes = floats(coded.indices)[outcome != Outcome.WITHDRAWN.value]

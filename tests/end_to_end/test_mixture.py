@@ -13,7 +13,7 @@ from tests.end_to_end.test_bench import bench
 from tests.end_to_end.test_core_features import adapter, one, task
 from tests.end_to_end.triton_calls import value_of, wait_until_idle
 
-_FULL = 600  # tokens: more than 500, a bound of the engine's histogram, by which cancelled answers are told from whole ones
+_FULL = 600  # tokens: more than 500, a bound of the engine's histogram, which separates cancelled answers from whole ones
 _OPTIONS = [
     *("token_norm_dist", "--isl", "16", "--osl", str(_FULL), "--ignore_eos", "--request_rate", "4", "--num_requests", "24"),
     *("--class", "chat:weight=3", "--class", "code:weight=1,slo=e2e<=60s", "--probe_rate", "1", "--probe_osl", "4"),

@@ -56,7 +56,8 @@ def _check_class(one: TrafficClass, target: Target) -> None:
     try:
         target.check_variant(one.variant or Variant())
     except TargetError as error:
-        raise click.UsageError(f"--class {one}: {error}") from error
+        problem = str(error).removeprefix(f"--model {one.variant.model if one.variant else None}: ")
+        raise click.UsageError(f"--class {one}: {problem}") from error
 
 
 def _probed(
