@@ -10,7 +10,7 @@ from tabulate import tabulate
 from reports.metrics.catalogue import E2E, TTFT, Metric
 from reports.metrics.traffic_classes import ClassNumbers
 from reports.render.plain_text import printable
-from reports.render.tables import Cell, Table, cell_text, three_digits
+from reports.render.tables import Cell, Quantity, Table, cell_text, three_digits
 from reports.run_report import RunReport
 from reports.statistics.percentiles import Distribution, percentile_key, required_samples
 
@@ -94,9 +94,13 @@ _CLASS_COLUMNS = (
     _ClassColumn("withdrawn", lambda one: one.withdrawn or None, optional=True),
     *_latency_columns(TTFT, lambda one: one.ttft_ms),
     *_latency_columns(E2E, lambda one: one.e2e_ms),
-    _ClassColumn("met %", lambda one: None if one.goodput is None else 100 * one.goodput.attainment, optional=True),
+    _ClassColumn("met %", lambda one: None if one.goodput is None else _percent(one.goodput.attainment), optional=True),
     _ClassColumn("good/s", lambda one: one.goodput_rate, optional=True),
 )
+
+
+def _percent(share: float) -> Quantity:
+    return Quantity(100 * share, f"{100 * share:.1f}")
 
 
 def _class_name(one: ClassNumbers) -> str:
