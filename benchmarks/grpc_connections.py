@@ -34,7 +34,7 @@ from harness.clients.transport.http2_pool import ConnectionLimits
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.host.clock import PreciseSleeper, now_ns
 from harness.journal.worker_journal import JournalReader, JournalWriter
-from harness.run.exchanges import Exchanges
+from harness.run.exchanges import ExchangeLimits, Exchanges
 from harness.run.load_loops import send
 from harness.run.shared_state import Control
 from harness.run.turn_payloads import RecordedTurns
@@ -137,7 +137,7 @@ async def _drive(client: Client, asked: Asked, path: Path) -> tuple[int, float]:
     control = Control(multiprocessing.get_context("spawn"), workers=1).of_worker(0)
     with JournalWriter(path) as journal:
         start_ns, cpu_s = now_ns() + 100_000_000, time.process_time()
-        exchanges = Exchanges(connection, journal, control, start_ns, _TIMEOUT_S, _raise)
+        exchanges = Exchanges(connection, journal, control, start_ns, ExchangeLimits(_TIMEOUT_S), _raise)
         await send(
             OpenPart(tuple(range(asked.requests)), tuple(offsets_ns), None),
             payloads,

@@ -158,6 +158,8 @@ def as_requests(run: Run) -> Requests:
         output_tokens=lengths,
         requested_output_tokens=lengths,
         ignore_eos=np.zeros(n, dtype=np.bool_),
+        class_of=np.full(n, -1, dtype=np.int64),
+        class_names=(),
         parent=np.full(n, np.nan),
         planned_ns=np.full(n, np.nan),
         prompt_echoed=np.zeros(n, dtype=np.bool_),

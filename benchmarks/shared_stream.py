@@ -175,6 +175,8 @@ class _SharedStreams:
             timer.cancel()
             del stream.in_flight[key]
 
+    exchange_at_once = exchange
+
     def reset_usage(self) -> None: ...
 
     def usage(self, since_ns: int) -> ConnectionUsage:

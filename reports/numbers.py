@@ -70,6 +70,7 @@ from reports.metrics.server_series import Telemetry, telemetry_of
 from reports.metrics.slip import slip_by_worker, slip_over_time
 from reports.metrics.stages import stages
 from reports.metrics.steady_state import find_steady
+from reports.metrics.traffic_classes import traffic_classes
 from reports.metrics.upstream import upstream_statistics
 from reports.metrics.windows import compute_windows, whole_window
 from reports.run.op_stats import check_perf
@@ -167,6 +168,7 @@ NUMBERS = (
     Number("Lengths of the law, as sent and as counted", "length_laws", (input_law, output_law)),
     Number("Arrivals of the law, as drawn and as sent", "arrival_laws", (asked_arrivals,)),
     Number("Reuse of the prefix cache, and its limit", "prefix_cache", (cached_tokens, prefix_cache)),
+    Number("Numbers by class, and of the probes", "classes", (traffic_classes,)),
     Number("Stages of a rate that changes by steps", "stages", (stages,)),
     Number("Phases of a request, by server and client", "phases", (phases,)),
     Number("Calibration of the client", "calibration", (client_calibration,)),

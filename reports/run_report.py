@@ -25,15 +25,16 @@ from reports.metrics.run_metrics import Metrics, compute_metrics
 from reports.metrics.server_load import ServerLoad, server_load
 from reports.metrics.server_series import Telemetry, telemetry_of
 from reports.metrics.stages import Stage, stages
+from reports.metrics.traffic_classes import ClassNumbers, Judged, traffic_classes
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """A run's manifest, records, numbers and findings."""
+    """A run's manifest, records, numbers and findings. ``all_requests`` are those of the load and the probes beside it."""
 
     folder: RunFolder
     manifest: dict[str, Any]
-    requests: Requests
+    all_requests: Requests
     metrics: Metrics
     findings: tuple[Finding, ...]
     client: ClientHealth | None = None
@@ -41,6 +42,17 @@ class RunReport:
     phases: tuple[Phase, ...] = ()
     telemetry: Telemetry | None = None
     gates: tuple[Gate, ...] = ()
+    classes: tuple[ClassNumbers, ...] = ()
+
+    @property
+    def requests(self) -> Requests:
+        """Those of the load, which all numbers are of that do not say otherwise."""
+        return self.all_requests.load
+
+    @property
+    def probe(self) -> ClassNumbers | None:
+        """The numbers of the probes; None where there are none."""
+        return next((one for one in self.classes if one.is_probe), None)
 
     @property
     def target(self) -> ConfiguredTarget:
@@ -88,17 +100,32 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
     folder.check_finished(manifest)
     chosen = configured_criteria(folder, manifest) if criteria is None else criteria
     objectives = [criterion for criterion in chosen if isinstance(criterion, Objective)]
-    requests = from_columns(folder.read_requests)
+    every = from_columns(folder.read_requests)
+    requests = every.load
     target = configured_target(manifest)
     metrics = compute_metrics(requests, target.streaming, configured_load(manifest), objectives)
-    client = client_health(folder.read_client(), requests)
+    client = client_health(folder.read_client(), every)
     telemetry = telemetry_of(folder.read_server())
-    server = server_load(telemetry, requests, target, model_work(manifest))
-    server_phases = phases(requests, server, target.model)
-    findings = find(RunFacts(requests, metrics, manifest, client, server, server_phases))
+    server = server_load(telemetry, every, target, model_work(manifest))
+    server_phases = phases(every, server, target.model)
+    findings = find(RunFacts(requests, metrics, manifest, client, server, server_phases, every))
+    judged = Judged(objectives, class_objectives(folder, manifest), metrics.window_s)
+    classes = traffic_classes(every, judged, target.streaming)
     requirements = [criterion for criterion in chosen if isinstance(criterion, Requirement)]
     gates = judge(requirements, metrics, valid=is_valid(findings))
-    return RunReport(folder, manifest, requests, metrics, findings, client, server, server_phases, telemetry, gates)
+    return RunReport(folder, manifest, every, metrics, findings, client, server, server_phases, telemetry, gates, classes)
+
+
+def class_objectives(folder: RunFolder, manifest: dict[str, Any]) -> dict[str, list[Objective]]:
+    """The objectives of classes that have their own. Raises RunFolderError."""
+    found: dict[str, list[Objective]] = {}
+    for name, texts in ((manifest.get("mixture") or {}).get("objectives") or {}).items():
+        try:
+            criteria = [parse_slo(str(text)) for text in texts]
+        except ValueError as error:
+            raise RunFolderError(f"{folder.manifest}, mixture.objectives.{name}: {error}") from error
+        found[name] = [criterion for criterion in criteria if isinstance(criterion, Objective)]
+    return found
 
 
 def configured_criteria(folder: RunFolder, manifest: dict[str, Any]) -> tuple[Criterion, ...]:

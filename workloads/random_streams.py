@@ -23,6 +23,9 @@ class Stream(IntEnum):
     PIECES = 11
     CLIENT_PROFILES = 31
     LENGTH_PAIRS = 41
+    TRAFFIC_CLASSES = 51
+    CANCELLATIONS = 52
+    PROBES = 53
 
 
 def generator(seed: int, stream: Stream, *path: int) -> np.random.Generator:

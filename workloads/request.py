@@ -17,6 +17,22 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Variant:
+    """What a class of traffic changes in requests: the ``model``, or the LoRA adapter by its task id; None is the target's."""
+
+    model: str | None = None
+    lora_task_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelPoint:
+    """When the client cancels a request: ``after_ns`` of its send, or with the ``after_tokens``-th token; one is set."""
+
+    after_ns: int | None = None
+    after_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One request: a prompt as text, as token ids, or both, and the number of tokens to generate.
 
@@ -24,6 +40,9 @@ class Request:
 
     ``input_tokens`` is the prompt's length in tokens if the client knows it, else None. ``ignore_eos`` requests generation up
     to ``output_tokens`` beyond an end-of-sequence token. ``session`` is the id of the conversation of the request.
+
+    ``traffic_class`` is the name of its class in a mixture, which may make it another ``variant`` than the target's. It is
+    cancelled at ``cancel``, unless its answer has ended before; None is never.
     """
 
     output_tokens: int
@@ -33,6 +52,9 @@ class Request:
     ignore_eos: bool = False
     session: str | None = None
     history: tuple[Message, ...] = ()
+    traffic_class: str | None = None
+    variant: Variant | None = None
+    cancel: CancelPoint | None = None
 
     @property
     def whole_text(self) -> str:
@@ -55,3 +77,10 @@ class LengthLimits:
 
 
 NO_LIMITS = LengthLimits()
+PROBE = "probe"
+"""The class of the probes beside a load (``probes.py``)."""
+
+
+def class_of_file(name: str) -> str:
+    """The class of a request to which its file gives the class ``name``; none of a file is the class of probes."""
+    return f"{name} of the file" if name == PROBE else name

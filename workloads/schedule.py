@@ -15,15 +15,16 @@ from enum import StrEnum
 from functools import cached_property
 
 from workloads.arrivals import Arrivals
-from workloads.request import Message, Request
+from workloads.request import CancelPoint, Message, Request, Variant
 from workloads.token_ids import int64_bytes
 
 _HISTORY = b"history".ljust(64)
+_MIXTURE = b"mixture".ljust(64)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenPart:
-    """One worker's part of an open loop: sorted ``indices`` of requests, each due at its offset in ns.
+    """One worker's part of an open loop: ``indices`` of requests in the order of their offsets, each due at its offset in ns.
 
     ``max_concurrency`` is its part of the limit on requests in flight; None is no limit.
     """
@@ -68,7 +69,8 @@ class SessionPart:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Requests in the order of their arrival, each with its offset in ns from the run's start: an open loop.
+    """Requests, each with its offset in ns from the run's start: an open loop. They are in the order of their arrival, but for
+    probes, which stand behind all others, so that these have the same numbers with and without them.
 
     ``max_concurrency`` limits the requests in flight: arrivals above it wait, first in, first out. It is divided among the
     workers.
@@ -98,7 +100,7 @@ class Schedule:
 
     def part(self, index: int, count: int) -> OpenPart:
         """The part of worker ``index`` of ``count``."""
-        indices = self.shard(index, count)
+        indices = tuple(sorted(self.shard(index, count), key=self.offsets_ns.__getitem__))
         ceiling = None if self.max_concurrency is None else even_share(self.max_concurrency, index, count)
         return OpenPart(indices, tuple(self.offsets_ns[k] for k in indices), ceiling)
 
@@ -227,15 +229,29 @@ def _add(digest: hashlib._Hash, time: bytes, request: Request) -> None:
 
 
 def _fields_of(time: bytes, request: Request) -> tuple[bytes | None, ...]:
-    """The last is absent without a history, and longer than the first of any request, so that it cannot be taken for one."""
+    """The last ones are absent without a history and a class, and longer than the first of any request, so that they cannot be
+    taken for one."""
     ids = request.input_ids
-    fields = (
+    fields: tuple[bytes | None, ...] = (
         time + struct.pack("<q?", request.output_tokens, request.ignore_eos),
         None if request.prompt is None else _encoded(request.prompt),
         None if ids is None else int64_bytes(ids),
         None if request.session is None else _encoded(request.session),
     )
-    return (*fields, _HISTORY + b"".join(map(_message, request.history))) if request.history else fields
+    if request.history:
+        fields += (_HISTORY + b"".join(map(_message, request.history)),)
+    if request.traffic_class is not None or request.variant is not None or request.cancel is not None:
+        fields += (_MIXTURE + _mixture(request),)
+    return fields
+
+
+def _mixture(request: Request) -> bytes:
+    """What a mixture sets in a request; unknown numbers are -1."""
+    variant, cancel = request.variant or Variant(), request.cancel or CancelPoint()
+    numbers = (variant.lora_task_id, cancel.after_ns, cancel.after_tokens)
+    texts = (None if text is None else _encoded(text) for text in (request.traffic_class, variant.model))
+    sized = (struct.pack("<q", -1 if text is None else len(text)) + (text or b"") for text in texts)
+    return struct.pack("<qqq", *(-1 if number is None else number for number in numbers)) + b"".join(sized)
 
 
 def _message(message: Message) -> bytes:

@@ -1,4 +1,4 @@
-"""Values spelt as ``name:key=value,key=value``: laws of arrivals and of lengths, and profiles of rates."""
+"""Values spelt as ``name:key=value,key=value``: laws of arrivals and lengths, profiles of rates, classes of traffic."""
 
 from __future__ import annotations
 
@@ -77,6 +77,50 @@ def _number(part: str, value: str) -> float:
     if number is None:
         raise MisspeltError(part)
     return number
+
+
+@dataclass(frozen=True, slots=True)
+class SpeltTexts:
+    """A name with its texts, in their order and letter case. ``option`` and ``forms`` are as in ``Spelt``."""
+
+    text: str
+    option: str
+    forms: str
+    name: str
+    texts: tuple[tuple[str, str], ...]
+
+    def error(self, problem: str) -> WorkloadError:
+        """The error of this text, for the command line."""
+        return WorkloadError(f"{self.option} {self.text}: {problem}; write {self.forms}")
+
+    def one(self, key: str) -> str | None:
+        """The text of ``key``; None where it is not given. Raises WorkloadError where it is given twice."""
+        found = self.every(key)
+        if len(found) > 1:
+            raise self.error(f"{key!r} is given twice")
+        return found[0] if found else None
+
+    def every(self, key: str) -> tuple[str, ...]:
+        """The texts of ``key``, which may be repeated."""
+        return tuple(text for name, text in self.texts if name == key)
+
+    def check_names(self, known: Sequence[str]) -> None:
+        """Raise WorkloadError unless every key is one of ``known``."""
+        for name, _ in self.texts:
+            if name not in known:
+                raise self.error(f"there is no {name!r}")
+
+
+def parse_texts(text: str, option: str, forms: str) -> SpeltTexts:
+    """The name and texts of ``text``, of which none is empty or has a comma. Raises WorkloadError, for the command line."""
+    name, colon, rest = text.strip().partition(":")
+    texts: list[tuple[str, str]] = []
+    for part in rest.split(",") if colon else ():
+        key, _, value = (piece.strip() for piece in part.partition("="))
+        if not key or not value:
+            raise WorkloadError(f"{option} {text}: {part!r} is not a name and a value; write {forms}")
+        texts.append((key.lower(), value))
+    return SpeltTexts(text, option, forms, name.strip(), tuple(texts))
 
 
 def number_of(text: str) -> float | None:

@@ -7,13 +7,13 @@ So equal hashes give equal tokens, block for block, and a prefix cache meets the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from workloads.errors import WorkloadError
 from workloads.exact_text import TextCodec, exact_text
 from workloads.random_streams import Stream, generator
-from workloads.request import NO_LIMITS, LengthLimits, Request
+from workloads.request import NO_LIMITS, LengthLimits, Request, class_of_file
 from workloads.token_ids import TokenIds, token_ids
 from workloads.vocabulary import Vocabulary
 from workloads.workload import Workload
@@ -46,6 +46,7 @@ class Synthesis:
                 f"{workload.facts.source}: its shared prefixes are made of token ids; "
                 "--model must name one that takes them, as tensorrt_llm"
             )
+        classes = table["request_class"].to_pylist()
         inputs, outputs = table["input_tokens"], table["output_tokens"]
         if inputs.null_count or outputs.null_count:
             raise WorkloadError(f"{workload.facts.source}: some rows have neither a prompt nor both lengths")
@@ -61,7 +62,9 @@ class Synthesis:
                 continue
             hashes = table["block_hashes"][row].as_py() if has_blocks else None
             kept.append(row)
-            made.append(self._request(row, input_tokens, output_tokens, hashes, block_tokens or 0))
+            request = self._request(row, input_tokens, output_tokens, hashes, block_tokens or 0)
+            name = classes[row]
+            made.append(request if name is None else replace(request, traffic_class=class_of_file(name)))
         if not made:
             raise WorkloadError(f"every prompt of {workload.facts.source} is longer than allowed; nothing is left to send")
         return SyntheticRequests(tuple(made), tuple(kept), rows, dropped)

@@ -148,9 +148,10 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
         """``index`` is not sent: there is no field for it that all servers take."""
         if request.prompt is None:
             raise ValueError("a chat takes text, and this request has none")
+        variant = request.variant
         messages = [*request.history, Message("user", request.prompt)]
         fields: dict[str, Any] = {
-            "model": self.model,
+            "model": self.model if variant is None or variant.model is None else variant.model,
             "messages": [{"role": message.role, "content": _encodable(message.content)} for message in messages],
             "max_tokens": request.output_tokens,
             "stream": self.streaming,

@@ -95,8 +95,13 @@ class Connection(Protocol):
     async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
         """Send one encoded request and call ``on_responses`` with the bytes of responses as they are read.
 
-        Returns when the server has ended its answer. Raises ExchangeFailedError.
+        They may be handed over late, many at once, with the times of their arrival. Returns when the server has ended its
+        answer. Raises ExchangeFailedError.
         """
+        ...
+
+    async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+        """As ``exchange``, but every response is handed over as it arrives, which costs more."""
         ...
 
     def reset_usage(self) -> None:

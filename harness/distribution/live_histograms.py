@@ -51,6 +51,8 @@ class LiveHistograms:
         self._failures: Counter[str] = Counter()
 
     def add(self, record: Record) -> None:
+        if record.outcome is Outcome.WITHDRAWN:
+            return
         if record.outcome is not Outcome.DONE:
             self._failures[record.outcome.value] += 1
             return

@@ -61,7 +61,8 @@ def _of_open_loop(
     def missing(index: int) -> Record:
         return recorder.unsent(index, offsets_ns[index], *fates[index % len(workers)](index))
 
-    return tuple(records.get(index) or missing(index) for index in range(len(offsets_ns)))
+    accounted = (records.get(index) or missing(index) for index in range(len(offsets_ns)))
+    return tuple(sorted(accounted, key=lambda record: record.scheduled_ns))
 
 
 def _of_closed_loop(
@@ -112,7 +113,7 @@ def _of_sessions(
 def _fate_behind(parent: Record) -> tuple[Outcome, str] | None:
     """Outcome and reason of a turn that waited for ``parent``; None where that does not explain why it was not sent."""
     match parent.outcome:
-        case Outcome.DONE | Outcome.LOST:
+        case Outcome.DONE | Outcome.WITHDRAWN | Outcome.LOST:
             return None
         case Outcome.NOT_SENT:
             return Outcome.NOT_SENT, parent.error or ""

@@ -95,6 +95,9 @@ class Recorder:
             session=request.session,
             parent=parent,
             planned_ns=planned_ns,
+            traffic_class=request.traffic_class,
+            cancel_after_ns=request.cancel_after_ns,
+            cancel_after_tokens=request.cancel_after_tokens,
         )
 
     def _with_tokens(self, record: Record, request: RequestSummary, answered: TimedResponses) -> Record:
@@ -185,6 +188,8 @@ def _outcome(exchange: Exchange, responses: Sequence[Response]) -> tuple[Outcome
     wrong = next((response for response in responses if response.error is not None), None)
     if wrong is not None:
         return (Outcome.REFUSED if wrong.refused else Outcome.SERVER_ERROR), wrong.error
+    if exchange.failure is Outcome.WITHDRAWN:
+        return Outcome.WITHDRAWN, None
     if exchange.failure is not None:
         return exchange.failure, exchange.error
     if not responses:

@@ -50,6 +50,9 @@ class RequestSummary(msgspec.Struct, array_like=True, frozen=True):
     session: str | None
     text: Prompt | None
     ids: Prompt | None
+    traffic_class: str | None = None
+    cancel_after_ns: int | None = None
+    cancel_after_tokens: int | None = None
 
 
 class OpenTimes(msgspec.Struct, frozen=True, tag="open"):
@@ -114,7 +117,7 @@ def summarise_schedule(schedule: AnySchedule) -> ScheduleSummary:
 
 
 def _summarise_request(request: Request) -> RequestSummary:
-    prompt, ids = request.prompt, request.input_ids
+    prompt, ids, cancel = request.prompt, request.input_ids, request.cancel
     return RequestSummary(
         output_tokens=request.output_tokens,
         input_tokens=request.input_tokens,
@@ -122,6 +125,9 @@ def _summarise_request(request: Request) -> RequestSummary:
         session=request.session,
         text=Prompt(len(prompt), _text_fingerprint(prompt)) if prompt else None,
         ids=Prompt(len(ids), _ids_fingerprint(ids)) if ids else None,
+        traffic_class=request.traffic_class,
+        cancel_after_ns=None if cancel is None else cancel.after_ns,
+        cancel_after_tokens=None if cancel is None else cancel.after_tokens,
     )
 
 

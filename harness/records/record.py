@@ -8,7 +8,7 @@ import msgspec
 
 
 class Outcome(StrEnum):
-    """How a request ended: done, or the kind of its failure."""
+    """How a request ended: done, withdrawn, or the kind of its failure."""
 
     DONE = "done"
     CONNECT = "connect"  # no connection to the server could be made, or the server closed one before the request
@@ -18,11 +18,12 @@ class Outcome(StrEnum):
     STREAM_CUT = "stream_cut"  # the connection broke before the answer was complete
     MALFORMED = "malformed"  # the answer could not be parsed
     CANCELLED = "cancelled"  # the client cancelled it, because the run was stopped
+    WITHDRAWN = "withdrawn"  # the client cancelled it as planned (--cancel): no failure
     NOT_SENT = "not_sent"  # the run ended before it was sent
     LOST = "lost"  # the client failed: its worker died, and whether it was sent is unknown, or its exchange failed
 
 
-FAILURES = tuple(outcome for outcome in Outcome if outcome not in (Outcome.DONE, Outcome.NOT_SENT))
+FAILURES = tuple(outcome for outcome in Outcome if outcome not in (Outcome.DONE, Outcome.WITHDRAWN, Outcome.NOT_SENT))
 
 
 class TokenSource(StrEnum):
@@ -47,6 +48,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     the first response with text besides it. ``parent`` is the index of the request whose answer a later turn of a session
     waited for, and ``planned_ns`` the turn's own time where it has one: it is scheduled later where that answer ended later.
     ``cached_input_tokens`` are those of ``input_tokens`` that the server found in its prefix cache, by its own count.
+
+    ``traffic_class`` is the request's class in a mixture. It was to be cancelled ``cancel_after_ns`` of its send, or with its
+    ``cancel_after_tokens``-th token; both are None where it was not. One that was cancelled so is WITHDRAWN, and its tokens are
+    those until then; one whose answer ended before is DONE.
     """
 
     index: int
@@ -74,3 +79,6 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     parent: int | None = None
     planned_ns: int | None = None
     cached_input_tokens: int | None = None
+    traffic_class: str | None = None
+    cancel_after_ns: int | None = None
+    cancel_after_tokens: int | None = None

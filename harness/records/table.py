@@ -19,7 +19,9 @@ _NOT_COUNTED = "nothing counted them"
 
 REQUEST_COLUMNS = (
     Column("index", pa.int64(), "", "number of the request in the schedule"),
-    Column("outcome", pa.string(), "", "`done`, or the kind of failure: a value of `Outcome`"),
+    Column(
+        "outcome", pa.string(), "", "`done`, `withdrawn` (cancelled as planned), or the kind of failure: a value of `Outcome`"
+    ),
     Column(
         "scheduled_ns",
         pa.int64(),
@@ -123,6 +125,21 @@ REQUEST_COLUMNS = (
         "tokens",
         "those of `input_tokens` that the server found in its prefix cache (`cached_tokens` of OpenAI's usage)",
         "the server did not report it; some leave it out where it is 0",
+    ),
+    Column("traffic_class", pa.string(), "", "name of the request's class in a mixture (`--class`)", "it has none"),
+    Column(
+        "cancel_after_ns",
+        pa.int64(),
+        "ns",
+        "time from `sent_ns` after which the request was to be cancelled (`--cancel`)",
+        "it was not to be cancelled, or with a token",
+    ),
+    Column(
+        "cancel_after_tokens",
+        pa.int64(),
+        "tokens",
+        "number of tokens with which the request was to be cancelled (`--cancel`)",
+        "it was not to be cancelled, or after a time",
     ),
 )
 """The columns of ``requests.parquet``: the fields of Record in their order."""

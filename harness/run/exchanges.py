@@ -1,19 +1,22 @@
 """The exchanges of a worker: sends a request, collects the responses, writes the journal. The load loops decide when.
 
-Here a request is its index, its times and its bytes; a response is a time stamp and its bytes. Nothing is parsed.
+Here a request is its index, its times and its bytes; a response is a time stamp and its bytes. Nothing is parsed, but for the
+answers that are to be cancelled with a certain token (``cancellations.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 
-from harness.clients.protocol import Connection, ExchangeFailedError
+from harness.clients.protocol import Connection, ExchangeFailedError, OnResponses
 from harness.host.clock import now_ns
 from harness.journal.worker_journal import Ended, Exchange, JournalWriter
 from harness.records.record import Outcome
+from harness.run.cancellations import PlannedCancellation
 from harness.run.shared_state import Command, WorkerControl
 
 
@@ -45,6 +48,14 @@ class LoopSlots:
         self._is_taken = False
 
 
+@dataclass(frozen=True, slots=True)
+class ExchangeLimits:
+    """When exchanges end at the latest: each after ``timeout_s``, some by a planned cancellation, by index of the request."""
+
+    timeout_s: float
+    cancellations: Mapping[int, PlannedCancellation] = field(default_factory=dict)
+
+
 class Exchanges:
     """Carries out a worker's exchanges and writes them to the journal. ``start_ns`` is the run's start on ``now_ns``.
 
@@ -57,14 +68,14 @@ class Exchanges:
         journal: JournalWriter,
         control: WorkerControl,
         start_ns: int,
-        timeout_s: float,
+        limits: ExchangeLimits,
         on_unwritten: Callable[[OSError], None],
     ) -> None:
         self.start_ns = start_ns
         self._connection = connection
         self._journal = journal
         self._control = control
-        self._timeout_s = timeout_s
+        self._limits = limits
         self._tasks: set[asyncio.Task[None]] = set()
         self._write_slots = LoopSlots()
         self._on_unwritten = on_unwritten
@@ -101,7 +112,7 @@ class Exchanges:
         self._control.count_sent()
         sent_ns = now_ns() - self.start_ns
         try:
-            await self._connection.exchange(payload, on_responses, self._timeout_s)
+            await self._exchange(index, payload, on_responses)
         except ExchangeFailedError as broken:
             failure, problem = broken.outcome, str(broken)
         except asyncio.CancelledError:
@@ -119,6 +130,14 @@ class Exchanges:
         if failure is not None:
             await asyncio.sleep(0)  # it may have failed without a wait, and a user's retries must not block the loop
         return exchange
+
+    async def _exchange(self, index: int, payload: bytes, on_responses: OnResponses) -> None:
+        """Raises ExchangeFailedError, of outcome WITHDRAWN where the request was cancelled as planned."""
+        planned, timeout_s = self._limits.cancellations.get(index), self._limits.timeout_s
+        if planned is None:
+            await self._connection.exchange(payload, on_responses, timeout_s)
+        else:
+            await planned.carry_out(self._connection, payload, on_responses, timeout_s)
 
     async def finish(self) -> Ended:
         """Wait until every spawned exchange has ended; returns the journal's last entry."""

@@ -46,7 +46,7 @@ class LiveStatistics:
         self._history: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
 
     def add(self, record: Record) -> None:
-        if record.outcome is not Outcome.DONE:
+        if record.outcome not in (Outcome.DONE, Outcome.WITHDRAWN):
             self._failed += 1
             return
         self._done += 1

@@ -1,4 +1,8 @@
-"""The bytes of later turns of sessions: made before the run, or of the server's answers in it."""
+"""The bytes of later turns of sessions: made before the run, or of the server's answers in it.
+
+A turn whose answer the client cancelled as planned (--cancel) is answered as far as it had come: a user who stops an answer
+goes on from what was there.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Protocol
 
 from harness.clients.protocol import Client, MalformedResponseError
 from harness.journal.worker_journal import Exchange
+from harness.records.record import Outcome
 from workloads.request import Message, Request
 from workloads.schedule import AnyPart, HistorySource, SessionPart
 
@@ -28,6 +33,8 @@ class RecordedTurns:
         self._client = client
 
     def behind(self, exchange: Exchange, place: int, later: int) -> bytes | None:
+        if exchange.failure is Outcome.WITHDRAWN:
+            return self._payloads[later]
         if exchange.failure is not None or not exchange.bodies:
             return None
         try:
@@ -58,7 +65,8 @@ class AnsweredTurns:
         return self._client.encode(self._indices[later], replace(following, history=self._said[later] + following.history))
 
     def _answer(self, exchange: Exchange) -> str | None:
-        if exchange.failure is not None or not exchange.bodies:
+        withdrawn = exchange.failure is Outcome.WITHDRAWN
+        if not withdrawn and (exchange.failure is not None or not exchange.bodies):
             return None
         try:
             responses = list(map(self._client.decode, exchange.bodies))

@@ -23,7 +23,8 @@ from harness.host.clock import PreciseSleeper, now_ns
 from harness.host.cpu_priority import request_short_slices
 from harness.journal.worker_journal import Began, Ended, JournalWriter
 from harness.observation.event_loop_probe import LoopProbe
-from harness.run.exchanges import Exchanges
+from harness.run.cancellations import planned_cancellations
+from harness.run.exchanges import ExchangeLimits, Exchanges
 from harness.run.load_loops import send
 from harness.run.shared_state import Command, Control, WorkerControl
 from harness.run.turn_payloads import turn_payloads
@@ -117,7 +118,8 @@ class _Worker:
         try:
             with JournalWriter(plan.journal) as journal:
                 journal.append(began)
-                exchanges = Exchanges(connection, journal, self._control, start_ns, plan.timeout_s, self._report_unwritten)
+                limits = ExchangeLimits(plan.timeout_s, planned_cancellations(plan.part.indices, plan.requests, plan.client))
+                exchanges = Exchanges(connection, journal, self._control, start_ns, limits, self._report_unwritten)
                 async with LoopProbe(plan.probe, plan.worker, start_ns):
                     ended = await self._send_all(payloads, exchanges)
                 journal.append(ended)

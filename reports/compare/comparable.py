@@ -32,14 +32,18 @@ class Disagreement:
 
 
 # The weight of each section of a manifest; the longest prefix of a key counts. None is not compared: a target's address does
-# not affect its results, repeated prefixes follow from workload and seed (their order of sending is random), and the law and
-# its stages stand in "arrivals", too.
+# not affect its results, repeated prefixes follow from workload and seed (their order of sending is random), as do the numbers
+# of probes and cancelled requests, objectives do not change what is sent, and the law and its stages stand in "arrivals", too.
 _WEIGHTS: Mapping[str, Weight | None] = {
     "workload": Weight.REFUSE,
     "workload.repeated_prefix": None,
     "workload.shared_prefix_limit": None,
     "workload.shared_prefix_common": None,
     "workload.whole_dataset": None,
+    "mixture": Weight.REFUSE,
+    "mixture.cancellation.requests": None,
+    "mixture.objectives": None,
+    "mixture.probe.requests": None,
     "arrivals": Weight.REFUSE,
     "load": Weight.REFUSE,
     "load.law": None,

@@ -34,7 +34,7 @@ class BeyondCalibration(Finding):
         calibration = client_calibration(facts.manifest)
         if calibration is None:
             return None
-        peak = peak_rates(facts.requests)
+        peak = peak_rates(facts.sent_requests)
         finding = cls(
             requests_per_s=peak.requests_per_s,
             calibrated_requests_per_s=calibration.requests_per_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reports.findings.calibration import BeyondCalibration
+from reports.findings.cancellations import GeneratedOn, WithdrawnBeforeFirstToken
 from reports.findings.client import (
     AchievedBelowOffered,
     ClientSaturated,
@@ -63,6 +64,8 @@ KINDS: tuple[type[Finding], ...] = (
     RecordingFailed,
     WarmUpFailed,
     ReasoningAlone,
+    WithdrawnBeforeFirstToken,
+    GeneratedOn,
     InputTokensDisagree,
     OutputLongerThanAsked,
     TokenCountsDisagree,

@@ -68,7 +68,7 @@ def turns_behind_failures(requests: Requests) -> int:
         return 0
     place = {index: k for k, index in enumerate(requests.index.tolist())}
     is_unsent = requests.outcome == Outcome.NOT_SENT.value
-    has_failed = ~requests.done & ~is_unsent
+    has_failed = ~requests.done & ~requests.withdrawn & ~is_unsent
     behind: set[int] = set()
     for k in np.argsort(requests.index, kind="stable").tolist():  # a parent has the lower index
         if is_unsent[k] and not np.isnan(requests.parent[k]):

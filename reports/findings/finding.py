@@ -26,7 +26,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class RunFacts:
-    """Everything that the checks of a run read."""
+    """Everything that the checks of a run read. ``requests`` are the load's; ``sent_requests`` has the probes, too."""
 
     requests: Requests
     metrics: Metrics
@@ -34,6 +34,12 @@ class RunFacts:
     client: ClientHealth | None = None
     server: ServerLoad | None = None
     phases: tuple[Phase, ...] = ()
+    all_requests: Requests | None = None
+
+    @property
+    def sent_requests(self) -> Requests:
+        """What the client sent and the server got: the load, and the probes beside it."""
+        return self.requests if self.all_requests is None else self.all_requests
 
     @property
     def load(self) -> ConfiguredLoad:

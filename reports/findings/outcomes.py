@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from harness.records.record import Outcome
+from harness.records.record import FAILURES
 from reports.findings.finding import Finding, RunFacts, Severity
 
 _FAILED_SHARE_INVALID = 0.01
@@ -67,7 +67,7 @@ def _first_error(facts: RunFacts) -> str | None:
     failures = (
         error
         for error, outcome in zip(facts.requests.errors, outcomes, strict=True)
-        if error is not None and outcome not in (Outcome.DONE.value, Outcome.NOT_SENT.value)
+        if error is not None and outcome in FAILURES
     )
     return next(failures, None)
 

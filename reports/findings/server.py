@@ -88,7 +88,7 @@ class RequestsDisagree(CountersDisagree):
 
 def _requests_at_server(facts: RunFacts) -> tuple[int, int]:
     """How many requests must have reached the server, and how many may have."""
-    requests = facts.requests
+    requests = facts.sent_requests
     may = ~np.isnan(requests.sent_ns) & (requests.outcome != Outcome.CONNECT.value)
     may |= requests.outcome == Outcome.LOST.value
     return int(requests.done.sum()), int(may.sum())
@@ -129,7 +129,7 @@ class TokensDisagree(CountersDisagree):
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
-        requests = facts.requests
+        requests = facts.sent_requests
         generated = None if facts.server is None else facts.server.generated_tokens
         ours = float(requests.output_tokens.sum())
         retokenised = TokenSource.TEXT.value in requests.output_tokens_sources

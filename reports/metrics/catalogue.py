@@ -135,7 +135,7 @@ OUTPUT_TOKEN_THROUGHPUT = Metric(
     "output_token_throughput",
     "Output token throughput",
     "tokens/s",
-    "Σ output tokens of successful requests / window",
+    "Σ output tokens of successful requests, and of those cancelled as planned until then / window",
     Better.HIGHER,
 )
 OFFERED_RATE = Metric(
@@ -161,7 +161,8 @@ ATTAINMENT = Metric(
     "attainment",
     "Attainment",
     "share",
-    "requests that meet every objective / all sent ([Goodput](../explanation/measurement.md#goodput))",
+    "requests that meet every objective / all sent but those cancelled as planned "
+    "([Goodput](../explanation/measurement.md#goodput))",
     Better.HIGHER,
 )
 FAILED_SHARE = Metric(

@@ -2,7 +2,8 @@
 
 Zhong et al. 2024 ("DistServe") and vLLM's and GenAI-Perf's ``--goodput`` mean the same. Latencies count from the schedule;
 attainment from the send stands beside it, since a client that sends late costs objectives that the target met.
-A request that failed, or never gave a token, met none.
+A request that failed, or never gave a token, met none. One that the client cancelled as planned is not judged, for its answer
+did not end: it counts among neither.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Objective:
 @dataclass(frozen=True, slots=True)
 class Goodput:
     """``good`` of the ``sent`` requests met every objective: ``rate`` per second of the whole run, ``attainment`` their share.
+    Those that were cancelled as planned are not among the ``sent`` ones.
 
     ``met`` counts the requests that met each objective by itself. ``good_from_send`` met every objective counted from the
     actual send, and ``good_from_release`` counted from when they were due and below a ceiling (--max_concurrency): the client
@@ -68,7 +70,7 @@ class Goodput:
 
 def goodput(requests: Requests, objectives: Sequence[Objective]) -> Goodput | None:
     """The goodput of a run; None without objectives, or where nothing was sent."""
-    sent = ~np.isnan(requests.sent_ns)
+    sent = ~np.isnan(requests.sent_ns) & ~requests.withdrawn
     if not objectives or not sent.any():
         return None
     met = [_meets(requests, objective, requests.scheduled_ns) for objective in objectives]

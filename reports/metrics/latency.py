@@ -22,14 +22,16 @@ _PARTS_OF_RUN = 1 << 16
 def latencies_ms(
     requests: Requests, ends_ns: FloatArray, anchor_ns: FloatArray, chosen: NDArray[np.bool_] | None = None
 ) -> FloatArray:
-    """End − anchor of each success; infinite for each request that the target failed. Of the ``chosen`` requests, or all."""
+    """End − anchor of each success, and of each request that was cancelled as planned behind that end; infinite for each that
+    the target failed. Of the ``chosen`` requests, or all.
+    """
     latency = latencies_by_request_ms(requests, ends_ns, anchor_ns)
     return known(latency if chosen is None else latency[chosen])
 
 
 def latencies_by_request_ms(requests: Requests, ends_ns: FloatArray, anchor_ns: FloatArray) -> FloatArray:
     """The same for every request, shape [requests]: NaN where there is no latency and no failure of the target."""
-    latency = np.where(requests.done, (ends_ns - anchor_ns) / _NS_PER_MS, np.nan)
+    latency = np.where(requests.done | requests.withdrawn, (ends_ns - anchor_ns) / _NS_PER_MS, np.nan)
     latency[np.isin(requests.outcome, _FAILED_BY_TARGET)] = np.inf
     return latency
 

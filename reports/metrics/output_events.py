@@ -43,20 +43,24 @@ def completions(requests: Requests) -> Events:
 
 
 def output_tokens(requests: Requests) -> Events | None:
-    """Output tokens of successful requests as they arrived, or None where some are unknown.
+    """Output tokens of successful requests as they arrived, or None where some are unknown; and those of requests that were
+    cancelled as planned, as far as they are known.
 
-    Where the number of tokens in each response is unknown, a request's tokens count at its end.
+    Where the number of tokens in each response is unknown, a request's tokens count at its end: those of all, where it is
+    unknown of a success.
     """
-    totals = requests.output_tokens[requests.done]
-    if np.isnan(totals).any():
+    if np.isnan(requests.output_tokens[requests.done]).any():
         return None
-    if np.isnan(requests.token_counts).any() or not np.array_equal(summed_token_counts(requests)[requests.done], totals):
-        return Events(requests.done_ns[requests.done], totals)
-    one_each = bool((requests.token_counts == 1.0).all())
-    if requests.done.all():
-        return Events(requests.token_times_ns, None if one_each else requests.token_counts)
-    of_success = np.repeat(requests.done, np.diff(requests.token_starts))
-    return Events(requests.token_times_ns[of_success], None if one_each else requests.token_counts[of_success])
+    counted = requests.done | (requests.withdrawn & ~np.isnan(requests.output_tokens))
+    by_response = counted & (summed_token_counts(requests) == requests.output_tokens)
+    if not by_response[requests.done].all():
+        return Events(requests.done_ns[counted], requests.output_tokens[counted])
+    times_ns, counts = requests.token_times_ns, requests.token_counts
+    if not by_response.all():
+        of_responses, at_end = np.repeat(by_response, np.diff(requests.token_starts)), counted & ~by_response
+        times_ns = np.concatenate([times_ns[of_responses], requests.done_ns[at_end]])
+        counts = np.concatenate([counts[of_responses], requests.output_tokens[at_end]])
+    return Events(times_ns, None if (counts == 1.0).all() else counts)
 
 
 def rate(events: Events, start_ns: float, end_ns: float, confidence: float = CONFIDENCE) -> Rate | None:

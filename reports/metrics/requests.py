@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import compress
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,9 @@ from harness.records.record import Outcome
 from reports.metrics.columns import booleans, floats, integers
 from reports.statistics.arrays import FloatArray
 
+PROBE = "probe"
+"""The class of the probes beside a load; no class of --class has this name."""
+
 
 @dataclass(frozen=True)
 class Requests:
@@ -22,6 +26,7 @@ class Requests:
     They are in the order in which they were due; ``index`` is the number in the schedule. float64 holds whole ns
     exactly up to 104 days. The token responses of the request at position i are
     ``token_times_ns[token_starts[i]:token_starts[i + 1]]``; ``token_counts`` goes along, NaN where unknown.
+    ``class_of`` are positions in ``class_names``, the classes of a mixture; -1 for a request of none.
     """
 
     index: NDArray[np.int64]
@@ -49,6 +54,40 @@ class Requests:
     parent: FloatArray
     planned_ns: FloatArray
     cached_input_tokens: FloatArray
+    class_of: NDArray[np.int64]
+    class_names: tuple[str, ...]
+
+    @cached_property
+    def withdrawn(self) -> NDArray[np.bool_]:
+        """Which requests the client cancelled as planned; their tokens are those until then."""
+        withdrawn: NDArray[np.bool_] = self.outcome == Outcome.WITHDRAWN.value
+        return withdrawn
+
+    @cached_property
+    def load(self) -> Requests:
+        """The requests without the probes beside them, which are no part of what is measured."""
+        return self.only(~self.of_class(PROBE)) if PROBE in self.class_names else self
+
+    def of_class(self, name: str) -> NDArray[np.bool_]:
+        """Which requests are of the class, one of ``class_names``."""
+        which: NDArray[np.bool_] = self.class_of == self.class_names.index(name)
+        return which
+
+    def only(self, chosen: NDArray[np.bool_]) -> Requests:
+        """The ``chosen`` requests, shape [n], with their tokens."""
+        lengths = np.diff(self.token_starts)
+        of_chosen = np.repeat(chosen, lengths)
+        of_requests = {
+            field.name: getattr(self, field.name)[chosen] for field in fields(self) if field.name not in _NOT_BY_REQUEST
+        }
+        return replace(
+            self,
+            **of_requests,
+            token_times_ns=self.token_times_ns[of_chosen],
+            token_counts=self.token_counts[of_chosen],
+            token_starts=np.concatenate([[0], np.cumsum(lengths[chosen])]).astype(np.int64),
+            errors=tuple(compress(self.errors, chosen.tolist())),
+        )
 
     @cached_property
     def done(self) -> NDArray[np.bool_]:
@@ -73,7 +112,8 @@ class Requests:
 
     @cached_property
     def last_token_ns(self) -> FloatArray:
-        return self._at_token(self.token_starts[1:] - 1)
+        """NaN of a request that was cancelled as planned, too: its answer did not end."""
+        return np.where(self.withdrawn, np.nan, self._at_token(self.token_starts[1:] - 1))
 
     @cached_property
     def first_output_token_ns(self) -> FloatArray:
@@ -98,9 +138,11 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
     pa.default_memory_pool().release_unused()
     token_counts = _counts(read(["token_counts"])["token_counts"].combine_chunks(), starts)
     pa.default_memory_pool().release_unused()
+    outcome = _texts(table["outcome"])
+    class_of, class_names = _classes(table["traffic_class"])
     return Requests(
         index=integers(table["index"]),
-        outcome=_texts(table["outcome"]),
+        outcome=outcome,
         scheduled_ns=floats(table["scheduled_ns"]),
         released_ns=floats(table["released_ns"]),
         sent_ns=floats(table["sent_ns"]),
@@ -117,13 +159,15 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         token_starts=starts,
         text_tokens=floats(table["text_tokens"]),
         errors=tuple(table["error"].to_pylist()),
-        output_tokens_sources=tuple(sorted(filter(None, table["output_tokens_source"].unique().to_pylist()))),
+        output_tokens_sources=_sources(table["output_tokens_source"], outcome),
         worker=floats(table["worker"]),
         has_reasoning=booleans(table["has_reasoning"]),
         first_output_ns=floats(table["first_output_ns"]),
         parent=floats(table["parent"]),
         planned_ns=floats(table["planned_ns"]),
         cached_input_tokens=floats(table["cached_input_tokens"]),
+        class_of=class_of,
+        class_names=class_names,
     )
 
 
@@ -132,8 +176,11 @@ _SMALL_COLUMNS = (
     "requested_output_tokens", "ignore_eos", "prompt_echoed", "error", "output_tokens_source", "text_tokens",
     "worker", "requested_input_tokens", "server_counted_input", "has_reasoning", "first_output_ns",
     "parent", "planned_ns",
-    "cached_input_tokens",
+    "cached_input_tokens", "traffic_class",
 )  # fmt: skip
+_NOT_BY_REQUEST = frozenset(
+    {"token_times_ns", "token_counts", "token_starts", "errors", "output_tokens_sources", "class_names"}
+)
 
 
 def _token_times(table: pa.Table) -> tuple[FloatArray, NDArray[np.int64]]:
@@ -146,6 +193,22 @@ def _texts(column: pa.ChunkedArray) -> NDArray[np.str_]:
     coded = column.combine_chunks().dictionary_encode()
     texts = np.asarray(coded.dictionary.to_pylist(), dtype=np.str_)
     return texts[integers(coded.indices)]
+
+
+def _sources(column: pa.ChunkedArray, outcome: NDArray[np.str_]) -> tuple[str, ...]:
+    """The sources of counts, sorted. Those of requests that were cancelled as planned do not count: the server's count, which
+    comes last, is often cut off with them, whatever counted the others.
+    """
+    coded = column.combine_chunks().dictionary_encode()
+    codes = floats(coded.indices)[outcome != Outcome.WITHDRAWN.value]
+    sources = coded.dictionary.to_pylist()
+    return tuple(sorted(sources[int(code)] for code in np.unique(codes[~np.isnan(codes)])))
+
+
+def _classes(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """The position of each request's class among the names, -1 where it has none, and the names."""
+    coded = column.combine_chunks().dictionary_encode()
+    return np.nan_to_num(floats(coded.indices), nan=-1.0).astype(np.int64), tuple(coded.dictionary.to_pylist())
 
 
 def _lengths(lists: pa.ListArray) -> FloatArray:

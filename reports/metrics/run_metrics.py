@@ -76,6 +76,7 @@ class Metrics:
 
     scheduled: int
     done: int
+    withdrawn: int  # cancelled as planned
     not_sent: int  # the run ended before they were sent
     failed_by_kind: dict[str, int]
     ttft_ms: Anchored | None
@@ -171,6 +172,7 @@ def compute_metrics(
     return Metrics(
         scheduled=len(requests.outcome),
         done=int(requests.done.sum()),
+        withdrawn=int(requests.withdrawn.sum()),
         not_sent=int((requests.outcome == Outcome.NOT_SENT.value).sum()),
         failed_by_kind=failures_by_kind(requests),
         ttft_ms=ttft_ms,

@@ -64,6 +64,12 @@ def cell_text(cell: Cell) -> str:
     return f"{cell:.3g}" if 0 < abs(cell) < 0.01 else f"{cell:,.2f}"
 
 
+def three_digits(value: float) -> str:
+    """A number to three digits, or to the whole where it has more."""
+    decimals = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
+    return f"{value:,.{decimals}f}"
+
+
 def link_to(text: str, path: Path) -> Link:
     """A link to a file at a path relative to the page. For any name of a folder the address is a path, and no URL scheme."""
     return Link(text, "./" + quote(path.as_posix()))

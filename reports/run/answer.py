@@ -14,7 +14,8 @@ from reports.metrics.client_calibration import client_calibration
 from reports.metrics.goodput import Goodput
 from reports.metrics.output_events import Rate
 from reports.metrics.run_metrics import FROM_SEND, Anchored, Metrics
-from reports.render.tables import UNKNOWN
+from reports.render.tables import UNKNOWN, three_digits
+from reports.run.class_table import probe_sentence
 from reports.run.headline import describe_run, verdict
 from reports.run_report import RunReport
 from reports.statistics.autocorrelation import Interval, independent_values
@@ -36,7 +37,7 @@ def render_answer(report: RunReport) -> str:
     parts = [
         _wrapped(verdict(report)) + _wrapped(f"{describe_run(report)}. {_requests(metrics)}"),
         [*_table(rows), *_tail_notes(rows)],
-        _rates(metrics),
+        _rates(metrics) + _wrapped(probe_sentence(report)),
         [line for gate in report.gates for line in _gate(gate)],
     ]
     left = _MOST_LINES - sum(len(part) + 1 for part in parts[:3] if part) - len(parts[3])
@@ -48,6 +49,7 @@ def _requests(metrics: Metrics) -> str:
     kinds = ", ".join(f"{kind} {n:,}" for kind, n in metrics.failed_by_kind.items())
     parts = [f"{metrics.done:,} of {metrics.scheduled:,} requests succeeded"]
     parts[0] += "" if metrics.window_s is None else f" in {metrics.window_s:,.1f} s"
+    parts += [f"cancelled as planned: {metrics.withdrawn:,}"] if metrics.withdrawn else []
     parts += [f"failed: {kinds}"] if kinds else []
     parts += [f"not sent: {metrics.not_sent:,}"] if metrics.not_sent else []
     return "; ".join(parts) + "."
@@ -115,12 +117,6 @@ def _limits(percentile: Percentile) -> str:
 
 def _between(interval: Interval, scale: float = 1.0) -> str:
     return " – ".join(three_digits(scale * limit) for limit in interval)
-
-
-def three_digits(value: float) -> str:
-    """A number to three digits, or to the whole where it has more."""
-    decimals = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
-    return f"{value:,.{decimals}f}"
 
 
 def _tail_notes(rows: list[tuple[str, Distribution]]) -> list[str]:

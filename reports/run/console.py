@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from reports.metrics.run_metrics import Metrics
 from reports.render.tables import Table, cell_text, console_table
+from reports.run.class_table import console_class_table
 from reports.run.headline import describe_calibration, describe_run, verdict
 from reports.run.rows import WINDOW_COLUMNS, guard_note, slip_over_time_rows, unsupported_p99, window_rows
 from reports.run.tables import (
@@ -36,6 +37,7 @@ def render(report: RunReport) -> str:
         console_table(interval_table(report), "95 % intervals, ms"),
         console_table(tail_table(report)),
         console_table(rate_table(report), "Rates"),
+        console_class_table(report),
         console_table(stage_table(report), "Stages"),
         console_table(arrival_law_table(report), "Arrivals"),
         _windows(metrics),
@@ -97,6 +99,7 @@ def _failures(metrics: Metrics) -> str:
     sent = metrics.scheduled - metrics.not_sent
     kinds = ", ".join(f"{kind} {n:,}" for kind, n in metrics.failed_by_kind.items())
     lines = [f"Not sent: {metrics.not_sent:,} of {metrics.scheduled:,} requests."] if metrics.not_sent else []
+    lines += [f"Cancelled as planned: {metrics.withdrawn:,} of {sent:,} requests sent."] if metrics.withdrawn else []
     lines.append(f"Failed: {metrics.failed:,} of {sent:,} requests sent" + (f" ({kinds})." if kinds else "."))
     if metrics.failed:
         lines.append("Percentiles of TTFT and E2E latency count those that the target failed as slower than every success.")

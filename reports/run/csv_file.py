@@ -26,7 +26,7 @@ _CHUNK_ROWS = 100_000  # columns as text take far more memory than as numbers
 
 def write_csv(report: RunReport, path: Path) -> None:
     """Write the file; times are ms since the run's start, unknown cells are empty."""
-    requests = report.requests
+    requests = report.all_requests
     with path.open("wb") as file:
         file.write(",".join(COLUMNS).encode() + b"\n")
         for start in range(0, len(requests.outcome), _CHUNK_ROWS):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from reports.render.plain_text import escaped
 from reports.render.tables import markdown_table
+from reports.run.class_table import class_table
 from reports.run.headline import describe_calibration, describe_run, verdict
 from reports.run.tables import (
     arrival_law_table,
@@ -28,7 +29,13 @@ def render_markdown(report: RunReport) -> str:
         f"- **{finding.severity.value}**: {escaped(finding.sentence)} {escaped(finding.advice)}" for finding in report.findings
     )
     tables = [gate_table(report), latency_table(report), interval_table(report), rate_table(report)]
-    tables += [stage_table(report), arrival_law_table(report), length_law_table(report), length_table(report)]
+    tables += [
+        class_table(report),
+        stage_table(report),
+        arrival_law_table(report),
+        length_law_table(report),
+        length_table(report),
+    ]
     tables += [*client_tables(report), *worker_tables(report), *times_tables(report), *server_tables(report)]
     tables += failure_tables(report)
     parts = [

@@ -17,6 +17,7 @@ from reports.page.page import Block, Card, Note, Page, Remark, Section, Tone, wr
 from reports.render.picture import Picture
 from reports.render.plain_text import printable
 from reports.render.tables import Table, cell_text
+from reports.run.class_table import class_table
 from reports.run.headline import describe_calibration, verdict
 from reports.run.pictures.client import client_pictures
 from reports.run.pictures.latency import latency_pictures
@@ -102,6 +103,7 @@ def _tone(report: RunReport) -> Tone:
 def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
     remarks = tuple(Remark(f.severity.value, f.sentence, f.advice, f.code) for f in report.findings)
     latency = [_with_rows(table) for table in (latency_table(report), interval_table(report), tail_table(report))]
+    classes = _joined([_with_rows(class_table(report))])
     load_tables = (rate_table(report), stage_table(report), arrival_law_table(report), window_table(report))
     load = [_with_rows(table) for table in load_tables]
     lengths = [_with_rows(table) for table in (length_law_table(report), length_table(report))]
@@ -109,6 +111,7 @@ def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
         Section("gates", "Gates", _joined([_with_rows(gate_table(report))])),
         Section("findings", "Findings", (remarks,) if remarks else (Note("No findings."),)),
         Section("latency", "Latency", (*_joined(latency[:1]), *pictures.latency, *_joined(latency[1:])), pairs=True),
+        Section("classes", "Classes", classes),
         Section("arrivals", "Arrivals", (*_joined(load), *pictures.arrivals, *slip_tables(report)), pairs=True),
         Section("tokens", "Tokens", (*_joined(lengths), *pictures.tokens), pairs=True),
         Section("server", "Server", (*server_tables(report), *pictures.server), pairs=True),
@@ -145,6 +148,8 @@ def _facts(report: RunReport) -> tuple[tuple[str, str], ...]:
     window = metrics.window_s
     facts: list[tuple[str, Any]] = [
         ("Requests", f"{metrics.done:,} of {metrics.scheduled:,} succeeded"),
+        ("Cancelled as planned", f"{metrics.withdrawn:,}" if metrics.withdrawn else None),
+        ("Probes", None if report.probe is None else f"{report.probe.done:,} of {report.probe.scheduled:,} succeeded"),
         (WINDOW.label, None if window is None else f"{cell_text(window)} {WINDOW.unit}"),
         ("Mean tokens in, out", _means(metrics.mean_input_tokens, metrics.mean_output_tokens)),
         ("Target", "embedded pipeline" if target.embedded else target.address),

@@ -18,7 +18,7 @@ def write_perfetto(report: RunReport, path: Path) -> None:
 
     Requests are laid out on as few rows as overlap allows; a second event shows the time to the first token.
     """
-    requests = report.requests
+    requests = report.all_requests
     rows = _rows(requests)
     events: list[dict[str, Any]] = []
     for index, row in rows:

@@ -31,6 +31,7 @@ from reports.metrics.output_events import Rate
 from reports.metrics.prefix_cache import PrefixCache
 from reports.metrics.run_metrics import Anchored, Metrics
 from reports.metrics.stages import Stage
+from reports.metrics.traffic_classes import ClassNumbers
 from reports.metrics.windows import Window
 from reports.render.plain_text import json_text
 from reports.run_report import RunReport
@@ -80,6 +81,7 @@ def summary(report: RunReport) -> dict[str, Any]:
         "length_laws": {"input": _length_law(report.input_law), "output": _length_law(report.output_law)},
         "arrival_laws": [_arrival_law(one) for one in report.asked_arrivals],
         "prefix_cache": _prefix_cache(report.prefix_cache),
+        "classes": [_class(one) for one in report.classes],
         "stages": [_stage(stage) for stage in report.stages],
         "phases": [
             {
@@ -152,6 +154,21 @@ def _stage(stage: Stage) -> dict[str, Any]:
     }
 
 
+def _class(one: ClassNumbers) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "is_probe": one.is_probe,
+        "scheduled": one.scheduled,
+        "done": one.done,
+        "withdrawn": one.withdrawn,
+        "failed": one.failed,
+        "ttft_ms": _distribution(one.ttft_ms),
+        "e2e_ms": _distribution(one.e2e_ms),
+        "goodput": one.goodput_rate,
+        "attainment": None if one.goodput is None else _attainment(one.goodput),
+    }
+
+
 def _requests(report: RunReport) -> dict[str, Any]:
     metrics = report.metrics
     return {
@@ -159,6 +176,7 @@ def _requests(report: RunReport) -> dict[str, Any]:
         "scheduled": metrics.scheduled,
         "done": metrics.done,
         "failed": metrics.failed,
+        "withdrawn": metrics.withdrawn,
         "not_sent": metrics.not_sent,
         "by_kind": metrics.failed_by_kind,
     }
@@ -258,7 +276,7 @@ def _calibration(report: RunReport) -> dict[str, Any] | None:
     calibration = client_calibration(report.manifest)
     if calibration is None:
         return None
-    peak = peak_rates(report.requests)
+    peak = peak_rates(report.all_requests)
     return {
         "made_on": calibration.made_on,
         "client_adds_ttft_ms": {"mean": calibration.ttft.mean_ms, "stdev": calibration.ttft.stdev_ms},

@@ -11,6 +11,7 @@ from harness.records.record import Outcome
 from reports.metrics.catalogue import E2E, INPUT_TOKENS, OUTPUT_TOKENS, TTFT
 from reports.metrics.latency import client_slip_by_request_ms
 from reports.metrics.requests import Requests
+from reports.metrics.run_metrics import failures_by_kind
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Table
 from reports.run.rows import (
@@ -50,6 +51,12 @@ def latency_table(report: RunReport) -> Table:
         f"{metrics.failed:,} of {metrics.scheduled - metrics.not_sent:,} requests sent failed; percentiles count those that "
         'the target failed as slower than every success. "From schedule" is the latency for a user arriving on time; "from '
         'send" leaves out the delay of the client. Percentiles are nearest-rank.'
+        + (
+            f" Of {metrics.withdrawn:,} requests that were cancelled as planned, TTFT counts where it came before that, and "
+            "nothing else."
+            if metrics.withdrawn
+            else ""
+        )
         + ("" if guard is None else f" Of some there are {guard}: {'; '.join(unsupported_p99(metrics))}."),
     )
 
@@ -247,11 +254,11 @@ def slowest_table(report: RunReport) -> Table:
 
 def failure_tables(report: RunReport) -> list[Table]:
     """Failures by kind, and their messages."""
-    kinds = report.metrics.failed_by_kind
+    kinds = failures_by_kind(report.all_requests)
     if not kinds:
         return []
     tables = [Table("failures", "Failures by kind", ("kind", "requests"), tuple(kinds.items()))]
-    messages = _messages(report.requests)
+    messages = _messages(report.all_requests)
     if messages:
         shown = f" The {_MOST_MESSAGES} most frequent of {len(messages):,}." if len(messages) > _MOST_MESSAGES else ""
         tables.append(

@@ -67,13 +67,13 @@ class Run:
     def requests(self) -> pd.DataFrame:
         """One row for each request."""
         recorded = self.folder.read_requests([column.name for column in RECORDED])
-        frame: pd.DataFrame = _frames().requests_frame(recorded, self.report.requests, self.report.metrics.streamed)
+        frame: pd.DataFrame = _frames().requests_frame(recorded, self.report.all_requests, self.report.metrics.streamed)
         return frame
 
     @cached_property
     def chunks(self) -> pd.DataFrame:
         """One row for each response with generated tokens; ``index`` is the request's."""
-        frame: pd.DataFrame = _frames().chunks_frame(self.report.requests)
+        frame: pd.DataFrame = _frames().chunks_frame(self.report.all_requests)
         return frame
 
     @cached_property

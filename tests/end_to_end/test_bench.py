@@ -95,7 +95,15 @@ def test_embedded_run_leaves_a_complete_run_folder_and_no_process(tmp_path: Path
     assert "Requests/Sec" not in result.stdout  # upstream's table is of --full
     assert result.stdout.rstrip().endswith("Report: run/report.html")
     found = summary(run)
-    assert found["requests"] == {"prepared": 10, "scheduled": 10, "done": 10, "failed": 0, "not_sent": 0, "by_kind": {}}
+    assert found["requests"] == {
+        "prepared": 10,
+        "scheduled": 10,
+        "done": 10,
+        "failed": 0,
+        "withdrawn": 0,
+        "not_sent": 0,
+        "by_kind": {},
+    }
     assert found["metrics"]["ttft_ms"]["scheduled"]["n"] == 10
     port = manifest(run)["target"]["address"].rpartition(":")[2]
     assert not descendants_of(f"--grpc-port={port}")

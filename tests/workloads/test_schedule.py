@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.arrivals import AllAtOnce, Constant, Exponential
-from workloads.request import Message, Request
+from workloads.request import CancelPoint, Message, Request, Variant
 from workloads.schedule import (
     ClosedSchedule,
     Schedule,
@@ -27,7 +27,16 @@ from workloads.schedule import (
 
 _HISTORY = (Message("system", "xy"),)
 _REQUEST = Request(
-    output_tokens=20, prompt="Grüße", input_ids=(3, 1, 2), input_tokens=3, ignore_eos=False, session="a", history=_HISTORY
+    output_tokens=20,
+    prompt="Grüße",
+    input_ids=(3, 1, 2),
+    input_tokens=3,
+    ignore_eos=False,
+    session="a",
+    history=_HISTORY,
+    traffic_class="chat",
+    variant=Variant("llama", 7),
+    cancel=CancelPoint(after_tokens=20),
 )
 _OTHER = Request(output_tokens=7, prompt="b", input_ids=(9,), input_tokens=1)
 
@@ -39,6 +48,9 @@ _CHANGES = {
     "ignore_eos": (True,),
     "session": ("b", "", None),
     "history": ((), (Message("system", "x"),), (Message("system", "xy"), Message("user", "")), (Message("user", "xy"),)),
+    "traffic_class": ("code", "", None),
+    "variant": (Variant("llama"), Variant(None, 7), Variant("", 7), Variant("llama", 8), None),
+    "cancel": (CancelPoint(after_tokens=21), CancelPoint(after_ns=20), None),
 }
 
 # Not sent: what the client knows of the prompt's length follows from the prompt.
@@ -88,6 +100,9 @@ _REQUESTS = st.builds(
     input_ids=st.none() | st.lists(st.integers(0, 2), max_size=3).map(tuple),
     ignore_eos=st.booleans(),
     session=st.none() | st.text(max_size=1),
+    traffic_class=st.none() | st.text(max_size=1),
+    variant=st.sampled_from([None, Variant("a"), Variant(""), Variant(None, 0), Variant("a", 0)]),
+    cancel=st.sampled_from([None, CancelPoint(after_ns=1), CancelPoint(after_ns=0), CancelPoint(after_tokens=1)]),
 )
 _SCHEDULES = st.lists(_REQUESTS, max_size=3).flatmap(
     lambda requests: st.builds(

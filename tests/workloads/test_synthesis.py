@@ -21,6 +21,13 @@ def _lengths(*rows: tuple[int, int]) -> Workload:
     return Workload.of_columns(WorkloadFacts("azure", "trace.csv"), len(rows), columns)
 
 
+def test_requests_have_the_classes_of_their_rows_and_none_is_that_of_probes() -> None:
+    columns = {"input_tokens": [2, 3, 4], "output_tokens": [1] * 3, "request_class": ["GPT-4, API log", None, "probe"]}
+    workload = Workload.of_columns(WorkloadFacts("burstgpt", "trace.csv"), 3, columns)
+    drawn = Synthesis(range(100), 1).requests(workload, None).requests
+    assert [request.traffic_class for request in drawn] == ["GPT-4, API log", None, "probe of the file"]
+
+
 def _blocks(rows: list[list[int]], lengths: list[int]) -> Workload:
     columns = {"input_tokens": lengths, "output_tokens": [1] * len(rows), "block_hashes": rows}
     return Workload.of_columns(WorkloadFacts("mooncake", "trace.jsonl", block_tokens=_BLOCK), len(rows), columns)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from types import ModuleType
 
-from reports.findings import calibration, client, completeness, consistency, load, outcomes, server
+from reports.findings import calibration, cancellations, client, completeness, consistency, load, outcomes, server
 from reports.findings.checks import KINDS
 from reports.findings.finding import Finding
 
 _THEMES: tuple[tuple[str, tuple[ModuleType, ...]], ...] = (
     ("The client", (client, calibration)),
     ("The load", (load,)),
-    ("The answers", (outcomes,)),
+    ("The answers", (outcomes, cancellations)),
     ("Numbers that must agree", (consistency, server)),
     ("Completeness of the run", (completeness,)),
 )

@@ -17,11 +17,20 @@ from harness.clients.triton import grpc as triton_grpc
 from harness.clients.triton import http as triton_http
 from harness.clients.triton.grpc import TritonGrpcClient
 from harness.clients.triton.http import TritonHttpClient
-from harness.clients.triton.model import TritonModel
+from harness.clients.triton.model import LORA_INPUT, TritonModel
 from harness.errors import TargetError
 from serving.launch.addresses import ServerAddresses
+from workloads.request import Variant
 
 MakeClient = Callable[[int | None, int | None], KnownClient]
+CheckVariant = Callable[[Variant], None]
+"""Raises TargetError for requests of a class that the model cannot serve."""
+
+
+def takes_no_variant(variant: Variant) -> None:
+    """The check of a target that serves its one model alone."""
+    if variant != Variant():
+        raise TargetError("the target serves its own model alone")
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,7 @@ class ConnectedModel:
     streaming: bool
     make_client: MakeClient
     tokenizer_dir: Path | None = None
+    check_variant: CheckVariant = takes_no_variant
 
 
 def connect(options: TargetOptions, connections: int | None, embedded: ServerAddresses | None) -> ConnectedModel:
@@ -79,7 +89,8 @@ def _connect_triton_grpc(options: TargetOptions, origin: Origin, limits: Connect
     def make_client(end_id: int | None, pad_id: int | None) -> KnownClient:
         return TritonGrpcClient(address, model, streaming, end_id, pad_id, limits)
 
-    return ConnectedModel(origin, _measured(model), streaming, make_client, deployed_tokenizer_dir(model, inspect))
+    check = partial(_check_triton_variant, model, inspect)
+    return ConnectedModel(origin, _measured(model), streaming, make_client, deployed_tokenizer_dir(model, inspect), check)
 
 
 def _connect_triton_http(options: TargetOptions, origin: Origin) -> ConnectedModel:
@@ -94,20 +105,39 @@ def _connect_triton_http(options: TargetOptions, origin: Origin) -> ConnectedMod
     def make_client(end_id: int | None, pad_id: int | None) -> KnownClient:
         return TritonHttpClient(origin, model, streaming, end_id, pad_id, headers)
 
-    return ConnectedModel(origin, _measured(model), streaming, make_client, deployed_tokenizer_dir(model, inspect))
+    check = partial(_check_triton_variant, model, inspect)
+    return ConnectedModel(origin, _measured(model), streaming, make_client, deployed_tokenizer_dir(model, inspect), check)
 
 
 def _connect_openai(options: TargetOptions) -> ConnectedModel:
     url = openai_url(options)
     origin, path, headers = url.origin, url.path, options.headers
-    name = choose_model(options.model, served_models(origin, path, headers))
+    served = served_models(origin, path, headers)
+    name = choose_model(options.model, served)
     streaming = options.streaming is not False
 
     def make_client(end_id: int | None, pad_id: int | None) -> KnownClient:
         return OpenAIChatClient(origin, name, streaming, path, headers, options.extra_body)
 
     model = MeasuredModel(name, takes_token_ids=False, supports_ignore_eos=False, takes_messages=True)
-    return ConnectedModel(origin, model, streaming, make_client)
+    return ConnectedModel(origin, model, streaming, make_client, check_variant=partial(_check_served_variant, served))
+
+
+def _check_triton_variant(model: TritonModel, inspect: Callable[[str], TritonModel], variant: Variant) -> None:
+    """Raises TargetError."""
+    if variant.lora_task_id is not None and LORA_INPUT not in model.inputs:
+        raise TargetError(f"the model {model.name} has no input {LORA_INPUT}")
+    if variant.model is None:
+        return
+    other = inspect(variant.model)
+    if (other.decoupled, other.inputs, other.outputs) != (model.decoupled, model.inputs, model.outputs):
+        raise TargetError(f"the model {variant.model} has other inputs and outputs than {model.name}; measure it by itself")
+
+
+def _check_served_variant(served: tuple[str, ...] | None, variant: Variant) -> None:
+    """Raises TargetError for a model that is not among the ``served`` ones, where the server lists them."""
+    if variant.model is not None and served is not None:
+        choose_model(variant.model, served)
 
 
 def _measured(model: TritonModel) -> MeasuredModel:

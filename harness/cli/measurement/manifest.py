@@ -45,9 +45,10 @@ def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> 
         "workload": {
             "description": workload.description,
             **workload.parameters,
-            "requests": len(schedule),
+            "requests": prepared.load_requests,
             "dropped_too_long": workload.dropped_too_long,
         },
+        "mixture": prepared.mixed.entry,
         "lengths": _length_entries(workload.lengths, workload.shared_tokens),
         "arrivals": str(prepared.load),
         "schedule": {"digest": schedule.digest, "seed": schedule.seed},
@@ -98,8 +99,8 @@ def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any
         "concurrency": requested.concurrency,
         "duration_s": load.duration_s if isinstance(load, OpenLoop) else requested.duration,
         "ramp_up_s": requested.ramp_up,
-        "prepared": len(prepared.schedule),
-        "ran_out": arriving is not None and len(prepared.schedule) < arriving,
+        "prepared": prepared.load_requests,
+        "ran_out": arriving is not None and prepared.load_requests < arriving,
         **({"own_arrivals": True} if isinstance(load, OpenLoop) and isinstance(load.arrivals, Recorded | Profiled) else {}),
         **_stages(load),
         "asked_arrivals": _asked_arrivals(load),
@@ -180,8 +181,9 @@ def after_run(manifest: Mapping[str, Any], prepared: PreparedRun, result: RunRes
     """``manifest`` with what is known after the run alone: the prefixes that were sent, and connections."""
     sent = [index for _, index in sorted((r.sent_ns, r.index) for r in result.records if r.sent_ns is not None)]
     limit_of = prepared.workload.limit_of
+    of_load = [index for index in sent if index < prepared.load_requests]  # probes stand behind
     prefixes = {
-        **({} if limit_of is None else limit_of(sent)),
+        **({} if limit_of is None else limit_of(of_load)),
         "repeated_prefix": _repeated_prefix(prepared.schedule, sent),
     }
     return {**manifest, "workload": manifest["workload"] | prefixes, "connections": connections_entry(result.connections)}

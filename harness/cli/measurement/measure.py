@@ -16,6 +16,8 @@ from harness.cli.measurement.distribution import distributed_workers, live_page,
 from harness.cli.measurement.distribution_options import check_distribution_options
 from harness.cli.measurement.embedded_options import check_embedded_options
 from harness.cli.measurement.manifest import after_run, make_manifest
+from harness.cli.measurement.mixture import mix
+from harness.cli.measurement.mixture_options import check_mixture_options
 from harness.cli.measurement.observe import observe, tabulate
 from harness.cli.measurement.options import MeasureOptions
 from harness.cli.measurement.output_options import CriteriaOptions, OutputOptions, check_criteria, gates_passed
@@ -35,7 +37,7 @@ from harness.recording.run_result import RunResult
 from harness.recording.schedule_file import RecordingBasis
 from harness.recording.schedule_summary import summarise_schedule
 from harness.records.folder_lock import shared_lock
-from harness.records.record import Outcome
+from harness.records.record import FAILURES, Outcome
 from harness.records.run_folder import RunFolder
 from harness.run.coordinator import Run, RunPlan
 from harness.run.progress_line import ProgressLine
@@ -88,6 +90,7 @@ def _check(options: MeasureOptions) -> None:
     check_distribution_options(options.distribution, options.client, options.load)
     check_target_options(options.target)
     check_embedded_options(options.embedded, options.target.url)
+    check_mixture_options(options.mixture, options.load, options.client, options.target)
     if options.criteria.check_perf_key is not None and options.criteria.check_perf_json is None:
         raise click.UsageError("--check_perf_key needs --check_perf_json, the file that has the entry")
     options.telemetry.url()
@@ -99,7 +102,7 @@ def _prepare(options: MeasureOptions, load: Load, target: Target, prepare_reques
     schedule = make_schedule(workload, own_load, options.traffic, target)
     demand = load_demand(own_load, schedule, options.load.request_rate, target.streaming)
     workers = distributed_workers(options.distribution) or size_client(options.client, demand, target.origin.host)
-    return PreparedRun(target, workload, own_load, schedule, workers)
+    return PreparedRun(target, workload, own_load, mix(schedule, options.mixture, options.traffic, target), workers)
 
 
 def _run(
@@ -120,7 +123,8 @@ def _run(
         if manifest["load"]["ran_out"]:
             duration_s = manifest["load"]["duration_s"]
             click.echo(
-                f"There are {len(schedule)} requests, too few for --duration {duration_s:g}: the run will end early.", err=True
+                f"There are {prepared.load_requests} requests, too few for --duration {duration_s:g}: the run will end early.",
+                err=True,
             )
         with ProgressLine() as progress, signals_blocked():  # execute takes signals itself; the records are made without any
             result = Run(plan, pool).execute(progress if page is None else page.beside(progress))
@@ -137,7 +141,7 @@ def _run(
 
 def _stopped(result: RunResult, prepared: int) -> str:
     sent = sum(record.sent_ns is not None for record in result.records)
-    failed = sum(record.sent_ns is not None and record.outcome is not Outcome.DONE for record in result.records)
+    failed = sum(record.sent_ns is not None and record.outcome in FAILURES for record in result.records)
     return f"Stopped: {sent:,} sent, {failed:,} failed, {prepared - sent:,} not sent."
 
 
@@ -191,7 +195,7 @@ def _check_performance(report: RunReport, options: CriteriaOptions, reference: d
 def _status(report: RunReport, result: RunResult, meets_criteria: bool) -> int:
     if result.interrupted:
         return ExitStatus.INTERRUPTED
-    all_done = all(record.outcome is Outcome.DONE for record in result.records)
+    all_done = all(record.outcome in (Outcome.DONE, Outcome.WITHDRAWN) for record in result.records)
     if not all_done or result.problem is not None or not meets_criteria:
         return ExitStatus.FAILED
     return ExitStatus.VALID if report.valid else ExitStatus.INVALID

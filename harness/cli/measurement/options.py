@@ -15,12 +15,14 @@ from harness.cli.measurement.config_option import config_option
 from harness.cli.measurement.distribution_options import DistributionOptions, distribution_group
 from harness.cli.measurement.embedded_options import EmbeddedOptions, embedded_group
 from harness.cli.measurement.load_options import LoadOptions, TrafficOptions, load_group, traffic_group
+from harness.cli.measurement.mixture_options import MixtureOptions, mixture_group
 from harness.cli.measurement.output_options import CriteriaOptions, OutputOptions, output_group
 from harness.cli.measurement.target_options import TargetOptions, http_group, target_group
 from harness.cli.measurement.telemetry_options import TelemetryOptions, telemetry_group
 
 _GROUPS = (
-    target_group, http_group, embedded_group, engine_group, load_group, traffic_group, client_group, distribution_group,
+    target_group, http_group, embedded_group, engine_group, load_group, traffic_group, mixture_group, client_group,
+    distribution_group,
     telemetry_group, output_group,
 )  # fmt: skip
 _Concern = TypeVar("_Concern")
@@ -34,6 +36,7 @@ class MeasureOptions:
     embedded: EmbeddedOptions
     load: LoadOptions
     traffic: TrafficOptions
+    mixture: MixtureOptions
     client: ClientOptions
     distribution: DistributionOptions
     telemetry: TelemetryOptions
@@ -64,6 +67,7 @@ def read_options(values: dict[str, Any]) -> MeasureOptions:
         embedded=read_concern(EmbeddedOptions, values | {"engine_settings": engine_settings}),
         load=read_concern(LoadOptions, values),
         traffic=read_concern(TrafficOptions, values),
+        mixture=read_concern(MixtureOptions, values),
         client=read_concern(ClientOptions, values),
         distribution=read_concern(DistributionOptions, values),
         telemetry=read_concern(TelemetryOptions, values),

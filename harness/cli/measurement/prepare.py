@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import click
 
@@ -13,7 +15,7 @@ from harness.run.worker_count import Workers
 from workloads.errors import WorkloadError
 from workloads.lengths.samples import PairedLengths
 from workloads.load import AnyLoad, Load
-from workloads.request import Request
+from workloads.request import PROBE, Request
 from workloads.schedule import AnySchedule
 
 
@@ -35,6 +37,27 @@ class PreparedRequests:
     shared_tokens: int = 0
 
 
+@dataclass(frozen=True)
+class Mixed:
+    """A schedule with its mixture. ``entry`` is the key ``mixture`` of run.json, None where nothing is mixed in."""
+
+    schedule: AnySchedule
+    entry: Mapping[str, Any] | None = None
+
+    @cached_property
+    def probes(self) -> int:
+        """The number of probes, which are no part of the load."""
+        return sum(request.traffic_class == PROBE for request in self.schedule.requests)
+
+    def __str__(self) -> str:
+        """What is mixed in, for people; "" for nothing."""
+        entry = self.entry or {}
+        parts = [f"{len(entry['classes'])} classes"] if entry.get("classes") else []
+        parts += [f"{entry['cancellation']['requests']:,} to be cancelled"] if entry.get("cancellation") else []
+        parts += [f"{self.probes:,} probes beside them"] if entry.get("probe") else []
+        return ", ".join(parts)
+
+
 PrepareRequests = Callable[[TrafficOptions, Load, Target], PreparedRequests]
 
 
@@ -45,15 +68,26 @@ class PreparedRun:
     target: Target
     workload: PreparedRequests
     load: AnyLoad
-    schedule: AnySchedule
+    mixed: Mixed
     workers: Workers
+
+    @property
+    def schedule(self) -> AnySchedule:
+        """The load's requests, with the probes."""
+        return self.mixed.schedule
+
+    @property
+    def load_requests(self) -> int:
+        """The number of requests without the probes."""
+        return len(self.schedule) - self.mixed.probes
 
     def announcement(self) -> str:
         """The run that is about to start, in one sentence for stderr."""
         cores = f" on cores {', '.join(map(str, self.workers.pinned_cores))}" if self.workers.pinned_cores else ""
         workers = f"{self.workers.count} {'worker' if self.workers.count == 1 else 'workers'}{cores} ({self.workers.reason})"
-        count = request_count_text(self.load, len(self.schedule))
-        return f"Sending {count} requests, {self.load}, by {workers}; Ctrl-C stops and reports."
+        count = request_count_text(self.load, self.load_requests)
+        mixture = f" ({self.mixed})" if str(self.mixed) else ""
+        return f"Sending {count} requests{mixture}, {self.load}, by {workers}; Ctrl-C stops and reports."
 
 
 def make_schedule(workload: PreparedRequests, load: AnyLoad, traffic: TrafficOptions, target: Target) -> AnySchedule:

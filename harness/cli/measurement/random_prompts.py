@@ -1,25 +1,20 @@
-"""Random prompts for a target, of lengths that a law draws: what the verbs without a dataset share."""
+"""Random prompts for a target, of lengths that a law draws: of the verbs without a dataset, and of probes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 import cloup
 
-from harness.cli.measurement.length_options import moved_by_bounds
-from harness.cli.measurement.load_options import make_load
 from harness.cli.measurement.prefix_options import limit_text, manifest_entry, reuse_limit
 from harness.cli.tokenizers import ordinary_token_ids, shipped_tokenizer, text_codec
-from harness.host.blas_threads import one_blas_thread
 
 if TYPE_CHECKING:
     from harness.cli.measurement.load_options import TrafficOptions
-    from harness.cli.measurement.options import MeasureOptions
     from harness.cli.measurement.prepare import PreparedRequests
     from harness.cli.measurement.target import Target
     from workloads.lengths.samples import PairedLengths
@@ -57,17 +52,8 @@ class RandomPrompts:
         return 0 if self.shared is None else self.shared.tokens
 
 
-def measure_random_prompts(verb: str, options: MeasureOptions, prompts: RandomPrompts) -> int:
-    """Carry out the measurement and return the exit status. What bounds do to a law is reported on stderr before."""
-    with one_blas_thread():
-        from harness.cli.measurement.measure import measure
-
-    for line in moved_by_bounds(prompts.lengths):
-        click.echo(line, err=True)
-    return measure(verb, options, make_load(options.load), partial(_prepare_requests, prompts))
-
-
-def _prepare_requests(prompts: RandomPrompts, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:
+def prepare_random_prompts(prompts: RandomPrompts, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:
+    """The prompts for ``target``. Raises UsageError where the vocabulary is unknown, WorkloadError where none is left."""
     if target.model.takes_token_ids or target.tokenizer is not None:
         return _draw(prompts, traffic, load, target)
     return _draw_with_shipped_tokenizer(prompts, traffic, load, target)

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from harness.cli.measurement.client_options import ClientOptions
-from harness.cli.measurement.connect import ConnectedModel, MeasuredModel, connect
+from harness.cli.measurement.connect import CheckVariant, ConnectedModel, MeasuredModel, connect, takes_no_variant
 from harness.cli.measurement.embedded_options import EmbeddedOptions
 from harness.cli.measurement.target_options import DEFAULT_TRITON_MODEL, TargetOptions, openai_url
 from harness.cli.tokenizers import open_tokenizer
@@ -47,7 +47,7 @@ class Target:
     ``headers`` are those of every request, which may hold a secret; ``tokenizer`` and ``tokenizer_dir`` are None where
     unknown. ``server`` and ``context_tokens`` are the embedded pipeline's, None with --url. ``template_tokens`` are those that
     a server of chat completions adds to each prompt, None where unknown. ``prefix_cache_reset`` empties the server's cache,
-    None without --reset_prefix_cache.
+    None without --reset_prefix_cache. ``check_variant`` raises TargetError for a class of requests that it cannot serve.
     """
 
     origin: Origin
@@ -61,6 +61,7 @@ class Target:
     context_tokens: int | None = None
     template_tokens: int | None = None
     prefix_cache_reset: CacheReset | None = None
+    check_variant: CheckVariant = takes_no_variant
 
     @property
     def streaming(self) -> bool:
@@ -138,4 +139,5 @@ def _target(options: TargetOptions, connected: ConnectedModel, tokenizer_dir: Pa
         model=connected.model,
         tokenizer=tokenizer,
         tokenizer_dir=tokenizer_dir,
+        check_variant=connected.check_variant,
     )

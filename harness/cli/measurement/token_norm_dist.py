@@ -8,9 +8,10 @@ import click
 import cloup
 
 from harness.cli.measurement.length_options import length_option, length_pairs_option
+from harness.cli.measurement.measure_random_prompts import measure_random_prompts
 from harness.cli.measurement.options import measure_options
 from harness.cli.measurement.prefix_options import prefix_group, read_with_prefixes
-from harness.cli.measurement.random_prompts import RandomPrompts, measure_random_prompts, vocab_size_option
+from harness.cli.measurement.random_prompts import RandomPrompts, vocab_size_option
 
 if TYPE_CHECKING:
     from workloads.lengths.law import Lengths

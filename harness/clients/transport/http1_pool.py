@@ -72,34 +72,44 @@ class _Events:
     """Splits a body into events. Implements ``http1.Body``. The answer has no reference to it: in a cycle only the garbage
     collector could free both, and would pause the loop."""
 
-    __slots__ = ("_answer", "_stream", "end", "feed")
+    __slots__ = ("_answer", "_at_once", "_stream", "end", "feed")
 
-    def __init__(self, answer: _Answer) -> None:
+    def __init__(self, answer: _Answer, at_once: bool) -> None:
         self._answer = answer
+        self._at_once = at_once
         self._stream = EventStream(answer.on_event, answer.on_error_event)
         self.feed = self._stream.feed
         self.end = self._stream.end
 
     def event_sink(self) -> OnEvents | None:
-        return self._on_events if self._stream.is_between_events else None
+        return self._on_events if self._stream.is_between_events and not self._at_once else None
 
     def _on_events(self, times_ns: Sequence[int], events: Sequence[bytes]) -> None:
         self._stream.skip_events()
         self._answer.on_events(times_ns, events)
 
 
+@dataclass(frozen=True, slots=True)
+class _Receiver:
+    """Where responses go. ``at_once``: as they arrive, and so they are read by the event loop itself."""
+
+    on_responses: OnResponses
+    at_once: bool
+
+
 class _Answer:
     """One exchange in flight; ``ended`` is done when it is over. Implements ``http1.Answer``."""
 
     __slots__ = (
-        "_arrival", "_end_marker", "_headers", "_is_marked", "_is_stream", "_on_responses", "_parts", "_status", "ended",
-        "unprocessed",
+        "_arrival", "_at_once", "_end_marker", "_headers", "_is_marked", "_is_stream", "_on_responses", "_parts", "_status",
+        "ended", "unprocessed",
     )  # fmt: skip
 
-    def __init__(self, on_responses: OnResponses, arrival: Arrival, end_marker: bytes | None) -> None:
+    def __init__(self, receiver: _Receiver, arrival: Arrival, end_marker: bytes | None) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.unprocessed = False  # whether the server provably never received the whole request
-        self._on_responses = on_responses
+        self._on_responses = receiver.on_responses
+        self._at_once = receiver.at_once
         self._arrival = arrival
         self._end_marker = end_marker
         self._is_marked = False
@@ -113,7 +123,7 @@ class _Answer:
         if headers.get(b"content-encoding", b"identity") != b"identity":
             self._fail(Outcome.MALFORMED, "the server compressed its answer, which was not offered")
         self._is_stream = headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")
-        return _Events(self) if self._is_stream else _Whole(self._parts)
+        return _Events(self, self._at_once) if self._is_stream else _Whole(self._parts)
 
     def on_end(self) -> None:
         body = b"".join(self._parts)
@@ -237,16 +247,11 @@ class HttpCaller:
 
     async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
         """Send one whole request; each event of the answer, or else its whole body, goes to ``on_responses``."""
-        deadline = _Deadline(asyncio.get_running_loop().time() + timeout_s, timeout_s)
-        connection = self._idle_connection()
-        if connection is not None and await self._is_answered(connection, payload, on_responses, deadline, may_repeat=True):
-            return
-        try:
-            async with asyncio.timeout_at(deadline.at_s):
-                connection = await self._new_connection()
-        except TimeoutError as error:
-            raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {timeout_s:g} s") from error
-        await self._is_answered(connection, payload, on_responses, deadline, may_repeat=False)
+        await self._exchange(payload, _Receiver(on_responses, at_once=False), timeout_s)
+
+    async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+        """The same, each event as it arrives."""
+        await self._exchange(payload, _Receiver(on_responses, at_once=True), timeout_s)
 
     async def close(self) -> None:
         for connection in list(self._open):
@@ -255,11 +260,23 @@ class HttpCaller:
         if self._streams is not None:
             self._streams.close()
 
+    async def _exchange(self, payload: bytes, receiver: _Receiver, timeout_s: float) -> None:
+        deadline = _Deadline(asyncio.get_running_loop().time() + timeout_s, timeout_s)
+        connection = self._idle_connection()
+        if connection is not None and await self._is_answered(connection, payload, receiver, deadline, may_repeat=True):
+            return
+        try:
+            async with asyncio.timeout_at(deadline.at_s):
+                connection = await self._new_connection()
+        except TimeoutError as error:
+            raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {timeout_s:g} s") from error
+        await self._is_answered(connection, payload, receiver, deadline, may_repeat=False)
+
     async def _is_answered(
-        self, connection: HttpConnection, payload: bytes, on_responses: OnResponses, deadline: _Deadline, *, may_repeat: bool
+        self, connection: HttpConnection, payload: bytes, receiver: _Receiver, deadline: _Deadline, *, may_repeat: bool
     ) -> bool:
         """Send once. False where ``may_repeat`` and the server provably never received the whole request."""
-        answer = _Answer(on_responses, self.arrival, self._end_marker)
+        answer = _Answer(receiver, self.arrival, self._end_marker)
         timer = asyncio.get_running_loop().call_at(deadline.at_s, answer.on_deadline, deadline.timeout_s)
         connection.send(payload, answer)
         try:

@@ -26,7 +26,7 @@ from harness.clients.protocol import (
 from harness.clients.transport.grpc import BadAnswerError, CallFailedError, GrpcCaller, NoConnectionMadeError
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
 from harness.clients.triton.messages import read_response
-from harness.clients.triton.model import TritonModel
+from harness.clients.triton.model import LORA_INPUT, TritonModel
 from harness.errors import TargetError
 from harness.records.record import Outcome
 from workloads.request import Request
@@ -98,13 +98,15 @@ class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
         return self.connections.at_most
 
     def encode(self, index: int, request: Request) -> bytes:
-        message = service_pb2.ModelInferRequest(model_name=self.model.name, id=str(index))
+        message = service_pb2.ModelInferRequest(model_name=self.model.named(request), id=str(index))
         if self.model.takes_token_ids:
             self._add_core_inputs(message, request)
         else:
             self._add_text_inputs(message, request)
         for name, value in self.model.end_and_pad(request.ignore_eos, self.end_id, self.pad_id).items():
             _add_int32(message, name, (1, 1), [value])
+        if request.variant is not None and request.variant.lora_task_id is not None:
+            _add(message, LORA_INPUT, "UINT64", (1, 1), struct.pack("<Q", request.variant.lora_task_id))
         for name in self.model.flags:
             _add(message, name, "BOOL", (1, 1), b"\x01")
         for name in self.model.outputs_read:
@@ -158,6 +160,8 @@ class _TritonConnection:
             await self.caller.call(payload, on_responses, timeout_s)
         except CallFailedError as error:
             raise _failure(error) from error
+
+    exchange_at_once = exchange
 
     def reset_usage(self) -> None:
         self.caller.reset_usage()

@@ -29,7 +29,7 @@ from harness.clients.protocol import (
 from harness.clients.transport.http1_pool import HttpCaller, post_request
 from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.transport.url import Origin
-from harness.clients.triton.model import TritonModel
+from harness.clients.triton.model import LORA_INPUT, TritonModel
 from harness.errors import TargetError
 from workloads.request import Request
 
@@ -112,9 +112,11 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
         fields: dict[str, Any] = {"id": str(index)}
         fields |= self._core_fields(request) if self.model.takes_token_ids else self._text_fields(request)
         fields |= self.model.end_and_pad(request.ignore_eos, self.end_id, self.pad_id)
+        if request.variant is not None and request.variant.lora_task_id is not None:
+            fields[LORA_INPUT] = request.variant.lora_task_id
         fields |= dict.fromkeys(self.model.flags, True)
         verb, accept = ("generate_stream", "text/event-stream") if self.streaming else ("generate", "application/json")
-        path = f"/v2/models/{quote(self.model.name, safe='')}/{verb}"
+        path = f"/v2/models/{quote(self.model.named(request), safe='')}/{verb}"
         return post_request(self.origin, path, msgspec.json.encode(fields), accept, self.headers)
 
     def _core_fields(self, request: Request) -> dict[str, Any]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from workloads.request import Request
+
+LORA_INPUT = "lora_task_id"
 NO_END_ID = -1  # an end token that no vocabulary has
 _CORE_FLAGS = ("exclude_input_in_output",)
 _TEXT_FLAGS = ("exclude_input_in_output", "return_num_input_tokens", "return_num_output_tokens")
@@ -42,6 +45,11 @@ class TritonModel:
         """The outputs that every request names where the protocol can: others are then not sent."""
         outputs = _CORE_OUTPUTS if self.takes_token_ids else _TEXT_OUTPUTS
         return tuple(name for name in outputs if name in self.outputs)
+
+    def named(self, request: Request) -> str:
+        """The model that a request is for: this one, or that of its class."""
+        variant = request.variant
+        return self.name if variant is None or variant.model is None else variant.model
 
     def end_and_pad(self, ignore_eos: bool, end_id: int | None, pad_id: int | None) -> dict[str, int]:
         """The inputs for the end token and the padding token, as far as they are known and the model has them."""

@@ -23,7 +23,7 @@ _MOST_DOTS = 2_000
 _CELLS = 40
 _FEWEST_FOR_HEAT = 50
 _LOG_ABOVE = 30.0  # largest / median: beyond, a linear axis shows the tail alone
-_NOT_FAILED_BY_TARGET = [kind.value for kind in (Outcome.CANCELLED, Outcome.NOT_SENT, Outcome.LOST)]
+_NOT_FAILED_BY_TARGET = [kind.value for kind in (Outcome.CANCELLED, Outcome.WITHDRAWN, Outcome.NOT_SENT, Outcome.LOST)]
 
 
 def latency_pictures(report: RunReport) -> list[Picture]:
@@ -169,7 +169,7 @@ def _over_time(report: RunReport) -> Picture:
     marks: list[Mark] = []
     left_out = False
     for name, ends_ns, colour in _ends(report):
-        latency_ms = np.where(requests.done, (ends_ns - requests.scheduled_ns) / 1e6, np.nan)
+        latency_ms = np.where(requests.done | requests.withdrawn, (ends_ns - requests.scheduled_ns) / 1e6, np.nan)
         shown = drawn_positions(latency_ms, _MOST_DOTS)
         left_out = left_out or shown.size < np.count_nonzero(~np.isnan(latency_ms))
         notes = tuple(f"request {index}" for index in requests.index[shown].tolist())
@@ -202,7 +202,7 @@ def _heat_maps(report: RunReport) -> Iterator[Picture]:
     requests = report.requests
     edges_ns = edges_of(requests)
     for name, ends_ns, _ in _ends(report):
-        latency_ms = np.where(requests.done, (ends_ns - requests.scheduled_ns) / 1e6, np.nan)
+        latency_ms = np.where(requests.done | requests.withdrawn, (ends_ns - requests.scheduled_ns) / 1e6, np.nan)
         known = latency_ms > 0
         if np.count_nonzero(known) < _FEWEST_FOR_HEAT:
             continue

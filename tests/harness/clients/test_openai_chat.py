@@ -23,7 +23,7 @@ from harness.recording.recorder import CountTokens, Recorder
 from harness.recording.schedule_summary import summarise_schedule
 from harness.records.record import Outcome, Record, TokenSource
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Peer, chunked, exchange, plain, serving
-from workloads.request import Message, Request
+from workloads.request import Message, Request, Variant
 from workloads.schedule import Schedule
 
 _ORIGIN = Origin("http", "127.0.0.1", 8000)
@@ -57,6 +57,11 @@ def test_streamed_request_has_what_every_server_takes_and_no_more() -> None:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+
+
+def test_a_class_asks_for_its_model() -> None:
+    _, fields = _encoded(_client(), Request(output_tokens=20, prompt="x", traffic_class="sql", variant=Variant("adapter")))
+    assert fields["model"] == "adapter"
 
 
 def test_a_history_goes_before_the_prompt() -> None:

@@ -58,6 +58,12 @@ def test_updates_add_up_to_all_records() -> None:
     assert next(one for one in whole.histograms if one.name == E2E).failed == 2
 
 
+def test_a_cancellation_that_was_planned_is_no_failure() -> None:
+    histograms = LiveHistograms()
+    histograms.add(_record(0, Outcome.WITHDRAWN))
+    assert histograms.take(0).histograms == ()
+
+
 def test_failures_alone_are_shown_too() -> None:
     histograms = LiveHistograms()
     histograms.add(_record(0, Outcome.TIMEOUT))

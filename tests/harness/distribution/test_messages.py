@@ -34,7 +34,7 @@ from harness.distribution.messages import (
 )
 from harness.journal.worker_journal import Ended
 from harness.run.worker import WorkerPlan
-from workloads.request import Message, Request
+from workloads.request import CancelPoint, Message, Request, Variant
 from workloads.schedule import AnyPart, ClosedPart, HistorySource, OpenPart, SessionPart
 from workloads.token_ids import token_ids
 
@@ -56,6 +56,7 @@ def test_a_plan_arrives_as_it_was_but_for_the_places_of_its_files(client: KnownC
     requests = [
         Request(3, "hé", ignore_eos=True, session="s", history=(Message("user", "x"), Message("assistant", "y"))),
         Request(4, input_ids=token_ids([1, 2, 2**31 - 1, 2**40]), input_tokens=4),
+        Request(5, "p", traffic_class="chat", variant=Variant("llama", 7), cancel=CancelPoint(after_tokens=3)),
     ]
     plan = WorkerPlan(5, client, part, requests, [Request(1, input_ids=(4, 5))], 5.0, Path("/a"), Path("/b"), "digest", core=3)
     arrived = decode_plan(encode_plan(plan), Path("/there"))

@@ -60,6 +60,13 @@ def test_every_request_of_an_open_loop_has_a_record(ended: Ended | None, outcome
     assert [record.error for record in found] == [None, error, None, error]
 
 
+def test_records_stand_in_the_order_of_their_times_though_probes_are_numbered_behind_the_load() -> None:
+    schedule = Schedule((_REQUEST,) * 4, (0, 10, 20, 5), 0)
+    records = {0: _record(0, 0, 5), 1: _record(1, 10, 15), 3: _record(3, 5, 9)}
+    found = account_for_all(_recorder(schedule), records, [WorkerEnd(_STOPPED, 3, "")])
+    assert _kinds(found) == [(0, 0, "done"), (3, 5, "done"), (1, 10, "done"), (2, 20, "not_sent")]
+
+
 # ---- closed loops
 
 

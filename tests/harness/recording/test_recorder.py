@@ -15,7 +15,7 @@ from harness.journal.worker_journal import Exchange
 from harness.recording.recorder import CountTokens, Recorder
 from harness.recording.schedule_summary import summarise_schedule
 from harness.records.record import Outcome, Record, TokenSource
-from workloads.request import Request
+from workloads.request import CancelPoint, Request
 from workloads.schedule import Schedule
 
 _CORE = frozenset({"input_ids", "input_lengths", "request_output_len", "streaming"})
@@ -99,6 +99,19 @@ def test_streamed_core_answer() -> None:
         server_counted_input=False,
         has_reasoning=False,
     )
+
+
+def test_an_answer_that_was_cancelled_as_planned_has_what_came_until_then() -> None:
+    request = replace(_PROMPT_OF_3, traffic_class="chat", cancel=CancelPoint(after_tokens=2))
+    exchange = _exchange((6_000, _ids(7)), (6_400, _ids(8)), failure=Outcome.WITHDRAWN, error="the client cancelled it")
+    record = _recorder(request, _CORE | _EXCLUDE).record(exchange, 0)
+    assert (record.outcome, record.error) == (Outcome.WITHDRAWN, None)
+    assert (record.token_times_ns, record.output_tokens) == ((6_000, 6_400), 2)
+    assert (record.traffic_class, record.cancel_after_tokens, record.cancel_after_ns) == ("chat", 2, None)
+    nothing = _recorder(request, _CORE | _EXCLUDE).record(_exchange(failure=Outcome.WITHDRAWN), 0)
+    assert (nothing.outcome, nothing.token_times_ns, nothing.output_tokens) == (Outcome.WITHDRAWN, (), None)
+    failed = _recorder(request, _CORE | _EXCLUDE).record(_exchange((6_000, _error("x")), failure=Outcome.WITHDRAWN), 0)
+    assert failed.outcome is Outcome.SERVER_ERROR
 
 
 def test_marker_without_any_output_beside_responses_with_tokens_is_no_token() -> None:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.recording.schedule_summary import ClosedTimes, OpenTimes, summarise_schedule, user_free_ns
+from harness.recording.schedule_summary import ClosedTimes, OpenTimes, RequestSummary, summarise_schedule, user_free_ns
 from harness.records.record import Outcome
-from workloads.request import Request
+from workloads.request import CancelPoint, Request
 from workloads.schedule import ClosedSchedule, Schedule
 
 _IDS = st.lists(st.integers(-3, 3), min_size=1, max_size=5)
@@ -24,6 +25,19 @@ def test_what_records_need_of_a_schedule_is_kept() -> None:
     assert (first.text.length, first.ids.length) == (5, 3)
     assert (len(first.text.fingerprint), len(first.ids.fingerprint)) == (8, 8)  # of a million requests 16 MB in memory
     assert (second.text, second.ids) == (None, None)
+
+
+def test_what_a_mixture_sets_is_kept_and_a_summary_of_before_can_be_read() -> None:
+    requests = (
+        Request(1, traffic_class="chat", cancel=CancelPoint(after_tokens=5)),
+        Request(1, cancel=CancelPoint(after_ns=7)),
+    )
+    first, second = summarise_schedule(Schedule(requests, (0, 0), 0)).requests
+    assert (first.traffic_class, first.cancel_after_ns, first.cancel_after_tokens) == ("chat", None, 5)
+    assert (second.traffic_class, second.cancel_after_ns, second.cancel_after_tokens) == (None, 7, None)
+    older = msgspec.msgpack.encode([4, None, False, None, None, None])
+    read = msgspec.msgpack.decode(older, type=RequestSummary)
+    assert (read.output_tokens, read.traffic_class, read.cancel_after_ns) == (4, None, None)
 
 
 def test_workers_have_the_parts_that_the_schedule_gives_them() -> None:

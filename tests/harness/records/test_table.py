@@ -90,6 +90,7 @@ def test_file_that_is_no_table_is_an_error_of_arrow(tmp_path: Path) -> None:
         read_table(tmp_path / "requests.parquet")
 
 
-def test_failures_are_all_outcomes_of_requests_sent_but_done() -> None:
-    assert set(FAILURES) | {Outcome.DONE, Outcome.NOT_SENT} == set(Outcome)
+def test_failures_are_all_outcomes_of_requests_sent_that_were_not_as_planned() -> None:
+    assert {*FAILURES, Outcome.DONE, Outcome.WITHDRAWN, Outcome.NOT_SENT} == set(Outcome)
+    assert Outcome.WITHDRAWN not in FAILURES
     assert Outcome.DONE not in FAILURES

@@ -14,7 +14,7 @@ import uvloop
 from harness.clients.protocol import OnResponses
 from harness.clients.transport.tcp import Arrival
 from harness.journal.worker_journal import JournalReader, JournalWriter
-from harness.run.exchanges import Exchanges, LoopSlots
+from harness.run.exchanges import ExchangeLimits, Exchanges, LoopSlots
 from harness.run.shared_state import Control
 
 
@@ -62,7 +62,7 @@ def test_exchanges_that_ended_are_written_as_they_ended_though_they_are_cancelle
         connection = _EndingTogether()
         control = Control(multiprocessing.get_context("spawn"), 1).of_worker(0)
         with JournalWriter(path) as journal:
-            exchanges = Exchanges(connection, journal, control, 0, 10.0, lambda problem: None)  # type: ignore[arg-type]
+            exchanges = Exchanges(connection, journal, control, 0, ExchangeLimits(10.0), lambda problem: None)  # type: ignore[arg-type]
 
             async def one(index: int) -> None:
                 await exchanges.carry_out(index, 0, 0, b"%d" % index)

@@ -46,6 +46,13 @@ def test_failures_are_counted_apart_and_change_no_latency_and_no_rate(outcome: O
     assert (snapshot.tokens_per_s, snapshot.ttft_p99_ms) == (10.0, 30.0)
 
 
+def test_a_planned_cancellation_is_no_failure() -> None:
+    live = LiveStatistics(10)
+    live.add(_failed(Outcome.WITHDRAWN))
+    snapshot = live.snapshot(1.0, sent=1)
+    assert (snapshot.done, snapshot.failed, snapshot.in_flight) == (1, 0, 0)
+
+
 def test_rates_are_those_of_the_last_seconds() -> None:
     live = LiveStatistics(1000)
     for _ in range(100):

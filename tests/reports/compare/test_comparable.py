@@ -26,6 +26,11 @@ SteadyRun = Callable[..., list[Record]]
         ("load.law.name", None),
         ("load.stages", None),
         ("workload.repeated_prefixes", Weight.REFUSE),  # another key, which begins alike
+        ("mixture.classes", Weight.REFUSE),
+        ("mixture.cancellation.percent", Weight.REFUSE),
+        ("mixture.cancellation.requests", None),  # by the seed
+        ("mixture.objectives.chat", None),
+        ("mixture.probe.requests", None),
         ("arrivals", Weight.REFUSE),
         ("load.max_concurrency", Weight.REFUSE),
         ("load.ran_out", Weight.NOTE),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from msgspec.structs import replace
 
-from harness.records.record import Record
+from harness.records.record import Outcome, Record
 from workloads.arrivals import Arrivals
 
 Make = Callable[..., Record]
@@ -14,6 +15,19 @@ Make = Callable[..., Record]
 CEILING = {"mode": "open", "max_concurrency": 4, "concurrency": None, "duration_s": None, "ramp_up_s": 0.0}
 CLOSED = {"mode": "closed", "max_concurrency": None, "concurrency": 8, "duration_s": 20.0, "ramp_up_s": 0.0, "prepared": 5000}
 EXPONENTIAL = {"request_rate": 100.0, "time_delay_dist": "exponential_dist"}  # options of a run
+
+
+def withdrawn(record: Record, tokens: int) -> Record:
+    """``record`` as one that was cancelled as planned behind its first ``tokens`` responses of a token each."""
+    return replace(
+        record,
+        outcome=Outcome.WITHDRAWN,
+        token_times_ns=record.token_times_ns[:tokens],
+        token_counts=(1,) * tokens if tokens else None,
+        output_tokens=tokens or None,
+        done_ns=record.token_times_ns[tokens] - 1_000_000,
+        cancel_after_tokens=max(1, tokens),
+    )
 
 
 def late_sends(answered: Make, slip_ms: float, latency_ms: float, count: int = 50) -> list[Record]:

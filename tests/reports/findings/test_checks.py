@@ -32,6 +32,7 @@ from tests.reports.findings.runs import (
     queue_of_one_server,
     sends_of,
     stretched_sends,
+    withdrawn,
 )
 from tests.reports.manifests import calibration, clock_readings, counted_by_server, rate_limit
 from tests.reports.watched import WorkerUsage, machine_samples, metric, worker_samples
@@ -155,6 +156,15 @@ def _server_runs(steady: list[Record]) -> Runs:
         yield steady, {"server": samples, "workload": {"repeated_prefix": {"share": repeated, "unit": "tokens"}}}
 
 
+def _cancelled_runs(steady: list[Record]) -> Runs:
+    before_first_token = withdrawn(steady[0], tokens=0)
+    yield [before_first_token, *steady[1:]], {}
+    yield [before_first_token, withdrawn(steady[1], tokens=0), withdrawn(steady[2], tokens=0), *steady[3:]], {}
+    asked = {"requested_output_tokens": 101}
+    cancelled = [msgspec.structs.replace(withdrawn(record, tokens=1), **asked) for record in steady[:100]]
+    yield [*cancelled, *steady[100:]], {"server": metric("vllm:generation_tokens_total", {-1: 0, 3: 10_400})}
+
+
 def _incomplete_runs(steady: list[Record]) -> Runs:
     yield steady, {"interrupted": True}
     recovered = {"scheduled": 40, "written_down": 35, "lost": 4, "not_sent": 1, "journals": 2, "torn_bytes": 17}
@@ -179,6 +189,7 @@ def provoked(make_report: MakeReport, answered: Make, failed: Make, steady_run: 
         *_load_runs(answered),
         *_answer_runs(answered, failed, steady_run),
         *_server_runs(steady_run(100)),
+        *_cancelled_runs(steady_run(200)),
         *_incomplete_runs(steady_run(100)),
         *_distributed_runs(steady_run(100)),
     )

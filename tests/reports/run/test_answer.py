@@ -10,7 +10,8 @@ import pytest
 from harness.records.record import Outcome, Record
 from reports.criteria import parse_slo
 from reports.findings.checks import KINDS
-from reports.run.answer import WIDTH, render_answer, three_digits
+from reports.render.tables import three_digits
+from reports.run.answer import WIDTH, render_answer
 from reports.run.console import render as render_full
 from reports.run.markdown import render_markdown
 from reports.run.summary_json import summary

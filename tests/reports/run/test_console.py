@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from harness.records.record import Outcome, Record
+from harness.records.record import FAILURES, Outcome, Record
 from reports.run.console import render
 from reports.run_report import RunReport
 
@@ -190,7 +190,7 @@ def test_an_invalid_run_is_declared_so_with_what_is_wrong_and_what_to_do(
         assert finding.advice in text
 
 
-@pytest.mark.parametrize("kind", [outcome for outcome in Outcome if outcome is not Outcome.DONE])
+@pytest.mark.parametrize("kind", [*FAILURES, Outcome.NOT_SENT])
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_run_of_any_failure_can_be_printed(make_report: MakeReport, failed: Make, kind: Outcome, streaming: bool) -> None:
     sent = None if kind in (Outcome.NOT_SENT, Outcome.LOST) else 1.0

@@ -40,7 +40,15 @@ def test_it_keeps_the_contract(make_report: MakeReport, steady_run: Callable[...
     assert document["schema"] == 1
     assert document["validity"] == "valid"
     assert document["findings"] == []
-    assert document["requests"] == {"prepared": 700, "scheduled": 700, "done": 700, "failed": 0, "not_sent": 0, "by_kind": {}}
+    assert document["requests"] == {
+        "prepared": 700,
+        "scheduled": 700,
+        "done": 700,
+        "failed": 0,
+        "withdrawn": 0,
+        "not_sent": 0,
+        "by_kind": {},
+    }
     assert document["schedule"] == {"digest": "0f" * 32, "seed": 42}
     metrics = document["metrics"]
     assert metrics.keys() >= {*_ANCHORED, *_POOLED, *_RATES}
@@ -155,6 +163,7 @@ def test_a_run_of_failures_is_still_a_document(make_report: MakeReport, failed: 
         "scheduled": 2,
         "done": 0,
         "failed": 1,
+        "withdrawn": 0,
         "not_sent": 1,
         "by_kind": {"connect": 1},
     }

@@ -14,6 +14,7 @@ from harness.cli.engine_options import EngineSettings, engine_group
 from harness.cli.measurement.client_options import ClientOptions, client_group
 from harness.cli.measurement.embedded_options import EmbeddedOptions, embedded_group
 from harness.cli.measurement.load_options import LoadOptions, TrafficOptions, load_group, traffic_group
+from harness.cli.measurement.mixture_options import MixtureOptions, mixture_group
 from harness.cli.measurement.options import MeasureOptions, read_options
 from harness.cli.measurement.output_options import CriteriaOptions, OutputOptions, output_group
 from harness.cli.measurement.target_options import TargetOptions, http_group, target_group
@@ -57,6 +58,11 @@ _DEFAULTS: dict[str, Any] = {
     "max_input_len": None,
     "ignore_eos": None,
     "seed": 0,
+    "classes": [],
+    "probe_rate": None,
+    "probe_isl": 32,
+    "probe_osl": 8,
+    "cancel": None,
     "workers": None,
     "pin_workers": None,
     "connections": None,
@@ -85,6 +91,8 @@ _EVERY_OPTION = [
     *("--kv_cache_free_gpu_mem_fraction", "0.5", "--no_enable_kv_cache_reuse", "--request_rate", "10"),
     *("--time_delay_dist", "gamma_dist", "--burstiness", "2", "--max_concurrency", "9", "--duration", "5", "--ramp_up", "1"),
     *("--num_requests", "7", "--max_input_len", "64", "--ignore_eos", "--seed", "3", "--workers", "2", "--pin_workers"),
+    *("--class", "chat:model=m,weight=3", "--class", "code:slo=ttft < 0.5s", "--probe_rate", "2", "--probe_isl", "16"),
+    *("--probe_osl", "4", "--cancel", "5%:after=2000ms"),
     *("--connections", "3", "--warmup_requests", "0", "--request_timeout", "30", "--metrics_url", "h:1/m"),
     *(
         "--telemetry_period",
@@ -140,6 +148,11 @@ _EVERY_ENTRY: dict[str, Any] = {
     "max_input_len": 64,
     "ignore_eos": True,
     "seed": 3,
+    "classes": ["chat:weight=3,model=m", "code:weight=1,slo=ttft<=500ms"],
+    "probe_rate": 2.0,
+    "probe_isl": 16,
+    "probe_osl": 4,
+    "cancel": "5%:after=2s",
     "workers": 2,
     "pin_workers": True,
     "connections": 3,
@@ -188,6 +201,7 @@ def _names(*groups: Any) -> list[str]:
         ([EmbeddedOptions], [embedded_group]),
         ([LoadOptions], [load_group]),
         ([TrafficOptions], [traffic_group]),
+        ([MixtureOptions], [mixture_group]),
         ([ClientOptions], [client_group]),
         ([TelemetryOptions], [telemetry_group]),
         ([OutputOptions, CriteriaOptions], [output_group]),

@@ -8,6 +8,7 @@ import struct
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -24,7 +25,7 @@ from harness.clients.triton.grpc import TritonGrpcClient, TritonModel, inspect_m
 from harness.errors import TargetError
 from harness.records.record import Outcome
 from tests.harness.scripted_server import SERVICE, Act, ScriptedServer, scripted
-from workloads.request import Request
+from workloads.request import Request, Variant
 
 _CORE = TritonModel(
     name="tensorrt_llm",
@@ -90,6 +91,15 @@ def test_core_request_has_upstreams_tensors() -> None:
         "exclude_input_in_output": _TRUE,
     }
     assert [output.name for output in message.outputs] == ["output_ids", "sequence_length"]
+
+
+def test_a_class_asks_for_its_model_and_its_adapter() -> None:
+    request = Request(output_tokens=20, input_ids=(5,), traffic_class="code", variant=Variant("other", 7))
+    message, tensors = _encoded(_client(_CORE), request)
+    assert message.model_name == "other"
+    assert tensors["lora_task_id"] == ("UINT64", [1, 1], np.array([[7]], dtype=np.uint64).tobytes())
+    plain, tensors = _encoded(_client(_CORE), replace(request, variant=None))
+    assert (plain.model_name, "lora_task_id" in tensors) == ("tensorrt_llm", False)
 
 
 def test_text_request_has_upstreams_tensors() -> None:

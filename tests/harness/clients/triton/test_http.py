@@ -21,7 +21,7 @@ from harness.clients.triton.model import TritonModel
 from harness.errors import TargetError
 from harness.records.record import Outcome
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Peer, Script, chunked, exchange, plain, serving
-from workloads.request import Request
+from workloads.request import Request, Variant
 
 _ORIGIN = Origin("http", "127.0.0.1", 8000)
 _CORE = TritonModel(
@@ -59,6 +59,12 @@ def _encoded(client: TritonHttpClient, request: Request, index: int = 17) -> tup
 
 
 # ---- encoding
+
+
+def test_a_class_asks_for_its_model_and_its_adapter() -> None:
+    line, fields = _encoded(_client(_CORE), Request(output_tokens=20, input_ids=(5,), variant=Variant("other", 7)))
+    assert (line, fields["lora_task_id"]) == ("POST /v2/models/other/generate_stream HTTP/1.1", 7)
+    assert "lora_task_id" not in _encoded(_client(_CORE), Request(output_tokens=20, input_ids=(5,)))[1]
 
 
 def test_core_request_has_the_fields_of_grpcs_tensors() -> None:

@@ -1,0 +1,84 @@
+"""Planned cancellations: exchanges that the client ends after a time, or with a certain token of the answer (--cancel).
+
+A client that goes away does the same: over gRPC the stream is reset, over HTTP the connection is closed.
+
+Only the answers that are to be cancelled with a certain token are decoded while they come, until that token. Counted are the
+tokens of each response as the server reports them or as it has ids, else 1 for a response with text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.clients.protocol import Client, Connection, ExchangeFailedError, MalformedResponseError, OnResponses, Response
+from harness.records.record import Outcome
+from workloads.request import CancelPoint, Request
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCancellation:
+    """The cancellation of one request at ``point``; ``client`` decodes its answer."""
+
+    point: CancelPoint
+    client: Client
+
+    async def carry_out(self, connection: Connection, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+        """Carry out an exchange to its end or the point, which raises ExchangeFailedError (WITHDRAWN), as failures do."""
+        after_ns, after_tokens = self.point.after_ns, self.point.after_tokens
+        tokens = TokensSoFar(self.client)
+
+        def count(times_ns: Sequence[int], bodies: Sequence[bytes]) -> None:
+            on_responses(times_ns, bodies)
+            if tokens.count < (after_tokens or 0) <= tokens.add(bodies):
+                scope.reschedule(asyncio.get_running_loop().time())
+
+        try:
+            async with asyncio.timeout(None if after_ns is None else after_ns / 1e9) as scope:
+                if after_tokens is None:
+                    await connection.exchange(payload, on_responses, timeout_s)
+                else:
+                    await connection.exchange_at_once(payload, count, timeout_s)
+        except TimeoutError as expired:
+            if not scope.expired():
+                raise
+            raise ExchangeFailedError(Outcome.WITHDRAWN, "the client cancelled it as planned") from expired
+
+
+class TokensSoFar:
+    """Counts the tokens of an answer while it comes."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.count = 0
+
+    def add(self, bodies: Sequence[bytes]) -> int:
+        """The tokens of the answer with these responses; one that cannot be decoded has none."""
+        for body in bodies:
+            try:
+                response = self._client.decode(body)
+            except MalformedResponseError:
+                continue
+            so_far = response.server_tokens_so_far
+            self.count = self.count + _tokens_of(response) if so_far is None else max(self.count, so_far)
+        return self.count
+
+
+def _tokens_of(response: Response) -> int:
+    if response.token_ids is not None:
+        return len(response.token_ids)
+    if response.server_tokens is not None:
+        return response.server_tokens
+    return 1 if response.text else 0
+
+
+def planned_cancellations(
+    indices: Sequence[int], requests: Sequence[Request], client: Client
+) -> Mapping[int, PlannedCancellation]:
+    """Those of the ``requests`` with one, by their ``indices``."""
+    return {
+        index: PlannedCancellation(request.cancel, client)
+        for index, request in zip(indices, requests, strict=True)
+        if request.cancel is not None
+    }

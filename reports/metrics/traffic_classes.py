@@ -1,0 +1,77 @@
+"""The classes of a mixture (``--class``), and the probes beside a load (``--probe_rate``), each with its own numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.records.record import FAILURES
+from reports.metrics.goodput import Goodput, Objective, goodput
+from reports.metrics.latency import latencies_ms
+from reports.metrics.requests import PROBE, Requests
+from reports.statistics.percentiles import Distribution, summarise
+
+
+@dataclass(frozen=True, slots=True)
+class ClassNumbers:
+    """The requests of one class. Latencies count from the schedule; None where there are none, and TTFT of an unstreamed run.
+
+    ``name`` is None of requests that belong to no class. ``goodput`` is by the class's own objectives, or by those of the run
+    where it has none; ``goodput_rate`` is of the requests that met them, per second of the run's whole window.
+    """
+
+    name: str | None
+    scheduled: int
+    done: int
+    withdrawn: int
+    failed: int
+    ttft_ms: Distribution | None
+    e2e_ms: Distribution | None
+    goodput: Goodput | None
+    goodput_rate: float | None
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether these are the probes, which are no part of the run's other numbers."""
+        return self.name == PROBE
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The ``objectives`` of a run, and those of classes of their own ``by_class``; ``window_s`` is the run's whole window."""
+
+    objectives: Sequence[Objective]
+    by_class: Mapping[str, Sequence[Objective]]
+    window_s: float | None
+
+    def of(self, name: str | None) -> Sequence[Objective]:
+        """The objectives of a class."""
+        return self.by_class.get(name or "") or self.objectives
+
+
+def traffic_classes(requests: Requests, judged: Judged, streaming: bool) -> tuple[ClassNumbers, ...]:
+    """The classes of ``requests``, probes included and last; empty where no request has one."""
+    if not requests.class_names:
+        return ()
+    names: list[str | None] = sorted(requests.class_names, key=lambda name: (name == PROBE, name))
+    if (requests.class_of < 0).any():
+        names = [None, *names]
+    return tuple(_of_class(requests, name, judged, streaming) for name in names)
+
+
+def _of_class(requests: Requests, name: str | None, judged: Judged, streaming: bool) -> ClassNumbers:
+    own = requests.only(requests.class_of < 0 if name is None else requests.of_class(name))
+    met = goodput(own, judged.of(name))
+    return ClassNumbers(
+        name=name,
+        scheduled=len(own.outcome),
+        done=int(own.done.sum()),
+        withdrawn=int(own.withdrawn.sum()),
+        failed=int(np.isin(own.outcome, [kind.value for kind in FAILURES]).sum()),
+        ttft_ms=summarise(latencies_ms(own, own.first_token_ns, own.scheduled_ns)) if streaming else None,
+        e2e_ms=summarise(latencies_ms(own, own.last_token_ns, own.scheduled_ns)),
+        goodput=met,
+        goodput_rate=None if met is None or not judged.window_s else met.good / judged.window_s,
+    )
