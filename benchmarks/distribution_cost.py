@@ -10,6 +10,7 @@ Run: python -m benchmarks.distribution_cost [--rate 50] [--tokens 100] [--durati
 from __future__ import annotations
 
 import argparse
+import math
 import subprocess
 import tempfile
 import time
@@ -110,6 +111,11 @@ def _measured(address: str, remote: int, options: argparse.Namespace) -> Counter
         cpu = _Cpu()
         result = Run(plan, pool).execute(cpu)
     assert all(record.outcome is Outcome.DONE for record in result.records)
+    sent_ns = sorted(record.sent_ns or 0 for record in result.records)
+    slips_ms = sorted(((record.sent_ns or 0) - record.scheduled_ns) / 1e6 for record in result.records)
+    rate = (len(sent_ns) - 1) / (sent_ns[-1] - sent_ns[0]) * 1e9
+    p99_ms = slips_ms[math.ceil(0.99 * len(slips_ms)) - 1]
+    print(f"{remote or 1} {'over Locust' if remote else 'local'}: {rate:,.0f} requests/s sent, slip p99 {p99_ms:.2f} ms")
     return Counter({"tokens": options.tokens * len(result.records), **cpu.spent_s()})
 
 
