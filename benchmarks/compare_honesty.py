@@ -2,8 +2,8 @@
 
 Runs are simulated (benchmarks/serving_processes.py), one each, with one schedule or two. A/A: the same server twice; at most
 5 % of the comparisons report any measure as different, with an upper confidence limit of 7 %, at most 5 % fail a condition
-``measure > +0 %`` (or < for rates), whichever it is, and at most 5 % fail any of all these given together. A/B: TTFT 5 % longer,
-or its largest 3 % by 10 %. Starts that differ by 3 % (standard deviation): single runs, whose verdict is about these starts, and
+``measure > +0 %`` (or < for rates), whichever it is, and at most 5 % fail any of these given together. A/B: TTFT 5 % longer, or
+its largest 3 % by 10 %. Starts that differ by 3 % (standard deviation): single runs, whose verdict is about these starts, and
 five repeats of each.
 
 Run: python -m benchmarks.compare_honesty [--comparisons 200] [--seed 21] [--drawn SEED] [--sizes 700 2000 10000]

@@ -20,6 +20,7 @@ from reports.statistics.arrays import FloatArray
 GAP_S = 0.01  # mean gap between arrivals, but for engines
 PARTS = 8  # of an answer, whose times are known
 _STEP_NOISES = 40_009
+_ACCEPTANCES = 1_000_003  # of tokens speculated: each sequence has its own in each step, for thousands of steps
 _FOR_CAPACITY = 20_000  # requests
 
 
@@ -270,7 +271,7 @@ class Engine:
             prompts,
             work.output_tokens,
             rng.lognormal(0.0, self.noise, _STEP_NOISES),
-            rng.integers(1, self.speculated + 1, _STEP_NOISES),
+            rng.integers(1, self.speculated + 1, _ACCEPTANCES if self.speculated > 1 else 1),
             (self.slots, self.prompt_tokens_a_step, self.cache_tokens, self.users),
             (self.step_s, self.sequence_s, self.prompt_token_s, self.stall_every_s, self.stall_s),
         )
@@ -337,7 +338,7 @@ def _steps(arrivals_s, prompts, outputs, noises, accepted, counts, times):  # ty
             if to_prefill[k] == 0:
                 if ttft_s[request] < 0.0:
                     ttft_s[request] = now_s - due_s[request]
-                tokens = min(accepted[(steps + 17 * k) % accepted.size], to_decode[k])
+                tokens = min(accepted[(steps * slots + k) % accepted.size], to_decode[k])
                 to_decode[k] -= tokens
                 context[request] += tokens
                 cached += tokens
