@@ -25,7 +25,7 @@ from reports.metrics.catalogue import (
     Better,
     Metric,
 )
-from reports.metrics.full_load import full_load
+from reports.metrics.full_load import full_load, in_turns
 from reports.metrics.latency import BY_REQUEST
 from reports.metrics.output_events import completions, output_tokens, rate_value
 from reports.metrics.requests import Requests
@@ -81,7 +81,8 @@ class Measured:
     ``sample`` has shape [requests]: of a quantile the values (NaN unknown, infinite failed), with ``ordered`` the known ones,
     sorted; of a mean or share the contribution of each request, of which value (or its logarithm, if relative) − truth ≈ the
     mean. Of a rate it has shape [BINS]. ``other_error`` is a standard error that the contributions lack, of the logarithm.
-    ``covariates``, shape [requests, k], are what the schedule fixed of each request.
+    ``covariates``, shape [requests, k], are what the schedule fixed of each request. ``gap``, of the rates of an open loop, is
+    the logarithm of the mean gap between scheduled sends, and its standard error if gaps are independent.
     """
 
     value: float | None
@@ -90,6 +91,7 @@ class Measured:
     other_error: float = 0.0
     covariates: FloatArray | None = None
     ordered: FloatArray = field(default_factory=lambda: np.empty(0))
+    gap: tuple[float, float] | None = None
 
 
 MEASURES = (
@@ -181,10 +183,20 @@ def throughput(requests: Requests, *, tokens: bool) -> Measured:
     value = rate_value(events, start_ns, end_ns)
     if int(requests.done.sum()) < FEWEST_VALUES or not value:
         return _unknown(nothing, "n too small", value)
-    full = full_load(requests, events)
+    full, gap = full_load(requests, events), _open_loop_gap(requests)
     if full is None:
-        return Measured(value, _deviations(events.per_bin(start_ns, end_ns, BINS)))
-    return Measured(value, _deviations(full.per_bin(events, BINS)) * full.part_in_error, other_error=full.drain_error)
+        return Measured(value, _deviations(events.per_bin(start_ns, end_ns, BINS)), gap=gap)
+    sample = _deviations(full.per_bin(events, BINS)) * full.part_in_error
+    return Measured(value, sample, other_error=full.drain_error, gap=gap)
+
+
+def _open_loop_gap(requests: Requests) -> tuple[float, float] | None:
+    """Of ``Measured.gap``; None where answers decided when the next request was due, or all are due at once."""
+    gaps_ns = np.diff(np.sort(requests.scheduled_ns))
+    mean_ns = float(gaps_ns.mean())
+    if mean_ns <= 0 or in_turns(requests) or not np.isnan(requests.parent).all():
+        return None
+    return math.log(mean_ns), float(gaps_ns.std()) / mean_ns / math.sqrt(gaps_ns.size)
 
 
 def _deviations(per_bin: FloatArray) -> FloatArray:

@@ -80,7 +80,7 @@ def full_load(requests: Requests, output: Events) -> FullLoad | None:
     begin, entered_ns, left_ns = float(requests.scheduled_ns.min()), requests.sent_ns[done], requests.done_ns[done]
     if entered_ns.max() - begin < _BURST * (left_ns.max() - begin):
         entered_ns = np.where(requests.has_tokens, requests.first_token_ns, requests.sent_ns)[done]
-    end = min(float(entered_ns.max()), first_user_end_ns(requests)) if _in_turns(requests) else float(entered_ns.max())
+    end = min(float(entered_ns.max()), first_user_end_ns(requests)) if in_turns(requests) else float(entered_ns.max())
     if end <= begin:
         return None
     ramp = mser5(output.per_bin(begin, end, _RAMP_BINS)) or 0
@@ -92,7 +92,7 @@ def full_load(requests: Requests, output: Events) -> FullLoad | None:
     return full if full.share_of_run >= _LEAST_SHARE and within >= FEWEST_VALUES else None
 
 
-def _in_turns(requests: Requests) -> bool:
+def in_turns(requests: Requests) -> bool:
     """Whether most requests were due the moment at which another ended, as in a closed loop."""
     return bool(np.isin(requests.scheduled_ns, requests.done_ns).mean() > 0.5)
 
