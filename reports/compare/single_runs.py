@@ -52,7 +52,8 @@ def within_runs(a: Measured, b: Measured, estimate: float) -> Spread | str:
     """
     if a.gap is not None and b.gap is not None and _sent_unlike(a.gap, b.gap):
         return SENT_UNLIKE
-    explained = _explained(a.sample, b.sample, a.covariates, b.covariates)
+    of_a, of_b = (run.sample if run.sample_of_run is None else run.sample_of_run for run in (a, b))
+    explained = _explained(of_a, of_b, a.covariates, b.covariates)
     means = [mean_of(series) for series in (explained.a, explained.b)]
     problem = next((why for mean in means if (why := _why_not(mean)) is not None), None)
     if problem is not None:
@@ -120,7 +121,7 @@ def _thinned_effect(a: Measured, b: Measured, known: NDArray[np.bool_], crossing
     low, high = np.log(np.quantile(together[np.isfinite(together)], _MIDDLE))
     apart = np.clip(np.log(b.sample[known]), low, high) - np.clip(np.log(a.sample[known]), low, high)
     effect = mean_of(_residuals(apart, _chosen(a.covariates, known))).long_run.allowed_effect
-    return 1.0 + crossings / apart.size * (effect - 1.0)
+    return 1.0 + crossings / int(apart.size) * (effect - 1.0)
 
 
 def _quantile_spread(

@@ -3,6 +3,9 @@ rests on.
 
 A rate of the whole run counts ramp and drain, which hold less output than the rest. As parts of a series they would look like
 fluctuations, although they come in every run alike.
+
+In an open loop the time that a run takes is that of its sends and of the drain. A queue only delays what was sent, and its ups
+and downs look like changes of the rate in a run that has few of them, so the error is that of the sends.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ _DRAINS = 200  # times of a run at which its drain might have started
 class FullLoad:
     """The part of a run between ``start_ns`` and ``end_ns``; the ramp began at ``begin_ns``, the drain ended at ``run_end_ns``.
 
-    ``drain_deviation_ns`` is the standard deviation, over runs like this one, of the length of the drain.
+    ``drain_deviation_ns`` is the standard deviation, over runs like this one, of the length of the drain. ``open_loop``: the
+    schedule decided when requests were sent, and not the answers.
     """
 
     begin_ns: float
@@ -41,6 +45,7 @@ class FullLoad:
     end_ns: float
     run_end_ns: float
     drain_deviation_ns: float
+    open_loop: bool = False
 
     @property
     def share_of_run(self) -> float:
@@ -62,8 +67,12 @@ class FullLoad:
         return self.drain_deviation_ns / (self.run_end_ns - self.begin_ns)
 
     def per_bin(self, events: Events, bins: int = BINS) -> FloatArray:
-        """The amount in each of ``bins`` equal parts, shape [bins]."""
+        """The amount that ended in each of ``bins`` equal parts, shape [bins]."""
         return events.per_bin(self.start_ns, self.end_ns, bins)
+
+    def chance_per_bin(self, events: Events, bins: int = BINS) -> FloatArray:
+        """The amounts whose spread is the error of the rate, shape [bins]: of an open loop what was sent, else ``per_bin``."""
+        return self.per_bin(events.by_send if self.open_loop and events.by_send is not None else events, bins)
 
 
 def full_load(requests: Requests, output: Events) -> FullLoad | None:
@@ -78,21 +87,27 @@ def full_load(requests: Requests, output: Events) -> FullLoad | None:
     if np.count_nonzero(done) < _FEWEST_REQUESTS:
         return None
     begin, entered_ns, left_ns = float(requests.scheduled_ns.min()), requests.sent_ns[done], requests.done_ns[done]
-    if entered_ns.max() - begin < _BURST * (left_ns.max() - begin):
+    burst = bool(entered_ns.max() - begin < _BURST * (left_ns.max() - begin))
+    if burst:
         entered_ns = np.where(requests.has_tokens, requests.first_token_ns, requests.sent_ns)[done]
-    end = min(float(entered_ns.max()), first_user_end_ns(requests)) if in_turns(requests) else float(entered_ns.max())
+    end = min(float(entered_ns.max()), first_user_end_ns(requests)) if _in_turns(requests) else float(entered_ns.max())
     if end <= begin:
         return None
     ramp = mser5(output.per_bin(begin, end, _RAMP_BINS)) or 0
     start = begin + (end - begin) * max(_LEAST_RAMP, ramp / _RAMP_BINS)
     slower = _slower_than_in_drain(requests, left_ns, (start, end))
     deviation = _drain_deviation_ns(entered_ns, left_ns, start, end) / slower
-    full = FullLoad(begin, start, end, float(left_ns.max()), deviation)
+    full = FullLoad(begin, start, end, float(left_ns.max()), deviation, not burst and is_open_loop(requests))
     within = np.count_nonzero((output.times_ns >= start) & (output.times_ns <= end))
     return full if full.share_of_run >= _LEAST_SHARE and within >= FEWEST_VALUES else None
 
 
-def in_turns(requests: Requests) -> bool:
+def is_open_loop(requests: Requests) -> bool:
+    """Whether no request waited for the answer to another before it was due."""
+    return bool(np.isnan(requests.parent).all()) and not _in_turns(requests)
+
+
+def _in_turns(requests: Requests) -> bool:
     """Whether most requests were due the moment at which another ended, as in a closed loop."""
     return bool(np.isin(requests.scheduled_ns, requests.done_ns).mean() > 0.5)
 
@@ -157,6 +172,6 @@ def rate_of_run(
     value = rate_value(events, start_ns, end_ns)
     if value is None or full is None:
         return rate(events, start_ns, end_ns, confidence)
-    mean = mean_of(full.per_bin(events))
+    mean = mean_of(full.chance_per_bin(events))
     error = math.hypot(mean.standard_error * full.part_in_error, mean.value * full.drain_error)
     return rate_with_error_of(value, replace(mean, standard_error=error), confidence)

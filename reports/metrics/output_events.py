@@ -14,10 +14,15 @@ from reports.statistics.percentiles import CONFIDENCE, interval_text
 
 @dataclass(frozen=True)
 class Events:
-    """Times in ns since the run's start, shape [n], and the amount at each (None: one each)."""
+    """Times in ns since the run's start, shape [n], and the amount at each (None: one each).
+
+    ``by_send`` are the same amounts at the times at which their requests were sent; None where the times of answers decide
+    what counts.
+    """
 
     times_ns: FloatArray
     amounts: FloatArray | None = None
+    by_send: Events | None = None
 
     def per_bin(self, start_ns: float, end_ns: float, bins: int) -> FloatArray:
         """The amount in each of ``bins`` equal parts of [start, end], shape [bins]."""
@@ -39,7 +44,7 @@ class Rate:
 
 def completions(requests: Requests) -> Events:
     """The ends of successful requests."""
-    return Events(requests.done_ns[requests.done])
+    return Events(requests.done_ns[requests.done], by_send=Events(requests.sent_ns[requests.done]))
 
 
 def output_tokens(requests: Requests) -> Events | None:
@@ -50,13 +55,14 @@ def output_tokens(requests: Requests) -> Events | None:
     totals = requests.output_tokens[requests.done]
     if np.isnan(totals).any():
         return None
+    by_send = Events(requests.sent_ns[requests.done], totals)
     if np.isnan(requests.token_counts).any() or not np.array_equal(summed_token_counts(requests)[requests.done], totals):
-        return Events(requests.done_ns[requests.done], totals)
+        return Events(requests.done_ns[requests.done], totals, by_send)
     one_each = bool((requests.token_counts == 1.0).all())
     if requests.done.all():
-        return Events(requests.token_times_ns, None if one_each else requests.token_counts)
+        return Events(requests.token_times_ns, None if one_each else requests.token_counts, by_send)
     of_success = np.repeat(requests.done, np.diff(requests.token_starts))
-    return Events(requests.token_times_ns[of_success], None if one_each else requests.token_counts[of_success])
+    return Events(requests.token_times_ns[of_success], None if one_each else requests.token_counts[of_success], by_send)
 
 
 def rate(events: Events, start_ns: float, end_ns: float, confidence: float = CONFIDENCE) -> Rate | None:
