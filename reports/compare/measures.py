@@ -83,7 +83,7 @@ class Measured:
     mean. Of a rate it has shape [BINS]. ``other_error`` is a standard error that the contributions lack, of the logarithm.
     ``covariates``, shape [requests, k], are what the schedule fixed of each request. ``gap``, of the rates of an open loop, is
     the logarithm of the mean gap between scheduled sends, and its standard error if gaps are independent. ``sample_of_run``
-    takes the place of ``sample`` where requests of one schedule are not paired.
+    takes the place of ``sample``, and ``other_error`` that of ``paired_error``, where requests of one schedule are not paired.
     """
 
     value: float | None
@@ -94,6 +94,7 @@ class Measured:
     ordered: FloatArray = field(default_factory=lambda: np.empty(0))
     gap: tuple[float, float] | None = None
     sample_of_run: FloatArray | None = None
+    paired_error: float = 0.0
 
 
 MEASURES = (
@@ -191,7 +192,7 @@ def throughput(requests: Requests, *, tokens: bool) -> Measured:
     sample, of_run = (
         _deviations(per_bin(events, BINS)) * full.part_in_error for per_bin in (full.per_bin, full.chance_per_bin)
     )
-    return Measured(value, sample, other_error=full.drain_error, gap=gap, sample_of_run=of_run)
+    return Measured(value, sample, None, full.drain_error, gap=gap, sample_of_run=of_run, paired_error=full.late_drain_error)
 
 
 def _open_loop_gap(requests: Requests) -> tuple[float, float] | None:

@@ -71,7 +71,7 @@ def within_pairs(a: Measured, b: Measured, estimate: float) -> Spread | str:
     problem = next((why for run in (a, b) if (why := _too_few(mean_of(run.sample))) is not None), None)
     if problem is not None:
         return problem
-    error = math.hypot(difference.standard_error, a.other_error, b.other_error)
+    error = math.hypot(difference.standard_error, a.paired_error, b.paired_error)
     degrees = min(difference.long_run.degrees, *(_degrees(mean_of(run.sample)) for run in (a, b)))
     return Spread(estimate, error, degrees, Evidence.REQUEST_PAIRS)
 

@@ -22,6 +22,7 @@ from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import BINS, FEWEST_VALUES, mean_of
 from reports.statistics.percentiles import CONFIDENCE
+from reports.statistics.probability import normal_quantile
 
 _FEWEST_REQUESTS = 100
 _LEAST_RAMP = 0.1  # of the time until the drain
@@ -30,6 +31,7 @@ _BURST = 0.1  # of the run: sends within less are one burst
 _LEAST_SHARE = 0.6  # of the run; in less, the ramp's correlation looks like the run's
 _SAMPLED = 10_000  # requests, of which the speed under full load is known well enough
 _DRAINS = 200  # times of a run at which its drain might have started
+_LATE = 0.99  # quantile of the drains
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,8 @@ class FullLoad:
     """The part of a run between ``start_ns`` and ``end_ns``; the ramp began at ``begin_ns``, the drain ended at ``run_end_ns``.
 
     ``drain_deviation_ns`` is the standard deviation, over runs like this one, of the length of the drain. ``open_loop``: the
-    schedule decided when requests were sent, and not the answers.
+    schedule decided when requests were sent, and not the answers. ``late_drain_ns`` is the deviation of a normal law with the
+    hundredth of the longest drains, at least ``drain_deviation_ns``: one late answer makes a drain long.
     """
 
     begin_ns: float
@@ -46,6 +49,7 @@ class FullLoad:
     run_end_ns: float
     drain_deviation_ns: float
     open_loop: bool = False
+    late_drain_ns: float = 0.0
 
     @property
     def share_of_run(self) -> float:
@@ -65,6 +69,11 @@ class FullLoad:
     def drain_error(self) -> float:
         """The relative error of the whole run's rate from the length of the drain, which is independent of the other part."""
         return self.drain_deviation_ns / (self.run_end_ns - self.begin_ns)
+
+    @property
+    def late_drain_error(self) -> float:
+        """As ``drain_error``, for a difference whose other errors cancel, and one late answer at the end may be all of it."""
+        return max(self.drain_deviation_ns, self.late_drain_ns) / (self.run_end_ns - self.begin_ns)
 
     def per_bin(self, events: Events, bins: int = BINS) -> FloatArray:
         """The amount that ended in each of ``bins`` equal parts, shape [bins]."""
@@ -96,8 +105,10 @@ def full_load(requests: Requests, output: Events) -> FullLoad | None:
     ramp = mser5(output.per_bin(begin, end, _RAMP_BINS)) or 0
     start = begin + (end - begin) * max(_LEAST_RAMP, ramp / _RAMP_BINS)
     slower = _slower_than_in_drain(requests, left_ns, (start, end))
-    deviation = _drain_deviation_ns(entered_ns, left_ns, start, end) / slower
-    full = FullLoad(begin, start, end, float(left_ns.max()), deviation, not burst and is_open_loop(requests))
+    drains_ns = _drains_ns(entered_ns, left_ns, start, end) / slower
+    full = FullLoad(
+        begin, start, end, float(left_ns.max()), float(drains_ns.std()), not burst and is_open_loop(requests), _late(drains_ns)
+    )
     within = np.count_nonzero((output.times_ns >= start) & (output.times_ns <= end))
     return full if full.share_of_run >= _LEAST_SHARE and within >= FEWEST_VALUES else None
 
@@ -112,8 +123,9 @@ def _in_turns(requests: Requests) -> bool:
     return bool(np.isin(requests.scheduled_ns, requests.done_ns).mean() > 0.5)
 
 
-def _drain_deviation_ns(entered_ns: FloatArray, left_ns: FloatArray, start: float, end: float) -> float:
-    """Standard deviation of the time from a send between ``start`` and ``end`` to the end of the last request then in flight.
+def _drains_ns(entered_ns: FloatArray, left_ns: FloatArray, start: float, end: float) -> FloatArray:
+    """The times from sends between ``start`` and ``end`` to the end of the last request then in flight, of 200 to 400 at most;
+    0 where there are no sends.
 
     Sends, and not any times: requests may run in step with each other, and a drain begins at a send.
     """
@@ -121,7 +133,13 @@ def _drain_deviation_ns(entered_ns: FloatArray, left_ns: FloatArray, start: floa
     entered = entered_ns[order]
     sends = np.flatnonzero((entered >= start) & (entered <= end))
     chosen = sends[:: max(1, sends.size // _DRAINS)]
-    return float((np.maximum.accumulate(left_ns[order])[chosen] - entered[chosen]).std()) if chosen.size else 0.0
+    return np.maximum.accumulate(left_ns[order])[chosen] - entered[chosen] if chosen.size else np.zeros(1)
+
+
+def _late(drains_ns: FloatArray) -> float:
+    """How far the hundredth of the longest drains lies from the median, in deviations of a normal law."""
+    median, late = np.quantile(drains_ns, [0.5, _LATE])
+    return float(late - median) / normal_quantile(_LATE)
 
 
 def _slower_than_in_drain(requests: Requests, left_ns: FloatArray, full_ns: tuple[float, float]) -> float:
