@@ -554,3 +554,12 @@ def test_contributions_of_whole_runs_count_where_requests_are_not_paired() -> No
     assert isinstance(paired, Spread)
     assert unpaired.error == pytest.approx(math.hypot(*(mean_of(0.01 * _signs(k, 1_000)).standard_error for k in (10, 11))))
     assert paired.error == pytest.approx(mean_of(b.sample - a.sample).standard_error)
+
+
+def test_pairs_have_the_error_of_late_drains_and_unpaired_requests_that_of_usual_ones() -> None:
+    a, b = (Measured(1.0, 0.1 * _signs(seed, 1_000), None, 0.03, paired_error=0.04) for seed in (1, 2))
+    unpaired, paired = within_runs(a, b, 0.0), within_pairs(a, b, 0.0)
+    assert isinstance(unpaired, Spread)
+    assert isinstance(paired, Spread)
+    assert unpaired.error == pytest.approx(math.hypot(*(mean_of(run.sample).standard_error for run in (a, b)), 0.03, 0.03))
+    assert paired.error == pytest.approx(math.hypot(mean_of(b.sample - a.sample).standard_error, 0.04, 0.04))

@@ -74,6 +74,27 @@ def test_the_error_of_a_rate_is_of_the_time_until_the_drain_and_of_the_drain() -
     assert full.drain_error == pytest.approx(0.03)
 
 
+def test_where_few_answers_are_late_the_error_of_a_difference_is_that_of_a_late_drain(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """One answer in fifty takes 60 ms instead of 5 ms: a drain is that long after one send in fifty, of 200 within the load."""
+    late = [60 if k % 50 == 25 else 5 for k in range(223)]
+    requests = make_requests(
+        [answered(k, 100 * k, 100 * k, [(100 * k + ms, 1)], done=100 * k + ms) for k, ms in enumerate(late)]
+    )
+    full = full_load(requests, completions(requests))
+    assert full is not None
+    deviation_ms = 55 * math.sqrt(0.02 * 0.98)
+    assert full.late_drain_error / full.drain_error == pytest.approx(55 / 2.326348 / deviation_ms, rel=0.02)
+    assert throughput(requests, tokens=False).paired_error == full.late_drain_error
+    assert throughput(requests, tokens=False).other_error == full.drain_error
+
+
+def test_a_late_drain_is_no_shorter_than_the_usual_one() -> None:
+    full = FullLoad(0.0, 20e9, 80e9, 100e9, drain_deviation_ns=3e9, late_drain_ns=2e9)
+    assert full.late_drain_error == full.drain_error == pytest.approx(0.03)
+
+
 def _open_loop(answered: Make, **fields: Any) -> list[Record]:
     """One request each 10 ms, of which every fifth waits for 30 ms, with 2 tokens."""
     return [
