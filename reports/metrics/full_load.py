@@ -39,8 +39,8 @@ class FullLoad:
     """The part of a run between ``start_ns`` and ``end_ns``; the ramp began at ``begin_ns``, the drain ended at ``run_end_ns``.
 
     ``drain_deviation_ns`` is the standard deviation, over runs like this one, of the length of the drain. ``open_loop``: the
-    schedule decided when requests were sent, and not the answers. ``late_drain_ns`` is the deviation of a normal law with the
-    hundredth of the longest drains, at least ``drain_deviation_ns``: one late answer makes a drain long.
+    schedule decided when requests were sent, and not the answers. ``late_drain_ns`` is the deviation of the normal law that
+    has the run's longest hundredth of drains: one late answer makes a drain long.
     """
 
     begin_ns: float
