@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numba import njit
@@ -19,6 +20,8 @@ from reports.statistics.arrays import FloatArray
 GAP_S = 0.01  # mean gap between arrivals, but for engines
 PARTS = 8  # of an answer, whose times are known
 _STEP_NOISES = 40_009
+_ACCEPTANCES = 1_000_003  # of tokens speculated: each sequence has its own in each step, for thousands of steps
+_FOR_CAPACITY = 20_000  # requests
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,45 +240,52 @@ class Engine:
 
     @property
     def capacity_per_s(self) -> float:
-        """Requests per second of a full batch, but for evictions and stalls."""
-        tokens_a_step = (1 + self.speculated) / 2
-        batch = min(self.slots, self.cache_tokens / (self.mean_input_tokens + self.mean_output_tokens / 2))
-        steps_s = self.mean_output_tokens / tokens_a_step * (self.step_s + self.sequence_s * batch) / batch
-        prompt_tokens = self.mean_input_tokens * (1.0 - 0.9 * self.cached_share)
-        full_step_s = self.step_s + self.sequence_s * batch + self.prompt_token_s * self.prompt_tokens_a_step
-        by_prefill = self.prompt_tokens_a_step / (prompt_tokens * full_step_s)
-        return min(1.0 / (steps_s + prompt_tokens * self.prompt_token_s), by_prefill)
+        """Requests per second while others always wait, evictions and stalls included."""
+        return _capacity_per_s(self)
 
     def at(self, name: str, load: float, lengths_matter: bool = False) -> Process:
         """The engine with Poisson arrivals at ``load`` of its capacity, lognormal inputs and geometric outputs."""
 
         def draw(n: int, rng: np.random.Generator) -> Work:
             gaps_s = np.zeros(n) if self.users else rng.exponential(1.0 / (load * self.capacity_per_s), n)
-            sigma = self.input_deviation
-            inputs = self.mean_input_tokens * rng.lognormal(-sigma * sigma / 2, sigma, n)
-            return Work(
-                np.cumsum(gaps_s),
-                np.maximum(1, inputs).astype(np.int64),
-                rng.geometric(1.0 / self.mean_output_tokens, n),
-                np.where(rng.random(n) < self.cached_share, 0.1, 1.0),
-            )
+            return self.work_at(np.cumsum(gaps_s), rng)
 
         settle = 0 if load >= 1.0 else max(1_500, 4 * self.users)
-        return Process(name, draw, self._latencies, settle, lengths_matter)
+        return Process(name, draw, self.latencies, settle, lengths_matter)
 
-    def _latencies(self, work: Work, rng: np.random.Generator) -> Times:
+    def work_at(self, arrivals_s: FloatArray, rng: np.random.Generator) -> Work:
+        """Requests at these times, shape [n]."""
+        n, sigma = arrivals_s.size, self.input_deviation
+        inputs = self.mean_input_tokens * rng.lognormal(-sigma * sigma / 2, sigma, n)
+        return Work(
+            arrivals_s,
+            np.maximum(1, inputs).astype(np.int64),
+            rng.geometric(1.0 / self.mean_output_tokens, n),
+            np.where(rng.random(n) < self.cached_share, 0.1, 1.0),
+        )
+
+    def latencies(self, work: Work, rng: np.random.Generator) -> Times:
         prompts = np.maximum(1, work.input_tokens * work.demand).astype(np.int64)
         arrivals_s, ttft_s, e2e_s, parts_s = _steps(
             work.arrivals_s,
             prompts,
             work.output_tokens,
             rng.lognormal(0.0, self.noise, _STEP_NOISES),
-            rng.integers(1, self.speculated + 1, _STEP_NOISES),
+            rng.integers(1, self.speculated + 1, _ACCEPTANCES if self.speculated > 1 else 1),
             (self.slots, self.prompt_tokens_a_step, self.cache_tokens, self.users),
             (self.step_s, self.sequence_s, self.prompt_token_s, self.stall_every_s, self.stall_s),
         )
         decoding_s = np.maximum(e2e_s - ttft_s, 1e-9)
         return Times(arrivals_s, ttft_s * 1e3, e2e_s * 1e3, (parts_s - ttft_s[:, None]) / decoding_s[:, None])
+
+
+@lru_cache
+def _capacity_per_s(engine: Engine) -> float:
+    """The middle of a simulation in which all requests are due at once."""
+    rng = np.random.default_rng(2**30)
+    work = engine.work_at(np.zeros(_FOR_CAPACITY), rng)
+    first_s, last_s = np.quantile(engine.latencies(work, rng).e2e_ms / 1e3, [0.1, 0.9])
+    return 0.8 * _FOR_CAPACITY / float(last_s - first_s)
 
 
 # One compiled loop: numba cannot pass the state on without making it slow.
@@ -328,7 +338,7 @@ def _steps(arrivals_s, prompts, outputs, noises, accepted, counts, times):  # ty
             if to_prefill[k] == 0:
                 if ttft_s[request] < 0.0:
                     ttft_s[request] = now_s - due_s[request]
-                tokens = min(accepted[(steps + 17 * k) % accepted.size], to_decode[k])
+                tokens = min(accepted[(steps * slots + k) % accepted.size], to_decode[k])
                 to_decode[k] -= tokens
                 context[request] += tokens
                 cached += tokens

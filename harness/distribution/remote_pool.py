@@ -204,10 +204,10 @@ class RemotePool:
             raise self._problem
 
     def _check_start(self, worker: RemoteWorker) -> None:
-        if worker.lost_reason is not None:
-            raise RunError(f"{worker.name} was lost before the run began")
         if worker.ready is not None and worker.ready.problem is not None:
             raise RunError(f"{worker.name} cannot begin: {worker.ready.problem}. Its host must reach the target's address")
+        if worker.lost_reason is not None:
+            raise RunError(f"{worker.name} was lost before the run began")
         if worker.finished is not None:
             raise RunError(f"{worker.name} ended with status {worker.finished.exit_status} before the run began")
 

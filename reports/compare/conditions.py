@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from reports.compare.difference import Difference
 from reports.compare.measures import MEASURES, Measure
+from reports.compare.spread import CONFIDENCE
 from reports.criteria import Requirement, parse_fail_if
 from reports.errors import ConditionError
 from reports.gates import Status, judge_together
@@ -41,8 +42,8 @@ AnyCondition = Condition | AbsoluteCondition
 
 @dataclass(frozen=True, slots=True)
 class ConditionResult:
-    """The result of a condition by the one-sided 95 % bounds of a change, or the 95 % interval of the arm's own number:
-    UNDECIDED where the evidence allows both. ``why`` is the evidence in words.
+    """The result of a condition by the 95 % interval of a change, or that of the arm's own number: UNDECIDED where the evidence
+    allows both. ``why`` is the evidence in words.
     """
 
     condition: AnyCondition
@@ -80,7 +81,8 @@ def check_conditions(
 ) -> tuple[ConditionResult, ...]:
     """Check each condition, of the ``differences`` or of the compared arm's ``runs``.
 
-    Those of changes share the significance level (Bonferroni), so that more conditions do not fail more often.
+    Those of changes share the significance level (Bonferroni), so that more conditions do not fail more often. One alone is
+    judged by the 95 % interval that is printed beside the change.
     """
     by_name = {difference.measure.name: difference for difference in differences}
     together = sum(isinstance(condition, Condition) for condition in conditions)
@@ -100,7 +102,8 @@ def _of_arm(condition: AbsoluteCondition, runs: Sequence[RunReport]) -> Conditio
 def _checked(condition: Condition, difference: Difference | None, together: int) -> ConditionResult:
     if difference is None:
         return ConditionResult(condition, Status.UNDECIDED, "these runs do not have this measure")
-    near, far = (difference.bound(lower, 0.05 / together) for lower in (condition.above, not condition.above))
+    tail = (1.0 - CONFIDENCE) / 2.0 / together
+    near, far = (difference.bound(lower, tail) for lower in (condition.above, not condition.above))
     if near is None or far is None or difference.change is None:
         return ConditionResult(condition, Status.UNDECIDED, difference.reason or "the change is unknown")
     sign = 1.0 if condition.above else -1.0
@@ -112,7 +115,8 @@ def _checked(condition: Condition, difference: Difference | None, together: int)
     least = "at least" if (status is Status.FAILED) is condition.above else "at most"
     starts = " between these starts" if difference.evidence is not None and difference.evidence.single_starts else ""
     change, bound = _amount(difference.measure, difference.change), _amount(difference.measure, shown)
-    return ConditionResult(condition, status, f"changed by {change}{starts}, {least} {bound} with 95 % confidence (one-sided)")
+    judged = "" if together == 1 else f" of {together} conditions together"
+    return ConditionResult(condition, status, f"changed by {change}{starts}, {least} {bound} by the 95 % interval{judged}")
 
 
 def _amount(measure: Measure, change: float) -> str:

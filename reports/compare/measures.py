@@ -25,7 +25,7 @@ from reports.metrics.catalogue import (
     Better,
     Metric,
 )
-from reports.metrics.full_load import full_load
+from reports.metrics.full_load import full_load, is_open_loop
 from reports.metrics.latency import BY_REQUEST
 from reports.metrics.output_events import completions, output_tokens, rate_value
 from reports.metrics.requests import Requests
@@ -81,7 +81,9 @@ class Measured:
     ``sample`` has shape [requests]: of a quantile the values (NaN unknown, infinite failed), with ``ordered`` the known ones,
     sorted; of a mean or share the contribution of each request, of which value (or its logarithm, if relative) − truth ≈ the
     mean. Of a rate it has shape [BINS]. ``other_error`` is a standard error that the contributions lack, of the logarithm.
-    ``covariates``, shape [requests, k], are what the schedule fixed of each request.
+    ``covariates``, shape [requests, k], are what the schedule fixed of each request. ``gap``, of the rates of an open loop, is
+    the logarithm of the mean gap between scheduled sends, and its standard error if gaps are independent. ``sample_of_run``
+    takes the place of ``sample``, and ``other_error`` that of ``paired_error``, where requests of one schedule are not paired.
     """
 
     value: float | None
@@ -90,6 +92,9 @@ class Measured:
     other_error: float = 0.0
     covariates: FloatArray | None = None
     ordered: FloatArray = field(default_factory=lambda: np.empty(0))
+    gap: tuple[float, float] | None = None
+    sample_of_run: FloatArray | None = None
+    paired_error: float = 0.0
 
 
 MEASURES = (
@@ -181,10 +186,22 @@ def throughput(requests: Requests, *, tokens: bool) -> Measured:
     value = rate_value(events, start_ns, end_ns)
     if int(requests.done.sum()) < FEWEST_VALUES or not value:
         return _unknown(nothing, "n too small", value)
-    full = full_load(requests, events)
+    full, gap = full_load(requests, events), _open_loop_gap(requests)
     if full is None:
-        return Measured(value, _deviations(events.per_bin(start_ns, end_ns, BINS)))
-    return Measured(value, _deviations(full.per_bin(events, BINS)) * full.part_in_error, other_error=full.drain_error)
+        return Measured(value, _deviations(events.per_bin(start_ns, end_ns, BINS)), gap=gap)
+    sample, of_run = (
+        _deviations(per_bin(events, BINS)) * full.part_in_error for per_bin in (full.per_bin, full.chance_per_bin)
+    )
+    return Measured(value, sample, None, full.drain_error, gap=gap, sample_of_run=of_run, paired_error=full.late_drain_error)
+
+
+def _open_loop_gap(requests: Requests) -> tuple[float, float] | None:
+    """Of ``Measured.gap``; None where answers decided when the next request was due, or all are due at once."""
+    gaps_ns = np.diff(np.sort(requests.scheduled_ns))
+    mean_ns = float(gaps_ns.mean())
+    if mean_ns <= 0 or not is_open_loop(requests):
+        return None
+    return math.log(mean_ns), float(gaps_ns.std()) / mean_ns / math.sqrt(gaps_ns.size)
 
 
 def _deviations(per_bin: FloatArray) -> FloatArray:

@@ -28,7 +28,11 @@ from reports.statistics.autocorrelation import (
 FEWEST_CLUSTERS = 5.0  # of requests above a quantile, in each run
 FEWEST_CROSSINGS = 20  # paired requests that exceed a quantile in one run alone
 FEWEST_CROSSING_CLUSTERS = 10.0
-_FARTHEST_MEANS = 4.0  # standard errors between the runs' mean lengths, beyond which they are of other workloads
+_MIDDLE = (0.05, 0.95)  # quantiles to which the latencies of a pair are limited before they are subtracted
+_VALUES_A_DEGREE = 6.0  # independent ones, of freedom of an error; chosen by benchmarks/compare_honesty.py near capacity
+_FARTHEST_MEANS = 4.0  # standard errors between the runs' mean lengths, or gaps, beyond which they are of other workloads
+_LEAST_APART = 0.01  # of the mean gaps of two loads that differ
+SENT_UNLIKE = "sent at different rates"
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +45,15 @@ class _Explained:
 
 
 def within_runs(a: Measured, b: Measured, estimate: float) -> Spread | str:
-    """The spread of a difference from the contributions of one run each (Welch 1947), or the reason why it is unknown."""
-    explained = _explained(a.sample, b.sample, a.covariates, b.covariates)
+    """The spread of a difference from the contributions of one run each (Welch 1947), or the reason why it is unknown.
+
+    The rate of an open loop is that of its arrivals. Where two schedules differ by more than independent gaps do by chance, so
+    does the rate, whatever the server.
+    """
+    if a.gap is not None and b.gap is not None and _sent_unlike(a.gap, b.gap):
+        return SENT_UNLIKE
+    of_a, of_b = (run.sample if run.sample_of_run is None else run.sample_of_run for run in (a, b))
+    explained = _explained(of_a, of_b, a.covariates, b.covariates)
     means = [mean_of(series) for series in (explained.a, explained.b)]
     problem = next((why for mean in means if (why := _why_not(mean)) is not None), None)
     if problem is not None:
@@ -60,8 +71,9 @@ def within_pairs(a: Measured, b: Measured, estimate: float) -> Spread | str:
     problem = next((why for run in (a, b) if (why := _too_few(mean_of(run.sample))) is not None), None)
     if problem is not None:
         return problem
-    error = math.hypot(difference.standard_error, a.other_error, b.other_error)
-    return Spread(estimate, error, difference.long_run.degrees, Evidence.REQUEST_PAIRS)
+    error = math.hypot(difference.standard_error, a.paired_error, b.paired_error)
+    degrees = min(difference.long_run.degrees, *(_degrees(mean_of(run.sample)) for run in (a, b)))
+    return Spread(estimate, error, degrees, Evidence.REQUEST_PAIRS)
 
 
 def quantiles_within_runs(q: float, a: Measured, b: Measured) -> QuantileSpread | str:
@@ -95,9 +107,21 @@ def quantiles_within_pairs(q: float, a: Measured, b: Measured) -> QuantileSpread
         return None
     if mean.long_run.drifts:
         return DRIFTS
-    return _quantile_spread(
-        q, a, b, float(crossed.mean()), 0.0, mean.standard_error, mean.long_run.degrees, Evidence.REQUEST_PAIRS
-    )
+    error = mean.standard_error * math.sqrt(max(1.0, _thinned_effect(a, b, known, crossings) / mean.long_run.allowed_effect))
+    return _quantile_spread(q, a, b, float(crossed.mean()), 0.0, error, mean.long_run.degrees, Evidence.REQUEST_PAIRS)
+
+
+def _thinned_effect(a: Measured, b: Measured, known: NDArray[np.bool_], crossings: int) -> float:
+    """The design effect of ``crossings`` among the differences of ``known`` pairs, whose sign may persist.
+
+    One run that is slower for a long time crosses in one direction then, in the few pairs that lie near the threshold. Of a
+    share p of correlated values, chosen independently, the correlation between two is p times theirs.
+    """
+    together = np.concatenate([a.ordered, b.ordered])
+    low, high = np.log(np.quantile(together[np.isfinite(together)], _MIDDLE))
+    apart = np.clip(np.log(b.sample[known]), low, high) - np.clip(np.log(a.sample[known]), low, high)
+    effect = mean_of(_residuals(apart, _chosen(a.covariates, known))).long_run.allowed_effect
+    return 1.0 + crossings / int(apart.size) * (effect - 1.0)
 
 
 def _quantile_spread(
@@ -117,6 +141,10 @@ def _explained(a: FloatArray, b: FloatArray, za: FloatArray | None, zb: FloatArr
         return _Explained(a, b, 0.0)
     slopes = _slopes(centred_a.T @ centred_a + centred_b.T @ centred_b, centred_a.T @ a + centred_b.T @ b)
     return _Explained(a - centred_a @ slopes, b - centred_b @ slopes, float(apart @ slopes))
+
+
+def _sent_unlike(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    return abs(b[0] - a[0]) > max(_LEAST_APART, _FARTHEST_MEANS * math.hypot(a[1], b[1]))
 
 
 def _residuals(values: FloatArray, covariates: FloatArray | None) -> FloatArray:
@@ -153,10 +181,20 @@ def _chosen(covariates: FloatArray | None, rows: NDArray[np.bool_]) -> FloatArra
 def _welch(means: list[Mean]) -> tuple[float, float]:
     """The variance of a difference of means, and its degrees of freedom (Welch 1947)."""
     variances = [mean.standard_error**2 for mean in means]
-    total, degrees = sum(variances), [mean.long_run.degrees for mean in means]
+    total, degrees = sum(variances), [_degrees(mean) for mean in means]
     if not total:
         return 0.0, sum(degrees)
     return total, total**2 / sum(v**2 / f for v, f in zip(variances, degrees, strict=True))
+
+
+def _degrees(mean: Mean) -> float:
+    """The degrees of freedom of a mean's error: the fewer independent values, the less is known of their spread."""
+    return max(1.0, min(mean.long_run.degrees, _effective(mean) / _VALUES_A_DEGREE))
+
+
+def _effective(mean: Mean) -> float:
+    """The effective sample size (Kish's design effect)."""
+    return mean.n / max(1.0, mean.long_run.effect)
 
 
 def _why_not(mean: Mean) -> str | None:
@@ -164,8 +202,8 @@ def _why_not(mean: Mean) -> str | None:
 
 
 def _too_few(mean: Mean) -> str | None:
-    """The reason where the effective sample size (Kish's design effect) is too small, else None."""
-    effective = mean.n / max(1.0, mean.long_run.effect)
+    """The reason where the effective sample size is too small, else None."""
+    effective = _effective(mean)
     if effective >= FEWEST_INDEPENDENT:
         return None
     return _would_do(effective_size_reason(effective), mean.n, FEWEST_INDEPENDENT / max(effective, 1.0))

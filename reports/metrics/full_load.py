@@ -3,6 +3,9 @@ rests on.
 
 A rate of the whole run counts ramp and drain, which hold less output than the rest. As parts of a series they would look like
 fluctuations, although they come in every run alike.
+
+In an open loop the time that a run takes is that of its sends and of the drain. A queue only delays what was sent, and its ups
+and downs look like changes of the rate in a run that has few of them, so the error is that of the sends.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import BINS, FEWEST_VALUES, mean_of
 from reports.statistics.percentiles import CONFIDENCE
+from reports.statistics.probability import normal_quantile
 
 _FEWEST_REQUESTS = 100
 _LEAST_RAMP = 0.1  # of the time until the drain
@@ -27,13 +31,16 @@ _BURST = 0.1  # of the run: sends within less are one burst
 _LEAST_SHARE = 0.6  # of the run; in less, the ramp's correlation looks like the run's
 _SAMPLED = 10_000  # requests, of which the speed under full load is known well enough
 _DRAINS = 200  # times of a run at which its drain might have started
+_LATE = 0.99  # quantile of the drains
 
 
 @dataclass(frozen=True, slots=True)
 class FullLoad:
     """The part of a run between ``start_ns`` and ``end_ns``; the ramp began at ``begin_ns``, the drain ended at ``run_end_ns``.
 
-    ``drain_deviation_ns`` is the standard deviation, over runs like this one, of the length of the drain.
+    ``drain_deviation_ns`` is the standard deviation, over runs like this one, of the length of the drain. ``open_loop``: the
+    schedule decided when requests were sent, and not the answers. ``late_drain_ns`` is the deviation of the normal law that
+    has the run's longest hundredth of drains: one late answer makes a drain long.
     """
 
     begin_ns: float
@@ -41,6 +48,8 @@ class FullLoad:
     end_ns: float
     run_end_ns: float
     drain_deviation_ns: float
+    open_loop: bool = False
+    late_drain_ns: float = 0.0
 
     @property
     def share_of_run(self) -> float:
@@ -61,9 +70,18 @@ class FullLoad:
         """The relative error of the whole run's rate from the length of the drain, which is independent of the other part."""
         return self.drain_deviation_ns / (self.run_end_ns - self.begin_ns)
 
+    @property
+    def late_drain_error(self) -> float:
+        """As ``drain_error``, for a difference whose other errors cancel, and one late answer at the end may be all of it."""
+        return max(self.drain_deviation_ns, self.late_drain_ns) / (self.run_end_ns - self.begin_ns)
+
     def per_bin(self, events: Events, bins: int = BINS) -> FloatArray:
-        """The amount in each of ``bins`` equal parts, shape [bins]."""
+        """The amount that ended in each of ``bins`` equal parts, shape [bins]."""
         return events.per_bin(self.start_ns, self.end_ns, bins)
+
+    def chance_per_bin(self, events: Events, bins: int = BINS) -> FloatArray:
+        """The amounts whose spread is the error of the rate, shape [bins]: of an open loop what was sent, else ``per_bin``."""
+        return self.per_bin(events.by_send if self.open_loop and events.by_send is not None else events, bins)
 
 
 def full_load(requests: Requests, output: Events) -> FullLoad | None:
@@ -78,7 +96,8 @@ def full_load(requests: Requests, output: Events) -> FullLoad | None:
     if np.count_nonzero(done) < _FEWEST_REQUESTS:
         return None
     begin, entered_ns, left_ns = float(requests.scheduled_ns.min()), requests.sent_ns[done], requests.done_ns[done]
-    if entered_ns.max() - begin < _BURST * (left_ns.max() - begin):
+    burst = bool(entered_ns.max() - begin < _BURST * (left_ns.max() - begin))
+    if burst:
         entered_ns = np.where(requests.has_tokens, requests.first_token_ns, requests.sent_ns)[done]
     end = min(float(entered_ns.max()), first_user_end_ns(requests)) if _in_turns(requests) else float(entered_ns.max())
     if end <= begin:
@@ -86,10 +105,17 @@ def full_load(requests: Requests, output: Events) -> FullLoad | None:
     ramp = mser5(output.per_bin(begin, end, _RAMP_BINS)) or 0
     start = begin + (end - begin) * max(_LEAST_RAMP, ramp / _RAMP_BINS)
     slower = _slower_than_in_drain(requests, left_ns, (start, end))
-    deviation = _drain_deviation_ns(entered_ns, left_ns, start, end) / slower
-    full = FullLoad(begin, start, end, float(left_ns.max()), deviation)
+    drains_ns = _drains_ns(entered_ns, left_ns, start, end) / slower
+    full = FullLoad(
+        begin, start, end, float(left_ns.max()), float(drains_ns.std()), not burst and is_open_loop(requests), _late(drains_ns)
+    )
     within = np.count_nonzero((output.times_ns >= start) & (output.times_ns <= end))
     return full if full.share_of_run >= _LEAST_SHARE and within >= FEWEST_VALUES else None
+
+
+def is_open_loop(requests: Requests) -> bool:
+    """Whether no request waited for the answer to another before it was due."""
+    return bool(np.isnan(requests.parent).all()) and not _in_turns(requests)
 
 
 def _in_turns(requests: Requests) -> bool:
@@ -97,8 +123,9 @@ def _in_turns(requests: Requests) -> bool:
     return bool(np.isin(requests.scheduled_ns, requests.done_ns).mean() > 0.5)
 
 
-def _drain_deviation_ns(entered_ns: FloatArray, left_ns: FloatArray, start: float, end: float) -> float:
-    """Standard deviation of the time from a send between ``start`` and ``end`` to the end of the last request then in flight.
+def _drains_ns(entered_ns: FloatArray, left_ns: FloatArray, start: float, end: float) -> FloatArray:
+    """The times from sends between ``start`` and ``end`` to the end of the last request then in flight, of 200 to 400 at most;
+    0 where there are no sends.
 
     Sends, and not any times: requests may run in step with each other, and a drain begins at a send.
     """
@@ -106,7 +133,13 @@ def _drain_deviation_ns(entered_ns: FloatArray, left_ns: FloatArray, start: floa
     entered = entered_ns[order]
     sends = np.flatnonzero((entered >= start) & (entered <= end))
     chosen = sends[:: max(1, sends.size // _DRAINS)]
-    return float((np.maximum.accumulate(left_ns[order])[chosen] - entered[chosen]).std()) if chosen.size else 0.0
+    return np.maximum.accumulate(left_ns[order])[chosen] - entered[chosen] if chosen.size else np.zeros(1)
+
+
+def _late(drains_ns: FloatArray) -> float:
+    """How far the hundredth of the longest drains lies from the median, in deviations of a normal law."""
+    median, late = np.quantile(drains_ns, [0.5, _LATE])
+    return float(late - median) / normal_quantile(_LATE)
 
 
 def _slower_than_in_drain(requests: Requests, left_ns: FloatArray, full_ns: tuple[float, float]) -> float:
@@ -157,6 +190,6 @@ def rate_of_run(
     value = rate_value(events, start_ns, end_ns)
     if value is None or full is None:
         return rate(events, start_ns, end_ns, confidence)
-    mean = mean_of(full.per_bin(events))
+    mean = mean_of(full.chance_per_bin(events))
     error = math.hypot(mean.standard_error * full.part_in_error, mean.value * full.drain_error)
     return rate_with_error_of(value, replace(mean, standard_error=error), confidence)

@@ -14,10 +14,15 @@ from reports.statistics.percentiles import CONFIDENCE, interval_text
 
 @dataclass(frozen=True)
 class Events:
-    """Times in ns since the run's start, shape [n], and the amount at each (None: one each)."""
+    """Times in ns since the run's start, shape [n], and the amount at each (None: one each).
+
+    ``by_send`` are the same amounts at the times at which their requests were sent; None where the times of answers decide
+    what counts.
+    """
 
     times_ns: FloatArray
     amounts: FloatArray | None = None
+    by_send: Events | None = None
 
     def per_bin(self, start_ns: float, end_ns: float, bins: int) -> FloatArray:
         """The amount in each of ``bins`` equal parts of [start, end], shape [bins]."""
@@ -39,7 +44,7 @@ class Rate:
 
 def completions(requests: Requests) -> Events:
     """The ends of successful requests."""
-    return Events(requests.done_ns[requests.done])
+    return Events(requests.done_ns[requests.done], by_send=Events(requests.sent_ns[requests.done]))
 
 
 def output_tokens(requests: Requests) -> Events | None:
@@ -52,15 +57,16 @@ def output_tokens(requests: Requests) -> Events | None:
     if np.isnan(requests.output_tokens[requests.done]).any():
         return None
     counted = requests.done | (requests.withdrawn & ~np.isnan(requests.output_tokens))
+    by_send = Events(requests.sent_ns[counted], requests.output_tokens[counted])
     by_response = counted & (summed_token_counts(requests) == requests.output_tokens)
     if not by_response[requests.done].all():
-        return Events(requests.done_ns[counted], requests.output_tokens[counted])
+        return Events(requests.done_ns[counted], requests.output_tokens[counted], by_send)
     times_ns, counts = requests.token_times_ns, requests.token_counts
     if not by_response.all():
         of_responses, at_end = np.repeat(by_response, np.diff(requests.token_starts)), counted & ~by_response
         times_ns = np.concatenate([times_ns[of_responses], requests.done_ns[at_end]])
         counts = np.concatenate([counts[of_responses], requests.output_tokens[at_end]])
-    return Events(times_ns, None if (counts == 1.0).all() else counts)
+    return Events(times_ns, None if (counts == 1.0).all() else counts, by_send)
 
 
 def rate(events: Events, start_ns: float, end_ns: float, confidence: float = CONFIDENCE) -> Rate | None:

@@ -69,3 +69,25 @@ def test_a_stall_evictions_and_chunks_lengthen_and_cached_prompts_shorten() -> N
     assert mean_ttft_ms(replace(engine, cache_tokens=5_000)) > 1.1 * usual
     assert mean_ttft_ms(replace(engine, prompt_tokens_a_step=64)) > 1.1 * usual
     assert mean_ttft_ms(replace(engine, cached_share=1.0)) < 0.9 * usual
+
+
+def test_capacity_counts_sequences_that_are_computed_again() -> None:
+    """Below it the queue does not grow, above it it does; a cache for fewer sequences than there are slots evicts some."""
+    engine = Engine(slots=53, noise=0.25, mean_output_tokens=174, mean_input_tokens=253, cache_tokens=16_000)
+    assert engine.capacity_per_s < 0.95 * replace(engine, cache_tokens=1 << 30, slots=47).capacity_per_s
+
+    def growth(load: float) -> float:
+        times_ms = _run(replace(engine.at("", load), settle=0), 20_000)[1]
+        return float(times_ms[15_000:].mean() / times_ms[5_000:10_000].mean())
+
+    assert growth(0.8) < 1.5
+    assert growth(1.1) > 1.5
+
+
+def test_acceptances_of_speculated_tokens_do_not_move_together() -> None:
+    """Of a full engine, tokens per step are as variable as independent acceptances make them, for hundreds of steps."""
+    engine = Engine(slots=40, noise=0.0, speculated=4, mean_output_tokens=400, mean_input_tokens=10, prompt_token_s=0.0)
+    rng = np.random.default_rng(5)
+    ends_s = np.sort(engine.latencies(engine.work_at(np.zeros(8_000), rng), rng).e2e_ms)[800:7_200] / 1e3
+    counts = np.histogram(ends_s, 40)[0]  # in parts of a few hundred steps
+    assert counts.var() / counts.mean() < 2.0

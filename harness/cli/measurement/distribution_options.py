@@ -23,9 +23,9 @@ class DistributionOptions:
     distributed: bool
     expect_workers: int | None
     expect_workers_max_wait: float
+    locust_processes: int | None
     master_bind_host: str
     master_bind_port: int | None
-    locust_processes: int | None
     web_ui: bool
     web_host: str
     web_port: int

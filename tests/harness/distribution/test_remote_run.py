@@ -91,7 +91,7 @@ def _half_way(
     acted: list[bool] = []
 
     def during(snapshot: Snapshot, processes: list[subprocess.Popen[bytes]]) -> None:
-        if not acted and snapshot.scheduled is not None and snapshot.sent * 2 >= snapshot.scheduled:
+        if not acted and snapshot.scheduled is not None and snapshot.sent >= share * snapshot.scheduled:
             acted.append(True)
             act(processes)
 
@@ -202,7 +202,7 @@ def test_a_target_that_a_worker_cannot_reach_is_named_with_its_host(tmp_path: Pa
 
 def test_a_stopped_run_drains_on_every_worker(tmp_path: Path, server: ScriptedServer) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 100, [k * 50.0 for k in range(100)], 2)
-    result, _, statuses = _run(plan, tmp_path, _half_way(lambda _: signal.raise_signal(signal.SIGINT)))
+    result, _, statuses = _run(plan, tmp_path, _half_way(lambda _: signal.raise_signal(signal.SIGINT), 0.1))
     outcomes = Counter(record.outcome for record in result.records)
     assert outcomes.keys() == {Outcome.DONE, Outcome.NOT_SENT}
     assert result.interrupted

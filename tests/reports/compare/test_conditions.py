@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from reports.compare.conditions import AbsoluteCondition, Status, check_conditions, parse_condition
-from reports.compare.difference import Difference, Verdict
-from reports.compare.measures import MEASURES, Measure
+from reports.compare.difference import Difference, Verdict, compare_measures
+from reports.compare.measures import MEASURES, Measure, Measured
 from reports.compare.spread import Evidence, Spread
 from reports.errors import ConditionError
 from reports.metrics.catalogue import FAILED_SHARE, TTFT
 
 P99_TTFT, FAILED = Measure(TTFT, 0.99), Measure(FAILED_SHARE)
-T_95, T_975 = 1.812461123, 2.228138852  # Student's t with 10 degrees of freedom
+T_975, T_9875 = 2.228138852, 2.633766914  # Student's t with 10 degrees of freedom
 
 
 def _points(estimate: float, error: float, evidence: Evidence = Evidence.RUNS) -> Difference:
@@ -65,13 +66,13 @@ def test_a_condition_in_the_other_unit_names_the_right_one(text: str, message: s
 @pytest.mark.parametrize(
     ("amount", "status"),
     [
-        (0.10 - 0.01 * T_95 - 1e-6, Status.FAILED),
-        (0.10 - 0.01 * T_95 + 1e-6, Status.UNDECIDED),
-        (0.10 + 0.01 * T_95 - 1e-6, Status.UNDECIDED),
-        (0.10 + 0.01 * T_95 + 1e-6, Status.PASSED),
+        (0.10 - 0.01 * T_975 - 1e-6, Status.FAILED),
+        (0.10 - 0.01 * T_975 + 1e-6, Status.UNDECIDED),
+        (0.10 + 0.01 * T_975 - 1e-6, Status.UNDECIDED),
+        (0.10 + 0.01 * T_975 + 1e-6, Status.PASSED),
     ],
 )
-def test_a_build_fails_or_passes_where_the_one_sided_bounds_are_on_one_side_of_the_amount(
+def test_a_build_fails_or_passes_where_the_95_percent_interval_is_on_one_side_of_the_amount(
     amount: float, status: Status
 ) -> None:
     up = parse_condition(f"failed_share > {100 * amount:.6f}pp")
@@ -87,8 +88,8 @@ def test_a_bound_at_the_amount_does_not_fail(text: str, estimate: float) -> None
 
 
 def test_conditions_share_the_significance_level() -> None:
-    """Between the bounds at 95 % and at 97.5 %: fails alone, and not as one of two conditions."""
-    amount = 0.10 - 0.01 * (T_95 + T_975) / 2.0
+    """Between the bounds at 97.5 % and at 98.75 %: fails alone, and not as one of two conditions."""
+    amount = 0.10 - 0.01 * (T_975 + T_9875) / 2.0
     condition = parse_condition(f"failed_share > {100 * amount:.6f}pp")
     assert check_conditions([condition], [_points(0.10, 0.01)])[0].status is Status.FAILED
     assert [one.status for one in check_conditions([condition] * 2, [_points(0.10, 0.01)])] == [Status.UNDECIDED] * 2
@@ -113,15 +114,15 @@ def test_a_condition_without_a_bound_is_undecided_for_a_reason(differences: list
 @pytest.mark.parametrize(
     ("text", "evidence", "why"),
     [
-        ("failed_share > 1pp", Evidence.RUNS, "changed by +10.0 pp, at least +8.2 pp with 95 % confidence (one-sided)"),
-        ("failed_share > 9pp", Evidence.RUNS, "changed by +10.0 pp, at most +11.8 pp with 95 % confidence (one-sided)"),
-        ("failed_share > 12pp", Evidence.RUNS, "changed by +10.0 pp, at most +11.8 pp with 95 % confidence (one-sided)"),
-        ("failed_share < 12pp", Evidence.RUNS, "changed by +10.0 pp, at most +11.8 pp with 95 % confidence (one-sided)"),
-        ("failed_share < 1pp", Evidence.RUNS, "changed by +10.0 pp, at least +8.2 pp with 95 % confidence (one-sided)"),
+        ("failed_share > 1pp", Evidence.RUNS, "changed by +10.0 pp, at least +7.8 pp by the 95 % interval"),
+        ("failed_share > 9pp", Evidence.RUNS, "changed by +10.0 pp, at most +12.2 pp by the 95 % interval"),
+        ("failed_share > 13pp", Evidence.RUNS, "changed by +10.0 pp, at most +12.2 pp by the 95 % interval"),
+        ("failed_share < 13pp", Evidence.RUNS, "changed by +10.0 pp, at most +12.2 pp by the 95 % interval"),
+        ("failed_share < 1pp", Evidence.RUNS, "changed by +10.0 pp, at least +7.8 pp by the 95 % interval"),
         (
             "failed_share > 1pp",
             Evidence.REQUESTS,
-            "changed by +10.0 pp between these starts, at least +8.2 pp with 95 % confidence (one-sided)",
+            "changed by +10.0 pp between these starts, at least +7.8 pp by the 95 % interval",
         ),
     ],
 )
@@ -129,6 +130,20 @@ def test_a_result_names_the_change_its_bound_and_single_starts(text: str, eviden
     (result,) = check_conditions([parse_condition(text)], [_points(0.10, 0.01, evidence)])
     assert result.why == why
     assert result.condition.text == text
+
+
+def test_of_several_conditions_the_wider_bound_is_named_as_such() -> None:
+    result = check_conditions([parse_condition("failed_share > 1pp")] * 2, [_points(0.10, 0.01)])[0]
+    assert result.why == "changed by +10.0 pp, at least +7.4 pp by the 95 % interval of 2 conditions together"
+
+
+@pytest.mark.parametrize("beyond", [-1e-9, 1e-9])
+def test_one_condition_agrees_with_the_interval_beside_it(beyond: float) -> None:
+    a, b = ([{FAILED.name: Measured(value, np.zeros(3))} for value in values] for values in ([0.1, 0.3, 0.2], [0.5, 0.6, 0.55]))
+    (difference,) = compare_measures([FAILED], a, b, requests_paired=False, runs_paired=False)
+    assert difference.interval is not None
+    condition = parse_condition(f"failed_share > {100 * (difference.interval[0] - beyond):.9f}pp")
+    assert check_conditions([condition], [difference])[0].failed is (beyond > 0)
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,31 @@ def test_contributions_to_a_throughput_are_of_equal_parts_of_the_full_load(make_
     per_bin = full.per_bin(events, BINS)
     assert of_tokens.sample == pytest.approx((per_bin / per_bin.mean() - 1.0) * full.part_in_error)
     assert of_tokens.other_error == full.drain_error
+    sent = full.chance_per_bin(events, BINS)
+    assert of_tokens.sample_of_run == pytest.approx((sent / sent.mean() - 1.0) * full.part_in_error)
+
+
+def test_the_gap_of_an_open_loop_is_that_of_its_schedule_with_the_error_of_independent_gaps(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """Gaps of 5 and 15 ms in turn: their deviation is half their mean. Sent late and out of order, which changes nothing."""
+    due_ms = np.concatenate([[0], np.cumsum(np.tile([5, 15], 60))])
+    records = [answered(k, at, at + 7 * (k % 2), [(at + 60, 1)]) for k, at in enumerate(due_ms)]
+    measured = throughput(make_requests(records[::-1]), tokens=False)
+    assert measured.gap == pytest.approx((math.log(10e6), 0.5 / math.sqrt(120)))
+
+
+@pytest.mark.parametrize("parent", [None, 0])
+def test_only_an_open_loop_has_a_gap(make_requests: MakeRequests, answered: Make, parent: int | None) -> None:
+    """One user without a pause, whose requests are due when the last one ended; and turns of a session with pauses."""
+    pause_ms = 0 if parent is None else 3
+    records = [
+        answered(k, at, at, [(at + 9, 1)], done=at + 10, parent=None if k == 0 else parent)
+        for k, at in enumerate(range(0, 150 * (10 + pause_ms), 10 + pause_ms))
+    ]
+    assert throughput(make_requests(records), tokens=False).gap is None
+    at_once = [answered(k, 0, 0, [(9 * k + 1, 1)], done=9 * k + 2) for k in range(150)]
+    assert throughput(make_requests(at_once), tokens=False).gap is None
 
 
 def test_a_throughput_of_too_few_requests_has_a_value_and_no_contributions(

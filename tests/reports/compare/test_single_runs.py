@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from reports.compare.measures import Measured, mean, percentile
 from reports.compare.single_runs import (
     FEWEST_CROSSINGS,
+    SENT_UNLIKE,
     quantiles_within_pairs,
     quantiles_within_runs,
     within_pairs,
     within_runs,
 )
-from reports.compare.spread import Evidence, QuantileSpread, Spread
+from reports.compare.spread import Evidence, QuantileSpread, Spread, common_threshold
 from reports.statistics.autocorrelation import DRIFTS, TOO_FEW, mean_of
 
 Values = NDArray[np.float64]
@@ -488,3 +489,77 @@ def test_five_clusters_are_enough(q: float, reason: str | None) -> None:
     run = percentile(values, q)
     spread = quantiles_within_runs(q, run, run)
     assert isinstance(spread, QuantileSpread) if reason is None else spread == reason
+
+
+# ---- slow changes
+
+
+def test_an_error_of_few_independent_values_has_few_degrees_of_freedom() -> None:
+    """Values that move together by 20 are worth some 50: an error with 8 degrees at most, alone or as one of a pair."""
+    slow = 0.1 * np.repeat(_signs(1, 50), 20)
+    white = 0.1 * _signs(2, 1_000)
+    worth = 1_000 / mean_of(slow).long_run.effect
+    assert 30 <= worth < 96
+    unpaired = within_runs(_contributions(slow), _contributions(np.zeros(1_000)), 0.0)
+    paired = within_pairs(_contributions(slow), _contributions(slow + white), 0.0)
+    assert isinstance(unpaired, Spread)
+    assert isinstance(paired, Spread)
+    assert unpaired.freedom == pytest.approx(worth / 6.0)
+    assert paired.freedom <= worth / 6.0
+    assert mean_of(white).long_run.degrees >= 16
+
+
+def test_pairs_that_cross_in_one_direction_while_one_run_is_slower_are_as_uncertain_as_that() -> None:
+    """One run is ahead for 100 requests, then the other: the crossings are few, and each looks independent of the others."""
+    rng = np.random.default_rng(4)
+    common = rng.lognormal(0.0, 0.6, 1_200) * 20.0
+    ahead = np.repeat(rng.choice([-1.0, 1.0], 12), 100) * np.abs(rng.normal(0.04, 0.01, 1_200))
+    a, b = percentile(common, 0.5), percentile(common * np.exp(ahead), 0.5)
+    spread = quantiles_within_pairs(0.5, a, b)
+    assert isinstance(spread, QuantileSpread)
+    threshold = common_threshold(a.ordered, b.ordered, 0.5)
+    crossed = (b.sample > threshold).astype(np.float64) - (a.sample > threshold)
+    middle = np.quantile(np.concatenate([a.sample, b.sample]), [0.05, 0.95])
+    apart = np.log(np.clip(b.sample, *middle)) - np.log(np.clip(a.sample, *middle))
+    thinned = 1.0 + np.count_nonzero(crossed) / 1_200 * (mean_of(apart).long_run.allowed_effect - 1.0)
+    mean = mean_of(crossed)
+    assert spread.share_error == pytest.approx(mean.standard_error * math.sqrt(thinned / mean.long_run.allowed_effect))
+    assert spread.share_error > 1.05 * mean.standard_error
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "told"),
+    [
+        ((0.0, 0.03), (0.15, 0.03), True),  # within 4 errors of the difference
+        ((0.0, 0.03), (0.18, 0.03), False),
+        ((0.18, 0.03), (0.0, 0.03), False),
+        ((0.0, 0.0), (0.009, 0.0), True),  # constant gaps, rounded
+        ((0.0, 0.0), (0.011, 0.0), False),
+        (None, (0.5, 0.01), True),
+        ((0.5, 0.01), None, True),
+    ],
+)
+def test_rates_of_schedules_that_differ_beyond_chance_cannot_be_told(
+    a: tuple[float, float] | None, b: tuple[float, float] | None, told: bool
+) -> None:
+    runs = [Measured(1.0, 0.1 * _signs(seed, 1_000), gap=gap) for seed, gap in ((1, a), (2, b))]
+    spread = within_runs(runs[0], runs[1], 0.0)
+    assert isinstance(spread, Spread) if told else spread == SENT_UNLIKE
+
+
+def test_contributions_of_whole_runs_count_where_requests_are_not_paired() -> None:
+    a, b = (Measured(1.0, 0.1 * _signs(seed, 1_000), sample_of_run=0.01 * _signs(seed + 9, 1_000)) for seed in (1, 2))
+    unpaired, paired = within_runs(a, b, 0.0), within_pairs(a, b, 0.0)
+    assert isinstance(unpaired, Spread)
+    assert isinstance(paired, Spread)
+    assert unpaired.error == pytest.approx(math.hypot(*(mean_of(0.01 * _signs(k, 1_000)).standard_error for k in (10, 11))))
+    assert paired.error == pytest.approx(mean_of(b.sample - a.sample).standard_error)
+
+
+def test_pairs_have_the_error_of_late_drains_and_unpaired_requests_that_of_usual_ones() -> None:
+    a, b = (Measured(1.0, 0.1 * _signs(seed, 1_000), None, 0.03, paired_error=0.04) for seed in (1, 2))
+    unpaired, paired = within_runs(a, b, 0.0), within_pairs(a, b, 0.0)
+    assert isinstance(unpaired, Spread)
+    assert isinstance(paired, Spread)
+    assert unpaired.error == pytest.approx(math.hypot(*(mean_of(run.sample).standard_error for run in (a, b)), 0.03, 0.03))
+    assert paired.error == pytest.approx(math.hypot(mean_of(b.sample - a.sample).standard_error, 0.04, 0.04))

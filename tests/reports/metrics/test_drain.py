@@ -160,7 +160,7 @@ def test_the_error_of_a_rate_shrinks_with_the_root_of_the_time_and_the_share_of_
     requests = make_requests([answered(k, at, at, [(at + 500, 1)], done=at + 500) for k, at in enumerate(sends_ms)])
     events, full = completions(requests), _full(requests)
     assert full.drain_deviation_ns < 1_000  # ns, of rounding
-    mean = mean_of(full.per_bin(events))
+    mean = mean_of(full.chance_per_bin(events))
     until_drain = ((full.end_ns - full.start_ns) / 10e9) ** 0.5 * 10 / 10.5
     expected = rate_with_error_of(2_000 / 10.5, replace(mean, standard_error=mean.standard_error * until_drain))
     found = rate_of_run(events, 20e9, 30.5e9, full)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from reports.compare.measures import throughput
 from reports.compare.single_runs import within_runs
 from reports.compare.spread import Spread
 from reports.metrics.full_load import FullLoad, full_load
-from reports.metrics.output_events import completions
+from reports.metrics.output_events import Events, completions, output_tokens
 from reports.metrics.requests import Requests
 
 Make = Callable[..., Record]
@@ -71,6 +72,63 @@ def test_the_error_of_a_rate_is_of_the_time_until_the_drain_and_of_the_drain() -
     assert full.share_of_run == pytest.approx(0.6)
     assert full.part_in_error == pytest.approx(math.sqrt(60 / 80) * 0.8)
     assert full.drain_error == pytest.approx(0.03)
+
+
+def test_where_few_answers_are_late_the_error_of_a_difference_is_that_of_a_late_drain(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """One answer in fifty takes 60 ms instead of 5 ms: a drain is that long after one send in fifty, of 200 within the load."""
+    late = [60 if k % 50 == 25 else 5 for k in range(223)]
+    requests = make_requests(
+        [answered(k, 100 * k, 100 * k, [(100 * k + ms, 1)], done=100 * k + ms) for k, ms in enumerate(late)]
+    )
+    full = full_load(requests, completions(requests))
+    assert full is not None
+    deviation_ms = 55 * math.sqrt(0.02 * 0.98)
+    assert full.late_drain_error / full.drain_error == pytest.approx(55 / 2.326348 / deviation_ms, rel=0.02)
+    assert throughput(requests, tokens=False).paired_error == full.late_drain_error
+    assert throughput(requests, tokens=False).other_error == full.drain_error
+
+
+def test_a_late_drain_is_no_shorter_than_the_usual_one() -> None:
+    full = FullLoad(0.0, 20e9, 80e9, 100e9, drain_deviation_ns=3e9, late_drain_ns=2e9)
+    assert full.late_drain_error == full.drain_error == pytest.approx(0.03)
+
+
+def _open_loop(answered: Make, **fields: Any) -> list[Record]:
+    """One request each 10 ms, of which every fifth waits for 30 ms, with 2 tokens."""
+    return [
+        answered(k, at, at, [(at + wait, 2)], done=at + wait + 1, **fields)
+        for k in range(300)
+        for at, wait in [(10 * k, 5 if k % 5 else 35)]
+    ]
+
+
+def test_the_error_of_an_open_loops_rate_is_of_what_was_sent(make_requests: MakeRequests, answered: Make) -> None:
+    requests = make_requests(_open_loop(answered))
+    events, tokens = completions(requests), output_tokens(requests)
+    full = full_load(requests, events)
+    assert full is not None
+    assert tokens is not None
+    assert full.open_loop
+    sent = Events(requests.sent_ns)
+    assert full.chance_per_bin(events, 50).tolist() == sent.per_bin(full.start_ns, full.end_ns, 50).tolist()
+    assert full.chance_per_bin(tokens, 50).tolist() == (2 * sent.per_bin(full.start_ns, full.end_ns, 50)).tolist()
+    assert full.chance_per_bin(events, 50).tolist() != full.per_bin(events, 50).tolist()
+    without = Events(events.times_ns)  # as of goodput, where the times of answers decide what counts
+    assert full.chance_per_bin(without, 50).tolist() == full.per_bin(events, 50).tolist()
+
+
+def test_where_answers_decide_when_requests_are_sent_the_error_of_a_rate_is_of_what_ended(
+    make_requests: MakeRequests, answered: Make, closed_loop: Callable[..., Requests]
+) -> None:
+    burst = make_requests([answered(k, 0, 0, [(9 * k + 1, 1)], done=9 * k + 2) for k in range(300)])
+    for requests in (closed_loop(1), make_requests(_open_loop(answered, parent=0)), burst):
+        events = completions(requests)
+        full = full_load(requests, events)
+        assert full is not None
+        assert not full.open_loop
+        assert full.chance_per_bin(events, 50).tolist() == full.per_bin(events, 50).tolist()
 
 
 def test_the_error_of_a_change_in_a_closed_loops_throughput_is_the_spread_of_equal_runs(

@@ -12,6 +12,7 @@ import pytest
 from harness.cli.bench import CONTEXT_SETTINGS, bench
 from harness.cli.engine_options import EngineSettings, engine_group
 from harness.cli.measurement.client_options import ClientOptions, client_group
+from harness.cli.measurement.distribution_options import DistributionOptions, distribution_group
 from harness.cli.measurement.embedded_options import EmbeddedOptions, embedded_group
 from harness.cli.measurement.load_options import LoadOptions, TrafficOptions, load_group, traffic_group
 from harness.cli.measurement.mixture_options import MixtureOptions, mixture_group
@@ -68,6 +69,15 @@ _DEFAULTS: dict[str, Any] = {
     "connections": None,
     "warmup_requests": 10,
     "request_timeout": 600.0,
+    "distributed": False,
+    "expect_workers": None,
+    "expect_workers_max_wait": 300.0,
+    "locust_processes": None,
+    "master_bind_host": "127.0.0.1",
+    "master_bind_port": None,
+    "web_ui": False,
+    "web_host": "127.0.0.1",
+    "web_port": 8089,
     "metrics_url": None,
     "telemetry_period": 1.0,
     "run_dir": None,
@@ -93,6 +103,9 @@ _EVERY_OPTION = [
     *("--num_requests", "7", "--max_input_len", "64", "--ignore_eos", "--seed", "3", "--workers", "2", "--pin_workers"),
     *("--class", "chat:model=m,weight=3", "--class", "code:slo=ttft < 0.5s", "--probe_rate", "2", "--probe_isl", "16"),
     *("--probe_osl", "4", "--cancel", "5%:after=2000ms"),
+    *("--distributed", "--expect_workers", "4", "--expect_workers_max_wait", "60", "--locust_processes", "2"),
+    *("--master_bind_host", "10.0.0.1", "--master_bind_port", "6000"),
+    *("--web_ui", "--web_host", "10.0.0.2", "--web_port", "9000"),
     *("--connections", "3", "--warmup_requests", "0", "--request_timeout", "30", "--metrics_url", "h:1/m"),
     *(
         "--telemetry_period",
@@ -158,6 +171,15 @@ _EVERY_ENTRY: dict[str, Any] = {
     "connections": 3,
     "warmup_requests": 0,
     "request_timeout": 30.0,
+    "distributed": True,
+    "expect_workers": 4,
+    "expect_workers_max_wait": 60.0,
+    "locust_processes": 2,
+    "master_bind_host": "10.0.0.1",
+    "master_bind_port": 6000,
+    "web_ui": True,
+    "web_host": "10.0.0.2",
+    "web_port": 9000,
     "metrics_url": "h:1/m",
     "telemetry_period": 0.5,
     "run_dir": "r",
@@ -203,6 +225,7 @@ def _names(*groups: Any) -> list[str]:
         ([TrafficOptions], [traffic_group]),
         ([MixtureOptions], [mixture_group]),
         ([ClientOptions], [client_group]),
+        ([DistributionOptions], [distribution_group]),
         ([TelemetryOptions], [telemetry_group]),
         ([OutputOptions, CriteriaOptions], [output_group]),
     ],
