@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -151,7 +152,7 @@ def test_a_limit_is_judged_of_the_compared_run_alone(
     paths = [str(noisy_run(seed, ttft).folder.path) for seed, ttft in ((1, 50.0), (2, 60.0))]
     assert bench(["compare", *paths, "--fail_if", condition]) == status
     captured = capsys.readouterr()
-    assert f": {condition}: " in captured.out
+    assert re.search(rf": {condition}: [\d.]+ ms, 95 %: [\d.]+ – [\d.]+ ms", captured.out)
     assert ("counts as passed" in captured.err) is (condition == "p50_ttft > 60ms")
 
 
