@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from harness.records.record import Record
 from reports.compare.conditions import AbsoluteCondition, Status, check_conditions, parse_condition
 from reports.compare.difference import Difference, Verdict
 from reports.compare.measures import MEASURES, Measure
 from reports.compare.spread import Evidence, Spread
 from reports.errors import ConditionError
 from reports.metrics.catalogue import FAILED_SHARE, TTFT
+from reports.run_report import RunReport
 
 P99_TTFT, FAILED = Measure(TTFT, 0.99), Measure(FAILED_SHARE)
 T_95, T_975 = 1.812461123, 2.228138852  # Student's t with 10 degrees of freedom
@@ -157,3 +160,14 @@ def test_a_relative_change_is_named_in_per_cent() -> None:
     difference = Difference(P99_TTFT, 10.0, 12.2, change, None, None, None, None, Evidence.RUNS, Verdict.WORSE, None, spread)
     (result,) = check_conditions([parse_condition("p99_ttft > +5%")], [difference])
     assert result.why == "changed by +22.1%, at least +19.9% with 95 % confidence (one-sided)"
+
+
+def test_limits_are_judged_of_the_runs_and_changes_of_the_differences(
+    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
+) -> None:
+    """A TTFT of 100 ms in every request, and a change of 10 points."""
+    conditions = [parse_condition(text) for text in ("p50_ttft > 99ms", "failed_share > 1pp", "p50_ttft > 101ms")]
+    results = check_conditions(conditions, [_points(0.10, 0.01)], [make_report(steady_run(120))])
+    assert [one.condition for one in results] == conditions
+    assert [one.status for one in results] == [Status.FAILED, Status.FAILED, Status.PASSED]
+    assert [one.why.partition(",")[0] for one in results] == ["100 ms", "changed by +10.0 pp", "100 ms"]
