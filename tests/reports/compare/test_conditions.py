@@ -40,6 +40,7 @@ def _unknown(reason: str | None) -> Difference:
         ("failed_share > 1.25pp", FAILED, True, 0.0125),
         ("failed_share < -1 pp", FAILED, False, -0.01),
         ("P99_TTFT >= +5%", P99_TTFT, True, 0.05),
+        ("p99_ttft_ms > +5%", P99_TTFT, True, 0.05),
     ],
 )
 def test_a_condition_is_a_measure_a_side_and_an_amount(text: str, measure: Measure, above: bool, amount: float) -> None:
@@ -52,6 +53,16 @@ def test_a_condition_of_no_measure_names_all_of_them() -> None:
     with pytest.raises(ConditionError, match=r"^'p98_ttft > 5%': a change is written as") as refused:
         parse_condition("p98_ttft > 5%")
     assert ", ".join(measure.name for measure in MEASURES) in str(refused.value)
+
+
+def test_what_is_no_condition_at_all_is_refused_with_both_forms() -> None:
+    with pytest.raises(ConditionError, match=r"^'p99_ttft': .* as p99_ttft<=300ms.*; a change is written as 'p99_ttft>\+5%'"):
+        parse_condition("p99_ttft")
+
+
+def test_a_unit_in_a_name_is_that_of_a_latency() -> None:
+    with pytest.raises(ConditionError, match=r"^'request_throughput_ms > \+5%': "):
+        parse_condition("request_throughput_ms > +5%")
 
 
 @pytest.mark.parametrize(
