@@ -31,6 +31,7 @@ def test_a_trace_is_replayed_at_its_own_times_from_zero() -> None:
     replayed = Replay().replayed(_trace([5, 7, 7, 20]), seed=0)
     assert _arrivals(replayed) == [0, 2, 2, 15]
     assert replayed.table["session"].null_count == 4
+    assert replayed.facts == _trace([5]).facts
 
 
 def test_the_start_is_cut_and_rows_keep_their_lengths() -> None:
