@@ -105,4 +105,6 @@ def test_a_schedule_has_the_times_of_the_trace() -> None:
 
 
 def test_rows_are_taken_in_the_order_given() -> None:
-    assert rows_of(_trace([0, 1, 2]), (0, 2)).table["input_tokens"].to_pylist() == [1, 3]
+    trace = _trace([0, 1, 2])
+    assert rows_of(trace, (0, 2)).table["input_tokens"].to_pylist() == [1, 3]
+    assert rows_of(trace, (0, 2)).facts == trace.facts

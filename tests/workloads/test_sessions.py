@@ -174,6 +174,8 @@ def test_users_hold_one_conversation_after_another(users: int, sessions: int, ra
     requests = tuple(Request(1, prompt="x", session=str(k // 3)) for k in range(len(turns)))
     load = SessionRequests(requests, turns, "", HistorySource.RECORDED, None, len(turns), 0, 0, 0).of_users(users, rate_per_s)
     schedule = load.schedule(requests, 0)
+    beside = "" if rate_per_s is None else f", at most {rate_per_s:g} requests/s each"
+    assert load.description == f"{sessions} sessions of {users} users, one after another{beside}"
     active_users = min(users, sessions)
     assert load.count == active_users
     chain: dict[int, list[int]] = {}
