@@ -43,7 +43,7 @@ def test_the_verdict_is_the_first_line_and_the_numbers_follow(make_report: MakeR
     assert max(map(len, lines)) <= WIDTH
     table = text.index("ms, from the schedule")
     assert table < text.index("Request throughput") < text.index("Output token throughput")
-    assert "2,000 of 2,000 requests succeeded" in text[:table]
+    assert re.search(r"2,000 of 2,000 requests\s+succeeded in 20\.1 s\.\n", text[:table])
 
 
 def test_no_number_of_upstreams_table_is_repeated(make_report: MakeReport, steady_run: SteadyRun) -> None:
