@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.criteria import Requirement, parse_fail_if, parse_slo
-from reports.metrics.catalogue import ATTAINMENT, E2E, FAILED_SHARE, GOODPUT, TPOT, TTFT
+from reports.criteria import HeldRequirement, Requirement, parse_fail_if, parse_held, parse_slo
+from reports.metrics.catalogue import ATTAINMENT, E2E, FAILED_SHARE, GOODPUT, ITL, TPOT, TTFT
 from reports.metrics.goodput import Objective
 
 
@@ -29,6 +29,12 @@ from reports.metrics.goodput import Objective
         ("goodput >= 20 requests/s", Requirement(GOODPUT, None, False, 20.0)),
         ("attainment>=99%", Requirement(ATTAINMENT, None, False, 0.99)),
         ("failed_share<=1%", Requirement(FAILED_SHARE, None, True, 0.01)),
+        ("ttft=<0.5", Objective(TTFT, 0.5)),
+        ("goodput=>20", Requirement(GOODPUT, None, False, 20.0)),
+        ("goodput>0", Requirement(GOODPUT, None, False, 0.0)),
+        ("failed_share<=0%", Requirement(FAILED_SHARE, None, True, 0.0)),
+        ("p50_0_ttft<=3", Requirement(TTFT, 0.50, True, 3.0)),
+        ("mean_itl<=3", Requirement(ITL, None, True, 3.0)),
         ("P99_TTFT<=300MS", Requirement(TTFT, 0.99, True, 300.0)),
         ("Mean_TPOT<=25", Requirement(TPOT, None, True, 25.0)),
         ("TTFT<=200ms", Objective(TTFT, 200.0)),
@@ -46,6 +52,9 @@ def test_what_has_to_hold(text: str, criterion: Objective | Requirement) -> None
         ("goodput<20", "goodput>=20"),
         ("failed_share>1%", "failed_share<=1%"),
         ("mean_tpot>=25", "mean_tpot<=25ms"),
+        ("p99_ttft=>300ms", "p99_ttft<=300ms"),
+        ("goodput<=20", "goodput>=20"),
+        ("goodput=<20", "goodput>=20"),
     ],
 )
 def test_what_fails_a_build_is_the_opposite_of_what_has_to_hold(text: str, requirement: str) -> None:
@@ -60,6 +69,7 @@ def test_what_fails_a_build_is_the_opposite_of_what_has_to_hold(text: str, requi
         ("latency<=3", "'latency' is none of ttft, "),
         ("p90_ttft<=3", "use p50, p99 or mean"),
         ("itl<=3", "write p99_itl"),
+        ("itl<=3", "are of ttft, "),
         ("ttft>=3", "write ttft<=3ms"),
         ("ttft<=0", "above 0 ms"),
         ("ttft<=3kg", "use ms or s"),
@@ -75,9 +85,45 @@ def test_no_criterion_is_refused_with_the_remedy(text: str, remedy: str) -> None
     assert repr(text) in str(error.value)
 
 
+@pytest.mark.parametrize("text", ["p90_ttft>3", "latency<3", "goodput>-1", "p99_goodput<=3", "ttft<200"])
+def test_what_fails_no_build_is_refused_in_the_user_s_own_words(text: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(repr(text))}: "):
+        parse_fail_if(text)
+
+
 def test_a_build_does_not_fail_by_single_requests() -> None:
     with pytest.raises(ValueError, match=r"write p99_ttft, p50_ttft or mean_ttft"):
         parse_fail_if("ttft>200ms")
+
+
+@pytest.mark.parametrize(
+    ("text", "at_least", "written"),
+    [("held<20", 20.0, "held>=20"), (" HELD < 0.5 ", 0.5, "held>=0.5"), ("held<1e3", 1_000.0, "held>=1000")],
+)
+def test_a_sweep_fails_by_the_highest_load_that_held(text: str, at_least: float, written: str) -> None:
+    requirement = parse_held(text)
+    assert requirement == HeldRequirement(at_least)
+    assert str(requirement) == written
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("held", "as p99_ttft<=300ms"),
+        ("p99_held<3", "as held<20"),
+        ("goodput<3", "as held<20"),
+        ("held>3", "as held<20"),
+        ("held<=3", "as held<20"),
+        ("held<3ms", "as held<20"),
+        ("held<0", "a number above 0"),
+        ("held<-1", "a number above 0"),
+        ("held<1e999", "a number above 0"),
+    ],
+)
+def test_what_else_a_sweep_would_fail_by_is_refused(text: str, remedy: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(remedy)) as error:
+        parse_held(text)
+    assert repr(text) in str(error.value)
 
 
 @given(st.text(max_size=30))

@@ -11,13 +11,14 @@ from harness.records.record import Outcome, Record
 from reports.criteria import Requirement, parse_fail_if, parse_slo
 from reports.gates import Evidence, Status, judge, judge_together
 from reports.metrics.failures import FailedShare
-from reports.metrics.goodput import Objective
+from reports.metrics.goodput import Goodput, Objective
 from reports.metrics.output_events import Rate
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import Anchored, Metrics, compute_metrics
 from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
-from reports.statistics.percentiles import Distribution, Percentile
+from reports.statistics.autocorrelation import DRIFTS, TOO_FEW, TOO_UNEVEN
+from reports.statistics.percentiles import Distribution, Percentile, SampleMean
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -160,6 +161,102 @@ def test_correlated_requests_are_counted_by_what_they_are_worth(metrics: Metrics
     assert p50.why.endswith("10 needed")
 
 
+@pytest.mark.parametrize(
+    ("text", "mean", "status", "why"),
+    [
+        ("mean_ttft<=120", SampleMean(110.0, (100.0, 120.0)), Status.PASSED, "110 ms, 95 %: 100 – 120 ms"),
+        ("mean_ttft<=99", SampleMean(110.0, (100.0, 120.0)), Status.FAILED, "110 ms, 95 %: 100 – 120 ms"),
+        ("mean_tpot<=120", SampleMean(0.5, (0.25, 1.125)), Status.PASSED, "0.5 ms, 95 %: 0.25 – 1.12 ms"),
+        ("mean_ttft<=1", SampleMean(110.0), Status.UNDECIDED, "110 ms"),
+        ("mean_ttft<=1", SampleMean(110.0, None, DRIFTS), Status.UNDECIDED, "110 ms; it drifts, or the run is too short"),
+        ("mean_ttft<=1", SampleMean(110.0, None, "odd"), Status.UNDECIDED, "110 ms; odd"),
+        (
+            "mean_ttft<=1",
+            SampleMean(1_234.5, None, "n as good as 9"),
+            Status.UNDECIDED,
+            "1,234 ms; equivalent to 9 independent requests, 10 needed",
+        ),
+    ],
+)
+def test_a_mean_is_judged_by_its_interval(metrics: Metrics, text: str, mean: SampleMean, status: Status, why: str) -> None:
+    assert metrics.ttft_ms is not None
+    assert metrics.ttft_ms.scheduled is not None
+    assert metrics.tpot_ms is not None
+    ttft = dataclasses.replace(metrics.ttft_ms, scheduled=dataclasses.replace(metrics.ttft_ms.scheduled, mean=mean))
+    changed = dataclasses.replace(metrics, ttft_ms=ttft, tpot_ms=dataclasses.replace(metrics.tpot_ms, mean=mean))
+    (gate,) = judge([_required(text)], changed, valid=True)
+    assert (gate.status, gate.why) == (status, why)
+    assert gate.evidence.value == mean.value
+
+
+def test_a_mean_of_a_short_run_needs_thirty_independent_requests(make_requests: MakeRequests, answered: Make) -> None:
+    """699 answers that become slower and quicker again in waves of 50."""
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 50 + abs(25 - k % 50), 1)]) for k in range(699)]
+    metrics = compute_metrics(make_requests(records), streaming=True)
+    (gate,) = judge([_required("mean_ttft<=1")], metrics, valid=True)
+    assert gate.evidence.value == pytest.approx(62.5, abs=0.1)
+    assert gate.why.endswith("independent requests, 30 needed")
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("n as good as 1,234", "equivalent to 1,234 independent requests, 10 needed"),
+        (TOO_FEW, _FEW),
+        (DRIFTS, "it drifts, or the run is too short"),
+        (TOO_UNEVEN, "it rests on few values"),
+        ("odd", "odd"),
+    ],
+)
+def test_why_a_rate_is_undecided_is_in_words(metrics: Metrics, reason: str, words: str) -> None:
+    (gate,) = judge([_required("request_throughput>=1")], _of_rate(metrics, 10.0, None, reason), valid=True)
+    assert gate.why == f"10 requests/s; {words}"
+
+
+def test_a_run_without_a_success_has_no_rate_and_one_without_an_end_no_share(
+    make_requests: MakeRequests, failed: Make, metrics: Metrics
+) -> None:
+    timeouts = [failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 9) for k in range(3)]
+    unsent = [failed(k, 10 * k, Outcome.NOT_SENT) for k in range(3)]
+    (rate,) = judge([_required("request_throughput>=1")], compute_metrics(make_requests(timeouts), streaming=True), valid=True)
+    (share,) = judge([_required("failed_share<=1%")], compute_metrics(make_requests(unsent), streaming=True), valid=True)
+    assert (rate.status, rate.evidence, rate.why) == (
+        Status.UNDECIDED,
+        Evidence(None, reason="no request succeeded"),
+        "unknown; no request succeeded",
+    )
+    assert (share.status, share.why) == (Status.UNDECIDED, "unknown; no request ended")
+    clustered = dataclasses.replace(metrics, failed_share=FailedShare(7, 700, None))
+    (gate,) = judge([_required("failed_share<=1%")], clustered, valid=True)
+    assert gate.why == "1.0 %; failures drift or cluster, so the share has no interval"
+
+
+def test_goodput_and_attainment_have_the_limits_of_the_objectives(metrics: Metrics) -> None:
+    objective = parse_slo("e2e<=60s")
+    assert isinstance(objective, Objective)
+    goodput = Goodput((objective,), (650,), 650, 650, 650, 700, Rate(12.0, (10.0, 15.0), None), 0.93, (0.9, 0.95), None)
+    changed = dataclasses.replace(metrics, goodput=goodput)
+    required = [_required(text) for text in ("goodput>=10", "goodput>=11", "attainment>=90%", "attainment>=96%")]
+    gates = judge(required, changed, valid=True)
+    assert [gate.status for gate in gates] == [Status.PASSED, Status.UNDECIDED, Status.PASSED, Status.FAILED]
+    assert gates[0].why == "12 requests/s, 95 %: 10 – 15 requests/s"
+    assert gates[2].why == "93.0 %, 95 %: 90.0 – 95.0 %"
+    without = dataclasses.replace(goodput, rate=Rate(12.0, None, "n as good as 9"), attainment_interval=None)
+    rate, share = judge(required[1:3], dataclasses.replace(metrics, goodput=without), valid=True)
+    assert rate.why == "12 requests/s; equivalent to 9 independent requests, 10 needed"
+    assert share.why == "93.0 %; no interval"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(99.4, "99.4 ms"), (99.5, "100 ms"), (1_234.5, "1,234 ms"), (0.123456, "0.123 ms")]
+)
+def test_a_number_in_words_has_three_digits_and_limits_that_are_equal_are_left_out(
+    metrics: Metrics, value: float, text: str
+) -> None:
+    (gate,) = judge([_required("p99_ttft<=1s")], _with_tail(metrics, Percentile(0.99, value, (value, value))), valid=True)
+    assert gate.why == text
+
+
 def test_of_a_run_that_is_not_valid_nothing_passes_or_fails(metrics: Metrics) -> None:
     gates = judge([_required("p99_ttft<=60s"), _required("request_throughput>=1e6")], metrics, valid=False)
     assert {gate.status for gate in gates} == {Status.UNDECIDED}
@@ -190,8 +287,8 @@ def _required(text: str) -> Requirement:
     return criterion
 
 
-def _of_rate(metrics: Metrics, value: float, interval: tuple[float, float] | None) -> Metrics:
-    rate = Rate(value, interval, None if interval else "too few requests")
+def _of_rate(metrics: Metrics, value: float, interval: tuple[float, float] | None, reason: str = "too few requests") -> Metrics:
+    rate = Rate(value, interval, None if interval else reason)
     assert metrics.windows.whole is not None
     whole = dataclasses.replace(metrics.windows.whole, request_throughput=rate)
     return dataclasses.replace(metrics, windows=dataclasses.replace(metrics.windows, whole=whole))
@@ -228,10 +325,49 @@ def test_repeats_need_no_interval_of_their_own_but_for_a_tail(metrics: Metrics) 
     ]
     gate = judge_together(parse_fail_if("p99_ttft>500ms"), tails, valid=True)
     assert gate.status is Status.UNDECIDED
-    assert _FEW in gate.why
+    assert gate.evidence == Evidence(110.5, None, None, _FEW)
+    assert gate.why == f"110 ms; {_FEW}"
     assert judge_together(parse_fail_if("p50_ttft>500ms"), tails, valid=True).status is Status.PASSED
 
 
 def test_of_repeats_that_are_not_valid_nothing_passes(metrics: Metrics) -> None:
     gate = judge_together(parse_fail_if("request_throughput<1"), [metrics, metrics], valid=False)
     assert gate.status is Status.UNDECIDED
+
+
+def test_a_tail_that_one_repeat_is_too_short_for_keeps_the_lower_limit_of_both(metrics: Metrics) -> None:
+    tails = [
+        _with_tail(metrics, Percentile(0.99, 110.0, (100.0, 120.0))),
+        _with_tail(metrics, Percentile(0.99, 113.0, None, 105.0, "n too small")),
+    ]
+    passed, failed = (judge_together(parse_fail_if(f"p99_ttft>{limit}ms"), tails, valid=True) for limit in (500, 99))
+    assert passed.evidence == failed.evidence == Evidence(111.5, 100.0, None, _FEW)
+    assert (passed.status, failed.status) == (Status.UNDECIDED, Status.FAILED)
+
+
+def test_tails_with_an_interval_in_every_repeat_are_judged_by_that_of_their_mean(metrics: Metrics) -> None:
+    """Of 110, 111 and 112: 111 ± 4.303 · 0.577."""
+    tails = [_with_tail(metrics, Percentile(0.99, value, (90.0, 150.0))) for value in (110.0, 111.0, 112.0)]
+    gate = judge_together(parse_fail_if("p99_ttft>120ms"), tails, valid=True)
+    assert (gate.evidence.value, gate.status) == (pytest.approx(111.0), Status.PASSED)
+    assert (gate.evidence.low, gate.evidence.high) == pytest.approx((108.516, 113.484), abs=1e-3)
+
+
+def test_the_lower_limit_of_repeats_is_at_least_nothing(metrics: Metrics) -> None:
+    """Of 1 and 10: 5.5 ± 12.706 · 4.5."""
+    repeats = [_of_rate(metrics, value, None) for value in (1.0, 10.0)]
+    evidence = judge_together(parse_fail_if("request_throughput<1"), repeats, valid=True).evidence
+    assert (evidence.value, evidence.low) == (5.5, 0.0)
+    assert evidence.high == pytest.approx(62.678, abs=1e-3)
+
+
+def test_repeats_of_which_one_lacks_the_number_have_none(metrics: Metrics) -> None:
+    without = dataclasses.replace(metrics, ttft_ms=None)
+    gate = judge_together(parse_fail_if("p50_ttft>1s"), [metrics, without], valid=True)
+    assert gate.evidence == Evidence(None, reason="this run has no TTFT")
+    assert (gate.status, gate.why) == (Status.UNDECIDED, "unknown; this run has no TTFT")
+
+
+def test_one_run_keeps_a_lower_limit_without_a_value(metrics: Metrics) -> None:
+    tail = _with_tail(metrics, Percentile(0.99, None, None, 100.0, "failed"))
+    assert judge_together(parse_fail_if("p99_ttft>90ms"), [tail], valid=True).status is Status.FAILED

@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.prefixes import PrefixRepetition, infinite_cache_share, longest_shared_prefixes, prefix_repetition
-from workloads.request import Request
+from workloads.prefixes import (
+    PrefixRepetition,
+    infinite_cache_share,
+    longest_shared_prefixes,
+    most_repeated_share,
+    prefix_repetition,
+)
+from workloads.request import Message, Request
 
 
 def _ids(*ids: int) -> Request:
@@ -89,3 +95,19 @@ def test_no_block_size_finds_more_than_an_infinite_cache_of_single_tokens() -> N
     assert infinite_cache_share(prompts) == (3 + 5) / 16
     assert _repeated(*prompts, block_tokens=1).share == (3 + 5) / 16
     assert _repeated(*prompts, block_tokens=2).share == (2 + 4) / 16
+
+
+def test_the_most_that_can_repeat_is_of_ids_where_all_have_them_and_else_of_bytes() -> None:
+    texts = [Request(1, prompt=prompt) for prompt in ("abcd", "abxy", "é\ud800", "é")]  # 4, 4, 5 and 2 bytes
+    assert most_repeated_share([_ids(1, 2, 3), _ids(1, 2, 9, 9)]) == 2 / 7
+    assert most_repeated_share(texts) == (2 + 2) / 15
+    assert most_repeated_share([_ids(1, 2, 3), _ids(1, 2, 3), *texts[:2]]) == 2 / 8  # without a text there are no bytes
+    behind = Request(1, prompt="c", history=(Message("user", "ab"),))
+    assert most_repeated_share([texts[0], behind]) == 2 / 8  # "abcd" and "ab", a line's end, "c"
+    assert most_repeated_share([]) == 0.0
+
+
+def test_ids_that_are_alike_in_some_of_their_bytes_are_others() -> None:
+    """Of 8 bytes each: 1 and 257 begin with the same one, and 2^40 and 2^41 with five."""
+    assert infinite_cache_share([[1], [257]]) == 0.0
+    assert infinite_cache_share([[7, 2**40], [7, 2**41]]) == 1 / 4

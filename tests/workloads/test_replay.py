@@ -31,6 +31,7 @@ def test_a_trace_is_replayed_at_its_own_times_from_zero() -> None:
     replayed = Replay().replayed(_trace([5, 7, 7, 20]), seed=0)
     assert _arrivals(replayed) == [0, 2, 2, 15]
     assert replayed.table["session"].to_pylist() == ["s"] * 4
+    assert replayed.facts == _trace([5]).facts
 
 
 def test_the_start_is_cut_and_rows_keep_their_lengths() -> None:
@@ -129,3 +130,9 @@ def test_think_times_have_the_factor_of_the_arrivals() -> None:
 
 def test_arrivals_are_counted_from_the_first_one() -> None:
     assert _arrivals(from_zero(_trace([7, 9]))) == [0, 2]
+
+
+def test_rows_are_taken_in_the_order_given() -> None:
+    trace = _trace([0, 1, 2])
+    assert rows_of(trace, (0, 2)).table["input_tokens"].to_pylist() == [1, 3]
+    assert rows_of(trace, (0, 2)).facts == trace.facts

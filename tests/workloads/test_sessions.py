@@ -116,6 +116,43 @@ def test_a_missing_answer_is_an_error_where_a_turn_follows_it() -> None:
         _requests(_two_conversations(answer=["a", None, "c", "d", "e"]))
 
 
+def test_the_tokens_of_whole_prompts_are_known_where_the_history_is_recorded() -> None:
+    found = _requests(_two_conversations())
+    assert [list(ids) for ids in found.prompt_ids or ()] == [_ids(request.prompt or "") for request in found.requests]
+    chat = _requests(_two_conversations(), rules=SessionRules(as_messages=True))
+    assert [list(ids) for ids in chat.prompt_ids or ()] == [_ids(request.prompt or "") for request in found.requests]
+    assert (
+        _requests(_two_conversations(), rules=SessionRules(as_messages=True, history=HistorySource.SERVER)).prompt_ids is None
+    )
+    assert session_requests(_two_conversations(), None, _ALL, _LENGTHS, _RULES).prompt_ids is None
+
+
+@pytest.mark.parametrize(("row", "prompt"), [(0, " \n"), (3, "")])
+def test_an_empty_prompt_is_named_by_its_row(row: int, prompt: str) -> None:
+    prompts = ["p0", "p1", "p2", "p3", "p4"]
+    prompts[row] = prompt
+    with pytest.raises(WorkloadError, match=f"^row {row + 1} of the dataset has an empty prompt"):
+        _requests(_two_conversations(prompt=prompts))
+
+
+def test_a_prompt_without_any_token_is_empty() -> None:
+    with pytest.raises(WorkloadError, match=r"^row 1 of the dataset has an empty prompt"):
+        session_requests(_two_conversations(), lambda text: [], _ALL, _LENGTHS, _RULES)
+
+
+def test_a_row_s_own_output_length_counts_before_its_answer_and_sessions_without_a_name_have_that_of_their_row() -> None:
+    found = _requests(_two_conversations(session=[None] * 5, output_tokens=[7, None, None, 9, None]))
+    assert [request.output_tokens for request in found.requests] == [7, 1, 9, 1, 1]
+    assert [request.session for request in found.requests] == ["row 1"] * 3 + ["row 2"] * 2
+    assert found.without_length == 0
+
+
+def test_rows_without_a_prompt_are_left_out() -> None:
+    found = _requests(_two_conversations(prompt=[None, "p1", None, None, "p4"], parent=[None, None, None, None, 1]))
+    assert [request.prompt for request in found.requests] == ["p1", "p1\na1\np4"]
+    assert [turn.parent for turn in found.turns] == [None, 0]
+
+
 # ---- when sessions begin
 
 
@@ -139,6 +176,8 @@ def test_users_hold_one_conversation_after_another(users: int, sessions: int, ra
         users, rate_per_s
     )
     schedule = load.schedule(requests, 0)
+    beside = "" if rate_per_s is None else f", at most {rate_per_s:g} requests/s each"
+    assert load.description == f"{sessions} sessions of {users} users, one after another{beside}"
     active_users = min(users, sessions)
     assert load.count == active_users
     chain: dict[int, list[int]] = {}

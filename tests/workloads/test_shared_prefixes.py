@@ -19,8 +19,9 @@ from workloads.exact_text import TextCodec
 from workloads.lengths.families import Normal
 from workloads.lengths.samples import Independent
 from workloads.prefixes import prefix_repetition
-from workloads.request import LengthLimits, Request
+from workloads.request import LONGEST_TOKENS, LengthLimits, Request
 from workloads.shared_prefixes import (
+    MOST_PROMPTS,
     GroupPrefix,
     PrefixReuse,
     PrefixTexts,
@@ -154,6 +155,27 @@ def test_groups_of_a_given_size_are_complete_and_shuffled() -> None:
 def test_what_no_memory_holds_is_refused(shared: SharedPrefixes, option: str) -> None:
     with pytest.raises(WorkloadError, match=option):
         shared.check()
+
+
+def test_as_many_prompts_as_a_run_can_have_are_allowed() -> None:
+    SharedPrefixes(10_000, 1, 0, MOST_PROMPTS // 10_000).check()
+    SharedPrefixes(1, LONGEST_TOKENS // 2, LONGEST_TOKENS - LONGEST_TOKENS // 2).check()
+    SharedPrefixes(10**9, 1).check()  # of no given number of prompts
+
+
+@pytest.mark.parametrize(
+    ("shared", "text"),
+    [
+        (SharedPrefixes(1, 0, 1_000), "a system prompt of 1,000 tokens"),
+        (SharedPrefixes(1, 2_000), "a prefix of 2,000 tokens, one of 1 group"),
+        (SharedPrefixes(1_200, 20), "a prefix of 20 tokens, one of 1,200 groups"),
+        (SharedPrefixes(4, 20, 8), "a system prompt of 8 tokens and a prefix of 20 tokens, one of 4 groups"),
+        (SharedPrefixes(4, 20, 0, 1_000), "a prefix of 20 tokens, one of 4 groups of 1,000 prompts"),
+        (SharedPrefixes(4, 20, 0, None, 1.25), "a prefix of 20 tokens, one of 4 groups by Zipf(1.25)"),
+    ],
+)
+def test_shared_prefixes_in_words(shared: SharedPrefixes, text: str) -> None:
+    assert str(shared) == text
 
 
 # ---- text

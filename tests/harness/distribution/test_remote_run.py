@@ -85,9 +85,9 @@ def test_two_workers_send_every_request_once_and_the_master_has_all_records(tmp_
 
 
 def _half_way(
-    act: Callable[[list[subprocess.Popen[bytes]]], None],
+    act: Callable[[list[subprocess.Popen[bytes]]], None], share: float = 0.5
 ) -> Callable[[Snapshot, list[subprocess.Popen[bytes]]], None]:
-    """Call ``act`` once, when half of the requests have been sent."""
+    """Call ``act`` once, when that share of the requests has been sent."""
     acted: list[bool] = []
 
     def during(snapshot: Snapshot, processes: list[subprocess.Popen[bytes]]) -> None:

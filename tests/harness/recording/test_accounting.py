@@ -183,3 +183,20 @@ def test_turns_of_a_stopped_session_were_not_sent_for_that_reason() -> None:
     found = account_for_all(_recorder(schedule), {0: _record(0, 0, 20)}, [WorkerEnd(_STOPPED, 1, "")])
     assert _kinds(found) == [(0, 0, "done"), (1, 23, "not_sent"), (2, 27, "not_sent")]
     assert {record.error for record in found[1:]} == {"the run was stopped before its time"}
+
+
+def test_every_turn_of_a_session_that_never_began_is_accounted_for_by_its_own_worker() -> None:
+    """Two sessions of two turns: worker 0 sent the first, and was stopped; worker 1 could not write its first turn."""
+    schedule = SessionSchedule((_REQUEST,) * 4, (0, None, 5, None), (None, 0, None, 2), (0, 3, 0, 4), 0)
+    assert [tuple(summarise_schedule(schedule).indices(worker, 2)) for worker in range(2)] == [(0, 1), (2, 3)]
+    ends = [WorkerEnd(_STOPPED, 0, ""), WorkerEnd(Ended(1, "the disk is full", (2,)), 1, "")]
+    found = account_for_all(_recorder(schedule), {}, ends)
+    assert _kinds(found) == [(0, 0, "not_sent"), (1, 3, "not_sent"), (2, 5, "lost"), (3, 9, "not_sent")]
+    assert [record.error for record in found] == [
+        "the run was stopped before its time",
+        "the run was stopped before its time",
+        "it was sent, but its exchange could not be written to disk",
+        "the disk is full",
+    ]
+    later = account_for_all(_recorder(schedule), {2: _record(2, 5, 7)}, [ends[0], WorkerEnd(Ended(2, "full", (3,)), 2, "")])
+    assert _kinds(later)[2:] == [(2, 5, "done"), (3, 11, "lost")]

@@ -4,10 +4,17 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.recording.schedule_summary import ClosedTimes, OpenTimes, RequestSummary, summarise_schedule, user_free_ns
+from harness.recording.schedule_summary import (
+    ClosedTimes,
+    OpenTimes,
+    RequestSummary,
+    SessionTimes,
+    summarise_schedule,
+    user_free_ns,
+)
 from harness.records.record import Outcome
 from workloads.request import CancelPoint, Request
-from workloads.schedule import ClosedSchedule, Schedule
+from workloads.schedule import ClosedSchedule, Schedule, SessionSchedule
 
 _IDS = st.lists(st.integers(-3, 3), min_size=1, max_size=5)
 _TEXTS = st.text("ab\ud800é", min_size=1, max_size=5)  # a lone surrogate, too: JSON files can hold one
@@ -68,3 +75,14 @@ def test_ids_that_begin_with_a_prompt_are_recognised_as_by_the_prompt_itself(pro
 def test_a_user_whose_connection_failed_is_free_a_tenth_of_a_second_later() -> None:
     assert user_free_ns(5, Outcome.CONNECT) == 100_000_005
     assert user_free_ns(5, Outcome.DONE) == user_free_ns(5, Outcome.STREAM_CUT) == user_free_ns(5, None) == 5
+
+
+def test_a_later_turn_has_its_parent_and_its_own_time_and_a_first_one_neither() -> None:
+    times = SessionTimes((5, None, 70), (None, 0, 1), (0, 9, 0))
+    assert [times.of_later_turn(index) for index in range(3)] == [(None, None), (0, None), (1, 70)]
+
+
+def test_the_times_of_sessions_are_those_of_their_schedule() -> None:
+    requests = (Request(output_tokens=1, session="s"),) * 3
+    schedule = SessionSchedule(requests, (5, None, 70), (None, 0, 1), (0, 9, 0), 0)
+    assert summarise_schedule(schedule).times == SessionTimes((5, None, 70), (None, 0, 1), (0, 9, 0))

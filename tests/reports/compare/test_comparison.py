@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from msgspec.structs import replace as replace_record
+from scipy import stats as scipy_stats
 
 from harness.cli import run as bench
 from harness.cli.experiments.plan import plan_runs
@@ -20,7 +23,16 @@ from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolderError
 from reports.compare.comparable import Weight
-from reports.compare.comparison import MIXED, Arm, compare, is_inconclusive, overall, read_arm, read_experiment
+from reports.compare.comparison import (
+    MIXED,
+    Arm,
+    compare,
+    differences_between,
+    is_inconclusive,
+    overall,
+    read_arm,
+    read_experiment,
+)
 from reports.compare.conditions import Status, parse_condition
 from reports.compare.console import render
 from reports.compare.difference import Difference, Verdict
@@ -31,6 +43,7 @@ from reports.compare.page import comparison_page, difference_cards, tone_of
 from reports.compare.spread import Evidence, Spread
 from reports.compare.tables import headline, summary_sentence
 from reports.compare.writing import write_comparison
+from reports.criteria import parse_slo
 from reports.errors import ConditionError, NotComparableError
 from reports.metrics.catalogue import TTFT
 from reports.page.page import Tone, render_page
@@ -139,7 +152,7 @@ def test_a_limit_is_judged_of_the_compared_run_alone(
     paths = [str(noisy_run(seed, ttft).folder.path) for seed, ttft in ((1, 50.0), (2, 60.0))]
     assert bench(["compare", *paths, "--fail_if", condition]) == status
     captured = capsys.readouterr()
-    assert f": {condition}: " in captured.out
+    assert re.search(rf": {condition}: [\d.]+ ms, 95 %: [\d.]+ – [\d.]+ ms", captured.out)
     assert ("counts as passed" in captured.err) is (condition == "p50_ttft > 60ms")
 
 
@@ -492,6 +505,16 @@ def experiment(
     return folder
 
 
+def test_the_runs_of_an_arm_and_of_an_experiment_are_read_by_the_criteria_given(experiment: ExperimentFolder) -> None:
+    criteria = [parse_slo("p50_ttft<=1s")]
+    arms = read_experiment(experiment, criteria)
+    for block, run in enumerate(arms[0].runs):
+        (experiment.path / "arm").mkdir(exist_ok=True)
+        run.folder.path.rename(experiment.path / "arm" / str(block))
+    for arm in (*arms, read_arm(experiment.path / "arm", criteria)):
+        assert [[gate.requirement for gate in run.gates] for run in arm.runs] == [criteria, criteria]
+
+
 def test_the_sound_blocks_of_an_experiment_stay_paired(experiment: ExperimentFolder) -> None:
     a, b = read_experiment(experiment)
     assert (a.name, b.name) == ("a", "b")
@@ -519,18 +542,21 @@ def test_an_experiment_is_no_arm(experiment: ExperimentFolder) -> None:
 def test_paired_requests_have_their_difference_and_the_share_that_took_longer(
     make_report: Callable[..., RunReport], answered: Callable[..., Record], failed: Callable[..., Record]
 ) -> None:
-    """Of B 30 requests took 3 ms more, 60 took 1 ms less, and 10 as long; one failed in both runs, and one in B."""
-    more_ms = [3.0] * 30 + [-1.0] * 60 + [0.0] * 10
+    """Of B 15 requests took 3 ms more, 15 took 0.5 ms more, 60 took 1 ms less, and 10 as long; one failed in both runs, and
+    one in B.
+    """
+    more_ms = [3.0] * 15 + [0.5] * 15 + [-1.0] * 60 + [0.0] * 10
     a = [answered(k, 10 * k, 10 * k, [(10 * k + 20, 1)]) for k in range(101)]
     b = [answered(k, 10 * k, 10 * k, [(10 * k + 20 + more, 1)]) for k, more in enumerate(more_ms)]
     timeouts = [failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 9) for k in (100, 101)]
     arms = [Arm(name, (make_report(records),)) for name, records in (("a", [*a, timeouts[1]]), ("b", [*b, *timeouts]))]
     pairs = compare(arms, allow_different=True).comparisons[0].pairs
     assert pairs is not None
-    assert (pairs.difference_ms.n, pairs.difference_ms.mean.value) == (100, pytest.approx(0.3))
+    assert (pairs.difference_ms.n, pairs.difference_ms.mean.value) == (100, pytest.approx(-0.075))
     assert pairs.share_slower == pytest.approx(0.3)
 
 
+@pytest.mark.filterwarnings("error")
 def test_pairs_without_any_two_answers_have_no_difference(
     make_report: Callable[..., RunReport], failed: Callable[..., Record]
 ) -> None:
@@ -550,15 +576,58 @@ def test_the_curve_has_the_differences_of_quantiles_in_ms(noisy_run: Callable[..
     assert points[0.5].interval_ms == pytest.approx([points[0.5].a_ms * share for share in median.interval])
 
 
+def test_the_curve_leaves_out_what_reaches_into_the_failures_of_one_run(noisy_run: Callable[..., RunReport]) -> None:
+    runs = [noisy_run(1), noisy_run(2, failures=14)]  # 2 % of 700
+    points = compare([Arm(str(k), (run,)) for k, run in enumerate(runs)], allow_different=True).comparisons[0].curve
+    assert max(point.q for point in points) == 0.98
+    assert len(points) == 22
+
+
+def test_the_curve_of_repeated_runs_has_the_interval_between_runs(
+    make_report: Callable[..., RunReport], answered: Callable[..., Record]
+) -> None:
+    """Runs of one constant latency each, ms; of logarithms Welch's interval, in turn or not."""
+    latencies = ((100.0, 110.0, 125.0), (120.0, 118.0, 160.0))
+
+    def run(latency_ms: float) -> RunReport:
+        return make_report([answered(k, 10 * k, 10 * k, [(10 * k + latency_ms, 1)]) for k in range(120)])
+
+    arms = [Arm(str(k), tuple(run(latency_ms) for latency_ms in side)) for k, side in enumerate(latencies)]
+    a, b = (np.log(side) for side in latencies)
+    low, high = scipy_stats.ttest_ind(b, a, equal_var=False).confidence_interval(0.95)
+    middle = math.exp(a.mean())
+    for in_turn in (False, True):
+        points = {point.q: point for point in compare(arms, runs_paired=in_turn).comparisons[0].curve}
+        assert points[0.5].a_ms == pytest.approx(middle)
+        assert points[0.5].interval_ms == pytest.approx((middle * math.expm1(low), middle * math.expm1(high)), rel=1e-6)
+
+
+def test_runs_are_paired_where_they_are_said_to_be_measured_in_turn(
+    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
+) -> None:
+    arms = [Arm(name, tuple(make_report(steady_run(120)) for _ in range(2))) for name in ("a", "b")]
+    by_default, in_turn = differences_between(*arms), differences_between(*arms, runs_paired=True)
+    assert {d.evidence for d in by_default} - {None} == {Evidence.RUNS}
+    assert {d.evidence for d in in_turn} - {None} == {Evidence.RUN_PAIRS}
+
+
+def test_arms_measured_in_turn_have_as_many_runs(
+    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
+) -> None:
+    runs = tuple(make_report(steady_run(120)) for _ in range(2))
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        compare([Arm("a", runs), Arm("b", runs[:1])], runs_paired=True)
+
+
 def test_a_refusal_names_both_arms_and_what_is_different_of_the_work_alone(noisy_run: Callable[..., RunReport]) -> None:
-    runs = [noisy_run(1), noisy_run(2, arrivals="other", bench_version="2")]
+    load = {"load": {"mode": "closed"}}
+    runs = [noisy_run(1, **load), noisy_run(2, load={"mode": "open"}, arrivals="other", bench_version="2")]
     with pytest.raises(NotComparableError) as refusal:
         compare([Arm("here", (runs[0],)), Arm("there", (runs[1],))])
-    message = str(refusal.value)
-    assert message.startswith(
-        "here and there cannot be compared. arrivals: constant arrivals at 100 requests/s against other. "
+    assert str(refusal.value) == (
+        "here and there cannot be compared. arrivals: constant arrivals at 100 requests/s against other; load.mode: closed "
+        "against open. Runs of different work cannot be compared: measure both alike, or use --allow_different."
     )
-    assert "bench_version" not in message
 
 
 def test_settings_of_runs_in_turn_are_compared_within_blocks(

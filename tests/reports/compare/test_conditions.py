@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from harness.records.record import Record
 from reports.compare.conditions import AbsoluteCondition, Status, check_conditions, parse_condition
 from reports.compare.difference import Difference, Verdict, compare_measures
 from reports.compare.measures import MEASURES, Measure, Measured
 from reports.compare.spread import Evidence, Spread
 from reports.errors import ConditionError
 from reports.metrics.catalogue import FAILED_SHARE, TTFT
+from reports.run_report import RunReport
 
 P99_TTFT, FAILED = Measure(TTFT, 0.99), Measure(FAILED_SHARE)
 T_975, T_9875 = 2.228138852, 2.633766914  # Student's t with 10 degrees of freedom
@@ -37,6 +41,7 @@ def _unknown(reason: str | None) -> Difference:
         ("failed_share > 1.25pp", FAILED, True, 0.0125),
         ("failed_share < -1 pp", FAILED, False, -0.01),
         ("P99_TTFT >= +5%", P99_TTFT, True, 0.05),
+        ("p99_ttft_ms > +5%", P99_TTFT, True, 0.05),
     ],
 )
 def test_a_condition_is_a_measure_a_side_and_an_amount(text: str, measure: Measure, above: bool, amount: float) -> None:
@@ -49,6 +54,16 @@ def test_a_condition_of_no_measure_names_all_of_them() -> None:
     with pytest.raises(ConditionError, match=r"^'p98_ttft > 5%': a change is written as") as refused:
         parse_condition("p98_ttft > 5%")
     assert ", ".join(measure.name for measure in MEASURES) in str(refused.value)
+
+
+def test_what_is_no_condition_at_all_is_refused_with_both_forms() -> None:
+    with pytest.raises(ConditionError, match=r"^'p99_ttft': .* as p99_ttft<=300ms.*; a change is written as 'p99_ttft>\+5%'"):
+        parse_condition("p99_ttft")
+
+
+def test_a_unit_in_a_name_is_that_of_a_latency() -> None:
+    with pytest.raises(ConditionError, match=r"^'request_throughput_ms > \+5%': "):
+        parse_condition("request_throughput_ms > +5%")
 
 
 @pytest.mark.parametrize(
@@ -162,3 +177,23 @@ def test_a_limit_is_a_requirement_of_the_compared_runs(text: str, name: str, at_
     assert (condition.requirement.name, condition.requirement.at_most) == (name, at_most)
     assert condition.requirement.limit == pytest.approx(limit)
     assert condition.text == text
+
+
+def test_a_relative_change_is_named_in_per_cent() -> None:
+    """Of logarithms: exp(0.2) is 1.2214, and exp(0.2 - 0.01 · 1.8125) 1.1995."""
+    spread = Spread(0.2, 0.01, 10.0, Evidence.RUNS)
+    change = math.expm1(0.2)
+    difference = Difference(P99_TTFT, 10.0, 12.2, change, None, None, None, None, Evidence.RUNS, Verdict.WORSE, None, spread)
+    (result,) = check_conditions([parse_condition("p99_ttft > +5%")], [difference])
+    assert result.why == "changed by +22.1%, at least +19.9% with 95 % confidence (one-sided)"
+
+
+def test_limits_are_judged_of_the_runs_and_changes_of_the_differences(
+    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
+) -> None:
+    """A TTFT of 100 ms in every request, and a change of 10 points."""
+    conditions = [parse_condition(text) for text in ("p50_ttft > 99ms", "failed_share > 1pp", "p50_ttft > 101ms")]
+    results = check_conditions(conditions, [_points(0.10, 0.01)], [make_report(steady_run(120))])
+    assert [one.condition for one in results] == conditions
+    assert [one.status for one in results] == [Status.FAILED, Status.FAILED, Status.PASSED]
+    assert [one.why.partition(",")[0] for one in results] == ["100 ms", "changed by +10.0 pp", "100 ms"]

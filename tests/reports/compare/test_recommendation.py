@@ -10,7 +10,7 @@ import pytest
 
 from reports.compare.difference import Difference, Verdict, between_pairs, between_runs
 from reports.compare.measures import Measure
-from reports.compare.recommendation import CHANGE, recommend
+from reports.compare.recommendation import CHANGE, affordable, recommend
 from reports.compare.spread import Evidence, Spread
 from reports.metrics.catalogue import E2E, TPOT, TTFT
 
@@ -127,3 +127,46 @@ def test_the_first_latency_with_an_error_decides_p99_before_p50_and_ttft_before_
 def test_no_other_latency_stands_in_for_one_that_no_affordable_number_shows() -> None:
     hopeless, easy = Spread(0.0, 9.0, 2.0, Evidence.RUNS), Spread(0.0, 0.02, 2.0, Evidence.RUNS)
     assert recommend([_named(Measure(TTFT, 0.99), hopeless), _named(Measure(E2E, 0.99), easy)], 3, 3_000) is None
+
+
+# ---- the smallest change at a bearable cost
+
+
+@pytest.mark.parametrize(
+    ("error", "change", "requests"),
+    [
+        (0.01, 0.05, 1_000),
+        (0.05, 0.05, 2_200),  # (3.195 · 0.05 / log 1.05)² / 5 is 2.145
+        (0.15, 0.10, 5_100),  # 5 % would take 19.3 times the requests; (3.195 · 0.15 / log 1.1)² / 5 is 5.06
+        (0.50, 0.50, 3_200),  # 20 % would take 15.4 times; (3.195 · 0.5 / log 1.5)² / 5 is 3.1
+        (3.00, None, None),  # 100 % would take 38 times
+    ],
+)
+def test_the_smallest_change_that_at_most_ten_times_the_requests_show(
+    error: float, change: float | None, requests: int | None
+) -> None:
+    found = affordable([_difference(Spread(0.0, error, 16.0, Evidence.REQUESTS))], 1, 1_000)
+    assert (None if found is None else (found.change, found.repeats, found.requests)) == (
+        None if change is None else (change, 5, requests)
+    )
+
+
+@pytest.mark.parametrize(
+    ("deviation", "change", "repeats"),
+    [
+        (0.0565, 0.05, 12),  # 2.932 · 0.0565 / √12 is 0.0478, below log 1.05
+        (0.0590, 0.10, 5),  # 5 % would take 13 repeats; 3.195 · 0.059 / √5 is 0.0843, below log 1.1
+        (50.0, None, None),  # 100 repeats show no change of _CHANGES
+    ],
+)
+def test_the_smallest_change_that_at_most_twelve_repeats_show(
+    deviation: float, change: float | None, repeats: int | None
+) -> None:
+    found = affordable([_difference(Spread(0.0, deviation / 2.0, 6.0, Evidence.RUNS))], 4, 3_000)
+    assert (None if found is None else (found.change, found.repeats, found.requests)) == (
+        None if change is None else (change, repeats, 3_000)
+    )
+
+
+def test_without_an_error_nothing_is_affordable() -> None:
+    assert affordable([_difference(None)], 4, 3_000) is None

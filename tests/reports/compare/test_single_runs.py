@@ -228,6 +228,15 @@ def test_the_error_of_paired_means_is_that_of_their_differences() -> None:
     )
 
 
+def test_the_errors_that_contributions_lack_are_added_to_that_of_pairs() -> None:
+    a, b = _contributions(np.zeros(1_000)), _contributions(0.01 * _signs(2, 1_000))
+    alone = within_pairs(a, b, 0.0)
+    both = within_pairs(replace(a, other_error=0.03), replace(b, other_error=0.04), 0.0)
+    assert isinstance(alone, Spread)
+    assert isinstance(both, Spread)
+    assert both.error == pytest.approx(math.hypot(alone.error, 0.05))
+
+
 def test_what_lengths_explain_of_paired_differences_is_no_error() -> None:
     lengths, noise = _signs(1, 1_000)[:, np.newaxis], 0.01 * _signs(2, 1_000)
     a = _contributions(np.zeros(1_000), lengths)
@@ -371,6 +380,7 @@ def test_a_value_at_the_threshold_does_not_exceed_it(turned: bool) -> None:
     spread = quantiles_within_pairs(0.5, percentile(a, 0.5), percentile(b, 0.5))
     assert isinstance(spread, QuantileSpread)
     assert spread.excess == pytest.approx(-0.2 if turned else 0.2)
+    assert spread.q == 0.5
 
 
 @pytest.mark.parametrize(("swaps", "enough"), [(9, False), (10, True)])

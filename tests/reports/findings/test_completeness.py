@@ -9,7 +9,7 @@ import pytest
 
 from harness.records.record import Outcome, Record
 from reports.findings.completeness import Interrupted, PromptsDropped, RecordingFailed, Recovered, SampleTooSmall
-from reports.findings.finding import Severity
+from reports.findings.finding import RunFacts, Severity
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
 from tests.reports.findings.runs import CLOSED, closed_loop
@@ -158,6 +158,8 @@ def test_dropped_prompts(make_report: MakeReport, steady_run: SteadyRun) -> None
     finding = finding_of(report, "prompts_dropped")
     assert finding is not None
     assert (finding.severity, finding.evidence) == (Severity.NOTE, {"dropped": 17})
+    for manifest in ({}, {"workload": {}}):
+        assert PromptsDropped.check(RunFacts(report.requests, report.metrics, manifest)) is None
 
 
 # ---- words, and what an interrupted closed loop had prepared

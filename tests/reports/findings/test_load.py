@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from harness.records.record import Outcome, Record
-from reports.findings.finding import Finding, Severity
+from reports.findings.finding import Finding, RunFacts, Severity
 from reports.findings.load import ArrivalsNotAsAsked, ColdStartFound, QueueGrowing, RateWanders, WaitedAtCeiling
+from reports.metrics.arrival_law import wandering_rate
+from reports.metrics.configuration import configured_law
+from reports.metrics.in_flight import queue_growth
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
 from tests.reports.findings.runs import (
@@ -291,6 +295,90 @@ def test_sends_are_as_scheduled_up_to_a_slip_of_2_ms_of_a_schedule_as_asked(
     assert finding.evidence["as_scheduled"] is as_scheduled
     assert (finding.evidence["law"], finding.evidence["rate_per_s"]) == ("exponential", 3_000.0)
     assert finding.evidence["gaps"] == 5_999
+
+
+def _facts(report: RunReport, **metrics: Any) -> RunFacts:
+    """What findings are made of, with other numbers of the run."""
+    return RunFacts(report.requests, replace(report.metrics, **metrics), report.manifest, report.client, report.server, ())
+
+
+@pytest.fixture(scope="module")
+def grained(make_report: MakeReport, answered: Make) -> RunReport:
+    return make_report(_grained(answered, 0.0), options=EXPONENTIAL | {"request_rate": 3_000.0})
+
+
+@pytest.mark.parametrize(
+    ("scheduled", "sent", "as_scheduled"),
+    [
+        (1.0, 1.09, True),
+        (1.0, 1.11, False),
+        (1.0, 0.91, True),
+        (1.0, 0.89, False),
+        (2.0, 2.18, True),
+        (2.0, 2.22, False),
+        (None, 1.0, False),
+        (0.0, 1.0, False),
+        (1.0, None, False),
+    ],
+)
+def test_sends_are_as_scheduled_up_to_a_tenth_of_the_dispersion(
+    grained: RunReport, scheduled: float | None, sent: float | None, as_scheduled: bool
+) -> None:
+    finding = ArrivalsNotAsAsked.check(_facts(grained, scheduled_dispersion=scheduled, sent_dispersion=sent))
+    assert finding is not None
+    assert (finding.as_scheduled, finding.sent_dispersion) == (as_scheduled, sent)
+
+
+def test_sends_of_an_unknown_slip_are_not_as_scheduled(grained: RunReport) -> None:
+    slip = grained.metrics.slip_ms
+    assert slip is not None
+    failed = replace(slip, percentiles=tuple(replace(one, value=None) for one in slip.percentiles))
+    for unknown in (None, failed):
+        finding = ArrivalsNotAsAsked.check(_facts(grained, slip_ms=unknown))
+        assert finding is not None
+        assert not finding.as_scheduled
+
+
+def test_waits_of_requests_that_all_failed_are_no_finding(make_report: MakeReport, failed: Make) -> None:
+    records = [
+        failed(k, 10 * k, Outcome.TIMEOUT, 10 * k + 50, 10 * k + 90, released_ns=(10 * k + 50) * 1_000_000) for k in range(700)
+    ]
+    assert finding_of(make_report(records, load=CEILING), "waited_at_ceiling") is None
+
+
+def test_requests_that_ran_out_were_last_sent_when_the_last_of_those_sent_was(
+    make_report: MakeReport, answered: Make, failed: Make
+) -> None:
+    records = [answered(0, 0, 0, [(50, 1)]), answered(1, 0, 2_500, [(2_550, 1)]), failed(2, 0, Outcome.NOT_SENT)]
+    finding = finding_of(make_report(records, load=CLOSED | {"prepared": 3, "ran_out": True}), "requests_ran_out")
+    assert finding is not None
+    assert finding.evidence["last_sent_s"] == 2.5
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_a_run_of_too_few_requests_is_not_called_unsteady(make_report: MakeReport, answered: Make, few: bool) -> None:
+    report = make_report(queue_of_one_server(answered, 13.0, 5 if few else 700))
+    assert (report.metrics.windows.steady, report.metrics.windows.too_few_to_tell) == (None, few)
+    assert (finding_of(report, "not_steady") is None) is few
+
+
+def test_a_growing_queue_and_a_wandering_rate_have_the_numbers_of_their_tests(make_report: MakeReport, answered: Make) -> None:
+    report = make_report(queue_of_one_server(answered, 13.0))
+    queue, growth = QueueGrowing.check(_facts(report)), queue_growth(report.requests)
+    assert queue is not None
+    assert growth is not None
+    assert queue.evidence == asdict(growth) | {"share_left_behind": growth.share_left_behind}
+    assert queue.offered_per_s == pytest.approx(100.0, rel=0.01)
+    assert queue.completed_per_s == pytest.approx(1e3 / 13.0, rel=0.01)
+
+    even_s = Exponential(100.0).offsets_ns(6_000, seed=3) / 1e9
+    swung = [answered(k, at, at, [(at + 50, 1)]) for k, at in enumerate((1e3 * (even_s + 0.5 * np.sin(even_s))).tolist())]
+    wandering = make_report(swung, options=EXPONENTIAL)
+    law = configured_law(wandering.manifest)
+    assert law is not None
+    found, rate = wandering_rate(wandering.requests, law), RateWanders.check(_facts(wandering))
+    assert found is not None
+    assert rate == RateWanders("exponential", 100.0, found.window_s, found.dispersion, found.p_value)
 
 
 def test_a_wait_of_exactly_2_ms_and_a_tenth_of_the_latency_is_found(make_report: MakeReport, answered: Make) -> None:

@@ -195,6 +195,12 @@ def test_the_first_error_is_of_a_failure_that_has_a_message(make_report: MakeRep
     )
 
 
+def test_failures_without_a_message_have_no_first_error(make_report: MakeReport, failed: Make) -> None:
+    finding = finding_of(make_report([failed(0, 0, Outcome.TIMEOUT, 0, 9, error=None)]), "errors")
+    assert finding is not None
+    assert finding.evidence["first_error"] is None
+
+
 def test_unstreamed_answers_are_not_reasoning_alone(make_report: MakeReport, answered: Make) -> None:
     report = make_report([answered(0, 0, 0, [(5, 1)], has_reasoning=True)], streaming=False)
     assert finding_of(report, "reasoning_alone") is None

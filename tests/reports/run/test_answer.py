@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from harness.records.record import Outcome, Record
-from reports.criteria import parse_slo
+from reports.criteria import Requirement, parse_slo
 from reports.findings.checks import KINDS
+from reports.findings.finding import Finding, RunFacts, Severity
+from reports.gates import Evidence, Gate, Status
+from reports.metrics.goodput import Goodput, Objective
+from reports.metrics.output_events import Rate
 from reports.render.tables import three_digits
 from reports.run.answer import WIDTH, render_answer
 from reports.run.console import render as render_full
 from reports.run.markdown import render_markdown
 from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
+from reports.statistics.autocorrelation import TOO_FEW
+from reports.statistics.percentiles import Distribution, Percentile
+from tests.reports.manifests import calibration, rate_limit
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
@@ -35,7 +44,7 @@ def test_the_verdict_is_the_first_line_and_the_numbers_follow(make_report: MakeR
     assert max(map(len, lines)) <= WIDTH
     table = text.index("ms, from the schedule")
     assert table < text.index("Request throughput") < text.index("Output token throughput")
-    assert "2,000 of 2,000 requests succeeded" in text[:table]
+    assert re.search(r"2,000 of 2,000 requests\s+succeeded in 20\.1 s\.\n", text[:table])
 
 
 def test_no_number_of_upstreams_table_is_repeated(make_report: MakeReport, steady_run: SteadyRun) -> None:
@@ -116,7 +125,7 @@ def test_attainment_from_the_send_stands_beside_where_the_client_was_late(
     text = render_answer(report)
     attainment = 0.0 if shown else 1.0
     assert re.search(rf"Attainment +{100 * attainment:.1f} % of 700 sent", text)
-    assert bool(re.search(r"\nAttainment .*; from send 100\.0 %", text)) is shown
+    assert (" Attainment from send: 100.0 %.\n" in text) is shown
     assert text.count("Late sends: ") == shown  # of both findings, which have one remedy
     document = summary(report)["metrics"]["attainment"]
     assert (document["value"], document["from_send"]["value"]) == (attainment, 1.0)
@@ -162,3 +171,222 @@ def test_every_finding_has_a_line_for_each_of_its_remedies() -> None:
 )
 def test_numbers_have_three_digits(value: float, text: str) -> None:
     assert three_digits(value) == text
+
+
+# ---- whole answers, of numbers by hand
+
+
+def _percentiles(d: Distribution, p50: Percentile, p90_ms: float | None, p99: Percentile, n: int = 700) -> Distribution:
+    p90 = Percentile(0.90, p90_ms)
+    chosen = {0.50: p50, 0.90: p90, 0.99: p99}
+    return dataclasses.replace(d, n=n, percentiles=tuple(chosen.get(one.q, one) for one in d.percentiles))
+
+
+def _calm(d: Distribution, n: int = 700) -> Distribution:
+    return _percentiles(d, Percentile(0.50, 10.0, (9.0, 11.0)), 20.0, Percentile(0.99, 30.0, (25.0, 35.0)), n)
+
+
+def _tail(d: Distribution, reason: str, n: int = 700) -> Distribution:
+    return _percentiles(d, Percentile(0.50, 10.0, (9.0, 11.0)), 20.0, Percentile(0.99, 30.0, None, 25.0, reason), n)
+
+
+Change = Callable[[Distribution], Distribution]
+
+
+def _of(report: RunReport, ttft: Change, tpot: Change, e2e: Change, **replaced: Any) -> RunReport:
+    """The report with other latencies, and other numbers of its metrics."""
+    metrics = report.metrics
+    assert metrics.ttft_ms is not None
+    assert metrics.tpot_ms is not None
+    changed = [
+        dataclasses.replace(one, scheduled=change(one.scheduled))
+        for one, change in ((metrics.ttft_ms, ttft), (metrics.e2e_ms, e2e))
+        if one.scheduled is not None
+    ]
+    latencies = {"ttft_ms": changed[0], "e2e_ms": changed[1], "tpot_ms": tpot(metrics.tpot_ms)}
+    return dataclasses.replace(report, metrics=dataclasses.replace(metrics, **latencies, **replaced))
+
+
+@pytest.fixture
+def steady(make_report: MakeReport, steady_run: SteadyRun) -> RunReport:
+    return make_report(steady_run(700))
+
+
+def test_a_whole_answer(steady: RunReport) -> None:
+    def slow(d: Distribution) -> Distribution:
+        return _percentiles(
+            d, Percentile(0.50, 1_234.0, (1_000.0, 1_500.0)), 1_600.0, Percentile(0.99, 1_700.0, (1_650.0, 1_800.0))
+        )
+
+    def worth_62(d: Distribution) -> Distribution:
+        return _percentiles(d, Percentile(0.50, 1.5), 2.0, Percentile(0.99, 5.05, None, 4.46, "n as good as 62"))
+
+    def among_failures(d: Distribution) -> Distribution:
+        return _percentiles(d, Percentile(0.50, 171.0, (127.0, 293.0)), 556.0, Percentile(0.99, None, None, None, "failed"))
+
+    objective, requirement = parse_slo("ttft<=200ms"), parse_slo("p99_ttft<=300ms")
+    assert isinstance(objective, Objective)
+    assert isinstance(requirement, Requirement)
+    goodput = Goodput((objective,), (350,), 350, 525, 525, 700, Rate(4.65, (3.816, 6.16), None), 0.5, (0.44, 0.561), None)
+    whole = steady.metrics.windows.whole
+    assert whole is not None
+    windows = dataclasses.replace(
+        steady.metrics.windows,
+        whole=dataclasses.replace(
+            whole,
+            request_throughput=Rate(9.86, None, "n too small"),
+            output_token_throughput=Rate(992.0, (819.0, 1_285.0), None),
+        ),
+    )
+    numbers = {"failed_by_kind": {"timeout": 1_005, "connect": 1}, "not_sent": 2_000, "windows": windows, "goodput": goodput}
+    why = "1,700 ms, 95 %: 1,650 – 1,800 ms; equivalent to 62 independent requests, 368 needed"
+    gate = Gate(requirement, Status.UNDECIDED, Evidence(1_700.0), why)
+    report = dataclasses.replace(_of(steady, slow, worth_62, among_failures, **numbers), gates=(gate,))
+    assert (
+        render_answer(report)
+        == """\
+This run is valid.
+7 prompts of test.json; constant arrivals at 100 requests/s; tensorrt_llm over
+grpc, streamed. 700 of 700 requests succeeded in 7.1 s; failed: timeout 1,005,
+connect 1; not sent: 2,000.
+
+ms, from the schedule      p50  95 % interval      p90      p99  95 % interval
+TTFT                     1,234  1,000 – 1,500    1,600    1,700  1,650 – 1,800
+TTFT (from send)           100  100 – 100          100      100  100 – 100
+TPOT                      1.50  –                 2.00    5.05*  ≥ 4.46
+E2E latency                171  127 – 293          556  failed*  –
+E2E latency (from send)    120  120 – 120          120      120  120 – 120
+* E2E latency: p99 not yet supported: failed.
+* TPOT: p99 not yet supported: equivalent to 62 independent requests, 368
+  needed.
+
+Request throughput       9.86 requests/s     95 %: – (n too small)
+Output token throughput  992 tokens/s        95 %: 819 – 1,285
+Goodput                  4.65 requests/s     95 %: 3.82 – 6.16
+Attainment               50.0 % of 700 sent  95 %: 44.0 – 56.1
+Objectives: ttft<=200ms. Attainment from send: 75.0 %.
+
+undecided  p99_ttft<=300ms: 1,700 ms, 95 %: 1,650 – 1,800 ms; equivalent to 62
+           independent requests, 368 needed"""
+    )
+
+
+def test_the_answer_of_a_long_run_has_lines_of_80_characters(steady: RunReport) -> None:
+    objective, limits = parse_slo("ttft<=200ms"), (12_345.0, 123_456.0)
+    assert isinstance(objective, Objective)
+    goodput = Goodput((objective,), (1,), 250_000, 1, 750_000, 1_000_000, Rate(99_999.0, limits, None), 0.25, (0.2, 1.0), None)
+    report = dataclasses.replace(steady, metrics=dataclasses.replace(steady.metrics, goodput=goodput))
+    assert max(map(len, render_answer(report).splitlines())) <= WIDTH
+
+
+def test_tails_of_one_number_of_independent_requests_are_named_together(steady: RunReport) -> None:
+    report = _of(
+        steady,
+        lambda d: _tail(d, "n as good as 62"), lambda d: _tail(d, "n as good as 62"), lambda d: _tail(d, "n as good as 40"),
+    )  # fmt: skip
+    assert (
+        "* TTFT, TPOT: p99 not yet supported: equivalent to 62 independent requests, 368\n  needed; E2E latency: to 40.\n"
+    ) in render_answer(report)
+
+
+def test_tails_of_two_numbers_of_independent_requests_are_named_apart(steady: RunReport) -> None:
+    report = _of(steady, _calm, lambda d: _tail(d, "n as good as 62"), lambda d: _tail(d, "n as good as 40"))
+    note = render_answer(report).partition("\n* ")[2].partition("\n\n")[0]
+    assert " ".join(note.split()) == (
+        "TPOT: p99 not yet supported: equivalent to 62 independent requests, 368 needed; E2E latency: to 40."
+    )
+
+
+def test_tails_of_too_few_values_are_counted_from_the_fewest_to_the_most(steady: RunReport) -> None:
+    few = render_answer(_of(steady, *(lambda d, n=n: _tail(d, TOO_FEW, n) for n in (150, 661, 100))))
+    assert "* p99 not yet supported: 100 to 661 values, 662 needed.\n" in few
+    one = render_answer(_of(steady, *(lambda d, n=n: _calm(d, n) for n in (100, 662, 1_200))))
+    assert "* p99 not yet supported: 100 values, 662 needed.\n" in one
+    assert (_row(one, "TTFT")[3], _row(one, "TPOT")[3], _row(one, "E2E latency")[3]) == ("30.0*", "30.0", "30.0")
+
+
+@pytest.mark.parametrize(
+    ("scheduled_ms", "sent_ms", "shown"),
+    [(None, 30.0, True), (30.0, None, True), (None, None, False), (30.0, 30.0, False), (30.0, 28.4, True), (30.0, 28.6, False)],
+)
+def test_a_tail_from_the_send_is_shown_where_it_differs_by_more_than_a_twentieth(
+    steady: RunReport, scheduled_ms: float | None, sent_ms: float | None, shown: bool
+) -> None:
+    def with_p99(d: Distribution, p99_ms: float | None) -> Distribution:
+        return _percentiles(d, Percentile(0.50, 10.0, (9.0, 11.0)), 20.0, Percentile(0.99, p99_ms, None, 25.0, "failed"))
+
+    changed = _of(steady, lambda d: with_p99(d, scheduled_ms), _calm, lambda d: d)
+    found = changed.metrics.ttft_ms
+    assert found is not None
+    assert found.sent is not None
+    ttft = dataclasses.replace(found, sent=with_p99(found.sent, sent_ms))
+    text = render_answer(dataclasses.replace(changed, metrics=dataclasses.replace(changed.metrics, ttft_ms=ttft)))
+    assert ("\nTTFT (from send)  " in text) is shown
+
+
+@pytest.mark.parametrize(
+    ("error_ms", "shown"), [(None, True), ((15.0, 3.0), False), ((15.0, 2.4), True), ((-15.0, 3.0), False)]
+)
+def test_a_delay_within_the_calibrated_error_of_the_client_is_not_shown(
+    make_report: MakeReport, answered: Make, error_ms: tuple[float, float] | None, shown: bool
+) -> None:
+    """Of 20 ms, beside a mean error and two standard deviations of 21 and 19.8 ms; without a calibration of 0.9 ms of 10."""
+    late_ms, latency_ms = (0.9, 9.1) if error_ms is None else (20.0, 100.0)
+    manifest = {}
+    if error_ms is not None:
+        made = calibration(rate_limit(1e4), rate_limit(1e4))
+        manifest["calibration"] = made | {"ttft": made["ttft"] | {"mean_ms": error_ms[0], "stdev_ms": error_ms[1]}}
+    records = [answered(k, 50 * k, 50 * k + late_ms, [(50 * k + late_ms + latency_ms, 1)]) for k in range(700)]
+    assert ("TTFT (from send)" in render_answer(make_report(records, **manifest))) is shown
+
+
+@dataclasses.dataclass(frozen=True)
+class _Numbered(Finding):
+    number: int
+
+    code = "numbered"
+    severities = (Severity.NOTE,)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> None:
+        raise NotImplementedError
+
+    @property
+    def brief(self) -> str:
+        return f"finding {self.number}"
+
+    def _sentence(self) -> str:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("gates", [0, 2])
+def test_as_many_findings_are_shown_as_leave_23_lines(steady: RunReport, gates: int) -> None:
+    requirement = parse_slo("p99_ttft<=300ms")
+    assert isinstance(requirement, Requirement)
+    gate = Gate(requirement, Status.PASSED, Evidence(1.0), "1 ms")
+
+    def lines(findings: int) -> list[str]:
+        found = tuple(_Numbered(number) for number in range(findings))
+        return render_answer(dataclasses.replace(steady, gates=(gate,) * gates, findings=found)).splitlines()
+
+    head = len(lines(0)) + (0 if gates else 1)  # an empty line before the first
+    fitting = 23 - head
+    assert fitting > 3
+    assert lines(fitting)[-1] == f"     note  finding {fitting - 1}"
+    assert len(lines(fitting)) == 23
+    beyond = lines(fitting + 1)
+    assert len(beyond) == 23
+    assert beyond[-2:] == [f"     note  finding {fitting - 2}", f"{'':9}  and 2 more: --full"]
+    assert sum(line == "   passed  p99_ttft<=300ms: 1 ms" for line in beyond) == gates
+
+
+def test_a_name_from_outside_is_not_broken(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    name = "model-" * 20
+    text = render_answer(make_report(steady_run(50), target={"model": name, "protocol": "grpc", "streaming": True}))
+    assert name in text.splitlines()
+
+
+def test_what_a_run_does_not_have_is_left_out(make_report: MakeReport, failed: Make) -> None:
+    text = render_answer(make_report([failed(0, 0, Outcome.CONNECT, 0, 1)]))
+    assert "0 of 1 requests succeeded; failed: connect 1." in " ".join(text.split())
+    assert "\nRequest throughput       – requests/s\n" in text

@@ -274,6 +274,7 @@ def test_a_parameter_out_of_range_is_named_with_the_option(law: Lengths, paramet
     [
         Normal(1, 0), Normal(LONGEST_TOKENS, 0), Normal(1, LONGEST_TOKENS), Uniform(1, LONGEST_TOKENS), Constant(1),
         Constant(LONGEST_TOKENS), Zipf(0, 1, 1), Zipf(100, 1, LONGEST_TOKENS), Normal(100, 0, 100, 100),
+        Histogram((Bucket(1, 1, 0), Bucket(1, LONGEST_TOKENS, 1)), "h"), Empirical((1, LONGEST_TOKENS), "f"),
     ],
 )  # fmt: skip
 def test_the_ends_of_what_a_parameter_may_be_are_allowed(law: Lengths) -> None:

@@ -71,6 +71,7 @@ def test_the_spellings_of_the_documentation(text: str, law: Lengths) -> None:
         ("uniform:min=-1,max=2", "min=-1 is no whole number"),
         ("uniform:min=1,max=" + "9" * 5_000, "no whole number"),
         ("normal:mean=nan,stdev=1", "mean=nan is no number"),
+        ("normal:mean=١٢٨,stdev=1", "mean=١٢٨ is no number"),
         ("normal:mean=1;stdev=1", "no number"),
         ("zipf:exponent=,min=1,max=2", "exponent= is no number"),
         ("lognormal:mean=5", "[,min=MIN]"),

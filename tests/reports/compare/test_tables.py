@@ -1,0 +1,258 @@
+"""The tables and sentences of a comparison, of differences by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.records.record import Record
+from reports.compare.comparison import Arm, ArmComparison
+from reports.compare.conditions import AbsoluteCondition, ConditionResult, Status, parse_condition
+from reports.compare.difference import Difference, Verdict
+from reports.compare.measures import Measure
+from reports.compare.spread import Evidence, Spread
+from reports.compare.tables import (
+    change_text,
+    conditions_table,
+    difference_row,
+    difference_table,
+    headline,
+    interval_text,
+    notes,
+    smallest_shown_text,
+    summary_sentence,
+)
+from reports.metrics.catalogue import E2E, FAILED_SHARE, REQUEST_THROUGHPUT, TTFT
+from reports.render.tables import Quantity
+from reports.run_report import RunReport
+
+P99, P50, P99_E2E = Measure(TTFT, 0.99), Measure(TTFT, 0.50), Measure(E2E, 0.99)
+FAILED, RATE = Measure(FAILED_SHARE), Measure(REQUEST_THROUGHPUT)
+
+
+def _difference(measure: Measure, verdict: Verdict = Verdict.NONE, **replaced: Any) -> Difference:
+    spread = Spread(0.2, 0.05, 8.0, Evidence.RUNS)
+    found = Difference(
+        measure, 100.0, 125.0, 0.25, (0.1, 0.4), 0.5, 0.01, 0.04, Evidence.RUNS, verdict, None, spread
+    )  # fmt: skip
+    return replace(found, **replaced)
+
+
+@pytest.fixture(scope="module")
+def run(make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]) -> RunReport:
+    return make_report(steady_run(120))
+
+
+def _comparison(
+    run: RunReport, *differences: Difference, runs: tuple[int, int] = (1, 1), window_s: float | None = 7.0, **replaced: Any
+) -> ArmComparison:
+    windows = run.metrics.windows
+    assert windows.whole is not None
+    whole = None if window_s is None else replace(windows.whole, end_s=windows.whole.start_s + window_s)
+    timed = replace(run, metrics=replace(run.metrics, windows=replace(windows, whole=whole)))
+    a, b = (Arm(name, (timed,) * count) for name, count in zip("AB", runs, strict=True))
+    return replace(ArmComparison(a, b, differences, (), None, (), ()), **replaced)
+
+
+# ---- cells
+
+
+@pytest.mark.parametrize(
+    ("measure", "change", "text"),
+    [
+        (P99, 0.2545, "+25.4%"),
+        (P99, -0.05, "-5.0%"),
+        (P99, 0.0, "+0.0%"),
+        (P99, 9.99, "+999.0%"),
+        (P99, 10.0, "above +1,000%"),
+        (P99, 1e20, "above +1,000%"),
+        (P99, None, "–"),
+        (FAILED, 0.0123, "+1.23 pp"),
+        (FAILED, -0.5, "-50.00 pp"),
+    ],
+)
+def test_a_change_is_in_per_cent_or_points(measure: Measure, change: float | None, text: str) -> None:
+    assert change_text(measure, change) == text
+
+
+def test_an_interval_is_two_changes_or_the_reason_for_none() -> None:
+    assert interval_text(_difference(P99)) == "+10.0% to +40.0%"
+    assert interval_text(_difference(FAILED, interval=(-0.01, 0.02))) == "-1.00 pp to +2.00 pp"
+    assert interval_text(_difference(P99, interval=None, reason="n too small")) == "n too small"
+    assert interval_text(_difference(P99, interval=None)) == "–"
+
+
+@pytest.mark.parametrize(
+    ("measure", "smallest", "text"),
+    [
+        (P99, 1.0, "-50.0% or +100.0%"),
+        (P99, 0.25, "-20.0% or +25.0%"),
+        (P99, None, "–"),
+        (FAILED, 0.02, "±2.00 pp"),
+    ],
+)
+def test_the_smallest_fall_of_a_ratio_is_the_inverse_of_the_smallest_rise(
+    measure: Measure, smallest: float | None, text: str
+) -> None:
+    assert smallest_shown_text(_difference(measure, smallest_shown=smallest)) == text
+
+
+def test_a_row_has_the_values_in_their_unit_and_changes_in_per_cent() -> None:
+    assert difference_row(_difference(P99, Verdict.WORSE)) == (
+        "TTFT p99, ms",
+        Quantity(100.0, "100.00"),
+        Quantity(125.0, "125.00"),
+        Quantity(25.0, "+25.00"),
+        Quantity(25.0, "+25.0%"),
+        "+10.0% to +40.0%",
+        Quantity(0.04, "0.040"),
+        Quantity(50.0, "-33.3% or +50.0%"),
+        "worse",
+    )
+    assert difference_row(_difference(FAILED, a=0.01, b=0.03, change=0.02, interval=None, smallest_shown=0.125)) == (
+        "Failed requests, %",
+        Quantity(1.0, "1.00"),
+        Quantity(3.0, "3.00"),
+        Quantity(pytest.approx(2.0), "+2.00"),
+        Quantity(2.0, "+2.00 pp"),
+        "–",
+        Quantity(0.04, "0.040"),
+        Quantity(12.5, "±12.50 pp"),
+        "no difference shown",
+    )
+    unknown = Difference(P99, None, 5.0, None, None, None, None, None, None, Verdict.UNKNOWN, "n too small")
+    assert difference_row(unknown)[1:] == (None, Quantity(5.0, "5.00"), None, None, "n too small", None, None, "cannot be told")
+    assert difference_row(_difference(P99, a=12_345.678))[1] == Quantity(12_345.678, "12,345.68")
+
+
+@pytest.mark.parametrize(("p_adjusted", "text"), [(1.0, "1.000"), (0.001, "0.001"), (0.00099, "<0.001"), (0.0, "<0.001")])
+def test_a_probability_has_three_decimals(p_adjusted: float, text: str) -> None:
+    assert difference_row(_difference(P99, p_adjusted=p_adjusted))[6] == Quantity(p_adjusted, text)
+
+
+def test_tables_have_a_row_for_each_measure_and_condition(run: RunReport) -> None:
+    differences = (_difference(P99), _difference(FAILED))
+    table = difference_table(_comparison(run, *differences), "some")
+    assert (table.name, table.columns[0]) == ("some", "measure")
+    assert table.rows == tuple(map(difference_row, differences))
+    assert difference_table(_comparison(run)).name == "differences"
+    result = ConditionResult(parse_condition("p99_ttft > +5%"), Status.FAILED, "changed by +9.0%, at least +6.0%")
+    conditions = conditions_table([result])
+    assert conditions.name == "conditions"
+    assert conditions.rows == (("p99_ttft > +5%", "FAILED", "changed by +9.0%, at least +6.0%"),)
+
+
+# ---- the verdict in a sentence
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "sentence"),
+    [
+        ([Verdict.NONE, Verdict.WORSE], "B is worse than A: TTFT p99 +25.0% (+10.0% to +40.0%)."),
+        (
+            [Verdict.BETTER, Verdict.BETTER],
+            "B is better than A: TTFT p50 +25.0% (+10.0% to +40.0%); TTFT p99 +25.0% (+10.0% to +40.0%).",
+        ),
+        (
+            [Verdict.NONE, Verdict.STARTS_BETTER],
+            "Between these starts, B is better than A: TTFT p99 +25.0% (+10.0% to +40.0%).",
+        ),
+        (
+            [Verdict.BETTER, Verdict.WORSE],
+            "B is better in some and worse in others than A: TTFT p50 +25.0% (+10.0% to +40.0%); TTFT p99 +25.0% "
+            "(+10.0% to +40.0%).",
+        ),
+        (
+            [Verdict.STARTS_WORSE, Verdict.STARTS_BETTER],
+            "Between these starts, B is better in some and worse in others than A: TTFT p50 +25.0% (+10.0% to +40.0%); TTFT "
+            "p99 +25.0% (+10.0% to +40.0%).",
+        ),
+        ([Verdict.NONE, Verdict.NONE], "No difference between B and A is shown by these runs."),
+    ],
+)
+def test_the_verdict_in_one_sentence(verdicts: list[Verdict], sentence: str) -> None:
+    differences = [_difference(measure, verdict) for measure, verdict in zip((P50, P99), verdicts, strict=True)]
+    assert summary_sentence("B", "A", differences) == sentence
+
+
+def test_a_headline_of_one_run_each_names_the_experiment_and_its_time(run: RunReport) -> None:
+    worse = _difference(P99, Verdict.STARTS_WORSE)
+    assert headline(_comparison(run, worse)) == (
+        "Between these starts, B is worse than A: TTFT p99 +25.0% (+10.0% to +40.0%); whether every start would be, 'bench "
+        "experiment --repeats 5' would show in about 70 s and the time of the starts."
+    )
+    assert "would show in about 89 s and" in headline(_comparison(run, worse, window_s=8.9))
+    assert "would show in about 2 min and" in headline(_comparison(run, worse, window_s=9.0))
+    assert "would show in about 1,000 min and" in headline(_comparison(run, worse, window_s=6_000.0))
+    assert headline(_comparison(run, worse, window_s=None)).endswith("'bench experiment --repeats 5' would show.")
+    repeated = _comparison(run, _difference(P99, Verdict.WORSE), runs=(2, 2))
+    assert headline(repeated) == "B is worse than A: TTFT p99 +25.0% (+10.0% to +40.0%)."
+
+
+def test_a_headline_without_a_difference_names_the_conditions_that_failed_alone(run: RunReport) -> None:
+    """A change of 8 % would have been shown, so that no difference is conclusive."""
+    relative, absolute = parse_condition("p99_ttft > +5%"), parse_condition("p99_ttft > 300ms")
+    assert isinstance(absolute, AbsoluteCondition)
+    results = (
+        ConditionResult(relative, Status.FAILED, "changed by +9.0%, at least +6.0%"),
+        ConditionResult(relative, Status.PASSED, "changed by +1.0%, at most +2.0%"),
+        ConditionResult(absolute, Status.FAILED, "310 ms"),
+    )
+    comparison = _comparison(run, _difference(P99, smallest_shown=0.08), conditions=results)
+    named = "TTFT p99, which --fail_if names, changed by +9.0% when judged alone."
+    assert headline(comparison) == f"No difference between B and A is shown by these runs. {named}"
+    inconclusive = _comparison(run, _difference(P99, smallest_shown=0.11), conditions=results)
+    assert headline(inconclusive).startswith("Inconclusive: ")
+    assert headline(inconclusive).endswith(f" {named}")
+
+
+def test_an_inconclusive_headline_names_what_these_runs_cannot_show_and_its_suspects(run: RunReport) -> None:
+    def shown(*differences: Difference, runs: tuple[int, int] = (3, 3)) -> str:
+        return headline(_comparison(run, *differences, runs=runs))
+
+    blunt = _difference(P99, smallest_shown=0.345, p_value=0.5)
+    assert shown(blunt).startswith("Inconclusive: 3 runs of each side cannot show a change of TTFT p99 below 34%; ")
+    assert shown(blunt, runs=(1, 1)).startswith("Inconclusive: 1 run of each side cannot show a change of TTFT p99 below 34%")
+    assert shown(blunt, runs=(3, 2)).startswith("Inconclusive: 3 and 2 runs cannot show a change of TTFT p99 below 34%")
+    assert "cannot show a change of TTFT p99;" in shown(replace(blunt, smallest_shown=None))
+    suspects = [
+        _difference(measure, p_value=p, smallest_shown=0.345)
+        for measure, p in ((P99, 0.04), (P50, 0.01), (RATE, 0.03), (P99_E2E, 0.02), (FAILED, 0.06))
+    ]
+    assert shown(*suspects).endswith(
+        ". Suspects, each judged alone: TTFT p50 +25.0% (+10.0% to +40.0%); E2E latency p99 +25.0% (+10.0% to +40.0%); "
+        "Request throughput +25.0% (+10.0% to +40.0%)."
+    )
+    without = _difference(P99, spread=None, p_value=None, verdict=Verdict.UNKNOWN)
+    assert shown(without) == "Inconclusive: no latency of these runs has an interval."
+
+
+def test_what_would_show_more_is_named_only_if_it_shows_more(run: RunReport) -> None:
+    """An error of 0.08 of 5 runs: 9 runs show 20 %, since their error of 0.0596 times 2.98 is below log 1.2."""
+    spread = Spread(0.0, 0.08, 8.0, Evidence.RUNS)
+    shown = [
+        headline(_comparison(run, _difference(P99, smallest_shown=smallest, p_value=0.5, spread=spread), runs=(5, 5)))
+        for smallest in (0.5, 0.21, 0.2, 0.15)
+    ]
+    assert [one.partition("; ")[2] for one in shown] == ["9 would show 20%.", "9 would show 20%.", "", ""]
+
+
+# ---- notes
+
+
+def test_notes_name_pairs_blocks_single_starts_and_what_would_show_a_small_change(run: RunReport) -> None:
+    single = _comparison(run, _difference(P99))
+    texts = notes(single)
+    assert texts[0] == (
+        "One run each: the intervals lack the variation between starts. Use 'bench experiment --repeats 5' in about 70 s and "
+        "the time of the starts, or repeat the runs."
+    )
+    assert texts[1] == single.recommendation.text if single.recommendation is not None else len(texts) == 1
+    assert notes(_comparison(run, runs=(2, 2))) == []
+    for blocks, text in ((1, "1 block is left out because"), (3, "3 blocks are left out because")):
+        repeated = _comparison(run, runs=(2, 2))
+        (note,) = notes(replace(repeated, arm=replace(repeated.arm, blocks_left_out=blocks)))
+        assert note.startswith(text)

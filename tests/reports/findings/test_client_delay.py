@@ -1,0 +1,74 @@
+"""What kept a client from sending: the first cause whose evidence is at hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reports.findings.client_delay import REMEDIES, Cause, cause_of, likely_cause
+from reports.metrics.client_health import ClientHealth, LoopLag, ThreadLoad
+
+_QUIET: dict[str, Any] = {
+    "steal_cores": 0.0,
+    "gc_longest_ms": 0.0,
+    "cpu_share": 0.1,
+    "run_queue_wait_share": 0.0,
+    "lag_max_ms": 0.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("found", "cause"),
+    [
+        ({}, Cause.NOT_CPU),
+        ({"steal_cores": 0.05}, Cause.NOT_CPU),
+        ({"steal_cores": 0.051}, Cause.STEAL),
+        ({"gc_longest_ms": 5.0}, Cause.NOT_CPU),  # half of the delay
+        ({"gc_longest_ms": 5.1}, Cause.COLLECTIONS),
+        ({"cpu_share": 0.80}, Cause.NOT_CPU),
+        ({"cpu_share": 0.81}, Cause.BUSY),
+        ({"run_queue_wait_share": 0.05}, Cause.NOT_CPU),
+        ({"run_queue_wait_share": 0.051}, Cause.DISPLACED),
+        ({"lag_max_ms": 5.0}, Cause.NOT_CPU),
+        ({"lag_max_ms": 5.1}, Cause.LATE_LOOP),
+        ({"cpu_share": None}, Cause.UNKNOWN),
+        ({"run_queue_wait_share": None}, Cause.UNKNOWN),
+        ({"run_queue_wait_share": None, "lag_max_ms": 9.0}, Cause.UNKNOWN),
+        ({"steal_cores": None, "gc_longest_ms": None, "lag_max_ms": None}, Cause.NOT_CPU),
+        ({"cpu_share": None, "run_queue_wait_share": 0.5}, Cause.DISPLACED),
+        ({"lag_max_ms": 9.0, "run_queue_wait_share": 0.5}, Cause.DISPLACED),
+        ({"run_queue_wait_share": 0.5, "cpu_share": 0.9}, Cause.BUSY),
+        ({"cpu_share": 0.9, "gc_longest_ms": 9.0}, Cause.COLLECTIONS),
+        ({"gc_longest_ms": 9.0, "steal_cores": 1.0}, Cause.STEAL),
+    ],
+)
+def test_the_first_cause_of_a_delay_of_10_ms_that_its_evidence_explains(found: dict[str, Any], cause: Cause) -> None:
+    assert likely_cause(10.0, **_QUIET | found) is cause
+
+
+def _worker(cpu: float, waited: float | None, gc_ms: float | None = None) -> ThreadLoad:
+    return ThreadLoad(0, cpu, waited, None, 0, None, gc_ms, None)
+
+
+def _client(*workers: ThreadLoad, lag_ms: float | None = None, steal_cores: float | None = None) -> ClientHealth:
+    lag = None if lag_ms is None else LoopLag(0.0, 0.0, 0.0, lag_ms, 100)
+    return ClientHealth(lag, workers, None, None, steal_cores)
+
+
+@pytest.mark.parametrize(
+    ("client", "cause"),
+    [
+        (None, Cause.UNKNOWN),
+        (_client(), Cause.UNKNOWN),
+        (_client(_worker(0.1, 0.0)), Cause.NOT_CPU),
+        (_client(_worker(0.1, 0.0), _worker(0.9, 0.0)), Cause.BUSY),
+        (_client(_worker(0.1, 0.2), _worker(0.2, 0.0)), Cause.DISPLACED),
+        (_client(_worker(0.1, 0.0, 9.0)), Cause.COLLECTIONS),
+        (_client(_worker(0.1, 0.0), lag_ms=9.0), Cause.LATE_LOOP),
+        (_client(_worker(0.1, 0.0), steal_cores=0.5), Cause.STEAL),
+    ],
+)
+def test_the_evidence_is_of_the_client_s_probes(client: ClientHealth | None, cause: Cause) -> None:
+    assert cause_of(client, 10.0) is cause
+    assert cause in REMEDIES
