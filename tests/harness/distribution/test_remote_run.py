@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -202,7 +203,7 @@ def test_a_target_that_a_worker_cannot_reach_is_named_with_its_host(tmp_path: Pa
 
 def test_a_stopped_run_drains_on_every_worker(tmp_path: Path, server: ScriptedServer) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 100, [k * 50.0 for k in range(100)], 2)
-    result, _, statuses = _run(plan, tmp_path, _half_way(lambda _: signal.raise_signal(signal.SIGINT), 0.1))
+    result, _, statuses = _run(plan, tmp_path, _half_way(lambda _: os.kill(os.getpid(), signal.SIGINT), 0.1))
     outcomes = Counter(record.outcome for record in result.records)
     assert outcomes.keys() == {Outcome.DONE, Outcome.NOT_SENT}
     assert result.interrupted

@@ -231,7 +231,7 @@ def test_the_error_of_paired_means_is_that_of_their_differences() -> None:
 def test_the_errors_that_contributions_lack_are_added_to_that_of_pairs() -> None:
     a, b = _contributions(np.zeros(1_000)), _contributions(0.01 * _signs(2, 1_000))
     alone = within_pairs(a, b, 0.0)
-    both = within_pairs(replace(a, other_error=0.03), replace(b, other_error=0.04), 0.0)
+    both = within_pairs(replace(a, paired_error=0.03), replace(b, paired_error=0.04), 0.0)
     assert isinstance(alone, Spread)
     assert isinstance(both, Spread)
     assert both.error == pytest.approx(math.hypot(alone.error, 0.05))
