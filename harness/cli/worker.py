@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,14 +96,19 @@ def _take_part(host: str, port: int, folder: Path) -> WorkerResult:
 
 
 def _run_several(host: str, port: int, count: int, folder: Path, keep_running: bool) -> int:
-    """Run ``count`` workers as processes; returns the worst of their exit statuses."""
+    """Run ``count`` workers as processes; returns the worst of their exit statuses.
+
+    A terminal sends its Ctrl-C to all of them; a SIGTERM is passed on.
+    """
     processes = [subprocess.Popen(worker_command(host, port, folder / str(number), keep_running)) for number in range(count)]
-    try:
-        return max(_joined(process) for process in processes)
-    finally:
+
+    def terminate(*signalled: object) -> None:
         for process in processes:
-            if process.poll() is None:
-                process.terminate()
+            process.terminate()
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, terminate)
+    return max(process.wait() for process in processes)
 
 
 def worker_command(host: str, port: int, folder: Path, keep_running: bool = False) -> list[str]:
@@ -112,10 +116,3 @@ def worker_command(host: str, port: int, folder: Path, keep_running: bool = Fals
     connection = ["--master_host", host, "--master_port", str(port)]
     keep = ["--keep_running"] if keep_running else []
     return [sys.executable, "-m", "harness.cli", "worker", *connection, "--work_dir", str(folder), *keep]
-
-
-def _joined(process: subprocess.Popen[bytes]) -> int:
-    """The exit status of a worker, which gets a Ctrl-C of the terminal as this process does."""
-    while True:
-        with suppress(KeyboardInterrupt):
-            return process.wait()

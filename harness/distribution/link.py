@@ -184,7 +184,8 @@ class LinkProcess:
         """End the process, which first leaves Locust in order."""
         self.frames.close()
         try:
-            self._process.wait(_END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_TIMEOUT_S)
+        finally:  # a second Ctrl-C does not leave it behind
             self._process.kill()
             self._process.wait()

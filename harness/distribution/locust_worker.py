@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 import gevent
+import locust.runners
 from locust.env import Environment
 from locust.event import Events
 
@@ -31,6 +32,7 @@ from harness.distribution.link import (
 )
 from harness.distribution.locust_master import PAYLOAD, PING, PONG
 
+_CONNECT_ATTEMPTS = 800  # of 5 s each, so that a worker may be started an hour before its master
 _SILENT_AFTER_S = 10.0
 _WATCH_PERIOD_S = 0.2
 
@@ -88,9 +90,18 @@ class _Worker:
                 self._frames.send_if_open(Silent(""))
 
 
+def _exit_when_orphaned(parent: int) -> None:
+    """End this process with the one that started it, also while it waits for a master."""
+    while os.getppid() == parent:
+        gevent.sleep(_WATCH_PERIOD_S)
+    os._exit(1)
+
+
 def main() -> None:
     descriptor, host, port = sys.argv[1:]
     logging.getLogger("locust").setLevel(logging.CRITICAL)
+    locust.runners.CONNECT_RETRY_COUNT = _CONNECT_ATTEMPTS
+    gevent.spawn(_exit_when_orphaned, os.getppid())
     frames = FrameSocket(socket.socket(fileno=int(descriptor)))
     _Worker(frames, host, int(port)).work()
     os._exit(0)  # no greenlet has anything left to do

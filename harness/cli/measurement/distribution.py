@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _SHOW_PERIOD_S = 1.0
 _END_TIMEOUT_S = 10.0
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @contextmanager

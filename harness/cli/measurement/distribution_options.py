@@ -14,6 +14,7 @@ from harness.run.worker_count import MAX_WORKERS
 
 _WAIT_S = 300.0
 _WEB_PORT = 8089  # Locust's
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class DistributionOptions:
         return 0 if self.workers == self.locust_processes else DEFAULT_PORT
 
 
-def check_distribution_options(options: DistributionOptions, client: ClientOptions, load: LoadOptions) -> None:
+def check_distribution_options(options: DistributionOptions, client: ClientOptions, load: LoadOptions, url: str | None) -> None:
     """Raises UsageError for options that contradict each other or have no effect, and without Locust."""
     workers = options.workers
     if workers is None:
@@ -58,6 +59,8 @@ def check_distribution_options(options: DistributionOptions, client: ClientOptio
                 raise click.UsageError(f"{name} goes with --distributed or --locust_processes")
         return
     import_locust()
+    if url is None and options.master_bind_host not in _LOOPBACK:
+        raise click.UsageError("--distributed needs --url: workers on other hosts cannot reach the pipeline that bench deploys")
     if client.workers is not None:
         raise click.UsageError("--workers is for the processes of one host; a distributed run has --expect_workers")
     if client.pin_workers:

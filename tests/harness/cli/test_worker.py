@@ -10,6 +10,7 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
 import pytest
 
 from bench_errors import ExitStatus
@@ -48,6 +49,7 @@ _NORMAL = [
         (["--locust_processes", "2", "--workers", "2"], "--workers is for the processes of one host"),
         (["--locust_processes", "2", "--pin_workers"], "--pin_workers is for the processes of one host"),
         (["--distributed", "--expect_workers", "1", "--locust_processes", "2"], "--locust_processes 2 is more than"),
+        (["--distributed", "--expect_workers", "2", "--master_bind_host", "10.0.0.1"], "--distributed needs --url"),
         (["--locust_processes", "4", "--concurrency", "2"], "4 workers cannot share --concurrency 2"),
     ],
 )
@@ -56,6 +58,27 @@ def test_contradictions_are_refused_before_anything_is_deployed(
 ) -> None:
     assert run([*_NORMAL, *arguments]) == ExitStatus.USAGE
     assert error in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_workers_that_wait_for_a_master_end_with_a_signal_and_leave_nothing_behind(tmp_path: Path, count: int) -> None:
+    command = [*worker_command("127.0.0.1", 25558, tmp_path / "kept"), "--locust_processes", str(count)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=default_sigint)
+    deadline_s = time.monotonic() + 60
+    while len(_links(process)) < count:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    links = _links(process)
+    process.terminate()
+    assert process.wait(20) == ExitStatus.INTERRUPTED
+    psutil.wait_procs(links, timeout=5)
+    assert not [link for link in links if link.is_running()]
+
+
+def _links(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """The processes below it that run Locust."""
+    below = psutil.Process(process.pid).children(recursive=True)
+    return [one for one in below if "harness.distribution.locust_worker" in one.cmdline()]
 
 
 def test_a_distributed_run_sends_the_schedule_of_a_local_one(server: ScriptedServer, tmp_path: Path) -> None:
