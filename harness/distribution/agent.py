@@ -47,6 +47,7 @@ from harness.run.worker_process import WorkerProcess, start_worker
 
 _MODULE = "harness.distribution.locust_worker"
 _PERIOD_S = 0.2
+_REPEAT_NS = 1_000_000_000
 _FAREWELL_NS = 60_000_000_000  # for the master to take the last records
 
 
@@ -79,6 +80,8 @@ class Agent:
         self._sent = 0
         self._finished = False
         self._is_ready = False
+        self._has_begun = False
+        self._reported_ns = 0
         self._dismissed: Dismissed | None = None
         self._master_is_gone = False
         self._stop_ns: int | None = None
@@ -142,8 +145,8 @@ class Agent:
                     self._begin()
             case Received() if message.stream in self._outgoing:
                 self._outgoing[message.stream].acknowledge(message, now_ns())
-            case StartAt():
-                assert self._process is not None
+            case StartAt() if self._process is not None and not self._has_begun:
+                self._has_begun = True
                 self._note("The run begins.")
                 self._process.send_start(message.start_ns)
             case SetCommand() if self._control is not None:
@@ -187,7 +190,10 @@ class Agent:
             self._send(Progress(sent))
         self._send_pieces(plan)
         if not is_alive and not self._finished:
-            self._finish(worker, control)
+            self._finish()
+        if self._finished and now_ns() - self._reported_ns > _REPEAT_NS:  # a connection that breaks loses messages
+            self._reported_ns = now_ns()
+            self._send(Finished(self._sent, worker.process.exitcode or 0, control.usage_of(worker.number)))
 
     def _pass_on_ready(self, worker: WorkerProcess) -> None:
         if not worker.pipe.poll():
@@ -208,14 +214,13 @@ class Agent:
             for piece in stream.due(now_ns()):
                 self._send(piece)
 
-    def _finish(self, worker: WorkerProcess, control: Control) -> None:
+    def _finish(self) -> None:
         for name in (JOURNAL, PROBE):
             if name not in self._outgoing:
                 self._outgoing[name] = Outgoing(name, BytesIO())
         for stream in self._outgoing.values():
             stream.end()
         self._finished, self._stop_ns = True, now_ns()
-        self._send(Finished(self._sent, worker.process.exitcode or 0, control.usage_of(worker.number)))
 
     def _send(self, message: FromWorker) -> None:
         self._link.send(Deliver("", encode(message)))

@@ -94,6 +94,10 @@ class Incoming:
     def is_complete(self) -> bool:
         return self._is_complete
 
+    @property
+    def length(self) -> int:
+        return self._length
+
     def accept(self, piece: Piece) -> Received:
         """Append the piece if it continues the copy and is undamaged; returns the acknowledgement. Raises OSError."""
         if piece.offset == self._length and xxh3_64_intdigest(piece.data) == piece.checksum:

@@ -53,6 +53,7 @@ from harness.run.worker import WorkerPlan
 _MODULE = "harness.distribution.locust_master"
 _START_DELAY_NS = 2_000_000_000  # for the start to reach every worker, through two event loops and a network
 _PERIOD_S = 0.1
+_REPEAT_NS = 1_000_000_000
 _FEWEST_EXCHANGES = 32
 
 
@@ -84,6 +85,8 @@ class RemotePool:
         self._port: int | None = None
         self._command = Command.RUN
         self._sent_command = Command.RUN
+        self._starts: dict[int, StartAt] = {}
+        self._repeated_ns = 0
         self._start_ns: int | None = None
         self._peers: dict[str, Peer] = {}
         self._workers: tuple[RemoteWorker, ...] = ()
@@ -144,7 +147,8 @@ class RemotePool:
         for worker in self._workers:
             offset = worker.peer.offset(now_ns())
             assert offset is not None  # await_ready waited for exchanges
-            self._send(worker.peer.id, StartAt(start_ns + offset.offset_ns))
+            self._starts[worker.number] = StartAt(start_ns + offset.offset_ns)
+            self._send(worker.peer.id, self._starts[worker.number])
 
     @property
     def command(self) -> Command:
@@ -297,8 +301,17 @@ class RemotePool:
             if silent_ns is not None and worker.is_alive and now - silent_ns > self._master.lost_after_s * 1e9:
                 self._lose(worker, f"nothing was heard of it for {self._master.lost_after_s:g} s")
         if self._command is not self._sent_command:
-            self._sent_command = self._command
-            for worker in self._workers:
+            self._sent_command, self._repeated_ns = self._command, 0
+        if now - self._repeated_ns > _REPEAT_NS:
+            self._repeated_ns = now
+            self._repeat()
+
+    def _repeat(self) -> None:
+        """Send start and command again, as long as they have an effect: a connection that breaks loses messages."""
+        for worker in self._workers:
+            if worker.number in self._starts and not worker.has_begun:
+                self._send(worker.peer.id, self._starts[worker.number])
+            if self._command is not Command.RUN and worker.is_alive:
                 self._send(worker.peer.id, SetCommand(self._command))
 
     def _send(self, peer: str, message: ToWorker) -> None:

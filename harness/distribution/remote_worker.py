@@ -84,6 +84,11 @@ class RemoteWorker:
         return self.finished is None or not all(stream.is_complete for stream in self._incoming.values())
 
     @property
+    def has_begun(self) -> bool:
+        """Whether its journal, which it opens at the start, has come."""
+        return self._incoming[JOURNAL].length > 0 or self.finished is not None
+
+    @property
     def end_reason(self) -> str:
         if self.lost_reason is not None:
             return self.lost_reason
