@@ -34,12 +34,6 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
     port: int = 0
 
 
-class Joined(msgspec.Struct, frozen=True, tag="joined"):
-    """A Locust worker has connected: its id in all other events."""
-
-    peer: str
-
-
 class Delivered(msgspec.Struct, frozen=True, tag="delivered"):
     """Bytes from another host: from a worker, or (``peer`` is empty) from the master."""
 
@@ -76,7 +70,7 @@ class StopAsked(msgspec.Struct, frozen=True, tag="stop"):
     """The button of the web page was pressed."""
 
 
-LinkEvent = Opened | Joined | Delivered | Silent | Left | Heard | ClockExchanged | StopAsked
+LinkEvent = Opened | Delivered | Silent | Left | Heard | ClockExchanged | StopAsked
 
 
 class Deliver(msgspec.Struct, frozen=True, tag="deliver"):

@@ -27,7 +27,6 @@ from harness.distribution.link import (
     Delivered,
     FrameSocket,
     Heard,
-    Joined,
     Left,
     LinkClosedError,
     Opened,
@@ -101,9 +100,7 @@ class _Master:
             gevent.sleep(0.2)  # for the sockets to send it
 
     def _on_connect(self, client_id: str, **rest: Any) -> None:
-        if client_id not in self._pinged:
-            self._pinged[client_id] = 0
-            self._frames.send_if_open(Joined(client_id))
+        self._pinged.setdefault(client_id, 0)
 
     def _on_payload(self, environment: Environment, msg: Any, **rest: Any) -> None:
         self._frames.send_if_open(Delivered(msg.node_id, msg.data["payload"]))
@@ -118,7 +115,7 @@ class _Master:
         """The exchanges before the start: in quick succession, so that some meet no other work."""
         while True:
             gevent.sleep(_FIRST_PERIOD_S)
-            for peer, count in self._pinged.items():
+            for peer, count in list(self._pinged.items()):  # a worker may connect meanwhile
                 if count < _FIRST_PINGS and peer in self._runner.clients:
                     self._pinged[peer] += 1
                     self._ping(peer)
@@ -159,7 +156,7 @@ class _Master:
             if histogram.name == E2E:
                 stats.total.extend(entry)
         for reason, count in update.failures.items():
-            for _ in range(min(count, 1_000)):
+            for _ in range(count):
                 stats.log_error("LLM", E2E, reason)
 
 

@@ -23,7 +23,6 @@ from harness.distribution.link import (
     Deliver,
     Delivered,
     Heard,
-    Joined,
     Left,
     LinkEvent,
     LinkProcess,
@@ -236,8 +235,6 @@ class RemotePool:
         match event:
             case Opened(port):
                 self._port = port
-            case Joined():
-                pass  # it sends its greeting next
             case Delivered(peer, payload):
                 self._take_message(peer, payload)
             case ClockExchanged(peer, exchange):
