@@ -428,23 +428,21 @@ def _named() -> tuple[Process, ...]:
     )
 
 
-def _engines() -> tuple[tuple[str, Engine], ...]:
-    """Families of engines, of which ``drawn`` makes processes."""
-    engine = Engine(mean_input_tokens=400, prompt_token_s=5e-5)
-    return (
-        ("chunked prefill", replace(engine, prompt_tokens_a_step=256)),
-        ("preemption", replace(engine, cache_tokens=16_000)),
-        ("prefix-cache hits", replace(engine, cached_share=0.7)),
-        ("speculative decoding", replace(engine, speculated=4)),
-        ("periodic stall", replace(engine, stall_every_s=20.0, stall_s=0.3)),
-    )
+_LONG_PROMPTS = Engine(mean_input_tokens=400, prompt_token_s=5e-5)
+ENGINES = (  # of which ``drawn`` makes families of processes
+    ("chunked prefill", replace(_LONG_PROMPTS, prompt_tokens_a_step=256)),
+    ("preemption", replace(_LONG_PROMPTS, cache_tokens=16_000)),
+    ("prefix-cache hits", replace(_LONG_PROMPTS, cached_share=0.7)),
+    ("speculative decoding", replace(_LONG_PROMPTS, speculated=4)),
+    ("periodic stall", replace(_LONG_PROMPTS, stall_every_s=20.0, stall_s=0.3)),
+)
 
 
 def drawn(seed: int) -> tuple[Process, ...]:
     """An engine of each family, whose parameters and load come from ``seed``: processes that no choice was made on."""
     rng = np.random.default_rng([2**31, seed])
     found = []
-    for name, engine in _engines():
+    for name, engine in ENGINES:
         load = float(rng.uniform(0.4, 0.85))
         one = replace(
             engine,
@@ -461,6 +459,6 @@ def drawn(seed: int) -> tuple[Process, ...]:
 
 PROCESSES = (
     *_named(),
-    *(engine.at(f"{name} at 60 %", 0.6, lengths_matter=True) for name, engine in _engines()),
+    *(engine.at(f"{name} at 60 %", 0.6, lengths_matter=True) for name, engine in ENGINES),
     independent_closed_loop("closed loop of 40, independent answers", 40),
 )
