@@ -20,6 +20,7 @@ import numpy as np
 from tabulate import tabulate
 
 from benchmarks.serving_processes import PARTS, PROCESSES, Process, Run, drawn
+from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.latency import latencies_ms
 from reports.metrics.requests import Requests
 from reports.metrics.windows import whole_window
@@ -119,8 +120,10 @@ def statements_of_runs(job: tuple[int, int, int, int, int | None]) -> FloatArray
 def statements_of(run: Run) -> tuple[Statement, ...]:
     """The statements of a run's report, in the order of MEASURES."""
     requests = as_requests(run)
-    ttft = summarise(latencies_ms(requests, requests.first_token_ns, requests.scheduled_ns))
-    whole = whole_window(requests, ttft, None)
+    clustered = clustered_arrivals(requests)
+    ttft_ms = latencies_ms(requests, requests.first_token_ns, requests.scheduled_ns)
+    ttft = summarise(ttft_ms, no_interval_reason=clustered)
+    whole = whole_window(requests, ttft, None, clustered)
     assert ttft is not None
     assert whole is not None
     percentiles = (

@@ -13,7 +13,9 @@ from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, GOODPUT
 from reports.metrics.output_events import Rate
 from reports.metrics.run_metrics import Anchored, Metrics
 from reports.statistics.autocorrelation import (
+    CLUSTERED_ARRIVALS,
     DRIFTS,
+    FEWEST_INDEPENDENT_ARRIVALS,
     FEWEST_VALUES,
     TOO_FEW,
     TOO_UNEVEN,
@@ -136,6 +138,7 @@ def _plain(reason: str | None, needed: int) -> str | None:
         TOO_FEW: f"too few requests for an interval, at least {FEWEST_VALUES} needed",
         DRIFTS: "it drifts, or the run is too short",
         TOO_UNEVEN: "it rests on few values",
+        CLUSTERED_ARRIVALS: f"arrivals came in few clusters, worth {FEWEST_INDEPENDENT_ARRIVALS} independent ones are needed",
         REACHES_FAILURES: "it falls among the failed requests",
     }
     return words.get(reason, reason)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from reports.metrics.catalogue import E2E, TPOT, TTFT, Metric
 from reports.metrics.full_load import full_load, rate_of_run
-from reports.metrics.output_events import Events, Rate
+from reports.metrics.output_events import Events, Rate, without_interval
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES, Interval, mean_of, share_of, student_to_normal
@@ -68,8 +68,10 @@ class Goodput:
         return self.good_from_send - self.good_from_release
 
 
-def goodput(requests: Requests, objectives: Sequence[Objective]) -> Goodput | None:
-    """The goodput of a run; None without objectives, or where nothing was sent."""
+def goodput(requests: Requests, objectives: Sequence[Objective], no_interval_reason: str | None = None) -> Goodput | None:
+    """The goodput of a run; None without objectives, or where nothing was sent. No number has an interval where there is a
+    ``no_interval_reason``.
+    """
     sent = ~np.isnan(requests.sent_ns) & ~requests.withdrawn
     if not objectives or not sent.any():
         return None
@@ -79,6 +81,7 @@ def goodput(requests: Requests, objectives: Sequence[Objective]) -> Goodput | No
     from_release = _meets_all(requests, objectives, released_ns)
     from_send = _meets_all(requests, objectives, requests.sent_ns)
     share = float(good[sent].mean())
+    intervals = [share_interval(which[sent]) if no_interval_reason is None else None for which in (good, from_send)]
     return Goodput(
         objectives=tuple(objectives),
         met=tuple(int(np.count_nonzero(which)) for which in met),
@@ -86,10 +89,10 @@ def goodput(requests: Requests, objectives: Sequence[Objective]) -> Goodput | No
         good_from_release=int(np.count_nonzero(from_release)),
         good_from_send=int(np.count_nonzero(from_send)),
         sent=int(np.count_nonzero(sent)),
-        rate=_rate(requests, good),
+        rate=without_interval(_rate(requests, good), no_interval_reason),
         attainment=share,
-        attainment_interval=share_interval(good[sent]),
-        from_send_interval=share_interval(from_send[sent]),
+        attainment_interval=intervals[0],
+        from_send_interval=intervals[1],
     )
 
 

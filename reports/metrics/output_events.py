@@ -79,6 +79,13 @@ def rate(events: Events, start_ns: float, end_ns: float, confidence: float = CON
     return rate_with_error_of(value, mean_of(events.per_bin(start_ns, end_ns, BINS)), confidence)
 
 
+def without_interval(found: Rate | None, reason: str | None) -> Rate | None:
+    """The rate without its interval, where there is a ``reason`` for having none."""
+    if found is None or reason is None or found.interval is None:
+        return found
+    return Rate(found.value, None, reason)
+
+
 def rate_value(events: Events, start_ns: float, end_ns: float) -> float | None:
     """The amount per second in [start, end]; None for an empty window."""
     seconds = (end_ns - start_ns) / 1e9

@@ -29,6 +29,7 @@ from reports.metrics.catalogue import (
     TTFT,
     Metric,
 )  # fmt: skip
+from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.failures import FailedShare, failed_share_of
 from reports.metrics.goodput import Goodput, Objective, goodput
@@ -166,9 +167,10 @@ def compute_metrics(
     sessions have no offered rate, since answers set it. A ramp of the rate is evened out before the dispersion is computed.
     """
     scheduled_ns, sent_ns = (at_even_rate_ns(times, load.ramp_up_s) for times in (requests.scheduled_ns, requests.sent_ns))
-    ttft_ms = _anchored(requests, requests.first_token_ns) if streaming else None
-    e2e_ms = _anchored(requests, requests.last_token_ns)
-    itl_ms, icl_ms = _token_latencies(requests) if streaming else (None, None)
+    clustered = clustered_arrivals(requests, load.ramp_up_s)
+    ttft_ms = _anchored(requests, requests.first_token_ns, clustered) if streaming else None
+    e2e_ms = _anchored(requests, requests.last_token_ns, clustered)
+    itl_ms, icl_ms = _token_latencies(requests, clustered) if streaming else (None, None)
     return Metrics(
         scheduled=len(requests.outcome),
         done=int(requests.done.sum()),
@@ -176,15 +178,21 @@ def compute_metrics(
         not_sent=int((requests.outcome == Outcome.NOT_SENT.value).sum()),
         failed_by_kind=failures_by_kind(requests),
         ttft_ms=ttft_ms,
-        ttfo_ms=_anchored(requests, requests.first_output_token_ns) if streaming and requests.has_reasoning.any() else None,
+        ttfo_ms=(
+            _anchored(requests, requests.first_output_token_ns, clustered)
+            if streaming and requests.has_reasoning.any()
+            else None
+        ),
         e2e_ms=e2e_ms,
-        tpot_ms=summarise(time_per_output_token_ms(requests)) if streaming else None,
+        tpot_ms=summarise(time_per_output_token_ms(requests), no_interval_reason=clustered) if streaming else None,
         itl_ms=itl_ms,
         icl_ms=icl_ms,
         slip_ms=summarise(schedule_slip_ms(requests)),
         ceiling_wait_ms=None if load.max_concurrency is None else summarise(ceiling_waits_ms(requests)),
         causal_delay_ms=summarise(causal_delays_ms(requests)),
-        windows=compute_windows(requests, None if ttft_ms is None else ttft_ms.scheduled, e2e_ms.scheduled, load),
+        windows=compute_windows(
+            requests, None if ttft_ms is None else ttft_ms.scheduled, e2e_ms.scheduled, load, no_interval_reason=clustered
+        ),
         offered_rate=None if load.waits_for_answers else mean_rate(requests.scheduled_ns),
         achieved_rate=mean_rate(requests.sent_ns),
         mean_input_tokens=mean_of_known(requests.input_tokens[requests.done]),
@@ -192,7 +200,7 @@ def compute_metrics(
         scheduled_dispersion=None if load.waits_for_answers else index_of_dispersion(scheduled_ns),
         sent_dispersion=index_of_dispersion(requests.sent_ns if load.waits_for_answers else sent_ns),
         upstream=upstream_statistics(requests),
-        goodput=goodput(requests, objectives),
+        goodput=goodput(requests, objectives, clustered),
         failed_share=failed_share_of(requests),
         slip_by_worker=slip_by_worker(requests),
         slip_over_time=slip_over_time(requests),
@@ -203,22 +211,23 @@ def _value(rate: Rate | None) -> float | None:
     return None if rate is None else rate.value
 
 
-def _anchored(requests: Requests, ends_ns: FloatArray) -> Anchored:
-    return Anchored(*(summarise(latencies_ms(requests, ends_ns, a)) for a in (requests.scheduled_ns, requests.sent_ns)))
+def _anchored(requests: Requests, ends_ns: FloatArray, no_interval_reason: str | None) -> Anchored:
+    by_anchor = (latencies_ms(requests, ends_ns, anchor_ns) for anchor_ns in (requests.scheduled_ns, requests.sent_ns))
+    return Anchored(*(summarise(series, no_interval_reason=no_interval_reason) for series in by_anchor))
 
 
-def _token_latencies(requests: Requests) -> tuple[Distribution | None, Distribution | None]:
+def _token_latencies(requests: Requests, no_interval_reason: str | None) -> tuple[Distribution | None, Distribution | None]:
     """ITL and ICL, in ms; with one token a response they are the same.
 
     Answers with known counts are those whose chunks were not joined, so they are faster than the others: ITL of them alone
     would be biased, and is None below ``ITL_COVERAGE`` of the gaps.
     """
-    icl_ms = summarise(inter_chunk_latencies_ms(requests))
+    icl_ms = summarise(inter_chunk_latencies_ms(requests), no_interval_reason=no_interval_reason)
     if requests.token_counts.size and (requests.token_counts == 1.0).all():
         return icl_ms, icl_ms
     if (counted_gap_share(requests) or 0.0) < ITL_COVERAGE:
         return None, icl_ms
-    return summarise(inter_token_latencies_ms(requests)), icl_ms
+    return summarise(inter_token_latencies_ms(requests), no_interval_reason=no_interval_reason), icl_ms
 
 
 def mean_rate(times_ns: FloatArray) -> float | None:

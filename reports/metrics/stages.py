@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.records.record import FAILURES
+from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.configuration import configured_target
 from reports.metrics.latency import latencies_ms
 from reports.metrics.requests import Requests
@@ -46,7 +47,11 @@ def _stage(requests: Requests, configured: dict[str, float], streaming: bool) ->
     begin_s, end_s = float(configured["begin_s"]), float(configured["end_s"])
     chosen = _within(requests.scheduled_ns, begin_s, end_s)
     failed = np.isin(requests.outcome[chosen], [kind.value for kind in FAILURES])
-    scheduled_ns = requests.scheduled_ns
+    clustered = clustered_arrivals(requests, chosen=chosen)
+
+    def latency(ends_ns: FloatArray) -> Distribution | None:
+        return summarise(latencies_ms(requests, ends_ns, requests.scheduled_ns, chosen), no_interval_reason=clustered)
+
     return Stage(
         begin_s,
         end_s,
@@ -54,8 +59,8 @@ def _stage(requests: Requests, configured: dict[str, float], streaming: bool) ->
         int(chosen.sum()),
         int(failed.sum()),
         float(_within(requests.sent_ns, begin_s, end_s).sum()) / (end_s - begin_s),
-        summarise(latencies_ms(requests, requests.first_token_ns, scheduled_ns, chosen)) if streaming else None,
-        summarise(latencies_ms(requests, requests.last_token_ns, scheduled_ns, chosen)),
+        latency(requests.first_token_ns) if streaming else None,
+        latency(requests.last_token_ns),
     )
 
 

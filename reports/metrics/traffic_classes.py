@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.records.record import FAILURES
+from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.goodput import Goodput, Objective, goodput
 from reports.metrics.latency import latencies_ms
 from reports.metrics.requests import PROBE, Requests
+from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import Distribution, summarise
 
 
@@ -63,15 +65,20 @@ def traffic_classes(requests: Requests, judged: Judged, streaming: bool) -> tupl
 
 def _of_class(requests: Requests, name: str | None, judged: Judged, streaming: bool) -> ClassNumbers:
     own = requests.only(requests.class_of < 0 if name is None else requests.of_class(name))
-    met = goodput(own, judged.of(name))
+    clustered = clustered_arrivals(own)
+    met = goodput(own, judged.of(name), clustered)
+
+    def latency(ends_ns: FloatArray) -> Distribution | None:
+        return summarise(latencies_ms(own, ends_ns, own.scheduled_ns), no_interval_reason=clustered)
+
     return ClassNumbers(
         name=name,
         scheduled=len(own.outcome),
         done=int(own.done.sum()),
         withdrawn=int(own.withdrawn.sum()),
         failed=int(np.isin(own.outcome, [kind.value for kind in FAILURES]).sum()),
-        ttft_ms=summarise(latencies_ms(own, own.first_token_ns, own.scheduled_ns)) if streaming else None,
-        e2e_ms=summarise(latencies_ms(own, own.last_token_ns, own.scheduled_ns)),
+        ttft_ms=latency(own.first_token_ns) if streaming else None,
+        e2e_ms=latency(own.last_token_ns),
         goodput=met,
         goodput_rate=None if met is None or not judged.window_s else met.good / judged.window_s,
     )

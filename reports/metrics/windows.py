@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.full_load import full_load, rate_of_run
 from reports.metrics.latency import latencies_ms
-from reports.metrics.output_events import Events, Rate, completions, output_tokens, rate
+from reports.metrics.output_events import Events, Rate, completions, output_tokens, rate, without_interval
 from reports.metrics.requests import Requests
 from reports.metrics.steady_state import Steady, find_steady
 from reports.statistics.arrays import FloatArray
@@ -43,41 +43,57 @@ class Windows:
 
 
 def compute_windows(
-    requests: Requests, ttft_ms: Distribution | None, e2e_ms: Distribution | None, load: ConfiguredLoad = OPEN_LOOP
+    requests: Requests,
+    ttft_ms: Distribution | None,
+    e2e_ms: Distribution | None,
+    load: ConfiguredLoad = OPEN_LOOP,
+    no_interval_reason: str | None = None,
 ) -> Windows:
-    """Both windows; ``ttft_ms`` and ``e2e_ms`` are the whole run's, from the schedule (TTFT None where not streamed)."""
+    """Both windows; ``ttft_ms`` and ``e2e_ms`` are the whole run's, from the schedule (TTFT None where not streamed).
+
+    No number has an interval where there is a ``no_interval_reason``.
+    """
     if not requests.done.any():
         return Windows(None, None, "no request succeeded", True)
-    ended, tokens = completions(requests), output_tokens(requests)
-    steady = find_steady(requests, ended if tokens is None else tokens, load)
+    outputs = _outputs(requests)
+    steady = find_steady(requests, outputs[-1], load)
     return Windows(
-        _whole(requests, ended, tokens, ttft_ms, e2e_ms),
-        _steady(requests, steady, ended, tokens, ttft_ms),
+        _whole(requests, outputs, ttft_ms, e2e_ms, no_interval_reason),
+        _steady(requests, outputs, steady, ttft_ms is not None, no_interval_reason),
         steady.reason,
         steady.too_few,
     )
 
 
-def whole_window(requests: Requests, ttft_ms: Distribution | None, e2e_ms: Distribution | None) -> Window | None:
+def whole_window(
+    requests: Requests, ttft_ms: Distribution | None, e2e_ms: Distribution | None, no_interval_reason: str | None = None
+) -> Window | None:
     """The whole run alone; None where nothing succeeded."""
     if not requests.done.any():
         return None
-    return _whole(requests, completions(requests), output_tokens(requests), ttft_ms, e2e_ms)
+    return _whole(requests, _outputs(requests), ttft_ms, e2e_ms, no_interval_reason)
+
+
+def _outputs(requests: Requests) -> tuple[Events, ...]:
+    """The ends of requests, and their output tokens where those are known."""
+    tokens = output_tokens(requests)
+    return (completions(requests),) if tokens is None else (completions(requests), tokens)
 
 
 def _whole(
-    requests: Requests, ended: Events, tokens: Events | None, ttft_ms: Distribution | None, e2e_ms: Distribution | None
+    requests: Requests,
+    outputs: tuple[Events, ...],
+    ttft_ms: Distribution | None,
+    e2e_ms: Distribution | None,
+    reason: str | None,
 ) -> Window:
     start_ns, end_ns = float(requests.scheduled_ns.min()), float(requests.done_ns[requests.done].max())
-
-    def of_run(events: Events) -> Rate | None:
-        return rate_of_run(events, start_ns, end_ns, full_load(requests, events))
-
-    return Window(start_ns / 1e9, end_ns / 1e9, of_run(ended), None if tokens is None else of_run(tokens), ttft_ms, e2e_ms)
+    rates = [without_interval(rate_of_run(events, start_ns, end_ns, full_load(requests, events)), reason) for events in outputs]
+    return Window(start_ns / 1e9, end_ns / 1e9, rates[0], rates[1] if len(rates) > 1 else None, ttft_ms, e2e_ms)
 
 
 def _steady(
-    requests: Requests, steady: Steady, ended: Events, tokens: Events | None, ttft_ms: Distribution | None
+    requests: Requests, outputs: tuple[Events, ...], steady: Steady, streaming: bool, reason: str | None
 ) -> Window | None:
     if steady.window_ns is None:
         return None
@@ -85,13 +101,14 @@ def _steady(
     within = (requests.scheduled_ns >= start_ns) & (requests.scheduled_ns <= end_ns)
 
     def latency(ends_ns: FloatArray) -> Distribution | None:
-        return summarise(latencies_ms(requests, ends_ns, requests.scheduled_ns, within))
+        return summarise(latencies_ms(requests, ends_ns, requests.scheduled_ns, within), no_interval_reason=reason)
 
+    rates = [without_interval(rate(events, start_ns, end_ns), reason) for events in outputs]
     return Window(
         start_s=start_ns / 1e9,
         end_s=end_ns / 1e9,
-        request_throughput=rate(ended, start_ns, end_ns),
-        output_token_throughput=None if tokens is None else rate(tokens, start_ns, end_ns),
-        ttft_ms=None if ttft_ms is None else latency(requests.first_token_ns),
+        request_throughput=rates[0],
+        output_token_throughput=rates[1] if len(rates) > 1 else None,
+        ttft_ms=latency(requests.first_token_ns) if streaming else None,
         e2e_ms=latency(requests.last_token_ns),
     )

@@ -33,6 +33,8 @@ _FEWEST_INDEPENDENT_OF_LONG = 10
 TOO_FEW = "n too small"
 DRIFTS = "drifts, or run too short"
 TOO_UNEVEN = "rests on few values"
+CLUSTERED_ARRIVALS = "arrivals in few clusters"
+FEWEST_INDEPENDENT_ARRIVALS = 200  # that clustered ones must be worth
 
 _FEWEST_DEGREES = 4.0  # where the spectrum is unknown
 _PILOT_COSINES = 8

@@ -134,20 +134,23 @@ def interval_text(interval: Interval | None, at_least: float | None, reason: str
     return reason or "" if at_least is None else f"≥ {at_least:,.2f}; {reason}"
 
 
-def summarise(series: NDArray[np.float64], confidence: float = CONFIDENCE) -> Distribution | None:
+def summarise(
+    series: NDArray[np.float64], confidence: float = CONFIDENCE, no_interval_reason: str | None = None
+) -> Distribution | None:
     """Summarise ``series``, shape [n], in the order in which the requests came; None when it has no values.
 
-    A request that failed is infinite. Raises nothing; NaN must be left out before.
+    A request that failed is infinite. No number has an interval where there is a ``no_interval_reason`` outside of the series.
+    Raises nothing; NaN must be left out before.
     """
     ordered = np.sort(series)
     n = int(np.searchsorted(ordered, np.inf))
     if n == 0:
         return None
     long_run = mean_of(series, None if n == series.size else np.isfinite(series))
-    value = float(ordered[:n].mean())
+    value, reason = float(ordered[:n].mean()), long_run.no_interval_reason or no_interval_reason
     return Distribution(
-        mean=_sample_mean(value, long_run, confidence),
-        percentiles=tuple(_percentiles(series, ordered, long_run, confidence)),
+        mean=_sample_mean(value, long_run, confidence, reason),
+        percentiles=tuple(_percentiles(series, ordered, long_run, confidence, reason)),
         max=_finite(float(ordered[-1])),
         n=n,
         failed=int(series.size) - n,
@@ -155,15 +158,15 @@ def summarise(series: NDArray[np.float64], confidence: float = CONFIDENCE) -> Di
     )
 
 
-def _sample_mean(value: float, mean: Mean, confidence: float) -> SampleMean:
-    if mean.no_interval_reason is not None:
-        return SampleMean(value, reason=mean.no_interval_reason)
+def _sample_mean(value: float, mean: Mean, confidence: float, reason: str | None) -> SampleMean:
+    if reason is not None:
+        return SampleMean(value, reason=reason)
     interval = mean.interval(confidence)
     return SampleMean(value, interval, TOO_UNEVEN if interval is None else None)
 
 
 def _percentiles(
-    series: NDArray[np.float64], ordered: NDArray[np.float64], mean: Mean, confidence: float
+    series: NDArray[np.float64], ordered: NDArray[np.float64], mean: Mean, confidence: float, reason: str | None
 ) -> Iterator[Percentile]:
     for q in NAMED_PERCENTILES:
         value = _finite(nearest_rank(ordered, q))
@@ -171,8 +174,8 @@ def _percentiles(
             yield Percentile(q, None)
         elif q not in WITH_INTERVAL:
             yield Percentile(q, value)
-        elif mean.no_interval_reason is not None:
-            yield Percentile(q, value, reason=mean.no_interval_reason)
+        elif reason is not None:
+            yield Percentile(q, value, reason=reason)
         else:
             yield _with_limits(Percentile(q, value), series, ordered, mean, confidence)
 

@@ -17,7 +17,7 @@ from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import Anchored, Metrics, compute_metrics
 from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
-from reports.statistics.autocorrelation import DRIFTS, TOO_FEW, TOO_UNEVEN
+from reports.statistics.autocorrelation import CLUSTERED_ARRIVALS, DRIFTS, TOO_FEW, TOO_UNEVEN
 from reports.statistics.percentiles import Distribution, Percentile, SampleMean
 
 Make = Callable[..., Record]
@@ -205,6 +205,7 @@ def test_a_mean_of_a_short_run_needs_thirty_independent_requests(make_requests: 
         (TOO_FEW, _FEW),
         (DRIFTS, "it drifts, or the run is too short"),
         (TOO_UNEVEN, "it rests on few values"),
+        (CLUSTERED_ARRIVALS, "arrivals came in few clusters, worth 200 independent ones are needed"),
         ("odd", "odd"),
     ],
 )
