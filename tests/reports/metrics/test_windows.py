@@ -82,7 +82,7 @@ def test_steady_output_is_of_tokens_and_not_of_whole_requests(make_requests: Mak
 
 
 def test_a_closed_loop_is_steady_until_its_first_user_has_nothing_to_send(make_requests: MakeRequests, answered: Make) -> None:
-    """Eight users with a request each 100 ms, four of whom send nothing after 6 s: in an open loop, it would last to the end."""
+    """Eight users with a request each 100 ms, four of whom send nothing after 6 s; in an open loop it would last on."""
     due_ms = sorted(100 * k + user for user in range(8) for k in range(80 if user < 4 else 60))
     requests = make_requests([answered(k, at, at, [(at + 99, 1)], done=at + 100) for k, at in enumerate(due_ms)])
     _, closed = _both(compute_windows(requests, *_from_schedule(requests), ConfiguredLoad(closed=True)))
