@@ -53,7 +53,7 @@ def asked_arrivals(requests: Requests, manifest: dict[str, Any]) -> tuple[AskedA
     if not isinstance(entry, dict) or not isinstance(load, dict):
         return ()
     ramp_up_s = configured_load(manifest).ramp_up_s
-    arriving = np.isnan(requests.parent) if entry["unit"] == "sessions" else np.full(len(requests.outcome), True)
+    arriving = np.isnan(requests.parent)  # only later turns of sessions have a parent
     times_ns = [
         at_even_rate_ns(np.sort(known(column[arriving])), ramp_up_s)
         for column in (requests.scheduled_ns, requests.sent_ns - requests.ceiling_wait_ns)

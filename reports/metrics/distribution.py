@@ -46,8 +46,8 @@ def _worker_host(worker: dict[str, Any]) -> WorkerHost:
     clock = worker.get("clock") or {}
     start = clock.get("start") or {}
     return WorkerHost(
-        number=int(worker.get("number", -1)),
-        host=str(worker.get("host")),
+        number=int(worker["number"]),
+        host=str(worker["host"]),
         lost=worker.get("lost"),
         offset_ms=_ms(start.get("offset_ns")),
         uncertainty_ms=_ms(start.get("uncertainty_ns")),

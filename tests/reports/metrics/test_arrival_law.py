@@ -195,6 +195,13 @@ def test_a_rate_that_changes_every_5_seconds_wanders_over_5_seconds() -> None:
     assert wandering_rate(sent, Law("constant", 50.0)) is None  # type: ignore[arg-type]
 
 
+def test_counts_of_weibull_gaps_vary_by_the_variation_of_its_gaps() -> None:
+    """Of shape 1/2, Γ(5) / Γ(3)² − 1 = 5 times as much as those of a Poisson process."""
+    found = wandering_rate(_alternating((150, 350), 5.0, 12), Law("weibull", 50.0, 0.5))  # type: ignore[arg-type]
+    assert found is not None
+    assert (found.window_s, found.dispersion) == (5.0, pytest.approx(100**2 * 12 / 11 / 250 / 5, rel=1e-12))
+
+
 @pytest.mark.parametrize(("turns", "window_s"), [(6, 5.0), (5, 2.5)])
 def test_a_rate_is_watched_over_windows_of_which_the_run_holds_six(turns: int, window_s: float) -> None:
     found = wandering_rate(_alternating((150, 350), 5.0, turns), Law("exponential", 50.0))  # type: ignore[arg-type]

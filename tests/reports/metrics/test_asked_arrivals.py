@@ -44,6 +44,7 @@ def test_the_whole_run_and_each_stage_have_their_rates_and_variations(report: Ru
     assert first.scheduled == ArrivalSample(0.5, None, 1)
     assert second.scheduled == ArrivalSample(0.75, 0.0, 2)
     assert second.sent == ArrivalSample(0.5, None, 1)
+    assert [(stage.law, stage.unit) for stage in (first, second)] == [(whole.law, whole.unit)] * 2
 
 
 def test_every_format_has_the_asked_and_the_sent_rate(report: RunReport) -> None:
@@ -65,9 +66,9 @@ def _entry(unit: str) -> dict[str, Any]:
 
 def test_the_arrivals_of_sessions_are_first_turns(make_report: MakeReport, answered: Make) -> None:
     records = [
-        answered(0, 0, 0, [(5, 1)]),
-        answered(1, 1 * _S, 1 * _S, [(1005, 1)], parent=0),
-        answered(2, 4 * _S, 4 * _S, [(4005, 1)]),
+        answered(0, 2 * _S, 2 * _S, [(2005, 1)]),
+        answered(1, 3 * _S, 3 * _S, [(3005, 1)], parent=0),
+        answered(2, 6 * _S, 6 * _S, [(6005, 1)]),
     ]
     (whole,) = make_report(records, load={"mode": "sessions"} | _entry("sessions")).asked_arrivals
     assert whole == AskedArrivals("x", "sessions", None, 1.0, 1.0, ArrivalSample(0.25, None, 1), ArrivalSample(0.25, None, 1))
@@ -83,7 +84,34 @@ def test_a_ramp_is_taken_off(make_report: MakeReport, answered: Make) -> None:
     assert whole.sent.rate_per_s == pytest.approx(4 / 4)  # at 0, 0.5, 2, 3 and 4 s
 
 
-@pytest.mark.parametrize("load", [{"mode": "closed", "asked_arrivals": None}, {"mode": "open"}])
+def test_the_wait_at_a_ceiling_is_taken_off(make_report: MakeReport, answered: Make) -> None:
+    """Due at 0, 1, 2 and 3 s; the last two are held back for 2 s, and the last one is sent 1 s late besides."""
+    records = [
+        answered(k, k * _S, (k + wait + late) * _S, [(9000, 1)], released_ns=(k + wait) * 10**9)
+        for k, (wait, late) in enumerate([(0, 0), (0, 0), (2, 0), (2, 1)])
+    ]
+    (whole,) = make_report(records, load={"mode": "open"} | _entry("requests")).asked_arrivals
+    assert whole.scheduled == ArrivalSample(1.0, 0.0, 3)
+    assert whole.sent == ArrivalSample(pytest.approx(3 / 4), pytest.approx((2 / 9) ** 0.5 / (4 / 3)), 3)
+
+
+def test_arrivals_at_one_moment_have_no_rate_and_pairs_of_them_have_one(make_report: MakeReport, answered: Make) -> None:
+    def scheduled(*times_s: int) -> ArrivalSample | None:
+        records = [answered(k, at * _S, at * _S, [(at * _S + 5, 1)]) for k, at in enumerate(times_s)]
+        (whole,) = make_report(records, load={"mode": "open"} | _entry("requests")).asked_arrivals
+        return whole.scheduled
+
+    assert scheduled(1, 1, 1) is None
+    assert scheduled(1, 1, 3, 3) == ArrivalSample(1.5, pytest.approx(2**0.5), 3)  # gaps of 0, 2 and 0 s
+
+
+def test_where_nothing_was_sent_nothing_is_known_of_the_sends(make_report: MakeReport, failed: Make) -> None:
+    records = [failed(k, k * _S, Outcome.NOT_SENT) for k in range(2)]
+    (whole,) = make_report(records, load={"mode": "open"} | _entry("requests")).asked_arrivals
+    assert (whole.scheduled, whole.sent) == (ArrivalSample(1.0, None, 1), None)
+
+
+@pytest.mark.parametrize("load", [{"mode": "closed", "asked_arrivals": None}, {"mode": "open"}, None])
 def test_a_run_without_a_rate_has_none(make_report: MakeReport, answered: Make, load: dict[str, Any]) -> None:
     report = make_report([answered(0, 0, 0, [(5, 1)]), answered(1, 1, 1, [(6, 1)])], load=load)
     assert report.asked_arrivals == ()

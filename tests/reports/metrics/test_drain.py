@@ -104,6 +104,26 @@ def test_of_many_sends_some_200_are_enough(make_requests: MakeRequests, answered
     assert found == pytest.approx(_spread(46, 45, 135), rel=1e-9)
 
 
+def test_a_burst_that_ends_with_its_last_first_token_has_no_drain_to_take_a_speed_from(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """A burst whose requests get their first token 10 ms apart and end after it as in the pattern; the last one at once."""
+    first_ms = [10 * k + 5 for k in range(150)]
+    latencies_ms = [*(_PATTERN * 30)[:149], 0.0]
+    records = [
+        answered(k, 0, 0, [(first, 1)], done=first + latency)
+        for k, (first, latency) in enumerate(zip(first_ms, latencies_ms, strict=True))
+    ]
+    full = _full(make_requests(records))
+    assert full.end_ns == full.run_end_ns == 1_495e6
+    assert full.drain_deviation_ns == pytest.approx(float(np.repeat([25e6, 15e6, 5e6, 0.0], [27, 27, 80, 1]).std()), rel=1e-9)
+
+
+def test_answers_that_take_no_time_have_no_part_under_full_load(make_requests: MakeRequests, answered: Make) -> None:
+    requests = make_requests([answered(k, 0, 0, [(0, 1)], done=0) for k in range(100)])
+    assert full_load(requests, completions(requests)) is None
+
+
 def test_without_a_send_between_ramp_and_drain_nothing_is_known_to_vary(make_requests: MakeRequests, answered: Make) -> None:
     """Sixty users whose first requests last 20 s. One stops after 19 s, and the others send two more."""
     records = []
@@ -208,6 +228,58 @@ def test_a_drain_in_which_requests_are_faster_than_under_load_varies_less(
         if k == 1_000:
             tokens = tokens[:45] + [(10_450 + gap_ms * t, 1) for t in range(1, 450 // gap_ms)] + [(10_900, 1)]
         records.append(answered(k, 10 * k, 10 * k, tokens, done=tokens[-1][0]))
+    assert _less_by_speed(make_requests, records) == pytest.approx(factor, rel=0.03)
+
+
+def _less_by_speed(make_requests: MakeRequests, records: Sequence[Record]) -> float:
+    """What a drain's deviation is multiplied by for the speed of requests in it, which is unknown without counts."""
     uncounted = [structs.replace(record, output_tokens=None, token_counts=None) for record in records]
     counted, plain = (_full(make_requests(one)).drain_deviation_ns for one in (records, uncounted))
-    assert counted / plain == pytest.approx(factor, rel=0.03)
+    return counted / plain
+
+
+def _last_alone(answered: Make, tokens_of: Callable[[int, int], list[tuple[float, int]]], count: int = 1_001) -> list[Record]:
+    """One request each 10 ms with the tokens of (number, ms until its end): 50 ms, of every fiftieth and the last 900 ms."""
+    spans_ms = [900 if k % 50 == 0 else 50 for k in range(count)]
+    return [
+        answered(k, 10 * k, 10 * k, [(10 * k + at, n) for at, n in tokens_of(k, span)], done=10 * k + span)
+        for k, span in enumerate(spans_ms)
+    ]
+
+
+@pytest.mark.parametrize(("tokens", "factor"), [(45, 1.0), (90, 1.0), (180, 0.5)])
+def test_the_tokens_of_an_answer_in_one_response_were_made_since_its_send(
+    make_requests: MakeRequests, answered: Make, tokens: int, factor: float
+) -> None:
+    """A token each 10 ms under load; of the one request in the drain so many in 900 ms."""
+    records = _last_alone(answered, lambda k, span: [(span, tokens if k == 1_000 else span // 10)])
+    assert _less_by_speed(make_requests, records) == pytest.approx(factor, rel=0.03)
+
+
+def test_the_wait_for_the_first_token_is_no_time_in_which_tokens_are_made(make_requests: MakeRequests, answered: Make) -> None:
+    """Half of each answer's time: after it come 10 tokens in 25 ms, and of a long one, or in the drain, 180 in 450 ms."""
+    records = _last_alone(answered, lambda _, span: [(span / 2 + 2.5 * t, 1) for t in range(1, span // 5 + 1)])
+    assert _less_by_speed(make_requests, records) == pytest.approx(1.0, rel=0.03)
+
+
+@pytest.mark.parametrize("count", [1_001, 10_051])
+def test_the_speed_under_load_is_that_of_requests_of_all_kinds(make_requests: MakeRequests, answered: Make, count: int) -> None:
+    """5 and 15 tokens in turns in 50 ms, and 180 in the 900 ms of the long ones; 360 in the drain, where it is twice the speed.
+    Of ten thousand requests as well as of a thousand.
+    """
+
+    def tokens_of(k: int, span_ms: int) -> list[tuple[float, int]]:
+        short, long = 15 if k % 2 else 5, 360 if k == count - 1 else 180
+        return [(span_ms, short if span_ms == 50 else long)]
+
+    assert _less_by_speed(make_requests, _last_alone(answered, tokens_of, count)) == pytest.approx(0.5, rel=0.03)
+
+
+def test_without_a_speed_under_load_or_in_the_drain_they_are_taken_as_equal(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """Answers whose responses all come at the end, but for the last one; and one whose last token comes long before its end."""
+    at_once = _last_alone(answered, lambda k, span: [(10 * t if k == 1_000 else span, 1) for t in range(1, span // 10 + 1)])
+    silent = _last_alone(answered, lambda k, span: [(10 * t, 1) for t in range(1, (40 if k == 1_000 else span // 10) + 1)])
+    for records in (at_once, silent):
+        assert _less_by_speed(make_requests, records) == pytest.approx(1.0, rel=1e-9)

@@ -14,7 +14,7 @@ from harness.records.record import Record
 from reports.compare.measures import throughput
 from reports.compare.single_runs import within_runs
 from reports.compare.spread import Spread
-from reports.metrics.full_load import FullLoad, full_load
+from reports.metrics.full_load import FullLoad, full_load, is_open_loop
 from reports.metrics.output_events import Events, completions, output_tokens
 from reports.metrics.requests import Requests
 
@@ -129,6 +129,16 @@ def test_where_answers_decide_when_requests_are_sent_the_error_of_a_rate_is_of_w
         assert full is not None
         assert not full.open_loop
         assert full.chance_per_bin(events, 50).tolist() == full.per_bin(events, 50).tolist()
+
+
+@pytest.mark.parametrize(("at_ends", "open_loop"), [(2, True), (3, False)])
+def test_in_a_closed_loop_most_requests_are_due_when_another_one_ends(
+    make_requests: MakeRequests, answered: Make, at_ends: int, open_loop: bool
+) -> None:
+    """Of four requests of 10 ms each; half of them may be due then by chance."""
+    due_ms = [[0, 1, 10, 11], [0, 10, 20, 30]][at_ends - 2]
+    requests = make_requests([answered(k, at, at, [(at + 9, 1)], done=at + 10) for k, at in enumerate(due_ms)])
+    assert is_open_loop(requests) == open_loop
 
 
 def test_the_error_of_a_change_in_a_closed_loops_throughput_is_the_spread_of_equal_runs(

@@ -8,16 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import beta
 
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolderError
 from reports.criteria import parse_slo
 from reports.metrics.catalogue import E2E, OBJECTIVE_METRICS, TTFT, Metric
+from reports.metrics.full_load import full_load, rate_of_run
 from reports.metrics.goodput import Goodput, Objective, goodput, share_interval
+from reports.metrics.output_events import Events, rate
 from reports.metrics.requests import Requests
 from reports.run.console import render
 from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
+from reports.statistics.autocorrelation import share_of
+from reports.statistics.probability import student_quantile
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -77,6 +82,22 @@ def test_latency_counts_from_the_schedule(make_requests: MakeRequests, answered:
     requests = make_requests([answered(0, 0, 90, [(100, 1)])])
     assert _goodput_of(requests, "ttft_ms<=99").good == 0
     assert _goodput_of(requests, "ttft_ms<=100").good == 1
+
+
+def test_what_the_client_delayed_and_what_a_ceiling_held_back_are_kept_apart(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """Sent when due, held back at a ceiling for 50 ms, sent 50 ms late, and both; TTFT is 60 ms from each send."""
+    delays_ms = [(0, 0), (50, 0), (0, 50), (50, 50)]
+    requests = make_requests(
+        [
+            answered(k, 0, held + late, [(held + late + 60, 1)], released_ns=held * 1_000_000)
+            for k, (held, late) in enumerate(delays_ms)
+        ]
+    )
+    found = _goodput_of(requests, "ttft_ms<=100")
+    assert (found.good, found.good_from_release, found.good_from_send) == (1, 2, 4)
+    assert (found.lost_to_client, found.attainment, found.attainment_from_send) == (2, 0.25, 1.0)
 
 
 def test_a_failure_is_not_good_and_counts_as_sent_and_what_was_not_sent_does_not(
@@ -143,6 +164,43 @@ def test_attainment_has_an_interval_within_0_and_1(
     assert 0.985 < every[0] < 0.025 ** (1 / 700)
     assert every[1] == 1.0
     assert none == (0.0, pytest.approx(1 - every[0]))
+
+
+def test_attainment_from_the_send_has_an_interval_of_its_own(make_requests: MakeRequests, answered: Make) -> None:
+    """All are sent late by more than the objective allows."""
+    requests = make_requests([answered(k, 10 * k, 10 * k + 50, [(10 * k + 150, 1)]) for k in range(700)])
+    found = _goodput_of(requests, "ttft_ms<=100")
+    assert found.attainment_interval is not None
+    assert found.from_send_interval is not None
+    assert found.attainment_interval[1] < 0.02
+    assert found.from_send_interval[0] > 0.98
+
+
+def test_the_error_of_a_goodput_is_that_of_the_part_under_full_load(make_requests: MakeRequests, answered: Make) -> None:
+    """One request in 50 takes 900 ms, and misses the objective; the part under full load is without ramp and drain."""
+    wait_ms = [900 if k % 50 == 0 else 5 for k in range(1_001)]
+    requests = make_requests([answered(k, 10 * k, 10 * k, [(10 * k + wait, 1)]) for k, wait in enumerate(wait_ms)])
+    good = Events(requests.done_ns[requests.first_token_ns - requests.scheduled_ns <= 5e6])
+    full, window = full_load(requests, good), (0.0, float(requests.done_ns.max()))
+    assert full is not None
+    found = _goodput_of(requests, "ttft_ms<=5").rate
+    assert found == rate_of_run(good, *window, full)
+    assert found != rate(good, *window)
+
+
+@pytest.mark.parametrize(("together", "calm"), [(3, False), (5, False), (1, True)])
+def test_a_share_has_the_limits_of_as_many_independent_requests(together: int, calm: bool) -> None:
+    """Clopper and Pearson's, of n by the design effect and by the square of Student's t over the normal quantile, as by Korn
+    and Graubard; the effect of values more even than chance is none.
+    """
+    good = np.arange(1_000) % 2 == 0 if calm else np.repeat(np.random.default_rng(3).random(1_000 // together) < 0.8, together)
+    share = share_of(good)
+    effect = share.allowed_effect * (student_quantile(0.975, share.degrees) / 1.959964) ** 2
+    assert (effect < 1.0) == calm
+    independent = good.size / max(1.0, effect)
+    above, below = independent * good.mean(), independent * (1.0 - good.mean())
+    expected = (beta.ppf(0.025, above, below + 1.0), beta.ppf(0.975, above + 1.0, below))
+    assert share_interval(good) == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_share_has_an_interval_from_100_requests_on() -> None:

@@ -171,6 +171,7 @@ def test_what_has_no_time_is_not_in_the_system() -> None:
     entered, left = np.array([0.0, 0.0, np.nan, 4.0]), np.array([10.0, np.nan, 10.0, 8.0])
     assert mean_in_system(entered, left, np.array([0.0, 5.0, 10.0])).tolist() == [1.2, 1.6]
     assert mean_in_system(entered[1:3], left[1:3], np.array([0.0, 5.0, 10.0])).tolist() == [0.0, 0.0]
+    assert mean_in_system(entered[3:], left[3:], np.array([0.0, 5.0, 10.0])).tolist() == [0.2, 0.6]  # a single stay
 
 
 def test_the_number_in_the_system_is_exact_late_on_the_clock() -> None:
@@ -178,6 +179,21 @@ def test_the_number_in_the_system_is_exact_late_on_the_clock() -> None:
     entered = 8.64e15 + 1_000.0 * np.arange(10_000)
     edges = 8.64e15 + np.array([0.0, 1e6, 9_999_000.0, 1e7])
     assert mean_in_system(entered, entered + 1_000.0, edges) == pytest.approx([1.0, 1.0, 1.0], abs=1e-9)
+
+
+def test_the_first_user_stops_at_the_first_end_at_which_no_request_was_due(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """Two users. The one whose connection is refused at 30 ms goes on at 31 ms; the other one stops at 40 ms."""
+    records = [
+        answered(0, 0, 0, [(9, 1)], done=10),
+        answered(1, 0, 0, [(19, 1)], done=20),
+        failed(2, 10, Outcome.CONNECT, 10, 30),
+        answered(3, 20, 20, [(39, 1)], done=40),
+        answered(4, 31, 31, [(49, 1)], done=50),
+        failed(5, 60, Outcome.NOT_SENT),
+    ]
+    assert first_user_end_ns(make_requests(records)) == 40e6
 
 
 def test_where_nothing_ended_no_user_stopped(make_requests: MakeRequests, failed: Make) -> None:

@@ -12,6 +12,7 @@ from reports.metrics.catalogue import E2E, TPOT, TTFT
 from reports.metrics.latency import (
     BY_REQUEST,
     answers_without_time_per_output_token,
+    causal_delays_ms,
     ceiling_waits_ms,
     client_slip_ms,
     counted_gap_share,
@@ -19,6 +20,7 @@ from reports.metrics.latency import (
     inter_token_latencies_ms,
     latencies_ms,
     schedule_slip_ms,
+    time_per_output_token_ms,
 )
 from reports.metrics.requests import Requests
 
@@ -39,6 +41,7 @@ def test_each_request_has_its_value_its_failure_or_none(make_requests: MakeReque
     np.testing.assert_array_equal(BY_REQUEST[TTFT](requests), [20.0, np.inf, np.nan, np.nan])
     np.testing.assert_array_equal(BY_REQUEST[E2E](requests), [60.0, np.inf, np.nan, np.nan])
     np.testing.assert_array_equal(BY_REQUEST[TPOT](requests), [40.0 / 3, np.nan, np.nan, np.nan])
+    assert time_per_output_token_ms(requests).tolist() == [40.0 / 3]
 
 
 def test_latencies_are_of_all_requests_that_have_one_or_of_those_chosen(make_requests: MakeRequests, answered: Make) -> None:
@@ -71,6 +74,22 @@ def test_the_client_s_slip_is_that_of_the_requests_sent_without_the_wait_at_the_
     )
     assert client_slip_ms(requests).tolist() == [5.0, 2.0]
     assert schedule_slip_ms(requests).tolist() == [30.0, 2.0]
+
+
+def test_later_turns_that_were_sent_were_due_as_much_later_as_the_answer_before_them_made_them(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """Two turns whose own times are 20 and 60 ms, one of them sent 5 ms late; one without a time, and one that was not sent."""
+    requests = make_requests(
+        [
+            answered(0, 0, 0, [(50, 1)]),
+            answered(1, 50, 55, [(59, 1)], parent=0, planned_ns=20_000_000),
+            answered(2, 60, 60, [(79, 1)], parent=1, planned_ns=60_000_000),
+            answered(3, 80, 80, [(89, 1)], parent=2),
+            failed(4, 90, Outcome.NOT_SENT, parent=3, planned_ns=70_000_000),
+        ]
+    )
+    assert causal_delays_ms(requests).tolist() == [30.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -108,6 +127,24 @@ def test_the_share_of_gaps_that_have_a_count(make_requests: MakeRequests, answer
     )
     assert counted_gap_share(requests) == 0.5
     assert counted_gap_share(make_requests([answered(0, 0, 0, [(10, 9)])])) is None
+
+
+@pytest.mark.parametrize("gap_ms", [[], [12.0]])
+def test_gaps_are_within_an_answer(make_requests: MakeRequests, answered: Make, failed: Make, gap_ms: list[float]) -> None:
+    """Not between the last response of one and the first of the next, nor of answers without responses."""
+    first = [(10.0, 1), *((10.0 + gap, 1) for gap in gap_ms)]
+    records = [answered(0, 0, 0, first), answered(1, 0, 0, [(35, 1)]), answered(2, 0, 0, []), failed(3, 0, Outcome.NOT_SENT)]
+    for requests in (make_requests(records), make_requests([*records[2:], *records[:2]])):
+        assert inter_chunk_latencies_ms(requests).tolist() == gap_ms
+        assert inter_token_latencies_ms(requests).tolist() == gap_ms
+
+
+@pytest.mark.parametrize(("last", "gaps_ms"), [([], [10.0, 30.0]), ([(35, 2)], [10.0, 7.5, 7.5, 30.0])])
+def test_gaps_of_tokens_stand_in_the_order_in_which_they_ended(
+    make_requests: MakeRequests, answered: Make, last: list[tuple[float, int]], gaps_ms: list[float]
+) -> None:
+    requests = make_requests([answered(0, 0, 0, [(10, 1), (40, 1)]), answered(1, 0, 0, [(10, 1), (20, 1), *last])])
+    assert inter_token_latencies_ms(requests).tolist() == gaps_ms
 
 
 def test_a_gap_is_shared_by_the_tokens_that_end_it(make_requests: MakeRequests, answered: Make) -> None:

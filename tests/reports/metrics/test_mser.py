@@ -48,8 +48,9 @@ def test_of_eleven_batches_half_but_one_are_four() -> None:
     assert mser5(_steps(9, 7, 5, 3, *[1] * 7)) is None
 
 
-def test_a_small_ramp_is_found_on_a_high_level() -> None:
-    assert mser5(100_000 + _steps(0.5, *[0] * 9)) == 5
+@pytest.mark.parametrize("level", [100_000, -100_000])
+def test_a_small_ramp_is_found_on_a_high_level(level: int) -> None:
+    assert mser5(level + _steps(0.5, *[0] * 9)) == 5
 
 
 @given(st.lists(st.integers(0, 20), min_size=10, max_size=30))

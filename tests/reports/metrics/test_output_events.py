@@ -11,6 +11,7 @@ from harness.records.record import Outcome, Record
 from reports.metrics.output_events import (
     Events,
     Rate,
+    completions,
     output_tokens,
     rate,
     rate_value,
@@ -32,7 +33,50 @@ def _tokens_at(requests: Requests) -> list[tuple[float, float]]:
     return list(zip((events.times_ns / 1e6).tolist(), amounts.tolist(), strict=True))
 
 
+def _by_send(events: Events | None) -> list[tuple[float, float]]:
+    """Times of the sends in ms, and the tokens of each request."""
+    assert events is not None
+    assert events.by_send is not None
+    assert events.by_send.amounts is not None
+    return list(zip((events.by_send.times_ns / 1e6).tolist(), events.by_send.amounts.tolist(), strict=True))
+
+
 # ---- when tokens count
+
+
+def test_successes_count_when_they_end_and_their_sends_when_they_were_sent(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    records = [answered(0, 0, 5, [(10, 2)], done=90), failed(1, 1, Outcome.TIMEOUT, 6, 95), answered(2, 2, 7, [], done=80)]
+    events = completions(make_requests(records))
+    assert events.by_send is not None
+    assert (events.times_ns.tolist(), events.by_send.times_ns.tolist()) == ([90e6, 80e6], [5e6, 7e6])
+    assert (events.amounts, events.by_send.amounts) == (None, None)
+
+
+@pytest.mark.parametrize("known", [{}, {"token_counts": None}])
+def test_all_tokens_of_a_success_and_of_a_cancellation_belong_to_its_send(
+    make_requests: MakeRequests, answered: Make, failed: Make, known: dict[str, None]
+) -> None:
+    records = [
+        answered(0, 0, 3, [(10, 1), (20, 3)], **known),
+        failed(1, 1, Outcome.TIMEOUT, 4, 9),
+        answered(2, 2, 5, [(15, 2)], outcome=Outcome.WITHDRAWN),
+    ]
+    assert _by_send(output_tokens(make_requests(records))) == [(3, 4), (5, 2)]
+    assert _by_send(output_tokens(make_requests([records[0]]))) == [(3, 4)]
+
+
+def test_tokens_of_a_planned_cancellation_count_as_far_as_they_are_known(make_requests: MakeRequests, answered: Make) -> None:
+    """By their responses, at its end where only their number is known, and not where nothing is."""
+    cancelled = {"outcome": Outcome.WITHDRAWN}
+    records = [
+        answered(0, 0, 0, [(10, 1), (20, 3)]),
+        answered(1, 0, 0, [(15, 2), (25, 1)], done=27, **cancelled),
+        answered(2, 0, 0, [(16, 2), (26, 1)], done=28, token_counts=None, **cancelled),
+        answered(3, 0, 0, [(17, 2), (27, 1)], done=29, token_counts=None, output_tokens=None, **cancelled),
+    ]
+    assert _tokens_at(make_requests(records)) == [(10, 1), (20, 3), (15, 2), (25, 1), (28, 3)]
 
 
 def test_tokens_count_when_they_arrive(make_requests: MakeRequests, answered: Make) -> None:
@@ -121,6 +165,7 @@ def _evenly(count: int) -> Events:
 def test_a_rate_is_the_amount_in_the_window_by_its_length() -> None:
     amounts = Events(np.array([0.5e9, 1e9, 3e9, 11e9, 11.5e9]), np.array([9.0, 1.0, 2.0, 4.0, 9.0]))
     assert rate_value(amounts, 1e9, 11e9) == 0.7
+    assert rate_value(amounts, 0.25e9, 0.75e9) == 18.0
     assert rate_value(amounts, 1e9, 1e9) is None
     assert rate(amounts, 1e9, 1e9) is None
 

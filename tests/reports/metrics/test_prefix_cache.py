@@ -69,9 +69,20 @@ def test_limits_in_blocks_are_of_a_server_that_counts_blocks(make_report: MakeRe
     assert with_reuse(CacheReuse(1, 4, "blocks")) == PrefixCache(0.8, 0.7, 0.6, 32, 0.25, "blocks", None)
 
 
+def test_the_limit_of_a_trace_is_beside_that_of_its_scaled_lengths(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    report = make_report(steady_run(5), workload={"shared_prefix_limit": 0.8, "shared_prefix_limit_unscaled": 0.4})
+    assert report.prefix_cache == replace(_UNKNOWN, limit_share=0.8, unscaled_limit_share=0.4)
+
+
 @pytest.mark.parametrize(
     "workload",
-    [{}, {"repeated_prefix": None}, {"shared_prefix_limit": "much"}, {"repeated_prefix": {"share": 0.7, "unit": "bytes"}}],
+    [
+        {},
+        {"repeated_prefix": None},
+        {"shared_prefix_limit": "much"},
+        {"repeated_prefix": {"share": 0.7, "unit": "bytes"}},
+        {"repeated_prefix": {"block_tokens": "32", "unit": "tokens"}},
+    ],
 )
 def test_manifests_of_other_versions_have_unknown_limits(
     make_report: MakeReport, steady_run: SteadyRun, workload: dict[str, Any]

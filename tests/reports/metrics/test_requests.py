@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 
 import numpy as np
 
@@ -88,3 +89,46 @@ def test_a_run_of_no_requests_has_empty_columns(make_requests: MakeRequests) -> 
     assert requests.first_token_ns.shape == (0,)
     assert requests.errors == ()
     assert (requests.outcome.dtype.kind, requests.index.dtype.kind) == ("U", "i")
+
+
+def test_each_request_has_the_place_of_its_class_among_the_names(make_requests: MakeRequests, answered: Make) -> None:
+    names = ["chat", None, "code", "chat"]
+    requests = make_requests([answered(k, k, k, [(9, 1)], traffic_class=name) for k, name in enumerate(names)])
+    assert (requests.class_names, requests.class_of.tolist()) == (("chat", "code"), [0, -1, 1, 0])
+    assert requests.class_of.dtype.kind == "i"
+    assert requests.of_class("chat").tolist() == [True, False, False, True]
+    assert requests.of_class("code").tolist() == [False, False, True, False]
+
+
+def test_the_sources_of_counts_are_those_of_answers_that_were_not_cancelled(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    cut = answered(1, 0, 0, [(1, 1)], outcome=Outcome.WITHDRAWN, output_tokens_source=TokenSource.TEXT)
+    whole = answered(0, 0, 0, [(1, 1)], output_tokens_source=TokenSource.SERVER)
+    assert make_requests([whole, cut]).output_tokens_sources == ("server",)
+
+
+def test_some_of_the_requests_are_as_if_they_had_been_read_alone(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """In every column; names of classes and sources of counts stay those of the run."""
+    records = [
+        answered(0, 0, 1, [(10, 1), (20, 2)], traffic_class="chat", worker=1, planned_ns=4, parent=3, cached_input_tokens=2),
+        answered(1, 1, 2, [(15, 1)], traffic_class="code", token_counts=None, input_tokens=7, server_counted_input=True),
+        failed(2, 2, Outcome.TIMEOUT, 3, 9, traffic_class="chat", error="late", requested_input_tokens=8),
+        answered(3, 3, 4, [], traffic_class="code", released_ns=3, text_tokens=6, ignore_eos=True, prompt_echoed=True),
+        answered(4, 4, 5, [(25, 1), (35, 3)], traffic_class="chat", has_reasoning=True, first_output_ns=35, input_tokens=5),
+    ]
+    whole = make_requests(records)
+    for chosen in ([True, True, False, False, True], [False, True, True, True, False], [False] * 5):
+        some = whole.only(np.array(chosen))
+        alone = make_requests([record for record, kept in zip(records, chosen, strict=True) if kept])
+        for name in (field.name for field in fields(some)):
+            found, expected = getattr(some, name), getattr(alone, name)
+            if name == "class_of":
+                assert [some.class_names[k] for k in found] == [alone.class_names[k] for k in expected]
+            elif name in ("class_names", "output_tokens_sources"):
+                assert found == getattr(whole, name)
+            else:
+                np.testing.assert_array_equal(found, expected, err_msg=name)
+                assert np.asarray(found).dtype.kind == np.asarray(expected).dtype.kind or not any(chosen), name

@@ -52,6 +52,31 @@ def test_golden_counts(make_requests: MakeRequests, mixed: list[Record]) -> None
     assert metrics.failed_by_kind == {"refused": 1, "timeout": 1}
 
 
+def test_golden_numbers_of_answers_that_only_some_runs_have(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    """A first turn with reasoning, a later turn that was due at 60 instead of 45 ms and sent 3 ms late, a failure, and a
+    request that was cancelled as planned.
+    """
+    records = [
+        answered(0, 0, 1, [(20, 1), (50, 1)], has_reasoning=True, first_output_ns=50_000_000, worker=0),
+        answered(1, 60, 63, [(80, 1)], has_reasoning=False, parent=0, planned_ns=45_000_000, worker=1),
+        failed(2, 70, Outcome.TIMEOUT, 70, 90, worker=0),
+        answered(3, 80, 80, [(85, 1)], outcome=Outcome.WITHDRAWN, worker=1),
+    ]
+    requests = make_requests(records)
+    metrics = compute_metrics(requests, streaming=True)
+    assert (metrics.done, metrics.withdrawn, metrics.failed, metrics.not_sent) == (2, 1, 1, 0)
+    assert metrics.ttfo_ms is not None
+    _close(metrics.ttfo_ms.scheduled, mean=(50 + 20 + 5) / 3, n=3, failed=1)
+    _close(metrics.ttfo_ms.sent, mean=(49 + 17 + 5) / 3, n=3, failed=1)
+    _close(metrics.causal_delay_ms, mean=15, max=15, n=1)
+    assert metrics.failed_share is not None
+    assert (metrics.failed_share.failed, metrics.failed_share.ended) == (1, 3)
+    assert {worker: slip.max_ms for worker, slip in metrics.slip_by_worker.items()} == {0: 1.0, 1: 3.0}
+    assert sum(part.slip.sends for part in metrics.slip_over_time) == 4
+    assert compute_metrics(requests, streaming=False).ttfo_ms is None
+    assert compute_metrics(make_requests(records[1:]), streaming=True).ttfo_ms is None
+
+
 def test_golden_latencies_from_both_anchors(make_requests: MakeRequests, mixed: list[Record]) -> None:
     metrics = compute_metrics(make_requests(mixed), streaming=True)
     assert metrics.ttft_ms is not None

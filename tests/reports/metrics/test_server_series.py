@@ -56,6 +56,7 @@ def test_increases_of_several_series_are_added_and_one_unknown_makes_the_sum_unk
     known = metric("c", {-1: 0, 1: 2}, gpu="0") + metric("c", {-1: 5, 1: 8}, gpu="1")
     assert _read(tmp_path, known).increase("c") == 5.0
     assert _read(tmp_path, [*known, *metric("c", {-1: 5, 1: 4}, gpu="2")]).increase("c") is None
+    assert _read(tmp_path, [*known, *metric("c", {-1: 5, 1: 4}, gpu="2")]).increase("c", gpu="1") == 3.0
     assert _read(tmp_path, known).increase("d") is None
 
 

@@ -56,8 +56,9 @@ def test_an_unstreamed_run_has_no_first_tokens(make_report: MakeReport, records:
     assert (first.ttft_ms, first.e2e_ms is None) == (None, False)
 
 
-def test_a_run_at_one_rate_has_none(make_report: MakeReport, records: list[Record]) -> None:
-    report = make_report(records, load={"mode": "open"})
+@pytest.mark.parametrize("load", [{"mode": "open"}, None])
+def test_a_run_at_one_rate_or_at_an_unknown_one_has_none(make_report: MakeReport, records: list[Record], load: Any) -> None:
+    report = make_report(records, load=load)
     assert report.stages == ()
     assert summary(report)["stages"] == []
     assert "scheduled/s" not in render(report)

@@ -62,6 +62,17 @@ def test_each_class_has_the_numbers_of_its_own_requests(make_report: MakeReport,
     assert (code.ttft_ms.n, code.e2e_ms.n) == (19, 18)  # of the one that was cancelled, the first token came
 
 
+def test_an_unstreamed_run_has_no_first_tokens_of_any_class(make_report: MakeReport, records: list[Record]) -> None:
+    for one in make_report(records, streaming=False).classes:
+        assert (one.ttft_ms, one.e2e_ms is None) == (None, False)
+
+
+def test_probes_stand_behind_all_classes(make_report: MakeReport, answered: Make) -> None:
+    names = ["retrieval", "probe", "chat"]
+    report = make_report([answered(k, k, k, [(k + 5, 1)], traffic_class=name) for k, name in enumerate(names)])
+    assert [one.name for one in report.classes] == ["chat", "retrieval", "probe"]
+
+
 def test_objectives_of_a_class_judge_its_requests_alone(make_report: MakeReport, records: list[Record]) -> None:
     report = make_report(records, mixture=_MIXTURE)
     code = report.classes[1]

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from harness.records.record import Outcome, Record
+from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.latency import latencies_ms
 from reports.metrics.output_events import completions, rate
 from reports.metrics.requests import Requests
@@ -78,6 +79,16 @@ def test_steady_output_is_of_tokens_and_not_of_whole_requests(make_requests: Mak
     requests = make_requests([answered(k, at, at, [(at + 50, 5 if k < 300 else 1)]) for k in range(1_001) for at in [10 * k]])
     _, steady = _both(compute_windows(requests, *_from_schedule(requests)))
     assert steady.start_s == pytest.approx(3.0, abs=0.2)
+
+
+def test_a_closed_loop_is_steady_until_its_first_user_has_nothing_to_send(make_requests: MakeRequests, answered: Make) -> None:
+    """Eight users with a request each 100 ms, four of whom send nothing after 6 s; in an open loop it would last on."""
+    due_ms = sorted(100 * k + user for user in range(8) for k in range(80 if user < 4 else 60))
+    requests = make_requests([answered(k, at, at, [(at + 99, 1)], done=at + 100) for k, at in enumerate(due_ms)])
+    _, closed = _both(compute_windows(requests, *_from_schedule(requests), ConfiguredLoad(closed=True)))
+    assert closed.end_s == 6.004
+    steady = compute_windows(requests, *_from_schedule(requests)).steady
+    assert steady is None or steady.end_s != 6.004
 
 
 def test_without_a_steady_part_there_is_a_reason(make_requests: MakeRequests, cold: list[Record]) -> None:

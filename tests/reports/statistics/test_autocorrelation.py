@@ -15,7 +15,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from reports.statistics.autocorrelation import BINS, LongRun, Mean, mean_cluster_size, mean_of, share_of, student_to_normal
+from reports.statistics.autocorrelation import (
+    BINS,
+    LongRun,
+    Mean,
+    effective_size_reason,
+    fewest_independent,
+    independent_values,
+    mean_cluster_size,
+    mean_of,
+    share_of,
+    student_to_normal,
+)
 from reports.statistics.percentiles import Distribution, Percentile, SampleMean, summarise
 from reports.statistics.spectrum import MOST_ORDINATES, error_of_mean
 
@@ -267,6 +278,21 @@ def test_a_series_with_too_little_information_has_a_reason_in_place_of_intervals
     assert d.mean.reason is not None
     assert d.mean.reason.startswith(reason)
     assert d.mean.interval_text == d.mean.reason
+
+
+@pytest.mark.parametrize(("n", "fewest"), [(699, 30), (700, 10)])
+def test_a_short_run_needs_more_independent_values(n: int, fewest: int) -> None:
+    long_run = LongRun(1.0, 16.0, 1.0, 1.0, drifts=False)
+    enough, too_few = (Mean(5.0, 0.1, n, independent, long_run) for independent in (fewest, fewest - 0.1))
+    assert fewest_independent(n) == fewest
+    assert enough.no_interval_reason is None
+    assert independent_values(too_few.no_interval_reason or "") == fewest - 1
+
+
+@pytest.mark.parametrize(("independent", "found"), [(9.99, 9), (1_234.5, 1_234), (2_345_678.0, 2_345_678)])
+def test_the_independent_values_are_found_in_their_reason_and_in_no_other(independent: float, found: int) -> None:
+    assert independent_values(effective_size_reason(independent)) == found
+    assert independent_values("n too small") is None
 
 
 def test_a_mean_that_rests_on_few_values_has_no_limit_above() -> None:

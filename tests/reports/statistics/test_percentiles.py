@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, binomtest
 
-from reports.statistics.autocorrelation import mean_of, share_of, student_to_normal
+from reports.statistics.autocorrelation import TOO_UNEVEN, mean_of, share_of, student_to_normal
 from reports.statistics.percentiles import (
     Distribution,
     Percentile,
@@ -131,6 +131,17 @@ def test_failures_count_as_slower_than_every_value() -> None:
         Percentile(0.999, None),
     )
     assert d == Distribution(SampleMean(45.5, reason=_TOO_FEW), percentiles, max=None, n=90, failed=10)
+    assert d.curve is not None
+    assert (d.curve.n, d.curve.values.tolist()) == (100, np.arange(1.0, 91.0).tolist())
+
+
+def test_a_mean_of_few_large_values_has_a_reason_in_place_of_an_upper_limit() -> None:
+    """Two of a thousand values: the error of their mean is 1 / √2 of it, and twice the error is more than the mean."""
+    series = np.full(1_000, 0.01)
+    series[[90, 700]] = 5_000.0
+    d = summarise(series)
+    assert d is not None
+    assert d.mean == SampleMean(pytest.approx(10.00998), None, TOO_UNEVEN)  # type: ignore[arg-type]
 
 
 def test_an_interval_that_reaches_into_the_failures_does_not_exist() -> None:
@@ -221,6 +232,11 @@ def test_the_limits_of_the_median_golden() -> None:
     assert _ranks(20, 0.5) == pytest.approx((5.939, 15.061), abs=1e-3)
 
 
+def test_limits_of_few_independent_values_are_the_smallest_and_the_largest() -> None:
+    """Of one of 2 independent values the limits are 0.0126 and 0.9874, times 20, plus a half: 0.75 and 20.25."""
+    assert _ranks(20, 0.5, effect=10.0) == (1.0, 20.0)
+
+
 def test_limits_of_correlated_values_are_those_of_fewer_independent_ones() -> None:
     assert _ranks(4_000, 0.99, effect=4.0) == pytest.approx([4 * rank - 1.5 for rank in _ranks(1_000, 0.99)], abs=1e-2)
 
@@ -271,6 +287,12 @@ def test_failures_are_no_samples_of_p99_9_and_take_it_away() -> None:
 def test_the_limits_of_a_share_are_the_exact_ones_of_a_binomial_count(chosen: int, n: int, confidence: float) -> None:
     exact = binomtest(chosen, n).proportion_ci(confidence, method="exact")
     assert share_limits(chosen / n, n, confidence) == pytest.approx((exact.low, exact.high), rel=1e-9)
+
+
+def test_the_limits_of_a_share_of_few_independent_values_are_of_parts_of_values() -> None:
+    """19 of 20 that are worth 10: 9.5 and a half."""
+    expected = float(beta.ppf(0.025, 9.5, 1.5)), float(beta.ppf(0.975, 10.5, 0.5))
+    assert share_limits(0.95, 10.0) == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_limits_of_a_share_hold_at_95_percent_unless_it_is_said() -> None:
@@ -349,34 +371,67 @@ def test_p99_has_an_interval_from_the_fewest_values_on_that_its_confidence_allow
     assert (d.percentile(0.99).interval is not None) is interval
 
 
-def test_a_percentile_without_an_upper_limit_says_how_many_clusters_there_are() -> None:
-    """Geometric clusters of design effect e have (1 + e) / 2 values on average; e is that of p99, raised by the mean's."""
-    series = 50.0 + _autoregressive(1_000, 0.85, 1)
-    mean, share = mean_of(series), share_of(series <= np.sort(series)[989])
+def _in_spells() -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Large values in spells, in each of which every third value is large: neighbours are not alike."""
+    values = np.random.default_rng(6).normal(50.0, 1.0, 700)
+    for start in (200, 500):
+        values[start : start + 12 : 3] += 6.0
+    return values
+
+
+@pytest.mark.parametrize("fewer_clusters", [False, True])
+def test_a_percentile_without_an_upper_limit_says_how_many_clusters_there_are(fewer_clusters: bool) -> None:
+    """Geometric clusters of design effect e have (1 + e) / 2 values on average; e is that of p99, raised by the mean's. There
+    may be fewer or more of them than independent values by the correlation of neighbours.
+    """
+    series = _in_spells() if fewer_clusters else 50.0 + _autoregressive(1_000, 0.85, 1)
+    mean, share = mean_of(series), share_of(series <= nearest_rank(np.sort(series), 0.99))
     effect = max(share.effect, min(mean.long_run.effect, 1.25 * share.effect))
-    clusters = min(mean.independent, 1_000 / ((1.0 + max(1.0, effect)) / 2.0))
+    clusters = series.size / ((1.0 + max(1.0, effect)) / 2.0)
+    assert (clusters < mean.independent) == fewer_clusters
     d = summarise(series)
     assert d is not None
-    assert d.percentile(0.99).reason == f"n as good as {math.floor(clusters)}"
+    assert d.percentile(0.99).reason == f"n as good as {math.floor(min(mean.independent, clusters))}"
 
 
+_SQUARES = np.sort(np.random.default_rng(4).exponential(1.0, 1_000) ** 2)
+
+
+def _lower(ordered: np.ndarray[tuple[int, ...], np.dtype[np.float64]], q: float, effect: float) -> float:
+    return _at(ordered, float(beta.ppf(0.025, 1_000 / effect * q, 1_000 / effect * (1 - q) + 1)))
+
+
+def _upper(ordered: np.ndarray[tuple[int, ...], np.dtype[np.float64]], q: float, effect: float) -> float:
+    return _at(ordered, float(beta.ppf(0.975, 1_000 / effect * q + 1, 1_000 / effect * (1 - q))))
+
+
+def _at(ordered: np.ndarray[tuple[int, ...], np.dtype[np.float64]], share: float) -> float:
+    return float(np.interp(min(max(1_000 * share + 0.5, 1.0), 1_000.0), np.arange(1, 1_001), ordered))
+
+
+@pytest.mark.parametrize("alike", [0, 600])
 @pytest.mark.parametrize(("q", "effect"), [(0.5, 1.0), (0.5, 60.0), (0.9, 0.6), (0.9, 4.0), (0.99, 2.0)])
-def test_each_limit_has_the_effect_that_belongs_to_its_level(q: float, effect: float) -> None:
-    """Two rounds, in which the effect grows with the square of limit over percentile, to 4 times at most and 1/2 at least."""
-    ordered = np.sort(np.random.default_rng(4).exponential(1.0, 1_000) ** 2)
+def test_each_limit_has_the_effect_that_belongs_to_its_level(q: float, effect: float, alike: int) -> None:
+    """Two rounds, in which the effect grows with the square of limit over percentile, to 4 times at most and 1/2 at least.
+
+    Where the smallest values are alike, the lower limit may be the percentile itself.
+    """
+    ordered = np.maximum(_SQUARES, _SQUARES[alike])
     estimate = nearest_rank(ordered, q)
-
-    def at(share: float) -> float:
-        return float(np.interp(min(max(1_000 * share + 0.5, 1.0), 1_000.0), np.arange(1, 1_001), ordered))
-
-    def lower(effect: float) -> float:
-        return at(float(beta.ppf(0.025, 1_000 / effect * q, 1_000 / effect * (1 - q) + 1)))
-
-    def upper(effect: float) -> float:
-        return at(float(beta.ppf(0.975, 1_000 / effect * q + 1, 1_000 / effect * (1 - q))))
-
-    low, high = lower(effect), upper(effect)
+    low, high = _lower(ordered, q, effect), _upper(ordered, q, effect)
     for _ in range(2):
-        low = min(lower(max(0.5, effect * (low / estimate) ** 2)), estimate)
-        high = max(upper(effect * min((high / estimate) ** 2, 4.0)), estimate)
+        low = min(_lower(ordered, q, max(0.5, effect * (low / estimate) ** 2)), estimate)
+        high = max(_upper(ordered, q, effect * min((high / estimate) ** 2, 4.0)), estimate)
     assert percentile_limits(ordered, q, effect) == pytest.approx((low, high), rel=1e-9)
+
+
+@pytest.mark.parametrize("zeros", [450, 600])
+def test_where_a_lower_limit_is_0_both_have_the_same_effect(zeros: int) -> None:
+    """A limit of 0 has no level. The percentile may be 0, too, as of waits that most requests do not have."""
+    ordered = np.where(np.arange(1_000) < zeros, 0.0, _SQUARES)
+    assert percentile_limits(ordered, 0.5, 60.0) == pytest.approx((0.0, _upper(ordered, 0.5, 60.0)), rel=1e-9)
+
+
+def test_where_an_upper_limit_reaches_the_failures_the_lower_one_has_the_effect_of_the_percentile() -> None:
+    ordered = np.where(np.arange(1_000) < 992, _SQUARES, np.inf)
+    assert percentile_limits(ordered, 0.99, 2.0) == (pytest.approx(_lower(_SQUARES, 0.99, 2.0), rel=1e-9), math.inf)

@@ -143,6 +143,14 @@ def test_kolmogorov_smirnov_p_value_is_near_the_exact_one(n: int, tolerated: flo
     assert found[rare] == pytest.approx(expected[rare], rel=1e-4, abs=2e-6)
 
 
+@pytest.mark.parametrize(("n", "exact"), [(10_000, True), (10_001, False)])
+def test_the_p_value_is_exact_up_to_10_000_values(n: int, exact: bool) -> None:
+    """Twice that of one side, at a distance that chance exceeds once in 74 times."""
+    distance, p_value = kolmogorov_smirnov(_shares_at(1.58 / math.sqrt(n), n))
+    assert p_value == pytest.approx(1 / 74, rel=0.01)
+    assert (p_value == pytest.approx(2.0 * stats.ksone.sf(distance, n), rel=1e-11)) == exact
+
+
 def test_kolmogorov_smirnov_p_value_of_shares_on_one_side_and_in_no_doubt() -> None:
     assert kolmogorov_smirnov(np.zeros(20)) == (1.0, 0.0)
     assert kolmogorov_smirnov(np.zeros(20_000)) == (1.0, 0.0)

@@ -62,8 +62,10 @@ def test_a_summary_carries_its_curve_without_the_failures() -> None:
     ("q", "n", "rank"),
     [
         (0.07, 100, 7),
+        (0.07, 103, 8),  # 7.21
         (0.07, 4_369_100, 305_837),  # 0.07·n is 6e-11 more: the binary error grows with n
         (0.5, 1, 1),
+        (0.5, 5, 3),
         (0.99, 100, 99),
         (0.99, 101, 100),
         (0.0, 5, 1),

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import t as student_t
@@ -26,6 +26,8 @@ def test_a_flat_spectrum_has_about_its_own_variance() -> None:
 
 
 @given(st.integers(0, 10_000), st.floats(1e-6, 1e6))
+@example(0, 1e-24)  # of values that alternate
+@example(0, 1e24)
 def test_the_variance_is_in_the_units_of_the_ordinates(seed: int, factor: float) -> None:
     plain, scaled = error_of_mean(_chi_squared(seed), _MANY), error_of_mean(factor * _chi_squared(seed), _MANY)
     assert scaled.variance == pytest.approx(factor * plain.variance, rel=1e-4)
