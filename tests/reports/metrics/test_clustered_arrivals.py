@@ -158,7 +158,11 @@ def test_stages_and_classes_are_judged_by_their_own_arrivals(make_report: MakeRe
         for k, t in enumerate(times_ms)
     ]
     steps = [{"begin_s": 0.0, "end_s": 30.0, "rate_per_s": 100.0}, {"begin_s": 30.0, "end_s": 100.0, "rate_per_s": 60.0}]
-    report = make_report(records, load={"mode": "open", "stages": steps})
+    classes = [{"name": name, "weight": 1.0} for name in ("even", "spells")]
+    mixture = {"classes": classes, "objectives": {"even": ["ttft<=9ms"], "spells": ["ttft<=9ms"]}}
+    report = make_report(records, load={"mode": "open", "stages": steps}, mixture=mixture)
+    goodputs = [one.goodput for one in report.classes]
+    assert [goodput is not None and goodput.attainment_interval is not None for goodput in goodputs] == [True, False]
     for even, spells in (report.stages, report.classes):
         for latency in ("ttft_ms", "e2e_ms"):
             assert getattr(even, latency).mean.reason is None
