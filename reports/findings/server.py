@@ -67,7 +67,7 @@ class RequestsDisagree(CountersDisagree):
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
-        counted: float | None = counted_requests(facts.manifest, _model(facts))
+        counted: float | None = counted_requests(facts.manifest, facts.target.model)
         if counted is None and facts.server is not None:
             counted = facts.server.finished_requests
         if counted is None:
@@ -105,7 +105,7 @@ class MetricsDisagree(CountersDisagree):
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
-        statistics = counted_requests(facts.manifest, _model(facts))
+        statistics = counted_requests(facts.manifest, facts.target.model)
         metrics = None if facts.server is None else facts.server.metrics_requests
         if statistics is None or metrics is None or metrics == statistics:
             return None
@@ -290,7 +290,3 @@ class PrefixCacheWarmed(Finding):
         if self.reused_share is None:
             return f"A prefix cache may have helped:{repeated}"
         return f"The server found {self.reused_share:.0%} of the prompts' {self.unit} in its prefix cache.{repeated}"
-
-
-def _model(facts: RunFacts) -> str:
-    return str((facts.manifest.get("target") or {}).get("model", ""))

@@ -23,7 +23,7 @@ from reports.compare.measures import (
 )
 from reports.metrics.catalogue import REQUEST_THROUGHPUT, TPOT, TTFT
 from reports.metrics.full_load import full_load
-from reports.metrics.output_events import output_tokens
+from reports.metrics.output_events import completions, output_tokens
 from reports.metrics.requests import Requests
 
 Make = Callable[..., Record]
@@ -158,6 +158,26 @@ def test_the_gap_of_an_open_loop_is_that_of_its_schedule_with_the_error_of_indep
     assert measured.gap == pytest.approx((math.log(10e6), 0.5 / math.sqrt(120)))
 
 
+def test_an_open_loop_has_its_gap_where_too_few_requests_ended_between_ramp_and_drain(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    requests = make_requests([answered(k, 10 * k, 10 * k, [(10 * k + 60, 1)]) for k in range(100)])
+    events = completions(requests)
+    assert full_load(requests, events) is None
+    assert throughput(requests, tokens=False).gap == pytest.approx((math.log(10e6), 0.0))
+
+
+def test_a_throughput_has_the_errors_of_its_drain_for_pairs_and_without(make_requests: MakeRequests, answered: Make) -> None:
+    latencies_ms = 200.0 * np.random.default_rng(1).lognormal(0.0, 0.5, 2_000)
+    requests = make_requests([answered(k, 10 * k, 10 * k, [(10 * k + ms, 1)]) for k, ms in enumerate(latencies_ms.tolist())])
+    full = full_load(requests, completions(requests))
+    assert full is not None
+    assert 0.0 < full.drain_error < full.late_drain_error
+    measured = throughput(requests, tokens=False)
+    assert measured.reason is None
+    assert (measured.other_error, measured.paired_error) == (full.drain_error, full.late_drain_error)
+
+
 @pytest.mark.parametrize("parent", [None, 0])
 def test_only_an_open_loop_has_a_gap(make_requests: MakeRequests, answered: Make, parent: int | None) -> None:
     """One user without a pause, whose requests are due when the last one ended; and turns of a session with pauses."""
@@ -253,6 +273,16 @@ def test_a_run_has_every_measure_and_an_unstreamed_one_those_of_whole_answers(
         }
     )
     assert all(unstreamed[name].value == values[name] for name in unstreamed)
+
+
+def test_percentiles_of_a_run_are_no_means(make_requests: MakeRequests, answered: Make) -> None:
+    """Every tenth TTFT is 200 ms, the others 20 ms; a second token follows after 10 ms."""
+    firsts_ms = [10 * k + (200 if k % 10 == 0 else 20) for k in range(700)]
+    run = measure_run(
+        make_requests([answered(k, 10 * k, 10 * k, [(ms, 1), (ms + 10, 1)]) for k, ms in enumerate(firsts_ms)]), True
+    )
+    values = [run[name].value for name in ("p50_ttft", "p99_ttft", "p50_e2e", "p99_e2e", "mean_tpot")]
+    assert values == pytest.approx([20.0, 200.0, 30.0, 210.0, 10.0])
 
 
 def test_latencies_have_the_covariates_of_their_schedule(make_requests: MakeRequests, answered: Make) -> None:

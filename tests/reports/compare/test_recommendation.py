@@ -111,6 +111,19 @@ def test_the_fewest_repeats_that_show_the_change_up_to_a_hundred(repeats: int, e
         assert above.repeats == repeats + 1
 
 
+@pytest.mark.parametrize("tested", [1, 4, 8])
+def test_the_more_measures_are_tested_the_smaller_an_error_has_to_be(tested: int) -> None:
+    """Holm's first step judges each of them at 5 % of their number; one without an error is not tested."""
+    from scipy.stats import t
+
+    limit = math.log(1.05) / (t.ppf(1.0 - 0.025 / tested, 12) + t.ppf(0.8, 12)) * math.sqrt(7 / 3)  # 7 repeats, of 3
+    others = [_named(Measure(TPOT), spread) for spread in (*[Spread(0.0, 0.1, 2.0, Evidence.RUNS)] * (tested - 1), None)]
+    for factor, repeats in ((0.9999, 7), (1.0001, 8)):
+        found = recommend([_difference(Spread(0.0, factor * float(limit), 2.0, Evidence.RUNS)), *others], 3, 3_000)
+        assert found is not None
+        assert found.repeats == repeats
+
+
 @pytest.mark.parametrize("without", [None, Spread(0.0, 0.0, 2.0, Evidence.RUNS), Spread(0.0, math.inf, 2.0, Evidence.RUNS)])
 def test_the_first_latency_with_an_error_decides_p99_before_p50_and_ttft_before_e2e(without: Spread | None) -> None:
     measures = [Measure(TTFT, 0.99), Measure(E2E, 0.99), Measure(TTFT, 0.5), Measure(E2E, 0.5)]
@@ -137,6 +150,7 @@ def test_no_other_latency_stands_in_for_one_that_no_affordable_number_shows() ->
     [
         (0.01, 0.05, 1_000),
         (0.05, 0.05, 2_200),  # (3.195 · 0.05 / log 1.05)² / 5 is 2.145
+        (0.1077, 0.05, 10_000),  # (3.195 · 0.1077 / log 1.05)² / 5 is 9.948, of which two digits are 10 times the requests
         (0.15, 0.10, 5_100),  # 5 % would take 19.3 times the requests; (3.195 · 0.15 / log 1.1)² / 5 is 5.06
         (0.50, 0.50, 3_200),  # 20 % would take 15.4 times; (3.195 · 0.5 / log 1.5)² / 5 is 3.1
         (3.00, None, None),  # 100 % would take 38 times

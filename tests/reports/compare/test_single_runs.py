@@ -228,6 +228,15 @@ def test_the_error_of_paired_means_is_that_of_their_differences() -> None:
     )
 
 
+def test_differences_that_are_more_correlated_than_either_run_have_their_own_degrees_of_freedom() -> None:
+    a, slow = 0.1 * _signs(1, 1_000), 0.01 * _wave(1_000)
+    spread = within_pairs(_contributions(a), _contributions(a + slow), 0.3)
+    assert isinstance(spread, Spread)
+    of_slow, of_runs = (mean_of(values).long_run.degrees for values in (slow, a))
+    assert of_slow < of_runs
+    assert spread.freedom == pytest.approx(of_slow)
+
+
 def test_the_errors_that_contributions_lack_are_added_to_that_of_pairs() -> None:
     a, b = _contributions(np.zeros(1_000)), _contributions(0.01 * _signs(2, 1_000))
     alone = within_pairs(a, b, 0.0)
@@ -277,7 +286,7 @@ def test_one_kind_of_length_of_another_workload_is_enough_to_explain_nothing() -
     """The means of the first are equal; of the second, whose errors are much smaller, they are 4.5 errors apart."""
     za, zb = (np.hstack([100.0 * _in_turn(1_000)[::step], _in_turn(1_000)]) for step in (1, -1))
     zb[:, 1] += 4.5 * math.sqrt(0.0005)
-    spread = within_runs(_contributions(za[:, 0] - 50.0, za), _contributions(zb[:, 0] - 50.0, zb), 1.0)
+    spread = within_runs(*(_contributions(z[:, 1] - z[:, 1].mean(), z) for z in (za, zb)), 1.0)
     assert isinstance(spread, Spread)
     assert spread.estimate == 1.0
 
@@ -540,6 +549,7 @@ def test_pairs_that_cross_in_one_direction_while_one_run_is_slower_are_as_uncert
 @pytest.mark.parametrize(
     ("a", "b", "told"),
     [
+        ((16.1, 0.0), (16.1, 0.0), True),  # of gaps of about 10 ms
         ((0.0, 0.03), (0.15, 0.03), True),  # within 4 errors of the difference
         ((0.0, 0.03), (0.18, 0.03), False),
         ((0.18, 0.03), (0.0, 0.03), False),

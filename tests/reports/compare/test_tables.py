@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.records.record import Record
-from reports.compare.comparison import Arm, ArmComparison
+from reports.compare.comparison import Arm, ArmComparison, RequestPairs
 from reports.compare.conditions import AbsoluteCondition, ConditionResult, Status, parse_condition
 from reports.compare.difference import Difference, Verdict
 from reports.compare.measures import Measure
@@ -28,6 +29,7 @@ from reports.compare.tables import (
 from reports.metrics.catalogue import E2E, FAILED_SHARE, REQUEST_THROUGHPUT, TTFT
 from reports.render.tables import Quantity
 from reports.run_report import RunReport
+from reports.statistics.percentiles import summarise
 
 P99, P50, P99_E2E = Measure(TTFT, 0.99), Measure(TTFT, 0.50), Measure(E2E, 0.99)
 FAILED, RATE = Measure(FAILED_SHARE), Measure(REQUEST_THROUGHPUT)
@@ -136,12 +138,14 @@ def test_a_probability_has_three_decimals(p_adjusted: float, text: str) -> None:
 def test_tables_have_a_row_for_each_measure_and_condition(run: RunReport) -> None:
     differences = (_difference(P99), _difference(FAILED))
     table = difference_table(_comparison(run, *differences), "some")
-    assert (table.name, table.columns[0]) == ("some", "measure")
+    assert (table.name, table.title, table.columns[0]) == ("some", "Differences", "measure")
+    assert "from the schedule" in table.note
     assert table.rows == tuple(map(difference_row, differences))
     assert difference_table(_comparison(run)).name == "differences"
     result = ConditionResult(parse_condition("p99_ttft > +5%"), Status.FAILED, "changed by +9.0%, at least +6.0%")
     conditions = conditions_table([result])
-    assert conditions.name == "conditions"
+    assert (conditions.name, conditions.title) == ("conditions", "Conditions")
+    assert conditions.columns == ("condition", "result", "why")
     assert conditions.rows == (("p99_ttft > +5%", "FAILED", "changed by +9.0%, at least +6.0%"),)
 
 
@@ -171,6 +175,7 @@ def test_tables_have_a_row_for_each_measure_and_condition(run: RunReport) -> Non
             "p99 +25.0% (+10.0% to +40.0%).",
         ),
         ([Verdict.NONE, Verdict.NONE], "No difference between B and A is shown by these runs."),
+        ([Verdict.UNKNOWN, Verdict.UNKNOWN], "These runs do not show whether B differs from A."),
     ],
 )
 def test_the_verdict_in_one_sentence(verdicts: list[Verdict], sentence: str) -> None:
@@ -240,7 +245,25 @@ def test_what_would_show_more_is_named_only_if_it_shows_more(run: RunReport) -> 
     assert [one.partition("; ")[2] for one in shown] == ["9 would show 20%.", "9 would show 20%.", "", ""]
 
 
+def test_of_single_runs_what_would_show_more_has_a_number_of_requests(run: RunReport) -> None:
+    """An error of 0.15: five runs of 120 requests times (3.195 · 0.15 / log 1.1)² / 5, or 5.06, show 10 %."""
+    blunt = _difference(P99, smallest_shown=0.5, p_value=0.5, spread=Spread(0.0, 0.15, 16.0, Evidence.REQUESTS))
+    assert headline(_comparison(run, blunt)).endswith("; 5 of about 610 requests would show 10%.")
+
+
 # ---- notes
+
+
+def test_paired_requests_are_noted_with_their_median_its_interval_and_the_share_that_took_longer(run: RunReport) -> None:
+    difference_ms = summarise(np.tile([-1.0, 2.0, 2.5], 100))
+    assert difference_ms is not None
+    note, *_ = notes(_comparison(run, pairs=RequestPairs(difference_ms, 2 / 3)))
+    interval = difference_ms.percentile(0.5).interval_text
+    assert interval != "–"
+    assert note == (
+        "Request by request (300 pairs of one schedule): B − A in TTFT is +2.00 ms in the median "
+        f"(95 %: {interval}); 67% of the requests were slower in B."
+    )
 
 
 def test_notes_name_pairs_blocks_single_starts_and_what_would_show_a_small_change(run: RunReport) -> None:

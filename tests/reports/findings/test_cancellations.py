@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.records.record import Outcome, Record
+from harness.records.record import Outcome, Record, TokenSource
 from reports.run_report import RunReport
+from tests.reports.findings.lookup import finding_of
 from tests.reports.findings.runs import withdrawn
 from tests.reports.manifests import counted_by_server
 from tests.reports.watched import metric
@@ -58,11 +59,44 @@ def test_a_server_that_computes_on_is_found(make_report: MakeReport, cancelled: 
     assert finding.evidence == {"withdrawn": 100, "generated_beyond": 10_000.0, "still_asked": 10_000.0}
 
 
-def test_failures_beside_it_explain_tokens_that_did_not_arrive(
-    make_report: MakeReport, cancelled: list[Record], failed: Callable[..., Record]
+@pytest.mark.parametrize(("beyond", "found"), [(6_240, False), (6_260, True)])
+def test_half_of_what_follows_a_quarter_of_a_second_may_be_generated_on(
+    make_report: MakeReport, cancelled: list[Record], beyond: int, found: bool
 ) -> None:
-    records = [*cancelled[:-1], failed(999, 9_990, Outcome.STREAM_CUT, 9_990, 10_000)]
-    assert "generated_after_cancellation" not in _codes(make_report(records, **_generated(12_800)))
+    """Each of 100 answers lacks 100 tokens of 10 ms: 25 of them may be on their way, and half of the other 75 are 37.5."""
+    codes = _codes(make_report(cancelled, **_generated(2_700 + 100 + beyond)))
+    assert ("generated_after_cancellation" in codes) is found
+
+
+@pytest.mark.parametrize(("generated", "found"), [(2_700 + 6_290, False), (2_700 + 6_310, True)])
+def test_a_request_that_was_cancelled_before_its_first_token_still_asked_for_all_of_them(
+    make_report: MakeReport, steady_run: SteadyRun, generated: int, found: bool
+) -> None:
+    """Each of 100 answers lacks 101 tokens of 10 ms: 25 of them may be on their way, and half of the other 76 are 38."""
+    records = [
+        replace(withdrawn(one, tokens=0), requested_output_tokens=101) if one.index % 10 == 3 else one
+        for one in steady_run(1_000)
+    ]
+    finding = finding_of(make_report(records, **_generated(generated)), "generated_after_cancellation")
+    assert (finding is not None) is found
+    if finding is not None:
+        assert finding.evidence == {"withdrawn": 100, "generated_beyond": generated - 2_700.0, "still_asked": 10_100.0}
+
+
+def test_cancellations_are_not_blamed_for_tokens_that_something_else_may_explain(
+    make_report: MakeReport, cancelled: list[Record], steady_run: SteadyRun, failed: Callable[..., Record]
+) -> None:
+    cut = failed(999, 9_990, Outcome.STREAM_CUT, 9_990, 10_000)
+    for records in (
+        [*cancelled[:-1], cut],
+        [*cancelled[:-1], replace(cut, output_tokens=0)],
+        [*cancelled[:-1], replace(cancelled[-1], output_tokens=None)],
+        [replace(one, output_tokens_source=TokenSource.TEXT) for one in cancelled],
+        steady_run(1_000),
+    ):
+        assert "generated_after_cancellation" not in _codes(make_report(records, **_generated(12_800)))
+    unstreamed = make_report(cancelled, streaming=False, **_generated(12_800))
+    assert "generated_after_cancellation" not in _codes(unstreamed)
 
 
 @pytest.mark.parametrize(("count", "severity"), [(1, "note"), (11, "warning")])
@@ -74,6 +108,7 @@ def test_cancelling_before_the_first_token_makes_ttft_too_low(
     assert [(finding.code, finding.severity.value) for finding in report.findings] == [
         ("withdrawn_before_first_token", severity)
     ]
+    assert report.findings[0].evidence == {"requests": count, "share": count / 1_000}
     assert "withdrawn_before_first_token" not in _codes(make_report(records, streaming=False))
 
 

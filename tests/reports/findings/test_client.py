@@ -100,6 +100,37 @@ def test_an_interrupted_run_is_not_blamed_for_its_rate(make_report: MakeReport, 
     assert finding_of(make_report(stopped, interrupted=True), "achieved_below_offered") is None
 
 
+def _released_late(answered: Make, slip_ms: float) -> list[Record]:
+    """A schedule of 100 requests/s that a ceiling lets through at 50, each sent the later the longer the run has lasted."""
+    return [
+        answered(k, 10 * k, (20 + slip_ms) * k, [((20 + slip_ms) * k + 20, 1)], released_ns=20_000_000 * k) for k in range(101)
+    ]
+
+
+def test_a_ceiling_that_keeps_the_rate_down_is_not_the_clients_fault(make_report: MakeReport, answered: Make) -> None:
+    assert finding_of(make_report(_released_late(answered, 0.0), load=CEILING), "achieved_below_offered") is None
+
+
+def test_the_rate_at_which_a_ceiling_released_requests_is_what_the_client_has_to_reach(
+    make_report: MakeReport, answered: Make
+) -> None:
+    finding = finding_of(make_report(_released_late(answered, 5.0), load=CEILING), "achieved_below_offered")
+    assert finding is not None
+    assert finding.severity.value == "invalid"
+    assert finding.evidence == pytest.approx({"offered_rate": 50.0, "achieved_rate": 40.0, "cause": "unknown"})
+
+
+@pytest.mark.parametrize(("gc_longest_ms", "cause"), [(99.5, "not the CPU"), (100.5, "garbage collection")])
+def test_a_rate_is_missed_for_what_explains_the_longest_delay(
+    make_report: MakeReport, answered: Make, gc_longest_ms: float, cause: str
+) -> None:
+    """The last of 101 requests is sent 200 ms late, the p99 198 ms."""
+    samples = worker_samples([0.1] * 80, WorkerUsage(0.06, gc_longest_ms=gc_longest_ms))
+    finding = finding_of(make_report(stretched_sends(answered, 1.2), client=samples), "achieved_below_offered")
+    assert finding is not None
+    assert finding.evidence["cause"] == cause
+
+
 # ---- objectives_lost_to_client; the remedy of late sends
 
 
@@ -147,6 +178,10 @@ def test_what_the_client_cost_in_words(make_report: MakeReport, answered: Make) 
         "and 100.0% from the send. The busiest worker used 6% of a core."
     )
     assert "more --workers do not help" in finding.advice
+    unwatched = finding_of(make_report(_late_by(answered, 20), options={"slo": ["ttft<=110ms"]}), "objectives_lost_to_client")
+    assert unwatched is not None
+    assert unwatched.evidence["cpu_share"] is None
+    assert unwatched.sentence.endswith("and 100.0% from the send.")
 
 
 @pytest.mark.parametrize("code", ["schedule_slip", "objectives_lost_to_client"])
@@ -217,6 +252,23 @@ def test_a_short_run_is_judged_by_the_wait_for_a_core(make_report: MakeReport, s
     assert severity_of(make_report(steady_run(20), client=starved), "client_saturated") == "invalid"  # 11 ms each time
     waiting = worker_samples([0.1] * 10, WorkerUsage(wait_share=0.9, switches=20))
     assert severity_of(make_report(steady_run(20), client=waiting), "client_saturated") is None  # 1.1 ms each time
+
+
+def test_a_worker_that_never_woke_while_a_request_was_in_flight_is_judged_by_its_wait_for_a_core_alone(
+    make_report: MakeReport, answered: Make
+) -> None:
+    records = [answered(k, 1_000 + 10 * k, 1_000 + 10 * k, [(1_100 + 10 * k, 1)]) for k in range(20)]
+    starved = worker_samples([0.1] * 10, WorkerUsage(wait_share=0.9, switches=2))
+    finding = finding_of(make_report(records, client=starved), "client_saturated")
+    assert finding is not None
+    assert finding.severity.value == "invalid"
+    lag = [finding.evidence[name] for name in ("lag_p99_ms", "lag_mean_ms", "lag_max_ms", "wake_ups")]
+    assert lag == [None, None, None, 0]
+    assert "late: beside a median latency of 100.0 ms" in finding.sentence
+
+
+def test_samples_of_the_parent_alone_do_not_show_a_late_worker(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    assert finding_of(make_report(steady_run(20), client=machine_samples(2)), "client_saturated") is None
 
 
 def test_one_starved_worker_of_four_is_enough(make_report: MakeReport, steady_run: SteadyRun) -> None:

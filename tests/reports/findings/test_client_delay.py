@@ -47,6 +47,10 @@ def test_the_first_cause_of_a_delay_of_10_ms_that_its_evidence_explains(found: d
     assert likely_cause(10.0, **_QUIET | found) is cause
 
 
+def test_pauses_of_unknown_length_do_not_explain_the_shortest_delay() -> None:
+    assert likely_cause(0.1, **_QUIET | {"gc_longest_ms": None, "lag_max_ms": None}) is Cause.NOT_CPU
+
+
 def _worker(cpu: float, waited: float | None, gc_ms: float | None = None) -> ThreadLoad:
     return ThreadLoad(0, cpu, waited, None, 0, None, gc_ms, None)
 

@@ -106,6 +106,14 @@ def test_a_dataset_that_was_sent_whole_has_to_be_repeated(make_report: MakeRepor
     assert ("--repeat_dataset" in finding.brief, "--repeat_dataset" in finding.advice) == (whole, whole)
 
 
+def test_prompts_of_an_unknown_dataset_are_not_called_all_of_it(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    report = make_report(steady_run(20))
+    for manifest in ({}, {"workload": {}}):
+        finding = SampleTooSmall.check(RunFacts(report.requests, report.metrics, manifest))
+        assert finding is not None
+        assert not finding.whole_dataset
+
+
 def test_failures_are_no_samples(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
     records = [*steady_run(661), *(failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 9) for k in range(661, 700))]
     finding = finding_of(make_report(records), "sample_too_small")

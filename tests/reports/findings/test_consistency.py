@@ -156,6 +156,7 @@ def test_more_chunks_than_tokens_are_no_random_tokens(
         ((133, None), None, None),  # the others were not counted by the server
         ((133, 133), 0, "warning"),
         ((129, 129), 0, None),  # within 1 %
+        ((129, 130), 0, "warning"),  # 1.17 % on average
         ((126, 130), 0, "warning"),  # right on average alone
         ((140, 150), None, "warning"),
         ((100, 100), None, "warning"),  # truncated
@@ -185,6 +186,16 @@ def test_prompts_of_other_lengths_than_requested(
         assert finding.evidence == {
             "requests": 20, "requested": 128.0, "counted": 145.0, "mean_deviation": 17.0, "template_tokens": 0
         }  # fmt: skip
+
+
+@pytest.mark.parametrize(("counted", "severity"), [(101, None), (99, None), (102, "warning"), (98, "warning")])
+def test_prompts_may_deviate_by_one_in_a_hundred(
+    make_report: MakeReport, answered: Make, counted: int, severity: str | None
+) -> None:
+    tokens = {"input_tokens": counted, "requested_input_tokens": 100, "server_counted_input": True}
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)], **tokens) for k in range(20)]
+    target = {"model": "m", "protocol": "openai", "streaming": True, "template_tokens": 0}
+    assert severity_of(make_report(records, target=target), "input_tokens_disagree") == severity
 
 
 def test_a_template_that_nearly_all_prompts_share_is_no_deviation(make_report: MakeReport, answered: Make) -> None:
@@ -234,6 +245,16 @@ def test_answers_without_tokens_are_left_out_of_latencies(
     assert finding.evidence["shares"] == {"e2e_ms": 0.5, "ttft_ms": 0.5}
 
 
+def test_where_every_success_is_left_out_there_are_no_others_to_compare_it_with(
+    make_report: MakeReport, answered: Make, failed: Make
+) -> None:
+    """Latencies are of the failure alone, which counts as infinitely late."""
+    records = [answered(0, 0, 0, [], output_tokens=0), failed(1, 10, Outcome.TIMEOUT, 10, 500)]
+    finding = finding_of(make_report(records), "answers_left_out")
+    assert finding is not None
+    assert finding.evidence == {"shares": {"e2e_ms": 1.0, "ttft_ms": 1.0}, "latency_ratio": None}
+
+
 def test_answers_of_one_token_have_no_tpot_and_are_not_left_out(make_report: MakeReport, answered: Make) -> None:
     records = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)]) for k in range(100)]
     assert finding_of(make_report(records), "answers_left_out") is None
@@ -249,6 +270,13 @@ def test_more_tokens_than_were_asked_for_came(
         finding = finding_of(report, "output_longer_than_asked")
         assert finding is not None
         assert (finding.evidence["requests"], finding.evidence["tokens_beyond"]) == (doubled, 2 * doubled)
+
+
+def test_a_single_token_more_than_was_asked_for_is_found(make_report: MakeReport, answered: Make) -> None:
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 5, 2)], requested_output_tokens=2 - (k == 7)) for k in range(100)]
+    finding = finding_of(make_report(records), "output_longer_than_asked")
+    assert finding is not None
+    assert finding.evidence == {"requests": 1, "tokens_beyond": 1.0, "share_of_tokens": 0.005}
 
 
 def test_text_counted_again_may_have_a_token_more_than_was_asked_for(make_report: MakeReport, answered: Make) -> None:
@@ -381,6 +409,12 @@ def test_texts_may_differ_by_a_quarter(
         )
 
 
+@pytest.mark.parametrize(("in_text", "expected"), [(225, False), (224, True), (400, False), (401, True)])
+def test_a_text_may_differ_by_exactly_a_quarter(make_report: MakeReport, answered: Make, in_text: int, expected: bool) -> None:
+    record = answered(0, 0, 0, [(5, 300)], text_tokens=in_text)
+    assert (finding_of(make_report([record]), "text_tokens_disagree") is not None) is expected
+
+
 def test_littles_law_in_words() -> None:
     assert LittlesLaw(50.04, 100.0, 0.1).sentence == (
         "Little's law fails in the steady window: 50.0 requests were in flight, where 100.0 requests/s of 0.100 s make 10.0."
@@ -400,5 +434,47 @@ def test_littles_law_tolerates_a_twentieth_and_what_the_ends_of_the_window_cut(
 def test_littles_law_tolerates_a_millisecond_of_each_request(
     make_report: MakeReport, answered: Make, held_open_ms: float, expected: bool
 ) -> None:
-    records = [answered(k, 10 * k, 10 * k, [(10 * k + 4, 1)], done=10 * k + 4 + held_open_ms) for k in range(1_500)]
-    assert (finding_of(make_report(records), "littles_law") is not None) is expected
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 4, 1)], done=10 * k + 4 + held_open_ms) for k in range(1_501)]
+    report = make_report(records)
+    assert report.metrics.windows.steady is not None
+    assert (finding_of(report, "littles_law") is not None) is expected
+
+
+def test_littles_law_counts_the_sends_at_both_ends_of_the_window(make_report: MakeReport, answered: Make) -> None:
+    """Sends at 0, 10, 20 ... 15,000 ms, of which the window begins with one and ends with the last."""
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)], done=10 * k + 500) for k in range(1_501)]
+    report = make_report(records)
+    window = report.metrics.windows.steady
+    assert window is not None
+    first = round(window.start_s * 100)
+    assert (window.start_s, window.end_s) == (pytest.approx(first / 100, abs=1e-12), 15.0)
+    finding = finding_of(report, "littles_law")
+    assert finding is not None
+    assert finding.evidence["rate_per_s"] == pytest.approx((1_501 - first) / (15.0 - first / 100), rel=1e-6)
+
+
+def test_littles_law_holds_of_answers_without_tokens_and_of_streams_that_were_cut_after_some(
+    make_report: MakeReport, answered: Make, failed: Make
+) -> None:
+    """Both end when their exchange does: a fifth of the answers have no token, or were cut 300 ms after their only one."""
+    answers = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)]) for k in range(1_500)]
+    for records in (
+        [answered(k, 10 * k, 10 * k, [], done=10 * k + 100) if k % 5 == 0 else one for k, one in enumerate(answers)],
+        [
+            failed(k, 10 * k, Outcome.STREAM_CUT, 10 * k, 10 * k + 400, token_times_ns=(10**7 * k + 10**8,), token_counts=(1,))
+            if k % 5 == 0
+            else one
+            for k, one in enumerate(answers)
+        ],
+    ):
+        report = make_report(records)
+        assert report.metrics.windows.steady is not None
+        assert finding_of(report, "littles_law") is None
+
+
+def test_littles_law_is_of_no_window_in_which_nothing_was_sent(make_report: MakeReport, answered: Make) -> None:
+    report = make_report([answered(k, 0, 0, [(100 + 10 * k, 1)]) for k in range(700)])
+    window = report.metrics.windows.steady
+    assert window is not None
+    assert window.start_s > 0.0
+    assert finding_of(report, "littles_law") is None

@@ -42,6 +42,9 @@ def test_a_lost_worker_makes_the_run_invalid_and_names_what_has_no_record(
     finding = finding_of(make_report([*records[:-3], *lost], **hosts), "workers_lost")
     assert finding.severity is Severity.INVALID
     assert finding.evidence == {"workers": "1 (host-1)", "requests": 3}
+    both = worker_hosts(worker_host(0, lost="its stream was reset"), worker_host(1, lost="nothing was heard of it for 15 s"))
+    finding = finding_of(make_report([*records[:-3], *lost], **both), "workers_lost")
+    assert finding.evidence == {"workers": "0 (host-0), 1 (host-1)", "requests": 3}
 
 
 @pytest.mark.parametrize(("jump_ms", "found"), [(None, False), (1.0, False), (1.1, True)])
@@ -54,15 +57,28 @@ def test_a_jump_of_a_workers_clock_beyond_a_millisecond_is_found(
         assert finding_of(report, "worker_clock_jumped").evidence == {"worker": 1, "host": "host-1", "jump_ms": jump_ms}
 
 
+@pytest.mark.parametrize(("jumps_ms", "worker"), [((2.0, 5.0, 5.0), 1), ((5.0, 2.0, None), 0), ((None, 2.0, 5.0), 2)])
+def test_of_several_jumps_the_largest_is_reported(
+    make_report: MakeReport, steady_run: SteadyRun, jumps_ms: tuple[float | None, ...], worker: int
+) -> None:
+    hosts = (worker_host(number, jump_ms=jump_ms) for number, jump_ms in enumerate(jumps_ms))
+    finding = finding_of(make_report(steady_run(700), **worker_hosts(*hosts)), "worker_clock_jumped")
+    assert finding.evidence == {"worker": worker, "host": f"host-{worker}", "jump_ms": 5.0}
+
+
 @pytest.mark.parametrize(("uncertainty_ms", "found"), [(10.0, False), (10.5, True)])
 def test_an_uncertain_clock_is_a_note(
     make_report: MakeReport, steady_run: SteadyRun, uncertainty_ms: float, found: bool
 ) -> None:
     report = make_report(steady_run(700), **worker_hosts(worker_host(0), worker_host(1, uncertainty_ms=uncertainty_ms)))
     assert [finding.code for finding in report.findings] == (["worker_clock_uncertain"] if found else [])
+    if found:
+        evidence = {"worker": 1, "host": "host-1", "uncertainty_ms": uncertainty_ms}
+        assert finding_of(report, "worker_clock_uncertain").evidence == evidence
 
 
 def test_workers_that_took_no_part_are_named(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    away = [{"host": host, "reason": "the run has its 1 workers"} for host in ("b", "c")]
+    reasons = {"b": "the run has its 1 workers", "c": "another version of bench"}
+    away = [{"host": host, "reason": reason} for host, reason in reasons.items()]
     finding = finding_of(make_report(steady_run(700), **worker_hosts(worker_host(0), turned_away=away)), "workers_turned_away")
     assert finding.evidence == {"hosts": "b, c", "reason": "the run has its 1 workers"}

@@ -52,6 +52,13 @@ def test_an_overloaded_target(make_report: MakeReport, answered: Make, service_m
         assert finding.evidence["completed_per_s"] == pytest.approx(1_000 / 13, rel=0.02)
 
 
+def test_a_queue_grows_against_the_rate_that_was_asked_for(make_report: MakeReport, answered: Make) -> None:
+    report = make_report(queue_of_one_server(answered, 13.0), options=EXPONENTIAL | {"request_rate": 97.0})
+    finding = finding_of(report, "queue_growing")
+    assert finding is not None
+    assert finding.evidence["offered_per_s"] == pytest.approx(97.0)
+
+
 def test_everything_at_once_is_no_growing_queue(make_report: MakeReport, answered: Make) -> None:
     report = make_report([answered(k, 0, 0, [(100 + 10 * k, 1)]) for k in range(700)])
     assert finding_of(report, "queue_growing") is None
@@ -240,6 +247,13 @@ def test_a_slow_beginning_is_a_cold_start_and_not_in_the_steady_window(
 
 def test_latencies_without_a_slow_beginning_have_no_finding(make_report: MakeReport, answered: Make) -> None:
     assert finding_of(make_report(cold_start(answered, slow_share=0.0)), "cold_start") is None
+
+
+def test_users_that_start_together_are_no_cold_start(make_report: MakeReport, answered: Make) -> None:
+    """The first 40 of 1,000 requests are slow, which are the first of each of 40 users."""
+    records = cold_start(answered, slow_share=0.04)
+    assert finding_of(make_report(records), "cold_start") is not None
+    assert finding_of(make_report(records, load=CLOSED | {"concurrency": 40}), "cold_start") is None
 
 
 # ---- severities, advice and words at the thresholds

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from harness.records.record import FAILURES, Outcome, Record
-from reports.findings.finding import Severity
+from reports.findings.finding import RunFacts, Severity
 from reports.findings.outcomes import Errors, NothingDone, OutputShorterThanAsked, PromptEchoed, ReasoningAlone, WarmUpFailed
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
@@ -133,6 +133,8 @@ def test_a_failed_warm_up(make_report: MakeReport, steady_run: SteadyRun) -> Non
     finding = finding_of(report, "warm_up_failed")
     assert finding is not None
     assert (finding.severity, finding.evidence) == (Severity.WARNING, {"failed": 2, "first_error": "queue full"})
+    for manifest in ({}, {"warm_up": {"requests": 10}}):
+        assert WarmUpFailed.check(RunFacts(report.requests, report.metrics, manifest)) is None
 
 
 # ---- reasoning_alone

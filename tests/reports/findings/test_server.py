@@ -200,6 +200,8 @@ def _repeated(share: float | None) -> dict[str, Any]:
     [
         (0.0, 0.0, None),
         (0.009, 0.009, None),
+        (0.01, 0.0, "note"),
+        (None, 0.01, "note"),
         (0.02, 0.02, "note"),
         (0.24, 0.3, "note"),
         (0.25, 0.3, "warning"),
@@ -263,6 +265,20 @@ def test_a_cache_that_was_warm_before_the_run_has_other_advice(make_report: Make
     unknown = finding_of(make_report(steady_run(100), **_repeated(0.4)), "prefix_cache_warmed")
     assert unknown is not None
     assert unknown.sentence == "A prefix cache may have helped: 40% of what was sent repeats an earlier prompt."
+
+
+def test_shares_are_of_the_unit_of_whoever_counted(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    workload = {"repeated_prefix": {"share": 0.4, "unit": "bytes"}}
+    reported = finding_of(make_report(steady_run(100), server=_reuse(0.5), workload=workload), "prefix_cache_warmed")
+    unreported = finding_of(make_report(steady_run(100), workload=workload), "prefix_cache_warmed")
+    assert reported is not None
+    assert unreported is not None
+    assert (reported.evidence["unit"], unreported.evidence["unit"]) == ("tokens", "bytes")
+
+
+def test_reuse_of_prompts_whose_repetition_is_unknown_in_words() -> None:
+    finding = PrefixCacheWarmed(0.5, None, "tokens")
+    assert finding.sentence == "The server found 50% of the prompts' tokens in its prefix cache."
 
 
 # ---- at the thresholds, and in words

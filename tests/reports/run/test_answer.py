@@ -24,6 +24,7 @@ from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
 from reports.statistics.autocorrelation import TOO_FEW
 from reports.statistics.percentiles import Distribution, Percentile
+from tests.reports.findings.runs import withdrawn
 from tests.reports.manifests import calibration, rate_limit
 
 Make = Callable[..., Record]
@@ -109,6 +110,12 @@ def test_failed_requests_are_counted_by_kind_in_the_head(make_report: MakeReport
     assert "invalid  Requests failed: fix what fails, or lower the load" in text
 
 
+def test_planned_cancellations_are_counted_apart_from_failures(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    records = [withdrawn(one, tokens=1) if one.index % 10 == 3 else one for one in steady_run(100)]
+    text = " ".join(render_answer(make_report(records)).split())
+    assert "90 of 100 requests succeeded in 1.1 s; cancelled as planned: 10." in text
+
+
 def test_objectives_add_goodput_and_attainment(make_report: MakeReport, steady_run: SteadyRun) -> None:
     folder = make_report(steady_run(700)).folder
     text = render_answer(read_run(folder, [parse_slo("ttft_ms<=200"), parse_slo("e2e_ms<=1")]))
@@ -125,7 +132,7 @@ def test_attainment_from_the_send_stands_beside_where_the_client_was_late(
     text = render_answer(report)
     attainment = 0.0 if shown else 1.0
     assert re.search(rf"Attainment +{100 * attainment:.1f} % of 700 sent", text)
-    assert (" Attainment from send: 100.0 %.\n" in text) is shown
+    assert (" Attainment from send: 100.0 %." in text) is shown
     assert text.count("Late sends: ") == shown  # of both findings, which have one remedy
     document = summary(report)["metrics"]["attainment"]
     assert (document["value"], document["from_send"]["value"]) == (attainment, 1.0)
@@ -271,6 +278,14 @@ undecided  p99_ttft<=300ms: 1,700 ms, 95 %: 1,650 – 1,800 ms; equivalent to 62
     )
 
 
+def test_an_attainment_without_an_interval_stands_alone(steady: RunReport) -> None:
+    objective = parse_slo("ttft<=200ms")
+    assert isinstance(objective, Objective)
+    goodput = Goodput((objective,), (350,), 350, 350, 350, 700, Rate(4.65, None, "n too small"), 0.5, None, None)
+    text = render_answer(dataclasses.replace(steady, metrics=dataclasses.replace(steady.metrics, goodput=goodput)))
+    assert "\nAttainment               50.0 % of 700 sent\n" in text
+
+
 def test_the_answer_of_a_long_run_has_lines_of_80_characters(steady: RunReport) -> None:
     objective, limits = parse_slo("ttft<=200ms"), (12_345.0, 123_456.0)
     assert isinstance(objective, Objective)
@@ -295,6 +310,9 @@ def test_tails_of_two_numbers_of_independent_requests_are_named_apart(steady: Ru
     assert " ".join(note.split()) == (
         "TPOT: p99 not yet supported: equivalent to 62 independent requests, 368 needed; E2E latency: to 40."
     )
+    report = _of(steady, *(lambda d, n=n: _tail(d, f"n as good as {n}") for n in (62, 40, 40)))
+    note = render_answer(report).partition("\n* ")[2].partition("\n\n")[0]
+    assert " ".join(note.split()).endswith("368 needed; TPOT, E2E latency: to 40.")
 
 
 def test_tails_of_too_few_values_are_counted_from_the_fewest_to_the_most(steady: RunReport) -> None:
