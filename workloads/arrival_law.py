@@ -129,7 +129,7 @@ def _weibull(spelt: Spelt) -> ArrivalLaw:
         cv = spelt.numbers["cv"]
         widest, narrowest = weibull_cv(_WEIBULL_SHAPES[0]), weibull_cv(_WEIBULL_SHAPES[1])
         if not narrowest <= cv <= widest:
-            raise spelt.error(f"Weibull gaps have a cv from {narrowest:.2g} to {widest:.3g}")
+            raise spelt.error(f"Weibull gaps have a cv from {narrowest:.2g} to {widest:.4g}")
         shape = float(brentq(lambda k: weibull_cv(k) - cv, *_WEIBULL_SHAPES, xtol=1e-12))
     if not _WEIBULL_SHAPES[0] <= shape <= _WEIBULL_SHAPES[1]:
         raise spelt.error(f"Weibull gaps have a shape from {_WEIBULL_SHAPES[0]:g} to {_WEIBULL_SHAPES[1]:g}")

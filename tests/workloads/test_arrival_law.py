@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -97,6 +98,15 @@ def test_any_other_text_is_an_error_that_says_what_to_write(text: str, problem: 
     assert str(error.value).startswith(f"--arrival {text}: ")
     assert problem in str(error.value)
     assert str(error.value).endswith("; write exponential, constant, gamma:cv=2, weibull:cv=2 or bursts:size=20")
+
+
+def test_the_limits_of_a_weibull_cv_that_the_error_names_are_within_them() -> None:
+    with pytest.raises(WorkloadError) as error:
+        parse_law("weibull:cv=1e9")
+    limits = re.search(r"a cv from (\S+) to ([0-9.]+);", str(error.value))
+    assert limits is not None
+    for cv in limits.groups():
+        assert parse_law(f"weibull:cv={cv}").name is LawName.WEIBULL
 
 
 @given(st.floats(0.15, 10.0))
