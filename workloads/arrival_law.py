@@ -88,7 +88,7 @@ def law_of_upstream(time_delay_dist: str, burstiness: float | None = None) -> Ar
         return CONSTANT if time_delay_dist == "constant" else EXPONENTIAL
     shape = 1.0 if burstiness is None else burstiness
     if not _SHAPES[0] <= shape <= _SHAPES[1]:
-        raise WorkloadError(f"--burstiness {shape:g}: give a shape from {_SHAPES[0]:g} to {_SHAPES[1]:g}")
+        raise WorkloadError(f"--burstiness {number_text(shape)}: give a shape from {_SHAPES[0]:g} to {_SHAPES[1]:g}")
     return ArrivalLaw(LawName.GAMMA, shape)
 
 

@@ -175,6 +175,11 @@ def test_an_impossible_burstiness_is_refused_by_the_option_s_name(shape: float) 
         arrivals_at(10.0, law_of_upstream("gamma_dist", shape))
 
 
+def test_a_burstiness_just_beyond_the_range_is_named_as_it_was_given() -> None:
+    with pytest.raises(WorkloadError, match="--burstiness 1000001: "):
+        law_of_upstream("gamma_dist", 1_000_001.0)
+
+
 @pytest.mark.parametrize(("rate", "dist"), [(10.0, "exponential_dist"), (10.0, "constant")])
 def test_a_burstiness_that_would_be_ignored_is_refused(rate: float, dist: str) -> None:
     with pytest.raises(WorkloadError, match=r"--burstiness .*gamma_dist"):

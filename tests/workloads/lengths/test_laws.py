@@ -229,6 +229,9 @@ def test_moments_of_finite_laws_are_exact() -> None:
 def test_what_lies_beyond_the_longest_counts_as_the_longest() -> None:
     law = Normal(LONGEST_TOKENS, 100_000)
     assert law.moments().mean == pytest.approx(LONGEST_TOKENS - 100_000 / sqrt(2 * np.pi), rel=1e-6)
+    half_a_stdev_below = Normal(LONGEST_TOKENS - 50_000, 100_000)  # σ·(φ(1/2) − Φ(−1/2)/2) of the mean lies beyond
+    beyond = 100_000 * (norm.pdf(0.5) - norm.cdf(-0.5) / 2)
+    assert half_a_stdev_below.moments().mean == pytest.approx(LONGEST_TOKENS - 50_000 - beyond, rel=1e-6)
 
 
 def test_bounds_may_leave_two_hundredths_of_a_law_but_not_half_a_hundredth() -> None:
@@ -238,6 +241,8 @@ def test_bounds_may_leave_two_hundredths_of_a_law_but_not_half_a_hundredth() -> 
 
 def test_large_ranges_keep_their_accuracy() -> None:
     assert Normal(1_000_000, 2).moments().stdev == pytest.approx(sqrt(4 + 1 / 12), rel=1e-6)
+    even = Normal(2**19 + 0.5, 1e6, 1, 2**20).moments()  # symmetric, and half a token is rounded up
+    assert even.mean == pytest.approx(2**19 + 0.5, rel=1e-6)
     moments = Normal(5_000_000, 1_000_000).moments()
     assert moments.mean == pytest.approx(5_000_000.5, rel=1e-6)
 
@@ -320,6 +325,10 @@ def test_a_parameter_out_of_range_is_named_with_the_option(law: Lengths, paramet
         (Lognormal(5, 0), "--own 0: the deviation of a lognormal must be above 0"),
         (Zipf(101, 1, 5), "--own 101: the exponent must lie between 0 and 100"),
         (Constant(0), "--own 0: the length must lie between 1 and 10,000,000 tokens"),
+        (Constant(10_000_001), "--own 10000001: the length must lie between 1 and 10,000,000 tokens"),
+        (Uniform(0, 5), "--own 0: the min must lie between 1 and 10,000,000 tokens"),
+        (Uniform(5, 10_000_001), "--own 10000001: the max must lie between 1 and 10,000,000 tokens"),
+        (Uniform(6, 5), "--own 6: min=6 is above max=5"),
     ],
 )
 def test_a_fault_is_its_value_and_the_rule_that_it_breaks(law: Lengths, problem: str) -> None:
