@@ -329,6 +329,11 @@ def test_a_parameter_out_of_range_is_named_with_the_option(law: Lengths, paramet
         (Uniform(0, 5), "--own 0: the min must lie between 1 and 10,000,000 tokens"),
         (Uniform(5, 10_000_001), "--own 10000001: the max must lie between 1 and 10,000,000 tokens"),
         (Uniform(6, 5), "--own 6: min=6 is above max=5"),
+        (Histogram((), "h"), "--own 0: the histogram is empty"),
+        (Histogram((Bucket(0, 5, 1),), "h"), "--own 0: the bucket [0, 5, 1] is no [min, max, count] of lengths"),
+        (Histogram((Bucket(4, 5, 2**53),) * 2, "h"), "--own 1.8014398509481984e+16: the counts add up to more than 2^53"),
+        (Empirical((), "f"), "--own 0: the file has no length"),
+        (Empirical((5, 0), "f"), "--own 0: the file has a length of 0; all must lie between 1 and 10,000,000 tokens"),
     ],
 )
 def test_a_fault_is_its_value_and_the_rule_that_it_breaks(law: Lengths, problem: str) -> None:
@@ -345,7 +350,8 @@ def test_a_fault_is_its_value_and_the_rule_that_it_breaks(law: Lengths, problem:
         Normal(1, 0), Normal(LONGEST_TOKENS, 0), Normal(1, LONGEST_TOKENS), Uniform(1, LONGEST_TOKENS), Constant(1),
         Constant(LONGEST_TOKENS), Zipf(0, 1, 1), Zipf(100, 1, LONGEST_TOKENS), Normal(100, 0, 100, 100),
         Lognormal(5, 1e-9), Lognormal(1, LONGEST_TOKENS),
-        Histogram((Bucket(1, 1, 0), Bucket(1, LONGEST_TOKENS, 1)), "h"), Empirical((1, LONGEST_TOKENS), "f"),
+        Histogram((Bucket(1, 1, 0), Bucket(1, LONGEST_TOKENS, 1)), "h"), Histogram((Bucket(1, 1, 2**53),), "h"),
+        Empirical((1, LONGEST_TOKENS), "f"),
     ],
 )  # fmt: skip
 def test_the_ends_of_what_a_parameter_may_be_are_allowed(law: Lengths) -> None:
@@ -361,6 +367,8 @@ def test_the_ends_of_what_a_parameter_may_be_are_allowed(law: Lengths) -> None:
         (Lognormal(512, 300), "lognormal(512, 300)"),
         (Lognormal(512, 300, 9), "lognormal(512, 300) from 9"),
         (Lognormal(512, 300, 9, 600), "lognormal(512, 300) within 9..600"),
+        (Histogram((Bucket(1, 2, 3),), "data/h.json"), "histogram h.json"),
+        (Empirical((1, 2), "data/lengths.txt"), "lengths of lengths.txt"),
     ],
 )
 def test_a_law_prints_its_parameters_and_its_bounds(law: Lengths, text: str) -> None:
