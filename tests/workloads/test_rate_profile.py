@@ -156,7 +156,10 @@ def test_the_end_of_a_profile_ends_the_arrivals() -> None:
         ("sine:amplitude=2,period=5s", "the amplitude is a share of the mean rate, from 0 to 1"),
         ("sine:amplitude=0.5,period=0s", "the period must be above 0 s"),
         ("sine:amplitude=0.5,periods=5s", "sine has no 'periods'"),
+        ("sine:amplitude=0.5,period=10000001s", "and at most 1e+07 s"),
         ("on_off:on=0s,off=5s", "the time with requests must be above 0 s"),
+        ("on_off:on=10000001s,off=5s", "and both at most 1e+07 s"),
+        ("on_off:on=5s,off=10000001s", "and both at most 1e+07 s"),
         ("on_off:10,20", "'10' is not a name and a number"),
         ("stages", "'' is no stage or point"),
         ("stages:5/s", "'5/s' is no stage or point"),
@@ -164,6 +167,10 @@ def test_the_end_of_a_profile_ends_the_arrivals() -> None:
         ("stages:5/s*0s", "each stage has a length above 0 s"),
         ("stages:0/s*9s", "and one of them a rate above 0"),
         ("stages:1e99/s*9s", "is out of range"),
+        ("stages:1000001/s*9s", "'1000001/s*9s' is out of range"),
+        ("stages:1/s*10000001s", "'1/s*10000001s' is out of range"),
+        ("piecewise:0s=1000001/s,9s=1/s", "'0s=1000001/s' is out of range"),
+        ("piecewise:0s=1/s,10000001s=1/s", "'10000001s=1/s' is out of range"),
         ("piecewise:0s=5/s", "give points from 0s on with rising times"),
         ("piecewise:1s=5/s,2s=5/s", "give points from 0s on with rising times"),
         ("piecewise:0s=5/s,9s=1/s,5s=5/s", "give points from 0s on with rising times"),
@@ -175,6 +182,13 @@ def test_any_other_text_is_an_error_that_says_what_to_write(text: str, problem: 
         parse_profile(text)
     assert str(error.value).startswith(f"--rate_profile {text}: ")
     assert problem in str(error.value)
+
+
+def test_the_highest_rate_and_the_longest_time_are_allowed() -> None:
+    assert parse_profile("stages:1e6/s*1e7s") == Piecewise(((0.0, 1e6), (1e7, 1e6)))
+    assert parse_profile("piecewise:0s=1e6/s,1e7s=0/s") == Piecewise(((0.0, 1e6), (1e7, 0.0)))
+    assert parse_profile("sine:amplitude=1,period=1e7s") == Sine(1.0, 1e7)
+    assert parse_profile("on_off:on=1e7s,off=1e7s") == OnOff(1e7, 1e7)
 
 
 def test_a_profile_is_part_of_what_the_arrivals_print() -> None:

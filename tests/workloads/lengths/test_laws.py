@@ -284,6 +284,7 @@ _FAULTS: list[tuple[Lengths, str]] = [
     (Normal(100, 0, 101, 300), "min"),
     (Lognormal(0.5, 3), "mean"),
     (Lognormal(5, 0), "stdev"),
+    (Lognormal(5, -1), "stdev"),
     (Lognormal(5, 1, 1_000, 2_000), "min"),
     (Uniform(0, 5), "min"),
     (Uniform(6, 5), "min"),
