@@ -84,7 +84,7 @@ def test_a_stream_of_probes_prints_its_lengths_and_its_rate() -> None:
 
 def test_their_seed_is_their_own() -> None:
     assert probe_seed(3) != 3
-    assert probe_seed(3) != probe_seed(4)
+    assert len({probe_seed(seed) for seed in range(1_000)}) == 1_000
 
 
 def test_probes_are_sessions_of_one_turn_beside_sessions() -> None:
@@ -92,6 +92,7 @@ def test_probes_are_sessions_of_one_turn_beside_sessions() -> None:
     plain = SessionSchedule(turns, (0, None, 9_000), (None, 0, 1), (0, 5, 5), 3)
     probed = with_probes(plain, [Request(1, prompt="x")], [700])
     assert isinstance(probed, SessionSchedule)
+    assert probed.requests == (*turns, Request(1, prompt="x", traffic_class="probe"))
     first = replace(probed, requests=turns, offsets_ns=probed.offsets_ns[:3], parents=probed.parents[:3])
     assert replace(first, think_times_ns=probed.think_times_ns[:3]) == plain
     assert (probed.offsets_ns[3], probed.parents[3], probed.think_times_ns[3]) == (700, None, 0)
