@@ -61,10 +61,13 @@ def test_the_longest_time_and_the_most_tokens_are_read() -> None:
         ("5%:after=2.5", "neither"),
         ("5%:after=0s", "neither"), ("5%:after=2000000s", "neither"), ("5%:after=0tokens", "from 1"),
         ("5%:after=2.5tokens", "neither"), ("5%:after=2s,after=3s", "twice"), ("5%:before=2s", "no 'before'"),
+        ("5%:after=2=3s", "'2=3s' is neither"),
     ],
 )  # fmt: skip
 def test_mistakes_are_named(text: str, problem: str) -> None:
-    with pytest.raises(WorkloadError, match=f"{re.escape(problem)}.*; write 5%:after=2s or 5%:after=20tokens"):
+    with pytest.raises(
+        WorkloadError, match=f"^--cancel {re.escape(text)}: .*{re.escape(problem)}.*; write 5%:after=2s or 5%:after=20tokens"
+    ):
         parse_cancellation(text)
 
 
