@@ -82,6 +82,12 @@ def test_a_partial_last_block_without_a_hash_is_the_row_s_own() -> None:
     assert (one[8:], other[8:]) == tuple(tuple(request.input_ids or ()) for request in alone)
 
 
+def test_of_blocks_of_one_token_none_may_be_missing() -> None:
+    facts, columns = WorkloadFacts("qwen", "t", block_tokens=1), {"input_tokens": [2], "output_tokens": [1]}
+    with pytest.raises(WorkloadError, match="row 1: 1 blocks are fewer than its 2 tokens need"):
+        Synthesis(range(9), 1).requests(Workload.of_columns(facts, 1, columns | {"block_hashes": [[5]]}), None)
+
+
 def test_rows_that_are_too_long_are_counted_and_those_that_are_kept_are_known() -> None:
     limits = LengthLimits(max_input_len=10, context_tokens=12)
     found = Synthesis(range(50), 3, limits=limits).requests(_lengths((50, 1), (5, 7), (5, 8), (10, 2), (11, 1)), None)
