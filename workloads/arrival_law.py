@@ -88,7 +88,7 @@ def law_of_upstream(time_delay_dist: str, burstiness: float | None = None) -> Ar
         return CONSTANT if time_delay_dist == "constant" else EXPONENTIAL
     shape = 1.0 if burstiness is None else burstiness
     if not _SHAPES[0] <= shape <= _SHAPES[1]:
-        raise WorkloadError(f"--burstiness {shape:g}: give a shape from {_SHAPES[0]:g} to {_SHAPES[1]:g}")
+        raise WorkloadError(f"--burstiness {number_text(shape)}: give a shape from {_SHAPES[0]:g} to {_SHAPES[1]:g}")
     return ArrivalLaw(LawName.GAMMA, shape)
 
 
@@ -129,7 +129,7 @@ def _weibull(spelt: Spelt) -> ArrivalLaw:
         cv = spelt.numbers["cv"]
         widest, narrowest = weibull_cv(_WEIBULL_SHAPES[0]), weibull_cv(_WEIBULL_SHAPES[1])
         if not narrowest <= cv <= widest:
-            raise spelt.error(f"Weibull gaps have a cv from {narrowest:.2g} to {widest:.3g}")
+            raise spelt.error(f"Weibull gaps have a cv from {narrowest:.2g} to {widest:.4g}")
         shape = float(brentq(lambda k: weibull_cv(k) - cv, *_WEIBULL_SHAPES, xtol=1e-12))
     if not _WEIBULL_SHAPES[0] <= shape <= _WEIBULL_SHAPES[1]:
         raise spelt.error(f"Weibull gaps have a shape from {_WEIBULL_SHAPES[0]:g} to {_WEIBULL_SHAPES[1]:g}")

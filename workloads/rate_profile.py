@@ -245,7 +245,7 @@ def _sine(spelt: Spelt) -> Sine:
     if amplitude > 1.0:
         raise spelt.error("the amplitude is a share of the mean rate, from 0 to 1")
     if not 0 < period_s <= _LONGEST_S:
-        raise spelt.error("the period must be above 0 s")
+        raise spelt.error(f"the period must be above 0 s, and at most {_LONGEST_S:g} s")
     return Sine(amplitude, period_s)
 
 
@@ -253,7 +253,7 @@ def _on_off(spelt: Spelt) -> OnOff:
     spelt.check_names(("on", "off"))
     on_s, off_s = spelt.numbers["on"], spelt.numbers["off"]
     if not 0 < on_s <= _LONGEST_S or off_s > _LONGEST_S:
-        raise spelt.error("the time with requests must be above 0 s")
+        raise spelt.error(f"the time with requests must be above 0 s, and both at most {_LONGEST_S:g} s")
     return OnOff(on_s, off_s)
 
 
@@ -278,6 +278,7 @@ def _pair(text: str, part: str, between: str) -> tuple[float, float]:
     numbers = [number_of(piece.removesuffix("/s").strip()) for piece in (first, second)]
     if not found or numbers[0] is None or numbers[1] is None:
         raise WorkloadError(f"{_OPTION} {text}: {part!r} is no stage or point; write {FORMS}")
-    if max(numbers[0], numbers[1]) > max(_LONGEST_S, _FASTEST_PER_S):
+    rate_per_s, at_s = (numbers[0], numbers[1]) if between == "*" else (numbers[1], numbers[0])
+    if rate_per_s > _FASTEST_PER_S or at_s > _LONGEST_S:
         raise WorkloadError(f"{_OPTION} {text}: {part!r} is out of range")
     return numbers[0], numbers[1]

@@ -96,18 +96,6 @@ def test_gamma_gaps_of_another_shape_are_noticed() -> None:
     assert kstest(gaps_s, "expon", args=(0, 1 / 20)).pvalue < 0.001
 
 
-@pytest.mark.parametrize("shape", [0.0, -1.0, 1e-3, 1e9, float("nan"), float("inf")])
-def test_an_impossible_burstiness_is_refused_by_the_option_s_name(shape: float) -> None:
-    with pytest.raises(WorkloadError, match="--burstiness"):
-        arrivals_at(10.0, law_of_upstream("gamma_dist", shape))
-
-
-@pytest.mark.parametrize(("rate", "dist"), [(10.0, "exponential_dist"), (10.0, "constant")])
-def test_a_burstiness_that_would_be_ignored_is_refused(rate: float, dist: str) -> None:
-    with pytest.raises(WorkloadError, match=r"--burstiness .*gamma_dist"):
-        arrivals_at(rate, law_of_upstream(dist, 2.0))
-
-
 def test_the_same_seed_gives_the_same_offsets_and_another_seed_others() -> None:
     arrivals = Exponential(10.0)
     assert arrivals.offsets_ns(50, 7).tolist() == arrivals.offsets_ns(50, 7).tolist()
@@ -129,39 +117,6 @@ def test_a_rate_too_low_for_nanoseconds_is_named() -> None:
         Constant(1e-12).offsets_ns(2, seed=0)
 
 
-def test_less_than_a_request_per_second_is_a_rate() -> None:
-    assert arrivals_at(0.5, law_of_upstream("constant")) == Constant(0.5)
-
-
-@pytest.mark.parametrize("shape", [0.01, 1e6])
-def test_the_smallest_and_the_largest_burstiness_are_allowed(shape: float) -> None:
-    assert arrivals_at(1.0, law_of_upstream("gamma_dist", shape)) == Gamma(1.0, shape)
-
-
-def test_minus_one_sends_everything_at_once() -> None:
-    arrivals = arrivals_at(-1, law_of_upstream("exponential_dist"))
-    assert arrivals == AllAtOnce()
-    assert arrivals.offsets_ns(4, seed=0).tolist() == [0, 0, 0, 0]
-
-
-def test_minus_one_sends_everything_at_once_whatever_the_distribution() -> None:
-    assert arrivals_at(-1.0, law_of_upstream("constant")) == AllAtOnce()
-
-
-def test_the_options_choose_the_process() -> None:
-    assert arrivals_at(2.5, law_of_upstream("exponential_dist")) == Exponential(2.5)
-    assert arrivals_at(2.5, law_of_upstream("constant")) == Constant(2.5)
-    assert arrivals_at(2.5, law_of_upstream("gamma_dist", 0.5)) == Gamma(2.5, 0.5)
-    assert arrivals_at(2.5, law_of_upstream("gamma_dist")) == Gamma(2.5, 1.0)
-
-
-@pytest.mark.parametrize("rate", [0.0, -0.0, -2.0, -0.5, float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("time_delay_dist", ["exponential_dist", "constant"])
-def test_an_impossible_rate_is_refused_by_the_option_s_name(rate: float, time_delay_dist: str) -> None:
-    with pytest.raises(WorkloadError, match=r"--request_rate .*more than 0, or -1"):
-        arrivals_at(rate, law_of_upstream(time_delay_dist))
-
-
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("time_delay_dist", ["exponential_dist", "constant"])
 @pytest.mark.parametrize("rate", [1e-12, 1e-300])
@@ -181,6 +136,8 @@ def test_a_rate_too_low_for_nanoseconds_is_refused_or_kept_in_order(rate: float,
         (Gamma(10.0, 0.5), "gamma arrivals (shape 0.5) at 10 requests/s"),
         (Constant(0.25), "constant arrivals at 0.25 requests/s"),
         (AllAtOnce(), "all requests at once"),
+        (Recorded((0, 500_000_000)), "the trace's own arrivals, 2 requests/s"),
+        (Recorded((0, 0)), "the trace's own arrivals"),
     ],
 )
 def test_a_process_prints_itself(arrivals: Arrivals, text: str) -> None:
@@ -231,6 +188,10 @@ def test_a_duration_cuts_the_process_where_it_is_over(
     assert within.tolist() == expected.tolist()
 
 
+def test_an_arrival_at_the_end_of_a_duration_is_beyond_it() -> None:
+    assert offsets_within(Constant(0.25), 12.0, 0).tolist() == [0, 4_000_000_000, 8_000_000_000]
+
+
 def test_more_arrivals_than_anyone_can_prepare_are_refused() -> None:
     with pytest.raises(WorkloadError, match=r"--duration 1e\+06: more than 10,000,000 requests would arrive"):
         offsets_within(Constant(1e6), 1e6, 0)
@@ -250,6 +211,13 @@ def test_drawn_gaps_have_the_asked_rate_and_variation(law: str) -> None:
     assert arrivals.asked_gap_cv is not None
     assert gaps.mean() == pytest.approx(1 / 20, rel=0.04)
     assert gaps.std() / gaps.mean() == pytest.approx(arrivals.asked_gap_cv, rel=0.04, abs=1e-6)
+
+
+@pytest.mark.parametrize(("count", "offsets_ns"), [(0, []), (2, [0, 5]), (4, [0, 5, 9])])
+def test_a_trace_s_arrivals_are_its_first_times(count: int, offsets_ns: list[int]) -> None:
+    offsets = Recorded((0, 5, 9)).offsets_ns(count, 0)
+    assert offsets.tolist() == offsets_ns
+    assert offsets.dtype == np.int64
 
 
 def test_a_trace_asks_for_its_own_rate_and_variation() -> None:

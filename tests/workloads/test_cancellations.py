@@ -47,17 +47,27 @@ def test_units_of_time_and_tokens_are_read() -> None:
     assert parse_cancellation("5 % : after = 1 token") == Cancellation(5.0, CancelPoint(after_tokens=1))
 
 
+def test_the_longest_time_and_the_most_tokens_are_read() -> None:
+    assert parse_cancellation("5%:after=1000000s") == Cancellation(5.0, CancelPoint(after_ns=10**15))
+    assert parse_cancellation("5%:after=10000000tokens") == Cancellation(5.0, CancelPoint(after_tokens=10_000_000))
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("5%", "needs its 'after'"), ("5:after=2s", "share"), ("0%:after=2s", "share"), ("100%:after=2s", "share"),
+        ("5%", "needs its 'after'"), ("5:after=2s", "share"), ("55:after=2s", "share"), ("0%:after=2s", "share"),
+        ("100%:after=2s", "share"),
         ("-5%:after=2s", "share"), ("nan%:after=2s", "share"), ("5s%:after=2s", "share"), ("5%:after=2", "neither"),
+        ("5%:after=2.5", "neither"),
         ("5%:after=0s", "neither"), ("5%:after=2000000s", "neither"), ("5%:after=0tokens", "from 1"),
         ("5%:after=2.5tokens", "neither"), ("5%:after=2s,after=3s", "twice"), ("5%:before=2s", "no 'before'"),
+        ("5%:after=2=3s", "'2=3s' is neither"),
     ],
 )  # fmt: skip
 def test_mistakes_are_named(text: str, problem: str) -> None:
-    with pytest.raises(WorkloadError, match=re.escape(problem)):
+    with pytest.raises(
+        WorkloadError, match=f"^--cancel {re.escape(text)}: .*{re.escape(problem)}.*; write 5%:after=2s or 5%:after=20tokens"
+    ):
         parse_cancellation(text)
 
 

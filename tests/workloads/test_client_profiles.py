@@ -59,10 +59,28 @@ def test_windows_shorter_than_a_gap_keep_the_rate() -> None:
     assert _arrival_s(_profile(*windows), duration_s=200_000).size == pytest.approx(10_000, rel=0.03)
 
 
-@pytest.mark.parametrize("family", GapFamily)
-def test_the_first_moments_have_as_many_arrivals_as_any(family: GapFamily) -> None:
+def test_a_gap_goes_on_from_one_window_into_the_next() -> None:
+    windows = [RateWindow(10.0 * k, 10.0 * k + 10, 1 / 7, GapFamily.GAMMA, 1e6) for k in range(70)]
+    gaps = np.diff(_arrival_s(_profile(*windows), duration_s=700.0))
+    assert gaps == pytest.approx(np.full(gaps.size, 7.0), rel=0.01)
+    assert gaps.size >= 98
+
+
+def test_windows_outside_the_span_and_without_traffic_change_nothing() -> None:
+    inside = RateWindow(1_000, 2_000, 5.0, GapFamily.WEIBULL, 0.7)
+    before = [RateWindow(0, 500, 1e9, GapFamily.GAMMA, 2.0), RateWindow(500, 1_000, 3.0, GapFamily.GAMMA, 0.5)]
+    behind = [RateWindow(2_000, 3_000, 1e9, GapFamily.GAMMA, 2.0)]
+    quiet = RateWindow(0, 1_500, 0.0, GapFamily.GAMMA, 2.0)
+    alone = profile_workload([_profile(inside)], "p", 0, 900.0, 1_000.0)
+    assert len(alone) == pytest.approx(4_500, rel=0.1)
+    assert profile_workload([_profile(*before, inside, *behind)], "p", 0, 900.0, 1_000.0).digest == alone.digest
+    assert profile_workload([_profile(quiet, inside)], "p", 0, 900.0, 1_000.0).digest == alone.digest
+
+
+@pytest.mark.parametrize(("family", "shape"), [(GapFamily.GAMMA, 4.0), (GapFamily.WEIBULL, 0.5)])
+def test_the_first_moments_have_as_many_arrivals_as_any(family: GapFamily, shape: float) -> None:
     # a process that began with a whole gap, or with an arrival, would have fewer or more
-    clients = [_profile(RateWindow(0, 600, 0.1, family, 0.5), name=str(k)) for k in range(4_000)]
+    clients = [_profile(RateWindow(0, 600, 0.1, family, shape), name=str(k)) for k in range(4_000)]
     workload = profile_workload(clients, "p", 1, 2.0)
     assert len(workload) == pytest.approx(4_000 * 0.1 * 2.0, rel=0.12)
 
@@ -78,6 +96,38 @@ def test_lengths_are_those_of_the_window_of_the_arrival() -> None:
     assert (early == 100).mean() == pytest.approx(0.5, abs=0.05)
     assert set(early.tolist()) == {100, 300}
     assert set(table["output_tokens"].to_pylist()) == {7, 8}
+
+
+def test_lengths_have_the_probabilities_of_their_distribution() -> None:
+    inputs = LengthDistribution(np.array([10, 20, 30]), np.array([0.7, 0.2, 0.1]))
+    profile = _profile(RateWindow(0, 1_000, 5.0, GapFamily.GAMMA, 1.0), lengths=(LengthWindow(0.0, inputs, _lengths(7)),))
+    drawn = profile_workload([profile], "p", 0, 1_000).table["input_tokens"].to_numpy()
+    assert [(drawn == tokens).mean() for tokens in (10, 20, 30)] == pytest.approx([0.7, 0.2, 0.1], abs=0.03)
+
+
+def _drawn(seed: int, *names: str) -> dict[str, tuple[list[int], list[int]]]:
+    """Arrivals in ns and input lengths of equal clients, by their names."""
+    rates, lengths = RateWindow(0, 100, 5.0, GapFamily.GAMMA, 1.0), (LengthWindow(0.0, _lengths(*range(1, 9)), _lengths(7)),)
+    table = profile_workload([_profile(rates, lengths=lengths, name=name) for name in names], "p", seed, 100.0).table
+    of_clients = ((name, table.filter(pc.equal(table["request_class"], name))) for name in names)
+    return {name: (one["arrival_ns"].to_pylist(), one["input_tokens"].to_pylist()) for name, one in of_clients}
+
+
+def test_another_seed_draws_other_arrivals_and_other_lengths() -> None:
+    (arrivals, lengths), (other_arrivals, other_lengths) = _drawn(1, "one")["one"], _drawn(2, "one")["one"]
+    assert arrivals[:50] != other_arrivals[:50]
+    assert lengths[:50] != other_lengths[:50]
+
+
+def test_clients_of_one_law_draw_other_arrivals_and_other_lengths() -> None:
+    drawn = _drawn(1, "one", "other")
+    assert np.diff(drawn["one"][0][:50]).tolist() != np.diff(drawn["other"][0][:50]).tolist()
+    assert drawn["one"][1][:50] != drawn["other"][1][:50]
+
+
+def test_a_workload_names_its_source_seed_and_span() -> None:
+    workload = profile_workload([_profile(RateWindow(0, 10, 5.0, GapFamily.GAMMA, 1.0))], "profiles", 3, 5.0)
+    assert (workload.facts.format, workload.facts.source) == ("servegen", "profiles, seed 3, 5 s from 0 s")
 
 
 @given(seed=st.integers(0, 2**32), start=st.floats(0, 1_500))
@@ -107,3 +157,19 @@ def test_too_many_requests_or_none_are_refused(duration_s: float, start_s: float
     profile = _profile(RateWindow(0, 1e9 if duration_s == 1e8 else 1_000, 5.0, GapFamily.GAMMA, 1.0))
     with pytest.raises(WorkloadError, match=problem):
         profile_workload([profile], "p", 0, duration_s, start_s)
+
+
+def test_as_many_requests_as_the_limit_are_drawn_and_one_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = [_profile(RateWindow(0, 10, 0.5, GapFamily.GAMMA, 1.0), name=str(k)) for k in range(10)]
+    monkeypatch.setattr("workloads.client_profiles.MOST_REQUESTS", 50)
+    assert len(profile_workload(clients, "p", 0, 10.0)) > 0
+    monkeypatch.setattr("workloads.client_profiles.MOST_REQUESTS", 49)
+    with pytest.raises(WorkloadError, match="--duration 10 makes 50 requests, more than 49"):
+        profile_workload(clients, "p", 0, 10.0)
+
+
+def test_gaps_of_nearly_nothing_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workloads.client_profiles.MOST_REQUESTS", 1_000)
+    profile = _profile(RateWindow(0, 10, 10.0, GapFamily.GAMMA, 1e-6))
+    with pytest.raises(WorkloadError, match="shape 1e-06 make a burst of more than 1,000 requests"):
+        profile_workload([profile], "p", 0, 10.0)

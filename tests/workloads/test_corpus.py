@@ -18,14 +18,15 @@ from workloads.lengths.samples import Independent
 from workloads.random_streams import Stream
 from workloads.readers.detect import read_workload_file
 from workloads.request import NO_LIMITS, LengthLimits
+from workloads.workload import Workload, WorkloadFacts
 
-_README = Path(__file__).parents[2] / "README.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "load.md"
 _LETTERS = TextCodec(lambda ids: "".join(map(chr, ids)), lambda text: [ord(letter) for letter in text])
 
 
 @cache
 def _text() -> str:
-    return corpus_text(read_workload_file(_README, "text").workload) + "\n\nÄpfel, naïve Füße, 東京 und 🙂🙂 überall."
+    return corpus_text(read_workload_file(_PAGE, "text").workload) + "\n\nÄpfel, naïve Füße, 東京 und 🙂🙂 überall."
 
 
 def _cut(
@@ -37,10 +38,11 @@ def _cut(
     as_ids: bool = False,
     limits: LengthLimits = NO_LIMITS,
     text: str | None = None,
+    ignore_eos: bool = False,
 ) -> CorpusRequests:
     lengths_of_both = Independent(lengths, Constant(3))
     prompts = CorpusPrompts(
-        _text() if text is None else text, codec, lengths_of_both, pieces, 5, limits, as_ids=as_ids, ignore_eos=False
+        _text() if text is None else text, codec, lengths_of_both, pieces, 5, limits, as_ids=as_ids, ignore_eos=ignore_eos
     )
     return prompts.draw(count)
 
@@ -65,6 +67,15 @@ def test_consecutive_pieces_are_the_corpus_in_its_order() -> None:
     assert len(_cut(Constant(100), count=3).requests) == 3
     letters = _cut(Constant(9), text="one two three four five")
     assert [request.prompt for request in letters.requests] == ["one two t", "hree four"]
+    assert [request.prompt for request in _cut(Constant(5), text="helloworld").requests] == ["hello", "world"]
+
+
+def test_requests_have_the_drawn_output_lengths_and_end_as_asked() -> None:
+    for as_ids in (False, True):
+        drawn = _cut(Constant(5), text="helloworld", as_ids=as_ids, ignore_eos=as_ids)
+        assert [request.output_tokens for request in drawn.requests] == [3, 3]
+        assert [request.ignore_eos for request in drawn.requests] == [as_ids, as_ids]
+        assert [request.prompt for request in drawn.requests] == [None, None] if as_ids else ["hello", "world"]
 
 
 def test_random_pieces_stand_anywhere_in_the_corpus_and_follow_the_seed() -> None:
@@ -73,6 +84,30 @@ def test_random_pieces_stand_anywhere_in_the_corpus_and_follow_the_seed() -> Non
     assert len(starts) > 30
     assert min(starts) >= 0
     assert drawn == _cut(Constant(50), Pieces.RANDOM, 40, as_ids=True)
+
+
+def test_random_pieces_begin_at_every_place_that_a_whole_one_has() -> None:
+    drawn = _cut(Constant(9), Pieces.RANDOM, 40, text="abcdefghij")
+    assert len(drawn.requests) == 40
+    assert {request.prompt for request in drawn.requests} == {"abcdefghi", "bcdefghij"}
+    whole = _cut(Constant(10), Pieces.RANDOM, 20, text="abcdefghij")
+    assert {request.prompt for request in whole.requests} == {"abcdefghij"}
+
+
+@pytest.mark.parametrize(("text", "prompts"), [("東ab", ["a"]), ("a東", ["a", "a"])])
+def test_what_a_part_of_a_character_leaves_out_is_taken_from_the_text_behind_it(text: str, prompts: list[str]) -> None:
+    """Each token is a byte: the second piece of the second text begins with its last character, so its first is behind it."""
+    in_bytes = TextCodec(lambda ids: bytes(ids).decode("utf-8", "replace"), lambda one: list(one.encode("utf-8")))
+    drawn = _cut(Constant(1), count=len(prompts), codec=in_bytes, text=text)
+    assert [request.prompt for request in drawn.requests] == prompts
+    assert drawn.inexact == 0
+
+
+def test_pieces_without_a_text_of_their_length_are_counted() -> None:
+    in_pairs = TextCodec(lambda ids: "a" * ((len(ids) + 1) // 2), lambda text: [1, 2] * len(text))
+    drawn = _cut(Constant(3), codec=in_pairs, text="aaaaaa")
+    assert [request.input_tokens for request in drawn.requests] == [4, 4, 4, 4]
+    assert drawn.inexact == 4
 
 
 @given(st.text(min_size=30, max_size=60).filter(lambda text: len(text.strip()) >= 30), st.integers(4, 9))
@@ -98,11 +133,21 @@ def test_prompts_that_are_too_long_are_counted() -> None:
         (Pieces.CONSECUTIVE, 10_000_000, NO_LIMITS, "no prompt can be cut from it: it is shorter than one"),
         (Pieces.RANDOM, 10_000_000, NO_LIMITS, "a prompt of 10,000,000 is asked for"),
         (Pieces.RANDOM, 9, LengthLimits(max_input_len=5), "all are longer than --max_input_len"),
+        (Pieces.CONSECUTIVE, 9, LengthLimits(context_tokens=11), "all are longer than .* the model's context"),
     ],
 )
 def test_what_cannot_be_cut_is_refused(pieces: Pieces, length: int, limits: LengthLimits, problem: str) -> None:
     with pytest.raises(WorkloadError, match=problem):
         _cut(Constant(length), pieces, 2, limits=limits)
+
+
+def test_prompt_and_output_may_fill_the_context() -> None:
+    assert len(_cut(Constant(9), count=2, limits=LengthLimits(context_tokens=12)).requests) == 2
+
+
+def test_a_corpus_is_its_paragraphs_with_blank_lines_between_them() -> None:
+    workload = Workload.of_columns(WorkloadFacts("text", "a file"), 2, {"prompt": ["One\ntwo.", "Three."]})
+    assert corpus_text(workload) == "One\ntwo.\n\nThree."
 
 
 def test_parts_of_characters_alone_are_no_prompts() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain, repeat
+
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
@@ -50,6 +52,23 @@ def test_where_no_text_fits_the_nearest_one_is_given() -> None:
     codec = TextCodec(lambda ids: "a" * ((len(ids) + 1) // 2), lambda text: [1, 2] * len(text))
     text, ids = exact_text(codec, (1, 2, 1), lambda count: [1] * count)
     assert (text, len(ids)) in {("aa", 4), ("a", 2)}
+
+
+def test_of_texts_as_near_as_each_other_the_first_is_given() -> None:
+    texts = chain(["aaaa", "bb"], repeat("c" * 8))
+    codec = TextCodec(lambda ids: next(texts), lambda text: [0] * len(text))
+    assert exact_text(codec, (1, 2, 3), lambda count: [1] * count)[0] == "aaaa"
+
+
+def test_to_a_text_that_is_too_short_only_what_is_missing_is_added() -> None:
+    drawn: set[int] = set()
+
+    def draw(count: int) -> list[int]:
+        drawn.add(count)
+        return [1] * count
+
+    exact_text(TextCodec(lambda ids: "aa", lambda text: [0] * len(text)), (1, 2, 3), draw)
+    assert drawn == {1}
 
 
 def test_text_that_encodes_to_what_it_came_from_has_a_retokenised_ratio_of_1() -> None:

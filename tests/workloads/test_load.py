@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from workloads.arrivals import AllAtOnce, Constant, Exponential, RampedUp
-from workloads.load import ClosedLoop, OpenLoop
+from workloads.load import AnyLoad, ClosedLoop, OpenLoop, Sessions, Turn
 from workloads.request import Request
+from workloads.schedule import HistorySource
 
 _REQUESTS = [Request(output_tokens=k) for k in range(1, 101)]
 
@@ -69,6 +70,35 @@ def test_a_closed_loop_gets_as_many_requests_as_it_can_need(
     assert ClosedLoop(users, duration_s).enough_requests(input_tokens, output_tokens) == requests
 
 
+@pytest.mark.parametrize("num_requests", [None, 12])
+def test_how_many_requests_a_closed_loop_sends_is_not_known_beforehand(num_requests: int | None) -> None:
+    assert ClosedLoop(4, duration_s=9.0).most_requests(0, num_requests) == num_requests
+
+
+def test_first_turns_have_the_arrivals_and_later_ones_wait_for_their_parents() -> None:
+    turns = (
+        Turn(),  # begins at 0 s
+        Turn(),  # begins at 0.5 s
+        Turn(parent=0, think_time_ns=7),
+        Turn(parent=1, think_time_ns=9, after_first_ns=300_000_000),
+        Turn(parent=3, after_first_ns=400_000_000),
+        Turn(),  # begins at 1 s
+    )
+    sessions = Sessions(Constant(2.0), turns, "three sessions", HistorySource.SERVER)
+    assert (sessions.count, sessions.ends_by_the_clock) == (3, False)
+    schedule = sessions.schedule(_REQUESTS[:6], 7)
+    assert schedule.requests == tuple(_REQUESTS[:6])
+    assert schedule.offsets_ns == (0, 500_000_000, None, 800_000_000, 900_000_000, 1_000_000_000)
+    assert schedule.parents == (None, None, 0, 1, 3, None)
+    assert schedule.think_times_ns == (0, 0, 7, 9, 0, 0)
+    assert (schedule.seed, schedule.history) == (7, HistorySource.SERVER)
+
+
+def test_sessions_begin_at_the_arrivals_of_the_seed() -> None:
+    offsets_ns = Sessions(Exponential(2.0), (Turn(),) * 5, "five").schedule(_REQUESTS[:5], 7).offsets_ns
+    assert offsets_ns == tuple(Exponential(2.0).offsets_ns(5, 7).tolist())
+
+
 @pytest.mark.parametrize(
     ("load", "text", "by_the_clock"),
     [
@@ -80,8 +110,9 @@ def test_a_closed_loop_gets_as_many_requests_as_it_can_need(
         ),
         (ClosedLoop(1), "closed loop of 1 user", False),
         (ClosedLoop(8, 30, 2), "closed loop of 8 users, coming over 2 s, for 30 s", True),
+        (Sessions(AllAtOnce(), (Turn(),), "one session"), "one session", False),
     ],
 )
-def test_a_load_prints_itself(load: OpenLoop | ClosedLoop, text: str, by_the_clock: bool) -> None:
+def test_a_load_prints_itself(load: AnyLoad, text: str, by_the_clock: bool) -> None:
     assert str(load) == text
     assert load.ends_by_the_clock == by_the_clock

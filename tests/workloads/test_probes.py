@@ -69,9 +69,22 @@ def test_a_load_that_is_sent_at_once_leaves_no_time_for_probes() -> None:
     assert probe_offsets_ns(ProbeStream(100.0, 4, 2), at_once, 3).size == 0
 
 
+def test_probes_end_with_the_last_send_that_has_a_time() -> None:
+    turns = tuple(Request(5, prompt="p", session="s") for _ in range(3))
+    sessions = SessionSchedule(turns, (0, None, 50_000_000_000), (None, 0, 1), (0, 5, 5), 3)
+    offsets = probe_offsets_ns(ProbeStream(2.0, 4, 2), sessions, 3)
+    assert 40_000_000_000 < offsets[-1] < 50_000_000_000
+    assert offsets.tolist() == Exponential(2.0).offsets_ns(1_000, probe_seed(3))[1 : offsets.size + 1].tolist()
+    assert probe_offsets_ns(ProbeStream(2.0, 4, 2), replace(sessions, requests=(), offsets_ns=()), 3).size == 0
+
+
+def test_a_stream_of_probes_prints_its_lengths_and_its_rate() -> None:
+    assert str(ProbeStream(0.5, 16, 4)) == "probes of 16 + 4 tokens at 0.5/s"
+
+
 def test_their_seed_is_their_own() -> None:
     assert probe_seed(3) != 3
-    assert probe_seed(3) != probe_seed(4)
+    assert len({probe_seed(seed) for seed in range(1_000)}) == 1_000
 
 
 def test_probes_are_sessions_of_one_turn_beside_sessions() -> None:
@@ -79,6 +92,7 @@ def test_probes_are_sessions_of_one_turn_beside_sessions() -> None:
     plain = SessionSchedule(turns, (0, None, 9_000), (None, 0, 1), (0, 5, 5), 3)
     probed = with_probes(plain, [Request(1, prompt="x")], [700])
     assert isinstance(probed, SessionSchedule)
+    assert probed.requests == (*turns, Request(1, prompt="x", traffic_class="probe"))
     first = replace(probed, requests=turns, offsets_ns=probed.offsets_ns[:3], parents=probed.parents[:3])
     assert replace(first, think_times_ns=probed.think_times_ns[:3]) == plain
     assert (probed.offsets_ns[3], probed.parents[3], probed.think_times_ns[3]) == (700, None, 0)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from workloads.arrival_law import ArrivalLaw, parse_law
-from workloads.arrivals import Exponential, offsets_within
+from workloads.arrivals import Constant, Exponential, offsets_within
 from workloads.errors import WorkloadError
 from workloads.rate_profile import OnOff, Piecewise, Profiled, RateProfile, Sine, parse_profile, stages
 
@@ -52,6 +52,7 @@ def test_a_profile_parses_what_it_prints(profile: RateProfile) -> None:
 def test_stages_parse_what_they_print() -> None:
     text = "stages:5/s*60s,0/s*0.5s,12.5/s*120s"
     assert str(parse_profile(text)) == text
+    assert str(parse_profile("Piecewise:0=5,1min=0.5")) == "piecewise:0s=5/s,60s=0.5/s"
     assert parse_profile("Stages:5*1min, 0/s*500ms ,12.5/s*2m") == parse_profile(text)
 
 
@@ -152,18 +153,29 @@ def test_the_end_of_a_profile_ends_the_arrivals() -> None:
     [
         ("", "'' is no profile of a rate; write sine:amplitude=0.5,period=600s"),
         ("square:on=1", "'square' is no profile of a rate"),
-        ("sine:amplitude=0.5", "sine needs its 'period'"),
+        ("sine:amplitude=0.5", "sine needs its 'period'; write sine:amplitude=0.5,period=600s, on_off:on=10s,off=20s"),
         ("sine:amplitude=2,period=5s", "the amplitude is a share of the mean rate, from 0 to 1"),
         ("sine:amplitude=0.5,period=0s", "the period must be above 0 s"),
         ("sine:amplitude=0.5,periods=5s", "sine has no 'periods'"),
+        ("sine:amplitude=0.5,period=10000001s", "and at most 1e+07 s"),
         ("on_off:on=0s,off=5s", "the time with requests must be above 0 s"),
-        ("on_off:10,20", "'10' is not a name and a number"),
+        ("on_off:on=10000001s,off=5s", "and both at most 1e+07 s"),
+        ("on_off:on=5s,off=10000001s", "and both at most 1e+07 s"),
+        ("on_off:10,20", "'10' is not a name and a number; write sine:amplitude=0.5,period=600s, on_off:on=10s"),
+        ("on_off:on=5s", "on_off needs its 'off'; write sine:amplitude=0.5,period=600s, on_off:on=10s,off=20s"),
         ("stages", "'' is no stage or point"),
         ("stages:5/s", "'5/s' is no stage or point"),
         ("stages:5/s*60s,x", "'x' is no stage or point"),
+        ("stages:x*60s", "'x*60s' is no stage or point"),
+        ("stages:5/s*x", "'5/s*x' is no stage or point"),
+        ("piecewise:0s=5/s,x", "'x' is no stage or point"),
         ("stages:5/s*0s", "each stage has a length above 0 s"),
         ("stages:0/s*9s", "and one of them a rate above 0"),
         ("stages:1e99/s*9s", "is out of range"),
+        ("stages:1000001/s*9s", "'1000001/s*9s' is out of range"),
+        ("stages:1/s*10000001s", "'1/s*10000001s' is out of range"),
+        ("piecewise:0s=1000001/s,9s=1/s", "'0s=1000001/s' is out of range"),
+        ("piecewise:0s=1/s,10000001s=1/s", "'10000001s=1/s' is out of range"),
         ("piecewise:0s=5/s", "give points from 0s on with rising times"),
         ("piecewise:1s=5/s,2s=5/s", "give points from 0s on with rising times"),
         ("piecewise:0s=5/s,9s=1/s,5s=5/s", "give points from 0s on with rising times"),
@@ -175,6 +187,40 @@ def test_any_other_text_is_an_error_that_says_what_to_write(text: str, problem: 
         parse_profile(text)
     assert str(error.value).startswith(f"--rate_profile {text}: ")
     assert problem in str(error.value)
+
+
+def test_the_highest_rate_and_the_longest_time_are_allowed() -> None:
+    assert parse_profile("stages:1e6/s*1e7s") == Piecewise(((0.0, 1e6), (1e7, 1e6)))
+    assert parse_profile("piecewise:0s=1e6/s,1e7s=0/s") == Piecewise(((0.0, 1e6), (1e7, 0.0)))
+    assert parse_profile("sine:amplitude=1,period=1e7s") == Sine(1.0, 1e7)
+    assert parse_profile("on_off:on=1e7s,off=1e7s") == OnOff(1e7, 1e7)
+
+
+def test_rates_below_one_a_second_are_rates() -> None:
+    assert parse_profile("stages:0.5/s*9s") == Piecewise(((0.0, 0.5), (9.0, 0.5)))
+    assert parse_profile("piecewise:0s=0.5/s,9s=0/s") == Piecewise(((0.0, 0.5), (9.0, 0.0)))
+
+
+def test_arrivals_of_a_constant_rate_are_exact_and_whole() -> None:
+    offsets = Profiled(Constant(1.0), parse_profile("stages:2/s*100s"), 1.0).offsets_ns(5, 0)
+    assert offsets.tolist() == [0, 500_000_000, 1_000_000_000, 1_500_000_000, 2_000_000_000]
+    assert offsets.dtype == np.int64
+
+
+def test_an_arrival_that_is_due_where_a_pause_begins_comes_at_its_end() -> None:
+    profile = parse_profile("stages:0/s*10s,5/s*10s,0/s*10s,5/s*10s")
+    assert profile.times_s(np.array([0.0, 25.0, 50.0, 75.0])) == pytest.approx([10.0, 15.0, 30.0, 35.0])
+
+
+def test_a_rate_that_rises_within_less_than_a_second_is_followed() -> None:
+    profile = parse_profile("piecewise:0s=0/s,0.5s=10/s,9s=10/s")  # 10·t² requests up to t ≤ 1/2, then 10 a second
+    assert profile.times_s(np.array([0.4, 1.6, 2.5, 12.5])) == pytest.approx([0.2, 0.4, 0.5, 1.5])
+
+
+def test_what_is_due_at_the_end_of_a_profile_or_later_is_beyond_it_and_in_order() -> None:
+    within, *beyond = parse_profile("stages:5/s*60s").times_s(np.array([299.0, 300.0, 301.0, 400.0])).tolist()
+    assert within == pytest.approx(59.8)
+    assert 60.0 < beyond[0] < beyond[1] < beyond[2]
 
 
 def test_a_profile_is_part_of_what_the_arrivals_print() -> None:
@@ -220,6 +266,7 @@ def test_a_bit_more_than_a_request_takes_as_long_as_the_rate_there_says(profile:
         ("stages:5/s*60s,20/s*30s", 60.0, 20.0),
         ("stages:5/s*60s,20/s*30s", 90.0, 0.0),
         ("piecewise:0s=5/s,10s=15/s", 5.0, 10.0),
+        ("piecewise:0s=0/s,10s=10/s,30s=50/s", 20.0, 30.0),
     ],
 )
 def test_the_rate_at_a_time_is_that_of_the_curve_and_at_a_step_the_later_one(text: str, at_s: float, rate: float) -> None:

@@ -84,9 +84,13 @@ def test_spread_arrivals_are_even_within_the_tick() -> None:
 @pytest.mark.parametrize(
     ("replay", "trace", "problem"),
     [
-        (Replay(), Workload.of_columns(WorkloadFacts("openai", "p.jsonl"), 1, {"prompt": ["a"]}), "no arrival times"),
-        (Replay(start_s=9.0), _trace([0, _SECOND]), "--start 9: the last request"),
-        (Replay(spread_ticks=True), _trace([0, 1]), "not rounded to a tick"),
+        (
+            Replay(),
+            Workload.of_columns(WorkloadFacts("openai", "p.jsonl"), 1, {"prompt": ["a"]}),
+            "p.jsonl has no arrival times",
+        ),
+        (Replay(start_s=9.0), _trace([0, _SECOND]), "--start 9: the last request of trace.csv"),
+        (Replay(spread_ticks=True), _trace([0, 1]), "the arrivals of trace.csv are not rounded to a tick"),
     ],
 )
 def test_what_cannot_be_replayed_is_refused(replay: Replay, trace: Workload, problem: str) -> None:
@@ -124,6 +128,8 @@ def test_a_conversation_that_began_before_the_start_goes_on_without_its_parent()
 def test_think_times_have_the_factor_of_the_arrivals() -> None:
     trace = _turns([0, 10, 20], [None, 0, None], [None, 8, None])
     assert Replay(speed=2.0).replayed(trace, 0).table["think_time_ns"].to_pylist() == [None, 4, None]
+    assert Replay(speed=0.5).replayed(trace, 0).table["think_time_ns"].to_pylist() == [None, 16, None]
+    assert Replay().replayed(trace, 0).table["think_time_ns"].to_pylist() == [None, 8, None]
     rated = at_rate(trace, 2 / 60e-9)
     assert (rated.table["think_time_ns"].to_pylist(), _arrivals(rated)) == ([None, 24, None], [0, 30, 60])
 

@@ -123,6 +123,32 @@ def test_a_partial_last_block_without_a_hash_is_drawn_and_scaled() -> None:
     assert not set(_hashes(scaled)[0][3:]) & set(_hashes(scaled)[1][3:])
 
 
+def test_blocks_that_are_repeated_or_added_have_hashes_of_their_own() -> None:
+    trace = _blocks([[1, -2, 9], [1, -2, 8]], [12, 12])
+    longer = _hashes(Scaling(prefix=3.0).scaled(trace))
+    assert [row[:6] for row in longer] == [longer[0][:6]] * 2
+    assert [len(row) for row in longer] == [7, 7]
+    assert len({*longer[0], *longer[1]}) == 6 + 2
+    own = _hashes(Scaling(input=4.0).scaled(_blocks([[7], [-8], []], [4, 4, 2])))
+    assert [len(row) for row in own] == [4, 4, 2]
+    assert len({one for row in own for one in row}) == 4 + 4 + 2
+
+
+def test_a_row_without_hashes_is_scaled_by_its_length() -> None:
+    columns = {"input_tokens": [6, 8, 8], "output_tokens": [1] * 3, "block_hashes": [None, [1, 2], [1, 2]]}
+    trace = Workload.of_columns(WorkloadFacts("mooncake", "trace.jsonl", block_tokens=_BLOCK), 3, columns)
+    scaled = Scaling(input=2.0).scaled(trace)
+    assert _inputs(scaled) == [12, 16, 16]
+    assert [len(row) for row in _hashes(scaled)] == [3, 4, 4]
+    assert _hashes(scaled)[1] == _hashes(scaled)[2]
+
+
+def test_no_rows_are_scaled_to_none_and_the_longest_request_is_allowed() -> None:
+    for trace in (_lengths([], []), _blocks([], [])):
+        assert len(Scaling(prefix=1.0, input=3.0, output=2.0).scaled(trace)) == 0
+    assert _inputs(Scaling(input=2.0).scaled(_lengths([5_000_000], [1]))) == [10_000_000]
+
+
 @pytest.mark.parametrize(
     ("scaling", "trace", "problem"),
     [

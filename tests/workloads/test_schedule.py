@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import struct
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError, fields, replace
@@ -16,6 +18,7 @@ from workloads.arrivals import AllAtOnce, Constant, Exponential
 from workloads.request import CancelPoint, Message, Request, Variant
 from workloads.schedule import (
     ClosedSchedule,
+    HistorySource,
     Schedule,
     SessionPart,
     SessionSchedule,
@@ -193,6 +196,36 @@ def test_the_digest_of_a_plain_schedule_is_what_it_always_was() -> None:
     assert digest == "3781ec79eaf7e9a9ed254ff5f4336a36f67193fa4e193591cb301737454561ae"
 
 
+def test_the_digest_of_a_history_and_a_mixture_is_that_of_their_bytes() -> None:
+    """Every field has its length before it, -1 where it is absent, so that a repetition gets the digest of the manifest."""
+    messages = (Message("user", "b"), Message("assistant", ""))
+    of_all = {"history": messages, "traffic_class": "chat", "variant": Variant(None, 7), "cancel": CancelPoint(after_tokens=3)}
+    fields = (
+        struct.pack("<qq?", 5, 2, False),
+        b"a",
+        None,
+        None,
+        b"history".ljust(64) + struct.pack("<qq", 4, 1) + b"userb" + struct.pack("<qq", 9, 0) + b"assistant",
+        b"mixture".ljust(64) + struct.pack("<qqq", 7, -1, 3) + struct.pack("<q", 4) + b"chat" + struct.pack("<q", -1),
+    )
+    expected = b"".join(struct.pack("<q", -1 if field is None else len(field)) + (field or b"") for field in fields)
+    request = Request(2, prompt="a", **of_all)  # type: ignore[arg-type]
+    assert _digest(request, offsets_ns=(5,)) == hashlib.sha256(expected).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        Request(1, traffic_class="a"),
+        Request(1, variant=Variant("a")),
+        Request(1, cancel=CancelPoint(after_ns=1)),
+        Request(1, history=(Message("user", ""),)),
+    ],
+)
+def test_each_part_of_a_mixture_alone_changes_the_digest(changed: Request) -> None:
+    assert _digest(changed) != _digest(Request(1))
+
+
 @given(st.integers(0, 10_000), st.integers(1, 300))
 def test_shares_add_up_to_the_total_and_differ_by_at_most_one(total: int, count: int) -> None:
     dealt = [even_share(total, index, count) for index in range(count)]
@@ -207,6 +240,11 @@ def test_the_limit_in_flight_is_divided_among_the_workers() -> None:
     assert [part.max_concurrency for part in parts] == [3, 2, 2]
     assert [(part.indices, part.offsets_ns) for part in parts] == [((0, 3), (0, 3)), ((1, 4), (1, 4)), ((2,), (2,))]
     assert Schedule((_OTHER,), (0,), 0).part(0, 1).max_concurrency is None
+
+
+def test_a_worker_sends_its_requests_in_the_order_of_their_offsets() -> None:
+    part = Schedule((_OTHER,) * 5, (0, 9, 20, 30, 5), 0).part(0, 2)
+    assert (part.indices, part.offsets_ns) == ((0, 4, 2), (0, 5, 20))
 
 
 # ---- closed loops
@@ -301,6 +339,12 @@ def test_a_part_of_sessions_names_parents_by_their_place_in_it() -> None:
         (0, 1, 3, 4, 5), (0, None, 10, None, None), (None, 0, None, 2, 1), (0, 5, 0, 0, 6)
     )
     assert _sessions().part(1, 2) == SessionPart((2,), (7,), (None,), (0,))
+    assert _sessions(history=HistorySource.SERVER).part(1, 2).history is HistorySource.SERVER
+
+
+def test_sessions_are_dealt_to_the_workers_in_turn() -> None:
+    parents = (None, None, None, 1, None, 4)
+    assert [session_shard(parents, worker, 3) for worker in range(3)] == [(0, 4, 5), (1, 3), (2,)]
 
 
 @pytest.mark.parametrize(
@@ -308,3 +352,4 @@ def test_a_part_of_sessions_names_parents_by_their_place_in_it() -> None:
 )
 def test_a_later_turn_is_due_at_the_later_of_both(offset_ns: int | None, think_ns: int, due_ns: int) -> None:
     assert turn_due_ns(offset_ns, think_ns, 50) == due_ns
+    assert turn_due_ns(None, 0, 0) == 0

@@ -17,7 +17,7 @@ from workloads.load import Turn
 from workloads.readers.detect import read_workload_file
 from workloads.request import LengthLimits, Message, Request
 from workloads.schedule import HistorySource
-from workloads.sessions import Most, SessionRequests, SessionRules, TurnClock, session_requests
+from workloads.sessions import Most, SessionRequests, SessionRules, TurnClock, TurnOrder, session_requests
 from workloads.workload import Workload, WorkloadFacts
 
 _LENGTHS = OutputLengths()
@@ -58,6 +58,14 @@ def test_the_prompt_of_a_turn_is_all_that_was_said_and_turns_of_a_session_follow
     assert [request.input_tokens for request in found.requests] == [2, 5, 7, 1, 3]
     assert [request.output_tokens for request in found.requests] == [2, 1, 256, 1, 1]
     assert (found.sessions, found.rows, found.without_length) == (2, 5, 1)
+    assert [tuple(request.input_ids or ()) for request in found.requests] == [
+        (1, 2),
+        (1, 2, 2, 1, 2),
+        (1, 2, 2, 1, 2, 2, 2),
+        (2,),
+        (2, 2, 2),
+    ]
+    assert found.kept == (0, 2, 3, 1, 4)
 
 
 def test_a_chat_gets_the_messages_and_its_length_is_the_server_s_to_count() -> None:
@@ -102,6 +110,56 @@ def test_turns_behind_one_that_is_too_long_are_left_out() -> None:
     assert [request.prompt for request in found.requests] == ["p0", "p1", "p1\na1\np4"]
     assert (found.dropped_too_long, found.dropped_behind) == (1, 1)
     assert [turn.parent for turn in found.turns] == [None, None, 1]
+
+
+def test_turns_too_long_and_turns_behind_them_are_counted() -> None:
+    parents = [None, 0, 1, 2, None, 4]
+    workload = _workload(parent=parents, prompt=[f"p{k}" for k in range(6)], answer=["a"] * 6)
+    found = _requests(workload, limits=LengthLimits(max_input_len=1))
+    assert [request.prompt for request in found.requests] == ["p0", "p4"]
+    assert (found.dropped_too_long, found.dropped_behind, found.rows) == (2, 2, 6)
+    with pytest.raises(WorkloadError, match="--max_input_len"):
+        _requests(workload, limits=LengthLimits(max_input_len=0))
+
+
+def test_a_session_whose_first_turn_is_too_long_is_none_of_the_most() -> None:
+    workload = _workload(parent=[None, None], prompt=["one two", "three"], answer=["a", "b"])
+    found = _requests(workload, Most(sessions=1), limits=LengthLimits(max_input_len=1))
+    assert [request.prompt for request in found.requests] == ["three"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "turns"),
+    [
+        (LengthLimits(max_input_len=23), 5),
+        (LengthLimits(max_input_len=22), 4),
+        (LengthLimits(context_tokens=33), 5),
+        (LengthLimits(context_tokens=32), 4),
+    ],
+)
+def test_with_the_server_s_history_a_turn_counts_with_all_that_may_come_before_it(limits: LengthLimits, turns: int) -> None:
+    """Each prompt has 1 token and each answer up to 10: the third turn is of up to 1 + 10 + 1 + 10 + 1 tokens, and 10 more."""
+    workload = _two_conversations(answer=[None] * 5, output_tokens=[10] * 5)
+    rules = SessionRules(as_messages=True, history=HistorySource.SERVER)
+    assert len(_requests(workload, rules=rules, limits=limits).requests) == turns
+
+
+def test_turns_can_stand_in_the_order_of_their_rows() -> None:
+    found = _requests(_two_conversations(), rules=SessionRules(order=TurnOrder.BY_ROW))
+    assert [request.session for request in found.requests] == ["a", "b", "a", "a", "b"]
+    assert [turn.parent for turn in found.turns] == [None, None, 0, 2, 1]
+    assert found.kept == (0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("ignore_eos", [True, False])
+def test_turns_end_as_asked(ignore_eos: bool) -> None:
+    assert {request.ignore_eos for request in _requests(_two_conversations(), ignore_eos=ignore_eos).requests} == {ignore_eos}
+
+
+@pytest.mark.parametrize("rate_per_s", [None, 2.0])
+def test_users_keep_the_source_of_the_history(rate_per_s: float | None) -> None:
+    found = _requests(_two_conversations(), rules=SessionRules(as_messages=True, history=HistorySource.SERVER))
+    assert found.of_users(2, rate_per_s).history is HistorySource.SERVER
 
 
 @pytest.mark.parametrize(

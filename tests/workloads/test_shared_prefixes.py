@@ -264,5 +264,23 @@ def test_the_first_of_a_group_reuses_the_system_prompt_alone() -> None:
     assert prefix_reuse(prompts, prefixes, 2, block_tokens=3).reused_tokens == 3
 
 
+def test_a_group_reuses_the_longest_beginning_that_it_has_had() -> None:
+    prefix = [GroupPrefix(0, PromptText((1, 2, 3), None))] * 3
+    assert prefix_reuse([(1, 2, 3), (1, 2, 9), (1, 2, 3)], prefix, 0).reused_tokens == 0 + 2 + 3
+    assert prefix_reuse([(9, 9, 9), (1, 2, 3), (1, 2, 3)], prefix, 0).reused_tokens == 0 + 0 + 3
+
+
+def test_a_prompt_shorter_than_the_prefix_has_its_own_tokens_in_common() -> None:
+    assert common_tokens((1, 2, 3), (1, 2)) == 2
+    assert common_tokens((1, 2), (1, 2, 3)) == 2
+    assert common_tokens((1, 2, 3), (1, 9, 3)) == 1
+
+
+def test_a_prefix_is_made_once_and_from_the_seed() -> None:
+    texts = [PrefixTexts(SharedPrefixes(3, 10), Vocabulary(range(5_000)), seed, None) for seed in (1, 2)]
+    assert texts[0].of_group(2) is texts[0].of_group(2)
+    assert texts[0].of_group(2) != texts[1].of_group(2)
+
+
 def test_shares_of_nothing_are_unknown() -> None:
     assert (PrefixReuse(0, 0, 0, 0).share, PrefixReuse(0, 0, 0, 0).common_share) == (None, None)

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from workloads.errors import WorkloadError
 from workloads.exact_text import TextCodec
+from workloads.random_streams import Stream, generator
 from workloads.request import LengthLimits
-from workloads.synthesis import Synthesis
+from workloads.synthesis import Synthesis, has_prompts
 from workloads.workload import Workload, WorkloadFacts
 
 _BLOCK = 4
@@ -71,6 +72,61 @@ def test_a_request_does_not_depend_on_how_many_are_drawn_or_dropped() -> None:
     assert Synthesis(range(1000), 4).requests(workload, None).requests != everything
 
 
+def test_a_partial_last_block_without_a_hash_is_the_row_s_own() -> None:
+    drawn = Synthesis(range(10**9), 1).requests(_blocks([[1, 2], [1, 2], [1, 2]], [10, 10, 8]), None).requests
+    one, other, whole = (tuple(request.input_ids or ()) for request in drawn)
+    assert (len(one), len(other)) == (10, 10)
+    assert one[:8] == other[:8] == whole
+    assert not set(one[8:]) & {*other[8:], *whole}
+    alone = Synthesis(range(10**9), 1).requests(_lengths((2, 1), (2, 1)), None).requests
+    assert (one[8:], other[8:]) == tuple(tuple(request.input_ids or ()) for request in alone)
+
+
+def test_of_blocks_of_one_token_none_may_be_missing() -> None:
+    facts, columns = WorkloadFacts("qwen", "t", block_tokens=1), {"input_tokens": [2], "output_tokens": [1]}
+    with pytest.raises(WorkloadError, match="row 1: 1 blocks are fewer than its 2 tokens need"):
+        Synthesis(range(9), 1).requests(Workload.of_columns(facts, 1, columns | {"block_hashes": [[5]]}), None)
+
+
+def test_rows_that_are_too_long_are_counted_and_those_that_are_kept_are_known() -> None:
+    limits = LengthLimits(max_input_len=10, context_tokens=12)
+    found = Synthesis(range(50), 3, limits=limits).requests(_lengths((50, 1), (5, 7), (5, 8), (10, 2), (11, 1)), None)
+    assert [request.input_tokens for request in found.requests] == [5, 10]
+    assert (found.kept, found.rows, found.dropped_too_long) == ((1, 3), 5, 3)
+
+
+@pytest.mark.parametrize("ignore_eos", [True, False])
+def test_requests_end_as_asked(ignore_eos: bool) -> None:
+    (request,) = Synthesis(range(50), 3, ignore_eos=ignore_eos).requests(_lengths((5, 1)), None).requests
+    assert request.ignore_eos is ignore_eos
+
+
+def test_a_trace_of_blocks_without_any_hash_is_one_of_lengths() -> None:
+    facts = WorkloadFacts("mooncake", "trace.jsonl", block_tokens=_BLOCK)
+    workload = Workload.of_columns(facts, 1, {"input_tokens": [9], "output_tokens": [1]})
+    (request,) = Synthesis(range(50), 3, _WORDS).requests(workload, None).requests
+    assert (request.input_tokens, len((request.prompt or "").split())) == (9, 9)
+
+
+def test_what_a_text_lacks_is_drawn_from_the_stream_of_its_row() -> None:
+    """Token 1 has no text, so half of each prompt is drawn again, in order, from seed, stream and the row's number."""
+    codec = TextCodec(
+        lambda ids: "".join(" abc"[token] for token in ids if token != 1), lambda text: [" abc".index(c) for c in text]
+    )
+    workload, token_ids = _lengths((12, 1), (12, 1)), [3, 1, 2, 1]  # positions count, not ids
+    made, drawn = (Synthesis(token_ids, 5, one).requests(workload, None).requests for one in (codec, None))
+    for row, (request, first) in enumerate(zip(made, drawn, strict=True)):
+        again = [token_ids[position] for position in generator(5, Stream.TEXTS, row).integers(0, 4, 200).tolist()]
+        with_text = [token for token in [*(first.input_ids or ()), *again] if token != 1]
+        assert request.input_ids == tuple(with_text[:12])
+
+
+@pytest.mark.parametrize(("prompts", "has_any"), [(["a", None], True), (["a", "b"], True), ([None, None], False)])
+def test_a_workload_has_prompts_where_any_row_has_one(prompts: list[str | None], has_any: bool) -> None:
+    workload = Workload.of_columns(WorkloadFacts("openai", "p.jsonl"), 2, {"prompt": prompts})
+    assert has_prompts(workload) is has_any
+
+
 def test_ids_come_from_the_vocabulary() -> None:
     (request,) = Synthesis([3, 5, 8], 0).requests(_lengths((200, 1)), None).requests
     assert set(request.input_ids or ()) == {3, 5, 8}
@@ -80,7 +136,8 @@ def test_ids_come_from_the_vocabulary() -> None:
     ("workload", "codec", "problem"),
     [
         (_blocks([[1]], [3]), _WORDS, "token ids"),
-        (_blocks([[1]], [9]), None, "1 blocks are fewer than its 9 tokens need"),
+        (_blocks([[1, 2], [1]], [8, 9]), None, "row 2: 1 blocks are fewer than its 9 tokens need"),
+        (_blocks([[1]], [8]), None, "row 1: 1 blocks are fewer than its 8 tokens need"),
         (Workload.of_columns(WorkloadFacts("azure", "t.csv"), 1, {"input_tokens": [4]}), None, "neither a prompt nor both"),
         (_lengths((99, 1)), None, "longer than allowed"),
     ],

@@ -40,6 +40,14 @@ def test_they_are_equal_where_the_ids_are(some: list[int], others: list[int]) ->
 
 def test_ids_of_a_vocabulary_take_4_bytes_each() -> None:
     assert len(packed_ids(np.arange(1_000)).packed) == 4_000
-    assert len(token_ids([2**31]).packed) == 8
+    assert len(token_ids([-(2**31), 2**31 - 1]).packed) == 8
+    assert len(token_ids([2**31]).packed) == len(token_ids([-(2**31) - 1]).packed) == 8
     assert token_ids([2**31]) != token_ids([0])
     assert TokenIds(token_ids([5]).packed) == (5,)
+
+
+def test_ids_in_8_bytes_are_equal_to_the_same_in_4_and_to_no_others_of_the_same_bytes() -> None:
+    wide = TokenIds(struct.pack("<q", 5), "q")
+    assert wide == token_ids([5])
+    assert wide != token_ids([5, 0])
+    assert wide.packed == token_ids([5, 0]).packed

@@ -17,7 +17,9 @@ from workloads.lengths.families import Normal
 from workloads.lengths.samples import Independent
 from workloads.random_streams import Stream, generator
 from workloads.request import LengthLimits
+from workloads.shared_prefixes import GroupPrefix, PrefixTexts, SharedPrefixes
 from workloads.token_norm_dist import TokenNormDist
+from workloads.vocabulary import Vocabulary
 
 
 def test_lengths_have_the_distribution_that_upstream_draws() -> None:
@@ -158,3 +160,41 @@ def test_what_a_text_lacks_is_drawn_from_the_stream_of_its_request() -> None:
 def test_a_range_of_ids_may_be_larger_than_the_memory() -> None:
     made = TokenNormDist(Independent(Normal(4, 0), Normal(1, 0)), range(2**60), 0).draw(3)
     assert len({token for request in made.requests for token in request.input_ids or ()}) == 12
+
+
+# ---- shared prefixes
+
+
+_LINES = TextCodec(lambda ids: "".join(map(chr, ids)), lambda text: [ord(letter) for letter in text])
+
+
+@pytest.mark.parametrize("codec", [None, _LINES])
+def test_requests_begin_with_the_prefix_of_the_group_that_the_seed_gives_them(codec: TextCodec | None) -> None:
+    shared, lengths = SharedPrefixes(3, 10, 5), Independent(Normal(6, 0), Normal(3, 0))
+    made = TokenNormDist(lengths, range(97, 123), 4, codec=codec, shared=shared).draw(20)
+    texts = PrefixTexts(shared, Vocabulary(range(97, 123)), 4, codec)
+    groups = shared.groups_of(20, 4).tolist()
+    assert made.prefixes == tuple(GroupPrefix(group, texts.of_group(group)) for group in groups)
+    for request, prefix in zip(made.requests, made.prefixes, strict=True):
+        assert tuple(request.input_ids or ())[:15] == tuple(prefix.prompt.ids)
+        assert request.input_tokens == 15 + 6
+        assert (request.prompt is None) is (codec is None)
+        assert (request.prompt or "").startswith(prefix.prompt.text or "")
+
+
+def test_a_shared_prefix_counts_against_the_limit_and_what_is_left_keeps_its_own() -> None:
+    shared, lengths = SharedPrefixes(3, 10, 5), Independent(Normal(6, 2), Normal(3, 0))
+    every = TokenNormDist(lengths, range(50), 4, shared=shared).draw(40)
+    short = TokenNormDist(lengths, range(50), 4, LengthLimits(max_input_len=21), shared=shared).draw(40)
+    kept = [number for number, request in enumerate(every.requests) if (request.input_tokens or 0) <= 21]
+    assert 5 < len(kept) < 35
+    assert short.requests == tuple(every.requests[number] for number in kept)
+    assert short.prefixes == tuple(every.prefixes[number] for number in kept)
+    assert TokenNormDist(lengths, range(50), 4).draw(40).prefixes == ()
+
+
+@pytest.mark.parametrize("shared", [None, SharedPrefixes(3, 10, 5)])
+def test_where_nothing_is_left_the_prefix_is_named_if_there_is_one(shared: SharedPrefixes | None) -> None:
+    with pytest.raises(WorkloadError) as raised:
+        TokenNormDist(Independent(Normal(20, 0), Normal(1, 0)), range(50), 0, LengthLimits(19), shared=shared).draw(5)
+    assert ("--prefix_len" in str(raised.value)) is (shared is not None)

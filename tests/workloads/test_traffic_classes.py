@@ -57,6 +57,7 @@ def test_any_other_text_is_an_error_that_names_the_option(text: str) -> None:
 
 def test_what_is_left_out_has_a_weight_of_1_and_is_the_target() -> None:
     assert parse_class("chat") == TrafficClass("chat")
+    assert parse_class("chat:lora=1") == TrafficClass("chat", 1.0, Variant(lora_task_id=1))
     assert parse_class(" chat : model = Llama-8B , weight = 0.5 ") == TrafficClass("chat", 0.5, Variant("Llama-8B"))
 
 
@@ -102,6 +103,10 @@ def test_a_request_gets_the_variant_of_its_class_and_nothing_else_changes() -> N
 def test_a_longer_run_begins_with_the_classes_of_a_shorter_one() -> None:
     long, short = (with_classes(_schedule(count), [CHAT, CODE], 4) for count in (300, 100))
     assert long.requests[:100] == short.requests
+
+
+def test_a_schedule_without_requests_stays_one() -> None:
+    assert with_classes(_schedule(0), [CHAT, CODE], 4) == _schedule(0)
 
 
 def test_another_seed_deals_otherwise() -> None:

@@ -313,8 +313,9 @@ def _share_within(cdf: Callable[[Floats], Floats], bounds: tuple[int, int]) -> t
 
 
 def _conditional(cdf: Callable[[Floats], Floats], bounds: tuple[int, int]) -> Callable[[Floats], Floats]:
+    """P(X ≤ k) of the lengths within the bounds, for k within them."""
     below, share = _share_within(cdf, bounds)
-    return lambda k: np.clip((cdf(k) - below) / share, 0.0, 1.0)
+    return lambda k: (cdf(k) - below) / share
 
 
 def _too_little_left(cdf: Callable[[Floats], Floats], bounds: tuple[int, int]) -> Fault | None:

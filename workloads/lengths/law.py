@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from workloads.errors import WorkloadError
 from workloads.random_streams import Stream
 from workloads.request import LONGEST_TOKENS
+from workloads.spelling import number_text
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -95,7 +96,7 @@ def check(lengths: Lengths, option: str, own_options: Mapping[str, str] = _NO_OP
     if fault is None:
         return
     own = own_options.get(fault.parameter)
-    given = f"{option} {lengths.spelling}" if own is None else f"{own} {fault.value:g}"
+    given = f"{option} {lengths.spelling}" if own is None else f"{own} {number_text(fault.value)}"
     raise WorkloadError(f"{given}: {fault.rule}")
 
 

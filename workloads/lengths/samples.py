@@ -75,11 +75,12 @@ class Histogram(Lengths):
             if not (ANY_LENGTH[0] <= bucket.low <= bucket.high <= ANY_LENGTH[1] and 0 <= bucket.count <= _MOST_COUNT):
                 rule = f"the bucket [{bucket.low}, {bucket.high}, {bucket.count}] is no [min, max, count] of lengths"
                 return Fault("buckets", bucket.low, rule)
-        if not 0 < sum(bucket.count for bucket in self.buckets) <= _MOST_COUNT:
+        count = sum(bucket.count for bucket in self.buckets)
+        if not count:
             return Fault(
                 "buckets", 0, "the histogram is empty: give at least one bucket [min, max, count] with a count above 0"
             )
-        return None
+        return None if count <= _MOST_COUNT else Fault("buckets", count, "the counts add up to more than 2^53")
 
     def _columns(self) -> tuple[Integers, Integers, Integers]:
         """Lows, highs and counts of the buckets that have any, shape [buckets] each."""

@@ -16,7 +16,7 @@ from harness.recording.recorder import CountTokens, Recorder
 from harness.recording.schedule_summary import summarise_schedule
 from harness.records.record import Outcome, Record, TokenSource
 from workloads.request import CancelPoint, Request
-from workloads.schedule import Schedule
+from workloads.schedule import Schedule, SessionSchedule
 
 _CORE = frozenset({"input_ids", "input_lengths", "request_output_len", "streaming"})
 _TEXT = frozenset({"text_input", "max_tokens", "stream"})
@@ -417,7 +417,16 @@ def test_request_that_was_never_sent_is_known_by_its_schedule_alone() -> None:
 # ---- text with a count of the tokens so far
 
 
-@dataclass(frozen=True)
+def test_a_later_turn_that_was_not_sent_has_its_parent_its_own_time_and_its_cancellation() -> None:
+    turns = (_PROMPT_OF_3, replace(_PROMPT_OF_3, cancel=CancelPoint(after_ns=70)))
+    schedule = SessionSchedule(turns, (0, 60), (None, 0), (0, 5), 0)
+    recorder = Recorder(summarise_schedule(schedule), _Chunks(()))  # type: ignore[arg-type]
+    first, later = (recorder.unsent(index, _DUE_NS, Outcome.NOT_SENT, None) for index in (0, 1))
+    assert (first.parent, first.planned_ns, first.cancel_after_ns) == (None, None, None)
+    assert (later.parent, later.planned_ns, later.cancel_after_ns) == (0, 60, 70)
+
+
+@dataclass
 class _Chunks:
     """As much of a client as recording needs: a body is the number of a response."""
 
@@ -501,3 +510,13 @@ def test_the_first_text_besides_reasoning(responses: list[Response], has_reasoni
     record = _of_chunks(*responses)
     assert (record.has_reasoning, record.first_output_ns) == (has_reasoning, first_output_ns)
     assert record.token_times_ns[0] == 1_000
+
+
+def test_the_cached_tokens_of_a_prompt_are_those_of_the_first_response_that_counts_them() -> None:
+    counted = Response(text="b", server_input_tokens=9, server_cached_tokens=8)
+    assert _of_chunks(Response(text="a"), counted).cached_input_tokens == 8
+    assert (
+        _of_chunks(Response(text="a"), Response(text="b", server_input_tokens=9, server_cached_tokens=0)).cached_input_tokens
+        == 0
+    )
+    assert _of_chunks(Response(text="a")).cached_input_tokens is None

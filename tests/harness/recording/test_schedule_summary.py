@@ -49,11 +49,21 @@ def test_what_a_mixture_sets_is_kept_and_a_summary_of_before_can_be_read() -> No
 
 def test_workers_have_the_parts_that_the_schedule_gives_them() -> None:
     requests = (Request(output_tokens=1),) * 11
-    for schedule in (Schedule(requests, tuple(range(11)), seed=0), ClosedSchedule(requests, (0, 1, 2), 0, end_ns=9)):
+    closed = ClosedSchedule(requests, (0, 1, 2), 0, end_ns=9)
+    parents = (None, None, 0, 1, None, None, 2, 4, None, 8, 5)
+    sessions = SessionSchedule(requests, tuple(range(11)), parents, (0,) * 11, 0)
+    for schedule in (Schedule(requests, tuple(range(11)), seed=0), closed, sessions):
         summary = summarise_schedule(schedule)
         for worker in range(3):
             assert tuple(summary.indices(worker, 3)) == schedule.shard(worker, 3)
+
+
+def test_a_worker_of_a_closed_loop_has_its_users_and_its_end() -> None:
+    closed = ClosedSchedule((Request(output_tokens=1),) * 11, (0, 1, 2), 0, end_ns=9)
+    summary = summarise_schedule(closed)
     assert summary.times == ClosedTimes((0, 1, 2), 9)
+    for worker in range(2):
+        assert summary.part_of_users(ClosedTimes((0, 1, 2), 9), worker, 2) == closed.part(worker, 2)
 
 
 @given(_TEXTS, _TEXTS)

@@ -32,6 +32,12 @@ def test_a_longer_copy_replaces_the_folders_own_and_a_shorter_one_does_not(tmp_p
     }
 
 
+def test_the_copies_of_every_source_are_joined_and_named(tmp_path: Path) -> None:
+    run = _files(tmp_path / "run", journal_0=b"abc")
+    sources = [_files(tmp_path / "one", journal_0=b"abcdef"), _files(tmp_path / "other", journal_1=b"new")]
+    assert join_worker_copies(RunFolder(run), sources) == ("journal-0.bin", "journal-1.bin")
+
+
 @given(own=st.binary(max_size=40), more=st.binary(max_size=40), chunk=st.integers(1, 7))
 def test_a_copy_of_any_length_joins_byte_for_byte(own: bytes, more: bytes, chunk: int) -> None:
     with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:

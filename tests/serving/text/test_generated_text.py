@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
-from serving.text.detokenization import special_token_ids
+from serving.text.detokenization import decode, special_token_ids
 from serving.text.generated_text import GeneratedText, TextStream
 from serving.text.tokenizer import load_tokenizer
 
@@ -92,6 +92,16 @@ def test_special_tokens_are_text_only_where_they_are_not_skipped(skip_special: b
     assert _generated(skip_special=skip_special).add([*_encode("sea"), _TOKENIZER.eos_token_id], True) == shown
 
 
+@pytest.mark.parametrize("skip_special", [True, False])
+def test_the_text_of_a_long_sequence_is_that_of_all_its_tokens(skip_special: bool) -> None:
+    """Its characters are of one to three bytes, and special tokens lie between them: windows begin at all of these."""
+    ids = [*_encode("The sea, ça va, 5 €. " * 8), _TOKENIZER.eos_token_id] * 3
+    stream = TextStream(_TOKENIZER, skip_special, _SPECIAL)
+    added = [stream.add([token]) for token in ids]
+    assert "".join([*added, stream.add([], True)]) == decode(_TOKENIZER, ids, skip_special)
+    assert len(ids) > 300
+
+
 class _CountingTokenizer:
     """One letter a token; notes how many tokens each decoding took."""
 
@@ -104,6 +114,7 @@ class _CountingTokenizer:
 
 
 @given(st.lists(st.integers(97, 122), max_size=300))
+@example(list(range(97, 397)))
 def test_a_token_s_text_costs_the_same_however_long_the_sequence_is(ids: list[int]) -> None:
     tokenizer = _CountingTokenizer()
     stream = TextStream(tokenizer, True, ())

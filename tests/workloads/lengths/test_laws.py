@@ -89,6 +89,42 @@ def test_a_truncated_normal_is_the_conditional_one(mean: float, stdev: float, lo
         assert (drawn <= k).mean() == pytest.approx(reference.cdf(k), abs=0.02)
 
 
+def _of_lognormal(mean: float, stdev: float, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
+    """The lengths from ``low`` to ``high``, and the probability that a rounded lognormal is each of them."""
+    sigma = sqrt(np.log1p((stdev / mean) ** 2))
+    reference = lognorm(sigma, scale=mean / np.exp(sigma**2 / 2))
+    lengths = np.arange(low, high + 1)
+    return lengths, reference.cdf(lengths + 0.5) - reference.cdf(lengths - 0.5)
+
+
+@pytest.mark.parametrize(
+    ("law", "low", "high"),
+    [
+        (Lognormal(3, 4, 1, 20), 1, 20),
+        (Lognormal(3, 4, 1), 1, 3_000),
+        (Lognormal(100, 60, 50), 50, 5_000),
+        (Lognormal(512, 300, None, 600), 1, 600),
+        (Lognormal(100_000, 1_000_000, None, 20_000), 1, 20_000),
+    ],
+)
+def test_a_truncated_lognormal_is_the_conditional_one(law: Lognormal, low: int, high: int) -> None:
+    lengths, probabilities = _of_lognormal(law.mean, law.stdev, low, high)
+    probabilities /= probabilities.sum()
+    moments, expected = law.moments(), float(probabilities @ lengths)
+    assert moments.mean == pytest.approx(expected, rel=1e-6)
+    assert moments.stdev == pytest.approx(sqrt(float(probabilities @ (lengths - expected) ** 2)), rel=1e-4)
+    assert (_drawn(law) == low).mean() == pytest.approx(probabilities[0], abs=0.02)
+    assert _drawn(law).min() >= low
+
+
+def test_what_a_free_lognormal_draws_below_a_token_is_a_token() -> None:
+    law = Lognormal(1, 1)
+    lengths, probabilities = _of_lognormal(1, 1, 1, 1_000)
+    probabilities[0] += 1 - probabilities.sum()
+    assert law.moments().mean == pytest.approx(float(probabilities @ lengths), rel=1e-6)
+    assert (_drawn(law) == 1).mean() == pytest.approx(probabilities[0], abs=0.02)
+
+
 def test_bounds_that_no_draw_reaches_change_no_draw() -> None:
     assert _drawn(Normal(128, 5, 50, 300)).tolist() == _drawn(Normal(128, 5)).tolist()
     assert _drawn(Lognormal(500, 50, 1, 10_000)).tolist() == _drawn(Lognormal(500, 50)).tolist()
@@ -97,6 +133,7 @@ def test_bounds_that_no_draw_reaches_change_no_draw() -> None:
 def test_what_a_truncated_law_keeps_is_what_the_free_one_drew() -> None:
     free = _drawn(Normal(100, 60, 1, None), 40_000)
     assert _drawn(Normal(100, 60, 50, 120), 5_000).tolist() == free[(free >= 50) & (free <= 120)][:5_000].tolist()
+    assert _drawn(Normal(100, 60, 50, 120), 1).size == 1
 
 
 @pytest.mark.parametrize(
@@ -154,6 +191,8 @@ def test_a_zipf_has_the_probabilities_of_a_bounded_power_law() -> None:
     for k in (1, 2, 5, 100):
         assert (drawn <= k).mean() == pytest.approx(reference.cdf(k), abs=0.02)
     assert Zipf(0, 10, 20).moments().mean == pytest.approx(15)
+    lengths = np.arange(1_000, 2_001)
+    assert Zipf(100, 1_000, 2_000).moments().mean == pytest.approx(np.average(lengths, weights=(lengths / 1_000.0) ** -100))
 
 
 def test_a_histogram_draws_a_bucket_by_its_count_and_a_length_within_it_uniformly() -> None:
@@ -190,6 +229,9 @@ def test_moments_of_finite_laws_are_exact() -> None:
 def test_what_lies_beyond_the_longest_counts_as_the_longest() -> None:
     law = Normal(LONGEST_TOKENS, 100_000)
     assert law.moments().mean == pytest.approx(LONGEST_TOKENS - 100_000 / sqrt(2 * np.pi), rel=1e-6)
+    half_a_stdev_below = Normal(LONGEST_TOKENS - 50_000, 100_000)  # σ·(φ(1/2) − Φ(−1/2)/2) of the mean lies beyond
+    beyond = 100_000 * (norm.pdf(0.5) - norm.cdf(-0.5) / 2)
+    assert half_a_stdev_below.moments().mean == pytest.approx(LONGEST_TOKENS - 50_000 - beyond, rel=1e-6)
 
 
 def test_bounds_may_leave_two_hundredths_of_a_law_but_not_half_a_hundredth() -> None:
@@ -199,6 +241,8 @@ def test_bounds_may_leave_two_hundredths_of_a_law_but_not_half_a_hundredth() -> 
 
 def test_large_ranges_keep_their_accuracy() -> None:
     assert Normal(1_000_000, 2).moments().stdev == pytest.approx(sqrt(4 + 1 / 12), rel=1e-6)
+    even = Normal(2**19 + 0.5, 1e6, 1, 2**20).moments()  # symmetric, and half a token is rounded up
+    assert even.mean == pytest.approx(2**19 + 0.5, rel=1e-6)
     moments = Normal(5_000_000, 1_000_000).moments()
     assert moments.mean == pytest.approx(5_000_000.5, rel=1e-6)
 
@@ -212,7 +256,8 @@ def test_no_draw_is_longer_than_the_longest() -> None:
 
 
 @pytest.mark.parametrize(
-    "law", [Normal(128, 5), Normal(20, 2), Normal(20.2, 0), Normal(1, 0), Lognormal(512, 300), Constant(3)]
+    "law",
+    [Normal(128, 5), Normal(20, 2), Normal(20.3, 1.5), Normal(20.2, 0), Normal(1, 0), Lognormal(512, 300), Constant(3)],
 )
 def test_a_law_within_its_bounds_is_not_shifted(law: Lengths) -> None:
     assert law.shift() == pytest.approx(0.0, abs=1e-6)
@@ -239,6 +284,7 @@ _FAULTS: list[tuple[Lengths, str]] = [
     (Normal(100, 0, 101, 300), "min"),
     (Lognormal(0.5, 3), "mean"),
     (Lognormal(5, 0), "stdev"),
+    (Lognormal(5, -1), "stdev"),
     (Lognormal(5, 1, 1_000, 2_000), "min"),
     (Uniform(0, 5), "min"),
     (Uniform(6, 5), "min"),
@@ -270,15 +316,64 @@ def test_a_parameter_out_of_range_is_named_with_the_option(law: Lengths, paramet
 
 
 @pytest.mark.parametrize(
+    ("law", "problem"),
+    [
+        (Normal(0, 1), "--own 0: the mean must lie between 1 and 10,000,000 tokens"),
+        (Normal(5, -1), "--own -1: the deviation must lie between 0 and 10,000,000 tokens"),
+        (Normal(100, 1, 200, 300), "--own 200: less than 1% of the law lies within 200..300"),
+        (Lognormal(0.5, 3), "--own 0.5: the mean must lie between 1 and 10,000,000 tokens"),
+        (Lognormal(5, -1), "--own -1: the deviation must lie between 0 and 10,000,000 tokens"),
+        (Lognormal(5, 0), "--own 0: the deviation of a lognormal must be above 0"),
+        (Zipf(101, 1, 5), "--own 101: the exponent must lie between 0 and 100"),
+        (Constant(0), "--own 0: the length must lie between 1 and 10,000,000 tokens"),
+        (Constant(10_000_001), "--own 10000001: the length must lie between 1 and 10,000,000 tokens"),
+        (Uniform(0, 5), "--own 0: the min must lie between 1 and 10,000,000 tokens"),
+        (Uniform(5, 10_000_001), "--own 10000001: the max must lie between 1 and 10,000,000 tokens"),
+        (Uniform(6, 5), "--own 6: min=6 is above max=5"),
+        (Histogram((), "h"), "--own 0: the histogram is empty"),
+        (Histogram((Bucket(0, 5, 1),), "h"), "--own 0: the bucket [0, 5, 1] is no [min, max, count] of lengths"),
+        (Histogram((Bucket(4, 5, 2**53),) * 2, "h"), "--own 1.8014398509481984e+16: the counts add up to more than 2^53"),
+        (Empirical((), "f"), "--own 0: the file has no length"),
+        (Empirical((5, 0), "f"), "--own 0: the file has a length of 0; all must lie between 1 and 10,000,000 tokens"),
+    ],
+)
+def test_a_fault_is_its_value_and_the_rule_that_it_breaks(law: Lengths, problem: str) -> None:
+    fault = law.fault()
+    assert fault is not None
+    with pytest.raises(WorkloadError) as raised:
+        check(law, "--isl", {fault.parameter: "--own"})
+    assert str(raised.value).startswith(problem)
+
+
+@pytest.mark.parametrize(
     "law",
     [
         Normal(1, 0), Normal(LONGEST_TOKENS, 0), Normal(1, LONGEST_TOKENS), Uniform(1, LONGEST_TOKENS), Constant(1),
         Constant(LONGEST_TOKENS), Zipf(0, 1, 1), Zipf(100, 1, LONGEST_TOKENS), Normal(100, 0, 100, 100),
-        Histogram((Bucket(1, 1, 0), Bucket(1, LONGEST_TOKENS, 1)), "h"), Empirical((1, LONGEST_TOKENS), "f"),
+        Lognormal(5, 1e-9), Lognormal(1, LONGEST_TOKENS),
+        Histogram((Bucket(1, 1, 0), Bucket(1, LONGEST_TOKENS, 1)), "h"), Histogram((Bucket(1, 1, 2**53),), "h"),
+        Empirical((1, LONGEST_TOKENS), "f"),
     ],
 )  # fmt: skip
 def test_the_ends_of_what_a_parameter_may_be_are_allowed(law: Lengths) -> None:
     check(law, "--isl")
+
+
+@pytest.mark.parametrize(
+    ("law", "text"),
+    [
+        (Normal(128, 5), "N(128, 5)"),
+        (Normal(128, 5, 120), "N(128, 5) from 120"),
+        (Normal(128, 5, None, 130), "N(128, 5) up to 130"),
+        (Lognormal(512, 300), "lognormal(512, 300)"),
+        (Lognormal(512, 300, 9), "lognormal(512, 300) from 9"),
+        (Lognormal(512, 300, 9, 600), "lognormal(512, 300) within 9..600"),
+        (Histogram((Bucket(1, 2, 3),), "data/h.json"), "histogram h.json"),
+        (Empirical((1, 2), "data/lengths.txt"), "lengths of lengths.txt"),
+    ],
+)
+def test_a_law_prints_its_parameters_and_its_bounds(law: Lengths, text: str) -> None:
+    assert str(law) == text
 
 
 @given(spelled)

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from workloads.errors import WorkloadError
 from workloads.lengths.families import Constant, Normal
-from workloads.lengths.samples import Bucket, Empirical, EmpiricalPairs, Histogram, Independent, read_lengths
+from workloads.lengths.law import Side
+from workloads.lengths.samples import (
+    Bucket,
+    Empirical,
+    EmpiricalPairs,
+    Histogram,
+    Independent,
+    read_histogram,
+    read_lengths,
+)
 from workloads.readers.detect import read_workload_file
 
 _PAIRS = st.lists(st.tuples(st.integers(1, 5_000), st.integers(1, 500)), min_size=1, max_size=40)
@@ -63,22 +72,30 @@ def test_a_file_of_lengths_has_one_a_line(tmp_path: Path) -> None:
     assert law.spelling == f"empirical:{path}"
 
 
-@pytest.mark.parametrize("line", ["0", "-3", "1.5", "12 13", "12,", "x", "10000001", "9" * 5_000, "²"])
+@pytest.mark.parametrize("line", ["0", "-3", "1.5", "12 13", "12,", "x", "10000001", "9" * 5_000, "000000005", "²"])
 def test_what_is_no_length_is_named_by_its_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "lengths.txt"
     path.write_text(f"5\n{line}\n", encoding="utf-8")
     with pytest.raises(WorkloadError) as raised:
         read_lengths(path)
-    assert str(raised.value).startswith(f"{path}, line 2: ")
+    assert str(raised.value).startswith(f"{path}, line 2: {line[:40]!r} is no length in tokens from 1 to 10,000,000")
 
 
 def test_a_file_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "lengths.txt"
     path.write_bytes(b"5\n\xff\xfe")
-    with pytest.raises(WorkloadError, match=str(path)):
+    with pytest.raises(WorkloadError, match=rf"{path}: .*can't decode byte 0xff"):
         read_lengths(path)
-    with pytest.raises(WorkloadError, match=r"nothere.*: No such file or directory"):
-        read_lengths(tmp_path / "nothere")
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    for read in (read_lengths, lambda path: read_histogram(path, Side.INPUT)):
+        with pytest.raises(WorkloadError, match=r"^nothere: No such file or directory$"):
+            read(Path("nothere"))
+
+
+def test_pairs_print_the_name_of_their_file() -> None:
+    assert str(EmpiricalPairs((1,), (2,), "data/trace.csv")) == "pairs of lengths of trace.csv"
 
 
 def test_data_of_one_name_and_other_lengths_have_other_digests() -> None:

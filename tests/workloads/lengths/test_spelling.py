@@ -14,7 +14,7 @@ from tests.workloads.lengths.strategies import histograms, spelled
 from workloads.errors import WorkloadError
 from workloads.lengths.families import Constant, Lognormal, Normal, Uniform, Zipf
 from workloads.lengths.law import Lengths, Side
-from workloads.lengths.samples import Histogram
+from workloads.lengths.samples import Bucket, Histogram
 from workloads.lengths.spelling import LAWS, parse
 
 
@@ -49,6 +49,11 @@ def test_the_spellings_of_the_documentation(text: str, law: Lengths) -> None:
     assert parse(text, Side.INPUT) == law
 
 
+@pytest.mark.parametrize("text", ["uniform:min=10,max=200", "constant:tokens=9", "normal:mean=1.5,stdev=40,min=10,max=400"])
+def test_whole_numbers_are_spelt_as_they_were_read(text: str) -> None:
+    assert parse(text, Side.INPUT).spelling == text
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -62,8 +67,8 @@ def test_the_spellings_of_the_documentation(text: str, law: Lengths) -> None:
         ("١٢٨", "128±5"),
         ("uniform", "uniform:min=10,max=200"),
         ("unifrm:min=1,max=2", "none of the laws normal, lognormal, uniform"),
-        ("uniform:", "write uniform:min=MIN,max=MAX"),
-        ("uniform:min=1", "max"),
+        ("uniform:", "'' does not belong there; write uniform:min=MIN,max=MAX"),
+        ("uniform:min=1", "max is missing; write uniform:min=MIN,max=MAX"),
         ("uniform:min=1,max=2,max=3", "'max=3' does not belong there"),
         ("uniform:min=1,max=2,mean=3", "'mean=3' does not belong there"),
         ("uniform:1,2", "'1' does not belong there"),
@@ -74,7 +79,8 @@ def test_the_spellings_of_the_documentation(text: str, law: Lengths) -> None:
         ("normal:mean=١٢٨,stdev=1", "mean=١٢٨ is no number"),
         ("normal:mean=1;stdev=1", "no number"),
         ("zipf:exponent=,min=1,max=2", "exponent= is no number"),
-        ("lognormal:mean=5", "[,min=MIN]"),
+        ("lognormal:mean=5", "stdev is missing; write lognormal:mean=MEAN,stdev=STDEV[,min=MIN][,max=MAX]"),
+        ("lognormal:min=5", "mean and stdev are missing; write lognormal:mean=MEAN,stdev=STDEV[,min=MIN][,max=MAX]"),
         ("histogram:", "neither a file nor one of the histograms example"),
         ("histogram:nosuch", "'nosuch' is neither a file"),
     ],
@@ -120,6 +126,12 @@ def test_a_histogram_reads_back_from_its_file(
         assert isinstance(law, Histogram)
         assert law.buckets == sides[side].buckets
         assert parse(law.spelling, side) == law
+
+
+def test_the_file_of_a_histogram_may_have_a_colon_in_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "of: May.json"
+    path.write_text('{"input": [[1, 2, 3]]}', encoding="utf-8")
+    assert parse(f"histogram:{path}", Side.INPUT) == Histogram((Bucket(1, 2, 3),), str(path))
 
 
 @pytest.mark.parametrize(
