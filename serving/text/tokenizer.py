@@ -1,7 +1,8 @@
 """Hugging Face tokenizers by their folder. ``tokenizer.json`` is read directly.
 
 ``transformers.AutoTokenizer`` imports torch wherever it is installed, which takes 10 to 20 s of CPU; ``tokenizers`` alone
-needs 0.1 s for the same file. The tokens that ``transformers`` adds from ``tokenizer_config.json`` are added here too.
+needs 0.1 s for the same file. The tokens that ``transformers`` adds from ``tokenizer_config.json`` are added here too; those
+that ``tokenizer.json`` has keep their own flags.
 ``add_bos_token`` and ``add_eos_token`` have no effect beside a ``tokenizer.json``, whose template decides, as in transformers
 5.5. The tests hold both against each other.
 """
@@ -85,7 +86,8 @@ def _read_tokenizer(tokenizer_dir: Path) -> FileTokenizer:
     backend.no_truncation()
     backend.no_padding()
     backend.add_tokens(list(_listed_by_id(config)))
-    backend.add_special_tokens(list(_special_tokens(config)))
+    added = {token.content for token in backend.get_added_tokens_decoder().values()}
+    backend.add_special_tokens([token for token in _special_tokens(config) if token.content not in added])
     end = _named_id(backend, config, "eos_token")
     return FileTokenizer(
         backend,

@@ -92,6 +92,7 @@ _EACH = pytest.mark.parametrize("name", ["demo", *_FOLDERS])
 @_EACH
 @given(text=_TEXTS)
 @example(text="")
+@example(text="\r</s>")
 @example(text="The  king .  <extra></s> don't <tool> 😀")
 def test_text_is_encoded_and_decoded_as_by_transformers(pairs: dict[str, _Pair], name: str, text: str) -> None:
     ours, theirs = pairs[name]
