@@ -19,6 +19,7 @@ from workloads.exact_text import TextCodec
 from workloads.lengths.families import Normal
 from workloads.lengths.samples import Independent
 from workloads.prefixes import prefix_repetition
+from workloads.random_streams import Stream, generator
 from workloads.request import LONGEST_TOKENS, LengthLimits, Request
 from workloads.shared_prefixes import (
     MOST_PROMPTS,
@@ -280,6 +281,14 @@ def test_a_prefix_is_made_once_and_from_the_seed() -> None:
     texts = [PrefixTexts(SharedPrefixes(3, 10), Vocabulary(range(5_000)), seed, None) for seed in (1, 2)]
     assert texts[0].of_group(2) is texts[0].of_group(2)
     assert texts[0].of_group(2) != texts[1].of_group(2)
+
+
+def test_prefixes_are_drawn_from_a_stream_of_their_own() -> None:
+    """The system prompt has number 0, the groups the numbers from 1 on."""
+    vocabulary = Vocabulary(range(5_000))
+    texts = PrefixTexts(SharedPrefixes(3, 10, 4), vocabulary, 7, None)
+    parts = [(generator(7, Stream.PREFIXES, 0), 4), (generator(7, Stream.PREFIXES, 3), 10)]
+    assert texts.of_group(2).ids == tuple(token for drawn, count in parts for token in vocabulary.draw(drawn, count))
 
 
 def test_shares_of_nothing_are_unknown() -> None:

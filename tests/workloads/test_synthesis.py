@@ -88,6 +88,12 @@ def test_of_blocks_of_one_token_none_may_be_missing() -> None:
         Synthesis(range(9), 1).requests(Workload.of_columns(facts, 1, columns | {"block_hashes": [[5]]}), None)
 
 
+def test_a_row_s_own_tokens_are_not_those_of_the_block_with_its_number() -> None:
+    """Block 0 has the tokens that end row 1 whole, and row 0 ends with half a block of its own."""
+    own, block = Synthesis(range(5_000), 3).requests(_blocks([[7], [7, 0]], [6, 8]), None).requests
+    assert (own.input_ids or ())[4:] != (block.input_ids or ())[4:6]
+
+
 def test_rows_that_are_too_long_are_counted_and_those_that_are_kept_are_known() -> None:
     limits = LengthLimits(max_input_len=10, context_tokens=12)
     found = Synthesis(range(50), 3, limits=limits).requests(_lengths((50, 1), (5, 7), (5, 8), (10, 2), (11, 1)), None)
