@@ -31,6 +31,8 @@ class Stream(IntEnum):
 def generator(seed: int, stream: Stream, *path: int) -> np.random.Generator:
     """A generator (PCG64, the same on every platform) that depends on ``seed``, ``stream`` and ``path`` alone.
 
-    ``path`` numbers the parts of a stream, such as requests, each of which draws any number of times.
+    ``path`` numbers the parts of a stream, such as requests, each of which draws any number of times. numpy pads what it is
+    given with zeros, so a path that ends in 0 is the shorter one: where a stream has paths of two lengths, the longer ends
+    in 1 or more.
     """
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, int(stream), *path])))
