@@ -11,10 +11,12 @@ import pytest
 from harness.records.record import Record
 from reports.metrics.catalogue import TTFT
 from reports.metrics.clustered_arrivals import clustered_arrivals
+from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.goodput import Objective
 from reports.metrics.output_events import Rate
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import Metrics, compute_metrics
+from reports.metrics.windows import whole_window
 from reports.run.answer import render_answer
 from reports.run_report import RunReport
 from reports.statistics.arrays import FloatArray
@@ -105,15 +107,21 @@ def test_a_part_of_a_run_is_judged_by_its_own_arrivals(at: Callable[[FloatArray]
 
 @pytest.fixture
 def metrics_at(answered: Make, make_requests: MakeRequests) -> Callable[[FloatArray], Metrics]:
-    """The numbers of requests due at times in ms, with a TTFT of 40 to 60 ms and a second token 5 to 7 ms later."""
+    """The numbers of requests due at times in ms, with a TTFT of 40 to 60 ms and two more tokens at once 5 to 7 ms later, of
+    which all but the first follow a reasoning.
+    """
 
-    def metrics(times_ms: FloatArray) -> Metrics:
+    def metrics(times_ms: FloatArray, load: ConfiguredLoad = OPEN_LOOP) -> Metrics:
         ttft_ms = np.random.default_rng(4).uniform(40, 60, times_ms.size)
         records = [
-            answered(k, due, due, [(due + first, 1), (due + first + 5 + k % 3, 1)])
+            answered(k, due, due, [(due + first, 1), (due + first + 5 + k % 3, 2)])
             for k, (due, first) in enumerate(zip(np.round(times_ms, 3).tolist(), np.round(ttft_ms, 3).tolist(), strict=True))
         ]
-        return compute_metrics(make_requests(records), streaming=True, objectives=[Objective(TTFT, 50.0)])
+        requests = make_requests(records)
+        reasoned = replace(
+            requests, has_reasoning=np.ones(times_ms.size, dtype=np.bool_), first_output_ns=requests.last_token_ns
+        )
+        return compute_metrics(reasoned, True, load, [Objective(TTFT, 50.0)])
 
     return metrics
 
@@ -121,8 +129,10 @@ def metrics_at(answered: Make, make_requests: MakeRequests) -> Callable[[FloatAr
 def _distributions(metrics: Metrics) -> list[Distribution]:
     """Of the latencies that depend on the load, from both anchors and of both windows."""
     assert metrics.ttft_ms is not None
+    assert metrics.ttfo_ms is not None
     windows = [window for window in (metrics.windows.whole, metrics.windows.steady) if window is not None]
     found = [metrics.ttft_ms.scheduled, metrics.ttft_ms.sent, metrics.e2e_ms.scheduled, metrics.e2e_ms.sent]
+    found += [metrics.ttfo_ms.scheduled, metrics.ttfo_ms.sent]
     found += [metrics.tpot_ms, metrics.itl_ms, metrics.icl_ms, *(w.ttft_ms for w in windows), *(w.e2e_ms for w in windows)]
     return [distribution for distribution in found if distribution is not None]
 
@@ -136,7 +146,7 @@ def _rates(metrics: Metrics) -> list[Rate]:
 
 def test_no_number_of_such_a_run_has_an_interval(metrics_at: Callable[[FloatArray], Metrics]) -> None:
     clustered, independent = metrics_at(_spells_ms(2_000, 1)), metrics_at(_poisson_ms(2_000, 1))
-    assert (len(_distributions(independent)), len(_rates(independent))) == (11, 5)
+    assert (len(_distributions(independent)), len(_rates(independent))) == (13, 5)
     for distribution in _distributions(clustered):
         numbers = (distribution.mean, distribution.percentile(0.50), distribution.percentile(0.99))
         assert [(one.interval, one.reason) for one in numbers] == [(None, CLUSTERED_ARRIVALS)] * 3
@@ -147,6 +157,22 @@ def test_no_number_of_such_a_run_has_an_interval(metrics_at: Callable[[FloatArra
         assert metrics.goodput is not None
         limits = (metrics.goodput.attainment_interval, metrics.goodput.from_send_interval)
         assert [interval is not None for interval in limits] == [known, known]
+
+
+def test_the_configured_ramp_of_a_run_is_no_cluster(metrics_at: Callable[..., Metrics]) -> None:
+    even_ms = _poisson_ms(500, 3)
+    ramped_ms = np.where(even_ms < 1_000, np.sqrt(2 * 2_000 * even_ms), even_ms + 1_000)
+    plain, ramped = (metrics_at(ramped_ms, ConfiguredLoad(ramp_up_s=ramp_s)) for ramp_s in (0.0, 2.0))
+    assert _distributions(plain)[0].mean.reason == CLUSTERED_ARRIVALS
+    assert _distributions(ramped)[0].mean.reason is None
+
+
+def test_the_whole_window_alone_has_no_interval_either(answered: Make, make_requests: MakeRequests) -> None:
+    requests = make_requests([answered(k, 10 * k, 10 * k, [(10 * k + 7, 1)]) for k in range(200)])
+    window = whole_window(requests, None, None, CLUSTERED_ARRIVALS)
+    assert window is not None
+    assert window.request_throughput is not None
+    assert (window.request_throughput.interval, window.request_throughput.reason) == (None, CLUSTERED_ARRIVALS)
 
 
 def test_stages_and_classes_are_judged_by_their_own_arrivals(make_report: MakeReport, answered: Make) -> None:
