@@ -546,6 +546,25 @@ def test_pairs_that_cross_in_one_direction_while_one_run_is_slower_are_as_uncert
     assert spread.share_error > 1.05 * mean.standard_error
 
 
+def test_a_lasting_difference_that_lengths_explain_makes_pairs_no_less_certain() -> None:
+    """The same two runs, where each is ahead at its own lengths: within equal lengths nothing lasts."""
+    rng = np.random.default_rng(4)
+    common = rng.lognormal(0.0, 0.6, 1_200) * 20.0
+    ahead = np.repeat(rng.choice([-1.0, 1.0], 12), 100)
+    of_lengths = np.stack([ahead], axis=1)
+    a, b = percentile(common, 0.5), percentile(common * np.exp(0.04 * ahead + rng.normal(0.0, 0.01, 1_200)), 0.5)
+    unexplained = quantiles_within_pairs(0.5, a, b)
+    explained = quantiles_within_pairs(0.5, replace(a, covariates=of_lengths), replace(b, covariates=of_lengths))
+    assert isinstance(unexplained, QuantileSpread)
+    assert isinstance(explained, QuantileSpread)
+    threshold = common_threshold(a.ordered, b.ordered, 0.5)
+    crossed = (b.sample > threshold).astype(np.float64) - (a.sample > threshold)
+    centred = ahead - ahead.mean()
+    residuals = crossed - centred * float(centred @ crossed) / float(centred @ centred)
+    assert explained.share_error == pytest.approx(mean_of(residuals).standard_error)
+    assert explained.share_error < 0.9 * unexplained.share_error
+
+
 @pytest.mark.parametrize(
     ("a", "b", "told"),
     [
