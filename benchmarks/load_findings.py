@@ -23,6 +23,7 @@ from tabulate import tabulate
 from benchmarks.compare_honesty import differences, measured
 from benchmarks.interval_coverage import as_requests
 from benchmarks.serving_processes import ENGINES, GAP_S, Engine, Process, Run, queue
+from reports.compare.measures import Measured
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.in_flight import queue_growth
 from reports.metrics.output_events import completions
@@ -107,12 +108,13 @@ def overload(job: Job) -> Sequence[float]:
         grows = queue_growth(requests, configured.rate_per_s) is not None
         growing += grows
         unsteady += grows or find_steady(requests, completions(requests), configured).window_ns is None
-        different += [_differ(run, other, False), _differ(run, same, True)]
+        of_run = measured(run)
+        different += [_differ(of_run, other, False), _differ(of_run, same, True)]
     return growing / runs, unsteady / runs, *(float(count) / runs for count in different)
 
 
-def _differ(a: Run, b: Run, one_schedule: bool) -> bool:
-    return any(found.verdict.differs for found in differences([measured(a)], [measured(b)], one_schedule))
+def _differ(a: dict[str, Measured], b: Run, one_schedule: bool) -> bool:
+    return any(found.verdict.differs for found in differences([a], [measured(b)], one_schedule))
 
 
 def cold_start(job: Job) -> Sequence[float]:

@@ -25,7 +25,7 @@ from reports.metrics.catalogue import (
     Better,
     Metric,
 )
-from reports.metrics.full_load import full_load, is_open_loop
+from reports.metrics.full_load import full_load
 from reports.metrics.latency import BY_REQUEST
 from reports.metrics.output_events import completions, output_tokens, rate_value
 from reports.metrics.requests import Requests
@@ -199,7 +199,7 @@ def _open_loop_gap(requests: Requests) -> tuple[float, float] | None:
     """Of ``Measured.gap``; None where answers decided when the next request was due, or all are due at once."""
     gaps_ns = np.diff(np.sort(requests.scheduled_ns))
     mean_ns = float(gaps_ns.mean())
-    if mean_ns <= 0 or not is_open_loop(requests):
+    if mean_ns <= 0 or not requests.is_open_loop:
         return None
     return math.log(mean_ns), float(gaps_ns.std()) / mean_ns / math.sqrt(gaps_ns.size)
 

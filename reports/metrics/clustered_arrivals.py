@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.metrics.arrival_law import at_even_rate_ns
-from reports.metrics.full_load import is_open_loop
 from reports.metrics.requests import Requests
 from reports.statistics.autocorrelation import CLUSTERED_ARRIVALS, FEWEST_INDEPENDENT_ARRIVALS, FEWEST_VALUES, mean_of
 
@@ -25,7 +24,7 @@ def clustered_arrivals(requests: Requests, ramp_up_s: float = 0.0, chosen: NDArr
     requests were due. The worth is by the design effect of the gaps (Kish), without a ramp of the rate over the first
     ``ramp_up_s``. The limits were chosen by benchmarks/interval_coverage.py.
     """
-    if not is_open_loop(requests):
+    if not requests.is_open_loop:
         return None
     due_ns = at_even_rate_ns(requests.scheduled_ns, ramp_up_s)
     gaps_ns = np.diff(np.sort(due_ns if chosen is None else due_ns[chosen]))

@@ -99,7 +99,7 @@ def full_load(requests: Requests, output: Events) -> FullLoad | None:
     burst = bool(entered_ns.max() - begin < _BURST * (left_ns.max() - begin))
     if burst:
         entered_ns = np.where(requests.has_tokens, requests.first_token_ns, requests.sent_ns)[done]
-    end = min(float(entered_ns.max()), first_user_end_ns(requests)) if _in_turns(requests) else float(entered_ns.max())
+    end = min(float(entered_ns.max()), first_user_end_ns(requests)) if requests.in_turns else float(entered_ns.max())
     if end <= begin:
         return None
     ramp = mser5(output.per_bin(begin, end, _RAMP_BINS)) or 0
@@ -107,20 +107,10 @@ def full_load(requests: Requests, output: Events) -> FullLoad | None:
     slower = _slower_than_in_drain(requests, left_ns, (start, end))
     drains_ns = _drains_ns(entered_ns, left_ns, start, end) / slower
     full = FullLoad(
-        begin, start, end, float(left_ns.max()), float(drains_ns.std()), not burst and is_open_loop(requests), _late(drains_ns)
+        begin, start, end, float(left_ns.max()), float(drains_ns.std()), not burst and requests.is_open_loop, _late(drains_ns)
     )
     within = np.count_nonzero((output.times_ns >= start) & (output.times_ns <= end))
     return full if full.share_of_run >= _LEAST_SHARE and within >= FEWEST_VALUES else None
-
-
-def is_open_loop(requests: Requests) -> bool:
-    """Whether no request waited for the answer to another before it was due."""
-    return bool(np.isnan(requests.parent).all()) and not _in_turns(requests)
-
-
-def _in_turns(requests: Requests) -> bool:
-    """Whether most requests were due the moment at which another ended, as in a closed loop."""
-    return bool(np.isin(requests.scheduled_ns, requests.done_ns).mean() > 0.5)
 
 
 def _drains_ns(entered_ns: FloatArray, left_ns: FloatArray, start: float, end: float) -> FloatArray:

@@ -81,7 +81,9 @@ def goodput(requests: Requests, objectives: Sequence[Objective], no_interval_rea
     from_release = _meets_all(requests, objectives, released_ns)
     from_send = _meets_all(requests, objectives, requests.sent_ns)
     share = float(good[sent].mean())
-    intervals = [share_interval(which[sent]) if no_interval_reason is None else None for which in (good, from_send)]
+    interval, from_send_interval = (
+        share_interval(which[sent]) if no_interval_reason is None else None for which in (good, from_send)
+    )
     return Goodput(
         objectives=tuple(objectives),
         met=tuple(int(np.count_nonzero(which)) for which in met),
@@ -91,8 +93,8 @@ def goodput(requests: Requests, objectives: Sequence[Objective], no_interval_rea
         sent=int(np.count_nonzero(sent)),
         rate=without_interval(_rate(requests, good), no_interval_reason),
         attainment=share,
-        attainment_interval=intervals[0],
-        from_send_interval=intervals[1],
+        attainment_interval=interval,
+        from_send_interval=from_send_interval,
     )
 
 

@@ -96,6 +96,16 @@ class Requests:
         return done
 
     @cached_property
+    def in_turns(self) -> bool:
+        """Whether most requests were due the moment at which another ended, as in a closed loop."""
+        return bool(np.isin(self.scheduled_ns, self.done_ns).mean() > 0.5)
+
+    @property
+    def is_open_loop(self) -> bool:
+        """Whether no request waited for the answer to another before it was due."""
+        return bool(np.isnan(self.parent).all()) and not self.in_turns
+
+    @cached_property
     def ceiling_wait_ns(self) -> FloatArray:
         """Wait of each request below the ceiling on requests in flight; 0 where there was none, or none is known."""
         waits = self.released_ns - self.scheduled_ns

@@ -13,6 +13,8 @@ from reports.metrics.steady_state import Steady, find_steady
 from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import Distribution, summarise
 
+_Outputs = tuple[Events, Events | None]  # the ends of requests, and their output tokens where those are known
+
 
 @dataclass(frozen=True)
 class Window:
@@ -55,8 +57,8 @@ def compute_windows(
     """
     if not requests.done.any():
         return Windows(None, None, "no request succeeded", True)
-    outputs = _outputs(requests)
-    steady = find_steady(requests, outputs[-1], load)
+    outputs = ended, tokens = completions(requests), output_tokens(requests)
+    steady = find_steady(requests, ended if tokens is None else tokens, load)
     return Windows(
         _whole(requests, outputs, ttft_ms, e2e_ms, no_interval_reason),
         _steady(requests, outputs, steady, ttft_ms is not None, no_interval_reason),
@@ -71,30 +73,24 @@ def whole_window(
     """The whole run alone; None where nothing succeeded."""
     if not requests.done.any():
         return None
-    return _whole(requests, _outputs(requests), ttft_ms, e2e_ms, no_interval_reason)
-
-
-def _outputs(requests: Requests) -> tuple[Events, ...]:
-    """The ends of requests, and their output tokens where those are known."""
-    tokens = output_tokens(requests)
-    return (completions(requests),) if tokens is None else (completions(requests), tokens)
+    return _whole(requests, (completions(requests), output_tokens(requests)), ttft_ms, e2e_ms, no_interval_reason)
 
 
 def _whole(
-    requests: Requests,
-    outputs: tuple[Events, ...],
-    ttft_ms: Distribution | None,
-    e2e_ms: Distribution | None,
-    reason: str | None,
+    requests: Requests, outputs: _Outputs, ttft_ms: Distribution | None, e2e_ms: Distribution | None, reason: str | None
 ) -> Window:
     start_ns, end_ns = float(requests.scheduled_ns.min()), float(requests.done_ns[requests.done].max())
-    rates = [without_interval(rate_of_run(events, start_ns, end_ns, full_load(requests, events)), reason) for events in outputs]
-    return Window(start_ns / 1e9, end_ns / 1e9, rates[0], rates[1] if len(rates) > 1 else None, ttft_ms, e2e_ms)
+
+    def of_run(events: Events | None) -> Rate | None:
+        if events is None:
+            return None
+        return without_interval(rate_of_run(events, start_ns, end_ns, full_load(requests, events)), reason)
+
+    request_throughput, token_throughput = map(of_run, outputs)
+    return Window(start_ns / 1e9, end_ns / 1e9, request_throughput, token_throughput, ttft_ms, e2e_ms)
 
 
-def _steady(
-    requests: Requests, outputs: tuple[Events, ...], steady: Steady, streaming: bool, reason: str | None
-) -> Window | None:
+def _steady(requests: Requests, outputs: _Outputs, steady: Steady, streaming: bool, reason: str | None) -> Window | None:
     if steady.window_ns is None:
         return None
     start_ns, end_ns = steady.window_ns
@@ -103,12 +99,15 @@ def _steady(
     def latency(ends_ns: FloatArray) -> Distribution | None:
         return summarise(latencies_ms(requests, ends_ns, requests.scheduled_ns, within), no_interval_reason=reason)
 
-    rates = [without_interval(rate(events, start_ns, end_ns), reason) for events in outputs]
+    def of_window(events: Events | None) -> Rate | None:
+        return None if events is None else without_interval(rate(events, start_ns, end_ns), reason)
+
+    request_throughput, token_throughput = map(of_window, outputs)
     return Window(
         start_s=start_ns / 1e9,
         end_s=end_ns / 1e9,
-        request_throughput=rates[0],
-        output_token_throughput=rates[1] if len(rates) > 1 else None,
+        request_throughput=request_throughput,
+        output_token_throughput=token_throughput,
         ttft_ms=latency(requests.first_token_ns) if streaming else None,
         e2e_ms=latency(requests.last_token_ns),
     )

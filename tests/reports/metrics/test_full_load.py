@@ -14,7 +14,7 @@ from harness.records.record import Record
 from reports.compare.measures import throughput
 from reports.compare.single_runs import within_runs
 from reports.compare.spread import Spread
-from reports.metrics.full_load import FullLoad, full_load, is_open_loop
+from reports.metrics.full_load import FullLoad, full_load
 from reports.metrics.output_events import Events, completions, output_tokens
 from reports.metrics.requests import Requests
 
@@ -138,7 +138,7 @@ def test_in_a_closed_loop_most_requests_are_due_when_another_one_ends(
     """Of four requests of 10 ms each; half of them may be due then by chance."""
     due_ms = [[0, 1, 10, 11], [0, 10, 20, 30]][at_ends - 2]
     requests = make_requests([answered(k, at, at, [(at + 9, 1)], done=at + 10) for k, at in enumerate(due_ms)])
-    assert is_open_loop(requests) == open_loop
+    assert requests.is_open_loop == open_loop
 
 
 def test_the_error_of_a_change_in_a_closed_loops_throughput_is_the_spread_of_equal_runs(
