@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +36,14 @@ def _open(options: EngineOptions | None = None) -> Iterator[Engine]:
         yield engine
     finally:
         engine.close()
+
+
+@contextmanager
+def _open_with_process(options: EngineOptions | None = None) -> Iterator[tuple[Engine, psutil.Process]]:
+    before = {child.pid for child in psutil.Process().children()}
+    with _open(options) as engine:
+        (process,) = [child for child in psutil.Process().children() if child.pid not in before]
+        yield engine, process
 
 
 @pytest.fixture(scope="module")
@@ -260,9 +268,7 @@ def test_closing_ends_the_process() -> None:
 
 
 def test_death_of_the_process_fails_requests_in_flight_and_later_ones() -> None:
-    before = {child.pid for child in psutil.Process().children()}
-    with _open() as engine:
-        (process,) = [child for child in psutil.Process().children() if child.pid not in before]
+    with _open_with_process() as (engine, process):
         answer = _submit(engine, _PROMPT, Sampling(3000), streaming=True)[1]
         assert answer.first.wait(_WAIT_S)
         process.kill()
@@ -287,49 +293,54 @@ def test_config_without_limits_error_names_the_file(tmp_path: Path, config: str)
         read_limits(tmp_path)
 
 
-def test_stats_count_iterations_and_batches_above_one(engine: Engine) -> None:
-    before = engine.stats()
-    seen: queue.SimpleQueue[EngineStats] = queue.SimpleQueue()
-    answers = [_Answer() for _ in range(16)]
+def test_stats_count_iterations_and_the_requests_of_a_batch() -> None:
+    sampled: list[EngineStats] = []
+    with _open_with_process(EngineOptions(enable_kv_cache_reuse=False)) as (engine, process):
+        process.suspend()  # so that all requests are in the pipe before the first step
+        answers = [_Answer() for _ in range(16)]
+        for answer in answers:
 
-    def deliver_and_sample_stats(increment: Increment) -> None:
-        seen.put(engine.stats())
-        answers[0].deliver(increment)
+            def deliver(increment: Increment, answer: _Answer = answer) -> None:
+                sampled.append(engine.stats())
+                answer.deliver(increment)
 
-    engine.submit(next(_ids), _PROMPT, Sampling(40), deliver_and_sample_stats, streaming=True)
-    for answer in answers[1:]:
-        engine.submit(next(_ids), _PROMPT, Sampling(40), answer.deliver, streaming=True)
-    for answer in answers:
-        assert len(answer.tokens()) == 40
-    after = engine.stats()
-    iterations = after.iterations_total - before.iterations_total
-    assert after.generated_tokens_total - before.generated_tokens_total == 16 * 40
-    assert 40 <= iterations <= 16 * 40 / 2
-    assert (after.scheduled_requests_total - before.scheduled_requests_total) / iterations > 2
-    during = [seen.get() for _ in range(seen.qsize())]
-    assert max(stats.scheduled_requests for stats in during) > 1
-    assert max(stats.active_requests for stats in during) > 1
-    assert max(stats.kv_cache_used_fraction for stats in during) > 0
-    assert all(stats.max_requests == 256 for stats in during)
-    totals = [(stats.iterations_total, stats.scheduled_requests_total, stats.generated_tokens_total) for stats in during]
+            engine.submit(next(_ids), _PROMPT, Sampling(40), deliver, streaming=True)
+        time.sleep(0.1)  # longer than the period of the stats, so that the first step sends them
+        process.resume()
+        assert [len(answer.tokens()) for answer in answers] == [40] * 16
+        after = engine.stats()
+    assert after.generated_tokens_total == 16 * 40
+    assert 40 <= after.iterations_total <= 16 * 40 / 2
+    assert 2 < after.scheduled_requests_total / after.iterations_total <= 16
+    assert max(stats.scheduled_requests for stats in sampled) == 16
+    assert max(stats.active_requests for stats in sampled) == 16
+    assert max(stats.kv_cache_used_fraction for stats in sampled) > 0
+    assert all(stats.max_requests == 256 for stats in sampled)
+    totals = [(stats.iterations_total, stats.scheduled_requests_total, stats.generated_tokens_total) for stats in sampled]
     assert totals == sorted(totals)
     assert (after.active_requests, after.scheduled_requests) == (0, 0)
 
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_at_most_max_num_sequences_requests_run(chunked: bool) -> None:
-    with _open(EngineOptions(max_num_sequences=3, enable_chunked_context=chunked)) as engine:
-        scheduled: list[int] = []
+    options = EngineOptions(max_num_sequences=3, enable_chunked_context=chunked)
+    sampled: list[int] = []
+    with _open_with_process(options) as (engine, process):
+        process.suspend()
         answers = [_Answer() for _ in range(10)]
         for answer in answers:
 
             def deliver(increment: Increment, answer: _Answer = answer) -> None:
-                scheduled.append(engine.stats().scheduled_requests)
+                sampled.append(engine.stats().scheduled_requests)
                 answer.deliver(increment)
 
             engine.submit(next(_ids), _PROMPT, Sampling(20), deliver, streaming=True)
-        assert all(len(answer.tokens()) == 20 for answer in answers)
-        assert 1 <= max(scheduled) <= 3
+        time.sleep(0.1)
+        process.resume()
+        assert [len(answer.tokens()) for answer in answers] == [20] * 10
+        after = engine.stats()
+    assert max(sampled) == 3
+    assert 2 < after.scheduled_requests_total / after.iterations_total <= 3
 
 
 def test_stats_include_the_cache_before_the_first_request() -> None:
