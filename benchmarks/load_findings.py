@@ -16,13 +16,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from tabulate import tabulate
 
 from benchmarks.compare_honesty import differences, measured
 from benchmarks.interval_coverage import as_requests
-from benchmarks.serving_processes import ENGINES, GAP_S, Engine, Process, Run, queue
+from benchmarks.serving_processes import ENGINES, GAP_S, Engine, Process, Run, Times, Work, queue
 from reports.compare.measures import Measured
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.in_flight import queue_growth
@@ -34,6 +35,7 @@ _SIZES = (700, 3_000, 10_000)
 _COLD_S, _COLD_RATIO, _COLD_RUN_S = (0.0, 5.0, 20.0), 3.0, 100.0
 _LOADS_OF_COLD_STARTS = (0.5, 0.7)
 _STEADY_TOLERANCE = 0.05
+_BURST_SHAPE = 1.5  # of the Gamma distribution of the gaps between deliveries
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,35 @@ def _engine(name: str, engine: Engine) -> Target:
     return Target(name, lambda load: replace(engine.at("", load), settle=0), lambda load: load * engine.capacity_per_s)
 
 
+def _in_bursts(engine: Engine, requests: float) -> Callable[[float], Process]:
+    """``engine`` behind a front end that delivers the ends of answers at random times, of ``requests`` each at capacity."""
+
+    def latencies(process: Process, work: Work, rng: np.random.Generator) -> Times:
+        times = process.latencies(work, rng)
+        ends_s = times.arrivals_s + times.e2e_ms / 1e3
+        gap_s = requests / engine.capacity_per_s
+        gaps_s = rng.gamma(_BURST_SHAPE, gap_s / _BURST_SHAPE, int(2 * ends_s.max() / gap_s) + 100)
+        deliveries_s = np.append(np.cumsum(gaps_s), np.inf)
+        delivered_s = np.minimum(deliveries_s[np.searchsorted(deliveries_s, ends_s)], ends_s.max() + gap_s)
+        return replace(times, e2e_ms=(delivered_s - times.arrivals_s) * 1e3)
+
+    def at(load: float) -> Process:
+        process = replace(engine.at("", load), settle=0)
+        return replace(process, latencies=partial(latencies, process))
+
+    return at
+
+
 _TARGETS = (
     _queue("M/M/1", 1.0),
     _queue("M/D/1", 0.0),
     _queue("M/lognormal 0.3/1", 0.3),
     _engine("in-flight batching", Engine()),
     *(_engine(name, engine) for name, engine in ENGINES),
+    *(
+        Target(f"bursts of {requests}", _in_bursts(Engine(), requests), lambda load: load * Engine().capacity_per_s)
+        for requests in (30, 100)
+    ),
 )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from harness.records.record import Outcome
 from reports.metrics.requests import Requests
@@ -16,6 +18,8 @@ _PARTS = 12
 _LAST_PARTS = 4
 _REFERENCE_LOAD = 0.95  # of the target that the arrivals alone are held against
 _ARRIVALS_A_COUNT = 10  # on average, in the counts whose variance is the noise of a queue
+_FEWEST_SPANS = 3  # in the sending, of the longest over which that variance is taken
+_EVEN_SERVICE = 5.0  # a variance of service per arrival up to which answers do not come in bursts
 _FROM_SERVICE, _FROM_ARRIVALS, _FROM_NUMBER = 20.0, 5.0, 1.0  # weights in what a queue at 90 % of capacity may grow by
 
 
@@ -89,14 +93,33 @@ def ends_at_even_server(arrivals_ns: FloatArray, service_ns: float) -> FloatArra
 
 
 def chance_growth(arrivals_ns: FloatArray, done_ns: FloatArray, edges: FloatArray, queue: FloatArray) -> float:
-    """By how much the queue of a target at 90 % of its capacity may grow."""
+    """By how much the queue of a target at 90 % of its capacity may grow.
+
+    Where answers end in bursts, as when a front end delivers late, the number in the system has a variance over a few arrivals
+    that it does not have over many: what a burst leaves early had come late. There the smallest over longer spans counts.
+    """
     arrived = np.count_nonzero(arrivals_ns > edges[0])
     times = np.linspace(edges[0], edges[-1], max(_PARTS, arrived // _ARRIVALS_A_COUNT) + 1)
     came, went = (np.histogram(events_ns, times)[0] for events_ns in (arrivals_ns, done_ns))
     mean = arrived / came.size
     of_arrivals = float(came.var()) / mean
-    of_service = max(0.0, float((came - went).var()) / mean - of_arrivals)
+    of_service = _service_variance(came, went, 1)
+    if of_service > _EVEN_SERVICE:
+        longer = 2 ** np.arange(1, int(np.log2(came.size / _FEWEST_SPANS)) + 1)
+        least = min((_service_variance(came, went, int(counts)) for counts in longer), default=of_service)
+        of_service = min(of_service, max(_EVEN_SERVICE, least))
     return _FROM_SERVICE * of_service + _FROM_ARRIVALS * of_arrivals + _FROM_NUMBER * float(np.sqrt(queue.min()))
+
+
+def _service_variance(came: NDArray[np.int64], went: NDArray[np.int64], counts: int) -> float:
+    """The variance per arrival of the change of the number in the system over each span of so many ``counts``, less that of
+    the arrivals; ``came`` and ``went`` have shape [counts of the run].
+
+    Spans overlap: of n counts their variance is short by about the factor 1 − counts / n, as if n / counts were apart.
+    """
+    of_arrivals, of_number = (float(sliding_window_view(values, counts).sum(axis=1).var()) for values in (came, came - went))
+    per_span = float(came.mean()) * counts * (1.0 if counts == 1 else 1.0 - counts / came.size)
+    return max(0.0, of_number - of_arrivals) / per_span
 
 
 def _count_within(events_ns: FloatArray, span: tuple[float, float]) -> int:

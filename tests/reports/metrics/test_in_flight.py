@@ -149,12 +149,26 @@ _EDGES = np.linspace(0.0, 120.0, 13)
         ([10] * 12, [7, 13] * 6, 20 * 0.9),
         ([8, 12] * 6, [12, 8] * 6, 5 * 0.4 + 20 * (1.6 - 0.4)),
         ([8, 12] * 12, [10] * 24, 5 * 0.4),  # 240 arrivals: 24 counts of 10 on average
+        ([10] * 24, [0, 20] * 12, 20 * 5.0),  # variance 10; over two counts none
+        ([10] * 12, [4, 18, 4, 14] * 3, 20 * 3.8),  # little enough to count as it is
+        ([10] * 24, [0, 0, 20, 20, 0, 0, 20, 20, 0, 0, 20, 20] * 2, 20 * 5.0),  # over two counts more, over four none
+        ([10] * 24, [20] * 12 + [0] * 12, 20 * 10.0),  # over any longer span more
+        ([10] * 15, [30, 0, 0] * 5, 20 * 200 / 40 / (1 - 4 / 15)),  # over four counts; a third of the 15 is the longest span
     ],
 )
 def test_chance_growth_goes_by_the_noise_of_arrivals_and_of_service(came: list[int], went: list[int], expected: float) -> None:
     width = 120.0 / len(came)
     events = (_events(counts, width) for counts in (came, went))
     assert chance_growth(*events, _EDGES, np.array([25.0, 16.0, 20.0])) == pytest.approx(expected + 4.0)
+
+
+@pytest.mark.parametrize(("per_s", "found"), [(100, False), (70, True)])
+def test_answers_delivered_in_bursts_do_not_hide_a_growing_queue(
+    in_order: Callable[..., Requests], per_s: int, found: bool
+) -> None:
+    arrivals_ms = _arrivals_ms()
+    ends_ms = [500.0 * np.ceil((at + 1) / 500.0) for at in ends_at_even_server(np.array(arrivals_ms), 1_000.0 / per_s)]
+    assert (queue_growth(in_order(arrivals_ms, ends_ms)) is not None) == found
 
 
 def test_an_arrival_at_the_end_of_the_beginning_belongs_to_it() -> None:
