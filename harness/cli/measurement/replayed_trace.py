@@ -12,7 +12,7 @@ import numpy as np
 from harness.cli.measurement.load_options import TrafficOptions
 from harness.cli.measurement.own_lengths import without_length_text, without_text_entry
 from harness.cli.measurement.prepare import PreparedRequests
-from harness.cli.measurement.scaling_options import reuse_entries
+from harness.cli.measurement.scaling_options import reuse_entries, reuse_limit_of
 from harness.cli.measurement.sessions import SessionOptions, with_reuse_limit
 from harness.cli.measurement.synthetic import synthesis_for
 from harness.cli.measurement.target import Target
@@ -86,6 +86,7 @@ def prepare_trace(trace: Trace, traffic: TrafficOptions, load: Load, target: Tar
         },
         dropped_too_long=drawn.dropped_too_long,
         load=_own_load(trace, sent, load),
+        limit_of=reuse_limit_of(drawn.kept, replayed, trace.unscaled) if drawn.texts is None else None,
     )
     return prepared if drawn.texts is None else with_reuse_limit(prepared, drawn.texts)
 

@@ -145,6 +145,23 @@ def test_scaled_prefixes_are_sent_and_their_effect_on_reuse_is_reported(
     assert (cache["limit_share"], cache["unscaled_limit_share"]) == (pytest.approx(after), pytest.approx(before))
 
 
+@pytest.mark.parametrize("verb", ["trace", "dataset"])
+def test_the_reuse_that_a_cache_can_have_is_of_the_requests_that_were_sent(
+    server: ScriptedServer, tmp_path: Path, verb: str
+) -> None:
+    """A closed loop that ends by the clock sends some of the requests that are prepared."""
+    rows = [{"timestamp": k, "input_length": 600, "output_length": 2, "hash_ids": [0, 1 + k]} for k in range(1_000)]
+    file = str(_lines(tmp_path / "m.jsonl", *rows))
+    line = [verb, *(["--dataset"] if verb == "dataset" else []), file, "--url", server.address, "--model", "scripted"]
+    line += ["--tokenizer_dir", str(_TOKENIZER), "--input_factor", "2", "--warmup_requests", "0"]
+    run([*line, "--concurrency", "1", "--duration", "0.1", "--run_dir", str(tmp_path / "r")])
+    sent = len(_rows(tmp_path / "r"))
+    assert 0 < sent < 1_000
+    workload = RunFolder(tmp_path / "r").read_manifest()["workload"]
+    assert workload["shared_prefix_limit"] == pytest.approx((sent - 1) * 1024 / (sent * 1200))
+    assert workload["shared_prefix_limit_unscaled"] == pytest.approx((sent - 1) * 512 / (sent * 600))
+
+
 def test_a_dataset_of_a_trace_is_scaled_too(server: ScriptedServer, tmp_path: Path) -> None:
     line = ["dataset", "--dataset", str(_blocks(tmp_path / "m.jsonl")), "--url", server.address, "--model", "scripted"]
     line += ["--tokenizer_dir", str(_TOKENIZER), "--input_factor", "0.5", "--warmup_requests", "0"]
