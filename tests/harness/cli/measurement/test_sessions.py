@@ -74,6 +74,14 @@ def test_conversations_by_1_and_4_workers_are_one_schedule_and_no_turn_goes_befo
     assert len(digests) == 1
 
 
+def test_a_profile_that_a_duration_cuts_asks_for_its_rate_until_then(server: ScriptedServer, tmp_path: Path) -> None:
+    options = ("--rate_profile", "stages:40/s*250ms,400/s*10s", "--arrival", "constant", "--duration", "0.25")
+    _measure(server, tmp_path / "r", _sharegpt(tmp_path / "s.json", 20, 2), "--sessions", "think_time", *options)
+    (whole,) = json.loads((tmp_path / "r" / "summary.json").read_text())["arrival_laws"]
+    assert (whole["unit"], whole["scheduled"]["gaps"]) == ("sessions", 9)
+    assert whole["asked"]["rate_per_s"] == pytest.approx(40)
+
+
 def test_the_real_conversations_wait_for_their_answers(server: ScriptedServer, tmp_path: Path, shared_data: Path) -> None:
     dataset = shared_data / "fastchat_dummy_conversation.json"
     _measure(server, tmp_path / "r", dataset, "--sessions", "think_time", "--request_rate", "200", "--num_requests", "300")
