@@ -110,8 +110,8 @@ def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any
 
 
 def _profile_end_s(options: MeasureOptions, prepared: PreparedRun) -> float | None:
-    """When the arrivals by a rate that changes ended: with its profile or --duration, or just behind the last of them where
-    --num_requests or the prompts end them before. None where the rate stays.
+    """When the arrivals by a rate that changes ended: with its profile or --duration, or a mean gap behind the last of them
+    where --num_requests or the prompts end them before. None where the rate stays.
     """
     load, schedule = prepared.load, prepared.schedule
     if isinstance(load, ClosedLoop) or isinstance(schedule, ClosedSchedule) or not isinstance(load.arrivals, Profiled):
@@ -122,7 +122,10 @@ def _profile_end_s(options: MeasureOptions, prepared: PreparedRun) -> float | No
     end_s = min((one for one in (load.arrivals.profile.end_s, options.load.duration) if one is not None), default=None)
     if end_s is not None and offsets_within(load.arrivals, end_s, schedule.seed, len(due_ns) + 1).size <= len(due_ns):
         return end_s
-    return (max(due_ns) + 1) / 1e9
+    last_s = max(due_ns) / 1e9
+    rate_per_s = load.arrivals.rate_per_s * load.arrivals.profile.rate_at(last_s)
+    behind_s = last_s + (1.0 / rate_per_s if rate_per_s else 1e-9)
+    return behind_s if end_s is None else min(behind_s, end_s)
 
 
 def _stages(load: AnyLoad, end_s: float | None) -> dict[str, list[dict[str, float]]]:
