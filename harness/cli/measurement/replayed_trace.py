@@ -161,10 +161,10 @@ def _within(workload: Workload, load: Load) -> Workload:
 
 
 def _most(trace: Trace, traffic: TrafficOptions, load: Load) -> int | None:
-    """The number of requests to draw: at a given rate, those of --duration."""
+    """The number of requests to draw: at a given rate, those of --duration, of which the last is due a gap before its end."""
     if trace.rate_per_s is None or load.duration_s is None:
         return traffic.num_requests
-    of_duration = math.ceil(trace.rate_per_s * load.duration_s) + 1
+    of_duration = math.ceil(round(trace.rate_per_s * load.duration_s, 6))
     return of_duration if traffic.num_requests is None else min(of_duration, traffic.num_requests)
 
 

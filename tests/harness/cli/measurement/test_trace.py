@@ -48,6 +48,21 @@ def test_prompts_with_times_are_sent_at_them(
     assert "3 prompts of p.jsonl; the trace's own arrivals" in capsys.readouterr().out.replace("\n", " ")
 
 
+@pytest.mark.parametrize(("rate", "duration", "requests"), [("100", "0.1", 10), ("30", "0.25", 8)])
+def test_a_trace_that_is_stretched_sends_the_requests_of_its_duration_at_its_rate(
+    server: ScriptedServer, tmp_path: Path, rate: str, duration: str, requests: int
+) -> None:
+    rows = [{"timestamp": k * k, "prompt": f"say {k}", "output_tokens": 2} for k in range(40)]
+    file = _lines(tmp_path / "p.jsonl", *rows)
+    _trace(server, tmp_path / "r", file, "--request_rate", rate, "--duration", duration)
+    assert len(_rows(tmp_path / "r")) == requests
+    manifest = RunFolder(tmp_path / "r").read_manifest()
+    assert manifest["workload"]["description"] == f"{requests} prompts of p.jsonl"
+    (whole,) = json.loads((tmp_path / "r" / "summary.json").read_text())["arrival_laws"]
+    assert whole["asked"]["rate_per_s"] == pytest.approx(whole["scheduled"]["rate_per_s"])
+    assert whole["scheduled"]["rate_per_s"] == pytest.approx(float(rate), rel=1e-6)
+
+
 def test_an_imported_workload_is_replayed_as_its_origin(server: ScriptedServer, tmp_path: Path) -> None:
     origin, imported = _prompts(tmp_path / "p.jsonl"), tmp_path / "w.parquet"
     run(["workload", "import", str(origin), "-o", str(imported)])
