@@ -20,7 +20,13 @@ from harness.cli.measurement.mixture import mix
 from harness.cli.measurement.mixture_options import check_mixture_options
 from harness.cli.measurement.observe import observe, tabulate
 from harness.cli.measurement.options import MeasureOptions
-from harness.cli.measurement.output_options import CriteriaOptions, OutputOptions, check_criteria, gates_passed
+from harness.cli.measurement.output_options import (
+    CriteriaOptions,
+    OutputOptions,
+    check_criteria,
+    check_objectives,
+    gates_passed,
+)
 from harness.cli.measurement.prepare import PreparedRun, PrepareRequests, make_schedule
 from harness.cli.measurement.run_folder import ANSWER, FULL, open_run_folder, show_run
 from harness.cli.measurement.target import Target, open_target, probe_target
@@ -91,6 +97,7 @@ def _check(options: MeasureOptions) -> None:
     check_target_options(options.target)
     check_embedded_options(options.embedded, options.target.url)
     check_mixture_options(options.mixture, options.load, options.client, options.target)
+    check_objectives(options.criteria.slo, options.criteria.fail_if)
     if options.criteria.check_perf_key is not None and options.criteria.check_perf_json is None:
         raise click.UsageError("--check_perf_key needs --check_perf_json, the file that has the entry")
     options.telemetry.url()

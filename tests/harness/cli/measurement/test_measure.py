@@ -93,6 +93,19 @@ def test_objective_of_token_times_is_refused_without_streaming(
     assert run(["report", str(tmp_path / "b"), "--slo", "tpot_ms<=1"]) == ExitStatus.USAGE
 
 
+@pytest.mark.parametrize("criterion", [("--fail_if", "goodput<5"), ("--slo", "attainment>=90%")])
+def test_goodput_is_no_requirement_without_an_objective(
+    server: ScriptedServer, tmp_path: Path, criterion: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--model", "scripted", "--num_requests", "5", "--class", "a:slo=e2e<=60s")
+    assert _measure(server, tmp_path / "a", *options, *criterion) == ExitStatus.USAGE
+    assert f"{criterion[0]} {criterion[1]} needs an objective of each request" in capsys.readouterr().err.replace("\n", " ")
+    assert not (tmp_path / "a").exists()
+    _measure(server, tmp_path / "b", *options, *criterion, "--slo", "e2e<=60s")
+    assert run(["report", str(tmp_path / "b"), *criterion]) == ExitStatus.USAGE
+    assert _summary(tmp_path / "b")["gates"][0]["value"] is not None
+
+
 def test_text_model_is_driven_with_a_datasets_prompts(server: ScriptedServer, tmp_path: Path) -> None:
     dataset = tmp_path / "prompts.json"
     dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three four five six"}] * 3))
