@@ -140,16 +140,18 @@ def _run(
             finish_run(folder, after_run(manifest, prepared, result) | observation.facts | times | distribution, result)
             tabulate(folder)
     if result.interrupted:
-        click.echo(_stopped(result, len(schedule)), err=True)
+        click.echo(_stopped(result, None if prepared.load.ends_by_the_clock else len(schedule)), err=True)
     if result.problem is not None:
         click.echo(f"Sending stopped, because the client could not write its journal: {result.problem}.", err=True)
     return result
 
 
-def _stopped(result: RunResult, prepared: int) -> str:
+def _stopped(result: RunResult, planned: int | None) -> str:
+    """What was sent of the ``planned`` requests, None where the clock decides how many there are."""
     sent = sum(record.sent_ns is not None for record in result.records)
     failed = sum(record.sent_ns is not None and record.outcome in FAILURES for record in result.records)
-    return f"Stopped: {sent:,} sent, {failed:,} failed, {prepared - sent:,} not sent."
+    not_sent = "" if planned is None else f", {planned - sent:,} not sent"
+    return f"Stopped: {sent:,} sent, {failed:,} failed{not_sent}."
 
 
 def _plan(
