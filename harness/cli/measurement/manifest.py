@@ -89,10 +89,7 @@ def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any
     """``ran_out``: the requests are too few for the duration, as far as that is known before the run. ``own_arrivals``: those
     of a trace or a rate profile, without a rate that all of them have.
     """
-    load, requested, traffic = prepared.load, options.load, options.traffic
-    arriving = None
-    if isinstance(load, OpenLoop) and load.duration_s is not None:
-        arriving = load.most_requests(traffic.seed, traffic.num_requests)
+    load, requested = prepared.load, options.load
     end_s = _profile_end_s(options, prepared)
     return {
         "mode": _mode(load),
@@ -101,12 +98,23 @@ def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any
         "duration_s": load.duration_s if isinstance(load, OpenLoop) else requested.duration,
         "ramp_up_s": requested.ramp_up,
         "prepared": prepared.load_requests,
-        "ran_out": arriving is not None and prepared.load_requests < arriving,
+        "ran_out": _ran_out(options, prepared),
         **({"own_arrivals": True} if isinstance(load, OpenLoop) and isinstance(load.arrivals, Recorded | Profiled) else {}),
         **_stages(load, end_s),
         "asked_arrivals": _asked_arrivals(load, end_s),
         "law": _law(requested) if isinstance(load, OpenLoop) and not isinstance(load.arrivals, Recorded | AllAtOnce) else None,
     }
+
+
+def _ran_out(options: MeasureOptions, prepared: PreparedRun) -> bool:
+    """Whether more requests would arrive within the duration, of sessions more first turns, than there are."""
+    load, traffic, duration_s = prepared.load, options.traffic, options.load.duration
+    if isinstance(load, OpenLoop):
+        arriving = None if load.duration_s is None else load.most_requests(traffic.seed, traffic.num_requests)
+        return arriving is not None and prepared.load_requests < arriving
+    if isinstance(load, ClosedLoop) or duration_s is None or prepared.load_requests == traffic.num_requests:
+        return False
+    return offsets_within(load.arrivals, duration_s, traffic.seed, load.count + 1).size > load.count
 
 
 def _profile_end_s(options: MeasureOptions, prepared: PreparedRun) -> float | None:
