@@ -12,6 +12,7 @@ from bench_errors import ExitStatus
 from harness.cli.measurement.output_options import (
     all_criteria,
     check_criteria,
+    check_objectives,
     fail_if_option,
     full_option,
     gates_passed,
@@ -61,6 +62,7 @@ def command(
     if full and form != ANSWER:
         raise click.UsageError(f"--full goes with --format {ANSWER}; the other formats have every number")
     folder = RunFolder(run)
+    check_objectives(slo, fail_if)
     check_criteria(slo, fail_if, bool(folder.read_manifest().get("target", {}).get("streaming")))
     report = show_run(folder, plots, FULL if full else form, all_criteria(slo, fail_if) or None)
     click.echo(f"Report: {printable(str(report.folder.html))}", err=form != "console")

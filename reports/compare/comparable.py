@@ -33,11 +33,13 @@ class Disagreement:
 
 # The weight of each section of a manifest; the longest prefix of a key counts. None is not compared: a target's address does
 # not affect its results, repeated prefixes follow from workload and seed (their order of sending is random), as do the numbers
-# of probes and cancelled requests, objectives do not change what is sent, and the law and its stages stand in "arrivals", too.
+# of probes and cancelled requests, objectives do not change what is sent, and the law, its rate and its stages stand in
+# "arrivals", too.
 _WEIGHTS: Mapping[str, Weight | None] = {
     "workload": Weight.REFUSE,
     "workload.repeated_prefix": None,
     "workload.shared_prefix_limit": None,
+    "workload.shared_prefix_limit_unscaled": None,
     "workload.shared_prefix_common": None,
     "workload.whole_dataset": None,
     "mixture": Weight.REFUSE,
@@ -46,6 +48,7 @@ _WEIGHTS: Mapping[str, Weight | None] = {
     "mixture.probe.requests": None,
     "arrivals": Weight.REFUSE,
     "load": Weight.REFUSE,
+    "load.asked_arrivals": None,
     "load.law": None,
     "load.ran_out": Weight.NOTE,
     "load.stages": None,

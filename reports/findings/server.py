@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.records.record import Outcome, TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
-from reports.metrics.model_statistics import counted_requests
+from reports.metrics.model_statistics import counted_requests, failed_requests
 from reports.metrics.phases import ENGINE_E2E, ENGINE_TTFT
 
 _TOKENS_TOLERANCE = 0.01  # a server may count end tokens, or what a stop word cuts off
@@ -17,6 +17,7 @@ _PHASES_TOLERANCE = 0.05
 _PHASES_FLOOR_MS = 1.0
 _OUTSIDE_SHARE = 0.1
 _OUTSIDE_FLOOR_MS = 10.0
+_ENDED_BY_CLIENT = [outcome.value for outcome in (Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.WITHDRAWN)]
 _REUSE_NOTE = 0.01
 _REUSE_WARNING = 0.25
 
@@ -87,11 +88,15 @@ class RequestsDisagree(CountersDisagree):
 
 
 def _requests_at_server(facts: RunFacts) -> tuple[int, int]:
-    """How many requests must have reached the server, and how many may have."""
+    """How many requests must have reached the server, and how many may have, each as often as it may be counted: of those that
+    the client ended, a failure may be counted twice.
+    """
     requests = facts.sent_requests
     may = ~np.isnan(requests.sent_ns) & (requests.outcome != Outcome.CONNECT.value)
     may |= requests.outcome == Outcome.LOST.value
-    return int(requests.done.sum()), int(may.sum())
+    ended_by_client = int(np.isin(requests.outcome, _ENDED_BY_CLIENT).sum())
+    twice = min(ended_by_client, failed_requests(facts.manifest, facts.target.model) // 2)
+    return int(requests.done.sum()), int(may.sum()) + twice
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ def failed_share_of(requests: Requests) -> FailedShare | None:
     The interval knows that failures come together; in runs of fewer than 100 requests, where that cannot be seen, it is
     Clopper and Pearson's for independent requests.
     """
-    e2e_ms = e2e_by_request_ms(requests)
-    failed = np.isinf(e2e_ms[~np.isnan(e2e_ms)])
+    has_failed = np.isinf(e2e_by_request_ms(requests))
+    failed = has_failed[has_failed | requests.done]  # a success without a token has no latency
     if not failed.size:
         return None
     share = float(failed.mean())

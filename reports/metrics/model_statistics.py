@@ -45,6 +45,14 @@ def counted_requests(manifest: dict[str, Any], model: str) -> int | None:
     return sum(int(after[model][kind]["count"]) - int(before[model][kind]["count"]) for kind in ("success", "fail"))
 
 
+def failed_requests(manifest: dict[str, Any], model: str) -> int:
+    """The failures among them; 0 where they are unknown.
+
+    Triton 24.10 counts a request of an ensemble twice where a step of it fails because its client cancelled it.
+    """
+    return next((work.failed for work in model_work(manifest) if work.name == model), 0)
+
+
 def _work(name: str, before: dict[str, Any] | None, after: dict[str, Any]) -> ModelWork | None:
     def grown(phase: str, unit: str) -> int:
         return int(after[phase][unit]) - (0 if before is None else int(before[phase][unit]))

@@ -254,14 +254,15 @@ def slowest_table(report: RunReport) -> Table:
 
 
 def failure_tables(report: RunReport) -> list[Table]:
-    """Failures by kind, and their messages."""
-    kinds = failures_by_kind(report.all_requests)
-    if not kinds:
+    """Failures of the load by kind, and their messages, those of probes among them."""
+    if not failures_by_kind(report.all_requests):
         return []
-    tables = [Table("failures", "Failures by kind", ("kind", "requests"), tuple(kinds.items()))]
+    kinds = failures_by_kind(report.requests)
+    tables = [Table("failures", "Failures by kind", ("kind", "requests"), tuple(kinds.items()))] if kinds else []
     messages = _messages(report.all_requests)
     if messages:
         shown = f" The {_MOST_MESSAGES} most frequent of {len(messages):,}." if len(messages) > _MOST_MESSAGES else ""
+        shown += " Those of probes are among them." if report.probe else ""
         tables.append(
             Table(
                 "messages",

@@ -21,7 +21,7 @@ from harness.cli.measurement.own_lengths import (
     without_length_text,
     without_text_entry,
 )
-from harness.cli.measurement.scaling_options import ScalingOptions, reuse_entries, scaling_group
+from harness.cli.measurement.scaling_options import ScalingOptions, reuse_entries, reuse_limit_of, scaling_group
 from harness.cli.measurement.sessions import SessionOptions, prepare_sessions, session_group, with_reuse_limit
 from harness.cli.workload_files import WorkloadPath, read_file, reader_options
 from harness.host.blas_threads import one_blas_thread
@@ -187,7 +187,10 @@ def _prepare_synthetic(dataset: Dataset, traffic: TrafficOptions, load: Load, ta
     unscaled = rows_of(dataset.workload, drawn.kept) if dataset.scaling.changes else None
     reuse = {} if dataset.repeated else reuse_entries(rows_of(scaled, drawn.kept), unscaled)
     parameters = {"synthetic": True, **reuse, **dataset.scaling.entries()}
-    return _prepared(dataset, drawn, load, most, ("random prompts of the lengths of", parameters))
+    prepared = _prepared(dataset, drawn, load, most, ("random prompts of the lengths of", parameters))
+    if dataset.repeated:
+        return prepared
+    return replace(prepared, limit_of=reuse_limit_of(drawn.kept, scaled, dataset.workload if dataset.scaling.changes else None))
 
 
 def _prepared(

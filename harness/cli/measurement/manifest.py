@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -22,13 +22,13 @@ from harness.clients.protocol import ConnectionUsage
 from harness.recording.run_result import RunResult
 from harness.records.run_folder import MANIFEST_SCHEMA
 from harness.run.environment import describe_environment
-from workloads.arrivals import AllAtOnce, Recorded
+from workloads.arrivals import AllAtOnce, Recorded, offsets_within
 from workloads.exact_text import retokenised_ratio
 from workloads.lengths.samples import PairedLengths
 from workloads.load import AnyLoad, ClosedLoop, OpenLoop, Sessions
 from workloads.prefixes import BLOCK_TOKENS, most_repeated_share, prefix_repetition
 from workloads.rate_profile import Piecewise, Profiled
-from workloads.schedule import AnySchedule, HistorySource, SessionSchedule
+from workloads.schedule import AnySchedule, ClosedSchedule, HistorySource, SessionSchedule
 
 _MOST_COMPARED_PROMPTS = 100_000  # 1 to 2 s of CPU after the run
 
@@ -89,10 +89,8 @@ def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any
     """``ran_out``: the requests are too few for the duration, as far as that is known before the run. ``own_arrivals``: those
     of a trace or a rate profile, without a rate that all of them have.
     """
-    load, requested, traffic = prepared.load, options.load, options.traffic
-    arriving = None
-    if isinstance(load, OpenLoop) and load.duration_s is not None:
-        arriving = load.most_requests(traffic.seed, traffic.num_requests)
+    load, requested = prepared.load, options.load
+    end_s = _profile_end_s(options, prepared)
     return {
         "mode": _mode(load),
         "max_concurrency": requested.max_concurrency,
@@ -100,36 +98,68 @@ def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any
         "duration_s": load.duration_s if isinstance(load, OpenLoop) else requested.duration,
         "ramp_up_s": requested.ramp_up,
         "prepared": prepared.load_requests,
-        "ran_out": arriving is not None and prepared.load_requests < arriving,
+        "ran_out": _ran_out(options, prepared),
         **({"own_arrivals": True} if isinstance(load, OpenLoop) and isinstance(load.arrivals, Recorded | Profiled) else {}),
-        **_stages(load),
-        "asked_arrivals": _asked_arrivals(load),
+        **_stages(load, end_s),
+        "asked_arrivals": _asked_arrivals(load, end_s),
         "law": _law(requested) if isinstance(load, OpenLoop) and not isinstance(load.arrivals, Recorded | AllAtOnce) else None,
     }
 
 
-def _stages(load: AnyLoad) -> dict[str, list[dict[str, float]]]:
-    """The key ``stages`` of a rate that changes by steps; nothing for any other."""
-    if not isinstance(load, OpenLoop) or not isinstance(load.arrivals, Profiled):
+def _ran_out(options: MeasureOptions, prepared: PreparedRun) -> bool:
+    """Whether more requests would arrive within the duration, of sessions more first turns, than there are."""
+    load, traffic, duration_s = prepared.load, options.traffic, options.load.duration
+    if isinstance(load, OpenLoop):
+        arriving = None if load.duration_s is None else load.most_requests(traffic.seed, traffic.num_requests)
+        return arriving is not None and prepared.load_requests < arriving
+    if isinstance(load, ClosedLoop) or duration_s is None or prepared.load_requests == traffic.num_requests:
+        return False
+    return offsets_within(load.arrivals, duration_s, traffic.seed, load.count + 1).size > load.count
+
+
+def _profile_end_s(options: MeasureOptions, prepared: PreparedRun) -> float | None:
+    """When the arrivals by a rate that changes ended: with its profile or --duration, or a mean gap behind the last of them
+    where --num_requests or the prompts end them before. None where the rate stays.
+    """
+    load, schedule = prepared.load, prepared.schedule
+    if isinstance(load, ClosedLoop) or isinstance(schedule, ClosedSchedule) or not isinstance(load.arrivals, Profiled):
+        return None
+    parents = schedule.parents if isinstance(schedule, SessionSchedule) else (None,) * len(schedule)
+    of_load = list(zip(schedule.offsets_ns, parents, strict=True))[: prepared.load_requests]
+    due_ns = [offset_ns or 0 for offset_ns, parent in of_load if parent is None]
+    end_s = min((one for one in (load.arrivals.profile.end_s, options.load.duration) if one is not None), default=None)
+    if end_s is not None and offsets_within(load.arrivals, end_s, schedule.seed, len(due_ns) + 1).size <= len(due_ns):
+        return end_s
+    last_s = max(due_ns) / 1e9
+    rate_per_s = load.arrivals.rate_per_s * load.arrivals.profile.rate_at(last_s)
+    behind_s = last_s + (1.0 / rate_per_s if rate_per_s else 1e-9)
+    return behind_s if end_s is None else min(behind_s, end_s)
+
+
+def _stages(load: AnyLoad, end_s: float | None) -> dict[str, list[dict[str, float]]]:
+    """The key ``stages`` of a rate that changes by steps, up to the end of its arrivals; nothing for any other."""
+    if not isinstance(load, OpenLoop) or not isinstance(load.arrivals, Profiled) or end_s is None:
         return {}
     profile = load.arrivals.profile
     stages = profile.stages if isinstance(profile, Piecewise) else ()
-    return {"stages": [asdict(stage) for stage in stages]} if stages else {}
+    until = [replace(stage, end_s=min(stage.end_s, end_s)) for stage in stages if stage.begin_s < end_s]
+    return {"stages": [asdict(stage) for stage in until]} if until else {}
 
 
-def _asked_arrivals(load: AnyLoad) -> dict[str, Any] | None:
+def _asked_arrivals(load: AnyLoad, end_s: float | None) -> dict[str, Any] | None:
     """Rate and variation of gaps of the arrivals' law, before chance; of sessions those of first turns. None without a rate.
+    A rate that changes has its mean until ``end_s``.
 
     ``law_gap_cv`` is that of the gaps at a rate that stays, as within a stage.
     """
     if isinstance(load, ClosedLoop) or load.arrivals.asked_rate_per_s is None:
         return None
-    arrivals, duration_s = load.arrivals, load.duration_s if isinstance(load, OpenLoop) else None
+    arrivals = load.arrivals
     return {
         "law": str(arrivals),
         "unit": "sessions" if isinstance(load, Sessions) else "requests",
-        "rate_per_s": arrivals.asked_rate_until(duration_s)
-        if isinstance(arrivals, Profiled) and duration_s is not None
+        "rate_per_s": arrivals.asked_rate_until(end_s)
+        if isinstance(arrivals, Profiled) and end_s is not None
         else arrivals.asked_rate_per_s,
         "gap_cv": arrivals.asked_gap_cv,
         "law_gap_cv": arrivals.arrivals.asked_gap_cv if isinstance(arrivals, Profiled) else arrivals.asked_gap_cv,

@@ -20,7 +20,13 @@ from harness.cli.measurement.mixture import mix
 from harness.cli.measurement.mixture_options import check_mixture_options
 from harness.cli.measurement.observe import observe, tabulate
 from harness.cli.measurement.options import MeasureOptions
-from harness.cli.measurement.output_options import CriteriaOptions, OutputOptions, check_criteria, gates_passed
+from harness.cli.measurement.output_options import (
+    CriteriaOptions,
+    OutputOptions,
+    check_criteria,
+    check_objectives,
+    gates_passed,
+)
 from harness.cli.measurement.prepare import PreparedRun, PrepareRequests, make_schedule
 from harness.cli.measurement.run_folder import ANSWER, FULL, open_run_folder, show_run
 from harness.cli.measurement.target import Target, open_target, probe_target
@@ -91,6 +97,7 @@ def _check(options: MeasureOptions) -> None:
     check_target_options(options.target)
     check_embedded_options(options.embedded, options.target.url)
     check_mixture_options(options.mixture, options.load, options.client, options.target)
+    check_objectives(options.criteria.slo, options.criteria.fail_if)
     if options.criteria.check_perf_key is not None and options.criteria.check_perf_json is None:
         raise click.UsageError("--check_perf_key needs --check_perf_json, the file that has the entry")
     options.telemetry.url()
@@ -133,16 +140,18 @@ def _run(
             finish_run(folder, after_run(manifest, prepared, result) | observation.facts | times | distribution, result)
             tabulate(folder)
     if result.interrupted:
-        click.echo(_stopped(result, len(schedule)), err=True)
+        click.echo(_stopped(result, None if prepared.load.ends_by_the_clock else len(schedule)), err=True)
     if result.problem is not None:
         click.echo(f"Sending stopped, because the client could not write its journal: {result.problem}.", err=True)
     return result
 
 
-def _stopped(result: RunResult, prepared: int) -> str:
+def _stopped(result: RunResult, planned: int | None) -> str:
+    """What was sent of the ``planned`` requests, None where the clock decides how many there are."""
     sent = sum(record.sent_ns is not None for record in result.records)
     failed = sum(record.sent_ns is not None and record.outcome in FAILURES for record in result.records)
-    return f"Stopped: {sent:,} sent, {failed:,} failed, {prepared - sent:,} not sent."
+    not_sent = "" if planned is None else f", {planned - sent:,} not sent"
+    return f"Stopped: {sent:,} sent, {failed:,} failed{not_sent}."
 
 
 def _plan(

@@ -59,6 +59,26 @@ def check_criteria(slo: Sequence[Criterion], fail_if: Sequence[str], streaming: 
             raise click.UsageError(f"{option} {text} needs streamed answers (--streaming); use e2e")
 
 
+def check_objectives(slo: Sequence[Criterion], fail_if: Sequence[str]) -> None:
+    """Raises UsageError for a requirement of the run that counts requests by objectives, where there are none: it could never
+    be decided. Objectives of classes judge those alone.
+    """
+    if not (slo or fail_if):
+        return
+    from reports.criteria import parse_fail_if
+    from reports.metrics.catalogue import ATTAINMENT, GOODPUT
+    from reports.metrics.goodput import Objective
+
+    if any(isinstance(criterion, Objective) for criterion in slo):
+        return
+    for option, text, criterion in (
+        *(("--slo", str(criterion), criterion) for criterion in slo),
+        *(("--fail_if", text, parse_fail_if(text)) for text in fail_if),
+    ):
+        if criterion.metric in (ATTAINMENT, GOODPUT):
+            raise click.UsageError(f"{option} {text} needs an objective of each request: give --slo, as --slo 'ttft<=200ms'")
+
+
 def all_criteria(slo: Sequence[Criterion], fail_if: Sequence[str]) -> list[Criterion]:
     """The criteria of --slo, and the requirements whose opposite --fail_if names."""
     from reports.criteria import parse_fail_if

@@ -12,7 +12,7 @@ import numpy as np
 from harness.cli.measurement.load_options import TrafficOptions
 from harness.cli.measurement.own_lengths import without_length_text, without_text_entry
 from harness.cli.measurement.prepare import PreparedRequests
-from harness.cli.measurement.scaling_options import reuse_entries
+from harness.cli.measurement.scaling_options import reuse_entries, reuse_limit_of
 from harness.cli.measurement.sessions import SessionOptions, with_reuse_limit
 from harness.cli.measurement.synthetic import synthesis_for
 from harness.cli.measurement.target import Target
@@ -86,6 +86,7 @@ def prepare_trace(trace: Trace, traffic: TrafficOptions, load: Load, target: Tar
         },
         dropped_too_long=drawn.dropped_too_long,
         load=_own_load(trace, sent, load),
+        limit_of=reuse_limit_of(drawn.kept, replayed, trace.unscaled) if drawn.texts is None else None,
     )
     return prepared if drawn.texts is None else with_reuse_limit(prepared, drawn.texts)
 
@@ -160,10 +161,10 @@ def _within(workload: Workload, load: Load) -> Workload:
 
 
 def _most(trace: Trace, traffic: TrafficOptions, load: Load) -> int | None:
-    """The number of requests to draw: at a given rate, those of --duration."""
+    """The number of requests to draw: at a given rate, those of --duration, of which the last is due a gap before its end."""
     if trace.rate_per_s is None or load.duration_s is None:
         return traffic.num_requests
-    of_duration = math.ceil(trace.rate_per_s * load.duration_s) + 1
+    of_duration = math.ceil(round(trace.rate_per_s * load.duration_s, 6))
     return of_duration if traffic.num_requests is None else min(of_duration, traffic.num_requests)
 
 

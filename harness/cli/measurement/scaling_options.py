@@ -11,6 +11,8 @@ import cloup
 from harness.cli.engine_options import given
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from workloads.scaling import Scaling
     from workloads.workload import Workload
 
@@ -47,19 +49,35 @@ scaling_group = cloup.option_group(
 
 
 def reuse_entries(sent: Workload, unscaled: Workload | None) -> dict[str, float | None]:
-    """For the manifest: the share of the prompt tokens of ``sent`` that an infinite prefix cache would have, None where nothing
-    is known of prefixes; with the rows ``unscaled``, their share, too. Both are reported on stderr.
+    """For the manifest: the shares of ``reuse_shares``, which are reported on stderr, too."""
+    shares = reuse_shares(sent, unscaled)
+    share, before = shares["shared_prefix_limit"], shares.get("shared_prefix_limit_unscaled")
+    if share is not None:
+        factors = ", ".join(f"--{name}" for name in _NAMES if given(name))
+        without = "" if before is None else f"; without {factors} {before:.1%}"
+        click.echo(f"Shared prefixes: an infinite prefix cache would have {share:.1%} of the prompt tokens{without}.", err=True)
+    return shares
+
+
+def reuse_shares(sent: Workload, unscaled: Workload | None) -> dict[str, float | None]:
+    """The share of the prompt tokens of ``sent``, in this order, that an infinite prefix cache would have, None where nothing
+    is known of prefixes; with the rows ``unscaled``, their share, too.
     """
     from workloads.workload_statistics import prefixes_of
 
-    sharing = prefixes_of(sent)
-    if sharing is None:
-        return {"shared_prefix_limit": None}
-    line = f"Shared prefixes: an infinite prefix cache would have {sharing.share:.1%} of the prompt tokens"
-    before = None if unscaled is None else prefixes_of(unscaled)
-    if before is None:
-        click.echo(f"{line}.", err=True)
-        return {"shared_prefix_limit": sharing.share}
-    factors = ", ".join(f"--{name}" for name in _NAMES if given(name))
-    click.echo(f"{line}; without {factors} {before.share:.1%}.", err=True)
-    return {"shared_prefix_limit": sharing.share, "shared_prefix_limit_unscaled": before.share}
+    sharing, before = (None if one is None else prefixes_of(one) for one in (sent, unscaled))
+    shares: dict[str, float | None] = {"shared_prefix_limit": None if sharing is None else sharing.share}
+    return shares if sharing is None or before is None else shares | {"shared_prefix_limit_unscaled": before.share}
+
+
+def reuse_limit_of(
+    kept: Sequence[int], workload: Workload, unscaled: Workload | None
+) -> Callable[[Sequence[int]], dict[str, float | None]]:
+    """``reuse_shares`` by the numbers of the requests that were sent, in their order: request k is row ``kept[k]``."""
+    from workloads.replay import rows_of
+
+    def limit_of(sent: Sequence[int]) -> dict[str, float | None]:
+        rows = [kept[index] for index in sent]
+        return reuse_shares(rows_of(workload, rows), None if unscaled is None else rows_of(unscaled, rows))
+
+    return limit_of

@@ -63,6 +63,19 @@ def test_failed_requests_may_have_reached_the_server(make_report: MakeReport, st
         assert "90 to 96 of this run" in finding.sentence
 
 
+@pytest.mark.parametrize(("fails", "expected"), [(2, False), (3, True)])
+def test_a_request_that_its_client_ended_may_be_counted_as_two_failures(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Make, fails: int, expected: bool
+) -> None:
+    """As of an ensemble on Triton 24.10: 38 successes and 2 failures of 39 requests."""
+    counted = counted_by_server(38)
+    counted["server_statistics"]["after"]["tensorrt_llm"]["fail"]["count"] = fails
+    records = [*steady_run(38), failed(38, 380, Outcome.TIMEOUT, 380, 390)]
+    assert (finding_of(make_report(records, **counted), "counters_disagree") is not None) == expected
+    refused = [*steady_run(38), failed(38, 380, Outcome.REFUSED, 380, 390)]
+    assert finding_of(make_report(refused, **counted), "counters_disagree") is not None
+
+
 def test_a_server_without_statistics_may_count_in_its_metrics(make_report: MakeReport, steady_run: SteadyRun) -> None:
     for counted, expected in ((100, False), (140, True)):
         samples = metric("vllm:request_success_total", {-1: 0, 2: counted}, finished_reason="stop")

@@ -28,6 +28,13 @@ def _run(answered: Make, failed: Make, outcomes: Sequence[bool | None]) -> list[
     ]
 
 
+def test_a_success_without_a_token_is_a_success(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    records = [answered(0, 0, 0, []), answered(1, 10, 10, [(50, 1)]), failed(2, 20, Outcome.TIMEOUT, 20, 90)]
+    found = failed_share_of(make_requests(records))
+    assert found is not None
+    assert (found.failed, found.ended) == (1, 3)
+
+
 def test_of_a_few_requests_the_limits_are_clopper_and_pearsons(
     make_requests: MakeRequests, answered: Make, failed: Make
 ) -> None:

@@ -19,6 +19,7 @@ from reports.run.console import render
 from reports.run.markdown import render_markdown
 from reports.run.page import run_page, run_pictures
 from reports.run.summary_json import summary
+from reports.run.tables import failure_tables
 from reports.run_report import RunReport, read_run
 from tests.reports.findings.runs import withdrawn
 
@@ -203,3 +204,13 @@ def test_the_chosen_requests_keep_their_tokens(make_report: MakeReport, answered
     assert some.token_starts.tolist() == [0, 0, 1, 4]
     assert (some.token_times_ns / 1e6).tolist() == [21, 31, 32, 33]
     assert some.errors == (None, None, None)
+
+
+def test_failures_of_probes_are_among_the_messages_alone(make_report: MakeReport, records: list[Record], failed: Make) -> None:
+    probe = failed(64, 448, Outcome.REFUSED, 448, 450, traffic_class="probe", error="queue full")
+    report = make_report([*records[:64], probe], mixture=_MIXTURE)
+    kinds, messages = failure_tables(report)
+    assert dict(kinds.rows) == summary(report)["requests"]["by_kind"] == {"timeout": 1}
+    assert [row[:3] for row in messages.rows] == [("too late", "timeout", 1), ("queue full", "refused", 1)]
+    (alone,) = failure_tables(make_report([*records[:43], probe], mixture=_MIXTURE))
+    assert alone.name == "messages"

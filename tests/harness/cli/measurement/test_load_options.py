@@ -40,6 +40,31 @@ def test_stages_end_the_run_and_their_change_of_rate_is_no_fault(server: Scripte
     assert '"arrivals_not_as_asked"' not in summary
 
 
+@pytest.mark.parametrize("end", [("--duration", "0.5"), ("--num_requests", "40")])
+def test_a_stage_that_is_cut_has_the_rates_of_the_time_that_it_lasted(
+    server: ScriptedServer, tmp_path: Path, end: tuple[str, str]
+) -> None:
+    profile = "stages:40/s*250ms,120/s*2500ms,10/s*1s"
+    _measure(server, tmp_path / "r", "--rate_profile", profile, "--arrival", "constant", *end)
+    summary = json.loads((tmp_path / "r" / "summary.json").read_text())
+    first, second = summary["stages"]
+    assert [first["scheduled"], second["scheduled"]] == [10, 30]
+    assert (second["begin_s"], second["end_s"]) == (0.25, pytest.approx(0.5))
+    whole, *stages = summary["arrival_laws"]
+    assert whole["asked"]["rate_per_s"] == pytest.approx(80)
+    assert whole["scheduled"]["rate_per_s"] == pytest.approx(80, rel=0.05)
+    assert [one["scheduled"]["rate_per_s"] for one in stages] == [40, pytest.approx(120)]
+    assert second["sent_rate"] == pytest.approx(120, rel=0.1)
+
+
+def test_a_rate_that_changes_without_an_end_is_asked_for_until_the_last_request(server: ScriptedServer, tmp_path: Path) -> None:
+    options = ("--rate_profile", "on_off:on=1s,off=3s", "--request_rate", "50", "--arrival", "constant", "--num_requests", "50")
+    _measure(server, tmp_path / "r", *options)
+    (whole,) = json.loads((tmp_path / "r" / "summary.json").read_text())["arrival_laws"]
+    assert whole["asked"]["rate_per_s"] == pytest.approx(200)
+    assert whole["scheduled"]["rate_per_s"] == pytest.approx(200)
+
+
 def test_upstream_s_option_and_ours_are_one_schedule(server: ScriptedServer, tmp_path: Path) -> None:
     digests = set()
     spellings = (["--arrival", "gamma:cv=2"], ["--time_delay_dist", "gamma_dist", "--burstiness", "0.25"])

@@ -93,6 +93,19 @@ def test_objective_of_token_times_is_refused_without_streaming(
     assert run(["report", str(tmp_path / "b"), "--slo", "tpot_ms<=1"]) == ExitStatus.USAGE
 
 
+@pytest.mark.parametrize("criterion", [("--fail_if", "goodput<5"), ("--slo", "attainment>=90%")])
+def test_goodput_is_no_requirement_without_an_objective(
+    server: ScriptedServer, tmp_path: Path, criterion: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--model", "scripted", "--num_requests", "5", "--class", "a:slo=e2e<=60s")
+    assert _measure(server, tmp_path / "a", *options, *criterion) == ExitStatus.USAGE
+    assert f"{criterion[0]} {criterion[1]} needs an objective of each request" in capsys.readouterr().err.replace("\n", " ")
+    assert not (tmp_path / "a").exists()
+    _measure(server, tmp_path / "b", *options, *criterion, "--slo", "e2e<=60s")
+    assert run(["report", str(tmp_path / "b"), *criterion]) == ExitStatus.USAGE
+    assert _summary(tmp_path / "b")["gates"][0]["value"] is not None
+
+
 def test_text_model_is_driven_with_a_datasets_prompts(server: ScriptedServer, tmp_path: Path) -> None:
     dataset = tmp_path / "prompts.json"
     dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three four five six"}] * 3))
@@ -437,8 +450,8 @@ def test_everything_at_once_below_a_ceiling(server: ScriptedServer, tmp_path: Pa
     assert "achieved_below_offered" not in {finding["code"] for finding in _summary(tmp_path)["findings"]}
 
 
-def _interrupted(server: ScriptedServer, folder: Path, *options: str, end_within_s: float) -> str:
-    """Run the program, send it SIGINT after 10 requests, and return its stdout. It must exit with 130."""
+def _interrupted(server: ScriptedServer, folder: Path, *options: str, end_within_s: float) -> tuple[str, str]:
+    """Run the program, send it SIGINT after 10 requests, and return its stdout and stderr. It must exit with 130."""
     target = ["--url", server.address, "--model", "scripted", "--run_dir", str(folder)]
     program = subprocess.Popen(
         [Path(sys.executable).parent / "bench", "token_norm_dist", *target, *_NORMAL, *options],
@@ -461,12 +474,14 @@ def _interrupted(server: ScriptedServer, folder: Path, *options: str, end_within
             os.killpg(program.pid, signal.SIGKILL)
     assert program.returncode == ExitStatus.INTERRUPTED
     assert "Traceback" not in err
-    return out
+    return out, err
 
 
 def test_interrupted_closed_loop_exits_with_130_and_has_no_failures(server: ScriptedServer, tmp_path: Path) -> None:
-    _interrupted(server, tmp_path, "--concurrency", "4", "--duration", "120", "--num_requests", "20000", end_within_s=60)
+    options = ("--concurrency", "4", "--duration", "120", "--num_requests", "20000")
+    _, err = _interrupted(server, tmp_path, *options, end_within_s=60)
     summary = _summary(tmp_path)
+    assert f"Stopped: {summary['requests']['scheduled']:,} sent, 0 failed.\n" in err
     assert summary["requests"]["failed"] == 0
     (finding,) = [finding for finding in summary["findings"] if finding["code"] == "interrupted"]
     assert finding["evidence"] == {"not_sent": None, "scheduled": None}
@@ -484,7 +499,7 @@ def test_reference_that_is_not_reached_fails_the_run(
 
 
 def test_interrupted_program_records_its_requests_and_exits_with_130(server: ScriptedServer, tmp_path: Path) -> None:
-    out = _interrupted(server, tmp_path, "--request_rate", "100", "--num_requests", "5000", end_within_s=30)
+    out, _ = _interrupted(server, tmp_path, "--request_rate", "100", "--num_requests", "5000", end_within_s=30)
     assert RunFolder(tmp_path).read_manifest()["interrupted"] is True
     requests = _summary(tmp_path)["requests"]
     assert requests["scheduled"] == 5000

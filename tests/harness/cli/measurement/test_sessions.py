@@ -74,6 +74,28 @@ def test_conversations_by_1_and_4_workers_are_one_schedule_and_no_turn_goes_befo
     assert len(digests) == 1
 
 
+def test_a_profile_that_a_duration_cuts_asks_for_its_rate_until_then(server: ScriptedServer, tmp_path: Path) -> None:
+    options = ("--rate_profile", "stages:40/s*250ms,400/s*10s", "--arrival", "constant", "--duration", "0.25")
+    _measure(server, tmp_path / "r", _sharegpt(tmp_path / "s.json", 20, 2), "--sessions", "think_time", *options)
+    (whole,) = json.loads((tmp_path / "r" / "summary.json").read_text())["arrival_laws"]
+    assert (whole["unit"], whole["scheduled"]["gaps"]) == ("sessions", 9)
+    assert whole["asked"]["rate_per_s"] == pytest.approx(40)
+
+
+@pytest.mark.parametrize(
+    ("conversations", "more", "ran_out"), [(10, (), True), (40, (), False), (10, ("--num_requests", "6"), False)]
+)
+def test_conversations_that_are_too_few_for_the_duration_have_a_finding(
+    server: ScriptedServer, tmp_path: Path, conversations: int, more: tuple[str, ...], ran_out: bool
+) -> None:
+    dataset = _sharegpt(tmp_path / "s.json", conversations, 2)
+    options = ("--sessions", "think_time", "--request_rate", "100", "--arrival", "constant", "--duration", "0.2")
+    _measure(server, tmp_path / "r", dataset, *options, *more)
+    assert len(_rows(tmp_path / "r")) == (6 if more else min(20, conversations) * 2)
+    found = {finding["code"] for finding in json.loads((tmp_path / "r" / "summary.json").read_text())["findings"]}
+    assert ("requests_ran_out" in found) is ran_out
+
+
 def test_the_real_conversations_wait_for_their_answers(server: ScriptedServer, tmp_path: Path, shared_data: Path) -> None:
     dataset = shared_data / "fastchat_dummy_conversation.json"
     _measure(server, tmp_path / "r", dataset, "--sessions", "think_time", "--request_rate", "200", "--num_requests", "300")

@@ -48,6 +48,21 @@ def test_prompts_with_times_are_sent_at_them(
     assert "3 prompts of p.jsonl; the trace's own arrivals" in capsys.readouterr().out.replace("\n", " ")
 
 
+@pytest.mark.parametrize(("rate", "duration", "requests"), [("100", "0.1", 10), ("30", "0.25", 8)])
+def test_a_trace_that_is_stretched_sends_the_requests_of_its_duration_at_its_rate(
+    server: ScriptedServer, tmp_path: Path, rate: str, duration: str, requests: int
+) -> None:
+    rows = [{"timestamp": k * k, "prompt": f"say {k}", "output_tokens": 2} for k in range(40)]
+    file = _lines(tmp_path / "p.jsonl", *rows)
+    _trace(server, tmp_path / "r", file, "--request_rate", rate, "--duration", duration)
+    assert len(_rows(tmp_path / "r")) == requests
+    manifest = RunFolder(tmp_path / "r").read_manifest()
+    assert manifest["workload"]["description"] == f"{requests} prompts of p.jsonl"
+    (whole,) = json.loads((tmp_path / "r" / "summary.json").read_text())["arrival_laws"]
+    assert whole["asked"]["rate_per_s"] == pytest.approx(whole["scheduled"]["rate_per_s"])
+    assert whole["scheduled"]["rate_per_s"] == pytest.approx(float(rate), rel=1e-6)
+
+
 def test_an_imported_workload_is_replayed_as_its_origin(server: ScriptedServer, tmp_path: Path) -> None:
     origin, imported = _prompts(tmp_path / "p.jsonl"), tmp_path / "w.parquet"
     run(["workload", "import", str(origin), "-o", str(imported)])
@@ -143,6 +158,23 @@ def test_scaled_prefixes_are_sent_and_their_effect_on_reuse_is_reported(
     )
     cache = json.loads((tmp_path / "r" / "summary.json").read_text())["prefix_cache"]
     assert (cache["limit_share"], cache["unscaled_limit_share"]) == (pytest.approx(after), pytest.approx(before))
+
+
+@pytest.mark.parametrize("verb", ["trace", "dataset"])
+def test_the_reuse_that_a_cache_can_have_is_of_the_requests_that_were_sent(
+    server: ScriptedServer, tmp_path: Path, verb: str
+) -> None:
+    """A closed loop that ends by the clock sends some of the requests that are prepared."""
+    rows = [{"timestamp": k, "input_length": 600, "output_length": 2, "hash_ids": [0, 1 + k]} for k in range(1_000)]
+    file = str(_lines(tmp_path / "m.jsonl", *rows))
+    line = [verb, *(["--dataset"] if verb == "dataset" else []), file, "--url", server.address, "--model", "scripted"]
+    line += ["--tokenizer_dir", str(_TOKENIZER), "--input_factor", "2", "--warmup_requests", "0"]
+    run([*line, "--concurrency", "1", "--duration", "0.1", "--run_dir", str(tmp_path / "r")])
+    sent = len(_rows(tmp_path / "r"))
+    assert 0 < sent < 1_000
+    workload = RunFolder(tmp_path / "r").read_manifest()["workload"]
+    assert workload["shared_prefix_limit"] == pytest.approx((sent - 1) * 1024 / (sent * 1200))
+    assert workload["shared_prefix_limit_unscaled"] == pytest.approx((sent - 1) * 512 / (sent * 600))
 
 
 def test_a_dataset_of_a_trace_is_scaled_too(server: ScriptedServer, tmp_path: Path) -> None:
