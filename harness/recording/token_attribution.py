@@ -38,7 +38,7 @@ def attribute_tokens(responses: Sequence[Response], texts: Sequence[str], total:
 
 
 def _running_counts(responses: Sequence[Response], total: int) -> Attribution | None:
-    """By differences of the running counts; None where a message lacks one, or they do not rise to ``total`` along the answer."""
+    """By differences of the running counts; None where a message lacks one, or they do not rise to ``total``."""
     messages = _messages(responses)
     if True not in messages:  # the usage alone, as of a call of tools: its tokens came at unknown times
         return None
