@@ -389,6 +389,7 @@ def test_text_from_outside_is_shown_as_text(noisy_run: Callable[..., RunReport])
         (["compare"], "Missing argument"),
         (["compare", "runs/a"], "at least two runs"),
         (["compare", "a", "b", "--output", "c.pdf"], ".html"),
+        (["compare", "a", "b", "--output", "nosuch/c.html"], "--output: nosuch/c.html: there is no folder nosuch"),
         (["compare", "a", "b", "--fail_if", "nonsense"], "p99_ttft"),
     ],
 )
