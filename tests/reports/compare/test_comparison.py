@@ -391,6 +391,8 @@ def test_text_from_outside_is_shown_as_text(noisy_run: Callable[..., RunReport])
         (["compare", "a", "b", "--output", "c.pdf"], ".html"),
         (["compare", "a", "b", "--output", "nosuch/c.html"], "--output: nosuch/c.html: there is no folder nosuch"),
         (["compare", "a", "b", "--fail_if", "nonsense"], "p99_ttft"),
+        (["compare", "a", "b", "./a"], "a stands twice"),
+        (["compare", "a", "--baseline", "a"], "a stands twice"),
     ],
 )
 def test_usage_errors_are_reported(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -399,7 +401,8 @@ def test_usage_errors_are_reported(arguments: list[str], message: str, capsys: p
 
 
 def test_a_folder_without_runs_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench(["compare", str(tmp_path), str(tmp_path)]) == 1
+    (tmp_path / "other").mkdir()
+    assert bench(["compare", str(tmp_path / "other"), str(tmp_path)]) == 1
     assert "run.json" in capsys.readouterr().err
 
 
