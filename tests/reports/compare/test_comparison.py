@@ -428,6 +428,23 @@ def test_a_recorded_experiment_prints_the_path_of_its_page(
     assert "&lt;b&gt; is worse than a" in (tmp_path / "compare.html").read_text(encoding="utf-8")
 
 
+def test_an_experiment_of_different_work_names_the_command_that_has_the_option(
+    noisy_run: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, folder = (
+        plan_runs("experiment", ["dataset"], [PlannedArm("a", ()), PlannedArm("b", ())], 2, 0),
+        ExperimentFolder(tmp_path),
+    )
+    folder.write(plan)
+    for number, run in enumerate(plan.runs):
+        made = noisy_run(number).folder
+        made.manifest.write_text(json.dumps({**made.read_manifest(), "arrivals": f"those of {run.arm}"}))
+        made.path.rename(folder.run_folder(run).path)
+    options = ["--arm", "a=", "--arm", "b=", "--repeats", "2", "--experiment_dir", str(tmp_path)]
+    assert bench(["experiment", *options, "dataset"]) == 3
+    assert f"The option is that of: bench compare {tmp_path} --allow_different" in capsys.readouterr().err
+
+
 # ---- the verdict of all measures, from some of them
 
 
