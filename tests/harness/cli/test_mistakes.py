@@ -43,6 +43,7 @@ _MISTAKES: list[tuple[str, ExitStatus, tuple[str, ...]]] = [
     ("dataset -i openai", _USAGE, ("-i openai needs --url",)),
     ("dataset --url localhost:99999", _USAGE, ("--url", "give host:port")),
     ("dataset --url http://localhost:8000", _USAGE, ("--url", "-i openai or -i http")),
+    ("dataset -i openai --url http://h/v1?version=1", _USAGE, ("--url", "has a query", "--endpoint '/v1/chat/completions?")),
     ("dataset -i openai --url http://h/v1 --endpoint /x", _USAGE, ("--endpoint", "give the path once")),
     ("token_norm_dist --isl 128x", _USAGE, ("--isl", "128±5 or 128:5")),
     ("token_norm_dist --isl 128 --input_mean 3", _USAGE, ("--isl", "leave --input_mean and --input_stdev out")),
