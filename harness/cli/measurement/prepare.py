@@ -102,9 +102,9 @@ def make_schedule(workload: PreparedRequests, load: AnyLoad, traffic: TrafficOpt
     if isinstance(load, OpenLoop):  # --duration may end it before
         wanted = load.most_requests(traffic.seed, traffic.num_requests)
     if traffic.num_requests is not None and wanted is not None and available < wanted:
+        remedy = " --repeat_dataset sends a dataset again." if "dataset" in workload.parameters else ""
         click.echo(
-            f"--num_requests {traffic.num_requests}: there are only {available} prompts, so {available} are sent. "
-            "--repeat_dataset sends a dataset again.",
+            f"--num_requests {traffic.num_requests}: there are only {available} prompts, so {available} are sent.{remedy}",
             err=True,
         )
     schedule = load.schedule(workload.requests, traffic.seed)

@@ -35,6 +35,7 @@ _MISTAKES: list[tuple[str, ExitStatus, tuple[str, ...]]] = [
     ("dataset --model nosuch", _USAGE, ("--model nosuch", "tensorrt_llm", "ensemble", "--url")),
     ("dataset --tokenizer ./nope/", _USAGE, ("--tokenizer", "no such folder or file")),
     ("dataset --run_dir /proc/none", _USAGE, ("--run_dir", "name a folder that you may write to")),
+    (f"dataset --run_dir {'a' * 300}", _USAGE, ("--run_dir", "File name too long")),
     ("dataset --op_stats_csv /nonexistent/x.csv", _FAILED, ("--op_stats_csv", "there is no folder /nonexistent")),
     ("dataset --check_perf_key k", _USAGE, ("--check_perf_key needs --check_perf_json",)),
     ("dataset --slo latency<=3", _USAGE, ("--slo", "is none of ttft")),
