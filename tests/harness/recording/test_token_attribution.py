@@ -55,6 +55,8 @@ def _running(*counts: int) -> list[Response]:
         ([*_running(1, 1, 1), _usage(3)], 3, (1, 1, 1, 0), (1, 1, 1)),  # nor each chunk's own count
         ([Response(text="abc", server_tokens_so_far=3), Response(text="", server_tokens_so_far=3), _usage(3)],
          3, (1, 0, 0), (3,)),  # one text alone can have all
+        ([Response(text="a", server_tokens_so_far=1), Response(text="", server_tokens_so_far=3),
+          Response(text="c", server_tokens_so_far=3)], 3, (1, 1, 0), (1, 2)),  # one that rises with a text that is empty
         ([*_running(1, 2), _usage(3)], 3, (1, 1, 1), (1, 1, 1)),  # an end token that is counted with the usage
     ],
 )  # fmt: skip
