@@ -169,6 +169,10 @@ def _limit(text: str, match: re.Match[str]) -> float:
     limit = float(match["amount"]) * factors[unit]
     if not math.isfinite(limit) or limit < 0:
         raise ValueError(f"{text!r}: the limit must be a number of at least 0")
+    if _kind(metric) == "share" and (limit > 1 or (limit == 1 and not unit)):  # a bare 1 is more likely meant as 1 %
+        raise ValueError(
+            f"{text!r}: the limit of a share goes from 0% to 100%; write its unit, as in {metric.name}{match['sign']}1%"
+        )
     return limit
 
 

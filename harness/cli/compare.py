@@ -74,7 +74,16 @@ def _arms(paths: tuple[Path, ...], options: ConditionOptions) -> tuple[list[Arm]
     from reports.compare.comparison import read_arm, read_experiment
 
     if len(paths) > 1:
+        _check_distinct(paths)
         return [read_arm(path, options.objectives) for path in paths], False
     if ExperimentFolder(paths[0]).plan.exists():
         return read_experiment(ExperimentFolder(paths[0]), options.objectives), True
     raise click.UsageError("give at least two runs, or the folder of an experiment: bench compare BEFORE AFTER")
+
+
+def _check_distinct(paths: tuple[Path, ...]) -> None:
+    """Raises UsageError for a run that would be compared with itself, which shows nothing."""
+    resolved = [path.resolve() for path in paths]
+    twice = next((path for number, path in enumerate(paths) if resolved[number] in resolved[:number]), None)
+    if twice is not None:
+        raise click.UsageError(f"{twice} stands twice, and a run does not differ from itself; give two runs")

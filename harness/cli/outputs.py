@@ -23,15 +23,22 @@ output_option = cloup.option(
 
 
 def check_outputs(paths: Sequence[Path]) -> None:
-    """Raises BadParameter for a suffix of no known format, before anything is computed."""
+    """Raises BadParameter for a suffix of no known format, or a folder that is not there, before anything is computed."""
     for path in paths:
         if path.suffix not in (".html", ".json", ".md", ".csv"):
             raise click.BadParameter(f"{path}: the name must end with .html, .json, .md or .csv", param_hint="--output")
+        if not path.parent.is_dir():
+            raise click.BadParameter(f"{path}: there is no folder {path.parent}", param_hint="--output")
 
 
 def write_outputs(result: Result, paths: Sequence[Path], writers: Writers[Result]) -> None:
-    """Write each file whole or not at all, and print its path. Raises OSError."""
+    """Write each file whole or not at all, and print its path. Raises ClickException."""
     for path in paths:
-        with written_whole(path) as temporary:
-            writers[path.suffix](result, temporary)
+        try:
+            with written_whole(path) as temporary:
+                writers[path.suffix](result, temporary)
+        except OSError as error:
+            raise click.ClickException(
+                f"--output {printable(str(path))} cannot be written: {error.strerror or error}"
+            ) from error
         click.echo(f"\nWritten: {printable(str(path))}")

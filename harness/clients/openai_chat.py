@@ -38,6 +38,7 @@ DEFAULT_PATH = f"/v1{COMPLETIONS}"
 API_KEY_VARIABLE = "OPENAI_API_KEY"
 OUR_FIELDS = frozenset({"model", "messages", "stream", "stream_options", "max_tokens"})
 _END_MARKER = b"[DONE]"
+_BROKEN_OFF = ("abort", "error")  # finish reasons of SGLang and vLLM, beside OpenAI's
 _SHOWN_MODELS = 20
 _MOST_TOKENS = 2**31 - 1
 
@@ -106,6 +107,7 @@ class _Content(msgspec.Struct, gc=False):
 class _Choice(msgspec.Struct, gc=False):
     delta: _Content | None = None
     message: _Content | None = None
+    finish_reason: Any = None
 
 
 class _Usage(msgspec.Struct, gc=False):
@@ -175,6 +177,9 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
         if chunk.error is not None or chunk.object == "error":
             message = server_message(body)
             return Response(error=message, refused=is_full_message(message))
+        broken_off = next((choice.finish_reason for choice in choices or () if choice.finish_reason in _BROKEN_OFF), None)
+        if broken_off is not None:
+            return Response(error=f"the server broke the answer off: its finish_reason is {broken_off}")
         if choices is None and usage is None:
             raise MalformedResponseError(f"not a chat completion, it has neither choices nor usage: {body[:200]!r}")
         text, reasoning_characters = None, 0

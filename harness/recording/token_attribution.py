@@ -51,12 +51,20 @@ def _running_counts(responses: Sequence[Response], total: int) -> Attribution | 
     counts = [later - earlier for earlier, later in pairwise(counts_so_far)]
     if counts_so_far[-1] != total or min(counts) < 0 or _has_uncounted_text(responses, counts_so_far[1:]):
         return None
+    if _stand_still(responses, counts_so_far[1:]):
+        return None
     return Attribution(tuple(count > 0 for count in counts), tuple(count for count in counts if count))
 
 
 def _has_uncounted_text(responses: Sequence[Response], counts_so_far: Sequence[int]) -> bool:
     """Whether text comes while the count is still 0: then the count is not a running one."""
     return any(response.text and not count for response, count in zip(responses, counts_so_far, strict=True))
+
+
+def _stand_still(responses: Sequence[Response], counts_so_far: Sequence[int]) -> bool:
+    """Whether several texts have one and the same count: then it is each chunk's own, or that of the whole answer."""
+    of_texts = [count for response, count in zip(responses, counts_so_far, strict=True) if response.text]
+    return len(of_texts) > 1 and len(set(of_texts)) == 1
 
 
 def _messages(responses: Sequence[Response]) -> tuple[bool, ...]:

@@ -17,6 +17,7 @@ from harness.clients.protocol import Client
 from harness.errors import RunError
 from harness.host.clock import now_ns
 from harness.host.cpu_priority import run_at_low_priority
+from harness.host.signals import HeldSignals
 from harness.journal.worker_journal import Ended
 from harness.recording.accounting import WorkerEnd, account_for_all, ran_out
 from harness.recording.recorder import Recorder
@@ -257,6 +258,8 @@ def _stopping_on_signals(pool: WorkerPool) -> Iterator[None]:
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     # A caller blocks the signals so that none is lost before and after the run; during the run they must arrive.
     mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, before)
+    for number in {taken for held in before.values() if isinstance(held, HeldSignals) for taken in held.take()}:
+        on_signal(number, None)  # it came through another thread of this process, while the caller blocked it
     try:
         yield
     finally:

@@ -18,6 +18,7 @@ from reports.metrics.latency import (
 )
 from reports.metrics.lengths import input_lengths
 from reports.metrics.output_events import summed_token_counts
+from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import ITL_COVERAGE
 from reports.metrics.windows import Window
 from reports.statistics.arrays import FloatArray
@@ -244,8 +245,11 @@ class AnswersLeftOut(Finding):
             left_out[TPOT] = answers_without_time_per_output_token(requests)
         done = max(1, int(requests.done.sum()))
         shares = {metric: float(chosen.sum()) / done for metric, chosen in left_out.items()}
+        at_once = facts.metrics.streamed and _all_come_at_once(requests)  # then there is no TPOT, and TTFT is E2E latency
         beyond = [
-            metric for metric, share in shares.items() if share > _LEFT_OUT and facts.metrics.latencies[metric] is not None
+            metric
+            for metric, share in shares.items()
+            if share > _LEFT_OUT and (facts.metrics.latencies[metric] is not None or (metric is TPOT and at_once))
         ]
         if not beyond:
             return None
@@ -262,6 +266,12 @@ class AnswersLeftOut(Finding):
             if self.latency_ratio is None
             else f"{text}. These took {self.latency_ratio:.2f} times as long as the others."
         )
+
+
+def _all_come_at_once(requests: Requests) -> bool:
+    """Whether each success of several tokens, of which there are some, came in one response."""
+    several = requests.done & (requests.output_tokens >= 2)
+    return bool(several.any() and (np.diff(requests.token_starts)[several] == 1).all())
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ from reports.metrics.goodput import Objective
         ("goodput >= 20 requests/s", Requirement(GOODPUT, None, False, 20.0)),
         ("attainment>=99%", Requirement(ATTAINMENT, None, False, 0.99)),
         ("failed_share<=1%", Requirement(FAILED_SHARE, None, True, 0.01)),
+        ("failed_share<=0.01", Requirement(FAILED_SHARE, None, True, 0.01)),
+        ("attainment>=100%", Requirement(ATTAINMENT, None, False, 1.0)),
         ("ttft=<0.5", Objective(TTFT, 0.5)),
         ("goodput=>20", Requirement(GOODPUT, None, False, 20.0)),
         ("goodput>0", Requirement(GOODPUT, None, False, 0.0)),
@@ -77,6 +79,9 @@ def test_what_fails_a_build_is_the_opposite_of_what_has_to_hold(text: str, requi
         ("goodput>=-1", "at least 0"),
         ("goodput>=1e999", "must be a number"),
         ("goodput>=20%", "is no unit of goodput"),
+        ("failed_share<=1", "write its unit, as in failed_share<=1%"),  # as a share it would hold whatever failed
+        ("failed_share<=5", "from 0% to 100%"),
+        ("attainment>=101%", "from 0% to 100%"),
     ],
 )
 def test_no_criterion_is_refused_with_the_remedy(text: str, remedy: str) -> None:
@@ -136,7 +141,7 @@ def test_any_text_is_a_criterion_or_a_value_error(text: str) -> None:
     st.sampled_from(["p99_ttft", "p50_e2e", "mean_tpot", "goodput", "attainment", "request_throughput"]), st.floats(0.001, 1e9)
 )
 def test_a_requirement_is_written_as_it_is_read(name: str, limit: float) -> None:
-    requirement = parse_slo(f"{name}<={limit!r}")
+    requirement = parse_slo(f"{name}<={limit % 100!r}%" if name == "attainment" else f"{name}<={limit!r}")
     again = parse_slo(str(requirement))
     assert isinstance(requirement, Requirement)
     assert isinstance(again, Requirement)

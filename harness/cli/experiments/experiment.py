@@ -45,12 +45,16 @@ def command(arms: tuple[str, ...], slo: Any, fail_if: Any, undecided: str, **sha
     from reports.compare.comparison import compare, read_experiment
     from reports.compare.console import render
     from reports.compare.writing import write_comparison
+    from reports.errors import NotComparableError
 
     options, series = ConditionOptions(slo, fail_if, undecided), SeriesOptions(**shared)
     if options.judges_changes and series.repeats == 1:
         raise click.UsageError("--fail_if judges a change by repeated runs; give --repeats 2 or more (5 is the default)")
     folder = run_series("experiment", _planned(arms), "--arm", series)
-    comparison = compare(read_experiment(folder, options.objectives), options.conditions, runs_paired=True)
+    try:
+        comparison = compare(read_experiment(folder, options.objectives), options.conditions, runs_paired=True)
+    except NotComparableError as error:
+        raise NotComparableError(f"{error} The option is that of: bench compare {folder.path} --allow_different") from error
     click.echo(render(comparison))
     click.echo(f"\nExperiment: {write_comparison(comparison, folder.path)}")
     return ExitStatus.VALID if options.passed(comparison.conditions) else ExitStatus.FAILED

@@ -14,7 +14,7 @@ import click
 from bench_errors import ExitStatus
 from harness.cli.experiments.options import SeriesOptions
 from harness.cli.experiments.plan import block_seed, continued, plan_runs
-from harness.cli.suggestions import with_near_names
+from harness.cli.suggestions import near_names, with_near_names
 from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm
 
 MEASURING_VERBS = ("dataset", "token_norm_dist", "token_from_histogram", "trace")
@@ -40,6 +40,14 @@ def run_series(kind: str, arms: Sequence[PlannedArm], arm_option: str, options: 
 
 def _check_arguments(arguments: tuple[str, ...]) -> None:
     """Raises UsageError unless ``arguments`` are a measuring verb and options that the series leaves to its runs."""
+    if arguments and arguments[0].startswith("-"):
+        name = arguments[0].split("=", 1)[0]
+        command = click.get_current_context().command
+        near = near_names(name, [spelling for parameter in command.params for spelling in parameter.opts])
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise click.UsageError(
+            f"{name} is no option of bench {command.name}; options of the runs stand behind their verb.{hint}"
+        )
     if not arguments or arguments[0].replace("-", "_") not in MEASURING_VERBS:
         raise click.UsageError(f"after the options comes what to run: {' or '.join(MEASURING_VERBS)}, and its options")
     _check_options(arguments[1:], "the run's options")

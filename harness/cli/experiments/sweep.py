@@ -125,8 +125,10 @@ def _axis(text: str) -> list[tuple[str, str]]:
     name, _, listed = text.partition("=")
     name = name.strip().lstrip("-")
     values = [value.strip() for value in listed.split(_PARTED_BY if _PARTED_BY in listed else ",")]
-    if not name or not all(values) or len(set(values)) < len(values):
+    if not name or not all(values):
         raise click.BadParameter(f"{text!r}: write OPTION=V1,V2, such as request_rate=2,4,8", param_hint="--over")
+    if len(set(values)) < len(values):
+        raise click.BadParameter(f"{text!r}: a value stands twice; --repeats measures each more than once", param_hint="--over")
     torn = next((value for value in values if _PART_OF_A_LAW.match(value)), None)
     if torn is not None:
         raise click.BadParameter(

@@ -14,7 +14,7 @@ from harness.cli.measurement.target import Target
 from harness.run.worker_count import Workers
 from workloads.errors import WorkloadError
 from workloads.lengths.samples import PairedLengths
-from workloads.load import AnyLoad, Load
+from workloads.load import AnyLoad, Load, OpenLoop
 from workloads.request import PROBE, Request
 from workloads.schedule import AnySchedule
 
@@ -98,10 +98,13 @@ def make_schedule(workload: PreparedRequests, load: AnyLoad, traffic: TrafficOpt
     if workload.dropped_too_long:
         click.echo(f"Dropped {workload.dropped_too_long} prompts that are too long.", err=True)
     available = len(workload.requests)
-    if traffic.num_requests is not None and available < traffic.num_requests:
+    wanted = traffic.num_requests
+    if isinstance(load, OpenLoop):  # --duration may end it before
+        wanted = load.most_requests(traffic.seed, traffic.num_requests)
+    if traffic.num_requests is not None and wanted is not None and available < wanted:
+        remedy = " --repeat_dataset sends a dataset again." if "dataset" in workload.parameters else ""
         click.echo(
-            f"--num_requests {traffic.num_requests}: there are only {available} prompts, so {available} are sent. "
-            "--repeat_dataset sends a dataset again.",
+            f"--num_requests {traffic.num_requests}: there are only {available} prompts, so {available} are sent.{remedy}",
             err=True,
         )
     schedule = load.schedule(workload.requests, traffic.seed)

@@ -28,9 +28,9 @@ _TEXTS = {ANSWER: render_answer, FULL: console.render}
 def open_run_folder(verb: str, run_dir: Path | None) -> Iterator[RunFolder]:
     """A new folder for the run; removed again if it stays empty, because nothing could be started."""
     path = _new_default_folder(verb) if run_dir is None else run_dir
-    if path.exists() and any(path.iterdir()):
-        raise click.BadParameter(f"{path} is not empty; name a new folder", param_hint="--run_dir")
     try:
+        if path.exists() and any(path.iterdir()):
+            raise click.BadParameter(f"{path} is not empty; name a new folder", param_hint="--run_dir")
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _not_writable(path, error) from error

@@ -101,9 +101,10 @@ def openai_url(options: TargetOptions) -> HttpUrl:
     try:
         base = parse_base(options.url or "", _HTTP_PORTS)
     except ValueError as error:
-        raise click.BadParameter(
-            f"{options.url!r} is no HTTP address; give http://host:port, or http://host:port/v1", param_hint="--url"
-        ) from error
+        remedy = f"{options.url!r} is no HTTP address; give http://host:port, or http://host:port/v1"
+        if "?" in (options.url or ""):
+            remedy = f"{options.url!r} has a query; give that with the path, as --endpoint '/v1/chat/completions?NAME=VALUE'"
+        raise click.BadParameter(remedy, param_hint="--url") from error
     if not base.path:
         return base.origin.url(options.endpoint or DEFAULT_PATH)
     if options.endpoint is not None:

@@ -292,6 +292,20 @@ def test_error_in_the_stream_is_the_servers_though_the_stream_ended_well() -> No
     assert (record.outcome, record.error, record.token_times_ns) == (Outcome.SERVER_ERROR, "engine died", (20,))
 
 
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_an_answer_that_the_server_broke_off_is_no_success(reason: str) -> None:
+    last = {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
+    record = _record([(20, _delta(content="The")), (30, last), (50, _USAGE)])
+    assert (record.outcome, record.token_times_ns) == (Outcome.SERVER_ERROR, (20,))
+    assert record.error == f"the server broke the answer off: its finish_reason is {reason}"
+
+
+@pytest.mark.parametrize("reason", [None, "stop", "length", "tool_calls", "content_filter", {"type": "stop"}, 3])
+def test_an_answer_that_ended_by_itself_is_one(reason: object) -> None:
+    last = {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
+    assert _record([(20, _delta(content="The")), (30, last), (50, _USAGE)]).outcome is Outcome.DONE
+
+
 def test_stream_of_nothing_but_its_end_is_malformed() -> None:
     assert _record([]).outcome is Outcome.MALFORMED
 

@@ -50,6 +50,14 @@ def _running(*counts: int) -> list[Response]:
         (_running(3, 2), 2, (1, 1), (1, 1)),  # a count that falls is no running one
         (_running(0, 2), 2, (1, 1), (1, 1)),  # nor one that is 0 beside text
         (_running(1, 2), 3, (1, 1), None),  # nor one that stops before the end
+        ([*_running(3, 3, 3), _usage(3)], 3, (1, 1, 1, 0), (1, 1, 1)),  # nor the total in every chunk
+        ([*_running(5, 5, 5), _usage(5)], 5, (1, 1, 1, 0), None),
+        ([*_running(1, 1, 1), _usage(3)], 3, (1, 1, 1, 0), (1, 1, 1)),  # nor each chunk's own count
+        ([Response(text="abc", server_tokens_so_far=3), Response(text="", server_tokens_so_far=3), _usage(3)],
+         3, (1, 0, 0), (3,)),  # one text alone can have all
+        ([Response(text="a", server_tokens_so_far=1), Response(text="", server_tokens_so_far=3),
+          Response(text="c", server_tokens_so_far=3)], 3, (1, 1, 0), (1, 2)),  # one that rises with a text that is empty
+        ([*_running(1, 2), _usage(3)], 3, (1, 1, 1), (1, 1, 1)),  # an end token that is counted with the usage
     ],
 )  # fmt: skip
 def test_chunks_of_every_kind(
@@ -59,8 +67,15 @@ def test_chunks_of_every_kind(
 
 
 _CHUNKS = st.lists(st.tuples(st.sampled_from(["", "a", "bcd"]), st.integers(0, 5)), min_size=1, max_size=30).filter(
-    lambda chunks: sum(count for _, count in chunks) > 0 and (chunks[0][1] > 0 or not chunks[0][0])
+    lambda chunks: sum(count for _, count in chunks) > 0 and (chunks[0][1] > 0 or not chunks[0][0]) and not _stand_still(chunks)
 )
+
+
+def _stand_still(chunks: list[tuple[str, int]]) -> bool:
+    """Whether several texts have the same count."""
+    so_far = list(accumulate(count for _, count in chunks))
+    of_texts = [count for (text, _), count in zip(chunks, so_far, strict=True) if text and count]
+    return len(of_texts) > 1 and len(set(of_texts)) == 1
 
 
 @given(_CHUNKS, st.booleans())

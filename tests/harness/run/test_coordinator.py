@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ import pytest
 
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.errors import RunError
+from harness.host.signals import signals_blocked
 from harness.journal.worker_journal import JournalReader
 from harness.observation.sample_file import read_samples
 from harness.recording.run_result import RunResult
@@ -451,6 +453,25 @@ def test_ctrl_c_while_the_workers_start_ends_the_run_without_a_traceback(
         os.killpg(run.pid, signal.SIGINT)
         assert _result(run) == {"raised": "KeyboardInterrupt"}
     assert "Traceback" not in (tmp_path / "stderr").read_text()
+
+
+def test_signal_that_another_thread_takes_before_the_start_ends_the_run(tmp_path: Path, server: ScriptedServer) -> None:
+    """A caller that blocks the signals blocks them in its own thread alone; the handler of the others' holds them."""
+    released = threading.Event()
+    thread = threading.Thread(target=released.wait, args=(30.0,))
+    thread.start()
+    assert thread.ident is not None
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with signals_blocked():
+            signal.pthread_kill(thread.ident, signal.SIGINT)
+            time.sleep(0.05)
+            with pytest.raises(KeyboardInterrupt):
+                Run(make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [0], 1)).execute(quiet)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        released.set()
+        thread.join()
 
 
 def test_handlers_are_restored_after_the_run(tmp_path: Path, server: ScriptedServer) -> None:

@@ -389,7 +389,10 @@ def test_text_from_outside_is_shown_as_text(noisy_run: Callable[..., RunReport])
         (["compare"], "Missing argument"),
         (["compare", "runs/a"], "at least two runs"),
         (["compare", "a", "b", "--output", "c.pdf"], ".html"),
+        (["compare", "a", "b", "--output", "nosuch/c.html"], "--output: nosuch/c.html: there is no folder nosuch"),
         (["compare", "a", "b", "--fail_if", "nonsense"], "p99_ttft"),
+        (["compare", "a", "b", "./a"], "a stands twice"),
+        (["compare", "a", "--baseline", "a"], "a stands twice"),
     ],
 )
 def test_usage_errors_are_reported(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -398,7 +401,8 @@ def test_usage_errors_are_reported(arguments: list[str], message: str, capsys: p
 
 
 def test_a_folder_without_runs_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench(["compare", str(tmp_path), str(tmp_path)]) == 1
+    (tmp_path / "other").mkdir()
+    assert bench(["compare", str(tmp_path / "other"), str(tmp_path)]) == 1
     assert "run.json" in capsys.readouterr().err
 
 
@@ -422,6 +426,23 @@ def test_a_recorded_experiment_prints_the_path_of_its_page(
     assert bench(["experiment", *options, "dataset"]) == 0
     assert f"Experiment: {tmp_path / 'compare.html'}" in capsys.readouterr().out
     assert "&lt;b&gt; is worse than a" in (tmp_path / "compare.html").read_text(encoding="utf-8")
+
+
+def test_an_experiment_of_different_work_names_the_command_that_has_the_option(
+    noisy_run: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, folder = (
+        plan_runs("experiment", ["dataset"], [PlannedArm("a", ()), PlannedArm("b", ())], 2, 0),
+        ExperimentFolder(tmp_path),
+    )
+    folder.write(plan)
+    for number, run in enumerate(plan.runs):
+        made = noisy_run(number).folder
+        made.manifest.write_text(json.dumps({**made.read_manifest(), "arrivals": f"those of {run.arm}"}))
+        made.path.rename(folder.run_folder(run).path)
+    options = ["--arm", "a=", "--arm", "b=", "--repeats", "2", "--experiment_dir", str(tmp_path)]
+    assert bench(["experiment", *options, "dataset"]) == 3
+    assert f"The option is that of: bench compare {tmp_path} --allow_different" in capsys.readouterr().err
 
 
 # ---- the verdict of all measures, from some of them

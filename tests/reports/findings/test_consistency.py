@@ -236,6 +236,17 @@ def test_a_metric_that_no_answer_has_is_missing_rather_than_partial(make_report:
     assert finding_of(report, "answers_left_out") is None
 
 
+def test_a_streamed_run_of_which_every_answer_comes_at_once_is_not_silent(make_report: MakeReport, answered: Make) -> None:
+    """As behind a front end that ignores ``stream``: what is shown as TTFT is the whole latency."""
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 3)]) for k in range(100)]
+    report = make_report(records)
+    assert report.metrics.tpot_ms is None
+    finding = finding_of(report, "answers_left_out")
+    assert finding is not None
+    assert finding.evidence == {"shares": {"tpot_ms": 1.0}, "latency_ratio": None}
+    assert finding_of(make_report(records, streaming=False), "answers_left_out") is None
+
+
 def test_answers_without_tokens_are_left_out_of_latencies(
     make_report: MakeReport, steady_run: SteadyRun, answered: Make
 ) -> None:

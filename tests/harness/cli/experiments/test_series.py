@@ -36,7 +36,7 @@ def test_wrong_arguments_are_usage_errors(arguments: list[str], message: str, ca
     ("arguments", "message"),
     [
         (["--over", "request_rate", "dataset"], "OPTION=V1,V2"),
-        (["--over", "request_rate=2,2", "dataset"], "OPTION=V1,V2"),
+        (["--over", "request_rate=2,2", "dataset"], "a value stands twice"),
         (["--over", "isl=uniform:min=1,max=9", "dataset"], "'max=9' is a part of a value; part values that have commas by ';'"),
         (["--over", "seed=1,2", "dataset"], "--seed cannot stand in --over seed=1"),
         (["--over", "request_rate=2,4", "serve"], "dataset or token_norm_dist"),

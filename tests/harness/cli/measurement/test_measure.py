@@ -231,6 +231,25 @@ def test_a_dataset_with_fewer_prompts_than_num_requests_is_reported(
     assert "--num_requests 5: there are only 3 prompts, so 3 are sent. --repeat_dataset" in capsys.readouterr().err
 
 
+def test_requests_that_duration_cuts_off_are_no_missing_prompts(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--num_requests", "5", "--request_rate", "20", "--time_delay_dist", "constant", "--duration", "0.1")
+    _measure(server, tmp_path / "run", "--model", "text", "--tokenizer_dir", str(_TOKENIZER), *options, verb="token_norm_dist")
+    assert RunFolder(tmp_path / "run").read_requests().num_rows == 2
+    assert "there are only" not in capsys.readouterr().err
+
+
+def test_random_prompts_that_are_too_long_are_not_to_be_had_by_repeating_a_dataset(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--model", "text", "--tokenizer_dir", str(_TOKENIZER), "--num_requests", "9"]
+    _measure(server, tmp_path / "run", *options, "--input_mean", "4", "--input_stdev", "2", "--max_input_len", "4")
+    printed = capsys.readouterr().err
+    assert "--num_requests 9: there are only " in printed
+    assert "--repeat_dataset" not in printed
+
+
 def test_a_dataset_is_sent_again_from_its_start_only_on_request(server: ScriptedServer, tmp_path: Path) -> None:
     dataset = tmp_path / "prompts.json"
     rows = [{"input": "", "instruction": f"prompt {k}", "output": "one " * (k + 1)} for k in range(3)]
