@@ -200,7 +200,7 @@ def test_foreign_traffic_is_reported(decoupled_server: Server, tmp_path: Path) -
     [finding] = [finding for finding in summary["findings"] if finding["code"] == "counters_disagree"]
     assert finding["evidence"]["counter"] == "requests"
     assert finding["evidence"]["server"] > finding["evidence"]["ours_most"] == REQUESTS
-    assert "Others" in finding["advice"]
+    assert "Other clients" in finding["advice"]
 
 
 def test_run_of_a_starved_client_is_invalid_with_findings(tmp_path: Path) -> None:
