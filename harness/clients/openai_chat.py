@@ -177,13 +177,12 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
         if chunk.error is not None or chunk.object == "error":
             message = server_message(body)
             return Response(error=message, refused=is_full_message(message))
-        broken_off = next((choice.finish_reason for choice in choices or () if choice.finish_reason in _BROKEN_OFF), None)
-        if broken_off is not None:
-            return Response(error=f"the server broke the answer off: its finish_reason is {broken_off}")
         if choices is None and usage is None:
             raise MalformedResponseError(f"not a chat completion, it has neither choices nor usage: {body[:200]!r}")
         text, reasoning_characters = None, 0
         for choice in choices or ():
+            if choice.finish_reason in _BROKEN_OFF:
+                return Response(error=f"the server broke the answer off: its finish_reason is {choice.finish_reason}")
             texts = _texts(choice)
             if texts is not None:
                 reasoning, answer = texts
