@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,12 +49,7 @@ def check_criteria(slo: Sequence[Criterion], fail_if: Sequence[str], streaming: 
     """Raises UsageError for a criterion that needs token times in an unstreamed run, where all tokens come together."""
     if streaming or not (slo or fail_if):
         return
-    from reports.criteria import parse_fail_if
-
-    for option, text, criterion in (
-        *(("--slo", str(criterion), criterion) for criterion in slo),
-        *(("--fail_if", text, parse_fail_if(text)) for text in fail_if),
-    ):
+    for option, text, criterion in _as_given(slo, fail_if):
         if criterion.metric.streamed_only:
             raise click.UsageError(f"{option} {text} needs streamed answers (--streaming); use e2e")
 
@@ -65,18 +60,22 @@ def check_objectives(slo: Sequence[Criterion], fail_if: Sequence[str]) -> None:
     """
     if not (slo or fail_if):
         return
-    from reports.criteria import parse_fail_if
     from reports.metrics.catalogue import ATTAINMENT, GOODPUT
     from reports.metrics.goodput import Objective
 
     if any(isinstance(criterion, Objective) for criterion in slo):
         return
-    for option, text, criterion in (
-        *(("--slo", str(criterion), criterion) for criterion in slo),
-        *(("--fail_if", text, parse_fail_if(text)) for text in fail_if),
-    ):
+    for option, text, criterion in _as_given(slo, fail_if):
         if criterion.metric in (ATTAINMENT, GOODPUT):
             raise click.UsageError(f"{option} {text} needs an objective of each request: give --slo, as --slo 'ttft<=200ms'")
+
+
+def _as_given(slo: Sequence[Criterion], fail_if: Sequence[str]) -> Iterator[tuple[str, str, Criterion]]:
+    """Each criterion with its option and its text."""
+    from reports.criteria import parse_fail_if
+
+    yield from (("--slo", str(criterion), criterion) for criterion in slo)
+    yield from (("--fail_if", text, parse_fail_if(text)) for text in fail_if)
 
 
 def all_criteria(slo: Sequence[Criterion], fail_if: Sequence[str]) -> list[Criterion]:
