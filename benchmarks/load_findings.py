@@ -56,23 +56,23 @@ def _engine(name: str, engine: Engine) -> Target:
     return Target(name, lambda load: replace(engine.at("", load), settle=0), lambda load: load * engine.capacity_per_s)
 
 
-def _in_bursts(engine: Engine, requests: float) -> Callable[[float], Process]:
-    """``engine`` behind a front end that delivers the ends of answers at random times, of ``requests`` each at capacity."""
+def _in_bursts(target: Target, requests: float) -> Target:
+    """``target`` behind a front end that delivers the ends of answers at random times, of ``requests`` each at capacity."""
+    gap_s = requests / target.offered_per_s(1.0)
 
     def latencies(process: Process, work: Work, rng: np.random.Generator) -> Times:
         times = process.latencies(work, rng)
         ends_s = times.arrivals_s + times.e2e_ms / 1e3
-        gap_s = requests / engine.capacity_per_s
         gaps_s = rng.gamma(_BURST_SHAPE, gap_s / _BURST_SHAPE, int(2 * ends_s.max() / gap_s) + 100)
         deliveries_s = np.append(np.cumsum(gaps_s), np.inf)
         delivered_s = np.minimum(deliveries_s[np.searchsorted(deliveries_s, ends_s)], ends_s.max() + gap_s)
         return replace(times, e2e_ms=(delivered_s - times.arrivals_s) * 1e3)
 
     def at(load: float) -> Process:
-        process = replace(engine.at("", load), settle=0)
+        process = target.at(load)
         return replace(process, latencies=partial(latencies, process))
 
-    return at
+    return replace(target, name=f"bursts of {requests:g}", at=at)
 
 
 _TARGETS = (
@@ -81,10 +81,7 @@ _TARGETS = (
     _queue("M/lognormal 0.3/1", 0.3),
     _engine("in-flight batching", Engine()),
     *(_engine(name, engine) for name, engine in ENGINES),
-    *(
-        Target(f"bursts of {requests}", _in_bursts(Engine(), requests), lambda load: load * Engine().capacity_per_s)
-        for requests in (30, 100)
-    ),
+    *(_in_bursts(_engine("in-flight batching", Engine()), requests) for requests in (30, 100)),
 )
 
 

@@ -106,7 +106,7 @@ def chance_growth(arrivals_ns: FloatArray, done_ns: FloatArray, edges: FloatArra
     of_service = _service_variance(came, went, 1)
     if of_service > _EVEN_SERVICE:
         longer = 2 ** np.arange(1, int(np.log2(came.size / _FEWEST_SPANS)) + 1)
-        least = min((_service_variance(came, went, int(counts)) for counts in longer), default=of_service)
+        least = min(_service_variance(came, went, int(counts)) for counts in longer)
         of_service = min(of_service, max(_EVEN_SERVICE, least))
     return _FROM_SERVICE * of_service + _FROM_ARRIVALS * of_arrivals + _FROM_NUMBER * float(np.sqrt(queue.min()))
 
