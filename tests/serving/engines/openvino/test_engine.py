@@ -293,20 +293,28 @@ def test_config_without_limits_error_names_the_file(tmp_path: Path, config: str)
         read_limits(tmp_path)
 
 
-def test_stats_count_iterations_and_the_requests_of_a_batch() -> None:
+def _submit_in_one_step(
+    engine: Engine, process: psutil.Process, count: int, sampling: Sampling
+) -> tuple[list[_Answer], list[EngineStats]]:
+    """Answers of requests that start together, and the stats at each of their increments."""
+    answers = [_Answer() for _ in range(count)]
     sampled: list[EngineStats] = []
+    process.suspend()  # so that all requests are in the pipe before the first step
+    for answer in answers:
+
+        def deliver(increment: Increment, answer: _Answer = answer) -> None:
+            sampled.append(engine.stats())
+            answer.deliver(increment)
+
+        engine.submit(next(_ids), _PROMPT, sampling, deliver, streaming=True)
+    time.sleep(0.1)  # longer than the period of the stats, so that the first step sends them
+    process.resume()
+    return answers, sampled
+
+
+def test_stats_count_iterations_and_the_requests_of_a_batch() -> None:
     with _open_with_process(EngineOptions(enable_kv_cache_reuse=False)) as (engine, process):
-        process.suspend()  # so that all requests are in the pipe before the first step
-        answers = [_Answer() for _ in range(16)]
-        for answer in answers:
-
-            def deliver(increment: Increment, answer: _Answer = answer) -> None:
-                sampled.append(engine.stats())
-                answer.deliver(increment)
-
-            engine.submit(next(_ids), _PROMPT, Sampling(40), deliver, streaming=True)
-        time.sleep(0.1)  # longer than the period of the stats, so that the first step sends them
-        process.resume()
+        answers, sampled = _submit_in_one_step(engine, process, 16, Sampling(40))
         assert [len(answer.tokens()) for answer in answers] == [40] * 16
         after = engine.stats()
     assert after.generated_tokens_total == 16 * 40
@@ -324,22 +332,11 @@ def test_stats_count_iterations_and_the_requests_of_a_batch() -> None:
 @pytest.mark.parametrize("chunked", [False, True])
 def test_at_most_max_num_sequences_requests_run(chunked: bool) -> None:
     options = EngineOptions(max_num_sequences=3, enable_chunked_context=chunked)
-    sampled: list[int] = []
     with _open_with_process(options) as (engine, process):
-        process.suspend()
-        answers = [_Answer() for _ in range(10)]
-        for answer in answers:
-
-            def deliver(increment: Increment, answer: _Answer = answer) -> None:
-                sampled.append(engine.stats().scheduled_requests)
-                answer.deliver(increment)
-
-            engine.submit(next(_ids), _PROMPT, Sampling(20), deliver, streaming=True)
-        time.sleep(0.1)
-        process.resume()
+        answers, sampled = _submit_in_one_step(engine, process, 10, Sampling(20))
         assert [len(answer.tokens()) for answer in answers] == [20] * 10
         after = engine.stats()
-    assert max(sampled) == 3
+    assert max(stats.scheduled_requests for stats in sampled) == 3
     assert 2 < after.scheduled_requests_total / after.iterations_total <= 3
 
 
