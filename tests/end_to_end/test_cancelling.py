@@ -13,7 +13,7 @@ from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
 from serving.repository.pipeline import RepositorySpec
 
-# Triton 24.10 may keep a reference to a cancelled request, with which its model does not unload (server PR 8078).
+# Triton 24.10 may keep a reference to a cancelled request that the model has answered, and then does not unload the model.
 _UNLOADING = ("Exit timeout expired", "Non-graceful termination")
 
 
