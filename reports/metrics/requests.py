@@ -17,6 +17,7 @@ from reports.statistics.arrays import FloatArray
 
 PROBE = "probe"
 """The class of the probes beside a load; no class of --class has this name."""
+_CUT_OFF = [kind.value for kind in (Outcome.WITHDRAWN, Outcome.TIMEOUT, Outcome.CANCELLED)]
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,14 @@ class Requests:
         """Which requests the client cancelled as planned; their tokens are those until then."""
         withdrawn: NDArray[np.bool_] = self.outcome == Outcome.WITHDRAWN.value
         return withdrawn
+
+    @cached_property
+    def cut_off(self) -> NDArray[np.bool_]:
+        """Which requests the client ended before their answer ended: cancelled as planned, timed out, or in flight when the run
+        was stopped. What they had not reached by then takes longer.
+        """
+        cut_off: NDArray[np.bool_] = np.isin(self.outcome, _CUT_OFF) & ~np.isnan(self.sent_ns)
+        return cut_off
 
     @cached_property
     def load(self) -> Requests:
@@ -122,8 +131,8 @@ class Requests:
 
     @cached_property
     def last_token_ns(self) -> FloatArray:
-        """NaN of a request that was cancelled as planned, too: its answer did not end."""
-        return np.where(self.withdrawn, np.nan, self._at_token(self.token_starts[1:] - 1))
+        """NaN of a request that was cut off, too: its answer did not end."""
+        return np.where(self.cut_off, np.nan, self._at_token(self.token_starts[1:] - 1))
 
     @cached_property
     def first_output_token_ns(self) -> FloatArray:

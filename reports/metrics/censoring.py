@@ -1,0 +1,66 @@
+"""Latencies of which some are known to be longer than a bound only: those of requests that the client cut off.
+
+A request that was cancelled as planned (--cancel), timed out, or was in flight when the run was stopped has a first token where
+one had come, and no end: what it had not reached at the cut took longer than cut − anchor ("right-censored": Klein and
+Moeschberger, Survival Analysis, 3.2). To leave such requests out would hide the slowest ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.records.record import FAILURES, Outcome
+from reports.metrics.requests import Requests
+from reports.statistics.arrays import FloatArray
+
+# Those that the target failed by an answer, or the lack of a connection; a request that the client lost says nothing of it.
+_FAILED = [kind.value for kind in FAILURES if kind not in (Outcome.CANCELLED, Outcome.TIMEOUT, Outcome.LOST)]
+_NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class CensoredLatencies:
+    """Latencies in ms, shape [n], in the order in which their requests were due.
+
+    ``values_ms`` are exact, infinite for requests that the target failed, and lower bounds where ``is_bound``: the latency is
+    longer than that. NaN, in those by request alone: the request does not count.
+    """
+
+    values_ms: FloatArray
+    is_bound: NDArray[np.bool_]
+
+    def of(self, chosen: NDArray[np.bool_]) -> CensoredLatencies:
+        """Those ``chosen``, shape [n]."""
+        return CensoredLatencies(self.values_ms[chosen], self.is_bound[chosen])
+
+    @property
+    def counted(self) -> CensoredLatencies:
+        """Those of the requests that count."""
+        return self.of(~np.isnan(self.values_ms))
+
+    def exceeds(self, limit_ms: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which latencies are surely above the limit, and of which that is unknown; shape [n] each."""
+        above = np.where(self.is_bound, self.values_ms >= limit_ms, self.values_ms > limit_ms)
+        return above, self.is_bound & (self.values_ms < limit_ms)
+
+
+def ttft(requests: Requests, anchor_ns: FloatArray) -> CensoredLatencies:
+    """TTFT from ``anchor_ns``, shape [requests], of the requests that count."""
+    return by_request(requests, requests.first_token_ns, anchor_ns).counted
+
+
+def e2e(requests: Requests, anchor_ns: FloatArray) -> CensoredLatencies:
+    """E2E latency from ``anchor_ns``, shape [requests], of the requests that count."""
+    return by_request(requests, requests.last_token_ns, anchor_ns).counted
+
+
+def by_request(requests: Requests, ends_ns: FloatArray, anchor_ns: FloatArray) -> CensoredLatencies:
+    """End − anchor of every request, shape [requests]; ``ends_ns`` is NaN where a request did not reach that end."""
+    values_ms = np.where(requests.done | requests.cut_off, (ends_ns - anchor_ns) / _NS_PER_MS, np.nan)
+    values_ms[np.isin(requests.outcome, _FAILED)] = np.inf
+    is_bound: NDArray[np.bool_] = requests.cut_off & np.isnan(values_ms)
+    cut_ns = np.where(np.isnan(requests.done_ns), requests.sent_ns, requests.done_ns)
+    return CensoredLatencies(np.where(is_bound, (cut_ns - anchor_ns) / _NS_PER_MS, values_ms), is_bound)

@@ -1,0 +1,86 @@
+"""Requests that the client cut off: what is known of their latencies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.records.record import Outcome, Record
+from reports.metrics.censoring import CensoredLatencies, by_request, e2e, ttft
+from reports.metrics.requests import Requests
+
+Make = Callable[..., Record]
+MakeRequests = Callable[[Sequence[Record]], Requests]
+
+_CUT_OFF = (Outcome.WITHDRAWN, Outcome.TIMEOUT, Outcome.CANCELLED)
+
+
+@pytest.mark.parametrize("outcome", _CUT_OFF)
+def test_what_a_request_had_not_reached_when_it_was_cut_off_took_longer(
+    make_requests: MakeRequests, answered: Make, failed: Make, outcome: Outcome
+) -> None:
+    """Scheduled at 10, sent at 15, cut off at 1,010: once with tokens at 40 and 60, once without."""
+    requests = make_requests(
+        [answered(0, 10, 15, [(40, 1), (60, 1)], done=1_010, outcome=outcome), failed(1, 10, outcome, 15, 1_010)]
+    )
+    found = ttft(requests, requests.scheduled_ns)
+    assert (found.values_ms.tolist(), found.is_bound.tolist()) == ([30.0, 1_000.0], [False, True])
+    found = e2e(requests, requests.sent_ns)
+    assert (found.values_ms.tolist(), found.is_bound.tolist()) == ([995.0, 995.0], [True, True])
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.SERVER_ERROR, Outcome.STREAM_CUT, Outcome.MALFORMED])
+def test_a_failure_is_slower_than_every_value(
+    make_requests: MakeRequests, answered: Make, failed: Make, outcome: Outcome
+) -> None:
+    requests = make_requests([answered(0, 0, 0, [(40, 1)], outcome=outcome), failed(1, 10, outcome, 15, 30)])
+    for found in (ttft(requests, requests.scheduled_ns), e2e(requests, requests.scheduled_ns)):
+        assert (found.values_ms.tolist(), found.is_bound.tolist()) == ([np.inf] * 2, [False, False])
+
+
+def test_what_was_not_sent_or_lost_or_has_no_token_does_not_count(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    requests = make_requests(
+        [
+            failed(0, 0, Outcome.NOT_SENT),
+            failed(1, 10, Outcome.CANCELLED),
+            failed(2, 20, Outcome.LOST, 20, 50),
+            answered(3, 30, 30, []),
+            answered(4, 40, 40, [(60, 1)]),
+        ]
+    )
+    for found in (ttft(requests, requests.scheduled_ns), e2e(requests, requests.scheduled_ns)):
+        assert (found.values_ms.tolist(), found.is_bound.tolist()) == ([20.0], [False])
+    of_all = by_request(requests, requests.first_token_ns, requests.scheduled_ns)
+    np.testing.assert_array_equal(of_all.values_ms, [np.nan] * 4 + [20.0])
+    assert not of_all.is_bound.any()
+
+
+def test_a_cut_of_unknown_time_was_after_the_send(make_requests: MakeRequests, failed: Make) -> None:
+    requests = make_requests([failed(0, 0, Outcome.CANCELLED, 25)])
+    found = ttft(requests, requests.scheduled_ns)
+    assert (found.values_ms.tolist(), found.is_bound.tolist()) == ([25.0], [True])
+
+
+def test_a_limit_is_exceeded_surely_or_perhaps() -> None:
+    latencies = CensoredLatencies(
+        np.array([400.0, 500.0, 500.1, np.inf, 400.0, 500.0, 600.0]), np.array([False] * 4 + [True] * 3)
+    )
+    above, unknown = latencies.exceeds(500.0)
+    assert above.tolist() == [False, False, True, True, False, True, True]
+    assert unknown.tolist() == [False] * 4 + [True, False, False]
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 1e6), st.floats(0.1, 1e6)), min_size=1), st.floats(0.1, 1e6))
+def test_no_true_value_contradicts_what_is_said_of_a_limit(pairs: list[tuple[float, float]], limit_ms: float) -> None:
+    """Each latency is cut off where its time to the cut is the shorter one."""
+    true, cut = np.array(pairs).T
+    is_bound = cut < true
+    above, unknown = CensoredLatencies(np.minimum(true, cut), is_bound).exceeds(limit_ms)
+    np.testing.assert_array_equal(above[~unknown], (true > limit_ms)[~unknown])
+    assert not (unknown & ~is_bound).any()
