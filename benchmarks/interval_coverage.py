@@ -20,12 +20,11 @@ import numpy as np
 from tabulate import tabulate
 
 from benchmarks.serving_processes import PARTS, PROCESSES, Process, Run, drawn
+from reports.metrics.censoring import latencies_by_request
 from reports.metrics.clustered_arrivals import clustered_arrivals
-from reports.metrics.latency import latencies_ms
 from reports.metrics.requests import Requests
 from reports.metrics.windows import whole_window
 from reports.statistics.arrays import FloatArray
-from reports.statistics.percentiles import summarise
 
 MEASURES = ("mean TTFT", "p50 TTFT", "p99 TTFT", "requests/s", "tokens/s")
 LATENCIES = 3  # the first measures
@@ -121,11 +120,11 @@ def statements_of(run: Run) -> tuple[Statement, ...]:
     """The statements of a run's report, in the order of MEASURES."""
     requests = as_requests(run)
     clustered = clustered_arrivals(requests)
-    ttft_ms = latencies_ms(requests, requests.first_token_ns, requests.scheduled_ns)
-    ttft = summarise(ttft_ms, no_interval_reason=clustered)
+    ttft = latencies_by_request(requests, requests.first_token_ns, requests.scheduled_ns).summary(clustered)
     whole = whole_window(requests, ttft, None, clustered)
     assert ttft is not None
     assert whole is not None
+    assert ttft.mean.value is not None
     percentiles = (
         Statement(float(one.value or 0.0), *(one.interval or ((one.at_least,) if one.at_least is not None else ())))
         for one in (ttft.percentile(0.50), ttft.percentile(0.99))

@@ -23,7 +23,7 @@ from reports.statistics.autocorrelation import (
     fewest_independent,
     independent_values,
 )
-from reports.statistics.percentiles import REACHES_FAILURES, Distribution, fewest_for_limits
+from reports.statistics.percentiles import CUT_OFF, REACHES_FAILURES, Distribution, fewest_for_limits
 from reports.statistics.probability import student_quantile
 
 _SHARES = (ATTAINMENT, FAILED_SHARE)
@@ -113,7 +113,9 @@ def evidence_of(requirement: Requirement, metrics: Metrics) -> Evidence:
 
 def _of(d: Distribution, q: float | None) -> Evidence:
     if q is None:
-        return _with(d.mean.value, d.mean.interval, _plain(d.mean.reason, fewest_independent(d.n)))
+        if d.mean.interval is None:
+            return Evidence(d.mean.value, low=d.mean.at_least, reason=_plain(d.mean.reason, fewest_independent(d.n)))
+        return Evidence(d.mean.value, *d.mean.interval)
     percentile = d.percentile(q)
     if percentile.interval is None:
         needed = max(fewest_for_limits(q), fewest_independent(d.n))
@@ -140,6 +142,7 @@ def _plain(reason: str | None, needed: int) -> str | None:
         TOO_UNEVEN: "it rests on few values",
         CLUSTERED_ARRIVALS: f"arrivals came in few clusters, worth {FEWEST_INDEPENDENT_ARRIVALS} independent ones are needed",
         REACHES_FAILURES: "it falls among the failed requests",
+        CUT_OFF: "requests were cut off, so a lower bound alone is known",
     }
     return words.get(reason, reason)
 

@@ -38,11 +38,12 @@ from reports.metrics.catalogue import (
     WINDOW,
     Metric,
 )
+from reports.metrics.censoring import latencies_by_request
 from reports.metrics.client_calibration import client_calibration, peak_rates
 from reports.metrics.client_health import client_health
 from reports.metrics.configuration import configured_law, configured_load
 from reports.metrics.estimates import over_runs
-from reports.metrics.failures import failed_share_of
+from reports.metrics.failures import failed_by_request, failed_share_of
 from reports.metrics.goodput import goodput, share_interval
 from reports.metrics.in_flight import mean_in_system
 from reports.metrics.latency import (
@@ -51,8 +52,6 @@ from reports.metrics.latency import (
     client_slip_ms,
     inter_chunk_latencies_ms,
     inter_token_latencies_ms,
-    latencies_by_request_ms,
-    latencies_ms,
     schedule_slip_ms,
     time_per_output_token_ms,
 )
@@ -102,9 +101,9 @@ class Number:
 
 OF_METRICS: Mapping[Metric, tuple[Function, ...]] = MappingProxyType(
     {
-        TTFT: (latencies_ms, summarise),
-        TTFO: (latencies_ms, summarise),
-        E2E: (latencies_ms, summarise),
+        TTFT: (latencies_by_request, summarise),
+        TTFO: (latencies_by_request, summarise),
+        E2E: (latencies_by_request, summarise),
         TPOT: (time_per_output_token_ms, summarise),
         ITL: (inter_token_latencies_ms, summarise),
         ICL: (inter_chunk_latencies_ms, summarise),
@@ -117,7 +116,7 @@ OF_METRICS: Mapping[Metric, tuple[Function, ...]] = MappingProxyType(
         ACHIEVED_RATE: (mean_rate,),
         GOODPUT: (goodput,),
         ATTAINMENT: (goodput,),
-        FAILED_SHARE: (latencies_by_request_ms, failed_share),
+        FAILED_SHARE: (failed_by_request, failed_share),
         WINDOW: (whole_window,),
         DISPERSION: (at_even_rate_ns, index_of_dispersion),
         INPUT_TOKENS: (mean_of_known,),

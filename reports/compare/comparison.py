@@ -14,14 +14,14 @@ from harness.records.run_folder import RunFolder, RunFolderError
 from reports.compare.comparable import Disagreement, Weight, disagreements, refused, same_requests
 from reports.compare.conditions import AnyCondition, ConditionResult, check_conditions
 from reports.compare.difference import Difference, Verdict, compare_measures
-from reports.compare.measures import MEASURES, Measure, Measured, measure_run, percentiles
+from reports.compare.measures import MEASURES, Measure, Measured, exact_percentiles, measure_run
 from reports.compare.recommendation import Recommendation, affordable, preferred, recommend
 from reports.criteria import Criterion
 from reports.errors import NotComparableError
 from reports.metrics.catalogue import E2E
+from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.latency import BY_REQUEST
 from reports.run_report import RunReport, read_run
-from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import Distribution, summarise
 
 MIXED = "mixed"  # better in some measures, worse in others
@@ -49,9 +49,9 @@ class Arm:
         return metric.label
 
     @cached_property
-    def latencies_ms(self) -> tuple[FloatArray, ...]:
-        """Of each run, in the order of the schedule; NaN is unknown, infinite failed."""
-        return tuple(_latencies_ms(run) for run in self.runs)
+    def latencies(self) -> tuple[CensoredLatencies, ...]:
+        """Of each run, by request, in the order of the schedule."""
+        return tuple(BY_REQUEST[run.metrics.latency[0]](run.requests) for run in self.runs)
 
     @cached_property
     def measured(self) -> tuple[dict[str, Measured], ...]:
@@ -61,7 +61,7 @@ class Arm:
     @cached_property
     def quantiles(self) -> tuple[list[Measured], ...]:
         """The latencies of each run at _QUANTILES."""
-        return tuple(percentiles(latencies_ms, _QUANTILES) for latencies_ms in self.latencies_ms)
+        return tuple(exact_percentiles(latencies, _QUANTILES) for latencies in self.latencies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,11 +263,6 @@ def _compare_arm(
     )
 
 
-def _latencies_ms(run: RunReport) -> FloatArray:
-    metric, _ = run.metrics.latency
-    return BY_REQUEST[metric](run.requests)
-
-
 def _curve(baseline: Arm, arm: Arm, paired: bool) -> tuple[QuantilePoint, ...]:
     """The points of the quantile-difference plot. Of several runs, a quantile is the geometric mean of theirs."""
     points = (
@@ -292,8 +287,8 @@ def _point(q: float, a: list[Measured], b: list[Measured], *, paired: bool) -> Q
 
 
 def _request_pairs(baseline: Arm, arm: Arm) -> RequestPairs | None:
-    with np.errstate(invalid="ignore"):  # of two failures
-        difference_ms = arm.latencies_ms[0] - baseline.latencies_ms[0]
+    with np.errstate(invalid="ignore"):  # of two failures, or requests that were cut off
+        difference_ms = arm.latencies[0].slowest_ms - baseline.latencies[0].slowest_ms
     known = difference_ms[np.isfinite(difference_ms)]
     summary = summarise(known)
     return None if summary is None else RequestPairs(summary, float((known > 0).mean()))

@@ -25,6 +25,8 @@ from reports.metrics.catalogue import (
     Better,
     Metric,
 )
+from reports.metrics.censoring import CensoredLatencies
+from reports.metrics.failures import failed_by_request
 from reports.metrics.full_load import full_load
 from reports.metrics.latency import BY_REQUEST
 from reports.metrics.output_events import completions, output_tokens, rate_value
@@ -33,6 +35,7 @@ from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES
 from reports.statistics.percentiles import nearest_rank, percentile_key, required_samples
 
+REACHES_CUT = "reaches into the requests that were cut off"
 BINS = 1_000  # parts of the window, each one contribution to a rate
 
 
@@ -111,16 +114,16 @@ MEASURES = (
 
 def measure_run(requests: Requests, streaming: bool) -> dict[str, Measured]:
     """Every measure of MEASURES that such a run has, by name; latencies count from the schedule."""
-    values = {metric: compute(requests) for metric, compute in BY_REQUEST.items() if streaming or not metric.streamed_only}
+    latencies = {metric: compute(requests) for metric, compute in BY_REQUEST.items() if streaming or not metric.streamed_only}
     covariates = schedule_covariates(requests)
 
     def measured(measure: Measure) -> Measured:
-        if measure.metric in values:
-            of_requests = values[measure.metric]
-            run = mean(of_requests) if measure.q is None else percentile(of_requests, measure.q)
+        if measure.metric in latencies:
+            of_requests = latencies[measure.metric]
+            run = mean(of_requests.values_ms) if measure.q is None else exact_percentiles(of_requests, [measure.q])[0]
             return replace(run, covariates=covariates)
         if measure.metric is FAILED_SHARE:
-            return failed_share(values[E2E])
+            return failed_share(failed_by_request(requests))
         return throughput(requests, tokens=measure.metric is OUTPUT_TOKEN_THROUGHPUT)
 
     return {measure.name: measured(measure) for measure in MEASURES if streaming or not measure.metric.streamed_only}
@@ -148,6 +151,20 @@ def percentiles(values: FloatArray, quantiles: Sequence[float]) -> list[Measured
     """As ``percentile``, of several quantiles with one sort."""
     ordered = np.sort(values[~np.isnan(values)])
     return [_percentile(values, ordered, q) for q in quantiles]
+
+
+def exact_percentiles(latencies: CensoredLatencies, quantiles: Sequence[float]) -> list[Measured]:
+    """As ``percentiles``, of latencies of which some are bounds; a percentile that these decide is unknown."""
+    found = percentiles(latencies.slowest_ms, quantiles)
+    if not latencies.is_bound.any():
+        return found
+    fastest = np.sort(latencies.counted.values_ms)
+    return [
+        one
+        if nearest_rank(fastest, q) == (math.inf if one.value is None else one.value)
+        else _unknown(one.sample, REACHES_CUT, None)
+        for one, q in zip(found, quantiles, strict=True)
+    ]
 
 
 def _percentile(values: FloatArray, ordered: FloatArray, q: float) -> Measured:
@@ -209,14 +226,13 @@ def _deviations(per_bin: FloatArray) -> FloatArray:
     return deviations
 
 
-def failed_share(e2e_ms: FloatArray) -> Measured:
-    """The share of failed requests, of those that ended; ``e2e_ms``, shape [requests], as of ``e2e_by_request_ms``."""
-    failed = np.isinf(e2e_ms).astype(np.float64)
-    known = ~np.isnan(e2e_ms)
+def failed_share(failed: FloatArray) -> Measured:
+    """The share of failed requests, of those that ended; ``failed``, shape [requests], as of ``failed_by_request``."""
+    known = ~np.isnan(failed)
     if not known.any():
-        return _unknown(e2e_ms, "no request ended", None)
+        return _unknown(failed, "no request ended", None)
     share = float(failed[known].mean())
-    return Measured(share, np.where(known, (failed - share) * (e2e_ms.size / known.sum()), 0.0))
+    return Measured(share, np.where(known, (failed - share) * (failed.size / known.sum()), 0.0))
 
 
 def _unknown(values: NDArray[np.float64], reason: str, value: float | None) -> Measured:

@@ -93,8 +93,10 @@ def quantile_difference_picture(comparison: ArmComparison, name: str) -> Picture
 
 
 def _series(arm: Arm, number: int) -> Series:
-    latencies_ms = np.concatenate(arm.latencies_ms)
-    distribution = summarise(latencies_ms[~np.isnan(latencies_ms)])
+    runs = [latencies.counted for latencies in arm.latencies]
+    distribution = summarise(
+        np.concatenate([one.values_ms for one in runs]), is_bound=np.concatenate([one.is_bound for one in runs])
+    )
     return Series(
         arm.name, distribution, _COLOURS[number % len(_COLOURS)], Stroke.SOLID if number < len(_COLOURS) else Stroke.DASHED
     )

@@ -1,7 +1,8 @@
-"""Findings about requests that the client cancelled as planned (--cancel)."""
+"""Findings about requests that the client cut off, as by a planned cancellation (--cancel)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -9,42 +10,73 @@ import numpy as np
 
 from harness.records.record import TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
+from reports.metrics.run_metrics import Anchored, Metrics
+from reports.statistics.arrays import known
 
-_LEFT_OUT = 0.01
 _GENERATED_ON = 0.5
 _NOTICED_WITHIN_MS = 250.0  # servers look for cancellations only so often, the embedded pipeline every 100 ms
 
 
 @dataclass(frozen=True)
-class WithdrawnBeforeFirstToken(Finding):
-    """``share`` is that of the requests which were answered or cancelled as planned."""
+class LatenciesCutOff(Finding):
+    """``shortest_ms`` and ``median_ms`` are from the schedule to the cut. ``bounds`` are the numbers that are lower bounds
+    therefore, as ``p99_ttft``, from the schedule.
+    """
 
     requests: int
     share: float
+    by_kind: dict[str, int]
+    shortest_ms: float
+    median_ms: float
+    bounds: list[str]
 
-    code = "withdrawn_before_first_token"
+    code = "latencies_cut_off"
     severities = (Severity.NOTE, Severity.WARNING)
     when = (
-        "requests were cancelled as planned (`--cancel`) before their first token, so TTFT leaves out the ones that waited "
-        f"longest; a warning above {_LEFT_OUT:.0%} of the requests"
+        "the client ended requests before their answer ended: cancelled as planned (`--cancel`), timed out, or in flight when "
+        "the run was stopped; a warning where a percentile is a lower bound therefore"
     )
-    advices = ("TTFT is too low by that: cancel later, or with a token (--cancel 5%:after=20tokens), which cuts no TTFT off.",)
-    briefs = ("Cancelled before the first token: TTFT is too low; cancel later",)
+    advices = (
+        "What such a request had not reached took longer, so the numbers with ≥ are lower bounds. To know them, measure "
+        "without --cancel, or cancel later; raise --request_timeout; or let the run end.",
+    )
+    briefs = ("Requests were cut off: what has ≥ is a lower bound",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         requests = facts.requests
-        unanswered = int((requests.withdrawn & ~requests.has_tokens).sum())
-        if not facts.metrics.streamed or not unanswered:
+        cut_off = requests.cut_off
+        if not cut_off.any():
             return None
-        return cls(unanswered, unanswered / int((requests.done | requests.withdrawn).sum()))
+        cuts_ms = known((requests.done_ns - requests.scheduled_ns)[cut_off] / 1e6)
+        kinds, counts = np.unique(requests.outcome[cut_off], return_counts=True)
+        return cls(
+            requests=int(cut_off.sum()),
+            share=float(cut_off.sum() / (~np.isnan(requests.sent_ns)).sum()),
+            by_kind=dict(zip(kinds.tolist(), counts.tolist(), strict=True)),
+            shortest_ms=float(cuts_ms.min(initial=np.inf)),
+            median_ms=float(np.median(cuts_ms)),
+            bounds=list(_bounds(facts.metrics)),
+        )
 
     @property
     def severity(self) -> Severity:
-        return Severity.WARNING if self.share > _LEFT_OUT else Severity.NOTE
+        only_ends = all(name.startswith(("mean_", "max_")) for name in self.bounds)
+        return Severity.NOTE if only_ends else Severity.WARNING
 
     def _sentence(self) -> str:
-        return f"{self.requests:,} requests ({self.share:.1%}) were cancelled as planned before their first token."
+        kinds = ", ".join(f"{n:,} {kind}" for kind, n in self.by_kind.items())
+        return (
+            f"{self.requests:,} requests ({self.share:.1%}) were cut off before their answer ended: {kinds}. The shortest had "
+            f"taken {self.shortest_ms:,.0f} ms by then, half of them at most {self.median_ms:,.0f} ms. Lower bounds therefore: "
+            f"{', '.join(self.bounds)}."
+        )
+
+
+def _bounds(metrics: Metrics) -> Iterator[str]:
+    for metric, latency in metrics.latencies.items():
+        if isinstance(latency, Anchored) and latency.scheduled is not None:
+            yield from (f"{name}_{metric.name}" for name in latency.scheduled.bounds)
 
 
 @dataclass(frozen=True)
@@ -80,7 +112,14 @@ class GeneratedOn(Finding):
         withdrawn = requests.withdrawn
         received = np.where(withdrawn & ~requests.has_tokens, 0.0, requests.output_tokens)
         is_known = not np.isnan(received).any() and TokenSource.TEXT.value not in requests.output_tokens_sources
-        if generated is None or tpot_ms is None or not withdrawn.any() or not (requests.done | withdrawn).all() or not is_known:
+        if (
+            generated is None
+            or tpot_ms is None
+            or tpot_ms.mean.value is None
+            or not withdrawn.any()
+            or not (requests.done | withdrawn).all()
+            or not is_known
+        ):
             return None
         still_asked = (requests.requested_output_tokens - received)[withdrawn]
         noticed = np.minimum(still_asked, _NOTICED_WITHIN_MS / tpot_ms.mean.value)

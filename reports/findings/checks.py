@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reports.findings.calibration import BeyondCalibration
-from reports.findings.cancellations import GeneratedOn, WithdrawnBeforeFirstToken
+from reports.findings.cancellations import GeneratedOn, LatenciesCutOff
 from reports.findings.client import (
     AchievedBelowOffered,
     ClientSaturated,
@@ -64,7 +64,7 @@ KINDS: tuple[type[Finding], ...] = (
     RecordingFailed,
     WarmUpFailed,
     ReasoningAlone,
-    WithdrawnBeforeFirstToken,
+    LatenciesCutOff,
     GeneratedOn,
     InputTokensDisagree,
     OutputLongerThanAsked,

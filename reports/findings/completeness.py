@@ -186,13 +186,13 @@ class SampleTooSmall(Finding):
     def check(cls, facts: RunFacts) -> Self | None:
         needed = required_samples(0.99)
         latency = facts.metrics.e2e_ms.scheduled
-        if latency is None or latency.n >= needed:
+        if latency is None or latency.supports(0.99):
             return None
-        return cls(latency.n, needed, bool(facts.manifest.get("workload", {}).get("whole_dataset")))
+        return cls(latency.n + latency.censored, needed, bool(facts.manifest.get("workload", {}).get("whole_dataset")))
 
     @property
     def advice(self) -> str:
         return self.advices[int(self.whole_dataset)]
 
     def _sentence(self) -> str:
-        return f"{self.n:,} successes cannot support p99, which needs {self.needed_for_p99:,}."
+        return f"{self.n:,} latencies cannot support p99, which needs {self.needed_for_p99:,}."

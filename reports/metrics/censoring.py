@@ -12,12 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.records.record import FAILURES, Outcome
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
+from reports.statistics.percentiles import Distribution, summarise
 
-# Those that the target failed by an answer, or the lack of a connection; a request that the client lost says nothing of it.
-_FAILED = [kind.value for kind in FAILURES if kind not in (Outcome.CANCELLED, Outcome.TIMEOUT, Outcome.LOST)]
 _NS_PER_MS = 1e6
 
 
@@ -41,6 +39,16 @@ class CensoredLatencies:
         """Those of the requests that count."""
         return self.of(~np.isnan(self.values_ms))
 
+    @property
+    def slowest_ms(self) -> FloatArray:
+        """The values with those infinite of which a bound alone is known: as slow as they can have been."""
+        return np.where(self.is_bound, np.inf, self.values_ms)
+
+    def summary(self, no_interval_reason: str | None = None) -> Distribution | None:
+        """Their distribution; None where no request has a value or a bound."""
+        counted = self.counted
+        return summarise(counted.values_ms, no_interval_reason=no_interval_reason, is_bound=counted.is_bound)
+
     def exceeds(self, limit_ms: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which latencies are surely above the limit, and of which that is unknown; shape [n] each."""
         above = np.where(self.is_bound, self.values_ms >= limit_ms, self.values_ms > limit_ms)
@@ -49,18 +57,18 @@ class CensoredLatencies:
 
 def ttft(requests: Requests, anchor_ns: FloatArray) -> CensoredLatencies:
     """TTFT from ``anchor_ns``, shape [requests], of the requests that count."""
-    return by_request(requests, requests.first_token_ns, anchor_ns).counted
+    return latencies_by_request(requests, requests.first_token_ns, anchor_ns).counted
 
 
 def e2e(requests: Requests, anchor_ns: FloatArray) -> CensoredLatencies:
     """E2E latency from ``anchor_ns``, shape [requests], of the requests that count."""
-    return by_request(requests, requests.last_token_ns, anchor_ns).counted
+    return latencies_by_request(requests, requests.last_token_ns, anchor_ns).counted
 
 
-def by_request(requests: Requests, ends_ns: FloatArray, anchor_ns: FloatArray) -> CensoredLatencies:
+def latencies_by_request(requests: Requests, ends_ns: FloatArray, anchor_ns: FloatArray) -> CensoredLatencies:
     """End − anchor of every request, shape [requests]; ``ends_ns`` is NaN where a request did not reach that end."""
     values_ms = np.where(requests.done | requests.cut_off, (ends_ns - anchor_ns) / _NS_PER_MS, np.nan)
-    values_ms[np.isin(requests.outcome, _FAILED)] = np.inf
+    values_ms[requests.failed_by_target & ~requests.cut_off] = np.inf
     is_bound: NDArray[np.bool_] = requests.cut_off & np.isnan(values_ms)
     cut_ns = np.where(np.isnan(requests.done_ns), requests.sent_ns, requests.done_ns)
     return CensoredLatencies(np.where(is_bound, (cut_ns - anchor_ns) / _NS_PER_MS, values_ms), is_bound)

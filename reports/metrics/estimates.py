@@ -44,7 +44,7 @@ def of_mean(distribution: Distribution | None) -> Estimate:
     if distribution is None:
         return UNKNOWN
     mean = distribution.mean
-    return Estimate(mean.value, mean.interval, mean.reason)
+    return Estimate(mean.value, mean.interval, mean.reason, mean.at_least)
 
 
 def of_percentile(distribution: Distribution | None, q: float) -> Estimate:

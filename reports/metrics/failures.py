@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from reports.metrics.goodput import share_interval
-from reports.metrics.latency import e2e_by_request_ms
 from reports.metrics.requests import Requests
+from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES, Interval
 from reports.statistics.percentiles import share_limits
 
@@ -30,14 +30,19 @@ class FailedShare:
         return self.failed / self.ended
 
 
+def failed_by_request(requests: Requests) -> FloatArray:
+    """Shape [requests]: 1 where the target failed a request, 0 of a success, with or without a token, and NaN of any other."""
+    return np.where(requests.failed_by_target, 1.0, np.where(requests.done, 0.0, np.nan))
+
+
 def failed_share_of(requests: Requests) -> FailedShare | None:
     """The share of a run; None where no request ended.
 
     The interval knows that failures come together; in runs of fewer than 100 requests, where that cannot be seen, it is
     Clopper and Pearson's for independent requests.
     """
-    has_failed = np.isinf(e2e_by_request_ms(requests))
-    failed = has_failed[has_failed | requests.done]  # a success without a token has no latency
+    by_request = failed_by_request(requests)
+    failed = by_request[~np.isnan(by_request)] > 0
     if not failed.size:
         return None
     share = float(failed.mean())

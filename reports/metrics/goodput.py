@@ -2,8 +2,10 @@
 
 Zhong et al. 2024 ("DistServe") and vLLM's and GenAI-Perf's ``--goodput`` mean the same. Latencies count from the schedule;
 attainment from the send stands beside it, since a client that sends late costs objectives that the target met.
-A request that failed, or never gave a token, met none. One that the client cancelled as planned is not judged, for its answer
-did not end: it counts among neither.
+A request that failed, or never gave a token, met none. One that the client cancelled as planned, or that was in flight when
+the run was stopped, is judged by what is known of it (``reports/metrics/censoring.py``): it missed an objective whose limit it
+had exceeded when it was cut off, it met one of TTFT if its first token came in time, and it is undetermined otherwise. An
+undetermined request counts among neither; how many there are limits what is known of attainment.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.metrics.catalogue import E2E, TPOT, TTFT, Metric
+from reports.metrics.censoring import CensoredLatencies, latencies_by_request
 from reports.metrics.full_load import full_load, rate_of_run
 from reports.metrics.output_events import Events, Rate, without_interval
 from reports.metrics.requests import Requests
@@ -40,19 +43,22 @@ class Objective:
 @dataclass(frozen=True, slots=True)
 class Goodput:
     """``good`` of the ``sent`` requests met every objective: ``rate`` per second of the whole run, ``attainment`` their share.
-    Those that were cancelled as planned are not among the ``sent`` ones.
+    ``undetermined`` ones, which were cut off before that was decided, are not among the ``sent`` ones.
 
-    ``met`` counts the requests that met each objective by itself. ``good_from_send`` met every objective counted from the
-    actual send, and ``good_from_release`` counted from when they were due and below a ceiling (--max_concurrency): the client
-    alone delayed those in the first and not in the second. An interval that does not exist is None.
+    ``met`` counts the requests that met each objective by itself, of the ``judged`` ones. ``good_from_send`` met every
+    objective counted from the actual send, and ``good_from_release`` counted from when they were due and below a ceiling
+    (--max_concurrency): the client alone delayed those in the first and not in the second. An interval that does not exist is
+    None.
     """
 
     objectives: tuple[Objective, ...]
     met: tuple[int, ...]
+    judged: tuple[int, ...]
     good: int
     good_from_release: int
     good_from_send: int
     sent: int
+    undetermined: int
     rate: Rate | None
     attainment: float
     attainment_interval: Interval | None
@@ -63,84 +69,108 @@ class Goodput:
         return self.good_from_send / self.sent
 
     @property
+    def attainment_limits(self) -> Interval:
+        """The least and the largest share of all that were sent, whatever the undetermined ones would have been."""
+        every = self.sent + self.undetermined
+        return self.good / every, (self.good + self.undetermined) / every
+
+    @property
     def lost_to_client(self) -> int:
         """Requests that met every objective from the send, and missed one because the client sent them late."""
         return self.good_from_send - self.good_from_release
 
 
 def goodput(requests: Requests, objectives: Sequence[Objective], no_interval_reason: str | None = None) -> Goodput | None:
-    """The goodput of a run; None without objectives, or where nothing was sent. No number has an interval where there is a
-    ``no_interval_reason``.
+    """The goodput of a run; None without objectives, or where no request that was sent is judged. No number has an interval
+    where there is a ``no_interval_reason``.
     """
-    sent = ~np.isnan(requests.sent_ns) & ~requests.withdrawn
-    if not objectives or not sent.any():
+    if not objectives:
         return None
-    met = [_meets(requests, objective, requests.scheduled_ns) for objective in objectives]
-    good = np.logical_and.reduce(met)
+    each = [_judge(requests, objective, requests.scheduled_ns) for objective in objectives]
+    every = _together(each)
+    sent = every.met | every.missed
+    if not sent.any():
+        return None
     released_ns = requests.scheduled_ns + requests.ceiling_wait_ns
-    from_release = _meets_all(requests, objectives, released_ns)
-    from_send = _meets_all(requests, objectives, requests.sent_ns)
-    share = float(good[sent].mean())
+    from_release, from_send = (
+        _together([_judge(requests, objective, anchor_ns) for objective in objectives]).met
+        for anchor_ns in (released_ns, requests.sent_ns)
+    )
     interval, from_send_interval = (
-        share_interval(which[sent]) if no_interval_reason is None else None for which in (good, from_send)
+        share_interval(which[sent]) if no_interval_reason is None else None for which in (every.met, from_send)
     )
     return Goodput(
         objectives=tuple(objectives),
-        met=tuple(int(np.count_nonzero(which)) for which in met),
-        good=int(np.count_nonzero(good)),
+        met=tuple(int(np.count_nonzero(one.met)) for one in each),
+        judged=tuple(int(np.count_nonzero(one.met | one.missed)) for one in each),
+        good=int(np.count_nonzero(every.met)),
         good_from_release=int(np.count_nonzero(from_release)),
         good_from_send=int(np.count_nonzero(from_send)),
         sent=int(np.count_nonzero(sent)),
-        rate=without_interval(_rate(requests, good), no_interval_reason),
-        attainment=share,
+        undetermined=int(np.count_nonzero(~sent & ~np.isnan(requests.sent_ns))),
+        rate=without_interval(_rate(requests, every.met), no_interval_reason),
+        attainment=float(every.met[sent].mean()),
         attainment_interval=interval,
         from_send_interval=from_send_interval,
     )
 
 
-def _meets_all(requests: Requests, objectives: Sequence[Objective], anchor_ns: FloatArray) -> NDArray[np.bool_]:
-    """Which requests met every objective, shape [requests]."""
-    every: NDArray[np.bool_] = np.logical_and.reduce([_meets(requests, objective, anchor_ns) for objective in objectives])
-    return every
+@dataclass(frozen=True, eq=False)
+class _Judgement:
+    """Which requests met an objective, and which missed it, shape [requests]; of neither, that was not decided, or not sent."""
+
+    met: NDArray[np.bool_]
+    missed: NDArray[np.bool_]
 
 
-def _meets(requests: Requests, objective: Objective, anchor_ns: FloatArray) -> NDArray[np.bool_]:
-    """Which requests met an objective whose latency counts from ``anchor_ns``, shape [requests]."""
-    values = _VALUES[objective.metric](requests, anchor_ns)
-    return requests.done & requests.has_tokens & (values <= objective.limit_ms)
+def _together(each: Sequence[_Judgement]) -> _Judgement:
+    """Every objective is met, or one is missed."""
+    return _Judgement(np.logical_and.reduce([one.met for one in each]), np.logical_or.reduce([one.missed for one in each]))
 
 
-def _ttft_ms(requests: Requests, anchor_ns: FloatArray) -> FloatArray:
-    ttft_ms: FloatArray = (requests.first_token_ns - anchor_ns) / _NS_PER_MS
-    return ttft_ms
+def _judge(requests: Requests, objective: Objective, anchor_ns: FloatArray) -> _Judgement:
+    """Of an objective whose latency counts from ``anchor_ns``."""
+    latencies = _LATENCIES[objective.metric](requests, anchor_ns)
+    cancelled = requests.cut_off & ~requests.failed_by_target
+    exact = (requests.done | cancelled) & ~latencies.is_bound
+    met = exact & (latencies.values_ms <= objective.limit_ms)
+    _, unknown = latencies.exceeds(objective.limit_ms)
+    return _Judgement(met, ~met & ~(cancelled & unknown) & ~np.isnan(requests.sent_ns))
 
 
-def _e2e_ms(requests: Requests, anchor_ns: FloatArray) -> FloatArray:
-    e2e_ms: FloatArray = (requests.last_token_ns - anchor_ns) / _NS_PER_MS
-    return e2e_ms
+def _ttft(requests: Requests, anchor_ns: FloatArray) -> CensoredLatencies:
+    return latencies_by_request(requests, requests.first_token_ns, anchor_ns)
 
 
-def _tpot_ms(requests: Requests, anchor_ns: FloatArray) -> FloatArray:
-    """0 for an answer in one response, since there was no wait between its tokens. NaN where the tokens are unknown.
+def _e2e(requests: Requests, anchor_ns: FloatArray) -> CensoredLatencies:
+    return latencies_by_request(requests, requests.last_token_ns, anchor_ns)
 
-    The same from every anchor.
+
+def _tpot(requests: Requests, anchor_ns: FloatArray) -> CensoredLatencies:
+    """0 for an answer in one response, since there was no wait between its tokens. NaN where the tokens are unknown, or none
+    came; above 0 where the request was cut off. The same from every anchor.
     """
     gaps = np.maximum(requests.output_tokens - 1, 1)
     one_response = np.diff(requests.token_starts) < 2
-    return np.where(one_response, 0.0, (requests.last_token_ns - requests.first_token_ns) / _NS_PER_MS / gaps)
+    values_ms = np.where(one_response, 0.0, (requests.last_token_ns - requests.first_token_ns) / _NS_PER_MS / gaps)
+    values_ms[~requests.has_tokens] = np.nan
+    return CensoredLatencies(np.where(requests.cut_off, 0.0, values_ms), requests.cut_off)
 
 
-_VALUES: Mapping[Metric, Callable[[Requests, FloatArray], FloatArray]] = MappingProxyType(
-    {TTFT: _ttft_ms, TPOT: _tpot_ms, E2E: _e2e_ms}
+_LATENCIES: Mapping[Metric, Callable[[Requests, FloatArray], CensoredLatencies]] = MappingProxyType(
+    {TTFT: _ttft, TPOT: _tpot, E2E: _e2e}
 )
 
 
 def _rate(requests: Requests, good: NDArray[np.bool_]) -> Rate | None:
-    """Good requests, counted at their ends, per second of the whole window: first scheduled to the end of the last success."""
-    if not requests.done.any():
+    """Good requests, counted at their ends, per second of the whole window: first scheduled to the end of the last success, or
+    of the last good request that was cancelled.
+    """
+    ended = requests.done | good
+    if not ended.any():
         return None
     events = Events(requests.done_ns[good])
-    start_ns, end_ns = float(requests.scheduled_ns.min()), float(requests.done_ns[requests.done].max())
+    start_ns, end_ns = float(requests.scheduled_ns.min()), float(requests.done_ns[ended].max())
     return rate_of_run(events, start_ns, end_ns, full_load(requests, events))
 
 

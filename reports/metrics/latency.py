@@ -8,42 +8,29 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.records.record import FAILURES, Outcome
 from reports.metrics.catalogue import E2E, TPOT, TTFT, Metric
+from reports.metrics.censoring import CensoredLatencies, latencies_by_request
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray, known
 
-# A request that the client cancelled, never sent or lost is no failure of the target.
-_FAILED_BY_TARGET = [kind.value for kind in FAILURES if kind not in (Outcome.CANCELLED, Outcome.LOST)]
 _NS_PER_MS = 1e6
 _PARTS_OF_RUN = 1 << 16
 
 
-def latencies_ms(
-    requests: Requests, ends_ns: FloatArray, anchor_ns: FloatArray, chosen: NDArray[np.bool_] | None = None
-) -> FloatArray:
-    """End − anchor of each success, and of each request that was cancelled as planned behind that end; infinite for each that
-    the target failed. Of the ``chosen`` requests, or all.
-    """
-    latency = latencies_by_request_ms(requests, ends_ns, anchor_ns)
-    return known(latency if chosen is None else latency[chosen])
+def ttft_by_request(requests: Requests) -> CensoredLatencies:
+    """TTFT from the schedule, shape [requests]."""
+    return latencies_by_request(requests, requests.first_token_ns, requests.scheduled_ns)
 
 
-def latencies_by_request_ms(requests: Requests, ends_ns: FloatArray, anchor_ns: FloatArray) -> FloatArray:
-    """The same for every request, shape [requests]: NaN where there is no latency and no failure of the target."""
-    latency = np.where(requests.done | requests.withdrawn, (ends_ns - anchor_ns) / _NS_PER_MS, np.nan)
-    latency[np.isin(requests.outcome, _FAILED_BY_TARGET)] = np.inf
-    return latency
+def e2e_by_request(requests: Requests) -> CensoredLatencies:
+    """E2E latency from the schedule, shape [requests]."""
+    return latencies_by_request(requests, requests.last_token_ns, requests.scheduled_ns)
 
 
-def ttft_by_request_ms(requests: Requests) -> FloatArray:
-    """TTFT from the schedule, shape [requests], as ``latencies_by_request_ms``."""
-    return latencies_by_request_ms(requests, requests.first_token_ns, requests.scheduled_ns)
-
-
-def e2e_by_request_ms(requests: Requests) -> FloatArray:
-    """E2E latency from the schedule, shape [requests], as ``latencies_by_request_ms``."""
-    return latencies_by_request_ms(requests, requests.last_token_ns, requests.scheduled_ns)
+def tpot_by_request(requests: Requests) -> CensoredLatencies:
+    """TPOT, shape [requests]: of successes alone, and never a bound."""
+    values_ms = time_per_output_token_by_request_ms(requests)
+    return CensoredLatencies(values_ms, np.zeros(values_ms.size, dtype=np.bool_))
 
 
 def schedule_slip_ms(requests: Requests) -> FloatArray:
@@ -105,8 +92,8 @@ def answers_without_time_per_output_token(requests: Requests) -> NDArray[np.bool
     return without
 
 
-BY_REQUEST: Mapping[Metric, Callable[[Requests], FloatArray]] = MappingProxyType(
-    {TTFT: ttft_by_request_ms, E2E: e2e_by_request_ms, TPOT: time_per_output_token_by_request_ms}
+BY_REQUEST: Mapping[Metric, Callable[[Requests], CensoredLatencies]] = MappingProxyType(
+    {TTFT: ttft_by_request, E2E: e2e_by_request, TPOT: tpot_by_request}
 )
 """Each request's value of a metric, in ms from the schedule: shape [requests], NaN where there is none."""
 

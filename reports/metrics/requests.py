@@ -11,12 +11,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from harness.records.record import Outcome
+from harness.records.record import FAILURES, Outcome
 from reports.metrics.columns import booleans, floats, integers
 from reports.statistics.arrays import FloatArray
 
 PROBE = "probe"
 """The class of the probes beside a load; no class of --class has this name."""
+# A request that the client cancelled, never sent or lost is no failure of the target.
+_FAILED_BY_TARGET = [kind.value for kind in FAILURES if kind not in (Outcome.CANCELLED, Outcome.LOST)]
 _CUT_OFF = [kind.value for kind in (Outcome.WITHDRAWN, Outcome.TIMEOUT, Outcome.CANCELLED)]
 
 
@@ -71,6 +73,12 @@ class Requests:
         """
         cut_off: NDArray[np.bool_] = np.isin(self.outcome, _CUT_OFF) & ~np.isnan(self.sent_ns)
         return cut_off
+
+    @cached_property
+    def failed_by_target(self) -> NDArray[np.bool_]:
+        """Which requests the target failed; one that timed out is among them, and among those cut off."""
+        failed: NDArray[np.bool_] = np.isin(self.outcome, _FAILED_BY_TARGET)
+        return failed
 
     @cached_property
     def load(self) -> Requests:

@@ -1,7 +1,8 @@
 """The numbers of a run, by the definitions in docs/reference/metrics.md.
 
 Every latency has two anchors: ``scheduled`` (when the request should have been sent; the headline) and ``sent``.
-Latencies are of successful requests. Requests that failed count in their percentiles as slower than all of them.
+Latencies are of successful requests. Requests that failed count in their percentiles as slower than all of them; requests that
+the client cut off count with what they had taken by then, which is a lower bound (``reports/metrics/censoring.py``).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from reports.metrics.catalogue import (
     TTFT,
     Metric,
 )  # fmt: skip
+from reports.metrics.censoring import latencies_by_request
 from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.failures import FailedShare, failed_share_of
@@ -39,7 +41,6 @@ from reports.metrics.latency import (
     counted_gap_share,
     inter_chunk_latencies_ms,
     inter_token_latencies_ms,
-    latencies_ms,
     schedule_slip_ms,
     time_per_output_token_ms,
 )
@@ -212,8 +213,9 @@ def _value(rate: Rate | None) -> float | None:
 
 
 def _anchored(requests: Requests, ends_ns: FloatArray, no_interval_reason: str | None) -> Anchored:
-    by_anchor = (latencies_ms(requests, ends_ns, anchor_ns) for anchor_ns in (requests.scheduled_ns, requests.sent_ns))
-    return Anchored(*(summarise(series, no_interval_reason=no_interval_reason) for series in by_anchor))
+    anchors_ns = (requests.scheduled_ns, requests.sent_ns)
+    by_anchor = (latencies_by_request(requests, ends_ns, anchor_ns) for anchor_ns in anchors_ns)
+    return Anchored(*(latencies.summary(no_interval_reason) for latencies in by_anchor))
 
 
 def _token_latencies(requests: Requests, no_interval_reason: str | None) -> tuple[Distribution | None, Distribution | None]:

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.records.record import FAILURES
+from reports.metrics.censoring import latencies_by_request
 from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.configuration import configured_target
-from reports.metrics.latency import latencies_ms
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
-from reports.statistics.percentiles import Distribution, summarise
+from reports.statistics.percentiles import Distribution
 
 _NS_PER_S = 1e9
 
@@ -50,7 +50,7 @@ def _stage(requests: Requests, configured: dict[str, float], streaming: bool) ->
     clustered = clustered_arrivals(requests, chosen=chosen)
 
     def latency(ends_ns: FloatArray) -> Distribution | None:
-        return summarise(latencies_ms(requests, ends_ns, requests.scheduled_ns, chosen), no_interval_reason=clustered)
+        return latencies_by_request(requests, ends_ns, requests.scheduled_ns).of(chosen).summary(clustered)
 
     return Stage(
         begin_s,

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.records.record import FAILURES
+from reports.metrics.censoring import latencies_by_request
 from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.goodput import Goodput, Objective, goodput
-from reports.metrics.latency import latencies_ms
 from reports.metrics.requests import PROBE, Requests
 from reports.statistics.arrays import FloatArray
-from reports.statistics.percentiles import Distribution, summarise
+from reports.statistics.percentiles import Distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def _of_class(requests: Requests, name: str | None, judged: Judged, streaming: b
     met = goodput(own, judged.of(name), clustered)
 
     def latency(ends_ns: FloatArray) -> Distribution | None:
-        return summarise(latencies_ms(own, ends_ns, own.scheduled_ns), no_interval_reason=clustered)
+        return latencies_by_request(own, ends_ns, own.scheduled_ns).summary(clustered)
 
     return ClassNumbers(
         name=name,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reports.metrics.censoring import latencies_by_request
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.full_load import full_load, rate_of_run
-from reports.metrics.latency import latencies_ms
 from reports.metrics.output_events import Events, Rate, completions, output_tokens, rate, without_interval
 from reports.metrics.requests import Requests
 from reports.metrics.steady_state import Steady, find_steady
 from reports.statistics.arrays import FloatArray
-from reports.statistics.percentiles import Distribution, summarise
+from reports.statistics.percentiles import Distribution
 
 _Outputs = tuple[Events, Events | None]  # the ends of requests, and their output tokens where those are known
 
@@ -97,7 +97,7 @@ def _steady(requests: Requests, outputs: _Outputs, steady: Steady, streaming: bo
     within = (requests.scheduled_ns >= start_ns) & (requests.scheduled_ns <= end_ns)
 
     def latency(ends_ns: FloatArray) -> Distribution | None:
-        return summarise(latencies_ms(requests, ends_ns, requests.scheduled_ns, within), no_interval_reason=reason)
+        return latencies_by_request(requests, ends_ns, requests.scheduled_ns).of(within).summary(reason)
 
     def of_window(events: Events | None) -> Rate | None:
         return None if events is None else without_interval(rate(events, start_ns, end_ns), reason)

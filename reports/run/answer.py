@@ -17,9 +17,10 @@ from reports.metrics.run_metrics import FROM_SEND, Anchored, Metrics
 from reports.render.tables import UNKNOWN, three_digits
 from reports.run.class_table import probe_sentence
 from reports.run.headline import describe_run, verdict
+from reports.run.rows import three_digits_of
 from reports.run_report import RunReport
 from reports.statistics.autocorrelation import Interval, independent_values
-from reports.statistics.percentiles import Distribution, Percentile, fewest_for_limits, required_samples
+from reports.statistics.percentiles import CUT_OFF, Distribution, Percentile, fewest_for_limits, required_samples
 
 WIDTH = 80
 _COLUMNS = ("ms, from the schedule", "p50", "95 % interval", "p90", "p99", "95 % interval")
@@ -98,15 +99,11 @@ def _table(rows: list[tuple[str, Distribution]]) -> list[str]:
 def _cells(d: Distribution) -> tuple[str, ...]:
     p50, p99 = d.percentile(0.50), d.percentile(0.99)
     mark = "" if _is_supported(d) else _UNSUPPORTED
-    return (_percentile(d.p50), _limits(p50), _percentile(d.p90), _percentile(d.p99) + mark, _limits(p99))
+    return (three_digits_of(p50), _limits(p50), three_digits_of(d.percentile(0.90)), three_digits_of(p99) + mark, _limits(p99))
 
 
 def _is_supported(d: Distribution) -> bool:
     return d.supports(0.99) and d.percentile(0.99).interval is not None
-
-
-def _percentile(value: float | None) -> str:
-    return "failed" if value is None else three_digits(value)
 
 
 def _limits(percentile: Percentile) -> str:
@@ -143,12 +140,16 @@ def _tail_notes(rows: list[tuple[str, Distribution]]) -> list[str]:
         needed = f"{fewest_for_limits(0.99):,} needed"
         notes.append((first_names, f"equivalent to {first:,} independent requests, {needed}{also}"))
     has_one = len(notes) == 1 and len(worth) < 2
-    texts = (f"{'' if has_one else ', '.join(names) + ': '}p99 not yet supported: {reason}." for names, reason in notes)
+    texts = (f"{'' if has_one else ', '.join(names) + ': '}{_of_p99(reason)}." for names, reason in notes)
     return [line for text in texts for line in _wrapped(f"{_UNSUPPORTED} {text}", indent="  ")]
 
 
+def _of_p99(reason: str) -> str:
+    return "p99 is a lower bound: requests were cut off" if reason == CUT_OFF else f"p99 not yet supported: {reason}"
+
+
 def _too_few(rows: list[tuple[str, Distribution]]) -> str:
-    numbers = sorted({d.n for _, d in rows})
+    numbers = sorted({d.n + d.censored for _, d in rows})
     values = f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
     return f"{values} values, {required_samples(0.99):,} needed"
 
@@ -177,8 +178,13 @@ def _goodput_rows(goodput: Goodput) -> list[tuple[str, str, str]]:
 
 
 def _objectives(goodput: Goodput) -> str:
-    """The objectives, and the attainment from the send where it is another; in the table that line would be too long."""
+    """The objectives, what attainment can have been with the requests that were cut off before that was decided, and that from
+    the send where it is another; in the table these would be too long.
+    """
     text = f"Objectives: {' and '.join(map(str, goodput.objectives))}."
+    if goodput.undetermined:
+        limits = _between(goodput.attainment_limits, 100.0)
+        text += f" {goodput.undetermined:,} requests were cut off before that was decided; with them attainment is {limits} %."
     if goodput.attainment_from_send - goodput.attainment < _SAME_ATTAINMENT:
         return text
     return f"{text} Attainment {FROM_SEND}: {100 * goodput.attainment_from_send:.1f} %."

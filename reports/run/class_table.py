@@ -11,6 +11,7 @@ from reports.metrics.catalogue import E2E, TTFT, Metric
 from reports.metrics.traffic_classes import ClassNumbers
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Quantity, Table, cell_text, three_digits
+from reports.run.rows import percentile_cell, three_digits_of
 from reports.run_report import RunReport
 from reports.statistics.percentiles import Distribution, percentile_key, required_samples
 
@@ -40,10 +41,16 @@ def console_class_table(report: RunReport) -> str:
         return ""
     names = ["Class", *(_NARROW.get(title, title) for title in table.columns[1:])]
     heads = zip(*((*name.split("\n"), "")[:2] for name in names), strict=True)
-    cells = [[three_digits(cell) if isinstance(cell, float) else cell_text(cell) for cell in row] for row in table.rows]
+    cells = [[_narrow(cell) for cell in row] for row in table.rows]
     alignment = ("left", *["right"] * (len(names) - 1))
     drawn = tabulate([*heads, *cells], tablefmt="plain", colalign=alignment, disable_numparse=True)
     return f"{drawn}\n{_PROBES_APART}" if report.probe else drawn
+
+
+def _narrow(cell: Cell) -> str:
+    if isinstance(cell, Quantity) and cell.text.startswith("≥"):
+        return f"≥ {three_digits(cell.value)}"
+    return three_digits(cell) if isinstance(cell, float) else cell_text(cell)
 
 
 def probe_sentence(report: RunReport) -> str:
@@ -58,8 +65,7 @@ def probe_sentence(report: RunReport) -> str:
 
 
 def _ms(d: Distribution, q: float) -> str:
-    value = d.percentile(q).value
-    return "failed" if value is None else f"{three_digits(value)} ms"
+    return three_digits_of(d.percentile(q), " ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ def _latency_columns(metric: Metric, of: Callable[[ClassNumbers], Distribution |
     def column(q: float) -> _ClassColumn:
         def value(one: ClassNumbers) -> Cell:
             d = of(one)
-            return None if d is None else "failed" if d.percentile(q).value is None else d.percentile(q).value
+            return None if d is None else percentile_cell(d, q)
 
         return _ClassColumn(f"{metric.short or metric.label} {percentile_key(q)} ms", value, optional=True)
 

@@ -23,6 +23,7 @@ from reports.run.pictures.client import client_pictures
 from reports.run.pictures.latency import latency_pictures
 from reports.run.pictures.server import server_pictures
 from reports.run.pictures.traffic import arrival_pictures, token_pictures
+from reports.run.rows import percentile_cell
 from reports.run.tables import (
     arrival_law_table,
     failure_tables,
@@ -192,8 +193,13 @@ def _latency_card(metric: Metric, q: float, anchored: Anchored) -> Card:
     if d is None:
         return Card(title, cell_text(None), "", "unknown")
     percentile = d.percentile(q)
-    shown, unit = ("failed", "") if percentile.value is None else (cell_text(percentile.value), metric.unit)
-    return Card(f"{title}, {FROM_SCHEDULE}", shown, unit, _interval(percentile.interval_text))
+    cell = percentile_cell(d, q)
+    return Card(
+        f"{title}, {FROM_SCHEDULE}",
+        cell_text(cell),
+        "" if isinstance(cell, str) else metric.unit,
+        _interval(percentile.interval_text),
+    )
 
 
 def _goodput_card(goodput: Goodput) -> Card:

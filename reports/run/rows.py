@@ -18,12 +18,32 @@ from reports.metrics.run_metrics import FROM_SEND, Anchored, Metrics
 from reports.metrics.slip import Slip
 from reports.metrics.upstream import UPSTREAM_STATISTICS, UpstreamTable
 from reports.metrics.windows import Window
+from reports.render.tables import Cell, Quantity, cell_text, three_digits
 from reports.statistics.autocorrelation import Interval
-from reports.statistics.percentiles import Distribution, required_samples
+from reports.statistics.percentiles import Distribution, Percentile, required_samples
 
 LATENCY_COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max", "n")
 INTERVAL_COLUMNS = ("mean", "p50", "p99")
 _TAIL = 0.999
+
+
+def bounded(value: float | None, lower_bound: float | None) -> Cell:
+    """A percentile, maximum or mean: "≥" where cut-off requests leave a lower bound alone, "failed" among failures."""
+    if lower_bound is not None:
+        return Quantity(lower_bound, f"≥ {cell_text(lower_bound)}")
+    return "failed" if value is None else value
+
+
+def percentile_cell(d: Distribution, q: float) -> Cell:
+    percentile = d.percentile(q)
+    return bounded(percentile.value, percentile.lower_bound)
+
+
+def three_digits_of(percentile: Percentile, unit: str = "") -> str:
+    """The same in three digits, with the ``unit`` behind a number."""
+    if percentile.lower_bound is not None:
+        return f"≥ {three_digits(percentile.lower_bound)}{unit}"
+    return "failed" if percentile.value is None else f"{three_digits(percentile.value)}{unit}"
 
 
 def latency_rows(metrics: Metrics) -> list[tuple[str, Distribution | None]]:
@@ -66,10 +86,13 @@ def _goodput_rows(metrics: Metrics) -> list[tuple[str, float | None, str]]:
         (f"{ATTAINMENT.label} (% of {goodput.sent:,} sent)", 100 * goodput.attainment, _percent(goodput.attainment_interval)),
         (f"{ATTAINMENT.label}, {FROM_SEND} (%)", 100 * goodput.attainment_from_send, _percent(goodput.from_send_interval)),
     ]
+    if goodput.undetermined:
+        least, most = (f"{100 * share:.2f}" for share in goodput.attainment_limits)
+        rows.append((f"{ATTAINMENT.label} (%) with {goodput.undetermined:,} cut off, undetermined", None, f"{least} – {most}"))
     if len(goodput.objectives) > 1:
         rows += [
-            (f"  {objective} alone (%)", 100 * met / goodput.sent, "")
-            for objective, met in zip(goodput.objectives, goodput.met, strict=True)
+            (f"  {objective} alone (%)", 100 * met / judged if judged else None, "")
+            for objective, met, judged in zip(goodput.objectives, goodput.met, goodput.judged, strict=True)
         ]
     return rows
 
@@ -82,10 +105,10 @@ def _rate_row(name: str, rate: Rate | None) -> tuple[str, float | None, str]:
     return (name, None, "") if rate is None else (name, rate.value, rate.interval_text)
 
 
-def tail_rows(metrics: Metrics) -> list[tuple[str, float | None, str]]:
+def tail_rows(metrics: Metrics) -> list[tuple[str, Cell, str]]:
     """p99.9 in ms of the latencies with enough values for it, and its 95 % interval or the reason for having none."""
-    tails = [(name, d.percentile(_TAIL)) for name, d in latency_rows(metrics) if d is not None and d.supports(_TAIL)]
-    return [(name, tail.value, tail.interval_text) for name, tail in tails]
+    tails = [(name, d) for name, d in latency_rows(metrics) if d is not None and d.supports(_TAIL)]
+    return [(name, percentile_cell(d, _TAIL), d.percentile(_TAIL).interval_text) for name, d in tails]
 
 
 def unsupported_p99(metrics: Metrics) -> list[str]:
@@ -98,6 +121,18 @@ def guard_note(metrics: Metrics) -> str | None:
     if not unsupported_p99(metrics):
         return None
     return f"too few values for a claim about p99, which needs {required_samples(0.99):,} (99 % confidence)"
+
+
+def cut_off_note(metrics: Metrics) -> str:
+    """What "≥" means beside the number of requests that it comes from, to follow a sentence; "" where there are none."""
+    named = [(name, d.censored) for name, d in latency_rows(metrics) if d is not None and d.censored]
+    if not named:
+        return ""
+    counts = "; ".join(f"{name}: {censored:,}" for name, censored in named)
+    return (
+        f' "≥" is a lower bound, since requests were cut off (cancelled, timed out, or in flight at the stop), and took longer '
+        f"than until then: {counts}; n counts the others."
+    )
 
 
 SLIP_COLUMNS = ("sends", "p50 ms", "p99 ms", "max ms")
@@ -129,7 +164,7 @@ WINDOW_COLUMNS = (
 )
 
 
-def window_rows(metrics: Metrics) -> list[tuple[str, tuple[float | None, ...] | str]]:
+def window_rows(metrics: Metrics) -> list[tuple[str, tuple[Cell, ...] | str]]:
     """The whole run and its steady part under WINDOW_COLUMNS; in place of a missing steady part, the reason."""
     windows = metrics.windows
     if windows.whole is None:
@@ -142,10 +177,10 @@ def window_rows(metrics: Metrics) -> list[tuple[str, tuple[float | None, ...] | 
     ]
 
 
-def _window_row(window: Window) -> tuple[float | None, ...]:
+def _window_row(window: Window) -> tuple[Cell, ...]:
     latency = window.e2e_ms if window.ttft_ms is None else window.ttft_ms
     rates = (window.request_throughput, window.output_token_throughput)
-    percentiles = (None, None) if latency is None else (latency.p50, latency.p99)
+    percentiles = (None, None) if latency is None else (percentile_cell(latency, 0.5), percentile_cell(latency, 0.99))
     return (window.start_s, window.end_s, *(None if rate is None else rate.value for rate in rates), *percentiles)
 
 

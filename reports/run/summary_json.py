@@ -205,16 +205,19 @@ def _distribution(d: Distribution | None) -> dict[str, Any] | None:
         return None
     with_interval = [(percentile.key, percentile) for percentile in d.percentiles if percentile.q in WITH_INTERVAL]
     reasons = [("mean", d.mean.reason), *((key, percentile.reason) for key, percentile in with_interval)]
+    limits = [("mean", d.mean.at_least), *((key, percentile.at_least) for key, percentile in with_interval)]
     return {
         "mean": d.mean.value,
         **{percentile.key: percentile.value for percentile in d.percentiles},
         "max": d.max,
         "n": d.n,
         "failed": d.failed,
+        "censored": d.censored,
+        "lower_bounds": d.bounds,
         "mean_interval": _pair(d.mean.interval),
         **{f"{key}_interval": _pair(percentile.interval) for key, percentile in with_interval},
         "interval_reasons": {key: reason for key, reason in reasons if reason is not None},
-        "at_least": {key: percentile.at_least for key, percentile in with_interval if percentile.at_least is not None},
+        "at_least": {key: at_least for key, at_least in limits if at_least is not None},
         "p99_supported": d.supports(0.99),
     }
 
@@ -229,11 +232,13 @@ def _value_of(rate: Rate | None) -> dict[str, Any] | None:
 
 def _attainment(goodput: Goodput) -> dict[str, Any]:
     objectives = [
-        {"objective": str(objective), "attainment": met / goodput.sent}
-        for objective, met in zip(goodput.objectives, goodput.met, strict=True)
+        {"objective": str(objective), "attainment": met / judged if judged else None}
+        for objective, met, judged in zip(goodput.objectives, goodput.met, goodput.judged, strict=True)
     ]
     return {
         "value": goodput.attainment,
+        "undetermined": goodput.undetermined,
+        "limits": _pair(goodput.attainment_limits),
         "interval": _pair(goodput.attainment_interval),
         "from_send": {"value": goodput.attainment_from_send, "interval": _pair(goodput.from_send_interval)},
         "objectives": objectives,

@@ -19,9 +19,12 @@ from reports.run.rows import (
     LATENCY_COLUMNS,
     SLIP_COLUMNS,
     WINDOW_COLUMNS,
+    bounded,
+    cut_off_note,
     guard_note,
     interval_rows,
     latency_rows,
+    percentile_cell,
     rate_rows,
     slip_by_worker_rows,
     slip_over_time_rows,
@@ -51,19 +54,14 @@ def latency_table(report: RunReport) -> Table:
         f"{metrics.failed:,} of {metrics.scheduled - metrics.not_sent:,} requests sent failed; percentiles count those that "
         'the target failed as slower than every success. "From schedule" is the latency for a user arriving on time; "from '
         'send" leaves out the delay of the client. Percentiles are nearest-rank.'
-        + (
-            f" Of {metrics.withdrawn:,} requests that were cancelled as planned, TTFT counts where it came before that, and "
-            "nothing else."
-            if metrics.withdrawn
-            else ""
-        )
+        + cut_off_note(metrics)
         + ("" if guard is None else f" Of some there are {guard}: {'; '.join(unsupported_p99(metrics))}."),
     )
 
 
 def tail_table(report: RunReport) -> Table:
     """p99.9 of the latencies with enough values for it; no rows where there are none."""
-    rows = tuple((name, "failed" if value is None else value, interval) for name, value, interval in tail_rows(report.metrics))
+    rows = tuple(tail_rows(report.metrics))
     note = f"Of latencies with at least {required_samples(0.999):,} values."
     return Table("tails", "p99.9", ("ms", "p99.9", "95 % interval"), rows, note)
 
@@ -76,8 +74,8 @@ def interval_table(report: RunReport) -> Table:
         tuple(interval_rows(report.metrics)),
         "The range of the number in other runs like this one, at 95 % confidence; requests that wait in the same queue are "
         'treated as correlated. "n as good as 200" means that the requests hold as much information as 200 independent ones: '
-        'too few for this percentile; "arrivals in few clusters" that the load changed too seldom for any interval; "≥" is a '
-        "lower limit where there is no upper one.",
+        'too few for this percentile; "arrivals in few clusters" that the load changed too seldom for any interval; "requests '
+        'cut off" that the client ended some before that time; "≥" is a lower limit where there is no upper one.',
     )
 
 
@@ -112,7 +110,7 @@ def stage_table(report: RunReport) -> Table:
             stage.scheduled / (stage.end_s - stage.begin_s),
             stage.sent_rate,
             stage.failed,
-            *(None if one is None else one.percentile(q).value for one in (stage.ttft_ms, stage.e2e_ms) for q in (0.5, 0.99)),
+            *(None if one is None else percentile_cell(one, q) for one in (stage.ttft_ms, stage.e2e_ms) for q in (0.5, 0.99)),
             stage.scheduled,
         )
         for number, stage in enumerate(report.stages, start=1)
@@ -297,8 +295,8 @@ def flatten(value: Any, prefix: str = "") -> list[tuple[str, str | int | float]]
 def _percentiles(d: Distribution | None) -> tuple[Cell, ...]:
     if d is None:
         return (None,) * len(LATENCY_COLUMNS)
-    tail = ("failed" if value is None else value for value in (d.p50, d.p90, d.p95, d.p99, d.max))
-    return (d.mean.value, *tail, d.n)
+    percentiles = (percentile_cell(d, q) for q in (0.5, 0.9, 0.95, 0.99))
+    return bounded(d.mean.value, d.mean.lower_bound), *percentiles, bounded(d.max, d.max_lower_bound), d.n
 
 
 def _known(values: FloatArray, k: int) -> float | None:

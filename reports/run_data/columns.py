@@ -13,7 +13,7 @@ from harness.records.server_table import SERVER_COLUMNS
 from harness.records.table import REQUEST_COLUMNS
 
 _IN_CHUNKS = ("token_times_ns", "token_counts")
-_FAILED = "the request failed, or has no such time"
+_FAILED = "the request failed or was cut off before it, or has no such time"
 
 RECORDED = tuple(column for column in REQUEST_COLUMNS if column.name not in _IN_CHUNKS)
 """The columns of ``requests.parquet`` with one value for each request."""

@@ -12,7 +12,8 @@ from harness.records.client_table import CLIENT_COLUMNS
 from harness.records.column import Column, schema_of
 from harness.records.server_table import SERVER_COLUMNS
 from reports.metrics.catalogue import E2E, TPOT, TTFT
-from reports.metrics.latency import BY_REQUEST, latencies_by_request_ms, schedule_slip_by_request_ms
+from reports.metrics.censoring import latencies_by_request
+from reports.metrics.latency import BY_REQUEST, schedule_slip_by_request_ms
 from reports.metrics.requests import Requests
 from reports.run_data.columns import CHUNKS, COMPUTED, RECORDED
 from reports.statistics.arrays import FloatArray
@@ -57,15 +58,15 @@ def _table_frame(table: pa.Table | None, columns: Iterable[Column]) -> pd.DataFr
 def _computed(requests: Requests, streaming: bool) -> dict[str, FloatArray]:
     """The values of COMPUTED by name, shape [requests]; NaN where a request has none."""
     unknown = np.full(len(requests.outcome), np.nan)
-    ttft_from_sent_ms = latencies_by_request_ms(requests, requests.first_token_ns, requests.sent_ns)
-    ttfo_ms = latencies_by_request_ms(requests, requests.first_output_token_ns, requests.scheduled_ns)
+    ttft_from_sent = latencies_by_request(requests, requests.first_token_ns, requests.sent_ns)
+    ttfo = latencies_by_request(requests, requests.first_output_token_ns, requests.scheduled_ns)
     values = {
-        "e2e_ms": BY_REQUEST[E2E](requests),
-        "e2e_from_sent_ms": latencies_by_request_ms(requests, requests.last_token_ns, requests.sent_ns),
+        "e2e_ms": BY_REQUEST[E2E](requests).slowest_ms,
+        "e2e_from_sent_ms": latencies_by_request(requests, requests.last_token_ns, requests.sent_ns).slowest_ms,
         "slip_ms": schedule_slip_by_request_ms(requests),
-        "ttft_ms": BY_REQUEST[TTFT](requests) if streaming else unknown,
-        "ttft_from_sent_ms": ttft_from_sent_ms if streaming else unknown,
-        "ttfo_ms": ttfo_ms if streaming else unknown,
-        "tpot_ms": BY_REQUEST[TPOT](requests) if streaming else unknown,
+        "ttft_ms": BY_REQUEST[TTFT](requests).slowest_ms if streaming else unknown,
+        "ttft_from_sent_ms": ttft_from_sent.slowest_ms if streaming else unknown,
+        "ttfo_ms": ttfo.slowest_ms if streaming else unknown,
+        "tpot_ms": BY_REQUEST[TPOT](requests).slowest_ms if streaming else unknown,
     }
     return {name: np.where(np.isfinite(value), value, np.nan) for name, value in values.items()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -32,6 +32,7 @@ SAMPLE_SIZE_CONFIDENCE = 0.99  # of the sample-size guard, MLPerf LoadGen's
 LEAST_EFFECT = 0.5  # n values never count for more than 2n
 _LARGEST_GROWTH = 4.0  # of the effect, at a limit of twice the percentile or more
 REACHES_FAILURES = "failed"
+CUT_OFF = "requests cut off"
 
 WITH_INTERVAL = (0.50, 0.99, 0.999)  # the percentiles whose interval is computed, since none is shown of the others
 _NEEDS_SUPPORT = 0.999
@@ -41,15 +42,19 @@ _TAIL_EFFECT = 1.25
 
 @dataclass(frozen=True, slots=True)
 class SampleMean:
-    """A mean with its two-sided interval at CONFIDENCE; where there is none, ``reason`` is why."""
+    """A mean with its two-sided interval at CONFIDENCE; where there is none, ``reason`` is why, and ``at_least`` the lower
+    limit where that one exists. Where some values are bounds, ``value`` is None, and ``lower_bound`` the mean with those.
+    """
 
-    value: float
+    value: float | None
     interval: Interval | None = None
     reason: str | None = None
+    at_least: float | None = None
+    lower_bound: float | None = None
 
     @property
     def interval_text(self) -> str:
-        return interval_text(self.interval, None, self.reason)
+        return interval_text(self.interval, self.at_least, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +62,9 @@ class Percentile:
     """The nearest-rank ``q``-quantile, with its two-sided interval at CONFIDENCE.
 
     ``value`` is None where the percentile falls among the failed requests, and for p99.9 also where there are too few values
-    for a claim. Where there is no interval ``reason`` is why, and ``at_least`` the lower limit where that one exists. Of p90,
-    p95 and a p99.9 of too few values no interval is computed: ``interval`` and ``reason`` are None.
+    for a claim; and where values that are bounds alone decide it: then it is at least ``lower_bound``. Where there is no
+    interval ``reason`` is why, and ``at_least`` the lower limit where that one exists. Of p90, p95 and a p99.9 of too few
+    values no interval is computed: ``interval`` and ``reason`` are None.
     """
 
     q: float
@@ -66,6 +72,7 @@ class Percentile:
     interval: Interval | None = None
     at_least: float | None = None
     reason: str | None = None
+    lower_bound: float | None = None
 
     @property
     def key(self) -> str:
@@ -83,8 +90,10 @@ class Distribution:
 
     ``n`` counts the values, and ``mean`` is of them. Beside them ``failed`` requests have no value, and count in the
     percentiles as slower than every value: a percentile that falls among them is None, as is ``max``, so that a failure can
-    never improve a tail. ``percentiles`` are p50, p90, p95, p99 and p99.9. Intervals allow for correlation between neighbours.
-    ``curve`` is the whole distribution, for pictures.
+    never improve a tail. Of ``censored`` requests, which were cut off, a lower bound alone is known: percentiles below the
+    lowest one are exact, and the mean, ``max`` and percentiles that they decide are None, with a lower bound in their place.
+    ``percentiles`` are p50, p90, p95, p99 and p99.9. Intervals allow for correlation between neighbours. ``curve`` is the whole
+    distribution, as far as it is exact, for pictures.
     """
 
     mean: SampleMean
@@ -92,6 +101,8 @@ class Distribution:
     max: float | None
     n: int
     failed: int
+    censored: int = 0
+    max_lower_bound: float | None = None
     curve: Curve | None = field(default=None, compare=False, repr=False)
 
     def percentile(self, q: float) -> Percentile:
@@ -119,7 +130,13 @@ class Distribution:
 
     def supports(self, q: float) -> bool:
         """Whether there are values enough for a claim about the q-quantile."""
-        return self.n >= required_samples(q)
+        return self.n + self.censored >= required_samples(q)
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """The lower bounds of the numbers of which no more is known, by their names in JSON: "mean", "p99", "max"."""
+        named = [("mean", self.mean.lower_bound), *((one.key, one.lower_bound) for one in self.percentiles)]
+        return {name: bound for name, bound in (*named, ("max", self.max_lower_bound)) if bound is not None}
 
 
 def percentile_key(q: float) -> str:
@@ -135,27 +152,60 @@ def interval_text(interval: Interval | None, at_least: float | None, reason: str
 
 
 def summarise(
-    series: NDArray[np.float64], confidence: float = CONFIDENCE, no_interval_reason: str | None = None
+    series: NDArray[np.float64],
+    confidence: float = CONFIDENCE,
+    no_interval_reason: str | None = None,
+    is_bound: NDArray[np.bool_] | None = None,
 ) -> Distribution | None:
     """Summarise ``series``, shape [n], in the order in which the requests came; None when it has no values.
 
-    A request that failed is infinite. No number has an interval where there is a ``no_interval_reason`` outside of the series.
-    Raises nothing; NaN must be left out before.
+    A request that failed is infinite; where ``is_bound``, shape [n], the value is larger than the one given. No number has an
+    interval where there is a ``no_interval_reason`` outside of the series. Raises nothing; NaN must be left out before.
     """
-    ordered = np.sort(series)
-    n = int(np.searchsorted(ordered, np.inf))
-    if n == 0:
+    ranked = _ranked(series, is_bound)
+    ordered = ranked.at_least
+    known = int(np.searchsorted(ordered, np.inf))
+    if known == 0:
         return None
-    long_run = mean_of(series, None if n == series.size else np.isfinite(series))
-    value, reason = float(ordered[:n].mean()), long_run.no_interval_reason or no_interval_reason
+    long_run = mean_of(series, None if known == series.size else np.isfinite(series))
+    value, reason = float(ordered[:known].mean()), long_run.no_interval_reason or no_interval_reason
+    mean, largest = _sample_mean(value, long_run, confidence, reason), _finite(float(ordered[-1]))
     return Distribution(
-        mean=_sample_mean(value, long_run, confidence, reason),
-        percentiles=tuple(_percentiles(series, ordered, long_run, confidence, reason)),
-        max=_finite(float(ordered[-1])),
-        n=n,
-        failed=int(series.size) - n,
-        curve=curve_of(ordered[:n], int(series.size)),
+        mean=mean if ranked.censored == 0 else _as_bound(mean),
+        percentiles=tuple(_percentiles(ranked, long_run, confidence, reason)),
+        max=largest if ranked.censored == 0 else None,
+        n=known - ranked.censored,
+        failed=int(series.size) - known,
+        censored=ranked.censored,
+        max_lower_bound=None if ranked.censored == 0 else largest,
+        curve=curve_of(ordered[: ranked.exact], int(series.size)) if ranked.exact else None,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranked:
+    """A series with its values sorted: once with ``censored`` ones at their bounds, once with those infinite. The first
+    ``exact`` values are the same in both.
+    """
+
+    series: NDArray[np.float64]
+    at_least: NDArray[np.float64]
+    at_most: NDArray[np.float64]
+    censored: int
+    exact: int
+
+    def percentile(self, q: float) -> Percentile:
+        low, high = nearest_rank(self.at_least, q), nearest_rank(self.at_most, q)
+        return Percentile(q, _finite(low)) if low == high else Percentile(q, None, lower_bound=low)
+
+
+def _ranked(series: NDArray[np.float64], is_bound: NDArray[np.bool_] | None) -> _Ranked:
+    ordered = np.sort(series)
+    if is_bound is None or not is_bound.any():
+        return _Ranked(series, ordered, ordered, 0, int(np.searchsorted(ordered, np.inf)))
+    at_most = np.sort(np.where(is_bound, np.inf, series))
+    exact = int(np.searchsorted(ordered, series[is_bound].min()))
+    return _Ranked(series, ordered, at_most, int(np.count_nonzero(is_bound)), exact)
 
 
 def _sample_mean(value: float, mean: Mean, confidence: float, reason: str | None) -> SampleMean:
@@ -165,34 +215,39 @@ def _sample_mean(value: float, mean: Mean, confidence: float, reason: str | None
     return SampleMean(value, interval, TOO_UNEVEN if interval is None else None)
 
 
-def _percentiles(
-    series: NDArray[np.float64], ordered: NDArray[np.float64], mean: Mean, confidence: float, reason: str | None
-) -> Iterator[Percentile]:
+def _as_bound(mean: SampleMean) -> SampleMean:
+    """The mean where some of its values are bounds: of its interval the lower limit holds."""
+    at_least = None if mean.interval is None else mean.interval[0]
+    return SampleMean(None, reason=mean.reason or CUT_OFF, at_least=at_least, lower_bound=mean.value)
+
+
+def _percentiles(ranked: _Ranked, mean: Mean, confidence: float, reason: str | None) -> Iterator[Percentile]:
     for q in NAMED_PERCENTILES:
-        value = _finite(nearest_rank(ordered, q))
+        percentile = ranked.percentile(q)
         if q == _NEEDS_SUPPORT and mean.n < required_samples(q):
             yield Percentile(q, None)
         elif q not in WITH_INTERVAL:
-            yield Percentile(q, value)
+            yield percentile
         elif reason is not None:
-            yield Percentile(q, value, reason=reason)
+            yield replace(percentile, reason=reason)
         else:
-            yield _with_limits(Percentile(q, value), series, ordered, mean, confidence)
+            yield _with_limits(percentile, ranked, mean, confidence)
 
 
-def _with_limits(
-    percentile: Percentile, series: NDArray[np.float64], ordered: NDArray[np.float64], mean: Mean, confidence: float
-) -> Percentile:
-    q = percentile.q
+def _with_limits(percentile: Percentile, ranked: _Ranked, mean: Mean, confidence: float) -> Percentile:
+    q, series, ordered = percentile.q, ranked.series, ranked.at_least
     share = share_of(series <= nearest_rank(ordered, q))
     allowed = share.allowed_effect if q < _TAIL else _tail_effect(share.allowed_effect, mean.long_run.allowed_effect)
     effect = max(LEAST_EFFECT, allowed) * student_to_normal(confidence, share.degrees) ** 2
     low, high = percentile_limits(ordered, q, effect, confidence)
+    reaches = REACHES_FAILURES
+    if ranked.censored and math.isfinite(high):
+        reaches, high = CUT_OFF, percentile_limits(ranked.at_most, q, effect, confidence)[1]
     shown = share.effect if q < _TAIL else _tail_effect(share.effect, mean.long_run.effect)
     reason = _no_upper_limit_reason(series.size, mean.independent, shown, fewest_for_limits(q, confidence))
-    if reason is None and math.isfinite(high):
-        return Percentile(q, percentile.value, (low, high))
-    return Percentile(q, percentile.value, at_least=_finite(low), reason=reason or REACHES_FAILURES)
+    if reason is None and math.isfinite(high) and percentile.value is not None:
+        return replace(percentile, interval=(low, high))
+    return replace(percentile, at_least=_finite(low), reason=reason or reaches)
 
 
 def _tail_effect(own: float, mean_effect: float) -> float:

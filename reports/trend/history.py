@@ -21,8 +21,8 @@ from reports.errors import NotComparableError
 from reports.findings.finding import Severity
 from reports.metrics.catalogue import FAILED_SHARE
 from reports.metrics.estimates import Estimate, of_mean, of_percentile, of_rate
+from reports.metrics.failures import failed_by_request
 from reports.metrics.goodput import share_interval
-from reports.metrics.latency import e2e_by_request_ms
 from reports.metrics.run_metrics import Anchored
 from reports.run_report import RunReport, read_run
 from reports.trend.folders import FoundRun, LeftOut, find_runs
@@ -122,8 +122,8 @@ def estimates_of(report: RunReport) -> dict[str, Estimate]:
 def _estimate(report: RunReport, measure: Measure) -> Estimate:
     metrics, metric = report.metrics, measure.metric
     if metric is FAILED_SHARE:
-        e2e_ms = e2e_by_request_ms(report.requests)
-        return _share(np.isinf(e2e_ms[~np.isnan(e2e_ms)]))
+        failed = failed_by_request(report.requests)
+        return _share(failed[~np.isnan(failed)] > 0)
     if metric in metrics.rates:
         return of_rate(metrics.rates[metric])
     value = metrics.latencies[metric]

@@ -235,7 +235,9 @@ def test_a_run_without_a_success_has_no_rate_and_one_without_an_end_no_share(
 def test_goodput_and_attainment_have_the_limits_of_the_objectives(metrics: Metrics) -> None:
     objective = parse_slo("e2e<=60s")
     assert isinstance(objective, Objective)
-    goodput = Goodput((objective,), (650,), 650, 650, 650, 700, Rate(12.0, (10.0, 15.0), None), 0.93, (0.9, 0.95), None)
+    goodput = Goodput(
+        (objective,), (650,), (700,), 650, 650, 650, 700, 0, Rate(12.0, (10.0, 15.0), None), 0.93, (0.9, 0.95), None
+    )
     changed = dataclasses.replace(metrics, goodput=goodput)
     required = [_required(text) for text in ("goodput>=10", "goodput>=11", "attainment>=90%", "attainment>=96%")]
     gates = judge(required, changed, valid=True)

@@ -28,7 +28,7 @@ _NOT_FAILED_BY_TARGET = [kind.value for kind in (Outcome.CANCELLED, Outcome.WITH
 
 def latency_pictures(report: RunReport) -> list[Picture]:
     """Every picture of latency for which the run has data."""
-    series = [named for named in _series(report) if named.distribution is not None]
+    series = [named for named in _series(report) if named.curve is not None]
     if not series:
         return []
     pictures = [percentile_picture("latency-by-percentile", "Latency by percentile", series), distribution_picture(series)]
@@ -139,7 +139,7 @@ def _token_series(report: RunReport) -> list[Series]:
     every = [Series(TPOT.label, metrics.tpot_ms, Colour.GREEN), Series(ITL.label, metrics.itl_ms, Colour.BLUE)]
     if metrics.icl_ms is not metrics.itl_ms:
         every.append(Series(ICL.label, metrics.icl_ms, Colour.ORANGE, Stroke.DASHED))
-    return [series for series in every if series.distribution is not None]
+    return [series for series in every if series.curve is not None]
 
 
 def _whiskers(series: Series) -> Iterator[Whiskers]:
@@ -159,8 +159,9 @@ def _thinned(curves: list[Curve]) -> str:
 
 
 def _cut_short(curves: list[Curve]) -> str:
-    failed = any(curve.ranks.size and curve.ranks[-1] < curve.n for curve in curves)
-    return " A curve ends where the failed requests begin, which count as slower than all." if failed else ""
+    if not any(curve.ranks.size and curve.ranks[-1] < curve.n for curve in curves):
+        return ""
+    return " A curve ends where the failed requests begin, which count as slower than all, or at the first cut of a request."
 
 
 def _over_time(report: RunReport) -> Picture:
@@ -174,19 +175,27 @@ def _over_time(report: RunReport) -> Picture:
         left_out = left_out or shown.size < np.count_nonzero(~np.isnan(latency_ms))
         notes = tuple(f"request {index}" for index in requests.index[shown].tolist())
         marks.append(Dots(name, arrival_s[shown], latency_ms[shown], colour, notes=notes))
-    failed_ms = np.where(_failed(requests), (requests.done_ns - requests.scheduled_ns) / 1e6, np.nan)
-    shown = drawn_positions(failed_ms, _MOST_DOTS)
-    if shown.size:
-        notes = tuple(f"request {requests.index[k]}: {requests.outcome[k]}" for k in shown.tolist())
-        marks.append(Dots("failed", arrival_s[shown], failed_ms[shown], Colour.RED, Shape.CROSS, notes=notes))
+    failed = _failed(requests)
+    marks += _ends_without_answer(requests, "failed", failed, Colour.RED)
+    marks += _ends_without_answer(requests, "cut off", requests.cut_off & ~failed, Colour.GREY)
     sampled = (
         f" Of more than {_MOST_DOTS:,} requests, each stretch of neighbours shows its slowest and its middle one."
         if left_out
         else ""
     )
     caption = "Each dot is one request at its scheduled arrival; latency counts from the schedule. × is a failure."
+    if any(mark.name == "cut off" for mark in marks):
+        caption += " A grey × is where a request was cut off, whose answer would have ended later."
     values = np.concatenate([mark.y for mark in marks if isinstance(mark, Dots)])
     return Picture("latency-over-time", "Latency over time", caption + sampled, TIME, _axis_of(values), tuple(marks))
+
+
+def _ends_without_answer(requests: Requests, name: str, chosen: NDArray[np.bool_], colour: Colour) -> Iterator[Mark]:
+    ends_ms = np.where(chosen, (requests.done_ns - requests.scheduled_ns) / 1e6, np.nan)
+    shown = drawn_positions(ends_ms, _MOST_DOTS)
+    if shown.size:
+        notes = tuple(f"request {requests.index[k]}: {requests.outcome[k]}" for k in shown.tolist())
+        yield Dots(name, seconds(requests.scheduled_ns)[shown], ends_ms[shown], colour, Shape.CROSS, notes=notes)
 
 
 def _axis_of(values_ms: FloatArray) -> Axis:

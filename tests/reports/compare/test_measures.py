@@ -113,7 +113,7 @@ def test_a_mean_of_too_few_values_has_no_contributions(n: int, value: float | No
 
 
 def test_contributions_to_the_share_of_failures_are_of_the_requests_that_ended() -> None:
-    measured = failed_share(np.array([10.0, 10.0, 10.0, np.inf, np.nan]))
+    measured = failed_share(np.array([0.0, 0.0, 0.0, 1.0, np.nan]))
     assert measured.value == 0.25
     assert measured.sample.tolist() == pytest.approx([-0.25 * 1.25] * 3 + [0.75 * 1.25, 0.0])
 

@@ -1,4 +1,4 @@
-"""Findings about planned cancellations, and those that planned cancellations must not make false."""
+"""Findings about requests that were cut off, and those that planned cancellations must not make false."""
 
 from __future__ import annotations
 
@@ -36,15 +36,17 @@ def cancelled(steady_run: SteadyRun) -> list[Record]:
     ]
 
 
-def test_planned_cancellations_alone_are_nothing_to_complain_of(make_report: MakeReport, cancelled: list[Record]) -> None:
+def test_planned_cancellations_alone_leave_lower_bounds_and_nothing_else(
+    make_report: MakeReport, cancelled: list[Record]
+) -> None:
     report = make_report(cancelled, **counted_by_server(1_000))
-    assert (_codes(report), report.valid) == (set(), True)
+    assert (_codes(report), report.valid) == ({"latencies_cut_off"}, True)
 
 
 def test_a_server_that_stops_at_the_cancellation_counts_what_arrived(make_report: MakeReport, cancelled: list[Record]) -> None:
-    assert _codes(make_report(cancelled, **_generated(2_700 + 100))) == set()
+    assert _codes(make_report(cancelled, **_generated(2_700 + 100))) == {"latencies_cut_off"}
     noticed_after_a_quarter_of_a_second = 2_700 + 100 * 26
-    assert _codes(make_report(cancelled, **_generated(noticed_after_a_quarter_of_a_second))) == set()
+    assert _codes(make_report(cancelled, **_generated(noticed_after_a_quarter_of_a_second))) == {"latencies_cut_off"}
 
 
 def test_answers_that_end_before_a_server_looks_prove_nothing(make_report: MakeReport, cancelled: list[Record]) -> None:
@@ -54,8 +56,8 @@ def test_answers_that_end_before_a_server_looks_prove_nothing(make_report: MakeR
 
 def test_a_server_that_computes_on_is_found(make_report: MakeReport, cancelled: list[Record]) -> None:
     report = make_report(cancelled, **_generated(2_700 + 100 * 101))
-    assert _codes(report) == {"generated_after_cancellation"}
-    (finding,) = report.findings
+    finding = finding_of(report, "generated_after_cancellation")
+    assert finding is not None
     assert finding.evidence == {"withdrawn": 100, "generated_beyond": 10_000.0, "still_asked": 10_000.0}
 
 
@@ -99,17 +101,48 @@ def test_cancellations_are_not_blamed_for_tokens_that_something_else_may_explain
     assert "generated_after_cancellation" not in _codes(unstreamed)
 
 
-@pytest.mark.parametrize(("count", "severity"), [(1, "note"), (11, "warning")])
-def test_cancelling_before_the_first_token_makes_ttft_too_low(
-    make_report: MakeReport, steady_run: SteadyRun, count: int, severity: str
+@pytest.mark.parametrize(("count", "severity", "tails"), [(1, "note", []), (11, "warning", ["p99_ttft"])])
+def test_cancelling_before_the_first_token_makes_bounds_of_the_mean_and_of_tails(
+    make_report: MakeReport, steady_run: SteadyRun, count: int, severity: str, tails: list[str]
 ) -> None:
-    records = [withdrawn(one, tokens=0) if one.index < count else one for one in steady_run(1_000)]
-    report = make_report(records)
-    assert [(finding.code, finding.severity.value) for finding in report.findings] == [
-        ("withdrawn_before_first_token", severity)
+    """The first tokens of all others came after 100 ms; these were cancelled after 150 to 150 + ``count`` ms."""
+    records = [
+        replace(withdrawn(one, tokens=0), done_ns=one.scheduled_ns + (150 + one.index) * 1_000_000)
+        if one.index < count
+        else one
+        for one in steady_run(1_000)
     ]
-    assert report.findings[0].evidence == {"requests": count, "share": count / 1_000}
-    assert "withdrawn_before_first_token" not in _codes(make_report(records, streaming=False))
+    finding = finding_of(make_report(records), "latencies_cut_off")
+    assert finding is not None
+    assert finding.severity.value == severity
+    assert {name: value for name, value in finding.evidence.items() if name != "bounds"} == {
+        "requests": count,
+        "share": count / 1_000,
+        "by_kind": {"withdrawn": count},
+        "shortest_ms": 150.0,
+        "median_ms": 150.0 + (count - 1) / 2,
+    }
+    assert [name for name in finding.evidence["bounds"] if "ttft" in name] == ["mean_ttft", *tails, "max_ttft"]
+    unstreamed = finding_of(make_report(records, streaming=False), "latencies_cut_off")
+    assert unstreamed is not None
+    assert not [name for name in unstreamed.evidence["bounds"] if "ttft" in name]
+
+
+def test_requests_that_time_out_or_are_stopped_are_cut_off_too(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Callable[..., Record]
+) -> None:
+    records = [
+        *steady_run(997),
+        failed(997, 9_970, Outcome.TIMEOUT, 9_970, 10_970),
+        failed(998, 9_980, Outcome.CANCELLED, 9_980, 10_080),
+        failed(999, 9_990, Outcome.REFUSED, 9_990, 9_991),
+    ]
+    finding = finding_of(make_report(records), "latencies_cut_off")
+    assert finding is not None
+    assert finding.sentence == (
+        "2 requests (0.2%) were cut off before their answer ended: 1 cancelled, 1 timeout. The shortest had taken 100 ms by "
+        "then, half of them at most 550 ms. Lower bounds therefore: mean_ttft, mean_e2e."
+    )
 
 
 def test_a_turn_that_was_stopped_with_the_run_is_no_turn_behind_a_failure(

@@ -246,7 +246,7 @@ def test_an_empty_manifest_provokes_nothing(make_report: MakeReport, steady_run:
 
 def test_the_most_severe_finding_comes_first(make_report: MakeReport, answered: Make, failed: Make) -> None:
     records = [answered(k, 10 * k, 10 * k, [(10 * k + 5, 1)], prompt_echoed=True) for k in range(20)]
-    records[3] = failed(3, 30, Outcome.TIMEOUT, 30, 60)
+    records[3] = failed(3, 30, Outcome.REFUSED, 30, 60)
     report = make_report(records, interrupted=True, warm_up={"failures": ["x"]})
     severities = [finding.severity.value for finding in report.findings]
     assert severities == ["invalid", "warning", "warning", "note", "note"]

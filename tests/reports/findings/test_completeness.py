@@ -115,7 +115,7 @@ def test_prompts_of_an_unknown_dataset_are_not_called_all_of_it(make_report: Mak
 
 
 def test_failures_are_no_samples(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
-    records = [*steady_run(661), *(failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 9) for k in range(661, 700))]
+    records = [*steady_run(661), *(failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 9) for k in range(661, 700))]
     finding = finding_of(make_report(records), "sample_too_small")
     assert finding is not None
     assert finding.evidence["n"] == 661
@@ -183,7 +183,7 @@ def test_what_a_run_lacks_in_words() -> None:
         "Sending stopped because the client could not write its journal: disk full."
     )
     assert PromptsDropped(1_200).sentence == "1,200 prompts were dropped as too long."
-    assert SampleTooSmall(661, 1_662, False).sentence == "661 successes cannot support p99, which needs 1,662."
+    assert SampleTooSmall(661, 1_662, False).sentence == "661 latencies cannot support p99, which needs 1,662."
 
 
 @pytest.mark.parametrize(

@@ -355,7 +355,7 @@ def test_sends_of_an_unknown_slip_are_not_as_scheduled(grained: RunReport) -> No
 
 def test_waits_of_requests_that_all_failed_are_no_finding(make_report: MakeReport, failed: Make) -> None:
     records = [
-        failed(k, 10 * k, Outcome.TIMEOUT, 10 * k + 50, 10 * k + 90, released_ns=(10 * k + 50) * 1_000_000) for k in range(700)
+        failed(k, 10 * k, Outcome.REFUSED, 10 * k + 50, 10 * k + 90, released_ns=(10 * k + 50) * 1_000_000) for k in range(700)
     ]
     assert finding_of(make_report(records, load=CEILING), "waited_at_ceiling") is None
 

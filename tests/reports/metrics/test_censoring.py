@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.records.record import Outcome, Record
-from reports.metrics.censoring import CensoredLatencies, by_request, e2e, ttft
+from reports.metrics.censoring import CensoredLatencies, e2e, latencies_by_request, ttft
 from reports.metrics.requests import Requests
 
 Make = Callable[..., Record]
@@ -56,7 +56,7 @@ def test_what_was_not_sent_or_lost_or_has_no_token_does_not_count(
     )
     for found in (ttft(requests, requests.scheduled_ns), e2e(requests, requests.scheduled_ns)):
         assert (found.values_ms.tolist(), found.is_bound.tolist()) == ([20.0], [False])
-    of_all = by_request(requests, requests.first_token_ns, requests.scheduled_ns)
+    of_all = latencies_by_request(requests, requests.first_token_ns, requests.scheduled_ns)
     np.testing.assert_array_equal(of_all.values_ms, [np.nan] * 4 + [20.0])
     assert not of_all.is_bound.any()
 

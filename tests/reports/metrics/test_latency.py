@@ -18,7 +18,6 @@ from reports.metrics.latency import (
     counted_gap_share,
     inter_chunk_latencies_ms,
     inter_token_latencies_ms,
-    latencies_ms,
     schedule_slip_ms,
     time_per_output_token_ms,
 )
@@ -33,22 +32,19 @@ def test_each_request_has_its_value_its_failure_or_none(make_requests: MakeReque
     requests = make_requests(
         [
             answered(0, 10, 15, [(30, 1), (50, 1), (70, 2)]),
-            failed(1, 20, Outcome.TIMEOUT, 20, 900),
+            failed(1, 20, Outcome.SERVER_ERROR, 20, 900),
             failed(2, 30, Outcome.NOT_SENT),
             answered(3, 40, 40, []),
         ]
     )
-    np.testing.assert_array_equal(BY_REQUEST[TTFT](requests), [20.0, np.inf, np.nan, np.nan])
-    np.testing.assert_array_equal(BY_REQUEST[E2E](requests), [60.0, np.inf, np.nan, np.nan])
-    np.testing.assert_array_equal(BY_REQUEST[TPOT](requests), [40.0 / 3, np.nan, np.nan, np.nan])
+    for metric, values_ms in (
+        (TTFT, [20.0, np.inf, np.nan, np.nan]),
+        (E2E, [60.0, np.inf, np.nan, np.nan]),
+        (TPOT, [40.0 / 3, np.nan, np.nan, np.nan]),
+    ):
+        np.testing.assert_array_equal(BY_REQUEST[metric](requests).values_ms, values_ms)
+        assert not BY_REQUEST[metric](requests).is_bound.any()
     assert time_per_output_token_ms(requests).tolist() == [40.0 / 3]
-
-
-def test_latencies_are_of_all_requests_that_have_one_or_of_those_chosen(make_requests: MakeRequests, answered: Make) -> None:
-    requests = make_requests([answered(k, 10 * k, 10 * k, [(11 * k + 5, 1)] if k != 2 else []) for k in range(4)])
-    ends_ns, anchor_ns = requests.first_token_ns, requests.scheduled_ns
-    assert latencies_ms(requests, ends_ns, anchor_ns).tolist() == [5.0, 6.0, 8.0]
-    assert latencies_ms(requests, ends_ns, anchor_ns, anchor_ns > 5e6).tolist() == [6.0, 8.0]
 
 
 def test_waits_at_the_ceiling_are_those_of_the_requests_sent(make_requests: MakeRequests, answered: Make, failed: Make) -> None:

@@ -41,7 +41,7 @@ def test_the_first_token_counts_whatever_it_is_and_the_first_output_without_reas
 
 
 def test_a_failure_counts_as_slower_than_every_output(make_report: MakeReport, reasoned: list[Record], failed: Make) -> None:
-    latency = make_report([*reasoned, failed(3, 0, Outcome.TIMEOUT, 10)]).metrics.ttfo_ms
+    latency = make_report([*reasoned, failed(3, 0, Outcome.REFUSED, 10)]).metrics.ttfo_ms
     assert latency is not None
     assert latency.scheduled is not None
     assert (latency.scheduled.n, latency.scheduled.failed, latency.scheduled.max) == (2, 1, None)

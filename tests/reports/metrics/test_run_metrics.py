@@ -28,7 +28,8 @@ MakeRequests = Callable[[Sequence[Record]], Requests]
 
 def _close(actual: Distribution | None, **expected: float | None) -> None:
     assert actual is not None
-    values = {"mean": actual.mean.value, "max": actual.max, "n": actual.n, "failed": actual.failed}
+    values = {"mean": actual.mean.value, "max": actual.max, "n": actual.n}
+    values |= {"failed": actual.failed, "censored": actual.censored}
     values |= {percentile.key: percentile.value for percentile in actual.percentiles}
     assert {name: values[name] for name in expected} == pytest.approx(expected)
 
@@ -59,7 +60,7 @@ def test_golden_numbers_of_answers_that_only_some_runs_have(make_requests: MakeR
     records = [
         answered(0, 0, 1, [(20, 1), (50, 1)], has_reasoning=True, first_output_ns=50_000_000, worker=0),
         answered(1, 60, 63, [(80, 1)], has_reasoning=False, parent=0, planned_ns=45_000_000, worker=1),
-        failed(2, 70, Outcome.TIMEOUT, 70, 90, worker=0),
+        failed(2, 70, Outcome.SERVER_ERROR, 70, 90, worker=0),
         answered(3, 80, 80, [(85, 1)], outcome=Outcome.WITHDRAWN, worker=1),
     ]
     requests = make_requests(records)
@@ -68,6 +69,9 @@ def test_golden_numbers_of_answers_that_only_some_runs_have(make_requests: MakeR
     assert metrics.ttfo_ms is not None
     _close(metrics.ttfo_ms.scheduled, mean=(50 + 20 + 5) / 3, n=3, failed=1)
     _close(metrics.ttfo_ms.sent, mean=(49 + 17 + 5) / 3, n=3, failed=1)
+    _close(metrics.e2e_ms.scheduled, mean=None, p50=None, p90=None, n=2, failed=1, censored=1)
+    assert metrics.e2e_ms.scheduled is not None
+    assert metrics.e2e_ms.scheduled.bounds == {"mean": (50 + 20 + 6) / 3, "p50": 20}  # 6 or more, 20, 50, failed
     _close(metrics.causal_delay_ms, mean=15, max=15, n=1)
     assert metrics.failed_share is not None
     assert (metrics.failed_share.failed, metrics.failed_share.ended) == (1, 3)
@@ -80,13 +84,17 @@ def test_golden_numbers_of_answers_that_only_some_runs_have(make_requests: MakeR
 def test_golden_latencies_from_both_anchors(make_requests: MakeRequests, mixed: list[Record]) -> None:
     metrics = compute_metrics(make_requests(mixed), streaming=True)
     assert metrics.ttft_ms is not None
-    # 11, 30, 14 from the schedule; 10, 30, 10 from the send; two failures of the target are slower than these
-    beside = {"p90": None, "p95": None, "p99": None, "max": None, "n": 3, "failed": 2}
-    _close(metrics.ttft_ms.scheduled, mean=55 / 3, p50=30, **beside)
-    _close(metrics.ttft_ms.sent, mean=50 / 3, p50=30, **beside)
-    # 31, 46, 14 and 30, 46, 10: the end is the last token, 1 ms before the request is done
-    _close(metrics.e2e_ms.scheduled, mean=91 / 3, p50=46, **beside)
-    _close(metrics.e2e_ms.sent, mean=86 / 3, p50=46, **beside)
+    # 11, 30, 14 and, before it timed out, 10 from the schedule; 10, 30, 10 and 8 from the send; a refusal is slower than these
+    beside: dict[str, float | None] = {"p90": None, "p95": None, "p99": None, "max": None, "failed": 1}
+    _close(metrics.ttft_ms.scheduled, mean=65 / 4, p50=14, n=4, censored=0, **beside)
+    _close(metrics.ttft_ms.sent, mean=58 / 4, p50=10, n=4, censored=0, **beside)
+    # 31, 46, 14 and 30, 46, 10: the end is the last token, 1 ms before the request is done; one timed out after 580 and 578
+    _close(metrics.e2e_ms.scheduled, mean=None, p50=46, n=3, censored=1, **beside)
+    _close(metrics.e2e_ms.sent, mean=None, p50=46, n=3, censored=1, **beside)
+    assert metrics.e2e_ms.scheduled is not None
+    assert metrics.e2e_ms.sent is not None
+    assert metrics.e2e_ms.scheduled.bounds == {"mean": (31 + 46 + 14 + 580) / 4}  # percentiles reach the refusal
+    assert metrics.e2e_ms.sent.bounds == {"mean": (30 + 46 + 10 + 578) / 4}
 
 
 def test_golden_token_latencies(make_requests: MakeRequests, mixed: list[Record]) -> None:
@@ -187,7 +195,14 @@ def test_a_run_of_failures_alone_has_counts_and_nothing_else(make_requests: Make
     metrics = compute_metrics(make_requests([failed(0, 0, kind, sent, None if sent is None else 9.0)]), streaming=True)
     assert metrics.failed_by_kind == {kind.value: 1}
     assert (metrics.done, metrics.failed) == (0, 1)
-    assert metrics.ttft_ms == metrics.e2e_ms == Anchored(None, None)
+    if kind in (Outcome.TIMEOUT, Outcome.CANCELLED):
+        for latency in (metrics.ttft_ms, metrics.e2e_ms):
+            assert latency is not None
+            _close(latency.sent, mean=None, p50=None, max=None, n=0, failed=0, censored=1)
+            assert latency.sent is not None
+            assert latency.sent.bounds == dict.fromkeys(("mean", "p50", "p90", "p95", "p99", "max"), 8.0)
+    else:
+        assert metrics.ttft_ms == metrics.e2e_ms == Anchored(None, None)
     assert (metrics.tpot_ms, metrics.itl_ms, metrics.icl_ms) == (None, None, None)
     assert (metrics.window_s, metrics.request_throughput, metrics.output_token_throughput) == (None, None, None)
     assert metrics.upstream.total_requests == 0
@@ -236,26 +251,33 @@ def _records(draw: Any) -> list[Record]:
     return records
 
 
-def _check(actual: Distribution | None, values: Sequence[float], failed: int = 0) -> None:
-    if not values:
+def _check(actual: Distribution | None, values: Sequence[float], failed: int = 0, bounds: Sequence[float] = ()) -> None:
+    """``bounds`` are of requests that were cut off: what is the same with these as the values and as failures is known."""
+    if not values and not bounds:
         assert actual is None
         return
-    ordered = [*sorted(values), *[None] * failed]
+    fastest, slowest = [*sorted([*values, *bounds])], [*sorted(values)]
 
     def at(percent: int) -> float | None:
-        return ordered[math.ceil(Fraction(percent * len(ordered), 100)) - 1]
+        rank = math.ceil(Fraction(percent * (len(fastest) + failed), 100))
+        return slowest[rank - 1] if rank <= len(slowest) and slowest[rank - 1] == fastest[rank - 1] else None
 
     _close(
         actual,
-        mean=sum(values) / len(values),
+        mean=None if bounds else sum(values) / len(values),
         p50=at(50),
         p90=at(90),
         p95=at(95),
         p99=at(99),
-        max=ordered[-1],
+        max=None if failed or bounds else slowest[-1],
         n=len(values),
         failed=failed,
+        censored=len(bounds),
     )
+    assert actual is not None
+    if bounds:
+        assert actual.bounds["mean"] == pytest.approx(sum(fastest) / len(fastest))
+        assert actual.max_lower_bound == (None if failed else pytest.approx(fastest[-1]))
 
 
 def _rate(times: Sequence[int]) -> float | None:
@@ -270,12 +292,17 @@ def test_metrics_are_what_a_loop_over_the_records_gives(make_requests: MakeReque
     with_tokens = [r for r in done if r.token_times_ns]
     assert (metrics.scheduled, metrics.done, metrics.failed) == (len(records), len(done), len(records) - len(done))
     assert metrics.ttft_ms is not None
-    ours = (Outcome.DONE, Outcome.CANCELLED, Outcome.NOT_SENT, Outcome.LOST)
+    ours = (Outcome.DONE, Outcome.CANCELLED, Outcome.TIMEOUT, Outcome.NOT_SENT, Outcome.LOST)
     failed = sum(r.outcome not in ours for r in records)
-    _check(metrics.ttft_ms.scheduled, [(r.token_times_ns[0] - r.scheduled_ns) / 1e6 for r in with_tokens], failed)
-    _check(metrics.ttft_ms.sent, [(r.token_times_ns[0] - (r.sent_ns or 0)) / 1e6 for r in with_tokens], failed)
-    _check(metrics.e2e_ms.scheduled, [(r.token_times_ns[-1] - r.scheduled_ns) / 1e6 for r in with_tokens], failed)
-    _check(metrics.e2e_ms.sent, [(r.token_times_ns[-1] - (r.sent_ns or 0)) / 1e6 for r in with_tokens], failed)
+    cut_off = [r for r in records if r.outcome in (Outcome.CANCELLED, Outcome.TIMEOUT)]
+    for anchored, position, cut in (
+        (metrics.ttft_ms, 0, [r for r in cut_off if not r.token_times_ns]),
+        (metrics.e2e_ms, -1, cut_off),
+    ):
+        reached = [r for r in (*with_tokens, *cut_off) if r.token_times_ns and r not in cut]
+        for d, anchor in ((anchored.scheduled, "scheduled_ns"), (anchored.sent, "sent_ns")):
+            values = [(r.token_times_ns[position] - getattr(r, anchor)) / 1e6 for r in reached]
+            _check(d, values, failed, [((r.done_ns or 0) - getattr(r, anchor)) / 1e6 for r in cut])
     _check(metrics.slip_ms, [(r.sent_ns - r.scheduled_ns) / 1e6 for r in records if r.sent_ns is not None])
     _check(
         metrics.tpot_ms,

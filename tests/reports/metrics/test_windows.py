@@ -8,20 +8,20 @@ import msgspec
 import pytest
 
 from harness.records.record import Outcome, Record
+from reports.metrics.censoring import latencies_by_request
 from reports.metrics.configuration import ConfiguredLoad
-from reports.metrics.latency import latencies_ms
 from reports.metrics.output_events import completions, rate
 from reports.metrics.requests import Requests
 from reports.metrics.windows import Window, Windows, compute_windows, whole_window
-from reports.statistics.percentiles import Distribution, summarise
+from reports.statistics.percentiles import Distribution
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
 
 
 def _from_schedule(requests: Requests) -> tuple[Distribution, Distribution]:
-    found = (latencies_ms(requests, ends, requests.scheduled_ns) for ends in (requests.first_token_ns, requests.last_token_ns))
-    ttft_ms, e2e_ms = (summarise(latency) for latency in found)
+    ends_ns = (requests.first_token_ns, requests.last_token_ns)
+    ttft_ms, e2e_ms = (latencies_by_request(requests, ends, requests.scheduled_ns).summary() for ends in ends_ns)
     assert ttft_ms is not None
     assert e2e_ms is not None
     return ttft_ms, e2e_ms

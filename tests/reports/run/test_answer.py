@@ -101,11 +101,11 @@ def test_anchors_are_one_row_where_they_agree_and_two_where_the_client_was_late(
 
 
 def test_failed_requests_are_counted_by_kind_in_the_head(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
-    records = [*steady_run(95), *(failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 9) for k in range(95, 100))]
+    records = [*steady_run(95), *(failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 9) for k in range(95, 100))]
     text = render_answer(make_report(records))
     assert text.startswith("THIS RUN IS NOT VALID: errors.\n")
     assert "95 of 100 requests succeeded" in text
-    assert "failed: timeout 5." in text
+    assert "failed: refused 5." in text
     assert "failed*" in _row(text, "E2E latency")
     assert "invalid  Requests failed: fix what fails, or lower the load" in text
 
@@ -234,7 +234,9 @@ def test_a_whole_answer(steady: RunReport) -> None:
     objective, requirement = parse_slo("ttft<=200ms"), parse_slo("p99_ttft<=300ms")
     assert isinstance(objective, Objective)
     assert isinstance(requirement, Requirement)
-    goodput = Goodput((objective,), (350,), 350, 525, 525, 700, Rate(4.65, (3.816, 6.16), None), 0.5, (0.44, 0.561), None)
+    goodput = Goodput(
+        (objective,), (350,), (700,), 350, 525, 525, 700, 0, Rate(4.65, (3.816, 6.16), None), 0.5, (0.44, 0.561), None
+    )
     whole = steady.metrics.windows.whole
     assert whole is not None
     windows = dataclasses.replace(
@@ -281,7 +283,7 @@ undecided  p99_ttft<=300ms: 1,700 ms, 95 %: 1,650 – 1,800 ms; equivalent to 62
 def test_an_attainment_without_an_interval_stands_alone(steady: RunReport) -> None:
     objective = parse_slo("ttft<=200ms")
     assert isinstance(objective, Objective)
-    goodput = Goodput((objective,), (350,), 350, 350, 350, 700, Rate(4.65, None, "n too small"), 0.5, None, None)
+    goodput = Goodput((objective,), (350,), (700,), 350, 350, 350, 700, 0, Rate(4.65, None, "n too small"), 0.5, None, None)
     text = render_answer(dataclasses.replace(steady, metrics=dataclasses.replace(steady.metrics, goodput=goodput)))
     assert "\nAttainment               50.0 % of 700 sent\n" in text
 
@@ -289,7 +291,8 @@ def test_an_attainment_without_an_interval_stands_alone(steady: RunReport) -> No
 def test_the_answer_of_a_long_run_has_lines_of_80_characters(steady: RunReport) -> None:
     objective, limits = parse_slo("ttft<=200ms"), (12_345.0, 123_456.0)
     assert isinstance(objective, Objective)
-    goodput = Goodput((objective,), (1,), 250_000, 1, 750_000, 1_000_000, Rate(99_999.0, limits, None), 0.25, (0.2, 1.0), None)
+    rate, sent, undetermined = Rate(99_999.0, limits, None), 1_000_000, 1_000_000
+    goodput = Goodput((objective,), (1,), (1,), 250_000, 1, 750_000, sent, undetermined, rate, 0.25, (0.2, 1.0), None)
     report = dataclasses.replace(steady, metrics=dataclasses.replace(steady.metrics, goodput=goodput))
     assert max(map(len, render_answer(report).splitlines())) <= WIDTH
 

@@ -90,7 +90,7 @@ def test_an_interval_that_failures_took_is_not_put_down_to_the_sample(
     order = np.random.default_rng(0).permutation(1000)
     records = [answered(k, 0, 0, [(float(order[k]) + 1, 1)]) for k in range(1000)]
     for k in range(8):
-        records[120 * k] = failed(120 * k, 0, Outcome.TIMEOUT, 0, 500)
+        records[120 * k] = failed(120 * k, 0, Outcome.REFUSED, 0, 500)
     assert re.fullmatch(r"≥ 9\d\d\.\d\d; failed", _intervals(render(make_report(records)), "E2E latency, from schedule")[-1])
 
 
@@ -118,7 +118,7 @@ def test_p99_9_is_shown_where_the_values_are_enough_for_it(make_report: MakeRepo
     assert _cells(tails, "E2E latency, from schedule") == ["6,694.00", f"{low:,.2f} – {high:,.2f}"]
     assert "TPOT" not in tails[: tails.index("Rates")]  # one token each
     for k in range(50):
-        records[k] = failed(k, 0, Outcome.TIMEOUT, 0, 10)
+        records[k] = failed(k, 0, Outcome.REFUSED, 0, 10)
     failing = render(make_report(records))
     assert _cells(failing[failing.index("p99.9") :], "E2E latency, from schedule")[0] == "failed"
 

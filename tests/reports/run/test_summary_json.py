@@ -68,6 +68,7 @@ def test_the_numbers_are_those_of_the_run(make_report: MakeReport, answered: Mak
     metrics = _written(make_report(records))["metrics"]
     reasons = dict.fromkeys(("mean", "p50", "p99"), "n too small")
     none = dict.fromkeys(("p99_9", "mean_interval", "p50_interval", "p99_interval", "p99_9_interval"))
+    none |= {"censored": 0, "lower_bounds": {}}
     constant = {"n": 3, "failed": 0, **none, "interval_reasons": reasons, "at_least": {}, "p99_supported": False}
 
     def all_of(value: float, **changes: Any) -> dict[str, Any]:
