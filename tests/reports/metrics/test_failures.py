@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 
 from harness.records.record import Outcome, Record
+from reports.compare.measures import measure_run
 from reports.metrics.failures import FailedShare, failed_share_of
 from reports.metrics.goodput import share_interval
 from reports.metrics.requests import Requests
+from reports.run_report import RunReport
+from reports.trend.history import estimates_of
 
 Make = Callable[..., Record]
+MakeReport = Callable[..., RunReport]
 MakeRequests = Callable[[Sequence[Record]], Requests]
 
 
@@ -67,3 +71,26 @@ def test_from_a_hundred_requests_on_the_limits_know_which_came_together(
 def test_where_no_request_ended_there_is_no_share(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
     assert failed_share_of(make_requests(_run(answered, failed, [None, None]))) is None
     assert failed_share_of(make_requests(_run(answered, failed, [None, True]))) == FailedShare(0, 1, (0.0, 0.975))
+
+
+def test_gates_comparisons_and_trends_mean_the_same_share(make_report: MakeReport, answered: Make, failed: Make) -> None:
+    """Of 200 requests 10 failed, and 90 of the successes had no token: 5 %, not 10 of the 110 that have a latency."""
+    records = [
+        failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 1)
+        if k % 20 == 0
+        else answered(k, 10 * k, 10 * k, [(10 * k + 5, 1)] if k % 2 else [])
+        for k in range(200)
+    ]
+    report = make_report(records)
+    assert report.metrics.failed_share is not None
+    of_gates, of_trends = report.metrics.failed_share.value, estimates_of(report)["failed_share"].value
+    of_comparisons = measure_run(report.requests, streaming=True)["failed_share"].value
+    assert of_gates == of_trends == of_comparisons == 0.05
+
+
+def test_a_timeout_is_a_failure_and_a_cancellation_none(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    kinds = [Outcome.TIMEOUT, Outcome.WITHDRAWN, Outcome.CANCELLED, Outcome.LOST]
+    records = [answered(0, 0, 0, [(5, 1)]), *(failed(k, 0, kind, 0, 90) for k, kind in enumerate(kinds, start=1))]
+    found = failed_share_of(make_requests(records))
+    assert found is not None
+    assert (found.failed, found.ended) == (1, 2)

@@ -215,6 +215,85 @@ def test_a_share_that_changes_once_within_the_run_has_no_interval() -> None:
     assert share_interval(np.arange(1_000) < 500) is None
 
 
+# ---- requests that were cut off
+
+_CUT_OFF = [Outcome.WITHDRAWN, Outcome.CANCELLED]
+
+
+def _cut_after(answered: Make, failed: Make, outcome: Outcome) -> list[Record]:
+    """Due at 0, sent at 100 ms: an answer; then, cut off at 1,100 ms, a first token at 300 ms, at 700 ms, and none."""
+    return [
+        answered(0, 0, 100, [(200, 1), (400, 1)]),
+        answered(1, 0, 100, [(300, 1)], done=1_100, outcome=outcome),
+        answered(2, 0, 100, [(700, 1)], done=1_100, outcome=outcome),
+        failed(3, 0, outcome, 100, 1_100),
+    ]
+
+
+@pytest.mark.parametrize("outcome", _CUT_OFF)
+@pytest.mark.parametrize(
+    ("objectives", "good", "sent", "limits"),
+    [
+        (["ttft<=500ms"], 2, 4, (0.5, 0.5)),
+        (["ttft<=1100ms"], 3, 4, (0.75, 0.75)),  # longer than until the cut is too long
+        (["ttft<=1101ms"], 3, 3, (0.75, 1.0)),
+        (["e2e<=1100ms"], 1, 4, (0.25, 0.25)),
+        (["e2e<=2s"], 1, 1, (0.25, 1.0)),
+        (["tpot<=300ms"], 1, 1, (0.25, 1.0)),
+        (["ttft<=500ms", "e2e<=2s"], 1, 3, (0.25, 0.5)),  # the first token missed it, or came in time and left E2E open
+    ],
+)
+def test_a_request_that_was_cut_off_missed_what_it_had_exceeded_and_met_what_had_come(
+    make_requests: MakeRequests,
+    answered: Make,
+    failed: Make,
+    outcome: Outcome,
+    objectives: list[str],
+    good: int,
+    sent: int,
+    limits: tuple[float, float],
+) -> None:
+    found = _goodput_of(make_requests(_cut_after(answered, failed, outcome)), *objectives)
+    assert (found.good, found.sent, found.undetermined, found.attainment_limits) == (good, sent, 4 - sent, limits)
+    assert found.attainment == good / sent
+
+
+def test_each_objective_alone_is_of_the_requests_of_which_it_is_decided(
+    make_report: MakeReport, answered: Make, failed: Make
+) -> None:
+    report = make_report(_cut_after(answered, failed, Outcome.WITHDRAWN), options={"slo": ["ttft<=500ms", "e2e<=2s"]})
+    assert report.metrics.goodput is not None
+    assert (report.metrics.goodput.met, report.metrics.goodput.judged) == ((2, 1), (4, 1))
+    attainment = summary(report)["metrics"]["attainment"]
+    assert (attainment["value"], attainment["undetermined"], attainment["limits"]) == (pytest.approx(1 / 3), 1, [0.25, 0.5])
+    assert [one["attainment"] for one in attainment["objectives"]] == [0.5, 1.0]
+    assert "Attainment (%) with 1 cut off, undetermined" in render(report)
+
+
+def test_a_timeout_met_nothing_whatever_had_come(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    found = _goodput_of(make_requests(_cut_after(answered, failed, Outcome.TIMEOUT)), "ttft<=2s")
+    assert (found.good, found.sent, found.undetermined) == (1, 4, 0)
+
+
+def test_from_the_send_a_cut_is_earlier_and_what_was_missed_from_the_schedule_is_not_taken_back(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    found = _goodput_of(make_requests(_cut_after(answered, failed, Outcome.WITHDRAWN)), "ttft<=1050ms")
+    assert (found.good, found.good_from_send, found.sent, found.attainment_from_send) == (3, 3, 4, 0.75)
+
+
+def test_a_good_request_that_was_cancelled_counts_in_the_rate_at_its_end(make_requests: MakeRequests, answered: Make) -> None:
+    requests = make_requests([answered(0, 0, 0, [(300, 1)], done=2_000, outcome=Outcome.WITHDRAWN)])
+    rate_of_good = _goodput_of(requests, "ttft<=500ms").rate
+    assert rate_of_good is not None
+    assert rate_of_good.value == 0.5
+
+
+def test_where_nothing_is_decided_there_is_no_goodput(make_requests: MakeRequests, failed: Make) -> None:
+    requests = make_requests([failed(0, 0, Outcome.WITHDRAWN, 0, 100)])
+    assert goodput(requests, [Objective(TTFT, 500.0)]) is None
+
+
 # ---- in the report
 
 

@@ -13,6 +13,7 @@ from scipy.stats import beta, binomtest
 
 from reports.statistics.autocorrelation import TOO_UNEVEN, mean_of, share_of, student_to_normal
 from reports.statistics.percentiles import (
+    CUT_OFF,
     Distribution,
     Percentile,
     SampleMean,
@@ -435,3 +436,107 @@ def test_where_a_lower_limit_is_0_both_have_the_same_effect(zeros: int) -> None:
 def test_where_an_upper_limit_reaches_the_failures_the_lower_one_has_the_effect_of_the_percentile() -> None:
     ordered = np.where(np.arange(1_000) < 992, _SQUARES, np.inf)
     assert percentile_limits(ordered, 0.99, 2.0) == (pytest.approx(_lower(_SQUARES, 0.99, 2.0), rel=1e-9), math.inf)
+
+
+# ---- values of which a bound alone is known
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.125, 1e5, width=32), st.floats(0.125, 1e5, width=32)), min_size=1, max_size=300),
+    st.integers(0, 20),
+)
+def test_nothing_that_is_said_of_cut_off_values_contradicts_the_true_ones(
+    pairs: list[tuple[float, float]], failures: int
+) -> None:
+    """Each value is cut off where its time to the cut is the shorter one."""
+    true, cut = np.array(pairs).T
+    failed = np.full(failures, np.inf)
+    seen = np.concatenate([np.minimum(true, cut), failed])
+    is_bound = np.concatenate([cut < true, np.zeros(failures, dtype=bool)])
+    found, whole = summarise(seen, is_bound=is_bound), summarise(np.concatenate([true, failed]))
+    assert found is not None
+    assert whole is not None
+    assert (found.n, found.censored, found.failed) == (true.size - is_bound.sum(), is_bound.sum(), failures)
+    assert whole.mean.value is not None
+    _agrees(found.mean.value, found.mean.lower_bound, whole.mean.value)
+    _agrees(found.max, found.max_lower_bound, whole.max)
+    for one, other in zip(found.percentiles, whole.percentiles, strict=True):
+        _agrees(one.value, one.lower_bound, other.value)
+    lowest = cut[cut < true].min(initial=np.inf)
+    for one, other in zip(found.percentiles, whole.percentiles, strict=True):
+        if other.value is not None and other.value < lowest:
+            assert one.value == other.value
+
+
+def _agrees(value: float | None, bound: float | None, true: float | None) -> None:
+    """A value is the true one, and a bound at most that; a failure is neither."""
+    if bound is not None:
+        assert value is None
+        assert true is None or bound <= true * (1 + 1e-9)
+    elif true is None:
+        assert value is None
+    else:
+        assert value == pytest.approx(true, rel=1e-9)
+
+
+def _cut_off(share: float, cut: float, n: int = 2_000) -> tuple[Distribution, Distribution]:
+    """``n`` values of a lognormal law around 100, of which a share is cut off: as bounds, and with the same as failures."""
+    rng = np.random.default_rng(5)
+    values, is_bound = 100.0 * rng.lognormal(0.0, 0.1, n), rng.random(n) < share
+    seen = np.where(is_bound, cut, values)
+    found, failed = summarise(seen, is_bound=is_bound), summarise(np.where(is_bound, np.inf, values))
+    assert found is not None
+    assert failed is not None
+    return found, failed
+
+
+def test_below_the_lowest_cut_percentiles_and_their_intervals_are_exact_and_above_it_bounds() -> None:
+    found, failed = _cut_off(0.03, 1_000.0)
+    for q in (0.50, 0.90, 0.95):
+        assert found.percentile(q).value == failed.percentile(q).value is not None
+    assert found.percentile(0.50).interval == pytest.approx(failed.percentile(0.50).interval, rel=1e-3)
+    p99 = found.percentile(0.99)
+    assert (p99.value, p99.lower_bound, p99.interval, p99.at_least, p99.reason) == (None, 1_000.0, None, 1_000.0, CUT_OFF)
+    assert p99.interval_text == "≥ 1,000.00; requests cut off"
+    assert failed.mean.value is not None
+    assert found.mean.lower_bound == pytest.approx((failed.n * failed.mean.value + found.censored * 1_000.0) / 2_000)
+    assert (found.mean.value, found.mean.interval, found.mean.reason) == (None, None, CUT_OFF)
+    assert found.mean.at_least is not None
+    assert found.mean.at_least < found.mean.lower_bound
+    assert set(found.bounds) == {"mean", "p99", "max"}  # of p99.9 there are too few values
+    assert found.supports(0.99)
+
+
+def test_an_exact_percentile_whose_upper_limit_is_among_the_cuts_has_a_lower_one() -> None:
+    p99 = _cut_off(0.008, 1_000.0)[0].percentile(0.99)
+    assert p99.value is not None
+    assert (p99.interval, p99.reason) == (None, CUT_OFF)
+    assert p99.at_least is not None
+    assert p99.at_least < p99.value < 200.0
+
+
+def test_cuts_in_the_middle_leave_the_median_between_two_limits_and_its_bound_is_the_lower_one() -> None:
+    found, failed = _cut_off(0.2, 50.0)
+    p50 = found.percentile(0.50)
+    assert failed.p50 is not None
+    assert p50.lower_bound is not None
+    assert (p50.value, p50.interval, p50.reason) == (None, None, CUT_OFF)
+    assert p50.at_least is not None
+    assert p50.at_least < p50.lower_bound < 100.0 < failed.p50
+
+
+def test_too_few_cut_off_values_say_so() -> None:
+    found = summarise(np.array([1.0, 2.0, 3.0]), is_bound=np.array([False, True, False]))
+    assert found is not None
+    assert (found.mean, found.n, found.censored) == (SampleMean(None, None, _TOO_FEW, None, 2.0), 2, 1)
+    assert found.percentile(0.50) == Percentile(0.50, None, None, None, _TOO_FEW, 2.0)
+    assert found.curve is not None
+    assert found.curve.values.tolist() == [1.0]
+
+
+def test_bounds_alone_are_a_distribution_without_a_curve_and_without_any_bound_all_is_as_before() -> None:
+    found = summarise(np.array([4.0, 2.0]), is_bound=np.array([True, True]))
+    assert found is not None
+    assert (found.n, found.censored, found.bounds["p50"], found.max_lower_bound, found.curve) == (0, 2, 2.0, 4.0, None)
+    series = np.random.default_rng(1).lognormal(0.0, 1.0, 800)
+    assert summarise(series, is_bound=np.zeros(800, dtype=bool)) == summarise(series)
