@@ -161,7 +161,7 @@ ATTAINMENT = Metric(
     "attainment",
     "Attainment",
     "share",
-    "requests that meet every objective / all sent but those cancelled as planned "
+    "requests that meet every objective / all sent but those cut off before that was decided "
     "([Goodput](../explanation/measurement.md#goodput))",
     Better.HIGHER,
 )

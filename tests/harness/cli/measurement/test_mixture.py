@@ -109,7 +109,8 @@ def test_a_time_cancels_an_answer_that_is_not_streamed(paced: NullServerAddresse
     assert found["requests"]["withdrawn"] == len(withdrawn) > 0
     assert all(row["done_ns"] - row["sent_ns"] >= 48_000_000 and row["cancel_after_ns"] == 50_000_000 for row in withdrawn)
     assert found["metrics"]["output_token_throughput"] is not None
-    assert not any(finding["code"] == "withdrawn_before_first_token" for finding in found["findings"])
+    (finding,) = (finding for finding in found["findings"] if finding["code"] == "latencies_cut_off")
+    assert (finding["evidence"]["requests"], found["metrics"]["e2e_ms"]["scheduled"]["censored"]) == (len(withdrawn),) * 2
 
 
 def test_users_of_a_closed_loop_go_on_behind_a_cancellation(paced: NullServerAddresses, tmp_path: Path) -> None:
