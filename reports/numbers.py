@@ -12,7 +12,9 @@ from reports.compare.difference import between_pairs, between_runs, compare_meas
 from reports.compare.measures import failed_share, mean, percentile, throughput
 from reports.compare.single_runs import quantiles_within_pairs, quantiles_within_runs, within_pairs, within_runs
 from reports.findings.checks import find
-from reports.gates import evidence_of, judge
+from reports.gates.judge import judge, judge_together
+from reports.gates.numbers import judge_number
+from reports.gates.shares import judge_share
 from reports.metrics.arrival_law import at_even_rate_ns, check_arrivals, index_of_dispersion
 from reports.metrics.asked_arrivals import asked_arrivals
 from reports.metrics.catalogue import (
@@ -44,7 +46,7 @@ from reports.metrics.client_health import client_health
 from reports.metrics.configuration import configured_law, configured_load
 from reports.metrics.estimates import over_runs
 from reports.metrics.failures import failed_by_request, failed_share_of
-from reports.metrics.goodput import goodput, share_interval
+from reports.metrics.goodput import goodput, severities
 from reports.metrics.in_flight import mean_in_system
 from reports.metrics.latency import (
     causal_delays_ms,
@@ -77,7 +79,8 @@ from reports.run.pictures.over_time import per_second, percentile_per_part
 from reports.run.tables import failure_tables, slowest_table
 from reports.statistics.arrays import mean_of_known
 from reports.statistics.autocorrelation import Mean, mean_of
-from reports.statistics.percentiles import nearest_rank, percentile_limits, required_samples, share_limits, summarise
+from reports.statistics.exceedances import exceedances, interval_of_share_above
+from reports.statistics.percentiles import nearest_rank, percentile_limits, required_samples, summarise
 from reports.statistics.quantile_curve import curve_of
 from reports.sweep.held import gates_of, held_of
 from reports.sweep.points import pareto_front
@@ -139,7 +142,7 @@ NUMBERS = (
     Number("Percentiles", "metrics.*.p50 … p99_9", (nearest_rank,)),
     Number("Interval and lower limit of a percentile", "metrics.*.p99_interval, at_least", (percentile_limits,)),
     Number("Interval of a rate", "metrics.*.interval", (mean_of, Mean.interval, rate)),
-    Number("Interval of a share", "metrics.attainment.interval", (share_limits, share_interval)),
+    Number("Interval of a share", "metrics.attainment.interval", (severities, exceedances, interval_of_share_above)),
     Number("Attainment from the send", "metrics.attainment.from_send", (goodput,)),
     Number("Whether p99 is supported", "metrics.*.p99_supported", (required_samples,)),
     Number("Points of the percentile pictures", "", (curve_of,)),
@@ -150,7 +153,7 @@ NUMBERS = (
     Number("Failures by message", "", (failure_tables,)),
     Number("Evidence of the findings", "findings", (find,)),
     Number("Share of failed requests, of a gate", "gates", (failed_share_of,)),
-    Number("Requirements and what the evidence shows of them", "gates", (evidence_of, judge)),
+    Number("Requirements and what the evidence shows of them", "gates", (judge_share, judge_number, judge_together, judge)),
     Number("Gauges of the server", "server.active_requests … cpu_utilization", (Telemetry.level,)),
     Number("Rates and latencies of the whole window", "windows.whole", (whole_window,)),
     Number("Limits, rates and latencies of the steady window", "windows.steady", (mser5, find_steady, compute_windows)),

@@ -10,7 +10,8 @@ from harness.records.run_folder import RunFolder, RunFolderError
 from reports.criteria import Criterion, Requirement, parse_fail_if, parse_slo
 from reports.findings.checks import find, is_valid
 from reports.findings.finding import Finding, RunFacts
-from reports.gates import Gate, judge
+from reports.gates.gate import Gate, JudgedRun
+from reports.gates.judge import judge
 from reports.metrics.asked_arrivals import AskedArrivals, asked_arrivals
 from reports.metrics.client_health import ClientHealth, client_health
 from reports.metrics.configuration import ConfiguredTarget, configured_load, configured_target
@@ -48,6 +49,11 @@ class RunReport:
     def requests(self) -> Requests:
         """Those of the load, which all numbers are of that do not say otherwise."""
         return self.all_requests.load
+
+    @property
+    def judged(self) -> JudgedRun:
+        """What requirements are held against."""
+        return JudgedRun(self.requests, self.metrics, configured_load(self.manifest))
 
     @property
     def probe(self) -> ClassNumbers | None:
@@ -112,7 +118,7 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
     judged = Judged(objectives, class_objectives(folder, manifest), metrics.window_s)
     classes = traffic_classes(every, judged, target.streaming)
     requirements = [criterion for criterion in chosen if isinstance(criterion, Requirement)]
-    gates = judge(requirements, metrics, valid=is_valid(findings))
+    gates = judge(requirements, JudgedRun(requests, metrics, configured_load(manifest)), valid=is_valid(findings))
     return RunReport(folder, manifest, every, metrics, findings, client, server, server_phases, telemetry, gates, classes)
 
 

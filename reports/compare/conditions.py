@@ -11,7 +11,8 @@ from reports.compare.measures import MEASURES, Measure
 from reports.compare.spread import CONFIDENCE
 from reports.criteria import Requirement, parse_fail_if
 from reports.errors import ConditionError
-from reports.gates import Status, judge_together
+from reports.gates.gate import Status
+from reports.gates.judge import judge_together
 from reports.run_report import RunReport
 
 _FORM = re.compile(
@@ -95,7 +96,7 @@ def check_conditions(
 
 
 def _of_arm(condition: AbsoluteCondition, runs: Sequence[RunReport]) -> ConditionResult:
-    gate = judge_together(condition.requirement, [run.metrics for run in runs], valid=all(run.valid for run in runs))
+    gate = judge_together(condition.requirement, [run.judged for run in runs], valid=all(run.valid for run in runs))
     return ConditionResult(condition, gate.status, gate.why)
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.metrics.goodput import share_interval
 from reports.metrics.requests import Requests
-from reports.statistics.arrays import FloatArray
+from reports.statistics.arrays import FloatArray, known
 from reports.statistics.autocorrelation import FEWEST_VALUES, Interval
+from reports.statistics.exceedances import interval_of_share_above
 from reports.statistics.percentiles import share_limits
 
 
@@ -41,10 +41,9 @@ def failed_share_of(requests: Requests) -> FailedShare | None:
     The interval knows that failures come together; in runs of fewer than 100 requests, where that cannot be seen, it is
     Clopper and Pearson's for independent requests.
     """
-    by_request = failed_by_request(requests)
-    failed = by_request[~np.isnan(by_request)] > 0
+    failed = known(failed_by_request(requests))
     if not failed.size:
         return None
     share = float(failed.mean())
-    limits = share_limits(share, failed.size) if failed.size < FEWEST_VALUES else share_interval(failed)
+    limits = share_limits(share, failed.size) if failed.size < FEWEST_VALUES else interval_of_share_above(failed, 0.0)
     return FailedShare(int(np.count_nonzero(failed)), int(failed.size), limits)

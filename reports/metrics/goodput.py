@@ -10,6 +10,7 @@ undetermined request counts among neither; how many there are limits what is kno
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -20,13 +21,14 @@ from numpy.typing import NDArray
 from reports.metrics.catalogue import E2E, TPOT, TTFT, Metric
 from reports.metrics.censoring import CensoredLatencies, latencies_by_request
 from reports.metrics.full_load import full_load, rate_of_run
-from reports.metrics.output_events import Events, Rate, without_interval
+from reports.metrics.output_events import Events, Rate, completions, rate_value, without_interval
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
-from reports.statistics.autocorrelation import FEWEST_VALUES, Interval, mean_of, share_of, student_to_normal
-from reports.statistics.percentiles import CONFIDENCE, share_limits
+from reports.statistics.autocorrelation import TOO_UNEVEN, Interval
+from reports.statistics.exceedances import interval_of_share_above
 
 _NS_PER_MS = 1e6
+_JUST_ABOVE = 1.0 + 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,8 @@ def goodput(requests: Requests, objectives: Sequence[Objective], no_interval_rea
         for anchor_ns in (released_ns, requests.sent_ns)
     )
     interval, from_send_interval = (
-        share_interval(which[sent]) if no_interval_reason is None else None for which in (every.met, from_send)
+        _attainment_interval(requests, objectives, anchor_ns, sent) if no_interval_reason is None else None
+        for anchor_ns in (requests.scheduled_ns, requests.sent_ns)
     )
     return Goodput(
         objectives=tuple(objectives),
@@ -108,7 +111,7 @@ def goodput(requests: Requests, objectives: Sequence[Objective], no_interval_rea
         good_from_send=int(np.count_nonzero(from_send)),
         sent=int(np.count_nonzero(sent)),
         undetermined=int(np.count_nonzero(~sent & ~np.isnan(requests.sent_ns))),
-        rate=without_interval(_rate(requests, every.met), no_interval_reason),
+        rate=without_interval(_rate(requests, every.met, sent, interval), no_interval_reason),
         attainment=float(every.met[sent].mean()),
         attainment_interval=interval,
         from_send_interval=from_send_interval,
@@ -162,22 +165,52 @@ _LATENCIES: Mapping[Metric, Callable[[Requests, FloatArray], CensoredLatencies]]
 )
 
 
-def _rate(requests: Requests, good: NDArray[np.bool_]) -> Rate | None:
+def severities(requests: Requests, objectives: Sequence[Objective]) -> CensoredLatencies:
+    """How far each request that was sent is from its objectives, in the order in which they were due: the largest ratio of a
+    latency from the schedule to its limit, above 1 where an objective was missed, infinite of a failure. Of a request that was
+    cut off before that was decided it is a bound.
+    """
+    return _severities(requests, objectives, requests.scheduled_ns).of(~np.isnan(requests.sent_ns))
+
+
+def _severities(requests: Requests, objectives: Sequence[Objective], anchor_ns: FloatArray) -> CensoredLatencies:
+    """Of every request, shape [requests]."""
+    every = _together([_judge(requests, objective, anchor_ns) for objective in objectives])
+    ratios = np.stack(
+        [_LATENCIES[objective.metric](requests, anchor_ns).values_ms / objective.limit_ms for objective in objectives]
+    )
+    largest = np.where(np.isnan(ratios), np.inf, ratios).max(axis=0)
+    largest = np.where(every.missed, np.maximum(largest, _JUST_ABOVE), np.minimum(largest, 1.0))
+    return CensoredLatencies(largest, ~every.met & ~every.missed)
+
+
+def _attainment_interval(
+    requests: Requests, objectives: Sequence[Objective], anchor_ns: FloatArray, judged: NDArray[np.bool_]
+) -> Interval | None:
+    missed = interval_of_share_above(_severities(requests, objectives, anchor_ns).values_ms[judged], 1.0)
+    return None if missed is None else (1.0 - missed[1], 1.0 - missed[0])
+
+
+def _rate(requests: Requests, good: NDArray[np.bool_], judged: NDArray[np.bool_], attainment: Interval | None) -> Rate | None:
     """Good requests, counted at their ends, per second of the whole window: first scheduled to the end of the last success, or
     of the last good request that was cancelled.
+
+    It is the rate of all that were judged times their attainment, and so is its error.
     """
     ended = requests.done | good
     if not ended.any():
         return None
     events = Events(requests.done_ns[good])
     start_ns, end_ns = float(requests.scheduled_ns.min()), float(requests.done_ns[ended].max())
-    return rate_of_run(events, start_ns, end_ns, full_load(requests, events))
-
-
-def share_interval(good: NDArray[np.bool_]) -> Interval | None:
-    """The 95 % interval of a share; ``good`` has shape [requests], in the order in which they were due. None: no interval."""
-    if good.size < FEWEST_VALUES or mean_of(good.astype(np.float64)).no_interval_reason is not None:
+    value = rate_value(events, start_ns, end_ns)
+    ends = completions(requests)
+    throughput = rate_of_run(ends, start_ns, end_ns, full_load(requests, ends))
+    if value is None or throughput is None:
         return None
-    share = share_of(good)
-    effect = max(1.0, share.allowed_effect * student_to_normal(CONFIDENCE, share.degrees) ** 2)
-    return share_limits(float(good.mean()), good.size / effect, CONFIDENCE)
+    if throughput.interval is None or attainment is None:
+        return Rate(value, None, throughput.reason or TOO_UNEVEN)
+    share = float(good[judged].mean())
+    below, above = (abs(limit - throughput.value) / throughput.value * value for limit in throughput.interval)
+    per_share = value / share if share > 0 else throughput.value
+    low = value - math.hypot(below, per_share * (share - attainment[0]))
+    return Rate(value, (max(0.0, low), value + math.hypot(above, per_share * (attainment[1] - share))), None)

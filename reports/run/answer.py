@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from tabulate import tabulate
 
 from reports.findings.finding import Finding
-from reports.gates import Gate
+from reports.gates.gate import Gate
 from reports.metrics.catalogue import E2E, TPOT, TTFT
 from reports.metrics.client_calibration import client_calibration
 from reports.metrics.goodput import Goodput

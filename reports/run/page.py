@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from reports.gates import Status
+from reports.gates.gate import Status
 from reports.glossary import terms
 from reports.metrics.catalogue import E2E, GOODPUT, THROUGHPUTS, TTFT, WINDOW, Metric
 from reports.metrics.goodput import Goodput

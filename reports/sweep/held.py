@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from reports.criteria import HeldRequirement
-from reports.gates import Status
+from reports.gates.gate import Status
 from reports.sweep.curves import setting_number
 from reports.sweep.points import Sweep, SweepPoint
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports.gates import Status
+from reports.gates.gate import Status
 from reports.glossary import terms
 from reports.metrics.estimates import Estimate
 from reports.page.page import Card, Page, Section, Tone, write_page

@@ -10,7 +10,7 @@ from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm,
 from harness.records.run_folder import RunFolderError
 from reports.criteria import HeldRequirement
 from reports.findings.load import QueueGrowing
-from reports.gates import Gate, Status
+from reports.gates.gate import Gate, Status
 from reports.metrics.catalogue import E2E, GOODPUT, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT, TTFT
 from reports.metrics.estimates import Estimate, of_percentile, of_rate, over_runs
 from reports.metrics.goodput import Goodput, Objective

@@ -8,8 +8,6 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
-import numpy as np
-
 from harness.records.run_folder import RunFolderError
 from reports.compare.comparable import Disagreement, disagreements, refused
 from reports.compare.comparison import Arm, differences_between, overall, read_arm
@@ -21,8 +19,7 @@ from reports.errors import NotComparableError
 from reports.findings.finding import Severity
 from reports.metrics.catalogue import FAILED_SHARE
 from reports.metrics.estimates import Estimate, of_mean, of_percentile, of_rate
-from reports.metrics.failures import failed_by_request
-from reports.metrics.goodput import share_interval
+from reports.metrics.failures import FailedShare
 from reports.metrics.run_metrics import Anchored
 from reports.run_report import RunReport, read_run
 from reports.trend.folders import FoundRun, LeftOut, find_runs
@@ -122,8 +119,7 @@ def estimates_of(report: RunReport) -> dict[str, Estimate]:
 def _estimate(report: RunReport, measure: Measure) -> Estimate:
     metrics, metric = report.metrics, measure.metric
     if metric is FAILED_SHARE:
-        failed = failed_by_request(report.requests)
-        return _share(failed[~np.isnan(failed)] > 0)
+        return _share(metrics.failed_share)
     if metric in metrics.rates:
         return of_rate(metrics.rates[metric])
     value = metrics.latencies[metric]
@@ -131,11 +127,10 @@ def _estimate(report: RunReport, measure: Measure) -> Estimate:
     return of_mean(distribution) if measure.q is None else of_percentile(distribution, measure.q)
 
 
-def _share(failed: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Estimate:
-    if not failed.size:
+def _share(share: FailedShare | None) -> Estimate:
+    if share is None:
         return Estimate(None, None, "no request ended")
-    interval = share_interval(failed)
-    return Estimate(float(failed.mean()), interval, None if interval else "interval unknown")
+    return Estimate(share.value, share.interval, None if share.interval else "interval unknown")
 
 
 def _first_valid(found: Sequence[FoundRun]) -> Arm | None:

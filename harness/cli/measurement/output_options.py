@@ -12,7 +12,7 @@ import cloup
 
 if TYPE_CHECKING:
     from reports.criteria import Criterion
-    from reports.gates import Gate, Status
+    from reports.gates.gate import Gate, Status
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -100,7 +100,7 @@ def build_passes(results: Iterable[tuple[str, Status, str]], undecided: str) -> 
     """Whether the results of gates, each (requirement, status, evidence), let a build pass: none failed and, with ``undecided``
     of "fail", none is undecided. Those that are undecided are listed on stderr.
     """
-    from reports.gates import Status
+    from reports.gates.gate import Status
 
     effect = "it fails, by --undecided fail" if undecided == "fail" else "it counts as passed; --undecided fail makes it fail"
     failing = {Status.FAILED, Status.UNDECIDED} if undecided == "fail" else {Status.FAILED}

@@ -1,0 +1,70 @@
+"""A requirement of a run with its result and the evidence for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from reports.criteria import Requirement
+from reports.metrics.clustered_arrivals import clustered_arrivals
+from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
+from reports.metrics.in_flight import QueueGrowth, queue_growth
+from reports.metrics.requests import Requests
+from reports.metrics.run_metrics import Metrics
+
+
+class Status(StrEnum):
+    """PASSED or FAILED by the evidence; UNDECIDED where the evidence allows both."""
+
+    PASSED = "passed"
+    FAILED = "FAILED"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A number of a run with its limits, in the metric's unit; None is unknown.
+
+    The limits are those that the status goes by: of a mean or a rate those of the number itself, of a percentile, attainment
+    or failed share those of the share of requests beyond the limit (0 to 1), each wrong in at most 5 % of runs.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A requirement and its result. ``why`` is the evidence in words."""
+
+    requirement: Requirement
+    status: Status
+    evidence: Evidence
+    why: str
+
+
+@dataclass(frozen=True)
+class JudgedRun:
+    """A run whose requests, of the load alone, and numbers are held against requirements."""
+
+    requests: Requests
+    metrics: Metrics
+    load: ConfiguredLoad = OPEN_LOOP
+
+    @cached_property
+    def growth(self) -> QueueGrowth | None:
+        """The growth of the queue of an open loop: a longer run has longer latencies."""
+        return None if self.load.closed else queue_growth(self.requests, self.load.rate_per_s)
+
+    @cached_property
+    def clustered(self) -> str | None:
+        """The reason why no number that depends on the load has an interval: arrivals in few clusters."""
+        return clustered_arrivals(self.requests, self.load.ramp_up_s)
+
+    @property
+    def length_s(self) -> float:
+        """The time over which requests were due."""
+        due_ns = self.requests.scheduled_ns
+        return float(due_ns.max() - due_ns.min()) / 1e9 if due_ns.size else 0.0

@@ -1,0 +1,164 @@
+"""The gates of a run, or of several starts of one configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from reports.criteria import Requirement
+from reports.gates.gate import Evidence, Gate, JudgedRun, Status
+from reports.gates.numbers import judge_number, of_mean, of_rates
+from reports.gates.shares import ShareClaim, ShareOfRun, judge_share
+from reports.gates.words import NO_OBJECTIVE, amount, number
+from reports.metrics.catalogue import ATTAINMENT, E2E, FAILED_SHARE, GOODPUT, ICL, ITL, TPOT, TTFO, TTFT, Metric
+from reports.metrics.censoring import CensoredLatencies, latencies_by_request
+from reports.metrics.failures import failed_by_request
+from reports.metrics.goodput import severities
+from reports.metrics.latency import (
+    inter_chunk_latencies_ms,
+    inter_token_latencies_ms,
+    time_per_output_token_ms,
+)
+from reports.metrics.requests import Requests
+from reports.statistics.arrays import FloatArray, known
+from reports.statistics.percentiles import summarise
+
+_PLAIN_LATENCIES: Mapping[Metric, Callable[[Requests], FloatArray]] = MappingProxyType(
+    {TPOT: time_per_output_token_ms, ITL: inter_token_latencies_ms, ICL: inter_chunk_latencies_ms}
+)
+_ENDS_NS: Mapping[Metric, Callable[[Requests], FloatArray]] = MappingProxyType(
+    {
+        TTFT: lambda requests: requests.first_token_ns,
+        TTFO: lambda requests: requests.first_output_token_ns,
+        E2E: lambda requests: requests.last_token_ns,
+    }
+)
+
+
+def judge(requirements: Iterable[Requirement], run: JudgedRun, *, valid: bool) -> tuple[Gate, ...]:
+    """The gates of a run. Of a run that is not ``valid`` nothing passes or fails: its numbers cannot be believed."""
+    return tuple(judge_together(requirement, [run], valid=valid) for requirement in requirements)
+
+
+def judge_together(requirement: Requirement, runs: Sequence[JudgedRun], *, valid: bool) -> Gate:
+    """The gate of a configuration that ``runs`` measured, of which there is at least one: their requests count together, and
+    what differs between starts is part of the error. ``valid`` is whether all of them are.
+    """
+    gate = _gate(requirement, runs)
+    if valid:
+        return gate
+    value = gate.evidence.value
+    shown = "unknown" if value is None else amount(requirement, value)
+    return Gate(requirement, Status.UNDECIDED, gate.evidence, f"{shown}; the run is not valid")
+
+
+def _gate(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
+    metric = requirement.metric
+    if metric is FAILED_SHARE:
+        return _failed_share(requirement, runs)
+    if metric in (ATTAINMENT, GOODPUT):
+        if any(run.metrics.goodput is None for run in runs):
+            return Gate(requirement, Status.UNDECIDED, Evidence(None), f"unknown; {NO_OBJECTIVE}")
+        return _attainment(requirement, runs) if metric is ATTAINMENT else _goodput(requirement, runs)
+    if metric in runs[0].metrics.rates:
+        rates = of_rates([run.metrics.rates[metric] for run in runs], sum(run.metrics.done for run in runs))
+        return judge_number(requirement, rates, runs)
+    if any(run.metrics.latencies.get(metric) is None for run in runs):
+        return Gate(requirement, Status.UNDECIDED, Evidence(None), f"unknown; this run has no {metric.label}")
+    return _latency(requirement, runs)
+
+
+def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
+    latencies = [_latencies_of(requirement.metric, run) for run in runs]
+    joined = CensoredLatencies(
+        *(np.concatenate(parts) for parts in zip(*((x.values_ms, x.is_bound) for x in latencies), strict=True))
+    )
+    if requirement.q is None:
+        reason = next((run.clustered for run in runs if run.clustered), None)
+        shown, least = joined.summary(reason), summarise(joined.values_ms, no_interval_reason=reason)
+        if shown is None or least is None:
+            return Gate(requirement, Status.UNDECIDED, Evidence(None), "unknown; no request succeeded")
+        return judge_number(requirement, of_mean(shown.mean, least.mean, least.n), runs)
+    summary = joined.summary()
+    claim = ShareClaim(
+        requirement,
+        None if summary is None else summary.percentile(requirement.q).value,
+        1.0 - requirement.q,
+        requirement.limit,
+        f"were over {number(requirement, requirement.limit)} {requirement.metric.unit}",
+        at_least=not requirement.at_most,
+    )
+    return judge_share(claim, [ShareOfRun(one.values_ms, one.slowest_ms) for one in latencies], runs)
+
+
+def _latencies_of(metric: Metric, run: JudgedRun) -> CensoredLatencies:
+    """From the schedule, in the order in which the requests were due; of TPOT and gaps between tokens those of successes."""
+    if metric in _ENDS_NS:
+        return latencies_by_request(run.requests, _ENDS_NS[metric](run.requests), run.requests.scheduled_ns).counted
+    values_ms = _PLAIN_LATENCIES[metric](run.requests)
+    return CensoredLatencies(values_ms, np.zeros(values_ms.size, dtype=np.bool_))
+
+
+def _failed_share(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
+    failed = [known(failed_by_request(run.requests)) for run in runs]
+    every = np.concatenate(failed)
+    claim = ShareClaim(
+        requirement,
+        float(every.mean()) if every.size else None,
+        requirement.limit,
+        0.0,
+        "failed",
+        at_least=not requirement.at_most,
+        grows=False,
+        fewest=1,  # the share of so few requests is that of independent ones
+    )
+    return judge_share(claim, [ShareOfRun(one, one) for one in failed], runs)
+
+
+def _attainment(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
+    claim = ShareClaim(
+        requirement,
+        _mean_attainment(runs),
+        1.0 - requirement.limit,
+        1.0,
+        "missed an objective",
+        at_least=requirement.at_most,
+    )
+    return judge_share(claim, _severities(runs), runs)
+
+
+def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
+    """Goodput by its own interval; and where requests arrive at a rate, by the attainment that the limit needs of it."""
+    found = [run.metrics.goodput for run in runs if run.metrics.goodput is not None]
+    gate = judge_number(
+        requirement, of_rates([one.rate for one in found], sum(run.metrics.done for run in runs), grows=True), runs
+    )
+    offered = [run.metrics.offered_rate for run in runs]
+    rates = [rate for rate in offered if rate is not None]
+    if requirement.at_most or gate.status is not Status.UNDECIDED or len(rates) < len(offered):
+        return gate
+    rate = sum(rates) / len(rates)
+    needed = ShareClaim(
+        replace(requirement, metric=ATTAINMENT),
+        _mean_attainment(runs),
+        1.0 - requirement.limit / rate,
+        1.0,
+        f"missed an objective, of {rate:.3g} requests/s",
+    )
+    if needed.allowed < 0.0:
+        return replace(gate, status=Status.FAILED, why=f"{gate.why}; {rate:.3g} requests/s arrived")
+    by_attainment = judge_share(needed, _severities(runs), runs)
+    return replace(gate, status=Status.FAILED, why=by_attainment.why) if by_attainment.status is Status.FAILED else gate
+
+
+def _severities(runs: Sequence[JudgedRun]) -> list[ShareOfRun]:
+    found = [severities(run.requests, run.metrics.goodput.objectives) for run in runs if run.metrics.goodput is not None]
+    return [ShareOfRun(one.values_ms, one.slowest_ms) for one in found]
+
+
+def _mean_attainment(runs: Sequence[JudgedRun]) -> float:
+    found = [run.metrics.goodput for run in runs if run.metrics.goodput is not None]
+    return sum(one.good for one in found) / sum(one.sent for one in found)

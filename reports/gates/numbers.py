@@ -1,0 +1,121 @@
+"""Gates whose limit is one on a number with an interval of its own: means, throughputs and goodput."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reports.criteria import Requirement
+from reports.gates.gate import Evidence, Gate, JudgedRun, Status
+from reports.gates.shares import FAR_ABOVE
+from reports.gates.words import amount, in_words, number, rounded_up, several
+from reports.metrics.output_events import Rate
+from reports.statistics.autocorrelation import Interval, fewest_independent
+from reports.statistics.percentiles import SampleMean
+from reports.statistics.probability import student_quantile
+
+_CLOSE = 0.01  # of the limit: a number as close to it needs more requests than anyone sends
+_FEWER, _MORE = 0.6, 2.0  # times the number of requests by which an error halves as seen: what its own error leaves open
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNumber:
+    """A number with its limits; None is unknown, for the ``reason``. ``grows`` is what the queue's growth makes worse, and
+    ``bounded`` a mean of which a lower bound alone is known.
+    """
+
+    value: float | None
+    interval: Interval | None = None
+    reason: str | None = None
+    grows: bool = False
+    bounded: bool = False
+
+
+def judge_number(requirement: Requirement, known: KnownNumber, runs: Sequence[JudgedRun]) -> Gate:
+    """The gate of a mean, a throughput or goodput."""
+    growing = known.grows and any(run.growth is not None for run in runs)
+    low, high = known.interval or (None, None)
+    evidence = Evidence(known.value, low, None if known.bounded else high)
+    status = _status(requirement, evidence, growing)
+    return Gate(requirement, status, evidence, _why(requirement, evidence, status, known, runs))
+
+
+def of_mean(mean: SampleMean, least: SampleMean, n: int) -> KnownNumber:
+    """The mean of ``n`` latencies; ``least`` is that with each request that was cut off at its bound."""
+    reason = in_words(mean.reason or least.reason, fewest_independent(n))
+    return KnownNumber(least.value, least.interval, reason, grows=True, bounded=mean.at_least is not None)
+
+
+def of_rates(rates: Sequence[Rate | None], done: int, *, grows: bool = False) -> KnownNumber:
+    """A rate of one run, or of several: the mean of theirs with Student's interval, which includes the variation between starts."""
+    known = [rate for rate in rates if rate is not None]
+    if len(known) < len(rates):
+        return KnownNumber(None, reason="no request succeeded")
+    if len(known) == 1:
+        (rate,) = known
+        return KnownNumber(rate.value, rate.interval, in_words(rate.reason, fewest_independent(done)), grows=grows)
+    values = [rate.value for rate in known]
+    mean = statistics.fmean(values)
+    if len(set(values)) == 1:
+        intervals = [rate.interval for rate in known]
+        ends = [interval for interval in intervals if interval is not None]
+        reason = next((in_words(rate.reason, fewest_independent(done)) for rate in known if rate.reason), None)
+        widest = (min(low for low, _ in ends), max(high for _, high in ends)) if len(ends) == len(intervals) else None
+        return KnownNumber(mean, widest, reason, grows=grows)
+    half = student_quantile(0.975, len(values) - 1.0) * statistics.stdev(values) / math.sqrt(len(values))
+    return KnownNumber(mean, (max(0.0, mean - half), mean + half), grows=grows)
+
+
+def _status(requirement: Requirement, evidence: Evidence, growing: bool) -> Status:
+    value, low, high, limit = evidence.value, evidence.low, evidence.high, requirement.limit
+    if requirement.at_most:
+        if not growing and high is not None and high <= limit:
+            return Status.PASSED
+        is_above = value is not None and value > limit
+        if is_above and (growing or _far_above(requirement, value) or (low is not None and low > limit)):
+            return Status.FAILED
+        return Status.UNDECIDED
+    if not growing and low is not None and low >= limit:
+        return Status.PASSED
+    is_below = value is not None and value < limit
+    return Status.FAILED if is_below and (growing or (high is not None and high < limit)) else Status.UNDECIDED
+
+
+def _far_above(requirement: Requirement, value: float | None) -> bool:
+    is_latency = requirement.metric.unit == "ms"
+    return is_latency and value is not None and value >= FAR_ABOVE * requirement.limit
+
+
+def _why(requirement: Requirement, evidence: Evidence, status: Status, known: KnownNumber, runs: Sequence[JudgedRun]) -> str:
+    at_least = "at least " if known.bounded else ""
+    parts = ["unknown" if evidence.value is None else f"{at_least}{amount(requirement, evidence.value)}"]
+    low, high = evidence.low, evidence.high
+    if low is not None and high is not None and low != high:
+        parts.append(f"95 %: {number(requirement, low)} – {amount(requirement, high)}")
+    text = ", ".join(parts)
+    growth = next((run.growth for run in runs if run.growth is not None), None) if known.grows else None
+    if growth is not None:
+        grew = max(0.0, growth.offered_per_s - growth.completed_per_s)
+        return f"{text}; the queue grew by {grew:.3g} requests/s, so a longer run is worse"
+    if status is not Status.UNDECIDED:
+        return text
+    if known.reason:
+        return f"{text}; {known.reason}"
+    return f"{text}; {_needed(requirement, known, runs)}"
+
+
+def _needed(requirement: Requirement, known: KnownNumber, runs: Sequence[JudgedRun]) -> str:
+    """How many requests would decide, were the number and its error per request as they are here."""
+    if known.bounded:
+        return "requests were cut off before it was decided"
+    if known.value is None or known.interval is None:
+        return "it has no interval"
+    distance = abs(known.value - requirement.limit)
+    if distance < _CLOSE * requirement.limit:
+        return "it is too close to the limit for any number of requests"
+    low, high = known.interval
+    half = high - known.value if known.value < requirement.limit else known.value - low
+    times = (half / distance) ** 2 * sum(int(run.requests.outcome.size) for run in runs)
+    return f"{several((rounded_up(_FEWER * times), rounded_up(_MORE * times)))} requests would decide it"

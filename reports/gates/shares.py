@@ -1,0 +1,194 @@
+"""Gates whose limit is one on a share of the requests: percentiles, attainment and the share of failures.
+
+``p99_ttft<=500ms`` says that at most 1 % of the requests take longer than 500 ms to their first token. What a run shows of that
+share decides (``reports/statistics/exceedances.py``), and two things besides:
+
+- A share of 20 times the allowed one happens in at most 5 % of runs, whatever the process, as long as it is stationary (Markov).
+- Where the queue grows, a longer run has longer latencies: more requests above the limit than allowed will only become more, and
+  fewer are no evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from reports.criteria import Requirement
+from reports.gates.gate import Evidence, Gate, JudgedRun, Status
+from reports.gates.words import amount, duration, percentage, rounded_up, several
+from reports.statistics.arrays import FloatArray
+from reports.statistics.autocorrelation import FEWEST_VALUES
+from reports.statistics.exceedances import MARKOV, Exceedances, exceedances
+
+FAR_ABOVE = 8.0
+"""A typical value of so many times the limit fails it: no process was found whose run shows that in 5 % of cases by chance."""
+
+_PASSES, _FAILS = 0.05, 0.025  # probabilities of what was seen, below which the opposite is excluded
+_TYPICAL_SHARE = 2.0 / 3.0  # the largest allowed share at which a typical value says something
+_UNSEEN = 3.0  # events that are expected in a run without one, at 95 %: −ln 0.05
+_MOST_REQUESTS = 10_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class ShareOfRun:
+    """A run's values, in the order in which their requests were due, of which a share may exceed ``limit``.
+
+    ``least`` and ``most`` differ for requests that were cut off: the latency that is known, and an infinite one.
+    """
+
+    least: FloatArray
+    most: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class ShareClaim:
+    """At most ``allowed`` of the values are above ``limit``; with ``at_least`` that many or more. ``beyond`` names such
+    requests ("over 500 ms"). Values of latencies (``grows``) rise as long as the queue grows.
+    """
+
+    requirement: Requirement
+    value: float | None
+    allowed: float
+    limit: float
+    beyond: str
+    at_least: bool = False
+    grows: bool = True
+    fewest: int = FEWEST_VALUES
+
+
+def judge_share(claim: ShareClaim, samples: Sequence[ShareOfRun], runs: Sequence[JudgedRun]) -> Gate:
+    """The gate of one run, or of several starts of one configuration, whose requests count together."""
+    least, most = (np.concatenate(parts) for parts in ([s.least for s in samples], [s.most for s in samples]))
+    if not least.size:
+        return Gate(claim.requirement, Status.UNDECIDED, Evidence(claim.value), "no request has a value")
+    near = min(max(claim.allowed, 1e-9), 1.0 - 1e-9)
+    seen, worst = exceedances(least, claim.limit, near), exceedances(most, claim.limit, near)
+    case = _Case(claim, seen, worst, float(np.median(least)), tuple(runs))
+    status = case.status
+    low, high = seen.limits(_FAILS)[0], worst.limits(_PASSES)[1]
+    evidence = Evidence(claim.value, low, 1.0 if case.is_unknown else high)
+    return Gate(claim.requirement, status, evidence, case.why(status, evidence))
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    claim: ShareClaim
+    seen: Exceedances
+    worst: Exceedances
+    typical: float
+    runs: tuple[JudgedRun, ...]
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the requests are too few, or come in too few clusters, to know other runs by."""
+        return self.seen.n < self.claim.fewest or any(run.clustered for run in self.runs)
+
+    @property
+    def growing(self) -> bool:
+        return self.claim.grows and any(run.growth is not None for run in self.runs)
+
+    @property
+    def status(self) -> Status:
+        if self.claim.at_least:
+            return self._of_at_least()
+        allowed = self.claim.allowed
+        if self.seen.share > allowed and (
+            self.growing or self.seen.share >= MARKOV * allowed or self._far_above or self._surely_more(_FAILS)
+        ):
+            return Status.FAILED
+        return Status.PASSED if not self.growing and self._surely_at_most(_PASSES) else Status.UNDECIDED
+
+    def _of_at_least(self) -> Status:
+        if self._surely_more(_PASSES):
+            return Status.PASSED
+        return Status.FAILED if self._surely_at_most(_FAILS) else Status.UNDECIDED
+
+    @property
+    def _far_above(self) -> bool:
+        far = self.typical >= FAR_ABOVE * self.claim.limit
+        return self.claim.grows and far and self.claim.allowed <= _TYPICAL_SHARE and self.seen.n >= self.claim.fewest
+
+    def _surely_more(self, tail: float) -> bool:
+        allowed = self.claim.allowed
+        if allowed <= 0.0:
+            return self.seen.above > 0
+        return allowed < 1.0 and not self.is_unknown and self.seen.at_least(allowed) <= tail
+
+    def _surely_at_most(self, tail: float) -> bool:
+        allowed = self.claim.allowed
+        if allowed >= 1.0:
+            return True
+        return allowed > 0.0 and not self.is_unknown and self.worst.at_most(allowed) <= tail
+
+    # ---- in words
+
+    def why(self, status: Status, evidence: Evidence) -> str:
+        claim = self.claim
+        value = "unknown" if claim.value is None else amount(claim.requirement, claim.value)
+        parts = [f"{value}; {percentage(self.seen.share)} % of {self.seen.n:,} {claim.beyond}"]
+        if status is Status.FAILED:
+            parts += self._why_failed(evidence)
+        elif status is Status.PASSED:
+            parts += self._why_passed(evidence)
+        else:
+            parts += self._why_undecided(evidence)
+        return "; ".join(parts)
+
+    def _why_failed(self, evidence: Evidence) -> list[str]:
+        growth = next((run.growth for run in self.runs if run.growth is not None), None) if self.claim.grows else None
+        if growth is not None:
+            grew = max(0.0, growth.offered_per_s - growth.completed_per_s)
+            return [f"the queue grew by {grew:.3g} requests/s, so a longer run is worse"]
+        low = evidence.low or 0.0
+        if self.claim.at_least:
+            return [self._limits(evidence)]
+        if low <= self.claim.allowed and self._far_above:
+            return [f"half of them took {self.typical / self.claim.limit:.3g} times the limit or more, {self._allowed}"]
+        return [f"at least {percentage(low)} % in runs like it, {self._allowed}"]
+
+    def _why_passed(self, evidence: Evidence) -> list[str]:
+        if self.claim.at_least or evidence.high is None:
+            return [self._limits(evidence)]
+        parts = [f"at most {percentage(evidence.high)} % in runs like it, {self._allowed}"]
+        if self.claim.allowed < _UNSEEN / 10.0:
+            seconds = sum(run.length_s for run in self.runs) / _UNSEEN
+            parts.append(f"what is rarer than once in {duration(seconds)} would not show")
+        return parts
+
+    def _why_undecided(self, evidence: Evidence) -> list[str]:
+        if self.growing:
+            return ["the queue grew, so a longer run is worse"]
+        if any(run.clustered for run in self.runs):
+            return ["arrivals came in too few clusters to know other runs by"]
+        if self.seen.n < self.claim.fewest:
+            return [f"too few requests to decide, at least {fewest_to_pass(self.claim.allowed):,} needed"]
+        return [self._limits(evidence), self._needed()]
+
+    @property
+    def _allowed(self) -> str:
+        return f"{percentage(self.claim.allowed)} % {'needed' if self.claim.at_least else 'allowed'}"
+
+    def _limits(self, evidence: Evidence) -> str:
+        low, high = evidence.low or 0.0, 1.0 if evidence.high is None else evidence.high
+        return f"95 %: {percentage(low)} – {percentage(high)} %, {self._allowed}"
+
+    def _needed(self) -> str:
+        """How many requests would decide, were the share and its clusters as they are here."""
+        if self.worst.above > self.seen.above:
+            return "requests were cut off before it was decided"
+        scale = sum(int(run.requests.outcome.size) for run in self.runs) / self.seen.n
+        counts = self.seen.deciding(self.claim.allowed, _PASSES, _FAILS, _MOST_REQUESTS)
+        if counts is None:
+            return "the share is too close to the limit for any number of requests"
+        least, most = (None if count is None else rounded_up(count * scale) for count in counts)
+        assert least is not None
+        return f"{several((least, most))} requests would decide it"
+
+
+def fewest_to_pass(allowed: float) -> int:
+    """The fewest requests with which a share of at most ``allowed``, 0 < allowed < 1, can be shown, if none is beyond the limit:
+    ln 0.05 / ln(1 − allowed), 299 for 1 %, and as many as the correlation of neighbours can be estimated from.
+    """
+    return max(FEWEST_VALUES, int(np.ceil(np.log(_PASSES) / np.log1p(-allowed))))

@@ -1,0 +1,81 @@
+"""Numbers and reasons of a gate in words."""
+
+from __future__ import annotations
+
+from reports.criteria import Requirement
+from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE
+from reports.statistics.autocorrelation import (
+    CLUSTERED_ARRIVALS,
+    DRIFTS,
+    FEWEST_INDEPENDENT_ARRIVALS,
+    FEWEST_VALUES,
+    TOO_FEW,
+    TOO_UNEVEN,
+    independent_values,
+)
+from reports.statistics.percentiles import CUT_OFF, REACHES_FAILURES
+
+SHARES = (ATTAINMENT, FAILED_SHARE)
+NO_OBJECTIVE = "it needs an objective of each request, as --slo ttft<=200ms"
+
+
+def in_words(reason: str | None, needed: int) -> str | None:
+    """The reason for having no interval, in words that need no table; ``needed`` independent requests would do."""
+    if reason is None:
+        return None
+    independent = independent_values(reason)
+    if independent is not None:
+        return f"equivalent to {independent:,} independent requests, {needed:,} needed"
+    words = {
+        TOO_FEW: f"too few requests for an interval, at least {FEWEST_VALUES} needed",
+        DRIFTS: "it drifts, or the run is too short",
+        TOO_UNEVEN: "it rests on few values",
+        CLUSTERED_ARRIVALS: f"arrivals came in few clusters, worth {FEWEST_INDEPENDENT_ARRIVALS} independent ones are needed",
+        REACHES_FAILURES: "it falls among the failed requests",
+        CUT_OFF: "requests were cut off, so a lower bound alone is known",
+    }
+    return words.get(reason, reason)
+
+
+def amount(requirement: Requirement, value: float) -> str:
+    """The value with its unit."""
+    unit = "%" if requirement.metric in SHARES else requirement.metric.table_unit
+    return f"{number(requirement, value)} {unit}"
+
+
+def number(requirement: Requirement, value: float) -> str:
+    """The value in the unit of ``amount``."""
+    if requirement.metric in SHARES:
+        return percentage(value)
+    return f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"
+
+
+def percentage(share: float) -> str:
+    """A share in per cent with the digits that tell it from 0 and from 100, without the sign."""
+    per_cent = 100.0 * share
+    if min(per_cent, 100.0 - per_cent) >= 0.995 or per_cent in (0.0, 100.0):
+        return f"{per_cent:,.1f}" if per_cent < 99.95 or per_cent == 100.0 else f"{per_cent:.2f}"
+    return f"{per_cent:.2f}" if per_cent < 99.0 or 100.0 - per_cent >= 0.005 else f"{per_cent:.4f}"
+
+
+def duration(seconds: float) -> str:
+    """ "40 s", "2.5 h"."""
+    for length, unit in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.2g} s"
+
+
+def several(counts: tuple[int, int | None]) -> str:
+    """How many requests would decide: "3,000 to 8,000", "3,000 or more" where the larger number is unknown."""
+    least, most = counts
+    if most is None:
+        return f"{least:,} or more"
+    return f"about {least:,}" if most <= least else f"{least:,} to {most:,}"
+
+
+def rounded_up(count: float) -> int:
+    """A number of requests to one or two digits: 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8 times a power of ten, or the next above."""
+    power = 10.0 ** (len(f"{max(1.0, count):.0f}") - 1)
+    steps = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+    return round(power * next(step for step in steps if step * power >= count or step == steps[-1]))

@@ -1,0 +1,216 @@
+"""The share of requests above a limit over runs like this one: its limits, and how surely it is at most a given share.
+
+A limit on a percentile is a limit on a share: p99 is at most 500 ms where at most 1 % of the requests take longer. The share
+needs no latency of that rank: a run without a request above the limit is evidence, too.
+
+Requests above a high limit come in clusters, and the clusters are independent, not the requests (Leadbetter 1983). Where sizes
+are geometric, as in many queues, the number above is Pólya and Aeppli's (a Poisson number of clusters: Johnson, Kemp and Kotz,
+*Univariate Discrete Distributions*, 9.7), with a mean size by Kish's design effect. A limit that few or no requests exceed
+shows no clusters, so the effect is that of the run's own largest values: the allowed share of them, and 2.5 times as many. How
+far the estimate of the effect may be off is that of a variance with _DEGREES of freedom. All choices were made by
+benchmarks/gate_honesty.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reports.statistics.arrays import FloatArray
+from reports.statistics.autocorrelation import FEWEST_VALUES, Interval, mean_cluster_size, mean_of, share_of
+from reports.statistics.percentiles import CONFIDENCE
+
+MARKOV = 20.0
+"""What cannot be negative is 20 times its mean, or more, with a probability of at most 5 % (Markov)."""
+
+_LEVELS = (1.0, 2.5)  # times the allowed share: the largest values whose clusters are measured
+_LOWER_LEVELS = (5.0, 10.0)  # further ones, which count against a failure
+_RARE = 0.1  # shares up to this are those of clusters; larger ones are binomial with the effective number
+_LARGEST_LEVEL = 0.5
+_SMALLEST_LEVEL = 0.01  # near which the clusters of a rarer share are measured
+_FEWEST_CLUSTERS = 5.0  # from which a share is at least what it seems: fewer may be the one event of many runs
+_DEGREES = 10
+_NODES = 9  # quantiles of the effect over which a probability is averaged
+_NORMAL_TAIL = 9.0  # standard deviations, beyond which a Poisson number is not
+_STEPS = 40  # of bisection
+_SIZES = 60  # of runs that are tried, in equal ratios
+
+
+@dataclass(frozen=True, slots=True)
+class Exceedances:
+    """``above`` of ``n`` values exceed a limit. ``effect`` is the design effect of the requests above it, for the share's upper
+    limit, and ``lower_effect``, at least as large, for the lower one.
+    """
+
+    n: int
+    above: int
+    effect: float
+    lower_effect: float
+
+    @property
+    def share(self) -> float:
+        return self.above / self.n
+
+    def at_most(self, share: float) -> float:
+        """The probability of so few values above, or fewer, where the true share is ``share``, 0 < share < 1."""
+        return _averaged(_few_above, self.above, self.n, share, self.effect)
+
+    def at_least(self, share: float) -> float:
+        """The probability of so many values above, or more, where the true share is ``share``, 0 < share < 1; 1 where a rare
+        share is that of few clusters.
+        """
+        fewest = _FEWEST_CLUSTERS * mean_cluster_size(self.lower_effect) if share <= _RARE else 1.0
+        return 1.0 if self.above < fewest else _averaged(_many_above, self.above, self.n, share, self.lower_effect)
+
+    def limits(self, tail: float) -> tuple[float, float]:
+        """The lower and the upper limit of the share, each wrong with probability ``tail``."""
+        high = 1.0 if self.above == self.n else _first_where(lambda share: self.at_most(share) <= tail, self.share, 1.0)
+        low = 0.0 if self.above == 0 else _first_where(lambda share: self.at_least(share) >= tail, 0.0, self.share)
+        return max(low, self.share / MARKOV), high
+
+    def deciding(self, allowed: float, passes: float, fails: float, most: int) -> tuple[int, int | None] | None:
+        """How many values would decide whether the share is at most ``allowed``, 0 < allowed < 1, were the share and its clusters
+        as they are here: a range over what the effect and the share may be. Its end is None above ``most``, and the range where its
+        start is. ``passes`` and ``fails`` are the probabilities below which the opposite is excluded.
+        """
+        likely = self.limits(0.25)
+        farther = likely[0] if self.share <= allowed else likely[1]
+        closer = likely[1] if self.share <= allowed else likely[0]
+        few, many = _effect_ratios()[1], _effect_ratios()[-2]
+        least = self._deciding(farther, few, (allowed, passes, fails), most)
+        if least is None:
+            return None
+        same_side = (closer <= allowed) == (self.share <= allowed)
+        return least, self._deciding(closer, many, (allowed, passes, fails), most) if same_side else None
+
+    def _deciding(self, share: float, ratio: float, claim: tuple[float, float, float], most: int) -> int | None:
+        allowed, passes, fails = claim
+        for n in np.geomspace(self.n, most, _SIZES):
+            above, size = share * n, int(n)
+            if share <= allowed and _few_above(above, size, allowed, max(1.0, self.effect * ratio)) <= passes:
+                return size
+            if share > allowed and _many_above(max(1.0, above), size, allowed, max(1.0, self.lower_effect * ratio)) <= fails:
+                return size
+        return None
+
+
+def exceedances(values: FloatArray, limit: float, allowed: float) -> Exceedances:
+    """How many ``values``, shape [n], n ≥ 1, in the order in which they came, are above ``limit``; the clusters are those near
+    the ``allowed`` share, 0 < allowed < 1. Infinite values are above every limit.
+    """
+    above = values > limit
+    if values.size < FEWEST_VALUES:
+        return Exceedances(int(values.size), int(np.count_nonzero(above)), 1.0, 1.0)
+    near, wider = (_effects(values, tuple(ratio * allowed for ratio in ratios)) for ratios in (_LEVELS, _LOWER_LEVELS))
+    return Exceedances(
+        int(values.size),
+        int(np.count_nonzero(above)),
+        near.allowed,
+        max(near.between, wider.between if allowed <= _RARE else 1.0),
+    )
+
+
+def interval_of_share_above(values: FloatArray, limit: float, confidence: float = CONFIDENCE) -> Interval | None:
+    """The interval of the share of ``values`` above ``limit``, shape [n], as ``exceedances`` has them; None where their mean has
+    none either, since they are too few or change too slowly.
+    """
+    finite = np.isfinite(values)
+    if values.size < FEWEST_VALUES or not finite.any():
+        return None
+    if mean_of(values, None if finite.all() else finite).no_interval_reason is not None:
+        return None
+    share = float((values > limit).mean())
+    return exceedances(values, limit, min(max(share, _SMALLEST_LEVEL), _LARGEST_LEVEL)).limits((1.0 - confidence) / 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Effects:
+    """Design effects of the largest values: that which slow changes allow for, and the middle between it and what is shown."""
+
+    allowed: float
+    between: float
+
+
+def _effects(values: FloatArray, shares: tuple[float, ...]) -> _Effects:
+    """The geometric means, at least 1, over the levels that these shares of the values exceed."""
+    known = [share for share in shares if share <= _LARGEST_LEVEL] or [min(shares)]
+    runs = [share_of(_largest(values, share)) for share in known]
+    shown, allowed = (
+        sum(math.log(max(1.0, effect)) for effect in effects) / len(runs)
+        for effects in ([run.effect for run in runs], [run.allowed_effect for run in runs])
+    )
+    return _Effects(math.exp(allowed), math.exp((shown + allowed) / 2.0))
+
+
+def _largest(values: FloatArray, share: float) -> NDArray[np.bool_]:
+    """Which values are above the level that ``share`` of them exceeds; where that level is the largest value, those equal to it."""
+    rank = min(max(0, values.size - 1 - round(share * values.size)), values.size - 1)
+    level = np.partition(values, rank)[rank]
+    above: NDArray[np.bool_] = values > level
+    return above if above.any() else values >= level
+
+
+_Tail = Callable[[float, float, float, float], float]
+
+
+def _averaged(tail: _Tail, above: int, n: int, share: float, effect: float) -> float:
+    """A tail probability over what the effect may be."""
+    return sum(tail(above, n, share, max(1.0, effect * ratio)) for ratio in _effect_ratios()) / _NODES
+
+
+@lru_cache
+def _effect_ratios() -> tuple[float, ...]:
+    """Of the true design effect to the estimated one: quantiles of a scaled inverse chi-squared variable."""
+    from scipy.special import chdtri
+
+    return tuple(_DEGREES / float(chdtri(_DEGREES, 1.0 - (k + 0.5) / _NODES)) for k in range(_NODES))
+
+
+def _few_above(above: float, n: float, share: float, effect: float) -> float:
+    """P(at most ``above``): compound Poisson where the share is rare, else binomial with the effective number."""
+    from scipy.special import betainc
+
+    if share <= _RARE:
+        size = mean_cluster_size(effect)
+        return _clusters_hold_at_most(int(above), n * share / size, size)
+    return float(betainc((n - above) / effect, above / effect + 1.0, 1.0 - share)) if above < n else 1.0
+
+
+def _many_above(above: float, n: float, share: float, effect: float) -> float:
+    """P(at least ``above``), above > 0."""
+    from scipy.special import betainc
+
+    if share <= _RARE:
+        size = mean_cluster_size(effect)
+        return 1.0 - _clusters_hold_at_most(int(above) - 1, n * share / size, size)
+    return float(betainc(above / effect, (n - above) / effect + 1.0, share))
+
+
+def _clusters_hold_at_most(most: int, clusters: float, size: float) -> float:
+    """P(sum ≤ ``most``) of a Poisson number of clusters, ``clusters`` on average, with geometric sizes of mean ``size``.
+
+    k geometric sizes sum to at most ``most`` where as many trials have at least k successes.
+    """
+    from scipy.special import betainc, gammaln
+
+    first = max(1, math.floor(clusters - _NORMAL_TAIL * math.sqrt(clusters)))
+    last = min(most, math.ceil(clusters + _NORMAL_TAIL * math.sqrt(clusters) + _NORMAL_TAIL))
+    none = math.exp(-clusters)
+    if last < first:
+        return none if first == 1 else 0.0
+    k = np.arange(first, last + 1, dtype=np.float64)
+    poisson = np.exp(k * math.log(clusters) - clusters - gammaln(k + 1.0))
+    return min(1.0, none + float(poisson @ betainc(k, most - k + 1.0, 1.0 / size)))
+
+
+def _first_where(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """The least share in [low, high] from which on ``holds``; ``high`` where it does nowhere below."""
+    for _ in range(_STEPS):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
