@@ -74,7 +74,7 @@ def _gate(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
 def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     latencies = [_latencies_of(requirement.metric, run) for run in runs]
     joined = CensoredLatencies(
-        *(np.concatenate(parts) for parts in zip(*((x.values_ms, x.is_bound) for x in latencies), strict=True))
+        np.concatenate([one.values_ms for one in latencies]), np.concatenate([one.is_bound for one in latencies])
     )
     if requirement.q is None:
         reason = next((run.clustered for run in runs if run.clustered), None)
@@ -133,9 +133,8 @@ def _attainment(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
 def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     """Goodput by its own interval; and where requests arrive at a rate, by the attainment that the limit needs of it."""
     found = [run.metrics.goodput for run in runs if run.metrics.goodput is not None]
-    gate = judge_number(
-        requirement, of_rates([one.rate for one in found], sum(run.metrics.done for run in runs), grows=True), runs
-    )
+    done = sum(run.metrics.done for run in runs)
+    gate = judge_number(requirement, of_rates([one.rate for one in found], done, grows=True), runs)
     offered = [run.metrics.offered_rate for run in runs]
     rates = [rate for rate in offered if rate is not None]
     if requirement.at_most or gate.status is not Status.UNDECIDED or len(rates) < len(offered):

@@ -49,7 +49,7 @@ def of_mean(mean: SampleMean, least: SampleMean, n: int) -> KnownNumber:
 
 
 def of_rates(rates: Sequence[Rate | None], done: int, *, grows: bool = False) -> KnownNumber:
-    """A rate of one run, or of several: the mean of theirs with Student's interval, which includes the variation between starts."""
+    """A rate of one run, or the mean of several starts with Student's interval, which includes what differs between them."""
     known = [rate for rate in rates if rate is not None]
     if len(known) < len(rates):
         return KnownNumber(None, reason="no request succeeded")

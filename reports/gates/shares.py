@@ -3,9 +3,9 @@
 ``p99_ttft<=500ms`` says that at most 1 % of the requests take longer than 500 ms to their first token. What a run shows of that
 share decides (``reports/statistics/exceedances.py``), and two things besides:
 
-- A share of 20 times the allowed one happens in at most 5 % of runs, whatever the process, as long as it is stationary (Markov).
-- Where the queue grows, a longer run has longer latencies: more requests above the limit than allowed will only become more, and
-  fewer are no evidence.
+- A share of 20 times the allowed one happens in at most 5 % of runs of any stationary process (Markov).
+- Where the queue grows, a longer run has longer latencies: more requests above the limit than allowed will only become more,
+  and fewer are no evidence.
 """
 
 from __future__ import annotations
@@ -188,7 +188,8 @@ class _Case:
 
 
 def fewest_to_pass(allowed: float) -> int:
-    """The fewest requests with which a share of at most ``allowed``, 0 < allowed < 1, can be shown, if none is beyond the limit:
-    ln 0.05 / ln(1 − allowed), 299 for 1 %, and as many as the correlation of neighbours can be estimated from.
+    """The fewest requests that can show a share of at most ``allowed``, 0 < allowed < 1, if none is beyond the limit.
+
+    These are ln 0.05 / ln(1 − allowed), 299 for 1 %, and at least as many as show the correlation of neighbours.
     """
     return max(FEWEST_VALUES, int(np.ceil(np.log(_PASSES) / np.log1p(-allowed))))

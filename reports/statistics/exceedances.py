@@ -38,6 +38,7 @@ _DEGREES = 10
 _NODES = 9  # quantiles of the effect over which a probability is averaged
 _NORMAL_TAIL = 9.0  # standard deviations, beyond which a Poisson number is not
 _STEPS = 40  # of bisection
+_WIDEST = 30.0  # range of a number of requests, end over start
 _SIZES = 60  # of runs that are tried, in equal ratios
 
 
@@ -74,9 +75,10 @@ class Exceedances:
         return max(low, self.share / MARKOV), high
 
     def deciding(self, allowed: float, passes: float, fails: float, most: int) -> tuple[int, int | None] | None:
-        """How many values would decide whether the share is at most ``allowed``, 0 < allowed < 1, were the share and its clusters
-        as they are here: a range over what the effect and the share may be. Its end is None above ``most``, and the range where its
-        start is. ``passes`` and ``fails`` are the probabilities below which the opposite is excluded.
+        """How many values would decide whether the share is at most ``allowed``, 0 < allowed < 1, were the process as it seems.
+
+        The range is over what the effect and the share may be; its end is None above ``most`` and where it says nothing, and the
+        range where its start is above. ``passes`` and ``fails`` are the probabilities below which the opposite is excluded.
         """
         likely = self.limits(0.25)
         farther = likely[0] if self.share <= allowed else likely[1]
@@ -86,7 +88,8 @@ class Exceedances:
         if least is None:
             return None
         same_side = (closer <= allowed) == (self.share <= allowed)
-        return least, self._deciding(closer, many, (allowed, passes, fails), most) if same_side else None
+        end = self._deciding(closer, many, (allowed, passes, fails), most) if same_side else None
+        return least, None if end is None or end > _WIDEST * least else end
 
     def _deciding(self, share: float, ratio: float, claim: tuple[float, float, float], most: int) -> int | None:
         allowed, passes, fails = claim
@@ -116,8 +119,8 @@ def exceedances(values: FloatArray, limit: float, allowed: float) -> Exceedances
 
 
 def interval_of_share_above(values: FloatArray, limit: float, confidence: float = CONFIDENCE) -> Interval | None:
-    """The interval of the share of ``values`` above ``limit``, shape [n], as ``exceedances`` has them; None where their mean has
-    none either, since they are too few or change too slowly.
+    """The interval of the share of ``values`` above ``limit``; both as ``exceedances`` has them. None where their mean has none
+    either, since they are too few or change too slowly.
     """
     finite = np.isfinite(values)
     if values.size < FEWEST_VALUES or not finite.any():
@@ -148,7 +151,7 @@ def _effects(values: FloatArray, shares: tuple[float, ...]) -> _Effects:
 
 
 def _largest(values: FloatArray, share: float) -> NDArray[np.bool_]:
-    """Which values are above the level that ``share`` of them exceeds; where that level is the largest value, those equal to it."""
+    """Which values are above the level that ``share`` of them exceeds; those equal to it where it is the largest value."""
     rank = min(max(0, values.size - 1 - round(share * values.size)), values.size - 1)
     level = np.partition(values, rank)[rank]
     above: NDArray[np.bool_] = values > level
