@@ -77,8 +77,8 @@ class Exceedances:
     def deciding(self, allowed: float, passes: float, fails: float, most: int) -> tuple[int, int | None] | None:
         """How many values would decide whether the share is at most ``allowed``, 0 < allowed < 1, were the process as it seems.
 
-        The range is over what the effect and the share may be; its end is None above ``most`` and where it says nothing, and the
-        range where its start is above. ``passes`` and ``fails`` are the probabilities below which the opposite is excluded.
+        The range is over what the effect and the share may be; its end is None above ``most`` and where it says nothing, and
+        the range where its start is above. ``passes`` and ``fails`` are the probabilities below which the opposite is excluded.
         """
         likely = self.limits(0.25)
         farther = likely[0] if self.share <= allowed else likely[1]

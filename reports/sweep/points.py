@@ -11,6 +11,7 @@ from harness.records.run_folder import RunFolderError
 from reports.criteria import HeldRequirement
 from reports.findings.load import QueueGrowing
 from reports.gates.gate import Gate, Status
+from reports.gates.judge import judge_together
 from reports.metrics.catalogue import E2E, GOODPUT, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT, TTFT
 from reports.metrics.estimates import Estimate, of_percentile, of_rate, over_runs
 from reports.metrics.goodput import Goodput, Objective
@@ -121,22 +122,28 @@ class _Measured:
     ttft_ms: Distribution | None
     e2e_ms: Distribution | None
     goodput: Goodput | None
-    gates: tuple[Gate, ...]
     failed: int
     findings: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _MeasuredArm:
+    """The runs of a point, and its gates, by the requests of all of them."""
+
+    runs: tuple[_Measured, ...]
+    gates: tuple[Gate, ...]
 
 
 def read_sweep(folder: ExperimentFolder, required: Sequence[HeldRequirement] = ()) -> Sweep:
     """Read the recorded runs of a sweep, which has to hold what is ``required``. Raises RunFolderError where there are none."""
     experiment = folder.read()
-    by_arm: dict[int, list[_Measured]] = {}
-    for planned in experiment.runs:
-        if folder.is_recorded(planned):
-            report = read_run(folder.run_folder(planned))
-            by_arm.setdefault(planned.arm, []).append(_measured(report, _sweep_run(experiment, planned, report)))
-    if not by_arm:
+    recorded = [planned for planned in experiment.runs if folder.is_recorded(planned)]
+    if not recorded:
         raise RunFolderError(f"{folder.path}: no run of the sweep is recorded")
-    streamed = all(run.streamed for runs in by_arm.values() for run in runs)  # else only E2E latency exists for all points
+    by_arm = {
+        arm: _measured_arm(folder, experiment, [p for p in recorded if p.arm == arm]) for arm in {p.arm for p in recorded}
+    }
+    streamed = all(run.streamed for arm in by_arm.values() for run in arm.runs)  # else only E2E latency exists for all points
     points = tuple(_point(experiment.arms[arm], by_arm[arm], streamed) for arm in sorted(by_arm))
     return Sweep(
         measured=shlex.join(experiment.arguments),
@@ -176,6 +183,17 @@ def _sweep_run(experiment: Experiment, planned: PlannedRun, report: RunReport) -
     return SweepRun(planned.folder, report.folder.html.exists(), report.valid, shlex.join(command))
 
 
+def _measured_arm(folder: ExperimentFolder, experiment: Experiment, planned: Sequence[PlannedRun]) -> _MeasuredArm:
+    """The runs of one arm, whose records are read together."""
+    reports = [read_run(folder.run_folder(one)) for one in planned]
+    required = dict.fromkeys(gate.requirement for report in reports for gate in report.gates)
+    valid, judged = all(report.valid for report in reports), [report.judged for report in reports]
+    return _MeasuredArm(
+        tuple(_measured(report, _sweep_run(experiment, one, report)) for one, report in zip(planned, reports, strict=True)),
+        tuple(judge_together(requirement, judged, valid=valid) for requirement in required),
+    )
+
+
 def _measured(report: RunReport, run: SweepRun) -> _Measured:
     metrics: Metrics = report.metrics
     return _Measured(
@@ -187,13 +205,13 @@ def _measured(report: RunReport, run: SweepRun) -> _Measured:
         ttft_ms=None if metrics.ttft_ms is None else metrics.ttft_ms.scheduled,
         e2e_ms=metrics.e2e_ms.scheduled,
         goodput=metrics.goodput,
-        gates=report.gates,
         failed=metrics.failed,
         findings=frozenset(finding.code for finding in report.findings if finding.severity.value != "note"),
     )
 
 
-def _point(arm: PlannedArm, runs: Sequence[_Measured], streamed: bool) -> SweepPoint:
+def _point(arm: PlannedArm, measured: _MeasuredArm, streamed: bool) -> SweepPoint:
+    runs = measured.runs
     latencies = [run.ttft_ms if streamed else run.e2e_ms for run in runs]
     return SweepPoint(
         name=arm.name,
@@ -207,7 +225,7 @@ def _point(arm: PlannedArm, runs: Sequence[_Measured], streamed: bool) -> SweepP
         e2e_p99_ms=over_runs([of_percentile(run.e2e_ms, 0.99) for run in runs]),
         goodput=over_runs([of_rate(None if run.goodput is None else run.goodput.rate) for run in runs]),
         attainment=_mean([None if run.goodput is None else run.goodput.attainment for run in runs]),
-        gates=tuple(gate for run in runs for gate in run.gates),
+        gates=measured.gates,
         failed=sum(run.failed for run in runs),
         findings=tuple(sorted(frozenset().union(*(run.findings for run in runs)))),
         objectives=tuple(dict.fromkeys(one for run in runs if run.goodput is not None for one in run.goodput.objectives)),
