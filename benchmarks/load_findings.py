@@ -47,7 +47,7 @@ class Target:
     offered_per_s: Callable[[float], float]
 
 
-def _queue(name: str, variation: float) -> Target:
+def queue_target(name: str, variation: float) -> Target:
     """A queue, whose load lies in its services."""
     return Target(name, lambda load: replace(queue("", load, variation), settle=0), lambda _: 1.0 / GAP_S)
 
@@ -75,10 +75,10 @@ def _in_bursts(target: Target, requests: float) -> Target:
     return replace(target, name=f"bursts of {requests:g}", at=at)
 
 
-_TARGETS = (
-    _queue("M/M/1", 1.0),
-    _queue("M/D/1", 0.0),
-    _queue("M/lognormal 0.3/1", 0.3),
+TARGETS = (
+    queue_target("M/M/1", 1.0),
+    queue_target("M/D/1", 0.0),
+    queue_target("M/lognormal 0.3/1", 0.3),
     _engine("in-flight batching", Engine()),
     *(_engine(name, engine) for name, engine in ENGINES),
     *(_in_bursts(_engine("in-flight batching", Engine()), requests) for requests in (30, 100)),
@@ -91,10 +91,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=31)
     options = parser.parse_args()
     start_s = time.monotonic()
-    jobs = [(k, load, size, options.seed, options.runs) for k in range(len(_TARGETS)) for load in _LOADS for size in _SIZES]
+    jobs = [(k, load, size, options.seed, options.runs) for k in range(len(TARGETS)) for load in _LOADS for size in _SIZES]
     cold_jobs = [
         (k, load, seconds, options.seed, options.runs)
-        for k in range(len(_TARGETS))
+        for k in range(len(TARGETS))
         for load in _LOADS_OF_COLD_STARTS
         for seconds in _COLD_S
     ]
@@ -109,7 +109,7 @@ Job = tuple[int, float, float, int, int]  # target, load, requests or seconds of
 
 def _print(jobs: Sequence[Job], found: Iterable[Sequence[float]], headers: Sequence[str]) -> None:
     rows = [
-        (_TARGETS[k].name, f"{load:g}", f"{size:,}", *(f"{share:.1%}" for share in shares))
+        (TARGETS[k].name, f"{load:g}", f"{size:,}", *(f"{share:.1%}" for share in shares))
         for (k, load, size, *_), shares in zip(jobs, found, strict=True)
     ]
     print(tabulate(rows, headers=("target", "load", *headers), disable_numparse=True), end="\n\n", flush=True)
@@ -120,7 +120,7 @@ def overload(job: Job) -> Sequence[float]:
     schedules, and of one, those that are called different in any measure.
     """
     number, load, size, seed, runs = job
-    target, growing, unsteady, different = _TARGETS[number], 0, 0, np.zeros(2)
+    target, growing, unsteady, different = TARGETS[number], 0, 0, np.zeros(2)
     process, configured = target.at(load), ConfiguredLoad(rate_per_s=target.offered_per_s(load))
     for k in range(runs):
         rng = np.random.default_rng([seed, int(size), k])
@@ -142,7 +142,7 @@ def _differ(a: dict[str, Measured], b: Run, one_schedule: bool) -> bool:
 def cold_start(job: Job) -> Sequence[float]:
     """The shares of runs with ``cold_start``, and with it, no steady state, or a steady TTFT near that without a cold start."""
     number, load, seconds, seed, runs = job
-    target, found, right = _TARGETS[number], 0, 0
+    target, found, right = TARGETS[number], 0, 0
     process, size = target.at(load), int(target.offered_per_s(load) * _COLD_RUN_S)
     for k in range(runs):
         rng = np.random.default_rng([seed, k])

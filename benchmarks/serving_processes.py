@@ -91,12 +91,12 @@ class Process:
 # ---- independent and correlated latencies, without a server
 
 
-def _plain(arrivals_s: FloatArray, demand: FloatArray) -> Work:
+def plain(arrivals_s: FloatArray, demand: FloatArray) -> Work:
     lengths = np.full(arrivals_s.size, 8, dtype=np.int64)
     return Work(arrivals_s, lengths, lengths, demand)
 
 
-def _poisson(n: int, rng: np.random.Generator) -> FloatArray:
+def poisson(n: int, rng: np.random.Generator) -> FloatArray:
     return np.cumsum(rng.exponential(GAP_S, n))
 
 
@@ -125,7 +125,7 @@ def autoregressive(name: str, correlation: float, noise: float = 0.1, deviation:
     """Logarithms of latencies are a first-order autoregression of the schedule, with noise of the run."""
     return Process(
         name,
-        lambda n, rng: _plain(_poisson(n, rng), _autoregression(correlation, n, rng)),
+        lambda n, rng: plain(poisson(n, rng), _autoregression(correlation, n, rng)),
         _noisy(noise, lambda z: np.exp(deviation * z), spikes, 5.0),
     )
 
@@ -134,7 +134,7 @@ def stragglers() -> Process:
     """One request in a hundred takes ten times as long, so that p99 lies on a jump of the distribution."""
     return Process(
         "1 % stragglers",
-        lambda n, rng: _plain(_poisson(n, rng), np.zeros(n)),
+        lambda n, rng: plain(poisson(n, rng), np.zeros(n)),
         _noisy(0.3, lambda z: np.ones(z.size), 0.01, 10.0),
     )
 
@@ -146,7 +146,7 @@ def spells() -> Process:
         rounds = n // 100 + 100
         lengths = np.stack([rng.geometric(1 / 200, rounds), rng.geometric(1 / 50, rounds)], axis=1).ravel()
         start = int(rng.integers(0, 5_000))
-        return _plain(_poisson(n, rng), np.repeat(np.tile([1.0, 4.0], rounds), lengths)[start : start + n])
+        return plain(poisson(n, rng), np.repeat(np.tile([1.0, 4.0], rounds), lengths)[start : start + n])
 
     return Process("slow spells", draw, _noisy(0.4, lambda z: z))
 
@@ -171,9 +171,9 @@ def queue(name: str, load: float, variation: float = 1.0, shape: float = 1.0) ->
     settle = int(min(20_000, max(1_000, 60 / (1.0 - load) ** 2))) if load < 1.0 else 0
 
     def draw(n: int, rng: np.random.Generator) -> Work:
-        return _plain(np.cumsum(rng.gamma(shape, GAP_S / shape, n)), load * GAP_S * _services(variation, n, rng))
+        return plain(np.cumsum(rng.gamma(shape, GAP_S / shape, n)), load * GAP_S * _services(variation, n, rng))
 
-    return Process(name, draw, _first_come(1), settle, infinite_variance=bool(np.isinf(variation)))
+    return Process(name, draw, first_come(1), settle, infinite_variance=bool(np.isinf(variation)))
 
 
 def modulated_arrivals() -> Process:
@@ -183,12 +183,12 @@ def modulated_arrivals() -> Process:
         spell_lengths = rng.geometric(1 / 200, n // 100 + 100)
         rates = np.where((np.arange(spell_lengths.size) + rng.integers(2)) % 2, 1.6, 0.4)
         gaps_s = rng.exponential(GAP_S, n) / np.repeat(rates, spell_lengths)[:n]
-        return _plain(np.cumsum(gaps_s), rng.exponential(0.6 * GAP_S * 8, n))
+        return plain(np.cumsum(gaps_s), rng.exponential(0.6 * GAP_S * 8, n))
 
-    return Process("modulated arrivals", draw, _first_come(8), settle=3_000)
+    return Process("modulated arrivals", draw, first_come(8), settle=3_000)
 
 
-def _first_come(servers: int) -> Callable[[Work, np.random.Generator], Times]:
+def first_come(servers: int) -> Callable[[Work, np.random.Generator], Times]:
     def latencies(work: Work, rng: np.random.Generator) -> Times:
         services_s = work.demand * rng.lognormal(0.0, 0.05, work.demand.size)
         ttft_ms = _time_in_system(work.arrivals_s, services_s, servers) * 1e3

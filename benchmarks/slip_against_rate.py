@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.open_loop import APART, SHARED, Measured, cpu_placement, measure_open_loop
 from harness.calibration.null_server.server import null_server
 from reports.metrics.latency import schedule_slip_ms
-from reports.metrics.run_metrics import mean_rate
+from reports.metrics.output_events import mean_rate
 from workloads.arrivals import Exponential
 
 RATES = [100, 250, 500, 750, 1000, 1500, 2000, 3000, 4000, 6000, 8000]

@@ -61,11 +61,11 @@ from reports.metrics.length_laws import input_law, output_law
 from reports.metrics.lengths import input_lengths, output_lengths
 from reports.metrics.model_statistics import model_work
 from reports.metrics.mser import mser5
-from reports.metrics.output_events import completions, output_tokens, rate
+from reports.metrics.output_events import completions, mean_rate, output_tokens, rate
 from reports.metrics.phases import phases
 from reports.metrics.prefix_cache import cached_tokens, prefix_cache
 from reports.metrics.requests import from_columns
-from reports.metrics.run_metrics import compute_metrics, failures_by_kind, mean_rate
+from reports.metrics.run_metrics import compute_metrics, failures_by_kind
 from reports.metrics.server_load import server_load
 from reports.metrics.server_series import Telemetry, telemetry_of
 from reports.metrics.slip import slip_by_worker, slip_over_time

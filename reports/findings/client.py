@@ -11,7 +11,7 @@ from reports.findings.client_delay import REMEDIES, Cause, cause_of, likely_caus
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.client_health import ClientHealth
 from reports.metrics.latency import client_slip_ms
-from reports.metrics.run_metrics import mean_rate
+from reports.metrics.output_events import mean_rate
 from reports.statistics.percentiles import nearest_rank
 
 _SLIP_FLOOR_MS = 2.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reports.metrics.requests import Requests
-from reports.statistics.arrays import FloatArray
+from reports.statistics.arrays import FloatArray, known
 from reports.statistics.autocorrelation import BINS, FEWEST_VALUES, TOO_FEW, TOO_UNEVEN, Interval, Mean, mean_of
 from reports.statistics.percentiles import CONFIDENCE, interval_text
 
@@ -90,6 +90,13 @@ def rate_value(events: Events, start_ns: float, end_ns: float) -> float | None:
     """The amount per second in [start, end]; None for an empty window."""
     seconds = (end_ns - start_ns) / 1e9
     return float(events.per_bin(start_ns, end_ns, 1).sum()) / seconds if seconds > 0 else None
+
+
+def mean_rate(times_ns: FloatArray) -> float | None:
+    """(n − 1) / (last − first) of the known times; None for fewer than 2, or all at once."""
+    times_ns = known(times_ns)
+    span_s = (times_ns.max() - times_ns.min()) / 1e9 if times_ns.size > 1 else 0.0
+    return float((times_ns.size - 1) / span_s) if span_s > 0 else None
 
 
 def rate_with_error_of(value: float, mean: Mean, confidence: float = CONFIDENCE) -> Rate:

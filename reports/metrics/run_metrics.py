@@ -44,12 +44,12 @@ from reports.metrics.latency import (
     schedule_slip_ms,
     time_per_output_token_ms,
 )
-from reports.metrics.output_events import Rate
+from reports.metrics.output_events import Rate, mean_rate
 from reports.metrics.requests import Requests
 from reports.metrics.slip import PartOfRun, Slip, slip_by_worker, slip_over_time
 from reports.metrics.upstream import UpstreamTable, upstream_statistics
 from reports.metrics.windows import Windows, compute_windows
-from reports.statistics.arrays import FloatArray, known, mean_of_known
+from reports.statistics.arrays import FloatArray, mean_of_known
 from reports.statistics.percentiles import Distribution, summarise
 
 _NS_PER_S = 1e9
@@ -230,13 +230,6 @@ def _token_latencies(requests: Requests, no_interval_reason: str | None) -> tupl
     if (counted_gap_share(requests) or 0.0) < ITL_COVERAGE:
         return None, icl_ms
     return summarise(inter_token_latencies_ms(requests), no_interval_reason=no_interval_reason), icl_ms
-
-
-def mean_rate(times_ns: FloatArray) -> float | None:
-    """(n − 1) / (last − first) of the known times; None for fewer than 2, or all at once."""
-    times_ns = known(times_ns)
-    span_s = (times_ns.max() - times_ns.min()) / _NS_PER_S if times_ns.size > 1 else 0.0
-    return float((times_ns.size - 1) / span_s) if span_s > 0 else None
 
 
 def failures_by_kind(requests: Requests) -> dict[str, int]:
