@@ -195,8 +195,8 @@ def _rate(requests: Requests, good: NDArray[np.bool_], judged: NDArray[np.bool_]
     """Good requests, counted at their ends, per second of the whole window: first scheduled to the end of the last success, or
     of the last good request that was cancelled.
 
-    It is the rate of all that were judged times their attainment, and so is its error. In an open loop requests arrive at a rate
-    that a run's drain makes smaller, so the upper limit is from the arrivals.
+    It is the rate of all that were judged times their attainment, and so is its error. In an open loop a run's drain makes it
+    smaller than the rate of the arrivals, from which the upper limit is.
     """
     ended = requests.done | good
     if not ended.any():

@@ -52,7 +52,6 @@ from reports.metrics.windows import Windows, compute_windows
 from reports.statistics.arrays import FloatArray, mean_of_known
 from reports.statistics.percentiles import Distribution, summarise
 
-_NS_PER_S = 1e9
 ITL_COVERAGE = 0.99  # share of the inter-chunk gaps that ITL must cover
 _ONLY_OF_SOME_RUNS = (TTFO, CEILING_WAIT, CAUSAL_DELAY)  # without a row elsewhere
 
