@@ -22,6 +22,7 @@ from tabulate import tabulate
 from benchmarks.serving_processes import PARTS, PROCESSES, Process, Run, drawn
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.clustered_arrivals import clustered_arrivals
+from reports.metrics.full_batch import full_batch, without_rare_tails
 from reports.metrics.requests import Requests
 from reports.metrics.windows import whole_window
 from reports.statistics.arrays import FloatArray
@@ -120,7 +121,8 @@ def statements_of(run: Run) -> tuple[Statement, ...]:
     """The statements of a run's report, in the order of MEASURES."""
     requests = as_requests(run)
     clustered = clustered_arrivals(requests)
-    ttft = latencies_by_request(requests, requests.first_token_ns, requests.scheduled_ns).summary(clustered)
+    found = latencies_by_request(requests, requests.first_token_ns, requests.scheduled_ns).summary(clustered)
+    ttft = without_rare_tails(found, full_batch(requests))
     whole = whole_window(requests, ttft, None, clustered)
     assert ttft is not None
     assert whole is not None

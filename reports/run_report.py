@@ -74,7 +74,7 @@ class RunReport:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        return stages(self.requests, self.manifest)
+        return stages(self.requests, self.manifest, None if self.server is None else self.server.batch_limit)
 
     @property
     def asked_arrivals(self) -> tuple[AskedArrivals, ...]:
@@ -109,14 +109,15 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
     every = from_columns(folder.read_requests)
     requests = every.load
     target = configured_target(manifest)
-    metrics = compute_metrics(requests, target.streaming, configured_load(manifest), objectives)
     client = client_health(folder.read_client(), every)
     telemetry = telemetry_of(folder.read_server())
     server = server_load(telemetry, every, target, model_work(manifest))
+    batch_limit = None if server is None else server.batch_limit
+    metrics = compute_metrics(requests, target.streaming, configured_load(manifest), objectives, batch_limit)
     server_phases = phases(every, server, target.model)
     findings = find(RunFacts(requests, metrics, manifest, client, server, server_phases, every))
     judged = Judged(objectives, class_objectives(folder, manifest), metrics.window_s)
-    classes = traffic_classes(every, judged, target.streaming)
+    classes = traffic_classes(every, judged, target.streaming, metrics.full_batch)
     requirements = [criterion for criterion in chosen if isinstance(criterion, Requirement)]
     gates = judge(requirements, JudgedRun(requests, metrics, configured_load(manifest)), valid=is_valid(findings))
     return RunReport(folder, manifest, every, metrics, findings, client, server, server_phases, telemetry, gates, classes)

@@ -24,6 +24,7 @@ from reports.findings.consistency import (
 )
 from reports.findings.distribution import WorkerClockJumped, WorkerClockUncertain, WorkersLost, WorkersTurnedAway
 from reports.findings.finding import Finding, RunFacts, Severity
+from reports.findings.in_flight import RareQueues
 from reports.findings.load import (
     ArrivalsNotAsAsked,
     ColdStartFound,
@@ -52,6 +53,7 @@ KINDS: tuple[type[Finding], ...] = (
     RequestsRanOut,
     QueueGrowing,
     NotSteady,
+    RareQueues,
     ColdStartFound,
     ArrivalsNotAsAsked,
     RateWanders,

@@ -146,6 +146,14 @@ def mean_in_system(entered_ns: FloatArray, left_ns: FloatArray, edges_ns: FloatA
     return np.maximum(in_system, 0.0)  # in an empty system the differences of sums may be a rounding error below 0
 
 
+def number_over_time(entered_ns: FloatArray, left_ns: FloatArray) -> tuple[FloatArray, NDArray[np.int64]]:
+    """The times at which requests entered or left, sorted, and the number that is in from each on; shape [2 requests] both."""
+    times_ns = np.concatenate([entered_ns, left_ns])
+    order = np.argsort(times_ns, kind="stable")
+    changes = np.repeat([1, -1], [entered_ns.size, left_ns.size])[order]
+    return times_ns[order], np.cumsum(changes)
+
+
 def _time_since(events_ns: FloatArray, at_ns: FloatArray) -> FloatArray:
     """Σ max(0, at − event) over all events, for each ``at``."""
     ordered = np.sort(events_ns)

@@ -34,6 +34,7 @@ from reports.metrics.censoring import latencies_by_request
 from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.failures import FailedShare, failed_share_of
+from reports.metrics.full_batch import FullBatch, full_batch, without_rare_tails
 from reports.metrics.goodput import Goodput, Objective, goodput
 from reports.metrics.latency import (
     causal_delays_ms,
@@ -101,6 +102,7 @@ class Metrics:
     failed_share: FailedShare | None
     slip_by_worker: dict[int, Slip]
     slip_over_time: tuple[PartOfRun, ...]
+    full_batch: FullBatch | None
 
     @property
     def streamed(self) -> bool:
@@ -161,15 +163,21 @@ class Metrics:
 
 
 def compute_metrics(
-    requests: Requests, streaming: bool, load: ConfiguredLoad = OPEN_LOOP, objectives: Sequence[Objective] = ()
+    requests: Requests,
+    streaming: bool,
+    load: ConfiguredLoad = OPEN_LOOP,
+    objectives: Sequence[Objective] = (),
+    batch_limit: int | None = None,
 ) -> Metrics:
     """Compute every metric. An unstreamed run has no token latencies, since its tokens arrive together; a closed loop and
     sessions have no offered rate, since answers set it. A ramp of the rate is evened out before the dispersion is computed.
+    ``batch_limit`` is the largest batch of the target, where it is known.
     """
     scheduled_ns, sent_ns = (at_even_rate_ns(times, load.ramp_up_s) for times in (requests.scheduled_ns, requests.sent_ns))
     clustered = clustered_arrivals(requests, load.ramp_up_s)
-    ttft_ms = _anchored(requests, requests.first_token_ns, clustered) if streaming else None
-    e2e_ms = _anchored(requests, requests.last_token_ns, clustered)
+    batch = full_batch(requests, batch_limit)
+    ttft_ms = _anchored(requests, requests.first_token_ns, clustered, batch) if streaming else None
+    e2e_ms = _anchored(requests, requests.last_token_ns, clustered, batch)
     itl_ms, icl_ms = _token_latencies(requests, clustered) if streaming else (None, None)
     return Metrics(
         scheduled=len(requests.outcome),
@@ -179,7 +187,7 @@ def compute_metrics(
         failed_by_kind=failures_by_kind(requests),
         ttft_ms=ttft_ms,
         ttfo_ms=(
-            _anchored(requests, requests.first_output_token_ns, clustered)
+            _anchored(requests, requests.first_output_token_ns, clustered, batch)
             if streaming and requests.has_reasoning.any()
             else None
         ),
@@ -191,7 +199,7 @@ def compute_metrics(
         ceiling_wait_ms=None if load.max_concurrency is None else summarise(ceiling_waits_ms(requests)),
         causal_delay_ms=summarise(causal_delays_ms(requests)),
         windows=compute_windows(
-            requests, None if ttft_ms is None else ttft_ms.scheduled, e2e_ms.scheduled, load, no_interval_reason=clustered
+            requests, None if ttft_ms is None else ttft_ms.scheduled, e2e_ms.scheduled, load, clustered, batch
         ),
         offered_rate=None if load.waits_for_answers else mean_rate(requests.scheduled_ns),
         achieved_rate=mean_rate(requests.sent_ns),
@@ -204,6 +212,7 @@ def compute_metrics(
         failed_share=failed_share_of(requests),
         slip_by_worker=slip_by_worker(requests),
         slip_over_time=slip_over_time(requests),
+        full_batch=batch,
     )
 
 
@@ -211,10 +220,10 @@ def _value(rate: Rate | None) -> float | None:
     return None if rate is None else rate.value
 
 
-def _anchored(requests: Requests, ends_ns: FloatArray, no_interval_reason: str | None) -> Anchored:
+def _anchored(requests: Requests, ends_ns: FloatArray, no_interval_reason: str | None, batch: FullBatch | None) -> Anchored:
     anchors_ns = (requests.scheduled_ns, requests.sent_ns)
     by_anchor = (latencies_by_request(requests, ends_ns, anchor_ns) for anchor_ns in anchors_ns)
-    return Anchored(*(latencies.summary(no_interval_reason) for latencies in by_anchor))
+    return Anchored(*(without_rare_tails(latencies.summary(no_interval_reason), batch) for latencies in by_anchor))
 
 
 def _token_latencies(requests: Requests, no_interval_reason: str | None) -> tuple[Distribution | None, Distribution | None]:

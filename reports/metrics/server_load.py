@@ -81,6 +81,7 @@ class ServerLoad:
     active_requests: Level | None
     scheduled_requests: Level | None
     waiting_requests: Level | None
+    batch_limit: int | None  # requests in the batch at most
     kv_cache_used_fraction: Level | None
     gpu_utilization: Level | None
     cpu_utilization: Level | None
@@ -127,6 +128,7 @@ class _Reading:
             active_requests=self._level(_REQUESTS, request_type="active"),
             scheduled_requests=self._level(_REQUESTS, request_type="scheduled") or self._first_level(*_RUNNING),
             waiting_requests=self._level(_REQUESTS, request_type="waiting") or self._first_level(*_WAITING),
+            batch_limit=self._batch_limit(),
             kv_cache_used_fraction=self._cache_used(),
             gpu_utilization=self._averaged("nv_gpu_utilization"),
             cpu_utilization=self._averaged("nv_cpu_utilization"),
@@ -153,6 +155,10 @@ class _Reading:
 
     def _first_level(self, *names: str) -> Level | None:
         return next((level for name in names if (level := self._level(name)) is not None), None)
+
+    def _batch_limit(self) -> int | None:
+        published = self._level(_REQUESTS, request_type="max")
+        return int(published.max) if published is not None and published.max >= 1 else None
 
     def _averaged(self, name: str) -> Level | None:
         """The mean over a gauge's series, one for each GPU or replica."""

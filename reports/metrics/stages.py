@@ -12,6 +12,7 @@ from harness.records.record import FAILURES
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.configuration import configured_target
+from reports.metrics.full_batch import full_batch, without_rare_tails
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import Distribution
@@ -35,22 +36,24 @@ class Stage:
     e2e_ms: Distribution | None
 
 
-def stages(requests: Requests, manifest: dict[str, Any]) -> tuple[Stage, ...]:
-    """The stages of a run; empty where its rate had none."""
+def stages(requests: Requests, manifest: dict[str, Any], batch_limit: int | None = None) -> tuple[Stage, ...]:
+    """The stages of a run; empty where its rate had none. ``batch_limit`` is the target's largest batch, where it is known."""
     load = manifest.get("load")
     configured = load.get("stages") if isinstance(load, dict) else None
     streaming = configured_target(manifest).streaming
-    return tuple(_stage(requests, one, streaming) for one in configured or ())
+    return tuple(_stage(requests, one, streaming, batch_limit) for one in configured or ())
 
 
-def _stage(requests: Requests, configured: dict[str, float], streaming: bool) -> Stage:
+def _stage(requests: Requests, configured: dict[str, float], streaming: bool, batch_limit: int | None) -> Stage:
     begin_s, end_s = float(configured["begin_s"]), float(configured["end_s"])
     chosen = _within(requests.scheduled_ns, begin_s, end_s)
     failed = np.isin(requests.outcome[chosen], [kind.value for kind in FAILURES])
     clustered = clustered_arrivals(requests, chosen=chosen)
+    batch = full_batch(requests.only(chosen), batch_limit)
 
     def latency(ends_ns: FloatArray) -> Distribution | None:
-        return latencies_by_request(requests, ends_ns, requests.scheduled_ns).of(chosen).summary(clustered)
+        found = latencies_by_request(requests, ends_ns, requests.scheduled_ns).of(chosen).summary(clustered)
+        return without_rare_tails(found, batch)
 
     return Stage(
         begin_s,

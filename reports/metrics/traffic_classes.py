@@ -10,6 +10,7 @@ import numpy as np
 from harness.records.record import FAILURES
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.clustered_arrivals import clustered_arrivals
+from reports.metrics.full_batch import FullBatch, without_rare_tails
 from reports.metrics.goodput import Goodput, Objective, goodput
 from reports.metrics.requests import PROBE, Requests
 from reports.statistics.arrays import FloatArray
@@ -53,23 +54,28 @@ class Judged:
         return self.by_class.get(name or "") or self.objectives
 
 
-def traffic_classes(requests: Requests, judged: Judged, streaming: bool) -> tuple[ClassNumbers, ...]:
-    """The classes of ``requests``, probes included and last; empty where no request has one."""
+def traffic_classes(
+    requests: Requests, judged: Judged, streaming: bool, batch: FullBatch | None = None
+) -> tuple[ClassNumbers, ...]:
+    """The classes of ``requests``, probes included and last; empty where no request has one. They share the target's ``batch``."""
     if not requests.class_names:
         return ()
     names: list[str | None] = sorted(requests.class_names, key=lambda name: (name == PROBE, name))
     if (requests.class_of < 0).any():
         names = [None, *names]
-    return tuple(_of_class(requests, name, judged, streaming) for name in names)
+    return tuple(_of_class(requests, name, judged, streaming, batch) for name in names)
 
 
-def _of_class(requests: Requests, name: str | None, judged: Judged, streaming: bool) -> ClassNumbers:
+def _of_class(
+    requests: Requests, name: str | None, judged: Judged, streaming: bool, batch: FullBatch | None
+) -> ClassNumbers:
     own = requests.only(requests.class_of < 0 if name is None else requests.of_class(name))
     clustered = clustered_arrivals(own)
     met = goodput(own, judged.of(name), clustered)
 
     def latency(ends_ns: FloatArray) -> Distribution | None:
-        return latencies_by_request(own, ends_ns, own.scheduled_ns).summary(clustered)
+        found = latencies_by_request(own, ends_ns, own.scheduled_ns).summary(clustered)
+        return without_rare_tails(found, batch)
 
     return ClassNumbers(
         name=name,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
+from reports.metrics.full_batch import FullBatch, without_rare_tails
 from reports.metrics.full_load import full_load, rate_of_run
 from reports.metrics.output_events import Events, Rate, completions, output_tokens, rate, without_interval
 from reports.metrics.requests import Requests
@@ -50,10 +51,11 @@ def compute_windows(
     e2e_ms: Distribution | None,
     load: ConfiguredLoad = OPEN_LOOP,
     no_interval_reason: str | None = None,
+    batch: FullBatch | None = None,
 ) -> Windows:
     """Both windows; ``ttft_ms`` and ``e2e_ms`` are the whole run's, from the schedule (TTFT None where not streamed).
 
-    No number has an interval where there is a ``no_interval_reason``.
+    No number has an interval where there is a ``no_interval_reason``, and no tail an upper limit that ``batch`` does not allow.
     """
     if not requests.done.any():
         return Windows(None, None, "no request succeeded", True)
@@ -61,7 +63,7 @@ def compute_windows(
     steady = find_steady(requests, ended if tokens is None else tokens, load)
     return Windows(
         _whole(requests, outputs, ttft_ms, e2e_ms, no_interval_reason),
-        _steady(requests, outputs, steady, ttft_ms is not None, no_interval_reason),
+        _steady(requests, outputs, steady, ttft_ms is not None, no_interval_reason, batch),
         steady.reason,
         steady.too_few,
     )
@@ -90,14 +92,17 @@ def _whole(
     return Window(start_ns / 1e9, end_ns / 1e9, request_throughput, token_throughput, ttft_ms, e2e_ms)
 
 
-def _steady(requests: Requests, outputs: _Outputs, steady: Steady, streaming: bool, reason: str | None) -> Window | None:
+def _steady(
+    requests: Requests, outputs: _Outputs, steady: Steady, streaming: bool, reason: str | None, batch: FullBatch | None
+) -> Window | None:
     if steady.window_ns is None:
         return None
     start_ns, end_ns = steady.window_ns
     within = (requests.scheduled_ns >= start_ns) & (requests.scheduled_ns <= end_ns)
 
     def latency(ends_ns: FloatArray) -> Distribution | None:
-        return latencies_by_request(requests, ends_ns, requests.scheduled_ns).of(within).summary(reason)
+        found = latencies_by_request(requests, ends_ns, requests.scheduled_ns).of(within).summary(reason)
+        return without_rare_tails(found, batch)
 
     def of_window(events: Events | None) -> Rate | None:
         return None if events is None else without_interval(rate(events, start_ns, end_ns), reason)

@@ -34,6 +34,7 @@ TOO_FEW = "n too small"
 DRIFTS = "drifts, or run too short"
 TOO_UNEVEN = "rests on few values"
 CLUSTERED_ARRIVALS = "arrivals in few clusters"
+QUEUES_IN_FEW_SPELLS = "queues in few spells"
 FEWEST_INDEPENDENT_ARRIVALS = 200  # that clustered ones must be worth
 
 _FEWEST_DEGREES = 4.0  # where the spectrum is unknown

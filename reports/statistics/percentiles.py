@@ -6,7 +6,7 @@ Below it the limits of percentiles and shares, and how many samples a claim abou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -206,6 +206,21 @@ def _ranked(series: NDArray[np.float64], is_bound: NDArray[np.bool_] | None) -> 
     at_most = np.sort(np.where(is_bound, np.inf, series))
     exact = int(np.searchsorted(ordered, series[is_bound].min()))
     return _Ranked(series, ordered, at_most, int(np.count_nonzero(is_bound)), exact)
+
+
+def without_upper_limits(found: Distribution | None, reason_of: Callable[[float], str | None]) -> Distribution | None:
+    """The distribution without the upper limits of those tails (from p90 on) for which ``reason_of`` the quantile has a reason
+    outside of the series; their lower limits stay.
+    """
+    if found is None:
+        return None
+    percentiles = (
+        replace(one, interval=None, at_least=one.interval[0], reason=reason)
+        if one.interval is not None and one.q >= _TAIL and (reason := reason_of(one.q)) is not None
+        else one
+        for one in found.percentiles
+    )
+    return replace(found, percentiles=tuple(percentiles))
 
 
 def _sample_mean(value: float, mean: Mean, confidence: float, reason: str | None) -> SampleMean:

@@ -5,14 +5,25 @@ from __future__ import annotations
 import re
 from types import ModuleType
 
-from reports.findings import calibration, cancellations, client, completeness, consistency, distribution, load, outcomes, server
+from reports.findings import (
+    calibration,
+    cancellations,
+    client,
+    completeness,
+    consistency,
+    distribution,
+    in_flight,
+    load,
+    outcomes,
+    server,
+)
 from reports.findings.checks import KINDS
 from reports.findings.finding import Finding
 
 _THEMES: tuple[tuple[str, tuple[ModuleType, ...]], ...] = (
     ("The client", (client, calibration)),
     ("Workers on other hosts", (distribution,)),
-    ("The load", (load,)),
+    ("The load", (load, in_flight)),
     ("The answers", (outcomes, cancellations)),
     ("Numbers that must agree", (consistency, server)),
     ("Completeness of the run", (completeness,)),

@@ -100,6 +100,7 @@ def test_triton_with_tensorrt_llm(make_report: MakeReport, steady_run: SteadyRun
         metric(_REQUESTS, {0.1: 4, 0.6: 8}, request_type="active", **core)
         + metric(_REQUESTS, {0.1: 3, 0.6: 5}, request_type="scheduled", **core)
         + metric(_REQUESTS, {0.1: 1, 0.6: 3}, request_type="waiting", **core)
+        + metric(_REQUESTS, {0.1: 64, 0.6: 64}, request_type="max", **core)
         + metric(_REQUESTS, {0.1: 90, 0.6: 90}, request_type="active", model="tensorrt_llm_draft", version="1")
         + metric(_BLOCKS, {0.1: 10, 0.6: 30}, kv_cache_block_type="used", **core)
         + metric(_BLOCKS, {0.1: 100, 0.6: 100}, kv_cache_block_type="max", **core)
@@ -117,6 +118,7 @@ def test_triton_with_tensorrt_llm(make_report: MakeReport, steady_run: SteadyRun
     assert load.active_requests == Level(6.0, 8.0, 2)
     assert load.scheduled_requests == Level(4.0, 5.0, 2)
     assert load.waiting_requests == Level(2.0, 3.0, 2)
+    assert load.batch_limit == 64
     assert load.kv_cache_used_fraction == Level(0.2, 0.3, 2)
     assert load.gpu_utilization == Level(pytest.approx(0.75), pytest.approx(0.8), 2)  # type: ignore[arg-type]
     assert (load.prompt_tokens, load.generated_tokens) == (1600.0, 300.0)

@@ -1,0 +1,75 @@
+"""Findings about the requests that a target had in flight: how full its batch was, and whether its users kept in step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from reports.findings.finding import Finding, RunFacts, Severity
+from reports.metrics.full_batch import FEWEST_SPELLS, LONG_SPELL, LONG_WAIT, NEAR_LIMIT, SMALLEST_BATCH
+
+_TAIL = 0.99
+
+
+@dataclass(frozen=True)
+class RareQueues(Finding):
+    """``largest`` is the number of answers that came at the same time at most; ``limit`` None: the target publishes none."""
+
+    largest: int
+    limit: int | None
+    near_limit: bool
+    waited: int
+    spells: int
+
+    code = "rare_queues"
+    severities = (Severity.WARNING, Severity.NOTE)
+    when = (
+        f"in an open loop, requests waited for a place in the target's batch in fewer than {FEWEST_SPELLS} spells, and in one "
+        f"for each {LONG_SPELL / (1 - _TAIL):,.0f} answers or more; or the largest batch that the target publishes is less than "
+        f"{NEAR_LIMIT:g} standard deviations above the mean number in the system, and there were as few spells. A request waited "
+        f"if it was sent while more were in the system than that limit, or, where {SMALLEST_BATCH} answers or more came at the "
+        f"same time, while the most came, and its first token took {LONG_WAIT:g} medians. A note where no limit is published, "
+        "none waited, and p99 TTFT has an interval"
+    )
+    advices = (
+        "At this load other runs have longer queues, and a p99 that may be many times as long, so its lower limit is shown "
+        "alone. Send ten times as many requests, or lower --request_rate.",
+        "p99 holds for loads without a queue. If the target may be near its capacity, send ten times as many requests, or read "
+        "the metrics of a server that publishes its largest batch: other runs can have queues that this one has not.",
+    )
+    briefs = (
+        "Queues too rare for p99: send more requests, or lower the rate",
+        "No request waited in this run: p99 rests on that; see the report",
+    )
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        batch, ttft = facts.metrics.full_batch, facts.metrics.ttft_ms
+        if batch is None:
+            return None
+        if batch.no_upper_limit_reason(_TAIL) is None:
+            distribution = None if ttft is None else ttft.scheduled
+            has_interval = distribution is not None and distribution.percentile(_TAIL).interval is not None
+            if batch.limit is not None or batch.waited or not has_interval:
+                return None
+        return cls(batch.largest, batch.limit, batch.near_limit, batch.waited, batch.spells)
+
+    @property
+    def _is_refused(self) -> bool:
+        return self.near_limit or self.waited > 0
+
+    @property
+    def severity(self) -> Severity:
+        return self.severities[0 if self._is_refused else 1]
+
+    @property
+    def advice(self) -> str:
+        return self.advices[0 if self._is_refused else 1]
+
+    def _sentence(self) -> str:
+        limit = "its limit is not known" if self.limit is None else f"its limit is {self.limit:,}"
+        batch = f"at most {self.largest:,} answers came at the same time, and {limit}"
+        if not self.waited:
+            return f"No request waited for a place in the target's batch in this run: {batch}."
+        spells = "one spell" if self.spells == 1 else f"{self.spells:,} spells"
+        return f"{self.waited:,} requests waited for a place in the target's batch, in {spells}: {batch}."

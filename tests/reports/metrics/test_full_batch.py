@@ -1,0 +1,198 @@
+"""How full a target's batch was, and the tails whose limits rest on queues that a run hardly saw."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.records.record import Record
+from reports.findings.in_flight import RareQueues
+from reports.metrics.full_batch import FullBatch, full_batch
+from reports.metrics.in_flight import number_over_time
+from reports.metrics.requests import Requests
+from reports.run.answer import render_answer
+from reports.run.markdown import render_markdown
+from reports.run_report import RunReport
+from reports.statistics.autocorrelation import QUEUES_IN_FEW_SPELLS
+from reports.statistics.percentiles import Distribution
+from tests.reports.findings.lookup import finding_of
+from tests.reports.watched import metric
+
+Make = Callable[..., Record]
+MakeRequests = Callable[[Sequence[Record]], Requests]
+MakeReport = Callable[..., RunReport]
+Batch = Callable[..., list[Record]]
+
+MEAN_IN_BATCH = 40.0
+SLOTS = 52  # which a run of 2,000 requests fills for moments
+
+
+@pytest.fixture
+def batch(answered: Make) -> Batch:
+    """Poisson arrivals at a batch of ``slots``, in which an answer takes 0.4 s on average and has its first token 20 ms after it
+    found a place, give or take; 40 are in the batch on average.
+    """
+
+    def make(slots: int, count: int = 2_000, seed: int = 1) -> list[Record]:
+        rng = np.random.default_rng(seed)
+        due_ms = np.cumsum(rng.exponential(400.0 / MEAN_IN_BATCH, count))
+        first_ms, last_ms = 20.0 * rng.lognormal(0.0, 0.2, count), rng.exponential(400.0, count)
+        free_ms, records = [0.0] * slots, []
+        for k, due in enumerate(due_ms.tolist()):
+            begin = max(due, heapq.heappop(free_ms))
+            first, end = begin + float(first_ms[k]), begin + float(first_ms[k] + last_ms[k])
+            heapq.heappush(free_ms, end)
+            records.append(answered(k, due, due, [(first, 1), (end, 1)], done=end))
+        return records
+
+    return make
+
+
+def _max_published(limit: int) -> dict[str, object]:
+    samples = metric("nv_trt_llm_request_metrics", {1: limit, 2: limit}, request_type="max", model="core")
+    return {"server": samples, "target": {"model": "core", "streaming": True}}
+
+
+def _tails(report: RunReport) -> list[Distribution]:
+    """TTFT and E2E latency, from both anchors and in both windows."""
+    metrics = report.metrics
+    assert metrics.ttft_ms is not None
+    windows = [window for window in (metrics.windows.whole, metrics.windows.steady) if window is not None]
+    found = [metrics.ttft_ms.scheduled, metrics.ttft_ms.sent, metrics.e2e_ms.scheduled, metrics.e2e_ms.sent]
+    found += [latency for window in windows for latency in (window.ttft_ms, window.e2e_ms)]
+    return [distribution for distribution in found if distribution is not None]
+
+
+def test_a_batch_that_was_full_for_a_moment_has_no_upper_limit_of_a_tail(make_report: MakeReport, batch: Batch) -> None:
+    """Of 2,000 requests a handful waited for one of the places, in fewer than ten spells: other runs have long queues."""
+    report = make_report(batch(SLOTS))
+    found = report.metrics.full_batch
+    assert found is not None
+    assert (found.largest, found.limit) == (SLOTS, None)
+    assert 0 < found.spells < 10
+    ttft, *_ = tails = _tails(report)
+    assert len(tails) >= 6
+    for distribution in tails:
+        assert distribution.percentile(0.99).interval is None
+        assert distribution.percentile(0.50).interval is not None
+        assert distribution.mean.interval is not None
+    p99 = ttft.percentile(0.99)
+    assert p99.reason == QUEUES_IN_FEW_SPELLS
+    assert p99.at_least is not None
+    assert p99.value is not None
+    assert p99.at_least < p99.value
+    finding = finding_of(report, "rare_queues")
+    assert finding is not None
+    assert finding.severity.value == "warning"
+    assert f"at most {SLOTS} answers came at the same time" in finding.sentence
+    assert QUEUES_IN_FEW_SPELLS in render_answer(report)
+
+
+def test_a_limit_that_the_load_nearly_reaches_refuses_a_tail_that_saw_no_queue(make_report: MakeReport, batch: Batch) -> None:
+    """The same run with and without a published limit, which its 2,000 requests never reached."""
+    records, limit = batch(10_000), 61
+    known, unknown = make_report(records, **_max_published(limit)), make_report(records)
+    near = known.metrics.full_batch
+    assert near is not None
+    assert (near.limit, near.near_limit, near.waited) == (limit, True, 0)
+    assert _tails(known)[0].percentile(0.99).reason == QUEUES_IN_FEW_SPELLS
+    assert _tails(unknown)[0].percentile(0.99).interval is not None
+    finding = finding_of(known, "rare_queues")
+    assert finding is not None
+    assert finding.severity.value == "warning"
+    assert f"its limit is {limit}" in finding.sentence
+
+
+def test_a_limit_that_is_far_from_the_load_supports_a_tail(make_report: MakeReport, batch: Batch) -> None:
+    report = make_report(batch(128), **_max_published(128))
+    assert _tails(report)[0].percentile(0.99).interval is not None
+    assert finding_of(report, "rare_queues") is None
+
+
+def test_an_unknown_limit_is_said_where_no_request_waited(make_report: MakeReport, batch: Batch) -> None:
+    report = make_report(batch(10_000))
+    assert _tails(report)[0].percentile(0.99).interval is not None
+    finding = finding_of(report, "rare_queues")
+    assert finding is not None
+    assert finding.severity.value == "note"
+    assert finding.sentence.startswith("No request waited for a place in the target's batch in this run")
+    for text in (render_answer(report), render_markdown(report)):
+        assert "No request waited" in text
+
+
+def test_an_interval_that_rests_on_many_queues_stays(make_requests: MakeRequests, batch: Batch) -> None:
+    """20,000 requests, of which some hundred waited in tens of spells."""
+    found = full_batch(make_requests(batch(53, count=20_000)))
+    assert found is not None
+    assert found.spells >= 10
+    assert found.no_upper_limit_reason(0.99) is None
+
+
+def test_a_published_limit_counts_the_requests_beyond_it(make_requests: MakeRequests, batch: Batch) -> None:
+    """Of a batch of 50, 40 of them taken on average, a request in twenty finds none free or more."""
+    requests = make_requests(batch(50))
+    found, by_answers = full_batch(requests, 50), full_batch(requests)
+    assert found is not None
+    assert by_answers is not None
+    assert (found.near_limit, found.limit) == (True, 50)
+    assert found.waited > by_answers.waited > 0
+
+
+def test_runs_of_a_target_that_is_never_full_are_not_refused(make_requests: MakeRequests, batch: Batch) -> None:
+    found = [full_batch(make_requests(batch(10_000, seed=seed))) for seed in range(20)]
+    assert sum(one is None or one.no_upper_limit_reason(0.99) is not None for one in found) <= 1
+
+
+def test_there_is_no_batch_to_see_in_a_closed_loop_a_short_run_and_a_queue_of_one(
+    make_requests: MakeRequests, answered: Make, batch: Batch
+) -> None:
+    in_turn = [answered(k, 100 * k, 100 * k, [(100 * k + 20, 1)], done=100 * k + 100) for k in range(200)]
+    apart = [answered(k, 100 * k, 100 * k, [(100 * k + 20, 1)], done=100 * k + 50) for k in range(200)]
+    short = batch(SLOTS)[:99]
+    assert [full_batch(make_requests(records)) for records in (in_turn, apart, short)] == [None, None, None]
+    assert full_batch(make_requests(apart), 1) == FullBatch(200, 1, 0, 0, 1, near_limit=True)
+
+
+@pytest.mark.parametrize(("answers", "q", "refused"), [(9_999, 0.99, True), (10_001, 0.99, False), (10_001, 0.999, True)])
+def test_one_spell_matters_to_a_tail_that_a_long_one_would_fill(answers: int, q: float, refused: bool) -> None:
+    """A spell of a hundred requests is 1 % of 10,000."""
+    found = FullBatch(answers, 64, waited=3, spells=1)
+    assert (found.no_upper_limit_reason(q) is not None) is refused
+
+
+@pytest.mark.parametrize(("spells", "refused"), [(9, True), (10, False)])
+def test_ten_spells_are_enough(spells: int, refused: bool) -> None:
+    found = FullBatch(2_000, 64, waited=60, spells=spells, limit=64, near_limit=True)
+    assert (found.no_upper_limit_reason(0.99) is not None) is refused
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)), min_size=1, max_size=20))
+def test_the_number_over_time_is_its_definition(stays: list[tuple[int, int]]) -> None:
+    entered = np.array([float(start) for start, _ in stays])
+    left = np.array([float(start + stay) for start, stay in stays])
+    times, number = number_over_time(entered, left)
+    for k in np.flatnonzero(np.diff(times, append=np.inf) > 0):
+        assert number[k] == np.count_nonzero((entered <= times[k]) & (left > times[k]))
+
+
+def test_queues_in_words() -> None:
+    assert RareQueues(64, 64, True, 5, 2).sentence == (
+        "5 requests waited for a place in the target's batch, in 2 spells: at most 64 answers came at the same time, and its "
+        "limit is 64."
+    )
+
+
+def test_a_class_and_a_stage_have_no_more_than_the_run(make_report: MakeReport, batch: Batch) -> None:
+    records = [msgspec.structs.replace(record, traffic_class="chat") for record in batch(SLOTS)]
+    stage = {"begin_s": 0.0, "end_s": records[-1].scheduled_ns / 1e9 + 1.0, "rate_per_s": 100.0}
+    report = make_report(records, load={"mode": "open", "stages": [stage]})
+    (chat,), (whole,) = report.classes, report.stages
+    for distribution in (chat.ttft_ms, chat.e2e_ms, whole.ttft_ms, whole.e2e_ms):
+        assert distribution is not None
+        assert distribution.percentile(0.99).reason == QUEUES_IN_FEW_SPELLS
