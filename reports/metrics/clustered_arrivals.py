@@ -14,15 +14,18 @@ from reports.metrics.arrival_law import at_even_rate_ns
 from reports.metrics.requests import Requests
 from reports.statistics.autocorrelation import CLUSTERED_ARRIVALS, FEWEST_INDEPENDENT_ARRIVALS, FEWEST_VALUES, mean_of
 
-_CLUSTERED = 3.0  # design effect of the gaps: of independent ones, 0.3 % of runs have more
+_CLUSTERED = 3.0  # independent gaps have a design effect above it in 0.3 % of runs
+_HEAVY_TAILED = 9.0  # squared coefficient of variation of the gaps: 1 of exponential ones, 4 of gamma ones with a shape of 1/4
 
 
 def clustered_arrivals(requests: Requests, ramp_up_s: float = 0.0, chosen: NDArray[np.bool_] | None = None) -> str | None:
-    """``CLUSTERED_ARRIVALS`` where the gaps between arrivals cluster, and are worth less than 200 independent ones; else None.
+    """``CLUSTERED_ARRIVALS`` where arrivals cluster, and are worth less than 200 independent ones; else None.
 
     Of the ``chosen`` requests, shape [requests], or all; None also of fewer than 100 gaps, and where answers decided when
-    requests were due. The worth is by the design effect of the gaps (Kish), without a ramp of the rate over the first
-    ``ramp_up_s``. The limits were chosen by benchmarks/interval_coverage.py.
+    requests were due. They cluster where short gaps follow short ones, by the design effect of the gaps (Kish), and where few
+    gaps make up most of the time, by their squared coefficient of variation. The variance of the number of arrivals in a long
+    time is the product of both (Cox and Lewis 1966, 4.6), small where bursts come at even intervals. A ramp of the rate over
+    the first ``ramp_up_s`` does not count. The limits were chosen by benchmarks/interval_coverage.py.
     """
     if not requests.is_open_loop:
         return None
@@ -30,6 +33,8 @@ def clustered_arrivals(requests: Requests, ramp_up_s: float = 0.0, chosen: NDArr
     gaps_ns = np.diff(np.sort(due_ns if chosen is None else due_ns[chosen]))
     if gaps_ns.size < FEWEST_VALUES:
         return None
-    effect = mean_of(gaps_ns).long_run.effect
-    too_few = effect > _CLUSTERED and gaps_ns.size / effect < FEWEST_INDEPENDENT_ARRIVALS
+    gaps = mean_of(gaps_ns)
+    effect, variation = gaps.long_run.effect, float(gaps_ns.var()) / gaps.value**2 if gaps.value > 0 else 0.0
+    size = effect * (variation if variation > _HEAVY_TAILED else 1.0)
+    too_few = size > _CLUSTERED and gaps_ns.size / size < FEWEST_INDEPENDENT_ARRIVALS
     return CLUSTERED_ARRIVALS if too_few else None

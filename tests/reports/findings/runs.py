@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 
 import numpy as np
@@ -85,6 +86,22 @@ def closed_loop(answered: Make, users: int, answers: int, latency_ms: float) -> 
         end = sent + latency_ms * (0.5 + (k * 7919 % 101) / 100)
         records.append(answered(k, due, sent, [(end - 5, 1), (end, 1)], done=end))
         free[user] = (end, user)
+    return records
+
+
+def full_for_moments(answered: Make, slots: int = 52, count: int = 2_000, seed: int = 1) -> list[Record]:
+    """Poisson arrivals at a batch of ``slots``, in which an answer takes 0.4 s on average and has its first token 20 ms after it
+    found a place, give or take; 42 are in the batch on average.
+    """
+    rng = np.random.default_rng(seed)
+    due_ms = np.cumsum(rng.exponential(10.0, count))
+    first_ms, last_ms = 20.0 * rng.lognormal(0.0, 0.2, count), rng.exponential(400.0, count)
+    free_ms, records = [0.0] * slots, []
+    for k, due in enumerate(due_ms.tolist()):
+        begin = max(due, heapq.heappop(free_ms))
+        first, end = begin + float(first_ms[k]), begin + float(first_ms[k] + last_ms[k])
+        heapq.heappush(free_ms, end)
+        records.append(answered(k, due, due, [(first, 1), (end, 1)], done=end))
     return records
 
 

@@ -26,6 +26,7 @@ from tests.reports.findings.runs import (
     closed_loop,
     cold_start,
     doubled_tokens,
+    full_for_moments,
     held_at_ceiling,
     held_open,
     late_sends,
@@ -90,6 +91,8 @@ def _load_runs(answered: Make) -> Runs:
     yield closed_loop(answered, 8, 100, 100.0), {"load": CLOSED | {"ran_out": True}}
     yield queue_of_one_server(answered, 13.0), {}
     yield cold_start(answered), {}
+    for slots in (52, 10_000):
+        yield full_for_moments(answered, slots), {}
     yield sends_of(answered, Gamma(100.0, 0.3), count=3_000), {"options": EXPONENTIAL}
     yield sends_of(answered, Gamma(100.0, 0.85), count=4_000), {"options": EXPONENTIAL}
     yield sends_of(answered, Exponential(80.0)), {"options": EXPONENTIAL}

@@ -97,6 +97,44 @@ def test_the_ramp_of_a_rate_is_no_cluster(at: Callable[[FloatArray], Requests]) 
     assert clustered_arrivals(requests, ramp_up_s=2.0) is None
 
 
+def _heavy_tailed_ms(n: int, seed: int) -> FloatArray:
+    """Independent gaps, of which a few make up most of the time: lognormal ones with a coefficient of variation of 13."""
+    sigma = np.sqrt(np.log(1.0 + 13.0**2))
+    return np.cumsum(np.random.default_rng(seed).lognormal(0.0, sigma, n))
+
+
+def test_few_gaps_that_make_up_most_of_the_time_part_clusters(at: Callable[[FloatArray], Requests]) -> None:
+    found = [clustered_arrivals(at(_heavy_tailed_ms(2_000, seed))) for seed in range(50)]
+    assert sum(reason == CLUSTERED_ARRIVALS for reason in found) >= 48
+
+
+def test_one_long_silence_parts_two_clusters(at: Callable[[FloatArray], Requests]) -> None:
+    due_ms = _poisson_ms(2_000, 1)
+    assert clustered_arrivals(at(due_ms)) is None
+    due_ms[1_000:] += 3_000.0  # 300 mean gaps
+    assert clustered_arrivals(at(due_ms)) == CLUSTERED_ARRIVALS
+
+
+def test_many_clusters_of_heavy_tailed_gaps_are_enough(at: Callable[[FloatArray], Requests]) -> None:
+    """20,000 arrivals in 500 groups of 40, which makes a squared coefficient of variation of about 79."""
+    rng = np.random.default_rng(3)
+    due_ms = np.cumsum(np.where(np.arange(20_000) % 40 == 0, rng.exponential(400.0, 20_000), 0.001))
+    gaps_ms = np.diff(due_ms)
+    assert 60 < gaps_ms.var() / gaps_ms.mean() ** 2 < 100
+    assert clustered_arrivals(at(due_ms)) is None
+    assert clustered_arrivals(at(due_ms[:2_000])) == CLUSTERED_ARRIVALS
+
+
+def test_bursts_at_even_intervals_are_no_chance(at: Callable[[FloatArray], Requests]) -> None:
+    assert clustered_arrivals(at(np.repeat(400.0 * np.arange(50), 40))) is None
+
+
+@pytest.mark.parametrize("n", [120, 300, 2_000])
+def test_gamma_gaps_of_a_quarter_are_no_heavy_tail(at: Callable[[FloatArray], Requests], n: int) -> None:
+    found = [clustered_arrivals(at(np.cumsum(np.random.default_rng(s).gamma(0.25, 40.0, n)))) for s in range(100)]
+    assert sum(reason is not None for reason in found) <= 3
+
+
 def test_a_part_of_a_run_is_judged_by_its_own_arrivals(at: Callable[[FloatArray], Requests]) -> None:
     """A second at 50 requests/s, then two at 500."""
     slow_ms, quick_ms = _poisson_ms(150, 2) * 2, 4_000 + _poisson_ms(1_000, 2) / 5

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from reports.run_report import RunReport
 from reports.statistics.autocorrelation import QUEUES_IN_FEW_SPELLS
 from reports.statistics.percentiles import Distribution
 from tests.reports.findings.lookup import finding_of
+from tests.reports.findings.runs import full_for_moments
 from tests.reports.watched import metric
 
 Make = Callable[..., Record]
@@ -29,29 +30,12 @@ MakeRequests = Callable[[Sequence[Record]], Requests]
 MakeReport = Callable[..., RunReport]
 Batch = Callable[..., list[Record]]
 
-MEAN_IN_BATCH = 40.0
 SLOTS = 52  # which a run of 2,000 requests fills for moments
 
 
 @pytest.fixture
 def batch(answered: Make) -> Batch:
-    """Poisson arrivals at a batch of ``slots``, in which an answer takes 0.4 s on average and has its first token 20 ms after it
-    found a place, give or take; 40 are in the batch on average.
-    """
-
-    def make(slots: int, count: int = 2_000, seed: int = 1) -> list[Record]:
-        rng = np.random.default_rng(seed)
-        due_ms = np.cumsum(rng.exponential(400.0 / MEAN_IN_BATCH, count))
-        first_ms, last_ms = 20.0 * rng.lognormal(0.0, 0.2, count), rng.exponential(400.0, count)
-        free_ms, records = [0.0] * slots, []
-        for k, due in enumerate(due_ms.tolist()):
-            begin = max(due, heapq.heappop(free_ms))
-            first, end = begin + float(first_ms[k]), begin + float(first_ms[k] + last_ms[k])
-            heapq.heappush(free_ms, end)
-            records.append(answered(k, due, due, [(first, 1), (end, 1)], done=end))
-        return records
-
-    return make
+    return partial(full_for_moments, answered)
 
 
 def _max_published(limit: int) -> dict[str, object]:
