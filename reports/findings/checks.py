@@ -24,7 +24,7 @@ from reports.findings.consistency import (
 )
 from reports.findings.distribution import WorkerClockJumped, WorkerClockUncertain, WorkersLost, WorkersTurnedAway
 from reports.findings.finding import Finding, RunFacts, Severity
-from reports.findings.in_flight import RareQueues
+from reports.findings.in_flight import RareQueues, UsersInStep
 from reports.findings.load import (
     ArrivalsNotAsAsked,
     ColdStartFound,
@@ -34,7 +34,15 @@ from reports.findings.load import (
     RequestsRanOut,
     WaitedAtCeiling,
 )
-from reports.findings.outcomes import Errors, NothingDone, OutputShorterThanAsked, PromptEchoed, ReasoningAlone, WarmUpFailed
+from reports.findings.outcomes import (
+    Errors,
+    NothingDone,
+    OutputShorterThanAsked,
+    PromptEchoed,
+    ReasoningAlone,
+    StoppedAnswering,
+    WarmUpFailed,
+)
 from reports.findings.server import CountersDisagree, OutsideServerClock, PhasesExceedLatency, PrefixCacheWarmed
 
 # In the order of reports, among findings of one severity.
@@ -42,6 +50,7 @@ KINDS: tuple[type[Finding], ...] = (
     NothingDone,
     WorkersLost,
     Errors,
+    StoppedAnswering,
     ScheduleSlip,
     AchievedBelowOffered,
     ObjectivesLostToClient,
@@ -54,6 +63,7 @@ KINDS: tuple[type[Finding], ...] = (
     QueueGrowing,
     NotSteady,
     RareQueues,
+    UsersInStep,
     ColdStartFound,
     ArrivalsNotAsAsked,
     RateWanders,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -20,6 +21,7 @@ from reports.metrics.lengths import input_lengths
 from reports.metrics.output_events import summed_token_counts
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import ITL_COVERAGE
+from reports.metrics.waves import waves_of
 from reports.metrics.windows import Window
 from reports.statistics.arrays import FloatArray
 
@@ -328,16 +330,24 @@ class LittlesLaw(Finding):
     mean_in_flight: float
     rate_per_s: float
     mean_latency_s: float
+    in_step: bool = False
 
     code = "littles_law"
     severities = (Severity.WARNING,)
     when = (
-        f"mean in flight ≠ rate × mean latency over the steady window, by more than {_LITTLE_TOLERANCE:.0%} "
-        f"and what the ends of the window can cut, and by more than {_LITTLE_FLOOR_S * 1e3:g} ms of each request, within which "
-        "the client itself ends an exchange"
+        f"mean in flight ≠ rate × mean latency over the steady window, by more than {_LITTLE_TOLERANCE:.0%} and what the ends "
+        f"of the window can cut (in a closed loop, of users out of step), and by more than {_LITTLE_FLOOR_S * 1e3:g} ms of "
+        "each request, within which the client itself ends an exchange"
     )
-    advices = ("Requests stay open longer than their latencies show: check how long answers last after their last token.",)
-    briefs = ("Little's law fails: check what follows the last token",)
+    advices = (
+        "Requests stay open longer than their latencies show: check how long answers last after their last token.",
+        "The window holds a part of a wave of requests: its requests/s are not those of the target. Read output tokens/s, or "
+        "measure for longer.",
+    )
+    briefs = (
+        "Little's law fails: check what follows the last token",
+        "Little's law fails, users are in step: read output tokens/s",
+    )
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -346,11 +356,19 @@ class LittlesLaw(Finding):
         if window is None or sides is None:
             return None
         expected = sides.rate_per_s * sides.latency_s
-        tolerance = _LITTLE_TOLERANCE + _LITTLE_EDGES * sides.longest_s / window.length_s
+        cut = _LITTLE_EDGES * sides.longest_s / window.length_s
+        if facts.load.closed:  # the users' ends at either edge are independent, unless they are in step
+            cut /= math.sqrt(max(1.0, sides.in_flight))
+        tolerance = _LITTLE_TOLERANCE + cut
         tolerated = max(tolerance * max(sides.in_flight, expected), _LITTLE_FLOOR_S * sides.rate_per_s)
         if abs(sides.in_flight - expected) <= tolerated:
             return None
-        return cls(sides.in_flight, sides.rate_per_s, sides.latency_s)
+        in_step = facts.load.closed and waves_of(facts.requests) is not None
+        return cls(sides.in_flight, sides.rate_per_s, sides.latency_s, in_step)
+
+    @property
+    def advice(self) -> str:
+        return self.advices[int(self.in_step)]
 
     def _sentence(self) -> str:
         expected = self.rate_per_s * self.mean_latency_s

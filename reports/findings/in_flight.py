@@ -7,6 +7,7 @@ from typing import Self
 
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.full_batch import FEWEST_SPELLS, LONG_SPELL, LONG_WAIT, NEAR_LIMIT, SMALLEST_BATCH
+from reports.metrics.waves import IN_STEP, MOST_WAVES, waves_of
 
 _TAIL = 0.99
 
@@ -25,17 +26,18 @@ class RareQueues(Finding):
     severities = (Severity.WARNING, Severity.NOTE)
     when = (
         f"in an open loop, requests waited for a place in the target's batch in fewer than {FEWEST_SPELLS} spells, and in one "
-        f"for each {LONG_SPELL / (1 - _TAIL):,.0f} answers or more; or the largest batch that the target publishes is less than "
-        f"{NEAR_LIMIT:g} standard deviations above the mean number in the system, and there were as few spells. A request waited "
-        f"if it was sent while more were in the system than that limit, or, where {SMALLEST_BATCH} answers or more came at the "
-        f"same time, while the most came, and its first token took {LONG_WAIT:g} medians. A note where no limit is published, "
-        "none waited, and p99 TTFT has an interval"
+        f"for each {LONG_SPELL / (1 - _TAIL):,.0f} answers or more; or there were as few spells, and the largest batch that "
+        f"the target publishes is less than {NEAR_LIMIT:g} standard deviations above the mean number in the system. A request "
+        "waited if it was sent while more than that limit were in the system, or, of a target that gives "
+        f"{SMALLEST_BATCH} answers or more at the same time, while it gave the most, and its first token took {LONG_WAIT:g} "
+        "medians. A note where no limit is published, none waited, and p99 TTFT has an interval"
     )
     advices = (
         "At this load other runs have longer queues, and a p99 that may be many times as long, so its lower limit is shown "
         "alone. Send ten times as many requests, or lower --request_rate.",
-        "p99 holds for loads without a queue. If the target may be near its capacity, send ten times as many requests, or read "
-        "the metrics of a server that publishes its largest batch: other runs can have queues that this one has not.",
+        "The interval of p99 holds for loads without a queue. If the target may be near its capacity, send ten times as many "
+        "requests, or read the metrics of a server that publishes its largest batch: other runs can have queues that this one "
+        "has not.",
     )
     briefs = (
         "Queues too rare for p99: send more requests, or lower the rate",
@@ -73,3 +75,35 @@ class RareQueues(Finding):
             return f"No request waited for a place in the target's batch in this run: {batch}."
         spells = "one spell" if self.spells == 1 else f"{self.spells:,} spells"
         return f"{self.waited:,} requests waited for a place in the target's batch, in {spells}: {batch}."
+
+
+@dataclass(frozen=True)
+class UsersInStep(Finding):
+    users: int | None
+    period_s: float
+    waves: int
+    share: float
+
+    code = "users_in_step"
+    severities = (Severity.WARNING,)
+    when = (
+        f"in a closed loop, at least {IN_STEP:.0%} of the answers end in the same third of a period of about the median E2E "
+        f"latency, of which the run has {MOST_WAVES} or fewer"
+    )
+    advices = (
+        "The requests/s of a window depend on how many waves it happens to hold. Read output tokens/s, spread the start of the "
+        "users with --ramp_up, let output lengths vary, or measure for more than 20 latencies.",
+    )
+    briefs = ("Users in step: read output tokens/s, or spread them with --ramp_up",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        found = waves_of(facts.requests) if facts.load.closed else None
+        return None if found is None else cls(facts.load.concurrency, found.period_s, found.waves, found.share)
+
+    def _sentence(self) -> str:
+        users = "The users" if self.users is None else f"The {self.users:,} users"
+        return (
+            f"{users} keep in step: {self.share:.0%} of the answers end in one third of each {self.period_s:,.1f} s, "
+            f"in {self.waves:,} waves."
+        )

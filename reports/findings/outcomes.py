@@ -9,6 +9,7 @@ import numpy as np
 
 from harness.records.record import FAILURES
 from reports.findings.finding import Finding, RunFacts, Severity
+from reports.metrics.last_answer import CHANCE, FEWEST_FAILED, last_answer
 
 _FAILED_SHARE_INVALID = 0.01
 
@@ -70,6 +71,36 @@ def _first_error(facts: RunFacts) -> str | None:
         if error is not None and outcome in FAILURES
     )
     return next(failures, None)
+
+
+@dataclass(frozen=True)
+class StoppedAnswering(Finding):
+    after_s: float
+    failed: int
+    kind: str
+
+    code = "stopped_answering"
+    severities = (Severity.WARNING,)
+    when = (
+        f"all requests that were sent after the last token or success failed, at least {FEWEST_FAILED}, and more than chance "
+        f"allows ({CHANCE:.1%}) by the share that failed before. The steady window ends there at the latest"
+    )
+    advices = (
+        "The server went, hung or refused everything: see its log at that time. The numbers of the whole run include the time "
+        "after it.",
+    )
+    briefs = ("The server stopped answering: see its log",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        last = None if facts.interrupted else last_answer(facts.requests)
+        return None if last is None else cls(last.at_ns / 1e9, last.failed, last.kind)
+
+    def _sentence(self) -> str:
+        return (
+            f"No token of an answer came after {self.after_s:,.1f} s: all {self.failed:,} requests that were sent after that "
+            f"failed, most of them as {self.kind}."
+        )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ reduction in simulation output"): of batches of 5 observations leave out the fir
 error of the rest's mean smallest. Where d is half of them, there is no steady state. The rule is applied to three series, and
 the latest start counts: requests in the system (scheduled, not yet ended) and output as it arrives, both over time, and TTFT in
 the order of the schedule, since a target may be slow to start with at an even load. A growing queue is never steady, nor are
-latencies that fall to the end.
+latencies that fall to the end. In a closed loop, whose users may be in step, a part of less than five latencies is none.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.in_flight import first_user_end_ns, mean_in_system, queue_growth
+from reports.metrics.last_answer import last_answer
 from reports.metrics.mser import BATCH, mser5
 from reports.metrics.output_events import Events
 from reports.metrics.requests import Requests
@@ -27,6 +28,7 @@ from reports.statistics.autocorrelation import FEWEST_VALUES, mean_of
 from reports.statistics.probability import student_quantile
 
 _FEWEST_REQUESTS = 100
+FEWEST_LATENCIES = 5  # in the steady part of a closed loop: in a shorter one, waves of users in step make the rate
 _BATCHES = 100
 _REQUESTS_A_BATCH = 5
 _BURST = 0.1  # of the window: sends within less are one burst, after which the rest is not a drain
@@ -49,7 +51,13 @@ class Steady:
 
 
 def find_steady(requests: Requests, output: Events, load: ConfiguredLoad = OPEN_LOOP) -> Steady:
-    """Detect the steady part; ``output`` are tokens, or completions where no tokens are known."""
+    """Detect the steady part; ``output`` are tokens, or completions where no tokens are known.
+
+    It ends at the latest when the target stopped answering.
+    """
+    last = last_answer(requests)
+    if last is not None:
+        requests = requests.only(requests.sent_ns <= last.at_ns)
     known = ~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns)
     if np.count_nonzero(known) < _FEWEST_REQUESTS:
         return Steady(None, f"fewer than {_FEWEST_REQUESTS} requests ended", too_few=True)
@@ -74,9 +82,17 @@ def find_steady(requests: Requests, output: Events, load: ConfiguredLoad = OPEN_
     if settled_ns is None:
         return Steady(None, "latencies were still changing in the second half of the run")
     start = max(float(edges[max(ramps)]), settled_ns)
+    if load.closed and end - start < FEWEST_LATENCIES * _median_latency_ns(requests):
+        return Steady(None, f"without ramp and drain it is shorter than {FEWEST_LATENCIES} median E2E latencies")
     if _falls(*(values[due_ns >= start] for values in (due_ns, latency_ns))):
         return Steady(None, "latencies fell to the end of the run")
     return Steady((start, end), None)
+
+
+def _median_latency_ns(requests: Requests) -> float:
+    """From send to end, of successes; 0 where there are none."""
+    latencies_ns = (requests.done_ns - requests.sent_ns)[requests.done]
+    return float(np.median(latencies_ns)) if latencies_ns.size else 0.0
 
 
 @dataclass(frozen=True, slots=True)

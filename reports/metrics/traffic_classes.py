@@ -57,7 +57,7 @@ class Judged:
 def traffic_classes(
     requests: Requests, judged: Judged, streaming: bool, batch: FullBatch | None = None
 ) -> tuple[ClassNumbers, ...]:
-    """The classes of ``requests``, probes included and last; empty where no request has one. They share the target's ``batch``."""
+    """The classes of ``requests``, probes included and last; empty where no request has one. All share ``batch``."""
     if not requests.class_names:
         return ()
     names: list[str | None] = sorted(requests.class_names, key=lambda name: (name == PROBE, name))
@@ -66,9 +66,7 @@ def traffic_classes(
     return tuple(_of_class(requests, name, judged, streaming, batch) for name in names)
 
 
-def _of_class(
-    requests: Requests, name: str | None, judged: Judged, streaming: bool, batch: FullBatch | None
-) -> ClassNumbers:
+def _of_class(requests: Requests, name: str | None, judged: Judged, streaming: bool, batch: FullBatch | None) -> ClassNumbers:
     own = requests.only(requests.class_of < 0 if name is None else requests.of_class(name))
     clustered = clustered_arrivals(own)
     met = goodput(own, judged.of(name), clustered)

@@ -90,8 +90,8 @@ def closed_loop(answered: Make, users: int, answers: int, latency_ms: float) -> 
 
 
 def full_for_moments(answered: Make, slots: int = 52, count: int = 2_000, seed: int = 1) -> list[Record]:
-    """Poisson arrivals at a batch of ``slots``, in which an answer takes 0.4 s on average and has its first token 20 ms after it
-    found a place, give or take; 42 are in the batch on average.
+    """Poisson arrivals at a batch of ``slots``, in which an answer takes 0.4 s on average and has its first token about 20 ms
+    after it found a place; 42 are in the batch on average.
     """
     rng = np.random.default_rng(seed)
     due_ms = np.cumsum(rng.exponential(10.0, count))
@@ -102,6 +102,36 @@ def full_for_moments(answered: Make, slots: int = 52, count: int = 2_000, seed: 
         first, end = begin + float(first_ms[k]), begin + float(first_ms[k] + last_ms[k])
         heapq.heappush(free_ms, end)
         records.append(answered(k, due, due, [(first, 1), (end, 1)], done=end))
+    return records
+
+
+def in_step(answered: Make, users: int, latency_s: float, duration_s: float, spread: float = 0.03) -> list[Record]:
+    """Users that start together and send until ``duration_s``, each when its last answer ended; all answers take about as long,
+    and their ten parts come evenly.
+    """
+    rng, records = np.random.default_rng(1), []
+    free = [(0, user) for user in range(users)]
+    while free:
+        due_us, user = heapq.heappop(free)
+        took_us = round(latency_s * 1e6 * float(rng.lognormal(0.0, spread)))
+        tokens = [((due_us + took_us * part // 10) / 1e3, 50) for part in range(1, 11)]
+        records.append(answered(len(records), due_us / 1e3, due_us / 1e3, tokens, done=(due_us + took_us) / 1e3))
+        if due_us + took_us < duration_s * 1e6:
+            heapq.heappush(free, (due_us + took_us, user))
+    return records
+
+
+def dies(answered: Make, failed: Make, at_ms: float = 6_400.0, count: int = 3_000) -> list[Record]:
+    """Requests every 10 ms that are answered after about 50 ms, until the server goes; after that no connection is made."""
+    ttfts_ms = 50.0 * np.random.default_rng(1).lognormal(0.0, 0.2, count)
+    records = []
+    for k, ttft in enumerate(ttfts_ms.tolist()):
+        at = 10.0 * k
+        if at + ttft <= at_ms:
+            records.append(answered(k, at, at, [(at + ttft, 1)], done=at + ttft))
+        else:
+            kind, end = (Outcome.STREAM_CUT, at_ms + 0.1) if at < at_ms else (Outcome.CONNECT, at + 0.5)
+            records.append(failed(k, at, kind, at, end))
     return records
 
 

@@ -25,10 +25,12 @@ from tests.reports.findings.runs import (
     chunks_joined,
     closed_loop,
     cold_start,
+    dies,
     doubled_tokens,
     full_for_moments,
     held_at_ceiling,
     held_open,
+    in_step,
     late_sends,
     queue_of_one_server,
     sends_of,
@@ -93,6 +95,7 @@ def _load_runs(answered: Make) -> Runs:
     yield cold_start(answered), {}
     for slots in (52, 10_000):
         yield full_for_moments(answered, slots), {}
+    yield in_step(answered, 100, 2.0, 15.0), {"load": CLOSED}
     yield sends_of(answered, Gamma(100.0, 0.3), count=3_000), {"options": EXPONENTIAL}
     yield sends_of(answered, Gamma(100.0, 0.85), count=4_000), {"options": EXPONENTIAL}
     yield sends_of(answered, Exponential(80.0)), {"options": EXPONENTIAL}
@@ -102,6 +105,7 @@ def _load_runs(answered: Make) -> Runs:
 def _answer_runs(answered: Make, failed: Make, steady_run: SteadyRun) -> Runs:
     yield [failed(0, 0, Outcome.CONNECT, 0, 1)], {}
     yield [*steady_run(200), failed(200, 2_000, Outcome.TIMEOUT, 2_000, 2_100)], {}
+    yield dies(answered, failed), {}
     yield steady_run(4), {"warm_up": {"requests": 1, "failures": ["queue full"]}}
     for ignore_eos in (False, True):
         yield [answered(0, 0, 0, [(5, 1)], requested_output_tokens=2, ignore_eos=ignore_eos, prompt_echoed=True)], {}

@@ -306,7 +306,8 @@ def test_streams_that_stay_open_after_their_last_token_break_littles_law(
     if severity is not None:
         finding = finding_of(report, "littles_law")
         assert finding is not None
-        assert finding.evidence == pytest.approx({"mean_in_flight": 50, "rate_per_s": 100, "mean_latency_s": 0.1}, rel=0.02)
+        expected = {"mean_in_flight": 50, "rate_per_s": 100, "mean_latency_s": 0.1, "in_step": False}
+        assert finding.evidence == pytest.approx(expected, rel=0.02)
 
 
 # ---- at the thresholds, and in words

@@ -23,8 +23,9 @@ _TIMES = EngineTimes(requests=2.0, queue_ms=6.0, ttft_ms=20.0, e2e_ms=44.0)
 def _server(*works: ModelWork, times: EngineTimes = _TIMES) -> ServerLoad:
     unknown = dict.fromkeys(
         (
-            "active_requests", "scheduled_requests", "waiting_requests", "batch_limit", "kv_cache_used_fraction", "gpu_utilization",
-            "cpu_utilization", "metrics_requests", "finished_requests", "generated_tokens", "prompt_tokens", "cache_reuse",
+            "active_requests", "scheduled_requests", "waiting_requests", "batch_limit", "kv_cache_used_fraction",
+            "gpu_utilization", "cpu_utilization", "metrics_requests", "finished_requests", "generated_tokens", "prompt_tokens",
+            "cache_reuse",
         )
     )  # fmt: skip
     return ServerLoad(readings=2, times=times, models=works, **unknown)  # type: ignore[arg-type]

@@ -1,0 +1,44 @@
+"""Whether a target stopped answering during a run, and when."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.records.record import FAILURES, Outcome
+from reports.metrics.requests import Requests
+
+FEWEST_FAILED = 5  # requests sent behind the last answer
+CHANCE = 1e-3  # that as many fail in a row where single requests do
+_NOT_BY_TARGET = (Outcome.CANCELLED, Outcome.LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class LastAnswer:
+    """Nothing came after ``at_ns``, and all ``failed`` requests that were sent after it failed, most of them as ``kind``."""
+
+    at_ns: float
+    failed: int
+    kind: str
+
+
+def last_answer(requests: Requests) -> LastAnswer | None:
+    """The last answer of a target that gave none to the end of the run; None where it answered to the end, or never.
+
+    An answer is a token, or the end of a success. Of the requests sent after it there are five or more, and so many that their
+    failure is no chance by the share that failed before.
+    """
+    came_ns = np.concatenate([requests.token_times_ns, requests.done_ns[requests.done]])
+    if not came_ns.size:
+        return None
+    at_ns = float(came_ns.max())
+    failed = np.isin(requests.outcome, [kind.value for kind in FAILURES if kind not in _NOT_BY_TARGET])
+    after = requests.sent_ns > at_ns
+    count = int(np.count_nonzero(after))
+    before = np.count_nonzero(failed & ~after) / max(1, np.count_nonzero(requests.sent_ns <= at_ns))
+    if count < FEWEST_FAILED or not failed[after].all() or (before > 0 and count * math.log(before) > math.log(CHANCE)):
+        return None
+    kinds, counts = np.unique(requests.outcome[after], return_counts=True)
+    return LastAnswer(at_ns, count, str(kinds[counts.argmax()]))

@@ -1,0 +1,76 @@
+"""A target that stopped answering: when, and what that leaves of the steady window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from harness.records.record import Outcome, Record
+from reports.metrics.last_answer import LastAnswer, last_answer
+from reports.metrics.requests import Requests
+from reports.run_report import RunReport
+from tests.reports.findings.lookup import finding_of
+from tests.reports.findings.runs import dies
+
+Make = Callable[..., Record]
+MakeRequests = Callable[[Sequence[Record]], Requests]
+MakeReport = Callable[..., RunReport]
+
+
+def test_a_steady_window_ends_when_the_server_goes(make_report: MakeReport, answered: Make, failed: Make) -> None:
+    """It goes after 6.4 s of 30: most of the run is an empty system, which nothing is as steady as."""
+    report = make_report(dies(answered, failed))
+    finding = finding_of(report, "stopped_answering")
+    assert finding is not None
+    assert finding.evidence["after_s"] == pytest.approx(6.4, abs=0.02)
+    assert finding.evidence["kind"] == "connect"
+    assert finding.sentence.startswith("No token of an answer came after 6.4 s: all 2,36")
+    steady = report.metrics.windows.steady
+    assert steady is not None
+    assert steady.end_s <= finding.evidence["after_s"]
+    assert steady.request_throughput is not None
+    assert steady.request_throughput.value == pytest.approx(100.0, rel=0.03)
+
+
+def test_a_server_that_goes_at_once_has_no_steady_window(make_report: MakeReport, answered: Make, failed: Make) -> None:
+    report = make_report(dies(answered, failed, at_ms=700.0))
+    assert finding_of(report, "stopped_answering") is not None
+    assert report.metrics.windows.steady is None
+
+
+def test_a_server_that_comes_back_answers_to_the_end(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    records = [*dies(answered, failed)[:1_000], answered(1_000, 10_000, 10_000, [(10_050, 1)])]
+    assert last_answer(make_requests(records)) is None
+
+
+@pytest.mark.parametrize(("count", "found"), [(4, False), (5, True)])
+def test_five_failures_behind_the_last_answer_are_enough(
+    make_requests: MakeRequests, answered: Make, failed: Make, count: int, found: bool
+) -> None:
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 5, 1)], done=10 * k + 5) for k in range(100)]
+    records += [failed(100 + k, 1_000 + 10 * k, Outcome.TIMEOUT, 1_000 + 10 * k, 3_000) for k in range(count)]
+    assert last_answer(make_requests(records)) == (LastAnswer(995e6, count, "timeout") if found else None)
+
+
+@pytest.mark.parametrize(("count", "found"), [(9, False), (10, True)])
+def test_failures_in_a_row_may_be_chance_where_every_other_request_failed(
+    make_requests: MakeRequests, answered: Make, failed: Make, count: int, found: bool
+) -> None:
+    """0.5 ** 9 is 0.2 %, and 0.5 ** 10 is 0.1 %."""
+    records = [
+        answered(k, 10 * k, 10 * k, [(10 * k + 5, 1)], done=10 * k + 5)
+        if k % 2
+        else failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 1)
+        for k in range(100)
+    ]
+    records += [failed(100 + k, 1_000 + 10 * k, Outcome.REFUSED, 1_000 + 10 * k, 1_001 + 10 * k) for k in range(count)]
+    assert (last_answer(make_requests(records)) is not None) is found
+
+
+def test_what_the_client_cancelled_is_no_server_that_went(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    answers = [answered(k, 10 * k, 10 * k, [(10 * k + 5, 1)], done=10 * k + 5) for k in range(100)]
+    for kind in (Outcome.CANCELLED, Outcome.LOST, Outcome.WITHDRAWN):
+        ends = [failed(100 + k, 1_000 + k, kind, 1_000 + k, 1_100) for k in range(50)]
+        assert last_answer(make_requests([*answers, *ends])) is None
+    assert last_answer(make_requests([failed(k, k, Outcome.CONNECT, k, k + 1) for k in range(50)])) is None

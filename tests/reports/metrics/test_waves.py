@@ -1,0 +1,78 @@
+"""Users of a closed loop that keep in step, and what a window says of their rate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from harness.records.record import Record
+from reports.findings.in_flight import UsersInStep
+from reports.metrics.requests import Requests
+from reports.metrics.waves import waves_of
+from reports.run_report import RunReport
+from tests.reports.findings.lookup import finding_of
+from tests.reports.findings.runs import closed_loop, in_step
+
+Make = Callable[..., Record]
+MakeRequests = Callable[[Sequence[Record]], Requests]
+MakeReport = Callable[..., RunReport]
+
+LOAD = {"mode": "closed", "max_concurrency": None, "concurrency": 512, "duration_s": 60.0, "ramp_up_s": 0.0}
+
+
+def test_two_waves_of_long_answers_are_no_steady_rate(make_report: MakeReport, answered: Make) -> None:
+    """512 users, 28 s an answer, 60 s: 18.3 requests/s, of which a window shows more or less by how many waves it holds."""
+    report = make_report(in_step(answered, 512, 28.0, 60.0), load=LOAD)
+    assert report.metrics.windows.steady is None
+    assert report.metrics.windows.not_steady is not None
+    finding = finding_of(report, "users_in_step")
+    assert finding is not None
+    assert finding.evidence["users"] == 512
+    assert finding.evidence["waves"] == 3
+    assert finding.evidence["period_s"] == pytest.approx(28.0, rel=0.03)
+    assert finding.evidence["share"] > 0.9
+
+
+@pytest.mark.parametrize(("latency_s", "is_steady"), [(2.5, False), (2.0, True)])
+def test_a_steady_part_of_a_closed_loop_holds_five_latencies(
+    make_report: MakeReport, answered: Make, latency_s: float, is_steady: bool
+) -> None:
+    """Of 12 s; latencies spread so much that the users soon fall out of step."""
+    report = make_report(in_step(answered, 200, latency_s, 12.0, spread=0.5), load=LOAD | {"concurrency": 200})
+    windows = report.metrics.windows
+    assert (windows.steady is not None) is is_steady
+    if not is_steady:
+        assert windows.not_steady is not None
+        assert "5 median E2E latencies" in windows.not_steady
+
+
+def test_littles_law_does_not_excuse_a_part_of_a_wave(make_report: MakeReport, answered: Make) -> None:
+    """A window of five latencies shows 56 requests/s of 50: users in step are no chance of its ends."""
+    report = make_report(in_step(answered, 100, 2.0, 15.0), load=LOAD | {"concurrency": 100})
+    steady = report.metrics.windows.steady
+    assert steady is not None
+    assert steady.length_s > 10.0
+    assert steady.request_throughput is not None
+    assert steady.request_throughput.value == pytest.approx(56.0, abs=0.1)
+    finding = finding_of(report, "littles_law")
+    assert finding is not None
+    assert "wave" in finding.advice
+
+
+def test_users_out_of_step_are_not_in_waves(make_requests: MakeRequests, answered: Make) -> None:
+    assert waves_of(make_requests(closed_loop(answered, 50, 10, 2_000.0))) is None
+    assert waves_of(make_requests(in_step(answered, 200, 10.0, 60.0, spread=0.5))) is None
+
+
+def test_more_than_twenty_waves_do_not_matter_to_a_rate(make_requests: MakeRequests, answered: Make) -> None:
+    few, many = (waves_of(make_requests(in_step(answered, 50, 1.0, duration_s, 0.001))) for duration_s in (15.0, 30.0))
+    assert few is not None
+    assert few.waves == 16
+    assert many is None
+
+
+def test_waves_in_words() -> None:
+    assert UsersInStep(512, 27.94, 3, 0.921).sentence == (
+        "The 512 users keep in step: 92% of the answers end in one third of each 27.9 s, in 3 waves."
+    )
