@@ -11,7 +11,7 @@ share decides (``reports/statistics/exceedances.py``), and two things besides:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -90,6 +90,20 @@ class _Case:
         return self.claim.grows and any(run.growth is not None for run in self.runs)
 
     @property
+    def rare_queues(self) -> bool:
+        """Whether requests waited for a place in the target's batch too rarely to know how long others wait."""
+        batches = [run.metrics.full_batch for run in self.runs if run.metrics.full_batch is not None]
+        if not self.claim.grows or not batches:
+            return False
+        together = replace(
+            batches[0],
+            answers=sum(batch.answers for batch in batches),
+            spells=sum(batch.spells for batch in batches),
+            near_limit=any(batch.near_limit for batch in batches),
+        )
+        return together.no_upper_limit_reason(1.0 - self.claim.allowed) is not None
+
+    @property
     def status(self) -> Status:
         if self.claim.at_least:
             return self._of_at_least()
@@ -98,7 +112,8 @@ class _Case:
             self.growing or self.seen.share >= MARKOV * allowed or self._far_above or self._surely_more(_FAILS)
         ):
             return Status.FAILED
-        return Status.PASSED if not self.growing and self._surely_at_most(_PASSES) else Status.UNDECIDED
+        may_pass = not self.growing and not self.rare_queues
+        return Status.PASSED if may_pass and self._surely_at_most(_PASSES) else Status.UNDECIDED
 
     def _of_at_least(self) -> Status:
         if self._surely_more(_PASSES):
@@ -162,6 +177,8 @@ class _Case:
             return ["the queue grew, so a longer run is worse"]
         if any(run.clustered for run in self.runs):
             return ["arrivals came in too few clusters to know other runs by"]
+        if self.rare_queues and self._surely_at_most(_PASSES):
+            return ["requests waited for a place in the batch too rarely to know how long others wait"]
         if self.seen.n < self.claim.fewest:
             return [f"too few requests to decide, at least {fewest_to_pass(self.claim.allowed):,} needed"]
         return [self._limits(evidence), self._needed()]

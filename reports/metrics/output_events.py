@@ -80,8 +80,8 @@ def rate(events: Events, start_ns: float, end_ns: float, confidence: float = CON
 
 
 def without_interval(found: Rate | None, reason: str | None) -> Rate | None:
-    """The rate without its interval, where there is a ``reason`` for having none."""
-    if found is None or reason is None or found.interval is None:
+    """The rate without an interval, where there is a ``reason`` for having none."""
+    if found is None or reason is None:
         return found
     return Rate(found.value, None, reason)
 
