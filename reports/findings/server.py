@@ -215,7 +215,7 @@ class OutsideServerClock(Finding):
                 phase.server_ms,
             )
             for phase in facts.phases
-            if phase.name in (ENGINE_TTFT, ENGINE_E2E) and phase.client_ms
+            if phase.name in (ENGINE_TTFT, ENGINE_E2E) and phase.client_ms  # which a part has not
         ]
         beyond = [span for span in spans if span.share > _OUTSIDE_SHARE and span.outside_ms > _OUTSIDE_FLOOR_MS]
         return max(beyond, key=lambda span: span.share, default=None)
