@@ -114,8 +114,8 @@ def _answer_runs(answered: Make, failed: Make, steady_run: SteadyRun) -> Runs:
                 10 * k,
                 10 * k,
                 [(10 * k + 100, 1)],
-                input_tokens=9,
-                requested_input_tokens=8 - k % 2,
+                input_tokens=19,
+                requested_input_tokens=8 + k % 5,
                 server_counted_input=True,
             )
             for k in range(9)

@@ -29,7 +29,7 @@ def _server(*works: ModelWork, times: EngineTimes = _TIMES) -> ServerLoad:
             "cpu_utilization", "metrics_requests", "finished_requests", "generated_tokens", "prompt_tokens", "cache_reuse",
         )
     )  # fmt: skip
-    return ServerLoad(readings=2, times=times, models=works, **unknown)  # type: ignore[arg-type]
+    return ServerLoad(readings=2, until_end=True, times=times, models=works, **unknown)  # type: ignore[arg-type]
 
 
 @pytest.fixture
