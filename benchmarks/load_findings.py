@@ -25,10 +25,11 @@ from benchmarks.compare_honesty import differences, measured
 from benchmarks.interval_coverage import as_requests
 from benchmarks.serving_processes import ENGINES, GAP_S, Engine, Process, Run, Times, Work, queue
 from reports.compare.measures import Measured
+from reports.metrics.cold_start import find_cold_start
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.in_flight import queue_growth
 from reports.metrics.output_events import completions
-from reports.metrics.steady_state import find_cold_start, find_steady
+from reports.metrics.steady_state import find_steady
 
 _LOADS = (0.8, 0.9, 0.95, 1.05, 1.2)
 _SIZES = (700, 3_000, 10_000)
