@@ -35,6 +35,7 @@ from reports.findings.load import (
 )
 from reports.findings.outcomes import Errors, NothingDone, OutputShorterThanAsked, PromptEchoed, ReasoningAlone, WarmUpFailed
 from reports.findings.server import CountersDisagree, OutsideServerClock, PhasesExceedLatency, PrefixCacheWarmed
+from reports.findings.target import TargetPaused
 
 # In the order of reports, among findings of one severity.
 KINDS: tuple[type[Finding], ...] = (
@@ -48,6 +49,7 @@ KINDS: tuple[type[Finding], ...] = (
     ClockStepped,
     WorkerClockJumped,
     ConnectionLimitReached,
+    TargetPaused,
     WaitedAtCeiling,
     RequestsRanOut,
     QueueGrowing,

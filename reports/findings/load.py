@@ -210,7 +210,7 @@ class ColdStartFound(Finding):
         "mean and median TTFT (or E2E latency of an unstreamed run) of the first 1/24, 1/12, 1/6, 1/4 or 1/3 of the sending "
         "are at least 1.25 times those of its second half, the difference of the means is beyond chance (0.1%), and the load "
         "does not explain it: in an open loop, the same arrivals at a server of even speed, at all loads up to its "
-        f"capacity, make less than {EXPLAINED_SHARE:.0%} of the difference and times less than {EXPLAINED_RATIO:g} times as long"
+        f"capacity, make less than {EXPLAINED_SHARE:.0%} of the difference, and times not {EXPLAINED_RATIO:g} times as long"
     )
     advices = (
         "The numbers of the whole run include it. Read the steady window, or send more --warmup_requests before the clock "

@@ -5,13 +5,25 @@ from __future__ import annotations
 import re
 from types import ModuleType
 
-from reports.findings import calibration, cancellations, client, completeness, consistency, distribution, load, outcomes, server
+from reports.findings import (
+    calibration,
+    cancellations,
+    client,
+    completeness,
+    consistency,
+    distribution,
+    load,
+    outcomes,
+    server,
+    target,
+)
 from reports.findings.checks import KINDS
 from reports.findings.finding import Finding
 
 _THEMES: tuple[tuple[str, tuple[ModuleType, ...]], ...] = (
     ("The client", (client, calibration)),
     ("Workers on other hosts", (distribution,)),
+    ("The target", (target,)),
     ("The load", (load,)),
     ("The answers", (outcomes, cancellations)),
     ("Numbers that must agree", (consistency, server)),

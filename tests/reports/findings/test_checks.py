@@ -29,6 +29,7 @@ from tests.reports.findings.runs import (
     held_at_ceiling,
     held_open,
     late_sends,
+    paused_streams,
     queue_of_one_server,
     sends_of,
     stretched_sends,
@@ -94,6 +95,11 @@ def _load_runs(answered: Make) -> Runs:
     yield sends_of(answered, Gamma(100.0, 0.85), count=4_000), {"options": EXPONENTIAL}
     yield sends_of(answered, Exponential(80.0)), {"options": EXPONENTIAL}
     yield sends_of(answered, Gamma(100.0, 0.965), count=60_000), {"options": EXPONENTIAL}
+
+
+def _target_runs(answered: Make) -> Runs:
+    yield paused_streams(answered, 3_000.0), {}
+    yield paused_streams(answered, 3_000.0), {"client": worker_samples([0.1] * 160 + [2_900.0] + [0.1] * 60)}
 
 
 def _answer_runs(answered: Make, failed: Make, steady_run: SteadyRun) -> Runs:
@@ -187,6 +193,7 @@ def provoked(make_report: MakeReport, answered: Make, failed: Make, steady_run: 
     runs = (
         *_client_runs(answered, steady_run(100)),
         *_load_runs(answered),
+        *_target_runs(answered),
         *_answer_runs(answered, failed, steady_run),
         *_server_runs(steady_run(100)),
         *_cancelled_runs(steady_run(200)),

@@ -1,0 +1,59 @@
+"""Findings about the target: whether it stopped for a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from reports.findings.finding import Finding, RunFacts, Severity
+from reports.metrics.silences import FEWEST_STREAMS, FLOOR_S, RATIO, find_pause
+
+_CLIENT_STOPPED = 0.5  # of a pause: a client that woke so late was stopped, too
+
+
+@dataclass(frozen=True)
+class TargetPaused(Finding):
+    """The longest of ``pauses``; ``client_lag_max_ms`` is by how much the client itself woke late at most, None is unknown."""
+
+    at_s: float
+    length_s: float
+    streams: int
+    usual_s: float
+    pauses: int
+    client_lag_max_ms: float | None
+
+    code = "target_paused"
+    severities = (Severity.WARNING,)
+    when = (
+        f"in a streamed run, all streams were silent at once, {FEWEST_STREAMS} or more of which went on later, for at least "
+        f"{FLOOR_S:g} s and {RATIO:g} times as long as at any other time, and not to compute longer prompts than then"
+    )
+    advices = (
+        "The target, its machine or the network stopped for that time, and latencies of the requests that met it show that. "
+        "Look for the reason in the target's log and on its machine, and measure again.",
+        "The client was stopped as well, so look for a pause of the whole machine, as of a virtual machine; and measure again.",
+    )
+    briefs = (
+        "All streams stopped at once: see the target's log, measure again",
+        "Client and streams stopped: look for a pause of the machine",
+    )
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        pause = find_pause(facts.sent_requests) if facts.metrics.streamed else None
+        if pause is None:
+            return None
+        lag = None if facts.client is None else facts.client.lag
+        return cls(pause.at_s, pause.length_s, pause.streams, pause.usual_s, pause.pauses, None if lag is None else lag.max_ms)
+
+    @property
+    def advice(self) -> str:
+        stopped = (self.client_lag_max_ms or 0.0) / 1e3 >= _CLIENT_STOPPED * self.length_s
+        return self.advices[1 if stopped else 0]
+
+    def _sentence(self) -> str:
+        others = f" It is the longest of {self.pauses} such pauses." if self.pauses > 1 else ""
+        return (
+            f"No stream had a token for {self.length_s:.2f} s from {self.at_s:.2f} s on, while {self.streams:,} were in "
+            f"progress; at other times the longest silence was {self.usual_s:.3f} s.{others}"
+        )
