@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from reports.findings.finding import Finding, RunFacts, Severity
-from reports.metrics.silences import FEWEST_STREAMS, FLOOR_S, RATIO, find_pause
+from reports.metrics.silences import FEWEST_IN_FLIGHT, FLOOR_S, RATIO, find_pause
 
 _CLIENT_STOPPED = 0.5  # of a pause: a client that woke so late was stopped, too
 
@@ -17,7 +17,7 @@ class TargetPaused(Finding):
 
     at_s: float
     length_s: float
-    streams: int
+    in_flight: int
     usual_s: float
     pauses: int
     client_lag_max_ms: float | None
@@ -25,8 +25,8 @@ class TargetPaused(Finding):
     code = "target_paused"
     severities = (Severity.WARNING,)
     when = (
-        f"in a streamed run, all streams were silent at once, {FEWEST_STREAMS} or more of which went on later, for at least "
-        f"{FLOOR_S:g} s and {RATIO:g} times as long as at any other time, and not to compute longer prompts than then"
+        f"in a streamed run, no stream had a token for at least {FLOOR_S:g} s, {RATIO:g} times as long as at other times with "
+        f"{FEWEST_IN_FLIGHT} or more requests in flight, and not to compute longer prompts than then"
     )
     advices = (
         "The target, its machine or the network stopped for that time, and latencies of the requests that met it show that. "
@@ -44,7 +44,9 @@ class TargetPaused(Finding):
         if pause is None:
             return None
         lag = None if facts.client is None else facts.client.lag
-        return cls(pause.at_s, pause.length_s, pause.streams, pause.usual_s, pause.pauses, None if lag is None else lag.max_ms)
+        return cls(
+            pause.at_s, pause.length_s, pause.in_flight, pause.usual_s, pause.pauses, None if lag is None else lag.max_ms
+        )
 
     @property
     def advice(self) -> str:
@@ -54,6 +56,6 @@ class TargetPaused(Finding):
     def _sentence(self) -> str:
         others = f" It is the longest of {self.pauses} such pauses." if self.pauses > 1 else ""
         return (
-            f"No stream had a token for {self.length_s:.2f} s from {self.at_s:.2f} s on, while {self.streams:,} were in "
-            f"progress; at other times the longest silence was {self.usual_s:.3f} s.{others}"
+            f"No stream had a token for {self.length_s:.2f} s from {self.at_s:.2f} s on, while {self.in_flight:,} requests "
+            f"were in flight; at other times the longest silence was {self.usual_s:.3f} s.{others}"
         )

@@ -10,24 +10,25 @@ from numpy.typing import NDArray
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 
-FEWEST_STREAMS = 3  # with a token before the silence and another after it: one or two may be held up alone
+FEWEST_IN_FLIGHT = 3  # requests, from the beginning of the silence to its end: one or two may be held up alone
 FLOOR_S = 0.5
 RATIO = 3.0  # of a pause to every silence that is none
 _FEWEST_SILENCES = 100
 _MOST_PAUSES = 5  # more are the way in which this target works
 _LONGEST = 10_000  # gaps that are looked at
 _MORE_PROMPT = 1.25
+_SEND_AGAIN_NS = 0.1e9  # after a last token, in which the next requests of users are sent
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The longest of ``pauses``: no stream had a token for ``length_s`` from ``at_s`` on, although ``streams`` had begun and
-    went on later. ``usual_s`` is the longest silence that is no pause.
+    """The longest of ``pauses``: no stream had a token for ``length_s`` from ``at_s`` on, although ``in_flight`` requests
+    were, and were answered later. ``usual_s`` is the longest silence that is no pause.
     """
 
     at_s: float
     length_s: float
-    streams: int
+    in_flight: int
     usual_s: float
     pauses: int
 
@@ -55,7 +56,7 @@ def find_pause(requests: Requests) -> Pause | None:
     return Pause(
         at_s=float(silences.starts_ns[longest] / 1e9),
         length_s=float(lengths_ns[longest] / 1e9),
-        streams=int(silences.streams[longest]),
+        in_flight=int(silences.in_flight[longest]),
         usual_s=float(lengths_ns[count] / 1e9),
         pauses=int(unexplained.sum()),
     )
@@ -67,26 +68,27 @@ class _Silences:
 
     starts_ns: FloatArray
     lengths_ns: FloatArray
-    streams: NDArray[np.int64]
+    in_flight: NDArray[np.int64]
 
 
 def _longest_silences(requests: Requests) -> _Silences | None:
-    """The longest gaps in which enough streams had begun and went on later; None without any response."""
+    """The longest gaps through which enough requests were in flight; None without two responses."""
     times_ns = np.sort(requests.token_times_ns)
     if times_ns.size < 2:
         return None
     gaps_ns = np.diff(times_ns)
     chosen = np.argpartition(-gaps_ns, _LONGEST)[:_LONGEST] if gaps_ns.size > _LONGEST else np.arange(gaps_ns.size)
     chosen = chosen[np.argsort(-gaps_ns[chosen], kind="stable")]
-    starts_ns = times_ns[chosen]
-    positions = requests.token_starts
-    first_ns, last_ns = (
-        np.sort(requests.token_times_ns[at[requests.has_tokens]]) for at in (positions[:-1], positions[1:] - 1)
-    )
-    begun, ended = (np.searchsorted(ends_ns, starts_ns, side="right") for ends_ns in (first_ns, last_ns))
-    streams = (begun - ended).astype(np.int64)
-    enough = streams >= FEWEST_STREAMS
-    return _Silences(starts_ns[enough], gaps_ns[chosen][enough], streams[enough])
+    starts_ns, lengths_ns = times_ns[chosen], gaps_ns[chosen]
+    sent = ~np.isnan(requests.sent_ns)
+    left_ns = np.where(requests.done & requests.has_tokens, requests.last_token_ns, requests.done_ns)[sent]
+    left_ns = np.where(np.isnan(left_ns), np.inf, left_ns)
+    begun_ns = starts_ns + np.minimum(lengths_ns, _SEND_AGAIN_NS)
+    begun = np.searchsorted(np.sort(requests.sent_ns[sent]), begun_ns, side="right")
+    left = np.searchsorted(np.sort(left_ns), starts_ns + lengths_ns, side="left")
+    in_flight = (begun - left).astype(np.int64)
+    enough = in_flight >= FEWEST_IN_FLIGHT
+    return _Silences(starts_ns[enough], lengths_ns[enough], in_flight[enough])
 
 
 def _explained_by_prompts(requests: Requests, silences: _Silences, count: int) -> NDArray[np.bool_]:

@@ -22,8 +22,8 @@ def test_a_target_that_stopped_is_named_with_its_time(make_report: MakeReport, a
     assert finding is not None
     assert finding.severity.value == "warning"
     assert finding.sentence == (
-        "No stream had a token for 3.02 s from 4.00 s on, while 7 were in progress; at other times the longest silence was "
-        "0.020 s."
+        "No stream had a token for 3.02 s from 4.00 s on, while 9 requests were in flight; at other times the longest silence "
+        "was 0.020 s."
     )
     assert finding.evidence["client_lag_max_ms"] is None
 

@@ -39,7 +39,7 @@ def test_a_stop_of_all_streams_is_a_pause(make_requests: MakeRequests, answered:
     pause = _found(make_requests, _run(answered, 8, [(7_000.0, 3_000.0)]))
     assert pause is not None
     assert (pause.at_s, pause.length_s, pause.pauses) == (pytest.approx(7.0, abs=0.03), pytest.approx(3.02), 1)
-    assert pause.streams >= 7
+    assert pause.in_flight >= 7
     assert pause.usual_s == pytest.approx(0.02)
 
 
@@ -96,6 +96,19 @@ def test_the_step_of_a_prompt_longer_than_any_before_is_no_pause(make_requests: 
     assert _found(make_requests, [*records, prompt]) is None
     short = answered(10_000, 6_990.0, 6_990.0, [(10_021.0, 1)], input_tokens=100)
     assert _found(make_requests, [*records, short]) is not None
+
+
+def test_a_pause_before_the_first_tokens_of_users_in_step_is_one(make_requests: MakeRequests, answered: Make) -> None:
+    """Eight users send together, each time when their last answers have ended; before the sixth time the target stops."""
+    records, now = [], 0.0
+    for wave in range(10):
+        first = now + 100.0 + (2_000.0 if wave == 5 else 0.0)
+        tokens = [(first + 20.0 * step, 1) for step in range(20)]
+        records += [answered(8 * wave + k, now, now, tokens, input_tokens=100) for k in range(8)]
+        now = tokens[-1][0]
+    pause = _found(make_requests, records)
+    assert pause is not None
+    assert (pause.length_s, pause.usual_s, pause.in_flight) == (pytest.approx(2.1), pytest.approx(0.1), 8)
 
 
 def test_too_few_silences_tell_nothing(make_requests: MakeRequests, answered: Make) -> None:
