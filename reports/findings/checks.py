@@ -35,7 +35,7 @@ from reports.findings.load import (
 )
 from reports.findings.outcomes import Errors, NothingDone, OutputShorterThanAsked, PromptEchoed, ReasoningAlone, WarmUpFailed
 from reports.findings.server import CountersDisagree, OutsideServerClock, PhasesExceedLatency, PrefixCacheWarmed
-from reports.findings.target import TargetPaused
+from reports.findings.target import MachineShared, TargetPaused
 
 # In the order of reports, among findings of one severity.
 KINDS: tuple[type[Finding], ...] = (
@@ -50,6 +50,7 @@ KINDS: tuple[type[Finding], ...] = (
     WorkerClockJumped,
     ConnectionLimitReached,
     TargetPaused,
+    MachineShared,
     WaitedAtCeiling,
     RequestsRanOut,
     QueueGrowing,

@@ -1,4 +1,4 @@
-"""Findings about the target: whether it stopped for a time."""
+"""Findings about the target: whether it stopped for a time, and had its machine for itself."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from reports.findings.finding import Finding, RunFacts, Severity
+from reports.metrics.machine_use import machine_use
 from reports.metrics.silences import FEWEST_IN_FLIGHT, FLOOR_S, RATIO, find_pause
 
+_OTHERS_SHARE = 0.10  # of the machine; what an idle system does by itself is below a few hundredths
 _CLIENT_STOPPED = 0.5  # of a pause: a client that woke so late was stopped, too
 
 
@@ -58,4 +60,42 @@ class TargetPaused(Finding):
         return (
             f"No stream had a token for {self.length_s:.2f} s from {self.at_s:.2f} s on, while {self.in_flight:,} requests "
             f"were in flight; at other times the longest silence was {self.usual_s:.3f} s.{others}"
+        )
+
+
+@dataclass(frozen=True)
+class MachineShared(Finding):
+    """CPU time of a run in cores of the machine that has client and target."""
+
+    others_cores: float
+    others_share: float
+    client_cores: float
+    target_cores: float
+    cores: int
+
+    code = "machine_shared"
+    severities = (Severity.WARNING,)
+    when = (
+        f"the target is on this machine, and processes that are neither its own nor the client's used {_OTHERS_SHARE:.0%} of "
+        "the machine's CPU during the run. Not checked where the target's processes are unknown (another user's, behind a "
+        "forwarder of ports), and in distributed runs"
+    )
+    advices = (
+        "Other programs took CPU time from the target, so its latencies are theirs, too, and the next run may differ by "
+        "several times. Stop them, or measure on a machine that is free.",
+    )
+    briefs = ("Other programs used the target's machine: stop them, measure again",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        use = machine_use(facts.manifest)
+        if use is None or use.others_share < _OTHERS_SHARE:
+            return None
+        return cls(use.others_cores, use.others_share, use.client_cores, use.target_cores, use.cores)
+
+    def _sentence(self) -> str:
+        return (
+            f"Other programs used {self.others_cores:.2f} of the {self.cores:,} cores of the machine on average "
+            f"({self.others_share:.0%} of its CPU time), the target {self.target_cores:.2f} and the client "
+            f"{self.client_cores:.2f}."
         )

@@ -73,7 +73,7 @@ def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: Pr
                 target = probe_target(opened, options.client)
                 prepared = _prepare(options, load, target, prepare_requests)
                 manifest = make_manifest(verb, options, prepared)
-                observation = observe(options.telemetry, target, folder)
+                observation = observe(options.telemetry, target, folder, distributed=pool is not None)
                 result = _run(prepared, options.client, observation, folder, manifest, pool)
                 recorded = Moment.now()
             closed = Moment.now()

@@ -35,7 +35,7 @@ from tests.reports.findings.runs import (
     stretched_sends,
     withdrawn,
 )
-from tests.reports.manifests import calibration, clock_readings, counted_by_server, rate_limit
+from tests.reports.manifests import calibration, clock_readings, counted_by_server, machine_use, rate_limit
 from tests.reports.watched import WorkerUsage, machine_samples, metric, worker_samples
 from tests.reports.worker_hosts import worker_host, worker_hosts
 from workloads.arrivals import Exponential, Gamma
@@ -98,6 +98,7 @@ def _load_runs(answered: Make) -> Runs:
 
 
 def _target_runs(answered: Make) -> Runs:
+    yield paused_streams(answered, 0.0), machine_use(others_cores=1.0)
     yield paused_streams(answered, 3_000.0), {}
     yield paused_streams(answered, 3_000.0), {"client": worker_samples([0.1] * 160 + [2_900.0] + [0.1] * 60)}
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from harness.records.record import Record
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of
 from tests.reports.findings.runs import paused_streams
+from tests.reports.manifests import machine_use
 from tests.reports.watched import worker_samples
 
 Make = Callable[..., Record]
@@ -39,3 +42,34 @@ def test_a_client_that_stopped_with_its_target_is_named(make_report: MakeReport,
         finding = finding_of(make_report(paused_streams(answered, 3_000.0), client=samples), "target_paused")
         assert finding is not None
         assert finding.advice == finding.advices[part]
+
+
+# ---- machine_shared
+
+
+@pytest.mark.parametrize(
+    ("others_cores", "cores", "found"), [(0.19, 2, False), (0.21, 2, True), (6.3, 64, False), (6.5, 64, True)]
+)
+def test_a_tenth_of_the_machine_that_others_used_is_named(
+    make_report: MakeReport, answered: Make, others_cores: float, cores: int, found: bool
+) -> None:
+    report = make_report(paused_streams(answered, 0.0), **machine_use(others_cores, cores))
+    assert (finding_of(report, "machine_shared") is not None) is found
+
+
+def test_who_used_the_machine_in_words(make_report: MakeReport, answered: Make) -> None:
+    finding = finding_of(make_report(paused_streams(answered, 0.0), **machine_use(1.1)), "machine_shared")
+    assert finding is not None
+    assert finding.sentence == (
+        "Other programs used 1.10 of the 2 cores of the machine on average (55% of its CPU time), the target 0.50 and the "
+        "client 0.20."
+    )
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [{}, {"machine_use": None}, machine_use(1.0, seconds=0.9), machine_use(-0.3)],
+    ids=["older", "null", "short", "uncounted"],
+)
+def test_a_machine_of_unknown_use_is_not_judged(make_report: MakeReport, answered: Make, unknown: dict[str, object]) -> None:
+    assert finding_of(make_report(paused_streams(answered, 0.0), **unknown), "machine_shared") is None
