@@ -111,4 +111,5 @@ def _explained_by_prompts(requests: Requests, silences: _Silences, count: int) -
     most = _MORE_PROMPT * usual_tokens[~is_after.any(axis=1)].max(initial=0.0)
     within = (slice(int(begin[k]), int(end[k])) for k in range(count))
     of_pauses = [tokens[part][sent_ns[part] <= starts_ns[k] + usual_ns].sum() for k, part in enumerate(within)]
-    return np.array(of_pauses) > most
+    explained: NDArray[np.bool_] = np.array(of_pauses) > most
+    return explained
