@@ -178,7 +178,7 @@ def cold_start(job: Job) -> Sequence[float]:
 def falling_load(job: Job) -> Sequence[float]:
     """For each shape of a load, the shares of runs with ``cold_start``, of a target that is as fast early as later."""
     number, load, size, seed, runs = job
-    target, found = _TARGETS[number], np.zeros(len(_SHAPES))
+    target, found = TARGETS[number], np.zeros(len(_SHAPES))
     process, length_s = target.at(load), size / target.offered_per_s(load)
     for k in range(runs):
         rng = np.random.default_rng([seed, k])
