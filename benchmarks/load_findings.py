@@ -4,7 +4,7 @@ Overload: of runs of 3,000 requests at 1.05 of capacity at least 80 % have the f
 Beside it, how often ``bench compare`` calls two such runs of equal servers different: at most 5 %.
 Cold start: of runs of 100 s whose first 5 or 20 s take three times as long, the steady window's mean TTFT is within 5 % of that
 of a run without a cold start, or the run has the finding ``cold_start`` or ``not_steady``; without a cold start at most 2 %
-have ``cold_start``.
+have ``cold_start``. So do at most 2 % of runs of a load that falls, or begins with a burst.
 
 Run: python -m benchmarks.load_findings [--runs 200] [--seed 31]
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,16 +25,19 @@ from benchmarks.compare_honesty import differences, measured
 from benchmarks.interval_coverage import as_requests
 from benchmarks.serving_processes import ENGINES, GAP_S, Engine, Process, Run, Times, Work, queue
 from reports.compare.measures import Measured
+from reports.metrics.cold_start import find_cold_start
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.in_flight import queue_growth
 from reports.metrics.output_events import completions
-from reports.metrics.steady_state import find_cold_start, find_steady
+from reports.metrics.steady_state import find_steady
+from reports.statistics.arrays import FloatArray
 
 _LOADS = (0.8, 0.9, 0.95, 1.05, 1.2)
 _SIZES = (700, 3_000, 10_000)
 _COLD_S, _COLD_RATIO, _COLD_RUN_S = (0.0, 5.0, 20.0), 3.0, 100.0
 _LOADS_OF_COLD_STARTS = (0.5, 0.7)
 _STEADY_TOLERANCE = 0.05
+_FALLING_SIZE = 3_000  # requests
 _BURST_SHAPE = 1.5  # of the Gamma distribution of the gaps between deliveries
 
 
@@ -84,6 +87,14 @@ TARGETS = (
     *(_in_bursts(_engine("in-flight batching", Engine()), requests) for requests in (30, 100)),
 )
 
+_FIRST_ENGINE = 3  # of the targets
+_SHAPES: Mapping[str, Callable[[FloatArray], FloatArray]] = {
+    "falls to 0": lambda even: 1.0 - np.sqrt(1.0 - even),
+    "half in a quarter": lambda even: np.where(even < 0.5, even / 2, 0.25 + 1.5 * (even - 0.5)),
+    "burst first": lambda even: np.where(even < 0.15, even / 100, (even - 0.15) / 0.85),
+}
+"""The share of the sending after which so large a share of the arrivals has come, by the share at an even load."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -98,9 +109,12 @@ def main() -> None:
         for load in _LOADS_OF_COLD_STARTS
         for seconds in _COLD_S
     ]
+    engines = range(_FIRST_ENGINE, _FIRST_ENGINE + 1 + len(ENGINES))
+    falling_jobs = [(k, load, _FALLING_SIZE, options.seed, options.runs) for k in engines for load in _LOADS_OF_COLD_STARTS]
     with ProcessPoolExecutor(2) as pool:
         _print(jobs, pool.map(overload, jobs), ("requests", "queue_growing", "any finding", "A/A, two schedules", "one"))
         _print(cold_jobs, pool.map(cold_start, cold_jobs), ("cold, s", "cold_start", "steady TTFT right, or a finding"))
+        _print(falling_jobs, pool.map(falling_load, falling_jobs), ("requests", *(f"cold_start, {name}" for name in _SHAPES)))
     print(f"{time.monotonic() - start_s:.0f} s, {options.runs} runs a cell")
 
 
@@ -159,6 +173,21 @@ def cold_start(job: Job) -> Sequence[float]:
         found += finding
         right += finding or steady is None or _near(run, plain, steady)
     return found / runs, right / runs
+
+
+def falling_load(job: Job) -> Sequence[float]:
+    """For each shape of a load, the shares of runs with ``cold_start``, of a target that is as fast early as later."""
+    number, load, size, seed, runs = job
+    target, found = TARGETS[number], np.zeros(len(_SHAPES))
+    process, length_s = target.at(load), size / target.offered_per_s(load)
+    for k in range(runs):
+        rng = np.random.default_rng([seed, k])
+        work = process.work(int(size), rng)
+        even = np.sort(rng.random(int(size)))
+        for n, shape in enumerate(_SHAPES.values()):
+            run = process.run(replace(work, arrivals_s=np.sort(shape(even)) * length_s), rng)
+            found[n] += find_cold_start(as_requests(run)) is not None
+    return list(map(float, found / runs))
 
 
 def _near(run: Run, plain: Run, window_ns: tuple[float, float]) -> bool:

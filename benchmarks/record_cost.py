@@ -115,7 +115,7 @@ def memory_of(recorder: Recorder, exchanges: list[Exchange]) -> float:
 
 
 def add_all(records: list[Record]) -> None:
-    live = LiveStatistics(None)
+    live = LiveStatistics(None, streamed=True)
     for record in records:
         live.add(record)
 

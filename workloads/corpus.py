@@ -96,6 +96,7 @@ class CorpusPrompts:
             prompt=text,
             input_ids=piece,
             input_tokens=len(piece),
+            requested_input_tokens=length,
             ignore_eos=self.ignore_eos,
         )
 

@@ -38,8 +38,10 @@ class Request:
 
     ``history`` holds the messages of a chat before ``prompt``, which is then the last user's.
 
-    ``input_tokens`` is the prompt's length in tokens if the client knows it, else None. ``ignore_eos`` requests generation up
-    to ``output_tokens`` beyond an end-of-sequence token. ``session`` is the id of the conversation of the request.
+    ``input_tokens`` is the prompt's length in tokens if the client knows it, else None. ``requested_input_tokens`` is the
+    length that the prompt was made for, which not every text can have; None where it was made for none. ``ignore_eos``
+    requests generation up to ``output_tokens`` beyond an end-of-sequence token. ``session`` is the id of the conversation of
+    the request.
 
     ``traffic_class`` is the name of its class in a mixture, which may make it another ``variant`` than the target's. It is
     cancelled at ``cancel``, unless its answer has ended before; None is never.
@@ -55,6 +57,7 @@ class Request:
     traffic_class: str | None = None
     variant: Variant | None = None
     cancel: CancelPoint | None = None
+    requested_input_tokens: int | None = None
 
     @property
     def whole_text(self) -> str:

@@ -94,6 +94,7 @@ class Synthesis:
             prompt=text,
             input_ids=ids,
             input_tokens=len(ids),
+            requested_input_tokens=input_tokens,
             ignore_eos=self.ignore_eos,
         )
 

@@ -100,5 +100,6 @@ class TokenNormDist:
             prompt=made.text,
             input_ids=made.ids,
             input_tokens=len(made.ids),
+            requested_input_tokens=(0 if self.shared is None else self.shared.tokens) + len(ids),
             ignore_eos=self.ignore_eos,
         )

@@ -12,7 +12,7 @@ import cloup
 from bench_errors import ExitStatus
 
 # Keys of the manifest whose values exist only after a complete run.
-_UNKNOWN = {"connections": None, "clock": None, "server_statistics": None, "telemetry": None}
+_UNKNOWN = {"connections": None, "clock": None, "server_statistics": None, "telemetry": None, "machine_use": None}
 
 if TYPE_CHECKING:
     from harness.recording.schedule_file import RecordingBasis

@@ -44,9 +44,10 @@ def bucket_ms(value_ms: float) -> float:
 
 
 class LiveHistograms:
-    """Collects records between two updates."""
+    """Collects records between two updates. Those of a run that is not ``streamed`` have no time to a first token."""
 
-    def __init__(self) -> None:
+    def __init__(self, streamed: bool) -> None:
+        self._left_out: frozenset[str] = frozenset() if streamed else frozenset({TTFT, TPOT})
         self._values_ms: dict[str, list[float]] = {}
         self._failures: Counter[str] = Counter()
 
@@ -57,6 +58,8 @@ class LiveHistograms:
             self._failures[record.outcome.value] += 1
             return
         for name, value_ms in _latencies_ms(record):
+            if name in self._left_out:
+                continue
             self._values_ms.setdefault(name, []).append(value_ms)
 
     def take(self, in_flight: int) -> LiveUpdate:

@@ -14,6 +14,7 @@ from harness.clients.transport.http_get import GetError, Headers
 from harness.clients.transport.url import HttpUrl
 from harness.host.clock import ClockOffsets, read_clock_offsets
 from harness.observation.machine_probe import MachineProbe
+from harness.observation.machine_use import FindTarget, MachineMeter, MachineUse
 from harness.observation.metrics_file import read_metrics
 from harness.observation.metrics_sampler import MetricsSampler, Sampled
 from harness.observation.model_statistics import ModelStatistics, ReadStatistics, StatisticsError, settled
@@ -49,6 +50,7 @@ class _BeforeAfter(Generic[T]):
 class Observation:
     """A context that is entered after the warm-up, receives the run's start, and is left when every request has ended.
 
+    ``find_target`` finds the target's processes, where those of the client are all of this machine; None otherwise.
     An observation that fails does not fail the run: its entry of ``facts`` is None, and ``note`` is called with the reason.
     """
 
@@ -58,6 +60,7 @@ class Observation:
         read_statistics: ReadStatistics | None,
         metrics: MetricsSource | None,
         note: Callable[[str], None],
+        find_target: FindTarget | None = None,
     ) -> None:
         self._folder = folder
         self._read_statistics = read_statistics
@@ -66,6 +69,9 @@ class Observation:
         self._cores = os.sched_getaffinity(0)  # before workers take some of them for themselves
         self._sampler: MetricsSampler | None = None
         self._machine: MachineProbe | None = None
+        self._find_target = find_target
+        self._meter: MachineMeter | None = None
+        self._machine_use: MachineUse | None = None
         self._clock: _BeforeAfter[ClockOffsets] | None = None
         self._statistics: _BeforeAfter[ModelStatistics] | None = None
         self._sampled: Sampled | None = None
@@ -84,6 +90,8 @@ class Observation:
             self._clock.after = read_clock_offsets()
         if self._machine is not None:
             self._machine.close()
+        if self._meter is not None:
+            self._machine_use = self._meter.read()
         if self._statistics is not None:
             self._statistics.after = self._settled_statistics()
         if self._sampler is not None:
@@ -91,7 +99,7 @@ class Observation:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The manifest's keys ``clock``, ``server_statistics`` and ``telemetry``."""
+        """The manifest's keys ``clock``, ``server_statistics``, ``telemetry`` and ``machine_use``."""
         telemetry = None
         if self._metrics is not None and self._sampled is not None:
             telemetry = {"url": str(self._metrics.url), "period_s": self._metrics.period_s, **asdict(self._sampled)}
@@ -99,11 +107,14 @@ class Observation:
             "clock": None if self._clock is None else asdict(self._clock),
             "server_statistics": None if self._statistics is None else asdict(self._statistics),
             "telemetry": telemetry,
+            "machine_use": None if self._machine_use is None else asdict(self._machine_use),
         }
 
     def _begin(self, start_ns: int) -> None:
         with suppress(OSError):
             self._machine = MachineProbe(self._folder.machine_probe, start_ns, self._cores)
+        if self._find_target is not None:
+            self._meter = MachineMeter(self._find_target)
         try:
             if self._sampler is not None:
                 self._sampler.begin(start_ns)

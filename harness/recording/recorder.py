@@ -83,13 +83,14 @@ class Recorder:
         """The record of a request of which only the due time is known."""
         request, times = self.schedule.requests[index], self.schedule.times
         parent, planned_ns = times.of_later_turn(index) if isinstance(times, SessionTimes) else (None, None)
+        made_for = request.requested_input_tokens
         return Record(
             index=index,
             outcome=outcome,
             scheduled_ns=due_ns,
             requested_output_tokens=request.output_tokens,
             input_tokens=request.input_tokens,
-            requested_input_tokens=request.input_tokens,
+            requested_input_tokens=request.input_tokens if made_for is None else made_for,
             ignore_eos=request.ignore_eos,
             error=error,
             session=request.session,

@@ -42,7 +42,10 @@ class Prompt(msgspec.Struct, array_like=True, frozen=True):
 
 
 class RequestSummary(msgspec.Struct, array_like=True, frozen=True):
-    """The fields of a request on which its record depends. ``text`` and ``ids`` are its prompt, each None where absent."""
+    """The fields of a request on which its record depends. ``text`` and ``ids`` are its prompt, each None where absent.
+
+    ``requested_input_tokens`` is None of a prompt that was not made for a length.
+    """
 
     output_tokens: int
     input_tokens: int | None
@@ -53,6 +56,7 @@ class RequestSummary(msgspec.Struct, array_like=True, frozen=True):
     traffic_class: str | None = None
     cancel_after_ns: int | None = None
     cancel_after_tokens: int | None = None
+    requested_input_tokens: int | None = None
 
 
 class OpenTimes(msgspec.Struct, frozen=True, tag="open"):
@@ -128,6 +132,7 @@ def _summarise_request(request: Request) -> RequestSummary:
         traffic_class=request.traffic_class,
         cancel_after_ns=None if cancel is None else cancel.after_ns,
         cancel_after_tokens=None if cancel is None else cancel.after_tokens,
+        requested_input_tokens=request.requested_input_tokens,
     )
 
 

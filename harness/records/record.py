@@ -40,8 +40,9 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     ``scheduled_ns`` is when it should have been sent, in a closed loop when its user was free. ``released_ns`` is when it
     could be sent: later only where as many as --max_concurrency allows were in flight, so the difference is not a delay of
     the client. ``token_times_ns`` are the arrivals of the responses with generated tokens, ``token_counts`` the tokens of
-    each (None where only the whole text could be counted). ``requested_input_tokens`` is the prompt's length by the client, and
-    ``input_tokens`` the server's count, with those of its chat template, or without ``server_counted_input`` the client's.
+    each (None where only the whole text could be counted). ``requested_input_tokens`` is the length that a prompt was made for,
+    and the client's count of another; ``input_tokens`` is the server's count, with those of its chat template, or without
+    ``server_counted_input`` the client's.
     ``output_tokens`` excludes an echoed prompt. ``text_tokens`` is the client's own count of the returned text where the server
     counted, too, made for some requests to check it.
     ``has_reasoning`` is whether the server marked a part of the answer as reasoning; then ``first_output_ns`` is the arrival of

@@ -95,7 +95,7 @@ REQUEST_COLUMNS = (
         "requested_input_tokens",
         pa.int64(),
         "tokens",
-        "length of the prompt by the client, without the tokens of a chat template",
+        "length that a prompt was made for, and the client's count of another; without those of a chat template",
         "the client has no tokenizer",
     ),
     Column(

@@ -105,7 +105,7 @@ class Run:
     def __init__(self, plan: RunPlan, pool: WorkerPool | None = None) -> None:
         self._plan = plan
         self._pool = LocalPool(plan.workers) if pool is None else pool
-        self._statistics = LiveStatistics(_expected_requests(plan.schedule))
+        self._statistics = LiveStatistics(_expected_requests(plan.schedule), plan.client.streaming)
         self._warm_up_failures: tuple[str, ...] = ()
         self._start: Start | None = None
         self._records: dict[int, Record] = {}

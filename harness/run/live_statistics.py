@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from harness.records.record import Outcome, Record
 
 _RATE_WINDOW_S = 5.0
-_LATEST_TTFTS = 2_000
+_LATEST = 2_000  # requests, whose latencies are shown
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One moment of a run; rates are over the last few seconds, TTFT (from the schedule) over the latest requests.
+    """One moment of a run; rates are over the last few seconds, the ``latency`` (from the schedule) over the latest requests.
 
     ``scheduled`` is the number of requests of the run; None where its duration determines it.
     """
@@ -26,8 +26,9 @@ class Snapshot:
     failed: int
     requests_per_s: float
     tokens_per_s: float
-    ttft_p50_ms: float | None
-    ttft_p99_ms: float | None
+    latency: str
+    latency_p50_ms: float | None
+    latency_p99_ms: float | None
     stopping: bool = False
 
     @property
@@ -36,12 +37,13 @@ class Snapshot:
 
 
 class LiveStatistics:
-    """Accumulates records as they are made."""
+    """Accumulates records as they are made. The latency of a ``streamed`` run is TTFT, of another E2E latency."""
 
-    def __init__(self, scheduled: int | None) -> None:
+    def __init__(self, scheduled: int | None, streamed: bool) -> None:
         self._scheduled = scheduled
+        self._latency = "TTFT" if streamed else "E2E"
         self._done = self._failed = self._tokens = 0
-        self._ttfts_ms: deque[float] = deque()  # the latest, in order of arrival
+        self._latencies_ms: deque[float] = deque()  # the latest, in order of arrival
         self._ordered_ms: list[float] = []  # the same, sorted
         self._history: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
 
@@ -52,7 +54,7 @@ class LiveStatistics:
         self._done += 1
         self._tokens += record.output_tokens or 0
         if record.token_times_ns:
-            self._add_ttft((record.token_times_ns[0] - record.scheduled_ns) / 1e6)
+            self._add_latency((record.token_times_ns[0] - record.scheduled_ns) / 1e6)  # unstreamed tokens come at once
 
     def snapshot(self, elapsed_s: float, sent: int, stopping: bool = False) -> Snapshot:
         self._history.append((elapsed_s, self._done, self._tokens))
@@ -68,16 +70,17 @@ class LiveStatistics:
             failed=self._failed,
             requests_per_s=(self._done - done) / span_s,
             tokens_per_s=(self._tokens - tokens) / span_s,
-            ttft_p50_ms=_nearest_rank(self._ordered_ms, 50),
-            ttft_p99_ms=_nearest_rank(self._ordered_ms, 99),
+            latency=self._latency,
+            latency_p50_ms=_nearest_rank(self._ordered_ms, 50),
+            latency_p99_ms=_nearest_rank(self._ordered_ms, 99),
             stopping=stopping,
         )
 
-    def _add_ttft(self, ttft_ms: float) -> None:
-        self._ttfts_ms.append(ttft_ms)
-        insort(self._ordered_ms, ttft_ms)
-        if len(self._ttfts_ms) > _LATEST_TTFTS:
-            del self._ordered_ms[bisect_left(self._ordered_ms, self._ttfts_ms.popleft())]
+    def _add_latency(self, latency_ms: float) -> None:
+        self._latencies_ms.append(latency_ms)
+        insort(self._ordered_ms, latency_ms)
+        if len(self._latencies_ms) > _LATEST:
+            del self._ordered_ms[bisect_left(self._ordered_ms, self._latencies_ms.popleft())]
 
 
 def _nearest_rank(ordered: list[float], percent: int) -> float | None:

@@ -55,10 +55,10 @@ class ProgressLine:
 
 def format_snapshot(snapshot: Snapshot) -> str:
     """The line for one snapshot: what decides first, since a narrow terminal cuts the end off."""
-    ttft = "–" if snapshot.ttft_p99_ms is None else f"{snapshot.ttft_p99_ms:.1f} ms"
+    latency = "–" if snapshot.latency_p99_ms is None else f"{snapshot.latency_p99_ms:.1f} ms"
     sent = f"{snapshot.sent}" if snapshot.scheduled is None else f"{snapshot.sent}/{snapshot.scheduled}"
     return (
-        f"{_clock(snapshot.elapsed_s)}{_progress(snapshot)}  TTFT p99 {ttft}  failed {snapshot.failed}"
+        f"{_clock(snapshot.elapsed_s)}{_progress(snapshot)}  {snapshot.latency} p99 {latency}  failed {snapshot.failed}"
         + ("  stopping: waiting for requests in flight; Ctrl-C again cancels them" if snapshot.stopping else "")
         + f"  sent {sent}  in flight {snapshot.in_flight}  {snapshot.requests_per_s:.1f} req/s"
         f"  {snapshot.tokens_per_s:.0f} tok/s"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from reports.findings.target import MachineShared, TargetPaused
 from reports.run_report import RunReport
 
 
@@ -80,6 +81,11 @@ _ADVICE_FOR = {
     "workers.count": "Chosen by load and machine; set it with --workers.",
 }
 _ABSENT = "–"
+# Findings about a run's surroundings, which part of any difference may come from.
+_DISTURBED = {
+    MachineShared.code: "Other programs took CPU time from the target: part of the difference may come from them.",
+    TargetPaused.code: "The target stopped for a time: part of the difference, of tails above all, may come from that.",
+}
 
 
 def disagreements(runs: Sequence[RunReport]) -> tuple[Disagreement, ...]:
@@ -112,6 +118,10 @@ def _credibility(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
         yield Disagreement(
             "validity", Weight.REFUSE, tuple(codes), "An invalid run cannot be compared; see its report, and measure again."
         )
+    for code, advice in _DISTURBED.items():
+        found = [next((one.sentence for one in run.findings if one.code == code), None) for run in runs]
+        if any(found):
+            yield Disagreement(code, Weight.WARN, tuple(_ABSENT if one is None else one for one in found), advice)
     stopped = [bool(run.manifest.get("interrupted")) for run in runs]
     if any(stopped):
         values = tuple("interrupted" if one else "whole" for one in stopped)

@@ -44,6 +44,7 @@ from reports.findings.outcomes import (
     WarmUpFailed,
 )
 from reports.findings.server import CountersDisagree, OutsideServerClock, PhasesExceedLatency, PrefixCacheWarmed
+from reports.findings.target import MachineShared, TargetPaused
 
 # In the order of reports, among findings of one severity.
 KINDS: tuple[type[Finding], ...] = (
@@ -58,6 +59,8 @@ KINDS: tuple[type[Finding], ...] = (
     ClockStepped,
     WorkerClockJumped,
     ConnectionLimitReached,
+    TargetPaused,
+    MachineShared,
     WaitedAtCeiling,
     RequestsRanOut,
     QueueGrowing,

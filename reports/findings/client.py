@@ -247,7 +247,11 @@ class ClientSaturated(Finding):
 
     @property
     def advice(self) -> str:
-        cause = likely_cause(
+        return REMEDIES[self._cause].advice
+
+    @property
+    def _cause(self) -> Cause:
+        return likely_cause(
             self.lag_max_ms or 0.0,
             steal_cores=self.steal_cores,
             gc_longest_ms=self.gc_longest_ms,
@@ -255,28 +259,30 @@ class ClientSaturated(Finding):
             run_queue_wait_share=self.run_queue_wait_share,
             lag_max_ms=self.lag_max_ms,
         )
-        return REMEDIES[cause].advice
 
     def _sentence(self) -> str:
         delayed = "its sends" if self.unstamped_reads == 0 else "its sends and times of arrival"
         lag = (
             ""
             if self.lag_p99_ms is None
-            else f"it woke {self.lag_mean_ms:.1f} ms late on average, {self.lag_p99_ms:.1f} ms at p99, "
+            else f"they woke {self.lag_mean_ms:.1f} ms late on average, {self.lag_p99_ms:.1f} ms at p99, "
         )
         return (
-            f"The client was kept from running, and {delayed} are late: {lag}beside a median latency of "
-            f"{self.p50_latency_from_sent_ms:.1f} ms from the send ({', '.join(self._causes())})."
+            f"The client's workers ran late, and {delayed} are late: {lag}beside a median latency of "
+            f"{self.p50_latency_from_sent_ms:.1f} ms from the send{self._of_cause}."
         )
 
-    def _causes(self) -> list[str]:
-        texts = (
-            (self.cpu_share, "{:.0%} of a core used"),
-            (self.run_queue_wait_share, "{:.0%} of the time spent waiting for one"),
-            (self.gc_longest_ms, "longest garbage collection {:.1f} ms"),
-            (self.steal_cores, "{:.0%} of a core taken by the hypervisor"),
-        )
-        return [text.format(value) for value, text in texts if value is not None]
+    @property
+    def _of_cause(self) -> str:
+        """What shows the cause that the advice is about, and no other."""
+        shown: dict[Cause, tuple[float | None, str]] = {
+            Cause.BUSY: (self.cpu_share, "{:.0%} of a core used"),
+            Cause.DISPLACED: (self.run_queue_wait_share, "{:.0%} of the time spent waiting for a core"),
+            Cause.COLLECTIONS: (self.gc_longest_ms, "longest garbage collection {:.1f} ms"),
+            Cause.STEAL: (self.steal_cores, "{:.0%} of a core taken by the hypervisor"),
+        }
+        value, text = shown.get(self._cause, (None, ""))
+        return "" if value is None else f" ({text.format(value)})"
 
 
 @dataclass(frozen=True)

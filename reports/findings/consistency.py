@@ -17,7 +17,7 @@ from reports.metrics.latency import (
     counted_gap_share,
     time_per_output_token_by_request_ms,
 )
-from reports.metrics.lengths import input_lengths
+from reports.metrics.lengths import TEMPLATE_EDGE_TOKENS, input_lengths
 from reports.metrics.output_events import summed_token_counts
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import ITL_COVERAGE
@@ -186,8 +186,9 @@ class InputTokensDisagree(Finding):
     code = "input_tokens_disagree"
     severities = (Severity.WARNING,)
     when = (
-        f"the server's counts of prompt tokens differ from the requested ones by more than {_INPUT_TOLERANCE:.0%} on average, "
-        "apart from the tokens of a chat template"
+        f"the server's counts of prompt tokens differ from the requested ones by more than {_INPUT_TOLERANCE:.0%} and "
+        f"{TEMPLATE_EDGE_TOKENS} token on average, apart from the tokens of a chat template: a prompt can merge with the "
+        "template around it"
     )
     advices = (
         "The load was not the requested one. Check whether --tokenizer_dir is the model's tokenizer, and whether the server "
@@ -198,7 +199,7 @@ class InputTokensDisagree(Finding):
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         lengths = input_lengths(facts.requests, facts.target.template_tokens)
-        if lengths is None or lengths.deviation_share <= _INPUT_TOLERANCE:
+        if lengths is None or lengths.deviation_share <= _INPUT_TOLERANCE or lengths.mean_deviation <= TEMPLATE_EDGE_TOKENS:
             return None
         return cls(
             requests=lengths.requests,

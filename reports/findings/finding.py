@@ -42,6 +42,11 @@ class RunFacts:
         return self.requests if self.all_requests is None else self.all_requests
 
     @property
+    def final_metrics(self) -> ServerLoad | None:
+        """The server's own numbers where its metrics were read after the last answer; before, its counters lack requests."""
+        return self.server if self.server is not None and self.server.until_end else None
+
+    @property
     def load(self) -> ConfiguredLoad:
         return configured_load(self.manifest)
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.arrival_law import SIGNIFICANCE, check_arrivals, wandering_rate
+from reports.metrics.cold_start import EXPLAINED_RATIO, EXPLAINED_SHARE, find_cold_start
 from reports.metrics.configuration import Law, configured_law
 from reports.metrics.in_flight import queue_growth
 from reports.metrics.latency import ceiling_waits_ms
-from reports.metrics.steady_state import find_cold_start
 from reports.statistics.percentiles import nearest_rank
 
 # A p99 of the waits at the ceiling that is below either changes no conclusion.
@@ -208,7 +208,9 @@ class ColdStartFound(Finding):
     severities = (Severity.WARNING,)
     when = (
         "mean and median TTFT (or E2E latency of an unstreamed run) of the first 1/24, 1/12, 1/6, 1/4 or 1/3 of the sending "
-        "are at least 1.25 times those of its second half, and the difference of the means is beyond chance (0.1%)"
+        "are at least 1.25 times those of its second half, the difference of the means is beyond chance (0.1%), and the load "
+        "does not explain it: in an open loop, the same arrivals at a server of even speed, at all loads up to its "
+        f"capacity, make less than {EXPLAINED_SHARE:.0%} of the difference, and times not {EXPLAINED_RATIO:g} times as long"
     )
     advices = (
         "The numbers of the whole run include it. Read the steady window, or send more --warmup_requests before the clock "

@@ -7,11 +7,12 @@ from typing import Self
 
 import numpy as np
 
-from harness.records.record import FAILURES
+from harness.records.record import FAILURES, TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.last_answer import CHANCE, FEWEST_FAILED, last_answer
 
 _FAILED_SHARE_INVALID = 0.01
+_RETOKENISED_SHORT = 0.75  # of the requested tokens: text may encode to fewer tokens than it was made of
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,10 @@ class OutputShorterThanAsked(Finding):
 
     code = "output_shorter_than_asked"
     severities = (Severity.NOTE, Severity.WARNING)
-    when = "answers have fewer tokens than requested; a warning where a request set --ignore_eos"
+    when = (
+        "answers have fewer tokens than requested, or where tokens are counted from text, fewer than "
+        f"{_RETOKENISED_SHORT:.0%} of them; a warning where a request set --ignore_eos"
+    )
     advices = (
         "Answers ended by themselves; for equal work in every run use --ignore_eos.",
         "The server ended answers early in spite of --ignore_eos; compare tokens/s, not requests/s.",
@@ -146,7 +150,9 @@ class OutputShorterThanAsked(Finding):
     def check(cls, facts: RunFacts) -> OutputShorterThanAsked | None:
         requests = facts.requests
         known = requests.done & ~np.isnan(requests.output_tokens)
-        short = known & (requests.output_tokens < requests.requested_output_tokens)
+        retokenised = TokenSource.TEXT.value in requests.output_tokens_sources
+        least = requests.requested_output_tokens * (_RETOKENISED_SHORT if retokenised else 1.0)
+        short = known & (requests.output_tokens < least)
         if not short.any():
             return None
         kind = OutputShorterDespiteIgnoreEos if (short & requests.ignore_eos).any() else OutputShorterThanAsked

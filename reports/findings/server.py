@@ -40,7 +40,8 @@ class CountersDisagree(Finding):
     severities = (Severity.WARNING,)
     when = (
         "the server counted other requests than the client, or its metrics other requests than its statistics, or "
-        f"other output tokens than the client (by more than {_TOKENS_TOLERANCE:.0%})"
+        f"other output tokens than the client (by more than {_TOKENS_TOLERANCE:.0%}). Metrics count where they were read after "
+        "the last answer: those of a server that died are of before"
     )
     advices = (_OTHER_CLIENTS, _FEWER_REQUESTS, _OTHER_METRICS, _MORE_TOKENS, _FEWER_TOKENS)
     briefs = (
@@ -69,8 +70,8 @@ class RequestsDisagree(CountersDisagree):
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         counted: float | None = counted_requests(facts.manifest, facts.target.model)
-        if counted is None and facts.server is not None:
-            counted = facts.server.finished_requests
+        if counted is None and facts.final_metrics is not None:
+            counted = facts.final_metrics.finished_requests
         if counted is None:
             return None
         least, most = _requests_at_server(facts)
@@ -111,7 +112,7 @@ class MetricsDisagree(CountersDisagree):
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         statistics = counted_requests(facts.manifest, facts.target.model)
-        metrics = None if facts.server is None else facts.server.metrics_requests
+        metrics = None if facts.final_metrics is None else facts.final_metrics.metrics_requests
         if statistics is None or metrics is None or metrics == statistics:
             return None
         return cls(statistics, metrics, (facts.manifest.get("telemetry") or {}).get("url"))
@@ -135,7 +136,7 @@ class TokensDisagree(CountersDisagree):
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         requests = facts.sent_requests
-        generated = None if facts.server is None else facts.server.generated_tokens
+        generated = None if facts.final_metrics is None else facts.final_metrics.generated_tokens
         ours = float(requests.output_tokens.sum())
         retokenised = TokenSource.TEXT.value in requests.output_tokens_sources
         if generated is None or np.isnan(ours) or not requests.done.all() or retokenised:
@@ -215,7 +216,7 @@ class OutsideServerClock(Finding):
                 phase.server_ms,
             )
             for phase in facts.phases
-            if phase.name in (ENGINE_TTFT, ENGINE_E2E) and phase.client_ms
+            if phase.name in (ENGINE_TTFT, ENGINE_E2E) and phase.client_ms  # which a part has not
         ]
         beyond = [span for span in spans if span.share > _OUTSIDE_SHARE and span.outside_ms > _OUTSIDE_FLOOR_MS]
         return max(beyond, key=lambda span: span.share, default=None)

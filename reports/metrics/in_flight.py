@@ -85,10 +85,13 @@ def _last_above_lowest(queue: FloatArray) -> float:
     return float(queue[-_LAST_PARTS:].mean() - queue[:-_LAST_PARTS].min())
 
 
-def ends_at_even_server(arrivals_ns: FloatArray, service_ns: float) -> FloatArray:
-    """When each arrival, shape [n] and sorted, leaves a server that spends ``service_ns`` on each in turn (Lindley 1952)."""
-    backlog = np.arange(arrivals_ns.size) * service_ns - arrivals_ns
-    ends_ns: FloatArray = arrivals_ns + backlog - np.minimum.accumulate(backlog) + service_ns
+def ends_at_even_server(arrivals_ns: FloatArray, service_ns: FloatArray | float) -> FloatArray:
+    """When each arrival, shape [n] and sorted, leaves a server that spends ``service_ns``, shape [n] or the same for all, on
+    each in turn (Lindley 1952).
+    """
+    services_ns = np.broadcast_to(service_ns, arrivals_ns.shape)
+    backlog = np.cumsum(services_ns) - services_ns - arrivals_ns
+    ends_ns: FloatArray = arrivals_ns + backlog - np.minimum.accumulate(backlog) + services_ns
     return ends_ns
 
 

@@ -10,7 +10,8 @@ from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 
 _TEMPLATE_SHARE = 0.9
-_FEWEST_FOR_TEMPLATE = 10
+TEMPLATE_EDGE_TOKENS = 1
+"""By how many tokens a prompt may merge with the chat template around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class Lengths:
 def input_lengths(requests: Requests, template_tokens: int | None) -> Lengths | None:
     """Lengths of the prompts that the server counted; None where there are none.
 
-    Where ``template_tokens`` is unknown (None), the difference that nearly all prompts share is taken for it.
+    Where ``template_tokens`` is unknown (None), the difference that nearly all prompts share, but for tokens at its edge, is
+    taken for it.
     """
     counted = np.where(requests.server_counted_input, requests.input_tokens, np.nan)
     requested, actual = _known_of_both(requests, requests.requested_input_tokens, counted)
@@ -48,11 +50,10 @@ def input_lengths(requests: Requests, template_tokens: int | None) -> Lengths | 
 
 
 def _shared_difference(differences: FloatArray) -> int:
-    """The positive difference that at least _TEMPLATE_SHARE of _FEWEST_FOR_TEMPLATE or more prompts have; 0 without one."""
-    values, counts = np.unique(differences, return_counts=True)
-    most = int(counts.argmax())
-    is_shared = differences.size >= _FEWEST_FOR_TEMPLATE and counts[most] >= _TEMPLATE_SHARE * differences.size
-    return max(0, int(values[most])) if is_shared else 0
+    """The positive difference, in the middle of all, that at least _TEMPLATE_SHARE of the prompts have; 0 without one."""
+    middle = int(np.quantile(differences, 0.5, method="inverted_cdf"))
+    is_shared = np.mean(np.abs(differences - middle) <= TEMPLATE_EDGE_TOKENS) >= _TEMPLATE_SHARE
+    return max(0, middle) if is_shared else 0
 
 
 def output_lengths(requests: Requests) -> Lengths | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from reports.metrics.configuration import ConfiguredTarget
 from reports.metrics.model_statistics import ModelWork
 from reports.metrics.requests import Requests
 from reports.metrics.server_load import ServerLoad
@@ -34,21 +35,22 @@ class Phase:
         return None if self.client_ms is None else self.client_ms - self.server_ms
 
 
-def phases(requests: Requests, server: ServerLoad | None, model: str) -> tuple[Phase, ...]:
+def phases(requests: Requests, server: ServerLoad | None, target: ConfiguredTarget) -> tuple[Phase, ...]:
     """The phases that both sides measure, from the send on; empty where not every request is a success on both sides.
 
-    A server sums the times of all its requests. The two are comparable only if these are exactly the run's requests.
+    A server sums the times of all its requests. The two are comparable only if these are exactly the run's requests. The first
+    token of an unstreamed answer comes with the last, so the engine's TTFT is a part of it that the client cannot see.
     """
-    if server is None or not requests.done.size or not requests.done.all() or not _counts_ours(requests, server, model):
+    if server is None or not requests.done.size or not requests.done.all() or not _counts_ours(requests, server, target.model):
         return ()
     exchange_ms = _mean_ms(requests.done_ns - requests.sent_ns)
     ttft_ms = _mean_ms(requests.first_token_ns - requests.sent_ns)
     e2e_ms = _mean_ms(requests.last_token_ns - requests.sent_ns)
-    triton = next((work for work in server.models if work.name == model), None)
+    triton = next((work for work in server.models if work.name == target.model), None)
     known = (
         *_of_triton(triton, server.times.ttft_ms, exchange_ms),
         _part("Queue, by the engine", server.times.queue_ms, ttft_ms),
-        _span(ENGINE_TTFT, server.times.ttft_ms, ttft_ms),
+        (_span if target.streaming else _part)(ENGINE_TTFT, server.times.ttft_ms, ttft_ms),
         _span(ENGINE_E2E, server.times.e2e_ms, e2e_ms),
     )
     return tuple(phase for phase in known if phase is not None)

@@ -5,6 +5,7 @@ Names of metrics differ between TensorRT-LLM's backend for Triton, the project's
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +79,7 @@ class ServerLoad:
     """A server's own numbers; None is not exported. Fractions are of 1."""
 
     readings: int
+    until_end: bool  # the last reading of the metrics came after the last answer
     active_requests: Level | None
     scheduled_requests: Level | None
     waiting_requests: Level | None
@@ -125,6 +127,7 @@ class _Reading:
         times = [series.times_ns.size for all_of_name in self.telemetry.by_name.values() for series in all_of_name]
         return ServerLoad(
             readings=max(times, default=0),
+            until_end=self._last_reading_ns() >= self.until_ns,
             active_requests=self._level(_REQUESTS, request_type="active"),
             scheduled_requests=self._level(_REQUESTS, request_type="scheduled") or self._first_level(*_RUNNING),
             waiting_requests=self._level(_REQUESTS, request_type="waiting") or self._first_level(*_WAITING),
@@ -145,6 +148,10 @@ class _Reading:
             ),
             models=models,
         )
+
+    def _last_reading_ns(self) -> float:
+        of_series = (series.times_ns[-1] for all_of_name in self.telemetry.by_name.values() for series in all_of_name)
+        return max(map(float, of_series), default=-math.inf)
 
     def _labels(self, name: str) -> dict[str, str]:
         """The core model's labels, for a metric that has a Triton model as a label."""

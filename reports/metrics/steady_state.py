@@ -24,8 +24,6 @@ from reports.metrics.mser import BATCH, mser5
 from reports.metrics.output_events import Events
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
-from reports.statistics.autocorrelation import FEWEST_VALUES, mean_of
-from reports.statistics.probability import student_quantile
 
 _FEWEST_REQUESTS = 100
 FEWEST_LATENCIES = 5  # in the steady part of a closed loop: in a shorter one, waves of users in step make the rate
@@ -35,10 +33,6 @@ _BURST = 0.1  # of the window: sends within less are one burst, after which the 
 _PARTS = 10  # of a window in which latencies may fall
 _FALLING_RANKS = -0.8  # Spearman's correlation of the parts' means with time
 _FALLING_RATIO = 1.5  # of the first three parts' mean to the last three's
-_COLD_SHARES = (1 / 24, 1 / 12, 1 / 6, 1 / 4, 1 / 3)  # of the sending that may be a cold start
-_COLD_RATIO = 1.25
-_COLD_SIGNIFICANCE = 0.001 / len(_COLD_SHARES)  # as in Bonferroni's correction
-_FEWEST_COLD = 20  # requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +71,7 @@ def find_steady(requests: Requests, output: Events, load: ConfiguredLoad = OPEN_
     ramps = [ramp for values in series if (ramp := mser5(values)) is not None]
     if len(ramps) < len(series) or queue_growth(requests, load.rate_per_s) is not None:
         return Steady(None, "the load on the server was still changing in the second half of the run")
-    due_ns, latency_ns = _latencies_by_due(requests)
+    due_ns, latency_ns = latencies_by_due(requests)
     settled_ns = _settled_ns(due_ns, latency_ns)
     if settled_ns is None:
         return Steady(None, "latencies were still changing in the second half of the run")
@@ -95,57 +89,7 @@ def _median_latency_ns(requests: Requests) -> float:
     return float(np.median(latencies_ns)) if latencies_ns.size else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class ColdStart:
-    """The mean latency of the requests due in the first ``seconds``, and of those due in the second half of the sending."""
-
-    seconds: float
-    early_ms: float
-    later_ms: float
-
-    @property
-    def ratio(self) -> float:
-        return self.early_ms / self.later_ms
-
-
-def find_cold_start(requests: Requests, load: ConfiguredLoad = OPEN_LOOP) -> ColdStart | None:
-    """The beginning of a run whose TTFT is significantly and considerably above that of its second half; None without one.
-
-    The error of the means goes by the long-run variance of the second half. Of several possible ends, the one with the most
-    significant difference counts. The first request of each user of a closed loop is left out, since all may start together.
-    """
-    due_ns, latency_ns = (values[(load.concurrency or 0) if load.closed else 0 :] for values in _latencies_by_due(requests))
-    if due_ns.size < 2 * FEWEST_VALUES:
-        return None
-    start_ns = float(requests.scheduled_ns.min())
-    length_ns = float(due_ns.max()) - start_ns
-    later = latency_ns[due_ns - start_ns > length_ns / 2]
-    if later.size < FEWEST_VALUES:
-        return None
-    found: tuple[float, ColdStart] | None = None
-    for share in _COLD_SHARES:
-        early = latency_ns[due_ns - start_ns <= share * length_ns]
-        excess = _excess(early, later)
-        if excess is not None and (found is None or excess > found[0]):
-            cold = ColdStart(share * length_ns / 1e9, float(early.mean()) / 1e6, float(later.mean()) / 1e6)
-            found = (excess, cold)
-    return None if found is None else found[1]
-
-
-def _excess(early: FloatArray, later: FloatArray) -> float | None:
-    """By how many standard errors the mean of ``early`` exceeds that of ``later``; None where that may be chance."""
-    if early.size < _FEWEST_COLD or np.median(early) < _COLD_RATIO * np.median(later):
-        return None
-    mean = mean_of(later)
-    difference = float(early.mean()) - mean.value
-    error = math.sqrt(mean.long_run.variance / later.size * (1 / early.size + 1 / later.size))
-    limit = student_quantile(1.0 - _COLD_SIGNIFICANCE, mean.long_run.degrees)
-    if early.mean() < _COLD_RATIO * mean.value or difference <= limit * error:
-        return None
-    return difference / error if error else math.inf
-
-
-def _latencies_by_due(requests: Requests) -> tuple[FloatArray, FloatArray]:
+def latencies_by_due(requests: Requests) -> tuple[FloatArray, FloatArray]:
     """When each success was due, and its time to the first token (or to an answer in one piece) from then, both in ns."""
     known = requests.done & requests.has_tokens
     return requests.scheduled_ns[known], (requests.first_token_ns - requests.scheduled_ns)[known]

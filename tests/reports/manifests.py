@@ -39,6 +39,12 @@ def clock_readings(stepped_ms: float = 0.0, slept_ms: float = 0.0) -> dict[str, 
     return {"clock": {"before": before, "after": after}}
 
 
+def machine_use(others_cores: float, cores: int = 2, seconds: float = 10.0) -> dict[str, Any]:
+    """``machine_use`` of a run whose client used 0.2 cores and whose target 0.5."""
+    used = {"busy_cores": 0.7 + others_cores, "client_cores": 0.2, "target_cores": 0.5}
+    return {"machine_use": {"cores": cores, "seconds": seconds, **used}}
+
+
 def rate_limit(held_per_s: float | None, failed_per_s: float | None = None) -> dict[str, Any]:
     """The highest rate of a calibration that was held, and the lowest that was not."""
     return {"held_per_s": held_per_s, "failed_per_s": failed_per_s, "why": "some reason"}

@@ -107,6 +107,7 @@ def test_pieces_without_a_text_of_their_length_are_counted() -> None:
     in_pairs = TextCodec(lambda ids: "a" * ((len(ids) + 1) // 2), lambda text: [1, 2] * len(text))
     drawn = _cut(Constant(3), codec=in_pairs, text="aaaaaa")
     assert [request.input_tokens for request in drawn.requests] == [4, 4, 4, 4]
+    assert [request.requested_input_tokens for request in drawn.requests] == [3, 3, 3, 3]
     assert drawn.inexact == 4
 
 

@@ -127,6 +127,12 @@ def test_what_a_text_lacks_is_drawn_from_the_stream_of_its_row() -> None:
         assert request.input_ids == tuple(with_text[:12])
 
 
+def test_a_row_without_a_text_of_its_length_keeps_the_length_that_it_asked_for() -> None:
+    in_pairs = TextCodec(lambda ids: "a" * ((len(ids) + 1) // 2), lambda text: [1, 2] * len(text))
+    (request,) = Synthesis(range(3), 0, in_pairs).requests(_lengths((3, 1)), None).requests
+    assert (request.input_tokens, request.requested_input_tokens) == (4, 3)
+
+
 @pytest.mark.parametrize(("prompts", "has_any"), [(["a", None], True), (["a", "b"], True), ([None, None], False)])
 def test_a_workload_has_prompts_where_any_row_has_one(prompts: list[str | None], has_any: bool) -> None:
     workload = Workload.of_columns(WorkloadFacts("openai", "p.jsonl"), 2, {"prompt": prompts})

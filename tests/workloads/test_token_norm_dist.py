@@ -138,6 +138,16 @@ def test_a_limit_does_not_change_the_texts_that_it_leaves() -> None:
     assert short.requests == tuple(request for request in every.requests if (request.input_tokens or 0) <= 6)
 
 
+def test_a_prompt_without_a_text_of_its_length_keeps_the_length_that_was_asked_for() -> None:
+    """Each character is two tokens: an odd length cannot be had."""
+    codec = TextCodec(lambda ids: "a" * ((len(ids) + 1) // 2), lambda text: [1, 2] * len(text))
+    for shared, tokens in ((None, 7), (SharedPrefixes(groups=1, prefix_tokens=4), 11)):
+        made = TokenNormDist(Independent(Normal(7, 0), Normal(3, 0)), range(3), 0, codec=codec, shared=shared).draw(3)
+        for request in made.requests:
+            assert request.requested_input_tokens == tokens
+            assert request.input_tokens == len(request.input_ids or ()) != tokens
+
+
 def test_an_empty_vocabulary_is_refused() -> None:
     with pytest.raises(WorkloadError, match="--vocab_size"):
         TokenNormDist(Independent(Normal(5, 1), Normal(5, 1)), [], 0).draw(3)

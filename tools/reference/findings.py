@@ -16,6 +16,7 @@ from reports.findings import (
     load,
     outcomes,
     server,
+    target,
 )
 from reports.findings.checks import KINDS
 from reports.findings.finding import Finding
@@ -23,6 +24,7 @@ from reports.findings.finding import Finding
 _THEMES: tuple[tuple[str, tuple[ModuleType, ...]], ...] = (
     ("The client", (client, calibration)),
     ("Workers on other hosts", (distribution,)),
+    ("The target", (target,)),
     ("The load", (load, in_flight)),
     ("The answers", (outcomes, cancellations)),
     ("Numbers that must agree", (consistency, server)),

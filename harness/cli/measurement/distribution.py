@@ -92,11 +92,11 @@ def distributed_workers(options: DistributionOptions) -> Workers | None:
 class LivePage:
     """A run on the web page of ``pool``, updated once a second. ``add`` takes its records."""
 
-    def __init__(self, pool: RemotePool) -> None:
+    def __init__(self, pool: RemotePool, streamed: bool) -> None:
         from harness.distribution.live_histograms import LiveHistograms
 
         self._pool = pool
-        self._histograms = LiveHistograms()
+        self._histograms = LiveHistograms(streamed)
         self._shown_s = float("-inf")
         self.add = self._histograms.add
 
@@ -112,6 +112,6 @@ class LivePage:
         return show
 
 
-def live_page(pool: RemotePool | None) -> LivePage | None:
+def live_page(pool: RemotePool | None, streamed: bool) -> LivePage | None:
     """The page of ``pool``; None where it has none."""
-    return None if pool is None or not pool.has_page else LivePage(pool)
+    return None if pool is None or not pool.has_page else LivePage(pool, streamed)

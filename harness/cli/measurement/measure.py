@@ -73,7 +73,7 @@ def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: Pr
                 target = probe_target(opened, options.client)
                 prepared = _prepare(options, load, target, prepare_requests)
                 manifest = make_manifest(verb, options, prepared)
-                observation = observe(options.telemetry, target, folder)
+                observation = observe(options.telemetry, target, folder, distributed=pool is not None)
                 result = _run(prepared, options.client, observation, folder, manifest, pool)
                 recorded = Moment.now()
             closed = Moment.now()
@@ -123,7 +123,7 @@ def _run(
     """Carry out the run and record it while the target is still up: nothing may come between a run and its records."""
     schedule, target = prepared.schedule, prepared.target
     basis = RecordingBasis(summarise_schedule(schedule), target.client, prepared.workers.count, _resolved(target.tokenizer_dir))
-    page = live_page(pool)
+    page = live_page(pool, target.streaming)
     plan = replace(_plan(prepared, options, basis, observation, folder), on_record=None if page is None else page.add)
     with shared_lock(folder.path), open_run(folder, manifest, basis):
         click.echo(prepared.announcement(), err=True)

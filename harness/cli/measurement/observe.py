@@ -10,6 +10,7 @@ from harness.cli.measurement.target import Target
 from harness.cli.measurement.telemetry_options import METRICS_PATH, TelemetryOptions
 from harness.clients.transport.http_get import Headers
 from harness.clients.transport.url import HttpUrl, parse_url
+from harness.observation.machine_use import target_at
 from harness.observation.model_statistics import ReadStatistics, grpc_statistics, http_statistics
 from harness.observation.observation import MetricsSource, Observation, tabulate_observations
 from harness.records.run_folder import RunFolder
@@ -18,10 +19,14 @@ _METRICS_PORT = 8002  # Triton's
 _STATISTICS_PATH = "/v2/models/stats"
 
 
-def observe(options: TelemetryOptions, target: Target, folder: RunFolder) -> Observation:
-    """The context to enter around the run."""
+def observe(options: TelemetryOptions, target: Target, folder: RunFolder, *, distributed: bool) -> Observation:
+    """The context to enter around the run. The CPU of a ``distributed`` client is not all of this machine's processes."""
     return Observation(
-        folder, _statistics(target), metrics_source(options, target), note=lambda text: click.echo(text, err=True)
+        folder,
+        _statistics(target),
+        metrics_source(options, target),
+        note=lambda text: click.echo(text, err=True),
+        find_target=None if distributed else target_at(target.origin.host, target.origin.port),
     )
 
 

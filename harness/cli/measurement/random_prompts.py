@@ -120,7 +120,9 @@ def _draw_with_shipped_tokenizer(
     workload = _draw(prompts, traffic, load, replace(target, tokenizer=shipped_tokenizer()))
     return replace(
         workload,
-        requests=tuple(replace(request, input_ids=None, input_tokens=None) for request in workload.requests),
+        requests=tuple(
+            replace(request, input_ids=None, input_tokens=None, requested_input_tokens=None) for request in workload.requests
+        ),
         description=f"{workload.description}, by the shipped tokenizer",
         parameters={**_without_limit(workload.parameters), "text_tokenizer": "shipped"},
         limit_of=None,

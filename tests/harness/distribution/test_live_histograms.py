@@ -35,15 +35,21 @@ def test_zero_has_a_bucket() -> None:
 
 
 def test_latencies_count_from_the_schedule_to_the_last_token() -> None:
-    histograms = LiveHistograms()
+    histograms = LiveHistograms(streamed=True)
     histograms.add(_record(0))
     update = histograms.take(in_flight=4)
     assert {one.name: one.sum_ms for one in update.histograms} == {E2E: 40.0, TTFT: 10.0, TPOT: 15.0, SLIP: 2.0}
     assert update.in_flight == 4
 
 
+def test_an_answer_in_one_piece_has_no_latencies_of_tokens() -> None:
+    histograms = LiveHistograms(streamed=False)
+    histograms.add(_record(0))
+    assert {one.name for one in histograms.take(0).histograms} == {E2E, SLIP}
+
+
 def test_updates_add_up_to_all_records() -> None:
-    together, parts = LiveHistograms(), LiveHistograms()
+    together, parts = LiveHistograms(streamed=True), LiveHistograms(streamed=True)
     counts: Counter[float] = Counter()
     for index in range(9):
         record = _record(index, Outcome.TIMEOUT if index % 4 == 3 else Outcome.DONE)
@@ -59,13 +65,13 @@ def test_updates_add_up_to_all_records() -> None:
 
 
 def test_a_cancellation_that_was_planned_is_no_failure() -> None:
-    histograms = LiveHistograms()
+    histograms = LiveHistograms(streamed=True)
     histograms.add(_record(0, Outcome.WITHDRAWN))
     assert histograms.take(0).histograms == ()
 
 
 def test_failures_alone_are_shown_too() -> None:
-    histograms = LiveHistograms()
+    histograms = LiveHistograms(streamed=True)
     histograms.add(_record(0, Outcome.TIMEOUT))
     (e2e,) = histograms.take(0).histograms
     assert (e2e.name, e2e.count, e2e.failed, e2e.least_ms) == (E2E, 0, 1, None)

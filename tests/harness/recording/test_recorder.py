@@ -414,6 +414,14 @@ def test_request_that_was_never_sent_is_known_by_its_schedule_alone() -> None:
     )
 
 
+@pytest.mark.parametrize(("made_for", "requested"), [(5, 5), (None, 3)])
+def test_the_length_that_a_prompt_was_made_for_is_requested_and_not_that_of_its_text(
+    made_for: int | None, requested: int
+) -> None:
+    record = _recorder(replace(_PROMPT_OF_3, requested_input_tokens=made_for), _CORE).unsent(0, 0, Outcome.LOST, None)
+    assert (record.requested_input_tokens, record.input_tokens) == (requested, 3)
+
+
 # ---- text with a count of the tokens so far
 
 

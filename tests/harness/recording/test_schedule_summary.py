@@ -45,6 +45,7 @@ def test_what_a_mixture_sets_is_kept_and_a_summary_of_before_can_be_read() -> No
     older = msgspec.msgpack.encode([4, None, False, None, None, None])
     read = msgspec.msgpack.decode(older, type=RequestSummary)
     assert (read.output_tokens, read.traffic_class, read.cancel_after_ns) == (4, None, None)
+    assert read.requested_input_tokens is None
 
 
 def test_workers_have_the_parts_that_the_schedule_gives_them() -> None:

@@ -18,8 +18,9 @@ def _at(elapsed_s: float, done: int = 0, ttft_ms: float | None = None) -> Snapsh
         failed=2,
         requests_per_s=9.96,
         tokens_per_s=204.4,
-        ttft_p50_ms=ttft_ms,
-        ttft_p99_ms=None if ttft_ms is None else ttft_ms * 2,
+        latency="TTFT",
+        latency_p50_ms=ttft_ms,
+        latency_p99_ms=None if ttft_ms is None else ttft_ms * 2,
     )
 
 
@@ -35,6 +36,12 @@ def test_line_shows_the_state_of_the_run() -> None:
     assert format_snapshot(_at(61.9, done=40, ttft_ms=12.34)) == (
         "01:01  14%  06:20 left  TTFT p99 24.7 ms  failed 2  sent 45/300  in flight 3  10.0 req/s  204 tok/s"
     )
+
+
+def test_the_line_names_the_latency_that_it_shows() -> None:
+    line = format_snapshot(dataclasses.replace(_at(61.9, done=40, ttft_ms=12.34), latency="E2E"))
+    assert "  E2E p99 24.7 ms  " in line
+    assert "TTFT" not in line
 
 
 def test_a_run_of_unknown_length_has_no_share_and_no_time_left() -> None:

@@ -11,6 +11,8 @@ import pytest
 from harness.records.record import Outcome, Record
 from reports.compare.comparable import Weight, disagreements, refused, same_requests
 from reports.run_report import RunReport
+from tests.reports.findings.runs import paused_streams
+from tests.reports.manifests import machine_use
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
@@ -157,3 +159,14 @@ def test_runs_are_of_the_same_requests_where_all_sent_them_in_one_order(make_rep
     assert not same_requests([whole, short])
     assert not same_requests([whole, again, short])
     assert not same_requests([whole, other])
+
+
+def test_what_disturbed_a_target_is_named_with_the_run_that_it_disturbed(make_report: MakeReport, answered: Make) -> None:
+    calm, shared = (make_report(paused_streams(answered, 0.0), **machine_use(others)) for others in (0.0, 1.1))
+    stopped = make_report(paused_streams(answered, 3_000.0), **machine_use(0.0))
+    found = {one.what: one for one in disagreements([calm, shared, stopped])}
+    assert found["machine_shared"].weight is found["target_paused"].weight is Weight.WARN
+    assert found["machine_shared"].values[::2] == ("–", "–")
+    assert found["machine_shared"].values[1].startswith("Other programs used 1.10 of the 2 cores")
+    assert found["target_paused"].values[2].startswith("No stream had a token for 3.02 s")
+    assert "machine_shared" not in {one.what for one in disagreements([calm, stopped])}

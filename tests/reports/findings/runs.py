@@ -51,6 +51,16 @@ def cold_start(answered: Make, slow_share: float = 0.1, ratio: float = 3.0, coun
     return [answered(k, 10 * k, 10 * k, [(10 * k + ttft, 1), (10 * k + ttft + 5, 1)]) for k, ttft in enumerate(ttfts_ms)]
 
 
+def paused_streams(answered: Make, pause_ms: float, streams: int = 8) -> list[Record]:
+    """Requests of 49 tokens, ``streams`` at once, one token each 20 ms; after 4 s, all of them stop once."""
+    records = []
+    for k in range(6 * streams):
+        due = 1_000.0 * (k // streams) + 100.0 * (k % streams)
+        at = [due + 20.0 * step + (pause_ms if due + 20.0 * step > 4_010.0 else 0.0) for step in range(1, 50)]
+        records.append(answered(k, due, due, [(ms, 1) for ms in at]))
+    return records
+
+
 def queue_of_one_server(answered: Make, service_ms: float, count: int = 700) -> list[Record]:
     """One server, one arrival each 10 ms: with more than 10 ms of service the queue grows from beginning to end."""
     records, free = [], 0.0

@@ -32,12 +32,13 @@ from tests.reports.findings.runs import (
     held_open,
     in_step,
     late_sends,
+    paused_streams,
     queue_of_one_server,
     sends_of,
     stretched_sends,
     withdrawn,
 )
-from tests.reports.manifests import calibration, clock_readings, counted_by_server, rate_limit
+from tests.reports.manifests import calibration, clock_readings, counted_by_server, machine_use, rate_limit
 from tests.reports.watched import WorkerUsage, machine_samples, metric, worker_samples
 from tests.reports.worker_hosts import worker_host, worker_hosts
 from workloads.arrivals import Exponential, Gamma
@@ -102,6 +103,12 @@ def _load_runs(answered: Make) -> Runs:
     yield sends_of(answered, Gamma(100.0, 0.965), count=60_000), {"options": EXPONENTIAL}
 
 
+def _target_runs(answered: Make) -> Runs:
+    yield paused_streams(answered, 0.0), machine_use(others_cores=1.0)
+    yield paused_streams(answered, 3_000.0), {}
+    yield paused_streams(answered, 3_000.0), {"client": worker_samples([0.1] * 160 + [2_900.0] + [0.1] * 60)}
+
+
 def _answer_runs(answered: Make, failed: Make, steady_run: SteadyRun) -> Runs:
     yield [failed(0, 0, Outcome.CONNECT, 0, 1)], {}
     yield [*steady_run(200), failed(200, 2_000, Outcome.TIMEOUT, 2_000, 2_100)], {}
@@ -121,8 +128,8 @@ def _answer_runs(answered: Make, failed: Make, steady_run: SteadyRun) -> Runs:
                 10 * k,
                 10 * k,
                 [(10 * k + 100, 1)],
-                input_tokens=9,
-                requested_input_tokens=8 - k % 2,
+                input_tokens=19,
+                requested_input_tokens=8 + k % 5,
                 server_counted_input=True,
             )
             for k in range(9)
@@ -194,6 +201,7 @@ def provoked(make_report: MakeReport, answered: Make, failed: Make, steady_run: 
     runs = (
         *_client_runs(answered, steady_run(100)),
         *_load_runs(answered),
+        *_target_runs(answered),
         *_answer_runs(answered, failed, steady_run),
         *_server_runs(steady_run(100)),
         *_cancelled_runs(steady_run(200)),

@@ -313,10 +313,17 @@ def test_evidence_reaches_the_sentence(make_report: MakeReport, steady_run: Stea
     finding = finding_of(make_report(steady_run(100), client=samples), "client_saturated")
     assert finding is not None
     assert finding.sentence == (
-        "The client was kept from running, and its sends and times of arrival are late: it woke 60.0 ms late on average, "
-        "60.0 ms at p99, beside a median latency of 100.0 ms from the send (10% of a core used, 80% of the time spent waiting "
-        "for one, longest garbage collection 1.5 ms)."
+        "The client's workers ran late, and its sends and times of arrival are late: they woke 60.0 ms late on average, "
+        "60.0 ms at p99, beside a median latency of 100.0 ms from the send (80% of the time spent waiting for a core)."
     )
+
+
+def test_late_wake_ups_without_a_known_cause_name_none(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    samples = _samples([60.0] * 300, cpu_share=0.1, wait_share=0.01, gc_longest_ms=1.5)
+    finding = finding_of(make_report(steady_run(100), client=samples), "client_saturated")
+    assert finding is not None
+    assert "more --workers do not help" in finding.advice
+    assert finding.sentence.endswith("beside a median latency of 100.0 ms from the send.")
 
 
 def test_a_client_whose_kernel_stamps_what_arrives_is_late_with_its_sends_alone(

@@ -198,6 +198,16 @@ def test_prompts_may_deviate_by_one_in_a_hundred(
     assert severity_of(make_report(records, target=target), "input_tokens_disagree") == severity
 
 
+@pytest.mark.parametrize(("counted", "template_tokens"), [((32, 33), 12), ((33, 33), 12), ((31, 32), 12), ((32, 33), None)])
+def test_a_token_at_the_edge_of_a_template_is_no_deviation_however_short_the_prompt(
+    make_report: MakeReport, answered: Make, counted: tuple[int, int], template_tokens: int | None
+) -> None:
+    tokens = {"requested_input_tokens": 20, "server_counted_input": True}
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 9, 1)], input_tokens=counted[k % 2], **tokens) for k in range(20)]
+    target = {"model": "m", "protocol": "openai", "streaming": True, "template_tokens": template_tokens}
+    assert finding_of(make_report(records, target=target), "input_tokens_disagree") is None
+
+
 def test_a_template_that_nearly_all_prompts_share_is_no_deviation(make_report: MakeReport, answered: Make) -> None:
     counted = {"requested_input_tokens": 100, "server_counted_input": True}
     records = [answered(k, 10 * k, 10 * k, [(10 * k + 9, 1)], input_tokens=125 - (k == 7), **counted) for k in range(100)]

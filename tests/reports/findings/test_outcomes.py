@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.records.record import FAILURES, Outcome, Record
+from harness.records.record import FAILURES, Outcome, Record, TokenSource
 from reports.findings.finding import RunFacts, Severity
 from reports.findings.outcomes import Errors, NothingDone, OutputShorterThanAsked, PromptEchoed, ReasoningAlone, WarmUpFailed
 from reports.run_report import RunReport
@@ -107,6 +107,15 @@ def test_answers_as_long_as_asked_longer_or_of_unknown_length_are_not_short(
 ) -> None:
     record = answered(0, 0, 0, [(10, 3)], output_tokens=output_tokens, requested_output_tokens=3)
     assert finding_of(make_report([record]), "output_shorter_than_asked") is None
+
+
+@pytest.mark.parametrize(("got", "expected"), [(95, False), (75, False), (74, True)])
+def test_text_that_encodes_to_a_few_tokens_less_is_no_short_answer(
+    make_report: MakeReport, answered: Make, got: int, expected: bool
+) -> None:
+    counted = {"output_tokens": got, "output_tokens_source": TokenSource.TEXT, "requested_output_tokens": 100}
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)], token_counts=None, **counted) for k in range(20)]
+    assert (finding_of(make_report(records), "output_shorter_than_asked") is not None) is expected
 
 
 def test_failures_are_no_short_answers(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:

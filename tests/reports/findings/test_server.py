@@ -124,6 +124,18 @@ def test_tokens_that_one_side_alone_has_seen(
         assert finding.sentence == f"The server counted {counted} output tokens; 300 arrived."
 
 
+def test_counters_that_were_read_before_the_last_answer_are_not_compared(
+    make_report: MakeReport, failed: Make, answered: Make
+) -> None:
+    """The server died after 1.5 s: what it had counted at its last reading lacks the requests that it answered since."""
+    alive = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)]) for k in range(140)]
+    dead = [failed(k, 10 * k, Outcome.CONNECT, 10 * k, 10 * k + 1) for k in range(140, 200)]
+    stale = metric("vllm:request_success_total", {-1: 0, 1.2: 110}) + metric("vllm:generation_tokens_total", {-1: 0, 1.2: 110})
+    assert finding_of(make_report([*alive, *dead], server=stale), "counters_disagree") is None
+    late = metric("vllm:request_success_total", {-1: 0, 2.5: 110})
+    assert finding_of(make_report([*alive, *dead], server=late), "counters_disagree") is not None
+
+
 def test_tokens_are_not_compared_where_ours_cannot_be_exact(
     make_report: MakeReport, steady_run: SteadyRun, failed: Make
 ) -> None:

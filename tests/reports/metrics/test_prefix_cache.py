@@ -18,7 +18,7 @@ MakeReport = Callable[..., RunReport]
 SteadyRun = Callable[..., list[Record]]
 
 _REPEATED = {"share": 0.7, "unit": "tokens", "block_tokens": 32, "block_share": 0.6, "whole_prompts": 0}
-_LOAD = ServerLoad(0, *(None,) * 12, EngineTimes(None, None, None, None), ())
+_LOAD = ServerLoad(0, True, *(None,) * 12, EngineTimes(None, None, None, None), ())
 _UNKNOWN = PrefixCache(None, None, None, None, None, None, None)
 
 

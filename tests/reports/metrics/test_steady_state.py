@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from harness.records.record import Outcome, Record
 from reports.metrics.configuration import ConfiguredLoad
@@ -18,9 +17,7 @@ from reports.metrics.mser import mser5
 from reports.metrics.output_events import completions
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import compute_metrics
-from reports.metrics.steady_state import find_cold_start, find_steady
-from reports.statistics.autocorrelation import mean_of
-from reports.statistics.probability import student_quantile
+from reports.metrics.steady_state import find_steady
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -203,13 +200,6 @@ def test_a_start_that_is_slow_to_the_first_token_is_no_steady_part(make_requests
     assert _window_s(make_requests(_streams(answered, [110.0] * 150 + [100.0] * 600)))[0] == 1.5
 
 
-def test_latencies_of_failures_do_not_count(make_requests: MakeRequests, answered: Make) -> None:
-    slow = _streams(answered, [200.0] * 300 + [100.0] * 700)
-    records = [replace(one, outcome=Outcome.STREAM_CUT, error="cut") if one.index < 300 else one for one in slow]
-    assert find_cold_start(make_requests(slow)) is not None
-    assert find_cold_start(make_requests(records)) is None
-
-
 def test_few_answers_with_tokens_have_no_latencies_that_could_change(make_requests: MakeRequests, answered: Make) -> None:
     """Of 1,000 answers 84 have tokens, ever sooner."""
     records = [
@@ -325,94 +315,3 @@ def test_the_plateau_of_a_burst_is_at_least_half_of_its_output(
         assert _reason(requests).startswith("output came")
     else:
         assert _window_s(requests) == pytest.approx(window_s, abs=0.15)
-
-
-# ---- cold starts
-
-
-def _cold_run(make_requests: MakeRequests, answered: Make, ttft_ms: Sequence[float], start_ms: float = 5_000.0) -> Requests:
-    return make_requests([answered(k, at, at, [(at + ms, 1)]) for k, ms in enumerate(ttft_ms) for at in [start_ms + 10 * k]])
-
-
-@pytest.mark.parametrize("load", [ConfiguredLoad(), ConfiguredLoad(closed=True), ConfiguredLoad(concurrency=500)])
-def test_of_several_beginnings_the_most_significant_is_the_cold_start(
-    make_requests: MakeRequests, answered: Make, load: ConfiguredLoad
-) -> None:
-    """101 slow requests within a second of twelve: a twelfth of the sending. The one at its end belongs to it."""
-    later = np.random.default_rng(1).normal(100.0, 10.0, 1_100)
-    requests = _cold_run(make_requests, answered, [300.0] * 100 + [401.0, *later])
-    found = find_cold_start(requests, load)
-    assert found is not None
-    assert (found.seconds, found.early_ms) == (pytest.approx(1.0, rel=1e-12), pytest.approx(301.0, rel=1e-12))
-    assert found.later_ms == pytest.approx(np.round(later[-600:] * 1e6).mean() / 1e6, rel=1e-8)
-    assert found.ratio == found.early_ms / found.later_ms
-
-
-def test_the_latter_half_is_what_comes_after_the_middle(make_requests: MakeRequests, answered: Make) -> None:
-    ttft_ms = np.where(np.arange(1_201) < 400, 300.0, 100.0)
-    ttft_ms[600] = 200.0  # due in the very middle
-    found = find_cold_start(_cold_run(make_requests, answered, ttft_ms.tolist()))
-    assert found is not None
-    assert (found.early_ms, found.later_ms) == (300.0, 100.0)
-
-
-def test_the_first_request_of_each_user_is_no_cold_start(make_requests: MakeRequests, answered: Make) -> None:
-    requests = _cold_run(make_requests, answered, [300.0] * 100 + [100.0] * 1_100)
-    assert find_cold_start(requests, ConfiguredLoad(closed=True, concurrency=100)) is None
-    assert find_cold_start(requests, ConfiguredLoad(closed=True, concurrency=50)) is not None
-
-
-@pytest.mark.parametrize(("count", "share"), [(460, 1 / 24), (456, 1 / 12)])
-def test_a_beginning_has_20_requests_at_least(make_requests: MakeRequests, answered: Make, count: int, share: float) -> None:
-    """20 and 19 of them in a 24th of the sending."""
-    later = np.random.default_rng(2).normal(100.0, 2.0, count - 20).tolist()
-    found = find_cold_start(_cold_run(make_requests, answered, [300.0] * 20 + later))
-    assert found is not None
-    assert found.seconds == pytest.approx(0.01 * (count - 1) * share)
-
-
-def test_a_cold_start_is_seen_in_200_requests_half_of_them_late(make_requests: MakeRequests, answered: Make) -> None:
-    ttft_ms = [300.0] * 60 + [100.0] * 140
-    assert find_cold_start(_cold_run(make_requests, answered, ttft_ms)) is not None
-    assert find_cold_start(make_requests(_in_halves(answered, 100, 100))) is not None
-    assert find_cold_start(make_requests(_in_halves(answered, 99, 100))) is None
-    assert find_cold_start(make_requests(_in_halves(answered, 101, 99))) is None
-
-
-def _in_halves(answered: Make, first: int, second: int) -> list[Record]:
-    """So many requests in each second of two, 60 slow ones first."""
-    due_ms = [*np.linspace(0.0, 990.0, first), *np.linspace(1_010.0, 2_000.0, second)]
-    return [answered(k, at, at, [(at + (300 if k < 60 else 100), 1)]) for k, at in enumerate(due_ms)]
-
-
-def test_one_slow_request_is_no_cold_start(make_requests: MakeRequests, answered: Make) -> None:
-    assert find_cold_start(_cold_run(make_requests, answered, [100_000.0] + [100.0] * 1_200)) is None
-
-
-def test_a_quarter_above_the_later_mean_is_a_cold_start_and_less_is_none(make_requests: MakeRequests, answered: Make) -> None:
-    exact, less = ([ms] * 400 + [100.0] * 801 for ms in (125.0, 124.9))
-    found = find_cold_start(_cold_run(make_requests, answered, exact))
-    assert found is not None
-    assert found.ratio == 1.25
-    assert found.seconds == pytest.approx(0.5)  # of equals the shortest
-    assert find_cold_start(_cold_run(make_requests, answered, less)) is None
-
-
-def test_a_beginning_must_be_above_the_mean_of_a_tail_too(make_requests: MakeRequests, answered: Make) -> None:
-    """One in ten of the later requests takes 600 ms: their median is 100 ms and their mean 150 ms."""
-    later = [600.0 if k % 10 == 0 else 100.0 for k in range(800)]
-    assert find_cold_start(_cold_run(make_requests, answered, [180.0] * 401 + later)) is None
-    assert find_cold_start(_cold_run(make_requests, answered, [190.0] * 401 + later)) is not None
-
-
-@pytest.mark.parametrize(("factor", "found"), [(0.97, False), (1.03, True)])
-def test_a_cold_start_is_significant(make_requests: MakeRequests, answered: Make, factor: float, found: bool) -> None:
-    """At 0.1 % by Student's quantile, for five beginnings; 401 requests of a third of the sending against 600."""
-    later = np.round(np.random.default_rng(3).gamma(0.25, 400.0, 800), 6)
-    mean = mean_of(later[-600:] * 1e6)
-    error = (mean.long_run.variance / 600 * (1 / 401 + 1 / 600)) ** 0.5
-    limit = student_quantile(1 - 0.001 / 5, mean.long_run.degrees) * error
-    early_ms = (mean.value + factor * limit) / 1e6
-    assert early_ms > 1.25 * mean.value / 1e6
-    requests = _cold_run(make_requests, answered, [early_ms] * 401 + later.tolist())
-    assert (find_cold_start(requests) is not None) == found

@@ -1,0 +1,150 @@
+"""The processes of this host: their CPU time with that of their descendants, and which of them listens on a port.
+
+Linux's /proc (man 5 proc). A process of another user may hide its sockets: then who listens is unknown.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+_PROC = Path("/proc")
+_LISTENS = "0A"  # state of a socket
+_NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+# Who starts the ranks of a parallel program, of which one alone may listen.
+_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "orted", "prterun", "prted")
+# Who listens in the place of a server that may be anywhere.
+_FORWARDERS = ("docker-proxy", "rootlessport", "ssh", "sshd", "socat", "kubectl")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """``cpu_ns`` is its CPU time and that of its children that it has waited for, in all since it began."""
+
+    name: str
+    parent: int
+    cpu_ns: int
+
+
+def read_processes(proc: Path = _PROC) -> dict[int, Process]:
+    """Every process that can be seen, by its id."""
+    found: dict[int, Process] = {}
+    for folder in proc.iterdir():
+        if folder.name.isdigit():
+            try:
+                found[int(folder.name)] = _parse((folder / "stat").read_text(encoding="utf-8", errors="replace"))
+            except OSError:  # it has ended
+                continue
+    return found
+
+
+def _parse(stat: str) -> Process:
+    """A name is in parentheses, and may contain any character."""
+    before, _, after = stat.rpartition(")")
+    words = after.split()
+    return Process(before.partition("(")[2], int(words[1]), sum(map(int, words[11:15])) * _NS_PER_TICK)
+
+
+def tree_of(processes: Mapping[int, Process], roots: Collection[int]) -> frozenset[int]:
+    """``roots`` and their descendants."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for pid, process in processes.items():
+        children[process.parent].append(pid)
+    found: set[int] = set()
+    waiting = [root for root in roots if root in processes]
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found.add(pid)
+            waiting += children[pid]
+    return frozenset(found)
+
+
+def listeners(host: str, port: int, proc: Path = _PROC) -> frozenset[int] | None:
+    """The processes that listen at ``host``:``port``, or the launcher of their ranks; None where that is no address of this
+    host, or they cannot be known: others' sockets are hidden, and a forwarder stands for a server elsewhere.
+    """
+    addresses = _own_addresses(host, port)
+    sockets = _listening_sockets(proc, addresses, port) if addresses else frozenset()
+    processes = read_processes(proc) if sockets else {}
+    owners = {pid for pid in processes if _holds(proc / str(pid) / "fd", sockets)}
+    if not owners or any(processes[pid].name in _FORWARDERS for pid in owners):
+        return None
+    return frozenset(_launcher_of(processes, pid) for pid in owners)
+
+
+def _own_addresses(host: str, port: int) -> frozenset[str]:
+    """Those addresses of ``host`` that are this machine's own, packed, as hexadecimal digits."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return frozenset()
+    addresses = ((family, str(address[0])) for family, *_, address in found)
+    return frozenset(ip_address(text.partition("%")[0]).packed.hex() for family, text in addresses if _is_own(family, text))
+
+
+def _is_own(family: int, address: str) -> bool:
+    """An address of another machine cannot be bound."""
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as own:
+            own.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _listening_sockets(proc: Path, addresses: frozenset[str], port: int) -> frozenset[str]:
+    """The inodes of the sockets that listen at one of ``addresses``, or at every address."""
+    inodes: set[str] = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = (proc / "net" / table).read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for words in map(str.split, lines):
+            local, _, local_port = words[1].partition(":")
+            if words[3] == _LISTENS and int(local_port, 16) == port and _reaches(_packed(local), addresses):
+                inodes.add(words[9])
+    return frozenset(inodes)
+
+
+def _packed(written: str) -> str:
+    """An address of /proc/net, whose words of 32 bits are in the machine's order, as hexadecimal digits in network order."""
+    words = (int(written[at : at + 8], 16) for at in range(0, len(written), 8))
+    return b"".join(word.to_bytes(4, sys.byteorder) for word in words).hex()
+
+
+def _reaches(local: str, addresses: frozenset[str]) -> bool:
+    """Whether a socket bound to ``local`` takes connections to one of ``addresses``; IPv4 may come mapped to IPv6."""
+    if not local.strip("0") or local in addresses:
+        return True
+    return local.startswith("0" * 20 + "ffff") and local[-8:] in addresses
+
+
+def _holds(folder: Path, inodes: frozenset[str]) -> bool:
+    try:
+        links = list(folder.iterdir())
+    except OSError:  # another user's, or it has ended
+        return False
+    return any(_inode(link) in inodes for link in links)
+
+
+def _inode(link: Path) -> str | None:
+    """The inode of a socket; None of another file, and of one that was closed meanwhile."""
+    try:
+        name = os.readlink(link)
+    except OSError:
+        return None
+    return name[len("socket:[") : -1] if name.startswith("socket:[") else None
+
+
+def _launcher_of(processes: Mapping[int, Process], pid: int) -> int:
+    while (parent := processes[pid].parent) in processes and processes[parent].name in _LAUNCHERS:
+        pid = parent
+    return pid

@@ -1,0 +1,84 @@
+"""Who used the CPU of this machine through a run: the client, a target on the same machine, and others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.host.clock import now_ns
+from harness.host.processes import listeners, read_processes, tree_of
+
+_NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_OF_PROCESSES = 3  # user, nice and system; interrupts belong to no process (man 5 proc_stat)
+
+FindTarget = Callable[[], frozenset[int] | None]
+"""Finds the processes that serve the target; None where they are not on this machine, or unknown."""
+
+
+def target_at(host: str, port: int) -> FindTarget:
+    """Finds who listens at ``host``:``port`` of this machine."""
+    return lambda: listeners(host, port)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineUse:
+    """CPU time of a run in cores: of the ``cores`` of the machine all processes used ``busy_cores``."""
+
+    cores: int
+    seconds: float
+    busy_cores: float
+    client_cores: float
+    target_cores: float
+
+
+class MachineMeter:
+    """Measures from its creation to ``read``. The client is this process with its descendants, but for the target's."""
+
+    def __init__(self, find_target: FindTarget) -> None:
+        self._find_target = find_target
+        self._before = _Sums.read(find_target())
+
+    def read(self) -> MachineUse | None:
+        """None where the target is not known, or was another one to begin with."""
+        before, after = self._before, _Sums.read(self._find_target())
+        if before is None or after is None or before.roots != after.roots:
+            return None
+        seconds = (after.time_ns - before.time_ns) / 1e9
+        busy, client, target = (
+            (late - early) / 1e9 / seconds
+            for early, late in (
+                (before.busy_ns, after.busy_ns),
+                (before.client_ns, after.client_ns),
+                (before.target_ns, after.target_ns),
+            )
+        )
+        return MachineUse(after.cores, seconds, busy, client, target)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    time_ns: int
+    roots: frozenset[int]
+    cores: int
+    busy_ns: int
+    client_ns: int
+    target_ns: int
+
+    @classmethod
+    def read(cls, roots: frozenset[int] | None) -> _Sums | None:
+        """None without ``roots`` of the target, and where this system does not count."""
+        if roots is None:
+            return None
+        try:
+            lines = [line.split() for line in Path("/proc/stat").read_text(encoding="ascii").splitlines()]
+            processes = read_processes()
+        except OSError:
+            return None
+        cores = sum(words[0].startswith("cpu") and words[0] != "cpu" for words in lines if words)
+        busy_ns = sum(map(int, lines[0][1 : 1 + _OF_PROCESSES])) * _NS_PER_TICK
+        target = tree_of(processes, roots)
+        client = tree_of(processes, [os.getpid()]) - target
+        client_ns, target_ns = (sum(processes[pid].cpu_ns for pid in tree) for tree in (client, target))
+        return cls(now_ns(), roots, cores, busy_ns, client_ns, target_ns) if cores and target else None

@@ -1,0 +1,94 @@
+"""Processes of this host: who listens, and what a tree of them used."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from harness.host.processes import Process, listeners, read_processes, tree_of
+
+_LISTENER = """
+import os, socket, sys, time
+own = socket.create_server((sys.argv[1], 0), family=socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET)
+print(own.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def _listening(address: str) -> Iterator[tuple[int, int]]:
+    """The id of another process and the port at which it listens."""
+    command = [sys.executable, "-c", _LISTENER, address]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.pid, int(process.stdout.readline())
+        process.kill()
+
+
+@pytest.mark.parametrize(("bound", "host"), [("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "localhost"), ("0.0.0.0", "127.0.0.1")])
+def test_the_process_that_listens_is_found(bound: str, host: str) -> None:
+    with _listening(bound) as (pid, port):
+        assert listeners(host, port) == {pid}
+
+
+def test_a_socket_of_another_address_is_another_server() -> None:
+    with _listening("127.0.0.2") as (_, port):
+        assert listeners("127.0.0.1", port) is None
+
+
+def test_a_port_without_a_listener_and_a_host_elsewhere_have_no_process() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as own:
+        port = own.getsockname()[1]
+        assert listeners("127.0.0.1", port) == {os.getpid()}
+        assert listeners("192.0.2.1", port) is None  # RFC 5737: of no machine
+        assert listeners("no-such-host.invalid", port) is None
+    assert listeners("127.0.0.1", port) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "parent", "expected"),
+    [("python", "bash", {7}), ("tritonserver", "mpirun", {6}), ("docker-proxy", "bash", None), ("ssh", "bash", None)],
+)
+def test_ranks_are_their_launcher_s_and_a_forwarder_is_no_server(
+    tmp_path: Path, name: str, parent: str, expected: set[int] | None
+) -> None:
+    for pid, (of_name, ppid) in {6: (parent, 1), 7: (name, 6)}.items():
+        folder = tmp_path / str(pid) / "fd"
+        folder.mkdir(parents=True)
+        (folder.parent / "stat").write_text(f"{pid} ({of_name}) S {ppid} " + "0 " * 20)
+    (tmp_path / "7" / "fd" / "3").symlink_to("socket:[99]")
+    (tmp_path / "net").mkdir()
+    loopback = 127 + (1 << 24) if sys.byteorder == "little" else (127 << 24) + 1
+    (tmp_path / "net" / "tcp").write_text(f"head\n 0: {loopback:08X}:1F40 00000000:0000 0A 0:0 0:0 0 0 0 99 1\n")
+    found = listeners("127.0.0.1", 8000, tmp_path)
+    assert found == expected
+
+
+def test_a_tree_is_its_root_and_all_below() -> None:
+    parents = {1: 0, 2: 1, 3: 2, 4: 2, 5: 1, 6: 5}
+    processes = {pid: Process("p", parent, 0) for pid, parent in parents.items()}
+    assert tree_of(processes, [2]) == {2, 3, 4}
+    assert tree_of(processes, [2, 5]) == {2, 3, 4, 5, 6}
+    assert tree_of(processes, [99]) == set()
+
+
+def test_the_cpu_time_of_children_that_have_ended_counts() -> None:
+    before = read_processes()[os.getpid()]
+    subprocess.run([sys.executable, "-c", "sum(range(20_000_000))"], check=True)
+    after = read_processes()[os.getpid()]
+    assert after.cpu_ns - before.cpu_ns > 0.1e9
+    assert after.parent == os.getppid()
+
+
+def test_a_name_may_have_any_character(tmp_path: Path) -> None:
+    (tmp_path / "12").mkdir()
+    (tmp_path / "12" / "stat").write_text("12 (a) (b c) S 3 " + "0 " * 9 + "1 2 3 4 " + "0 " * 9)
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert read_processes(tmp_path) == {12: Process("a) (b c", 3, 10 * 1_000_000_000 // ticks)}

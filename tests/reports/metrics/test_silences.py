@@ -1,0 +1,120 @@
+"""Silences of all streams at once, on runs of made-up streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from harness.records.record import Record
+from reports.metrics.requests import Requests
+from reports.metrics.silences import Pause, find_pause
+
+Make = Callable[..., Record]
+MakeRequests = Callable[[Sequence[Record]], Requests]
+
+
+def _run(answered: Make, streams: int, stops: Sequence[tuple[float, float]] = (), prompts: Sequence[int] = ()) -> list[Record]:
+    """``streams`` at once for 20 s, each request with 50 tokens, one a step of 20 ms; at (ms, ms) all of them stop so long."""
+    moved_ms = np.arange(0.0, 20_000.0, 20.0)
+    for at_ms, length_ms in stops:
+        moved_ms[moved_ms > at_ms] += length_ms
+    records, number = [], 0
+    for stream in range(streams):
+        for start in range(stream, moved_ms.size - 60, 51):
+            due_ms = float(moved_ms[start]) + 5.0
+            tokens = [(float(at_ms), 1) for at_ms in moved_ms[start + 1 : start + 51]]
+            input_tokens = prompts[number % len(prompts)] if prompts else 100
+            records.append(answered(number, due_ms, due_ms, tokens, input_tokens=input_tokens))
+            number += 1
+    return sorted(records, key=lambda record: record.scheduled_ns)
+
+
+def _found(make_requests: MakeRequests, records: list[Record]) -> Pause | None:
+    return find_pause(make_requests(records))
+
+
+def test_a_stop_of_all_streams_is_a_pause(make_requests: MakeRequests, answered: Make) -> None:
+    pause = _found(make_requests, _run(answered, 8, [(7_000.0, 3_000.0)]))
+    assert pause is not None
+    assert (pause.at_s, pause.length_s, pause.pauses) == (pytest.approx(7.0, abs=0.03), pytest.approx(3.02), 1)
+    assert pause.in_flight >= 7
+    assert pause.usual_s == pytest.approx(0.02)
+
+
+def test_steps_are_no_pauses(make_requests: MakeRequests, answered: Make) -> None:
+    assert _found(make_requests, _run(answered, 8)) is None
+
+
+@pytest.mark.parametrize(("length_ms", "found"), [(470.0, False), (490.0, True)])
+def test_a_pause_is_half_a_second_at_least(make_requests: MakeRequests, answered: Make, length_ms: float, found: bool) -> None:
+    assert (_found(make_requests, _run(answered, 8, [(7_000.0, length_ms)])) is not None) is found
+
+
+@pytest.mark.parametrize(("other_ms", "found"), [(300.0, True), (400.0, False)])
+def test_a_pause_is_thrice_as_long_as_what_happens_otherwise(
+    make_requests: MakeRequests, answered: Make, other_ms: float, found: bool
+) -> None:
+    stops = [(1_000.0 * k, other_ms) for k in range(1, 15)]
+    assert (_found(make_requests, _run(answered, 8, [*stops, (16_500.0, 1_000.0)])) is not None) is found
+
+
+def test_of_several_pauses_the_longest_is_shown(make_requests: MakeRequests, answered: Make) -> None:
+    pause = _found(make_requests, _run(answered, 8, [(3_000.0, 900.0), (9_000.0, 2_000.0), (14_000.0, 1_200.0)]))
+    assert pause is not None
+    assert (pause.length_s, pause.pauses, pause.usual_s) == (pytest.approx(2.02), 3, pytest.approx(0.02))
+
+
+def test_what_happens_often_is_the_way_of_the_target(make_requests: MakeRequests, answered: Make) -> None:
+    assert _found(make_requests, _run(answered, 8, [(3_000.0 * k, 1_000.0) for k in range(1, 7)])) is None
+
+
+@pytest.mark.parametrize(("streams", "found"), [(1, False), (2, False), (4, True)])
+def test_one_or_two_streams_may_be_held_up_alone(
+    make_requests: MakeRequests, answered: Make, streams: int, found: bool
+) -> None:
+    assert (_found(make_requests, _run(answered, streams, [(7_000.0, 3_000.0)])) is not None) is found
+
+
+def test_a_target_without_work_is_not_silent(make_requests: MakeRequests, answered: Make) -> None:
+    """Two crowds of requests with a minute between them."""
+    crowd = _run(answered, 8)[:60]
+    later = [
+        answered(100 + k, due, due, _moved(one)) for k, one in enumerate(crowd) for due in [one.scheduled_ns / 1e6 + 60_000]
+    ]
+    assert _found(make_requests, [*crowd, *later]) is None
+
+
+def _moved(record: Record) -> list[tuple[float, int]]:
+    return [(time_ns / 1e6 + 60_000, 1) for time_ns in record.token_times_ns]
+
+
+def test_the_step_of_a_prompt_longer_than_any_before_is_no_pause(make_requests: MakeRequests, answered: Make) -> None:
+    records = _run(answered, 8, [(7_000.0, 3_000.0)])
+    prompt = answered(10_000, 6_990.0, 6_990.0, [(10_021.0, 1)], input_tokens=30_000)
+    assert _found(make_requests, [*records, prompt]) is None
+    short = answered(10_000, 6_990.0, 6_990.0, [(10_021.0, 1)], input_tokens=100)
+    assert _found(make_requests, [*records, short]) is not None
+
+
+def test_a_pause_before_the_first_tokens_of_users_in_step_is_one(make_requests: MakeRequests, answered: Make) -> None:
+    """Eight users send together, each time when their last answers have ended; before the sixth time the target stops."""
+    records, now = [], 0.0
+    for wave in range(10):
+        first = now + 100.0 + (2_000.0 if wave == 5 else 0.0)
+        tokens = [(first + 20.0 * step, 1) for step in range(20)]
+        records += [answered(8 * wave + k, now, now, tokens, input_tokens=100) for k in range(8)]
+        now = tokens[-1][0]
+    pause = _found(make_requests, records)
+    assert pause is not None
+    assert (pause.length_s, pause.usual_s, pause.in_flight) == (pytest.approx(2.1), pytest.approx(0.1), 8)
+
+
+def test_too_few_silences_tell_nothing(make_requests: MakeRequests, answered: Make) -> None:
+    records = [answered(k, 0, 0, [*((20.0 * step, 1) for step in range(1, 20)), (3_400.0, 1)]) for k in range(4)]
+    assert _found(make_requests, records) is None
+
+
+def test_a_run_without_any_response_has_no_pause(make_requests: MakeRequests, answered: Make) -> None:
+    assert _found(make_requests, [answered(0, 0, 0, [], done=5.0)]) is None
