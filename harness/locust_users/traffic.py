@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import SupportsIndex, overload
 
 import workloads
-from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models
+from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models, unlisted_model
 from harness.clients.transport.url import Origin, parse_origin
 from harness.clients.triton.http import TritonHttpClient, inspect_model
+from harness.clients.triton.model import check_inputs
 from harness.errors import TargetError
 from harness.locust_users.event_exchange import EventConnection
 from harness.locust_users.settings import DEFAULT_TRITON_MODEL, Settings
@@ -24,6 +26,7 @@ from workloads.readers.detect import read_workload_file
 from workloads.request import Request
 from workloads.schedule import Schedule
 
+_log = logging.getLogger(__name__)
 _PORTS = {"http": 8000, "https": 443}
 _NUMBERS_A_PROCESS = 1 << 32  # numbers are ids on the wire, so those of two workers differ
 _APART = 97  # prompts between the first ones of two workers
@@ -76,12 +79,17 @@ def connect_triton(origin: Origin, settings: Settings) -> TritonHttpClient:
     model = inspect_model(origin, settings.model or DEFAULT_TRITON_MODEL, {})
     if "text_input" not in model.inputs:
         raise TargetError(f"--model {model.name}: it takes no text; give ensemble or tensorrt_llm_bls")
+    check_inputs(model)
     return TritonHttpClient(origin, model, streaming=model.decoupled)
 
 
 def connect_openai(origin: Origin, settings: Settings) -> OpenAIChatClient:
     """A client for a model of a server of chat completions. Raises TargetError."""
-    model = choose_model(settings.model, served_models(origin, settings.chat_path, {}))
+    served = served_models(origin, settings.chat_path, {})
+    model = choose_model(settings.model, served)
+    unlisted = unlisted_model(model, served)
+    if unlisted is not None:
+        _log.warning("%s", unlisted)
     return OpenAIChatClient(origin, model, path=settings.chat_path)
 
 

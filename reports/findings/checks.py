@@ -33,7 +33,16 @@ from reports.findings.load import (
     RequestsRanOut,
     WaitedAtCeiling,
 )
-from reports.findings.outcomes import Errors, NothingDone, OutputShorterThanAsked, PromptEchoed, ReasoningAlone, WarmUpFailed
+from reports.findings.outcomes import (
+    EndMarkerMissing,
+    Errors,
+    FinishReasonMissing,
+    NothingDone,
+    OutputShorterThanAsked,
+    PromptEchoed,
+    ReasoningAlone,
+    WarmUpFailed,
+)
 from reports.findings.server import CountersDisagree, OutsideServerClock, PhasesExceedLatency, PrefixCacheWarmed
 
 # In the order of reports, among findings of one severity.
@@ -79,6 +88,8 @@ KINDS: tuple[type[Finding], ...] = (
     PrefixCacheWarmed,
     OutputShorterThanAsked,
     PromptEchoed,
+    FinishReasonMissing,
+    EndMarkerMissing,
     PromptsDropped,
     SampleTooSmall,
 )

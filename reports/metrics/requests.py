@@ -9,6 +9,7 @@ from itertools import compress
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from harness.records.record import FAILURES, Outcome
@@ -29,7 +30,8 @@ class Requests:
     They are in the order in which they were due; ``index`` is the number in the schedule. float64 holds whole ns
     exactly up to 104 days. The token responses of the request at position i are
     ``token_times_ns[token_starts[i]:token_starts[i + 1]]``; ``token_counts`` goes along, NaN where unknown.
-    ``class_of`` are positions in ``class_names``, the classes of a mixture; -1 for a request of none.
+    ``class_of`` are positions in ``class_names``, the classes of a mixture; -1 for a request of none. ``finish_reason`` is ""
+    where the server sent none.
     """
 
     index: NDArray[np.int64]
@@ -59,6 +61,8 @@ class Requests:
     cached_input_tokens: FloatArray
     class_of: NDArray[np.int64]
     class_names: tuple[str, ...]
+    finish_reason: NDArray[np.str_]
+    end_marker_missing: NDArray[np.bool_]
 
     @cached_property
     def withdrawn(self) -> NDArray[np.bool_]:
@@ -195,6 +199,8 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         cached_input_tokens=floats(table["cached_input_tokens"]),
         class_of=class_of,
         class_names=class_names,
+        finish_reason=_texts(pc.fill_null(table["finish_reason"], "")),
+        end_marker_missing=booleans(table["end_marker_missing"]),
     )
 
 
@@ -203,7 +209,7 @@ _SMALL_COLUMNS = (
     "requested_output_tokens", "ignore_eos", "prompt_echoed", "error", "output_tokens_source", "text_tokens",
     "worker", "requested_input_tokens", "server_counted_input", "has_reasoning", "first_output_ns",
     "parent", "planned_ns",
-    "cached_input_tokens", "traffic_class",
+    "cached_input_tokens", "traffic_class", "finish_reason", "end_marker_missing",
 )  # fmt: skip
 _NOT_BY_REQUEST = frozenset(
     {"token_times_ns", "token_counts", "token_starts", "errors", "output_tokens_sources", "class_names"}
