@@ -11,6 +11,7 @@ from collections import Counter
 
 import msgspec
 
+from harness.recording.completeness import FinishReasonWatch
 from harness.records.record import Outcome, Record
 
 _DIGITS = 3
@@ -49,8 +50,10 @@ class LiveHistograms:
     def __init__(self) -> None:
         self._values_ms: dict[str, list[float]] = {}
         self._failures: Counter[str] = Counter()
+        self._watch = FinishReasonWatch()
 
     def add(self, record: Record) -> None:
+        record = self._watch.judged(record)
         if record.outcome is Outcome.WITHDRAWN:
             return
         if record.outcome is not Outcome.DONE:

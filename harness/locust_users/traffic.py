@@ -18,6 +18,7 @@ from harness.clients.triton.model import check_inputs
 from harness.errors import TargetError
 from harness.locust_users.event_exchange import EventConnection
 from harness.locust_users.settings import DEFAULT_TRITON_MODEL, Settings
+from harness.recording.completeness import FinishReasonWatch
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import OpenTimes, RequestSummary, ScheduleSummary, summarise_schedule
 from harness.records.record import Record
@@ -40,7 +41,7 @@ Connect = Callable[[Origin, Settings], HttpClient]
 class Traffic:
     """The requests of one process, in the dataset's order from a place of its own, again and again.
 
-    ``numbers`` and ``users`` count its requests and its users.
+    ``numbers`` and ``users`` count its requests and its users. ``watch`` knows whether the server sends a finish_reason.
     """
 
     client: HttpClient
@@ -50,13 +51,14 @@ class Traffic:
     numbers: Iterator[int]
     users: Iterator[int]
     timeout_s: float
+    watch: FinishReasonWatch
 
     def send_next(self, connection: EventConnection) -> tuple[Record, int]:
         """Send the next request; its record, made after its end, and the bytes of its answer."""
         number = next(self.numbers)
         payload = self.client.encode(number, self.requests[_place(number, len(self.requests))])
         exchange = connection.exchange(number, payload, self.timeout_s)
-        return self.recorder.record(exchange, worker=0), sum(map(len, exchange.bodies))
+        return self.watch.judged(self.recorder.record(exchange, worker=0)), sum(map(len, exchange.bodies))
 
     def connection(self) -> EventConnection:
         return EventConnection(self.client.origin, _END_OF_CHAT if isinstance(self.client, OpenAIChatClient) else None)
@@ -71,7 +73,8 @@ def traffic_of(connect: Connect, host: str | None, settings: Settings, worker: i
     summary = ScheduleSummary(schedule.digest, OpenTimes(()), _Repeated(schedule.requests))
     model = client.model if isinstance(client.model, str) else client.model.name
     numbers = count(worker * _NUMBERS_A_PROCESS)
-    return Traffic(client, model, requests, Recorder(summary, client), numbers, count(), settings.request_timeout)
+    recorder, watch = Recorder(summary, client), FinishReasonWatch()
+    return Traffic(client, model, requests, recorder, numbers, count(), settings.request_timeout, watch)
 
 
 def connect_triton(origin: Origin, settings: Settings) -> TritonHttpClient:

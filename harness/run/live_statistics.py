@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass
 
-from harness.recording.completeness import without_reason
+from harness.recording.completeness import FinishReasonWatch
 from harness.records.record import Outcome, Record
 
 _RATE_WINDOW_S = 5.0
@@ -42,19 +42,16 @@ class LiveStatistics:
     def __init__(self, scheduled: int | None) -> None:
         self._scheduled = scheduled
         self._done = self._failed = self._tokens = 0
-        self._without_reason = 0  # of those done; failures as soon as one other answer has a finish_reason
-        self._sends_finish_reason = False
+        self._watch = FinishReasonWatch()
         self._ttfts_ms: deque[float] = deque()  # the latest, in order of arrival
         self._ordered_ms: list[float] = []  # the same, sorted
         self._history: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
 
     def add(self, record: Record) -> None:
-        if record.outcome not in (Outcome.DONE, Outcome.WITHDRAWN):
+        if self._watch.judged(record).outcome not in (Outcome.DONE, Outcome.WITHDRAWN):
             self._failed += 1
             return
         self._done += 1
-        self._without_reason += without_reason(record)
-        self._sends_finish_reason |= record.finish_reason is not None
         self._tokens += record.output_tokens or 0
         if record.token_times_ns:
             self._add_ttft((record.token_times_ns[0] - record.scheduled_ns) / 1e6)
@@ -65,13 +62,12 @@ class LiveStatistics:
             self._history.popleft()
         then_s, done, tokens = self._history[0]
         span_s = max(elapsed_s - then_s, 1e-9)
-        incomplete = self._without_reason if self._sends_finish_reason else 0
         return Snapshot(
             elapsed_s=elapsed_s,
             scheduled=self._scheduled,
             sent=sent,
-            done=self._done - incomplete,
-            failed=self._failed + incomplete,
+            done=self._done,
+            failed=self._failed,
             requests_per_s=(self._done - done) / span_s,
             tokens_per_s=(self._tokens - tokens) / span_s,
             ttft_p50_ms=_nearest_rank(self._ordered_ms, 50),
