@@ -135,6 +135,7 @@ class _Chunk(msgspec.Struct, gc=False):
     object: str | None = None
 
 
+_NO_USAGE = _Usage()
 _decode = msgspec.json.Decoder(_Chunk).decode
 
 
@@ -194,7 +195,7 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
         if chunk.error is not None or chunk.object == "error":
             message = server_message(body)
             return Response(error=message, refused=is_full_message(message))
-        choices = chunk.choices or ()
+        choices, usage = chunk.choices or (), chunk.usage or _NO_USAGE
         if chunk.choices is None and chunk.usage is None:
             raise MalformedResponseError(f"not a chat completion, it has neither choices nor usage: {body[:200]!r}")
         finish_reasons = tuple(_finish_reason(choice) for choice in choices if choice.finish_reason)
@@ -212,7 +213,9 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
             reasoning_characters=reasoning_characters,
             choices=max(map(_number, choices), default=1),
             finish_reasons=finish_reasons,
-            **({} if chunk.usage is None else _counts(chunk.usage)),
+            server_tokens_so_far=usage.completion_tokens,
+            server_input_tokens=usage.prompt_tokens,
+            server_cached_tokens=_cached_tokens(usage.prompt_tokens_details),
         )
 
     async def connect(self, timeout_s: float) -> Connection:
@@ -247,15 +250,6 @@ def _finish_reason(choice: _Choice) -> str:
     reason = choice.finish_reason
     text = reason if isinstance(reason, str) else msgspec.json.encode(reason).decode()
     return text[:_LONGEST_REASON]
-
-
-def _counts(usage: _Usage) -> dict[str, int | None]:
-    """The fields of a response with the server's counts."""
-    return {
-        "server_tokens_so_far": usage.completion_tokens,
-        "server_input_tokens": usage.prompt_tokens,
-        "server_cached_tokens": _cached_tokens(usage.prompt_tokens_details),
-    }
 
 
 def _cached_tokens(details: Any) -> int | None:

@@ -9,7 +9,6 @@ from itertools import compress
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from harness.records.record import FAILURES, Outcome
@@ -170,7 +169,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
     token_counts = _counts(read(["token_counts"])["token_counts"].combine_chunks(), starts)
     pa.default_memory_pool().release_unused()
     outcome = _texts(table["outcome"])
-    class_of, class_names = _classes(table["traffic_class"])
+    class_of, class_names = _positions(table["traffic_class"])
     return Requests(
         index=integers(table["index"]),
         outcome=outcome,
@@ -199,7 +198,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         cached_input_tokens=floats(table["cached_input_tokens"]),
         class_of=class_of,
         class_names=class_names,
-        finish_reason=_texts(pc.fill_null(table["finish_reason"], "")),
+        finish_reason=_texts_or_empty(table["finish_reason"]),
         end_marker_missing=booleans(table["end_marker_missing"]),
     )
 
@@ -238,8 +237,14 @@ def _sources(column: pa.ChunkedArray, outcome: NDArray[np.str_]) -> tuple[str, .
     return tuple(sorted(sources[int(code)] for code in np.unique(codes[~np.isnan(codes)])))
 
 
-def _classes(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """The position of each request's class among the names, -1 where it has none, and the names."""
+def _texts_or_empty(column: pa.ChunkedArray) -> NDArray[np.str_]:
+    """A column of few distinct texts; null is ""."""
+    positions, texts = _positions(column)
+    return np.asarray([*texts, ""], dtype=np.str_)[positions]
+
+
+def _positions(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """The position of each value among the distinct ones, -1 for null, and these."""
     coded = column.combine_chunks().dictionary_encode()
     return np.nan_to_num(floats(coded.indices), nan=-1.0).astype(np.int64), tuple(coded.dictionary.to_pylist())
 
