@@ -177,6 +177,8 @@ def as_requests(run: Run) -> Requests:
         has_reasoning=np.zeros(n, dtype=np.bool_),
         first_output_ns=np.full(n, np.nan),
         cached_input_tokens=np.full(n, np.nan),
+        finish_reason=np.full(n, ""),
+        end_marker_missing=np.zeros(n, dtype=np.bool_),
     )
 
 

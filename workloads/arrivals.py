@@ -170,7 +170,7 @@ class AllAtOnce:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The arrivals of a trace: ``times_ns`` are sorted, and the first is 0."""
+    """The arrivals of a trace: ``times_ns`` are sorted; the first is behind the silence with which its window begins."""
 
     times_ns: tuple[int, ...]
 
@@ -185,12 +185,13 @@ class Recorded:
 
     @property
     def asked_rate_per_s(self) -> float | None:
-        return (len(self.times_ns) - 1) / self.times_ns[-1] * 1e9 if self.times_ns[-1] else None
+        length_ns = self.times_ns[-1] - self.times_ns[0]
+        return (len(self.times_ns) - 1) / length_ns * 1e9 if length_ns else None
 
     @property
     def asked_gap_cv(self) -> float | None:
         gaps = np.diff(np.array(self.times_ns, dtype=np.int64))
-        return float(gaps.std() / gaps.mean()) if self.times_ns[-1] else None
+        return float(gaps.std() / gaps.mean()) if gaps.any() else None
 
     def __str__(self) -> str:
         rate = self.asked_rate_per_s

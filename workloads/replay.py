@@ -19,7 +19,10 @@ _SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Of a trace the rows from ``start_s`` on, their gaps divided by ``speed``.
+    """Of a trace the window of ``duration_s`` (None: all the rest) from ``start_s`` on, its times divided by ``speed``.
+
+    The window is of the file's own time, which begins with its first request: windows that follow each other have each request
+    once, and a window begins with the silence before its first request.
 
     With ``spread_ticks`` requests that the trace has rounded to one instant are spread evenly at random until the next instant,
     at most for the length of its tick, in the order of the rows.
@@ -28,40 +31,68 @@ class Replay:
     start_s: float = 0.0
     speed: float = 1.0
     spread_ticks: bool = False
+    duration_s: float | None = None
 
     def replayed(self, workload: Workload, seed: int) -> Workload:
-        """The workload with these arrivals, the first at 0, and with think times that ``speed`` divides, too.
+        """The window's rows, as ``on_clock``. Of a conversation that began before it the rest has no parent.
 
-        Of a conversation that began before the start the rest has no parent. Raises WorkloadError.
+        Raises WorkloadError.
         """
-        arrivals = workload.table["arrival_ns"]
-        name = workload.facts.source
+        timed = self.timed(workload, seed)
+        return self.on_clock(rows_of(timed, self.window(timed)))
+
+    def timed(self, workload: Workload, seed: int) -> Workload:
+        """The whole workload with its ticks spread, if they are to be. Raises WorkloadError for one without arrival times."""
+        arrivals, name = workload.table["arrival_ns"], workload.facts.source
         if arrivals.null_count:
             raise WorkloadError(f"{name} has no arrival times to replay; bench dataset sends it at --request_rate")
-        first = int(np.searchsorted(arrivals.to_numpy(), round(self.start_s * _SECOND_NS)))
-        if first == len(workload):
+        if not self.spread_ticks:
+            return workload
+        if workload.facts.tick_ns is None:
+            raise WorkloadError(f"--spread_ticks: the arrivals of {name} are not rounded to a tick")
+        spread = _spread(arrivals.to_numpy(), workload.facts.tick_ns, seed)
+        return _with(workload, workload.table, "arrival_ns", pa.array(spread))
+
+    def window(self, timed: Workload) -> range:
+        """The rows of a workload that arrive in the window. Raises WorkloadError where there is none."""
+        times_ns, name = timed.table["arrival_ns"].to_numpy(), timed.facts.source
+        first = int(np.searchsorted(times_ns, self._start_ns))
+        if first == len(timed):
             raise WorkloadError(f"--start {self.start_s:g}: the last request of {name} arrives before it")
-        cut = workload if not first else rows_of(workload, np.arange(first, len(workload)))
-        times_ns = cut.table["arrival_ns"].to_numpy()
-        if self.spread_ticks:
-            if workload.facts.tick_ns is None:
-                raise WorkloadError(f"--spread_ticks: the arrivals of {name} are not rounded to a tick")
-            times_ns = _spread(times_ns, workload.facts.tick_ns, seed)
-        return _on_clock(cut, times_ns, 1.0 / self.speed)
+        if self.duration_s is None:
+            return range(first, len(timed))
+        end = int(np.searchsorted(times_ns, self._start_ns + round(self.duration_s * _SECOND_NS)))
+        if first == end:
+            raise WorkloadError(
+                f"--start {self.start_s:g} --duration {self.duration_s:g}: {name} has no request in that time; the next one "
+                f"arrives {times_ns[first] / _SECOND_NS:g} s after its beginning"
+            )
+        return range(first, end)
+
+    def on_clock(self, rows: Workload) -> Workload:
+        """Rows of the window with the times at which they are sent, from its start on, and think times divided by ``speed``."""
+        timed = _on_clock(rows, rows.table["arrival_ns"].to_numpy() - self._start_ns, 1.0 / self.speed)
+        if self.duration_s is None:
+            return timed
+        last_ns = max(0, round(self.duration_s / self.speed * _SECOND_NS) - 1)  # rounding moves no request out of the window
+        arrivals = np.minimum(timed.table["arrival_ns"].to_numpy(), last_ns)
+        return _with(timed, timed.table, "arrival_ns", pa.array(arrivals))
+
+    @property
+    def _start_ns(self) -> int:
+        return round(self.start_s * _SECOND_NS)
 
 
 def at_rate(workload: Workload, rate_per_s: float) -> Workload:
-    """The workload with all times scaled by one factor to a mean rate of ``rate_per_s``. Raises WorkloadError."""
+    """The workload with all times scaled by one factor to a mean rate of ``rate_per_s``, the first arrival at 0.
+
+    Raises WorkloadError.
+    """
     times_ns = workload.table["arrival_ns"].to_numpy()
     length_ns = int(times_ns[-1] - times_ns[0])
     if not length_ns:
         raise WorkloadError(f"--request_rate {rate_per_s:g}: all requests of the trace arrive at once")
-    return _on_clock(workload, times_ns, (times_ns.size - 1) * _SECOND_NS / rate_per_s / length_ns)
-
-
-def from_zero(workload: Workload) -> Workload:
-    """The workload with its first arrival at 0."""
-    return _on_clock(workload, workload.table["arrival_ns"].to_numpy(), 1.0)
+    return _on_clock(workload, times_ns - times_ns[0], (times_ns.size - 1) * _SECOND_NS / rate_per_s / length_ns)
 
 
 def rows_of(workload: Workload, rows: Sequence[int] | NDArray[np.int64]) -> Workload:
@@ -75,8 +106,8 @@ def rows_of(workload: Workload, rows: Sequence[int] | NDArray[np.int64]) -> Work
 
 
 def _on_clock(workload: Workload, times_ns: NDArray[np.int64], factor: float) -> Workload:
-    """The workload with the arrivals ``times_ns``, from 0 on, and its think times, all of them times ``factor``."""
-    arrivals = np.round((times_ns - times_ns[0]) * factor).astype(np.int64)
+    """The workload with the arrivals ``times_ns``, and its think times, all of them times ``factor``."""
+    arrivals = np.round(times_ns * factor).astype(np.int64)
     timed = _with(workload, workload.table, "arrival_ns", pa.array(arrivals))
     if factor == 1.0:
         return timed

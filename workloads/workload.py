@@ -26,7 +26,7 @@ _MOST_TABLE_BYTES = 4 << 30  # decompressed
 
 SCHEMA = pa.schema(
     [
-        ("arrival_ns", pa.int64()),  # since the first arrival; null: the arrival process decides
+        ("arrival_ns", pa.int64()),  # since the beginning of the file; null: the arrival process decides
         ("session", pa.string()),  # the conversation
         ("parent", pa.int64()),  # the row of the turn whose answer this one waits for; always an earlier row
         ("think_time_ns", pa.int64()),  # from the end of the parent's answer to this turn

@@ -41,6 +41,8 @@ _END_MARKER = b"[DONE]"
 _BROKEN_OFF = ("abort", "error")  # finish reasons of SGLang and vLLM, beside OpenAI's
 _SHOWN_MODELS = 20
 _MOST_TOKENS = 2**31 - 1
+_MOST_CHOICES = 128  # OpenAI's own limit of n
+_LONGEST_REASON = 60  # characters
 
 
 def served_models(origin: Origin, path: str, headers: Mapping[str, str], timeout_s: float = 10.0) -> tuple[str, ...] | None:
@@ -63,7 +65,7 @@ def served_models(origin: Origin, path: str, headers: Mapping[str, str], timeout
 
 
 def choose_model(requested: str | None, served: tuple[str, ...] | None) -> str:
-    """The model to drive: the requested one, or the server's only one. Raises TargetError, which lists the served models."""
+    """The model to drive: the requested one, listed or not, or the server's only one. Raises TargetError without either."""
     if requested is None:
         if served is not None and len(served) == 1:
             return served[0]
@@ -72,9 +74,16 @@ def choose_model(requested: str | None, served: tuple[str, ...] | None) -> str:
             if served
             else "--model: name the model; the server lists none, as /v1/models would"
         )
-    if served is not None and requested not in served:
-        raise TargetError(f"--model {requested}: the server has no such model; it has {_listed(served) or 'none'}")
     return requested
+
+
+def unlisted_model(requested: str, served: tuple[str, ...] | None) -> str | None:
+    """A warning that the server does not list the model; None where it does, or has no list. Routers and servers that load a
+    model on request serve models that they do not list.
+    """
+    if served is None or requested in served:
+        return None
+    return f"--model {requested}: the server does not list it in /v1/models, which has {_listed(served) or 'none'}; it is used"
 
 
 def authorization() -> dict[str, str]:
@@ -105,6 +114,7 @@ class _Content(msgspec.Struct, gc=False):
 
 
 class _Choice(msgspec.Struct, gc=False):
+    index: Any = 0
     delta: _Content | None = None
     message: _Content | None = None
     finish_reason: Any = None
@@ -125,11 +135,15 @@ class _Chunk(msgspec.Struct, gc=False):
     object: str | None = None
 
 
+_NO_USAGE = _Usage()
 _decode = msgspec.json.Decoder(_Chunk).decode
 
 
 class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
-    """A Client for one model of a server that speaks OpenAI's protocol at ``path``. ``extra`` is added to every body."""
+    """A Client for one model of a server that speaks OpenAI's protocol at ``path``. ``extra`` is added to every body.
+
+    ``continuous_usage`` and ``sends_finish_reason`` are what the probe found.
+    """
 
     origin: Origin
     model: str
@@ -138,10 +152,15 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
     continuous_usage: bool = False
+    sends_finish_reason: bool = False
 
     @property
     def excludes_prompt(self) -> bool:
         return True
+
+    @property
+    def expects_finish_reason(self) -> bool:
+        return self.sends_finish_reason
 
     def sockets(self, in_flight: int) -> int:
         return max(1, in_flight)
@@ -173,31 +192,30 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
             chunk = _decode(body)
         except NOT_JSON as error:
             raise MalformedResponseError(f"not a chat completion: {error}") from error
-        choices, usage = chunk.choices, chunk.usage
         if chunk.error is not None or chunk.object == "error":
             message = server_message(body)
             return Response(error=message, refused=is_full_message(message))
-        if choices is None and usage is None:
+        choices, usage = chunk.choices or (), chunk.usage or _NO_USAGE
+        if chunk.choices is None and chunk.usage is None:
             raise MalformedResponseError(f"not a chat completion, it has neither choices nor usage: {body[:200]!r}")
+        finish_reasons = tuple(_finish_reason(choice) for choice in choices if choice.finish_reason)
+        broken_off = next((reason for reason in finish_reasons if reason in _BROKEN_OFF), None)
+        if broken_off is not None:
+            return Response(error=f"the server broke the answer off: its finish_reason is {broken_off}")
         text, reasoning_characters = None, 0
-        for choice in choices or ():
-            if choice.finish_reason in _BROKEN_OFF:
-                return Response(error=f"the server broke the answer off: its finish_reason is {choice.finish_reason}")
-            texts = _texts(choice)
-            if texts is not None:
-                reasoning, answer = texts
-                text = (text or "") + reasoning + answer
-                reasoning_characters += len(reasoning)
-        opening = text == "" and any(map(_names_role, choices or ()))
-        if usage is None:
-            return Response(text=text, opening=opening, reasoning_characters=reasoning_characters)
+        for texts in filter(None, map(_texts, choices)):
+            reasoning, answer = texts
+            text = (text or "") + reasoning + answer
+            reasoning_characters += len(reasoning)
         return Response(
             text=text,
-            opening=opening,
+            opening=text == "" and any(map(_names_role, choices)),
+            reasoning_characters=reasoning_characters,
+            choices=max(map(_number, choices), default=1),
+            finish_reasons=finish_reasons,
             server_tokens_so_far=usage.completion_tokens,
             server_input_tokens=usage.prompt_tokens,
             server_cached_tokens=_cached_tokens(usage.prompt_tokens_details),
-            reasoning_characters=reasoning_characters,
         )
 
     async def connect(self, timeout_s: float) -> Connection:
@@ -221,6 +239,17 @@ def _texts(choice: _Choice) -> tuple[str, str] | None:
     if content.content is None and content.role is None and content.reasoning_content is None and content.reasoning is None:
         return None
     return "", content.content or ""
+
+
+def _number(choice: _Choice) -> int:
+    """The number of choices that the answer has if this is its last one."""
+    return choice.index + 1 if type(choice.index) is int and 0 <= choice.index < _MOST_CHOICES else 1
+
+
+def _finish_reason(choice: _Choice) -> str:
+    reason = choice.finish_reason
+    text = reason if isinstance(reason, str) else msgspec.json.encode(reason).decode()
+    return text[:_LONGEST_REASON]
 
 
 def _cached_tokens(details: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""One chat completion before the warm-up, to find what a server sends of its token counts.
+"""One chat completion before the warm-up, to find what a server sends: token counts, and a finish_reason.
 
 Servers disagree on ``stream_options.continuous_usage_stats``: vLLM sends a running count in each chunk, others ignore the
 field, and some refuse it. And the server counts the tokens of its chat template with those of the prompt.
@@ -23,10 +23,12 @@ class ChatProbe:
     """``continuous_usage``: chunks carry running counts on request.
 
     ``prompt_tokens`` is the server's count of the probe's prompt, chat template included; None where it sent none or failed.
+    ``finish_reason``: the answer had one.
     """
 
     continuous_usage: bool
     prompt_tokens: int | None
+    finish_reason: bool = False
 
 
 def probe_chat(client: OpenAIChatClient, timeout_s: float) -> ChatProbe:
@@ -35,7 +37,8 @@ def probe_chat(client: OpenAIChatClient, timeout_s: float) -> ChatProbe:
         responses = asyncio.run(_responses(replace(client, continuous_usage=with_counts), timeout_s))
         if responses:
             prompt_tokens = next((r.server_input_tokens for r in responses if r.server_input_tokens is not None), None)
-            return ChatProbe(with_counts and _counts_run(responses), prompt_tokens)
+            has_reason = any(response.finish_reasons for response in responses)
+            return ChatProbe(with_counts and _counts_run(responses), prompt_tokens, has_reason)
     return ChatProbe(False, None)
 
 

@@ -50,7 +50,8 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     ``server_cached_tokens`` in its prefix cache. ``error`` is set where the request failed;
     ``refused`` is True where it failed because the server is full. ``request_id`` is the id of the request, where the server
     repeats it; ``final`` is the server's mark of the last response. ``opening`` marks a chunk that names the role and has no
-    text. Of ``text``, ``reasoning_characters`` are reasoning, which precedes the answer that a user sees.
+    text. Of ``text``, ``reasoning_characters`` are reasoning, which precedes the answer that a user sees. ``choices`` is their
+    number as far as this response shows it, and ``finish_reasons`` are of those that end in it.
     """
 
     token_ids: tuple[int, ...] | None = None
@@ -65,6 +66,8 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     final: bool | None = None
     opening: bool = False
     reasoning_characters: int = 0
+    choices: int = 1
+    finish_reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +95,16 @@ class Connection(Protocol):
         """
         ...
 
-    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> str | None:
         """Send one encoded request and call ``on_responses`` with the bytes of responses as they are read.
 
         They may be handed over late, many at once, with the times of their arrival. Returns when the server has ended its
-        answer. Raises ExchangeFailedError.
+        answer in order: that the end marker of the protocol is missing, in words; None where it is not. Raises
+        ExchangeFailedError.
         """
         ...
 
-    async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+    async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> str | None:
         """As ``exchange``, but every response is handed over as it arrives, which costs more."""
         ...
 
@@ -126,6 +130,11 @@ class Client(Protocol):
     @property
     def excludes_prompt(self) -> bool:
         """Whether requests exclude the prompt from the answer."""
+        ...
+
+    @property
+    def expects_finish_reason(self) -> bool:
+        """Whether the server was seen to send a finish_reason, so that an answer without one is not complete."""
         ...
 
     def sockets(self, in_flight: int) -> int:

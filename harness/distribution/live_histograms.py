@@ -11,6 +11,7 @@ from collections import Counter
 
 import msgspec
 
+from harness.recording.completeness import FinishReasonWatch
 from harness.records.record import Outcome, Record
 
 _DIGITS = 3
@@ -50,8 +51,10 @@ class LiveHistograms:
         self._left_out: frozenset[str] = frozenset() if streamed else frozenset({TTFT, TPOT})
         self._values_ms: dict[str, list[float]] = {}
         self._failures: Counter[str] = Counter()
+        self._watch = FinishReasonWatch()
 
     def add(self, record: Record) -> None:
+        record = self._watch.judged(record)
         if record.outcome is Outcome.WITHDRAWN:
             return
         if record.outcome is not Outcome.DONE:

@@ -37,7 +37,8 @@ class Exchange(msgspec.Struct, array_like=True, frozen=True, tag=1):
     ``due_ns`` is when it should have been sent: in an open loop by the schedule, in a closed loop by the previous answer.
     ``released_ns`` is when it could be sent: later than due only where it waited for room below a ceiling.
 
-    ``failure`` is the failure of the transport, or None; the bodies are decoded after the run.
+    ``failure`` is the failure of the transport, or None; the bodies are decoded after the run. ``error`` is its message, or
+    without a failure what the end of the answer lacks.
     """
 
     index: int

@@ -8,7 +8,7 @@ from gevent import socket, ssl
 from gevent.monkey import get_original
 
 from harness.clients.protocol import ExchangeFailedError, is_full_message
-from harness.clients.transport.http1_pool import server_message
+from harness.clients.transport.http1_pool import server_message, status_message, without_marker
 from harness.clients.transport.sse import EventStream
 from harness.clients.transport.url import Origin
 from harness.host.clock import now_ns
@@ -49,6 +49,8 @@ class EventConnection:
             failure, error = Outcome.TIMEOUT, f"no end within {timeout_s:g} s"
         except ExchangeFailedError as failed:
             failure, error = failed.outcome, str(failed)
+        else:
+            error = answer.missing
         finally:
             if not answer.leaves_connection_open:
                 self.close()
@@ -105,6 +107,7 @@ class _Answer:
         self.times_ns: list[int] = []
         self.bodies: list[bytes] = []
         self.arrived_ns = 0
+        self.missing: str | None = None  # the end marker, in words, of a stream that ended in order without it
         self.is_complete = False
         self._end_marker = end_marker
         self._is_marked = False
@@ -155,13 +158,13 @@ class _Answer:
         self.is_complete = True
         body = b"".join(self._parts)
         if self._status >= _FIRST_FAILURE:
-            raise _failed(f"HTTP status {self._status}: {server_message(body)}", is_busy=self._status == 429)
+            raise _failed(status_message(self._status, body), is_busy=self._status == 429)
         if self._events is None:
             self._append(body)
             return
         self._events.end()
         if self._end_marker is not None and not self._is_marked:
-            raise ExchangeFailedError(Outcome.STREAM_CUT, f"the stream ended without {self._end_marker.decode()}")
+            self.missing = without_marker(self._end_marker)
 
     @property
     def _status(self) -> int:

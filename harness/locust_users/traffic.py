@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,12 +11,14 @@ from pathlib import Path
 from typing import SupportsIndex, overload
 
 import workloads
-from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models
+from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models, unlisted_model
 from harness.clients.transport.url import Origin, parse_origin
 from harness.clients.triton.http import TritonHttpClient, inspect_model
+from harness.clients.triton.model import check_inputs
 from harness.errors import TargetError
 from harness.locust_users.event_exchange import EventConnection
 from harness.locust_users.settings import DEFAULT_TRITON_MODEL, Settings
+from harness.recording.completeness import FinishReasonWatch
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import OpenTimes, RequestSummary, ScheduleSummary, summarise_schedule
 from harness.records.record import Record
@@ -24,6 +27,7 @@ from workloads.readers.detect import read_workload_file
 from workloads.request import Request
 from workloads.schedule import Schedule
 
+_log = logging.getLogger(__name__)
 _PORTS = {"http": 8000, "https": 443}
 _NUMBERS_A_PROCESS = 1 << 32  # numbers are ids on the wire, so those of two workers differ
 _APART = 97  # prompts between the first ones of two workers
@@ -37,7 +41,7 @@ Connect = Callable[[Origin, Settings], HttpClient]
 class Traffic:
     """The requests of one process, in the dataset's order from a place of its own, again and again.
 
-    ``numbers`` and ``users`` count its requests and its users.
+    ``numbers`` and ``users`` count its requests and its users. ``watch`` knows whether the server sends a finish_reason.
     """
 
     client: HttpClient
@@ -47,13 +51,14 @@ class Traffic:
     numbers: Iterator[int]
     users: Iterator[int]
     timeout_s: float
+    watch: FinishReasonWatch
 
     def send_next(self, connection: EventConnection) -> tuple[Record, int]:
         """Send the next request; its record, made after its end, and the bytes of its answer."""
         number = next(self.numbers)
         payload = self.client.encode(number, self.requests[_place(number, len(self.requests))])
         exchange = connection.exchange(number, payload, self.timeout_s)
-        return self.recorder.record(exchange, worker=0), sum(map(len, exchange.bodies))
+        return self.watch.judged(self.recorder.record(exchange, worker=0)), sum(map(len, exchange.bodies))
 
     def connection(self) -> EventConnection:
         return EventConnection(self.client.origin, _END_OF_CHAT if isinstance(self.client, OpenAIChatClient) else None)
@@ -68,7 +73,8 @@ def traffic_of(connect: Connect, host: str | None, settings: Settings, worker: i
     summary = ScheduleSummary(schedule.digest, OpenTimes(()), _Repeated(schedule.requests))
     model = client.model if isinstance(client.model, str) else client.model.name
     numbers = count(worker * _NUMBERS_A_PROCESS)
-    return Traffic(client, model, requests, Recorder(summary, client), numbers, count(), settings.request_timeout)
+    recorder, watch = Recorder(summary, client), FinishReasonWatch()
+    return Traffic(client, model, requests, recorder, numbers, count(), settings.request_timeout, watch)
 
 
 def connect_triton(origin: Origin, settings: Settings) -> TritonHttpClient:
@@ -76,12 +82,17 @@ def connect_triton(origin: Origin, settings: Settings) -> TritonHttpClient:
     model = inspect_model(origin, settings.model or DEFAULT_TRITON_MODEL, {})
     if "text_input" not in model.inputs:
         raise TargetError(f"--model {model.name}: it takes no text; give ensemble or tensorrt_llm_bls")
+    check_inputs(model)
     return TritonHttpClient(origin, model, streaming=model.decoupled)
 
 
 def connect_openai(origin: Origin, settings: Settings) -> OpenAIChatClient:
     """A client for a model of a server of chat completions. Raises TargetError."""
-    model = choose_model(settings.model, served_models(origin, settings.chat_path, {}))
+    served = served_models(origin, settings.chat_path, {})
+    model = choose_model(settings.model, served)
+    unlisted = unlisted_model(model, served)
+    if unlisted is not None:
+        _log.warning("%s", unlisted)
     return OpenAIChatClient(origin, model, path=settings.chat_path)
 
 

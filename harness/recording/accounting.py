@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.journal.worker_journal import Ended
+from harness.recording.completeness import judge_completeness
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import ClosedTimes, OpenTimes, ScheduleSummary, SessionTimes, user_free_ns
 from harness.records.record import Outcome, Record
@@ -31,15 +32,16 @@ class WorkerEnd:
 
 
 def account_for_all(recorder: Recorder, records: Mapping[int, Record], workers: Sequence[WorkerEnd]) -> tuple[Record, ...]:
-    """``records`` (by index), and new ones for the requests without, sorted by due time."""
+    """``records`` (by index), and new ones for the requests without, sorted by due time; INCOMPLETE where an answer was cut."""
     schedule = recorder.schedule
     match schedule.times:
         case OpenTimes(offsets_ns):
-            return _of_open_loop(offsets_ns, recorder, records, workers)
+            accounted = _of_open_loop(offsets_ns, recorder, records, workers)
         case ClosedTimes() as times:
-            return _of_closed_loop(schedule, times, recorder, records, workers)
+            accounted = _of_closed_loop(schedule, times, recorder, records, workers)
         case SessionTimes() as times:
-            return _of_sessions(schedule, times, recorder, records, workers)
+            accounted = _of_sessions(schedule, times, recorder, records, workers)
+    return judge_completeness(accounted, recorder.client.expects_finish_reason)
 
 
 def ran_out(schedule: ScheduleSummary, records: Sequence[Record]) -> bool:

@@ -63,7 +63,8 @@ class Recorder:
             return replace(started, outcome=Outcome.MALFORMED, error=str(error))
         except Exception as error:  # a bug in the client must not cost the records of all others
             return replace(started, outcome=Outcome.LOST, error=f"the client failed to decode the answer: {error!r}")
-        outcome, problem = _outcome(exchange, responses)
+        finish_reason = _finish_reason(responses)
+        outcome, problem = _outcome(exchange, responses, finish_reason)
         if outcome is Outcome.MALFORMED:
             return replace(started, outcome=outcome, error=problem)
         # A response of zero tokens is an answer, too: its first token ended the sequence.
@@ -77,6 +78,8 @@ class Recorder:
             error=problem,
             has_reasoning=has_reasoning,
             first_output_ns=first_output_ns,
+            finish_reason=finish_reason,
+            end_marker_missing=exchange.failure is None and exchange.error is not None,
         )
 
     def unsent(self, index: int, due_ns: int, outcome: Outcome, error: str | None) -> Record:
@@ -182,7 +185,8 @@ def _counts_of_server(responses: Sequence[Response]) -> list[int] | None:
     return counts if len(counts) == len(responses) else None
 
 
-def _outcome(exchange: Exchange, responses: Sequence[Response]) -> tuple[Outcome, str | None]:
+def _outcome(exchange: Exchange, responses: Sequence[Response], finish_reason: str | None) -> tuple[Outcome, str | None]:
+    """An answer without a finish_reason counts as done here: ``completeness.py`` knows what the server sends."""
     disorder = _disorder(exchange.index, responses)
     if disorder is not None:
         return Outcome.MALFORMED, disorder
@@ -193,9 +197,18 @@ def _outcome(exchange: Exchange, responses: Sequence[Response]) -> tuple[Outcome
         return Outcome.WITHDRAWN, None
     if exchange.failure is not None:
         return exchange.failure, exchange.error
+    if exchange.error is not None and finish_reason is None:  # nothing shows that the answer is complete
+        return Outcome.STREAM_CUT, exchange.error
     if not responses:
         return Outcome.MALFORMED, "the server ended its answer without a response"
     return Outcome.DONE, None
+
+
+def _finish_reason(responses: Sequence[Response]) -> str | None:
+    """That of the first choice to end; None where one of the choices has none."""
+    reasons = [reason for response in responses for reason in response.finish_reasons]
+    choices = max((response.choices for response in responses), default=1)
+    return reasons[0] if len(reasons) >= choices else None
 
 
 def _disorder(index: int, responses: Sequence[Response]) -> str | None:

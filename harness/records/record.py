@@ -16,6 +16,7 @@ class Outcome(StrEnum):
     TIMEOUT = "timeout"  # no end within the request's time limit
     SERVER_ERROR = "server_error"  # the server answered with an error
     STREAM_CUT = "stream_cut"  # the connection broke before the answer was complete
+    INCOMPLETE = "incomplete"  # the answer ended in order but without a finish_reason, which this server sends
     MALFORMED = "malformed"  # the answer could not be parsed
     CANCELLED = "cancelled"  # the client cancelled it, because the run was stopped
     WITHDRAWN = "withdrawn"  # the client cancelled it as planned (--cancel): no failure
@@ -53,6 +54,9 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     ``traffic_class`` is the request's class in a mixture. It was to be cancelled ``cancel_after_ns`` of its send, or with its
     ``cancel_after_tokens``-th token; both are None where it was not. One that was cancelled so is WITHDRAWN, and its tokens are
     those until then; one whose answer ended before is DONE.
+
+    ``finish_reason`` is why the answer ended, by the server. ``end_marker_missing``: the answer ended in order, but without the
+    end marker that its protocol has.
     """
 
     index: int
@@ -83,3 +87,5 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     traffic_class: str | None = None
     cancel_after_ns: int | None = None
     cancel_after_tokens: int | None = None
+    finish_reason: str | None = None
+    end_marker_missing: bool = False

@@ -141,6 +141,20 @@ REQUEST_COLUMNS = (
         "number of tokens with which the request was to be cancelled (`--cancel`)",
         "it was not to be cancelled, or after a time",
     ),
+    Column(
+        "finish_reason",
+        pa.string(),
+        "",
+        "why the answer ended, by the server: `finish_reason` of OpenAI's chat completions, of the first choice to end",
+        "the server sent none for one of the choices, or the protocol has none",
+    ),
+    Column(
+        "end_marker_missing",
+        pa.bool_(),
+        "",
+        "whether the answer ended in order but without the end marker of its protocol (`[DONE]`)",
+        "the run is older than this column",
+    ),
 )
 """The columns of ``requests.parquet``: the fields of Record in their order."""
 

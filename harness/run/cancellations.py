@@ -24,8 +24,10 @@ class PlannedCancellation:
     point: CancelPoint
     client: Client
 
-    async def carry_out(self, connection: Connection, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
-        """Carry out an exchange to its end or the point, which raises ExchangeFailedError (WITHDRAWN), as failures do."""
+    async def carry_out(
+        self, connection: Connection, payload: bytes, on_responses: OnResponses, timeout_s: float
+    ) -> str | None:
+        """As ``Connection.exchange``, to the answer's end or the point, which raises ExchangeFailedError (WITHDRAWN)."""
         after_ns, after_tokens = self.point.after_ns, self.point.after_tokens
         tokens = TokensSoFar(self.client)
 
@@ -37,9 +39,8 @@ class PlannedCancellation:
         try:
             async with asyncio.timeout(None if after_ns is None else after_ns / 1e9) as scope:
                 if after_tokens is None:
-                    await connection.exchange(payload, on_responses, timeout_s)
-                else:
-                    await connection.exchange_at_once(payload, count, timeout_s)
+                    return await connection.exchange(payload, on_responses, timeout_s)
+                return await connection.exchange_at_once(payload, count, timeout_s)
         except TimeoutError as expired:
             if not scope.expired():
                 raise

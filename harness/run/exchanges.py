@@ -112,7 +112,7 @@ class Exchanges:
         self._control.count_sent()
         sent_ns = now_ns() - self.start_ns
         try:
-            await self._exchange(index, payload, on_responses)
+            problem = await self._exchange(index, payload, on_responses)
         except ExchangeFailedError as broken:
             failure, problem = broken.outcome, str(broken)
         except asyncio.CancelledError:
@@ -131,13 +131,12 @@ class Exchanges:
             await asyncio.sleep(0)  # it may have failed without a wait, and a user's retries must not block the loop
         return exchange
 
-    async def _exchange(self, index: int, payload: bytes, on_responses: OnResponses) -> None:
-        """Raises ExchangeFailedError, of outcome WITHDRAWN where the request was cancelled as planned."""
+    async def _exchange(self, index: int, payload: bytes, on_responses: OnResponses) -> str | None:
+        """As ``Connection.exchange``; the ExchangeFailedError of a request that was cancelled as planned is WITHDRAWN."""
         planned, timeout_s = self._limits.cancellations.get(index), self._limits.timeout_s
         if planned is None:
-            await self._connection.exchange(payload, on_responses, timeout_s)
-        else:
-            await planned.carry_out(self._connection, payload, on_responses, timeout_s)
+            return await self._connection.exchange(payload, on_responses, timeout_s)
+        return await planned.carry_out(self._connection, payload, on_responses, timeout_s)
 
     async def finish(self) -> Ended:
         """Wait until every spawned exchange has ended; returns the journal's last entry."""

@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass
 
+from harness.recording.completeness import FinishReasonWatch
 from harness.records.record import Outcome, Record
 
 _RATE_WINDOW_S = 5.0
@@ -43,12 +44,13 @@ class LiveStatistics:
         self._scheduled = scheduled
         self._latency = "TTFT" if streamed else "E2E"
         self._done = self._failed = self._tokens = 0
+        self._watch = FinishReasonWatch()
         self._latencies_ms: deque[float] = deque()  # the latest, in order of arrival
         self._ordered_ms: list[float] = []  # the same, sorted
         self._history: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
 
     def add(self, record: Record) -> None:
-        if record.outcome not in (Outcome.DONE, Outcome.WITHDRAWN):
+        if self._watch.judged(record).outcome not in (Outcome.DONE, Outcome.WITHDRAWN):
             self._failed += 1
             return
         self._done += 1

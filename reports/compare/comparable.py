@@ -57,6 +57,7 @@ _WEIGHTS: Mapping[str, Weight | None] = {
     "target.protocol": Weight.WARN,
     "target": Weight.CHANGED,
     "target.continuous_usage": Weight.WARN,
+    "target.sends_finish_reason": None,
     "target.template_tokens": None,
     "target.retokenised_ratio": None,
     "target.address": None,

@@ -35,7 +35,9 @@ from reports.findings.load import (
     WaitedAtCeiling,
 )
 from reports.findings.outcomes import (
+    EndMarkerMissing,
     Errors,
+    FinishReasonMissing,
     NothingDone,
     OutputShorterThanAsked,
     PromptEchoed,
@@ -94,6 +96,8 @@ KINDS: tuple[type[Finding], ...] = (
     PrefixCacheWarmed,
     OutputShorterThanAsked,
     PromptEchoed,
+    FinishReasonMissing,
+    EndMarkerMissing,
     PromptsDropped,
     SampleTooSmall,
 )

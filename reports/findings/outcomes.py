@@ -217,3 +217,46 @@ class ReasoningAlone(Finding):
 
     def _sentence(self) -> str:
         return f"{self.requests:,} answers ({self.share:.1%}) have reasoning and no other text."
+
+
+@dataclass(frozen=True)
+class FinishReasonMissing(Finding):
+    requests: int
+
+    code = "finish_reason_missing"
+    severities = (Severity.NOTE,)
+    when = "no answer of OpenAI's protocol has a `finish_reason`"
+    advices = (
+        "Answers that the server cut look like complete ones here. Compare their lengths with those that were asked for, and "
+        "see the server's log.",
+    )
+    briefs = ("No finish_reason: cut answers would not be seen",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        if facts.target.sends_finish_reason is None or (facts.requests.finish_reason != "").any():
+            return None
+        return cls(facts.metrics.done) if facts.metrics.done else None
+
+    def _sentence(self) -> str:
+        return f"The server sent no finish_reason with any of {self.requests:,} answers, so whether it cut some is unknown."
+
+
+@dataclass(frozen=True)
+class EndMarkerMissing(Finding):
+    requests: int
+    share: float
+
+    code = "end_marker_missing"
+    severities = (Severity.NOTE,)
+    when = "streams ended in order and with a `finish_reason`, but without the `[DONE]` of OpenAI's protocol"
+    advices = ("These answers are complete by their finish_reason and the end of the HTTP message.",)
+    briefs = ("Streams without [DONE]: complete by their finish_reason",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        without = int((facts.requests.done & facts.requests.end_marker_missing).sum())
+        return cls(without, without / facts.metrics.done) if without else None
+
+    def _sentence(self) -> str:
+        return f"{self.requests:,} answers ({self.share:.1%}) ended without [DONE]."

@@ -14,7 +14,8 @@ class ConfiguredTarget:
     """``model`` and ``protocol`` are "" where they are unknown; ``address`` is None for one that is not recorded.
 
     ``template_tokens`` are those that the server adds to each prompt. ``retokenised_ratio`` is the number of tokens, by the
-    run's tokenizer, of the text of a random token of its vocabulary. Both are None where unknown.
+    run's tokenizer, of the text of a random token of its vocabulary. Both are None where unknown. ``sends_finish_reason``: the
+    probe before the run had one; None for a protocol without, and for runs older than this entry.
     """
 
     model: str
@@ -24,6 +25,7 @@ class ConfiguredTarget:
     address: str | None
     template_tokens: int | None = None
     retokenised_ratio: float | None = None
+    sends_finish_reason: bool | None = None
 
     def __str__(self) -> str:
         streamed = "streamed" if self.streaming else "unstreamed"
@@ -41,6 +43,7 @@ def configured_target(manifest: dict[str, Any]) -> ConfiguredTarget:
         address=target.get("address"),
         template_tokens=target.get("template_tokens"),
         retokenised_ratio=target.get("retokenised_ratio"),
+        sends_finish_reason=target.get("sends_finish_reason"),
     )
 
 

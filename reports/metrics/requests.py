@@ -29,7 +29,8 @@ class Requests:
     They are in the order in which they were due; ``index`` is the number in the schedule. float64 holds whole ns
     exactly up to 104 days. The token responses of the request at position i are
     ``token_times_ns[token_starts[i]:token_starts[i + 1]]``; ``token_counts`` goes along, NaN where unknown.
-    ``class_of`` are positions in ``class_names``, the classes of a mixture; -1 for a request of none.
+    ``class_of`` are positions in ``class_names``, the classes of a mixture; -1 for a request of none. ``finish_reason`` is ""
+    where the server sent none.
     """
 
     index: NDArray[np.int64]
@@ -59,6 +60,8 @@ class Requests:
     cached_input_tokens: FloatArray
     class_of: NDArray[np.int64]
     class_names: tuple[str, ...]
+    finish_reason: NDArray[np.str_]
+    end_marker_missing: NDArray[np.bool_]
 
     @cached_property
     def withdrawn(self) -> NDArray[np.bool_]:
@@ -166,7 +169,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
     token_counts = _counts(read(["token_counts"])["token_counts"].combine_chunks(), starts)
     pa.default_memory_pool().release_unused()
     outcome = _texts(table["outcome"])
-    class_of, class_names = _classes(table["traffic_class"])
+    class_of, class_names = _positions(table["traffic_class"])
     return Requests(
         index=integers(table["index"]),
         outcome=outcome,
@@ -195,6 +198,8 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         cached_input_tokens=floats(table["cached_input_tokens"]),
         class_of=class_of,
         class_names=class_names,
+        finish_reason=_texts_or_empty(table["finish_reason"]),
+        end_marker_missing=booleans(table["end_marker_missing"]),
     )
 
 
@@ -203,7 +208,7 @@ _SMALL_COLUMNS = (
     "requested_output_tokens", "ignore_eos", "prompt_echoed", "error", "output_tokens_source", "text_tokens",
     "worker", "requested_input_tokens", "server_counted_input", "has_reasoning", "first_output_ns",
     "parent", "planned_ns",
-    "cached_input_tokens", "traffic_class",
+    "cached_input_tokens", "traffic_class", "finish_reason", "end_marker_missing",
 )  # fmt: skip
 _NOT_BY_REQUEST = frozenset(
     {"token_times_ns", "token_counts", "token_starts", "errors", "output_tokens_sources", "class_names"}
@@ -232,8 +237,14 @@ def _sources(column: pa.ChunkedArray, outcome: NDArray[np.str_]) -> tuple[str, .
     return tuple(sorted(sources[int(code)] for code in np.unique(codes[~np.isnan(codes)])))
 
 
-def _classes(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """The position of each request's class among the names, -1 where it has none, and the names."""
+def _texts_or_empty(column: pa.ChunkedArray) -> NDArray[np.str_]:
+    """A column of few distinct texts; null is ""."""
+    positions, texts = _positions(column)
+    return np.asarray([*texts, ""], dtype=np.str_)[positions]
+
+
+def _positions(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """The position of each value among the distinct ones, -1 for null, and these."""
     coded = column.combine_chunks().dictionary_encode()
     return np.nan_to_num(floats(coded.indices), nan=-1.0).astype(np.int64), tuple(coded.dictionary.to_pylist())
 

@@ -32,7 +32,11 @@ SERVICE = "inference.GRPCInferenceService"
 FIRST_TOKEN = 5000  # the tokens of every answer count up from here
 
 
-_TEXT_MODELS = ("text", "uncounted")  # the second does not return the number of tokens
+_TEXT_MODELS = (
+    "text",
+    "uncounted",
+    "unlimited",
+)  # the second does not return the number of tokens, the third has no limit of it
 
 
 class Act(IntEnum):
@@ -72,7 +76,7 @@ def scripted(act: Act, output_tokens: int = 4, gap_ms: int = 0) -> Request:
 
 @dataclass(frozen=True)
 class ScriptedServer:
-    """A running server. Models: ``scripted``, ``text``, ``uncounted``, ``unary``, ``slow``, ``broken``, and by model."""
+    """A running server. Models: ``scripted``, ``text`` and its kind, ``unary``, ``slow``, ``broken``, and by model."""
 
     address: str
     process: subprocess.Popen[str]
@@ -244,7 +248,8 @@ class _Service:
         response.config.name = name
         response.config.model_transaction_policy.decoupled = name != "unary"
         core = ("input_ids", "input_lengths", "request_output_len", "streaming", "end_id", "exclude_input_in_output")
-        for tensor in ("text_input", "max_tokens", "stream", "return_num_output_tokens") if name in _TEXT_MODELS else core:
+        text = ("text_input", "stream", "return_num_output_tokens", *(() if name == "unlimited" else ("max_tokens",)))
+        for tensor in text if name in _TEXT_MODELS else core:
             response.config.input.add(name=tensor)
         for tensor in ("text_output", "num_output_tokens") if name in _TEXT_MODELS else ("output_ids", "sequence_length"):
             response.config.output.add(name=tensor)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from workloads.arrivals import Recorded
 from workloads.errors import WorkloadError
 from workloads.load import OpenLoop
-from workloads.replay import Replay, at_rate, from_zero, rows_of
+from workloads.replay import Replay, at_rate, rows_of
 from workloads.request import Request
 from workloads.workload import Workload, WorkloadFacts
 
@@ -27,8 +27,8 @@ def _arrivals(workload: Workload) -> list[int]:
     return list(workload.table["arrival_ns"].to_pylist())
 
 
-def test_a_trace_is_replayed_at_its_own_times_from_zero() -> None:
-    replayed = Replay().replayed(_trace([5, 7, 7, 20]), seed=0)
+def test_a_trace_is_replayed_at_its_own_times() -> None:
+    replayed = Replay().replayed(_trace([0, 2, 2, 15]), seed=0)
     assert _arrivals(replayed) == [0, 2, 2, 15]
     assert replayed.table["session"].to_pylist() == ["s"] * 4
     assert replayed.facts == _trace([5]).facts
@@ -40,10 +40,53 @@ def test_the_start_is_cut_and_rows_keep_their_lengths() -> None:
     assert replayed.table["input_tokens"].to_pylist() == [3, 4]
 
 
+def test_a_window_begins_with_its_silence() -> None:
+    trace = _trace([0, 200 * _SECOND, 230 * _SECOND])
+    assert _arrivals(Replay(start_s=60.0).replayed(trace, 0)) == [140 * _SECOND, 170 * _SECOND]
+    assert _arrivals(Replay(start_s=180.0, duration_s=40.0).replayed(trace, 0)) == [20 * _SECOND]
+    assert _arrivals(Replay(start_s=180.0, speed=10.0, duration_s=60.0).replayed(trace, 0)) == [2 * _SECOND, 5 * _SECOND]
+    assert _arrivals(Replay().replayed(_trace([5, 7]), 0)) == [5, 7]  # a part of a trace that begins with silence
+
+
+def _one_window(trace: Workload, replay: Replay, seed: int) -> list[tuple[int, int]]:
+    """The requests of a window, by their input length, with their times; none where it is empty."""
+    try:
+        rows = replay.replayed(trace, seed)
+    except WorkloadError:
+        return []
+    return list(zip(rows.table["input_tokens"].to_pylist(), _arrivals(rows), strict=True))
+
+
+@given(
+    times=st.lists(st.integers(0, 3_000), min_size=1, max_size=40).map(sorted),
+    unit_ns=st.sampled_from([1, 999_999_999, 10**8]),
+    duration=st.integers(1, 900),
+    speed=st.one_of(st.sampled_from([1.0, 3.0, 1_000.0, 1e6]), st.floats(0.01, 1e6)),
+    spread=st.booleans(),
+    seed=st.integers(0, 9),
+)
+def test_windows_that_follow_each_other_have_every_request_once(
+    times: list[int], unit_ns: int, duration: int, speed: float, spread: bool, seed: int
+) -> None:
+    trace = _trace([time * unit_ns for time in times], tick_ns=unit_ns)
+    window_ns, length_ns = duration * unit_ns, times[-1] * unit_ns + unit_ns
+    duration_s = window_ns / _SECOND
+    windows = range(-(-length_ns // window_ns))
+    sent = []
+    for number in windows:
+        found = _one_window(trace, Replay(number * window_ns / _SECOND, speed, spread, duration_s), seed)
+        assert all(0 <= at_ns < max(1, round(duration_s / speed * _SECOND)) for _, at_ns in found)
+        sent += [(length, number * window_ns, at_ns) for length, at_ns in found]
+    assert [length for length, _, _ in sent] == list(range(1, len(times) + 1))
+    if not spread:
+        due = [start_ns + at_ns * speed for _, start_ns, at_ns in sent]
+        assert due == pytest.approx([time * unit_ns for time in times], abs=1.01 * speed, rel=1e-9)
+
+
 @given(times=_times, speed=st.floats(0.01, 100.0))
-def test_speed_divides_every_gap(times: list[int], speed: float) -> None:
+def test_speed_divides_every_time(times: list[int], speed: float) -> None:
     replayed = np.array(_arrivals(Replay(speed=speed).replayed(_trace(times), seed=0)))
-    assert np.all(np.abs(replayed * speed - (np.array(times) - times[0])) <= speed)
+    assert np.all(np.abs(replayed * speed - np.array(times)) <= speed)
 
 
 @given(times=_times, rate=st.floats(0.1, 1000.0))
@@ -64,13 +107,12 @@ def test_requests_that_arrive_at_once_have_no_rate() -> None:
 def test_spread_arrivals_stay_in_their_tick_and_in_order(ticks: list[int], seed: int) -> None:
     tick_ns = 3 * _SECOND
     trace = _trace([tick * tick_ns for tick in ticks], tick_ns)
-    first = ticks[0] * tick_ns
     spread = Replay(spread_ticks=True).replayed(trace, seed)
     times = np.array(_arrivals(spread))
     assert np.all(np.diff(times) >= 0)
-    offset = times + first - np.array(ticks) * tick_ns  # the first one's own shift is taken off
+    offset = times - np.array(ticks) * tick_ns
     assert offset.max() < tick_ns
-    assert offset.min() > -tick_ns
+    assert offset.min() >= 0
     assert _arrivals(Replay(spread_ticks=True).replayed(trace, seed)) == _arrivals(spread)
 
 
@@ -90,6 +132,11 @@ def test_spread_arrivals_are_even_within_the_tick() -> None:
             "p.jsonl has no arrival times",
         ),
         (Replay(start_s=9.0), _trace([0, _SECOND]), "--start 9: the last request of trace.csv"),
+        (
+            Replay(start_s=2.0, duration_s=3.0),
+            _trace([0, 8 * _SECOND]),
+            "--start 2 --duration 3: trace.csv has no request in that time; the next one arrives 8 s after its beginning",
+        ),
         (Replay(spread_ticks=True), _trace([0, 1]), "the arrivals of trace.csv are not rounded to a tick"),
     ],
 )
@@ -132,10 +179,6 @@ def test_think_times_have_the_factor_of_the_arrivals() -> None:
     assert Replay().replayed(trace, 0).table["think_time_ns"].to_pylist() == [None, 8, None]
     rated = at_rate(trace, 2 / 60e-9)
     assert (rated.table["think_time_ns"].to_pylist(), _arrivals(rated)) == ([None, 24, None], [0, 30, 60])
-
-
-def test_arrivals_are_counted_from_the_first_one() -> None:
-    assert _arrivals(from_zero(_trace([7, 9]))) == [0, 2]
 
 
 def test_rows_are_taken_in_the_order_given() -> None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import click
+
 from harness.cli.measurement.target_options import DEFAULT_TRITON_MODEL, TargetOptions, grpc_origin, http_origin, openai_url
 from harness.cli.tokenizers import deployed_tokenizer_dir
-from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models
+from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models, unlisted_model
 from harness.clients.registry import KnownClient
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
 from harness.clients.transport.url import Origin
@@ -17,7 +19,7 @@ from harness.clients.triton import grpc as triton_grpc
 from harness.clients.triton import http as triton_http
 from harness.clients.triton.grpc import TritonGrpcClient
 from harness.clients.triton.http import TritonHttpClient
-from harness.clients.triton.model import LORA_INPUT, TritonModel
+from harness.clients.triton.model import LORA_INPUT, TritonModel, check_inputs
 from harness.errors import TargetError
 from serving.launch.addresses import ServerAddresses
 from workloads.request import Variant
@@ -114,6 +116,9 @@ def _connect_openai(options: TargetOptions) -> ConnectedModel:
     origin, path, headers = url.origin, url.path, options.headers
     served = served_models(origin, path, headers)
     name = choose_model(options.model, served)
+    unlisted = unlisted_model(name, served)
+    if unlisted is not None:
+        click.echo(f"Warning: {unlisted}", err=True)
     streaming = options.streaming is not False
 
     def make_client(end_id: int | None, pad_id: int | None) -> KnownClient:
@@ -135,9 +140,9 @@ def _check_triton_variant(model: TritonModel, inspect: Callable[[str], TritonMod
 
 
 def _check_served_variant(served: tuple[str, ...] | None, variant: Variant) -> None:
-    """Raises TargetError for a model that is not among the ``served`` ones, where the server lists them."""
-    if variant.model is not None and served is not None:
-        choose_model(variant.model, served)
+    """Raises TargetError for a model that is not among the ``served`` ones, where the server lists any."""
+    if variant.model is not None and served and variant.model not in served:
+        raise TargetError(f"the server has no such model as {variant.model}; it lists {', '.join(served)}")
 
 
 def _measured(model: TritonModel) -> MeasuredModel:
@@ -146,8 +151,7 @@ def _measured(model: TritonModel) -> MeasuredModel:
 
 def _streaming(options: TargetOptions, model: TritonModel) -> bool:
     """Whether to stream. Raises TargetError for a model that cannot be driven, or cannot stream where --streaming is given."""
-    if not model.inputs & {"input_ids", "text_input"}:
-        raise TargetError(f"--model {model.name}: it takes neither input_ids nor text_input, so bench cannot drive it")
+    check_inputs(model)
     streaming = model.decoupled if options.streaming is None else options.streaming
     if streaming and not model.decoupled:
         raise TargetError(f"--streaming: the model {model.name} is not decoupled, so it cannot stream")

@@ -75,6 +75,7 @@ def _target_entry(target: Target) -> dict[str, Any]:
         "tokenizer_dir": None if target.tokenizer_dir is None else str(target.tokenizer_dir),
         "model_parameters": dict(target.model.parameters),
         "continuous_usage": target.client.continuous_usage if isinstance(target.client, OpenAIChatClient) else None,
+        "sends_finish_reason": target.client.sends_finish_reason if isinstance(target.client, OpenAIChatClient) else None,
         "template_tokens": target.template_tokens,
         "retokenised_ratio": None if target.model.takes_token_ids else _retokenised_ratio(target.tokenizer),
     }

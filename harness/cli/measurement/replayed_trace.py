@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
-import numpy as np
 
 from harness.cli.measurement.load_options import TrafficOptions
 from harness.cli.measurement.own_lengths import without_length_text, without_text_entry
@@ -20,7 +19,7 @@ from workloads.arrivals import Recorded
 from workloads.dataset import OutputLengths
 from workloads.load import AnyLoad, ClosedLoop, Load, OpenLoop
 from workloads.readers.source import name_of
-from workloads.replay import Replay, at_rate, from_zero, rows_of
+from workloads.replay import Replay, at_rate, rows_of
 from workloads.request import LengthLimits, Request
 from workloads.scaling import Scaling
 from workloads.schedule import HistorySource
@@ -61,7 +60,7 @@ class _Drawn:
 
 def prepare_trace(trace: Trace, traffic: TrafficOptions, load: Load, target: Target) -> PreparedRequests:
     """The requests of ``trace`` with their load, and what is known of their shared prefixes. Raises WorkloadError."""
-    replayed = trace.workload if trace.rate_per_s is not None else _within(trace.workload, load)
+    replayed = trace.workload
     traffic = replace(traffic, num_requests=_most(trace, traffic, load))
     drawn = (
         _own_prompts(trace, replayed, traffic, target) if has_prompts(replayed) else _random(trace, replayed, traffic, target)
@@ -95,6 +94,7 @@ def _replay_entries(trace: Trace) -> dict[str, str | float | None]:
     """The options by their names, which another run takes."""
     entries = asdict(trace.replay)
     entries["start"] = entries.pop("start_s")
+    del entries["duration_s"]  # an option of every run
     sessions = trace.sessions
     of_sessions = {} if sessions is None else {"sessions": sessions.sessions, "think_time": sessions.think_time}
     return {**entries, "rate_per_s": trace.rate_per_s, **of_sessions}
@@ -151,15 +151,6 @@ def _rules(sessions: SessionOptions | None) -> SessionRules:
     )
 
 
-def _within(workload: Workload, load: Load) -> Workload:
-    """The rows that arrive within --duration, at least one."""
-    if isinstance(load, ClosedLoop) or load.duration_s is None:
-        return workload
-    times_ns = workload.table["arrival_ns"].to_numpy()
-    rows = max(1, int(np.searchsorted(times_ns, round(load.duration_s * 1e9))))
-    return replace(workload, table=workload.table.slice(0, rows))
-
-
 def _most(trace: Trace, traffic: TrafficOptions, load: Load) -> int | None:
     """The number of requests to draw: at a given rate, those of --duration, of which the last is due a gap before its end."""
     if trace.rate_per_s is None or load.duration_s is None:
@@ -172,7 +163,7 @@ def _own_load(trace: Trace, sent: Workload, load: Load) -> AnyLoad | None:
     """The requests at the trace's times; None for a closed loop, in which users send them."""
     if isinstance(load, ClosedLoop):
         return None
-    timed = from_zero(sent) if trace.rate_per_s is None else at_rate(sent, trace.rate_per_s)
+    timed = sent if trace.rate_per_s is None else at_rate(sent, trace.rate_per_s)
     if trace.sessions is not None:
         return replayed_sessions(timed, _rules(trace.sessions))
     times_ns = timed.table["arrival_ns"].to_pylist()

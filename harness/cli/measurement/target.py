@@ -103,7 +103,7 @@ def probe_target(target: Target, options: ClientOptions) -> Target:
     template_tokens = None
     if probe.prompt_tokens is not None and target.tokenizer is not None:
         template_tokens = probe.prompt_tokens - len(target.tokenizer.encode(PROBE.prompt, add_special_tokens=False))
-    client = msgspec.structs.replace(client, continuous_usage=probe.continuous_usage)
+    client = msgspec.structs.replace(client, continuous_usage=probe.continuous_usage, sends_finish_reason=probe.finish_reason)
     return replace(target, client=client, template_tokens=template_tokens)
 
 

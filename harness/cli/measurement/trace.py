@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from harness.host.blas_threads import one_blas_thread
 
 if TYPE_CHECKING:
     from harness.cli.measurement.options import MeasureOptions
+    from workloads.replay import Replay
     from workloads.workload import Workload
 
 _OF_A_LAW = ("arrival", "rate_profile", "time_delay_dist", "burstiness", "ramp_up")
@@ -46,7 +48,12 @@ Examples:
 )
 @cloup.option_group(
     "Trace",
-    cloup.option("--start", type=click.FloatRange(min=0), default=0.0, help="Seconds of the trace to leave out."),
+    cloup.option(
+        "--start",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        help="Second of the trace at which the run begins, if with silence; --duration counts from there, in the trace's time.",
+    ),
     cloup.option(
         "--speed",
         type=click.FloatRange(min=0, min_open=True, max=1e6),
@@ -78,35 +85,38 @@ def command(
     """Send requests at the arrival times of a trace, with its own prompts, or with random ones of exactly its lengths.
 
     Equal block hashes of a trace give equal tokens, so that a prefix cache meets the prefixes that it met in production.
-    With --sessions a turn of a conversation waits for the answer before it. --duration is of the run, in seconds after
-    --speed. With --concurrency users send the requests in a closed loop instead.
+    With --sessions a turn of a conversation waits for the answer before it. --start and --duration are seconds of the trace,
+    before --speed; at a --request_rate, and with --concurrency, where users send the requests in a closed loop, --duration is
+    of the run.
     """
     with one_blas_thread():
         from harness.cli.measurement.measure import measure
     from harness.cli.measurement.replayed_trace import Trace, prepare_trace
     from workloads.dataset import OutputLengths
-    from workloads.replay import Replay
+    from workloads.replay import Replay, rows_of
 
     options = read_options(shared)
     _check_arrivals(options)
     sessions = read_concern(TraceSessionOptions, shared).checked(options)
-    replay = Replay(start, speed, spread_ticks)
+    replay = Replay(start, speed, spread_ticks, _window_s(options))
     scaling = read_concern(ScalingOptions, shared).scaling()
     workload = read_file(path, format_name, strict)
     report_rows_without_text(workload, path)
     _check_lengths(workload)
-    workload = _whole_conversations(workload, start)
+    timed = replay.timed(workload, options.traffic.seed)
+    rows = _whole_conversations(timed, replay)
     trace = Trace(
         path,
-        replay.replayed(scaling.scaled(workload), options.traffic.seed),
-        replay.replayed(workload, options.traffic.seed) if scaling.changes else None,
+        replay.on_clock(rows_of(scaling.scaled(timed), rows)),
+        replay.on_clock(rows_of(timed, rows)) if scaling.changes else None,
         replay,
         scaling,
         options.load.request_rate if given("request_rate") else None,
         sessions,
         OutputLengths(op_tokens_per_word, output_tokens),
     )
-    load = make_load(_with_own_rate(options, trace.workload).load)
+    _report_silence(trace.workload, options)
+    load = make_load(_with_own_rate(_on_the_clock(options, replay), timed).load)
     return measure("trace", options, load, partial(prepare_trace, trace))
 
 
@@ -119,25 +129,44 @@ def _check_lengths(workload: Workload) -> None:
             raise click.UsageError(f"--{name} is of prompts, and the trace has lengths of its own; --output_factor scales them")
 
 
-def _whole_conversations(workload: Workload, start_s: float) -> Workload:
-    """A workload with prompts without the turns behind one that comes before --start: their prompts would lack its text."""
-    import numpy as np
-
-    from workloads.replay import rows_of
+def _whole_conversations(timed: Workload, replay: Replay) -> Sequence[int]:
+    """The rows of the window; of a workload with prompts without the turns behind one that comes before --start: their prompts
+    would lack its text. Raises WorkloadError where there is none.
+    """
+    from workloads.errors import WorkloadError
     from workloads.session_replay import behind_their_parents
     from workloads.synthesis import has_prompts
 
-    arrivals = workload.table["arrival_ns"]
-    if not start_s or arrivals.null_count or not has_prompts(workload):
-        return workload
-    first = int(np.searchsorted(arrivals.to_numpy(), round(start_s * 1e9)))
-    kept = behind_their_parents(workload, range(first, len(workload)))
+    window = replay.window(timed)
+    if not has_prompts(timed):
+        return window
+    kept = behind_their_parents(timed, window)
     if not kept:
-        return workload
-    left_out = len(workload) - first - len(kept)
-    if left_out:
+        raise WorkloadError(f"--start {replay.start_s:g}: every turn in the window is of a conversation that began before it")
+    if len(kept) < len(window):
+        left_out = len(window) - len(kept)
         click.echo(f"{left_out:,} turns are left out, since their conversation began before --start.", err=True)
-    return rows_of(workload, kept)
+    return kept
+
+
+def _window_s(options: MeasureOptions) -> float | None:
+    """The seconds of the trace that --duration selects; None where it is of the run, or not given."""
+    is_of_run = given("request_rate") or options.load.concurrency is not None
+    return None if is_of_run else options.load.duration
+
+
+def _on_the_clock(options: MeasureOptions, replay: Replay) -> MeasureOptions:
+    """The options with the seconds that the window lasts in the run, if it has an end."""
+    if replay.duration_s is None:
+        return options
+    return replace(options, load=replace(options.load, duration=replay.duration_s / replay.speed))
+
+
+def _report_silence(replayed: Workload, options: MeasureOptions) -> None:
+    """Print how long the run waits for its first request, from a second on."""
+    first_s = replayed.table["arrival_ns"][0].as_py() / 1e9
+    if first_s >= 1 and not given("request_rate") and options.load.concurrency is None:
+        click.echo(f"The window begins with {first_s:,.1f} s without a request.", err=True)
 
 
 def _check_arrivals(options: MeasureOptions) -> None:
@@ -154,11 +183,11 @@ def _check_arrivals(options: MeasureOptions) -> None:
         raise click.UsageError(f"--request_rate {options.load.request_rate:g}: a trace is stretched to a rate above 0")
 
 
-def _with_own_rate(options: MeasureOptions, replayed: Workload) -> MeasureOptions:
+def _with_own_rate(options: MeasureOptions, timed: Workload) -> MeasureOptions:
     """The options with the trace's own mean rate where none is given, so that --duration has one."""
     from workloads.workload_statistics import arrivals_of
 
-    arrivals = arrivals_of(replayed)
+    arrivals = arrivals_of(timed)
     if options.load.concurrency is not None or given("request_rate") or arrivals is None or arrivals.rate_per_s is None:
         return options
     return replace(options, load=replace(options.load, request_rate=arrivals.rate_per_s))

@@ -98,15 +98,9 @@ def _read(path: Path, format_name: str | None, strict: bool) -> Workload:
 
 
 def _cut(workload: Workload, start_s: float, duration_s: float | None) -> Workload:
-    """The rows that arrive within the time, with their arrivals from 0 on."""
-    import numpy as np
-
-    from workloads.replay import Replay, rows_of
+    """The rows that arrive within the time, with their arrivals from its start on."""
+    from workloads.replay import Replay
 
     if not start_s and duration_s is None:
         return workload
-    replayed = Replay(start_s).replayed(workload, 0)
-    if duration_s is None:
-        return replayed
-    times_ns = replayed.table["arrival_ns"].to_numpy()
-    return rows_of(replayed, np.arange(np.searchsorted(times_ns, round(duration_s * 1e9))))
+    return Replay(start_s, duration_s=duration_s).replayed(workload, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -21,6 +22,7 @@ from harness.records.record import Outcome
 _LONGEST_IDLE_NS = 4_000_000_000  # the shortest keep-alive of common servers is uvicorn's and Node's, 5 s
 _OPENED_AT_ONCE = 100  # a server's queue of connections to accept may be limited to 128
 _LONGEST_MESSAGE = 2_000  # characters of an error
+_SHOWN_OF_BODY = 300  # characters of an error whose body has no message in a known place
 _USER_AGENT = "inflight-bench"
 _PATH_SAFE = "/%:@!$&'()*+,;=~?"
 
@@ -41,7 +43,27 @@ def post_request(origin: Origin, path: str, body: bytes, accept: str, headers: M
 
 
 def server_message(body: bytes) -> str:
-    """The message in an error's body: Triton's ``error``, OpenAI's ``error.message``, FastAPI's ``detail``, or the body."""
+    """The message in an error's body: Triton's ``error``, OpenAI's ``error.message``, FastAPI's ``detail``, or else the
+    beginning of the body, of an event stream that of its first event. It is one line of printable characters.
+    """
+    event = _first_event(body)
+    message = _named_message(body) or _named_message(event)
+    if message is not None:
+        return _one_line(message)[:_LONGEST_MESSAGE]
+    return _one_line((event or body).decode("utf-8", "replace"))[:_SHOWN_OF_BODY]
+
+
+def _first_event(body: bytes) -> bytes:
+    """The data of the first server-sent event; empty where there is none."""
+    events: list[bytes] = []
+    stream = EventStream(events.append, events.append)
+    stream.feed(body)
+    stream.end()
+    return events[0] if events else b""
+
+
+def _named_message(body: bytes) -> str | None:
+    """The text in one of the places where servers put an error's message."""
     try:
         value = msgspec.json.decode(body)
     except NOT_JSON:
@@ -49,8 +71,22 @@ def server_message(body: bytes) -> str:
     for key in ("error", "message", "detail"):
         if isinstance(value, dict) and value.get(key):
             value = value[key]
-    text = value if isinstance(value, str) else body.decode("utf-8", "replace").strip()
-    return text[:_LONGEST_MESSAGE]
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if line.isprintable() else "".join(one if one.isprintable() else "\ufffd" for one in line)
+
+
+def status_message(status: int, body: bytes) -> str:
+    """The message of an answer with the status of an error."""
+    return f"HTTP status {status}: {server_message(body) or 'the body of the answer is empty'}"
+
+
+def without_marker(end_marker: bytes) -> str:
+    """That a stream ended in order without its end marker. Whether its answer is complete, its responses show."""
+    return f"the stream ended without {end_marker.decode()}"
 
 
 class _Whole:
@@ -89,6 +125,10 @@ class _Events:
         self._answer.on_events(times_ns, events)
 
 
+class _UnprocessedError(ExchangeFailedError):
+    """The server closed the connection, and provably never received the whole request."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Receiver:
     """Where responses go. ``at_once``: as they arrive, and so they are read by the event loop itself."""
@@ -102,12 +142,12 @@ class _Answer:
 
     __slots__ = (
         "_arrival", "_at_once", "_end_marker", "_headers", "_is_marked", "_is_stream", "_on_responses", "_parts", "_status",
-        "ended", "unprocessed",
+        "ended", "missing",
     )  # fmt: skip
 
     def __init__(self, receiver: _Receiver, arrival: Arrival, end_marker: bytes | None) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.unprocessed = False  # whether the server provably never received the whole request
+        self.missing: str | None = None  # the end marker, in words, of a stream that ended in order without it
         self._on_responses = receiver.on_responses
         self._at_once = receiver.at_once
         self._arrival = arrival
@@ -122,7 +162,8 @@ class _Answer:
         self._status, self._headers = status, headers
         if headers.get(b"content-encoding", b"identity") != b"identity":
             self._fail(Outcome.MALFORMED, "the server compressed its answer, which was not offered")
-        self._is_stream = headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")
+        is_stream = headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")
+        self._is_stream = is_stream and status < 300  # the body of an error is read whole, whatever it calls itself
         return _Events(self, self._at_once) if self._is_stream else _Whole(self._parts)
 
     def on_end(self) -> None:
@@ -132,7 +173,7 @@ class _Answer:
         elif not self._is_stream and not self.ended.done():
             self._on_responses((self._arrival.ns,), (body,))
         elif self._end_marker is not None and not self._is_marked:
-            self._fail(Outcome.STREAM_CUT, f"the stream ended without {self._end_marker.decode()}")
+            self.missing = without_marker(self._end_marker)
         if not self.ended.done():
             self.ended.set_result(None)
 
@@ -140,8 +181,9 @@ class _Answer:
         if self._is_marked:  # the answer was complete
             self.on_end()
             return
-        self.unprocessed = unprocessed and not self.ended.done()
-        self._fail(Outcome.STREAM_CUT, problem)
+        if not self.ended.done():
+            kind = _UnprocessedError if unprocessed else ExchangeFailedError
+            self.ended.set_exception(kind(Outcome.STREAM_CUT, problem))
 
     def on_garbage(self, problem: str) -> None:
         self._fail(Outcome.MALFORMED, problem)
@@ -157,9 +199,7 @@ class _Answer:
         self.on_events((self._arrival.ns,), (data,))
 
     def on_events(self, times_ns: Sequence[int], events: Sequence[bytes]) -> None:
-        if self._status >= 300:
-            self._parts += events
-        elif not self._is_marked:
+        if not self._is_marked:
             if self._end_marker in events:
                 self._is_marked = True
                 last = events.index(self._end_marker)
@@ -171,12 +211,14 @@ class _Answer:
         self._fail(Outcome.REFUSED if is_full_message(message) else Outcome.SERVER_ERROR, message)
 
     def _fail_by_status(self, body: bytes) -> None:
-        message = f"HTTP status {self._status}: {server_message(body)}"
+        message = status_message(self._status, body)
         if self._status < 400:
             location = self._headers.get(b"location", b"nowhere").decode("latin-1")
             message = f"HTTP status {self._status}: the server redirects to {location}; use that address"
         is_temporary = self._status == 429 or (self._status == 503 and b"retry-after" in self._headers)
-        self._fail(Outcome.REFUSED if is_temporary or is_full_message(message) else Outcome.SERVER_ERROR, message)
+        beyond = body[:_LONGEST_MESSAGE].decode("utf-8", "replace")  # what the message does not show of a long body
+        is_full = is_temporary or is_full_message(message) or is_full_message(beyond)
+        self._fail(Outcome.REFUSED if is_full else Outcome.SERVER_ERROR, message)
 
     def _fail(self, outcome: Outcome, message: str) -> None:
         if not self.ended.done():
@@ -245,13 +287,13 @@ class HttpCaller:
             new = await self._new_connections(min(_OPENED_AT_ONCE, missing - opened), timeout_s)
             self._idle.update(dict.fromkeys(new))
 
-    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> str | None:
         """Send one whole request; each event of the answer, or else its whole body, goes to ``on_responses``."""
-        await self._exchange(payload, _Receiver(on_responses, at_once=False), timeout_s)
+        return await self._exchange(payload, _Receiver(on_responses, at_once=False), timeout_s)
 
-    async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+    async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> str | None:
         """The same, each event as it arrives."""
-        await self._exchange(payload, _Receiver(on_responses, at_once=True), timeout_s)
+        return await self._exchange(payload, _Receiver(on_responses, at_once=True), timeout_s)
 
     async def close(self) -> None:
         for connection in list(self._open):
@@ -260,35 +302,32 @@ class HttpCaller:
         if self._streams is not None:
             self._streams.close()
 
-    async def _exchange(self, payload: bytes, receiver: _Receiver, timeout_s: float) -> None:
+    async def _exchange(self, payload: bytes, receiver: _Receiver, timeout_s: float) -> str | None:
         deadline = _Deadline(asyncio.get_running_loop().time() + timeout_s, timeout_s)
         connection = self._idle_connection()
-        if connection is not None and await self._is_answered(connection, payload, receiver, deadline, may_repeat=True):
-            return
+        if connection is not None:
+            with suppress(_UnprocessedError):
+                return await self._send_over(connection, payload, receiver, deadline)
         try:
             async with asyncio.timeout_at(deadline.at_s):
                 connection = await self._new_connection()
         except TimeoutError as error:
             raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {timeout_s:g} s") from error
-        await self._is_answered(connection, payload, receiver, deadline, may_repeat=False)
+        return await self._send_over(connection, payload, receiver, deadline)
 
-    async def _is_answered(
-        self, connection: HttpConnection, payload: bytes, receiver: _Receiver, deadline: _Deadline, *, may_repeat: bool
-    ) -> bool:
-        """Send once. False where ``may_repeat`` and the server provably never received the whole request."""
+    async def _send_over(
+        self, connection: HttpConnection, payload: bytes, receiver: _Receiver, deadline: _Deadline
+    ) -> str | None:
+        """Send once, as ``exchange``."""
         answer = _Answer(receiver, self.arrival, self._end_marker)
         timer = asyncio.get_running_loop().call_at(deadline.at_s, answer.on_deadline, deadline.timeout_s)
         connection.send(payload, answer)
         try:
             await answer.ended
-        except ExchangeFailedError:
-            if may_repeat and answer.unprocessed:
-                return False
-            raise
         finally:
             timer.cancel()
             connection.abandon(answer)
-        return True
+        return answer.missing
 
     def _idle_connection(self) -> HttpConnection | None:
         """The connection that was used last; None where it is stale, and then it is closed."""

@@ -94,6 +94,10 @@ class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
     def excludes_prompt(self) -> bool:
         return self.model.excludes_prompt
 
+    @property
+    def expects_finish_reason(self) -> bool:
+        return False
+
     def sockets(self, in_flight: int) -> int:
         return self.connections.at_most
 

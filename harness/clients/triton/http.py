@@ -105,6 +105,10 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
     def excludes_prompt(self) -> bool:
         return self.model.excludes_prompt
 
+    @property
+    def expects_finish_reason(self) -> bool:
+        return False
+
     def sockets(self, in_flight: int) -> int:
         return max(1, in_flight)
 

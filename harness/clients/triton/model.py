@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.errors import TargetError
 from workloads.request import Request
 
 LORA_INPUT = "lora_task_id"
@@ -12,6 +13,19 @@ _CORE_FLAGS = ("exclude_input_in_output",)
 _TEXT_FLAGS = ("exclude_input_in_output", "return_num_input_tokens", "return_num_output_tokens")
 _CORE_OUTPUTS = ("output_ids", "sequence_length")
 _TEXT_OUTPUTS = ("text_output", "num_input_tokens", "num_output_tokens")
+_CORE_INPUTS = ("input_ids", "input_lengths", "request_output_len")  # of every request
+_TEXT_INPUTS = ("text_input", "max_tokens")
+
+
+def check_inputs(model: TritonModel) -> None:
+    """Raises TargetError for a model that does not declare the inputs of every request, with their names."""
+    if not model.inputs & {"input_ids", "text_input"}:
+        raise TargetError(f"--model {model.name}: it takes neither input_ids nor text_input, so bench cannot drive it")
+    if model.missing_inputs:
+        raise TargetError(
+            f"--model {model.name}: it has no input {', '.join(model.missing_inputs)}, which every request of bench sets, so "
+            f"it would do other work than asked; its inputs are {', '.join(sorted(model.inputs))}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +42,14 @@ class TritonModel:
     def takes_token_ids(self) -> bool:
         """The core model takes token ids; the ensemble and BLS take text."""
         return "input_ids" in self.inputs
+
+    @property
+    def missing_inputs(self) -> tuple[str, ...]:
+        """The inputs of every request that the model does not declare.
+
+        Over gRPC Triton refuses a request with such an input. Over HTTP it makes a parameter of it, which the model ignores.
+        """
+        return tuple(name for name in (_CORE_INPUTS if self.takes_token_ids else _TEXT_INPUTS) if name not in self.inputs)
 
     @property
     def excludes_prompt(self) -> bool:

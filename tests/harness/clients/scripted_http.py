@@ -76,13 +76,13 @@ async def serving(script: Script, tls: ssl.SSLContext | None = None, host: str =
 
 
 async def exchange(connection: Connection, payload: bytes, timeout_s: float = 10.0) -> Answered:
-    """One exchange: what came, and how it failed, if it did."""
+    """One exchange: what came, how it failed, if it did, and the message of that, or what its end lacks."""
     bodies: list[bytes] = []
     try:
-        await connection.exchange(payload, lambda _, arrived: bodies.extend(arrived), timeout_s)
+        missing = await connection.exchange(payload, lambda _, arrived: bodies.extend(arrived), timeout_s)
     except ExchangeFailedError as error:
         return bodies, error.outcome, str(error)
-    return bodies, None, ""
+    return bodies, None, missing or ""
 
 
 def chunked(*parts: bytes) -> bytes:

@@ -14,7 +14,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models
+from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models, unlisted_model
 from harness.clients.protocol import MalformedResponseError, Response
 from harness.clients.transport.url import Origin
 from harness.errors import TargetError
@@ -137,6 +137,8 @@ _USAGE = {"id": "1", "choices": [], "usage": {"prompt_tokens": 9, "completion_to
         ),
         ({"choices": [{"message": {"role": "assistant", "content": "All"}}]} | {"usage": _USAGE["usage"]},
          Response(text="All", server_tokens_so_far=4, server_input_tokens=9)),
+        (_delta() | {"choices": [{"index": 2, "delta": {"content": "A"}, "finish_reason": "stop"}]},
+         Response(text="A", choices=3, finish_reasons=("stop",))),
         ({"error": {"message": "no", "code": 400}}, Response(error="no")),
         ({"error": "no"}, Response(error="no")),
         ({"object": "error", "message": "no"}, Response(error="no")),
@@ -182,12 +184,13 @@ def _record(
     count_tokens: CountTokens | None = None,
     failure: Outcome | None = None,
     index: int = 0,
+    error: str | None = None,
 ) -> Record:
     request = Request(output_tokens=4, prompt="Write of the sea", input_tokens=5)
     schedule = Schedule((request,) * (index + 1), tuple(range(index + 1)), seed=0)
     recorder = Recorder(summarise_schedule(schedule), _client(), count_tokens)
     bodies = [json.dumps(chunk).encode() for _, chunk in chunks]
-    return recorder.record(Exchange(index, 1, 1, 2, 9_999, [ns for ns, _ in chunks], bodies, failure, None), 0)
+    return recorder.record(Exchange(index, 1, 1, 2, 9_999, [ns for ns, _ in chunks], bodies, failure, error), 0)
 
 
 def _words(text: str) -> int:
@@ -300,10 +303,46 @@ def test_an_answer_that_the_server_broke_off_is_no_success(reason: str) -> None:
     assert record.error == f"the server broke the answer off: its finish_reason is {reason}"
 
 
-@pytest.mark.parametrize("reason", [None, "stop", "length", "tool_calls", "content_filter", {"type": "stop"}, 3])
-def test_an_answer_that_ended_by_itself_is_one(reason: object) -> None:
+@pytest.mark.parametrize(
+    ("reason", "recorded"),
+    [
+        (None, None), ("", None), ("stop", "stop"), ("length", "length"), ("tool_calls", "tool_calls"),
+        ("content_filter", "content_filter"), ({"type": "stop"}, '{"type":"stop"}'), (3, "3"), ("x" * 500, "x" * 60),
+    ],
+)  # fmt: skip
+def test_an_answer_that_ended_by_itself_is_one(reason: object, recorded: str | None) -> None:
     last = {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
-    assert _record([(20, _delta(content="The")), (30, last), (50, _USAGE)]).outcome is Outcome.DONE
+    record = _record([(20, _delta(content="The")), (30, last), (50, _USAGE)])
+    assert (record.outcome, record.finish_reason, record.end_marker_missing) == (Outcome.DONE, recorded, False)
+
+
+def _ends(*choices: tuple[object, str | None]) -> dict[str, Any]:
+    """A chunk of several choices, which end for the given reasons."""
+    return {"choices": [{"index": index, "delta": {"content": "a"}, "finish_reason": reason} for index, reason in choices]}
+
+
+@pytest.mark.parametrize(
+    ("chunks", "reason"),
+    [
+        ((_ends((0, None)), _ends((1, None)), _ends((1, "stop")), _ends((0, "length"))), "stop"),
+        ((_ends((0, None), (1, None)), _ends((0, "length"), (1, "stop"))), "length"),
+        ((_ends((0, None)), _ends((1, None)), _ends((1, "stop"))), None),  # the first choice was cut
+        ((_ends((None, None)), _ends((None, "stop"))), "stop"),  # a server that does not number its only choice
+        ((_ends(("0", None)), _ends((-1, "stop"))), "stop"),
+        ((_ends((2**70, None)), _ends((0, "stop"))), "stop"),
+    ],
+)
+def test_an_answer_has_ended_when_each_of_its_choices_has(chunks: tuple[dict[str, Any], ...], reason: str | None) -> None:
+    assert _record([*((10 * k, chunk) for k, chunk in enumerate(chunks, 1)), (90, _USAGE)]).finish_reason == reason
+
+
+def test_a_stream_without_its_marker_is_complete_where_it_has_a_finish_reason() -> None:
+    missing, last = "the stream ended without [DONE]", {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    whole = _record([(20, _delta(content="The")), (30, last), (50, _USAGE)], error=missing)
+    assert (whole.outcome, whole.error, whole.end_marker_missing, whole.output_tokens) == (Outcome.DONE, None, True, 4)
+    cut = _record([(20, _delta(content="The")), (50, _USAGE)], error=missing)
+    assert (cut.outcome, cut.error, cut.token_times_ns) == (Outcome.STREAM_CUT, missing, (20,))
+    assert _record([], error=missing).outcome is Outcome.STREAM_CUT
 
 
 def test_stream_of_nothing_but_its_end_is_malformed() -> None:
@@ -313,7 +352,7 @@ def test_stream_of_nothing_but_its_end_is_malformed() -> None:
 # ---- against a server
 
 
-def test_stream_must_end_with_its_marker() -> None:
+def test_stream_that_ends_without_its_marker_is_remarked() -> None:
     async def script(peer: Peer) -> None:
         for marker in (b"data: [DONE]\n\n", b""):
             await peer.read_request()
@@ -329,7 +368,7 @@ def test_stream_must_end_with_its_marker() -> None:
             payload = client.encode(0, Request(output_tokens=1, prompt="x"))
             bodies, outcome, _ = await exchange(connection, payload)
             assert ([client.decode(body).text for body in bodies], outcome) == (["The"], None)
-            assert (await exchange(connection, payload))[1] is Outcome.STREAM_CUT
+            assert await exchange(connection, payload) == ([], None, "the stream ended without [DONE]")
             await connection.close()
 
     uvloop.run(run())
@@ -401,9 +440,23 @@ def test_server_that_refuses_the_key(status: bytes) -> None:
         _models(plain(b'{"error": {"message": "bad key"}}', status))
 
 
+@pytest.mark.parametrize(
+    ("served", "warning"),
+    [
+        (None, None),
+        (("a", "c"), None),
+        (("a", "b"), "--model c: the server does not list it in /v1/models, which has a, b; it is used"),
+        ((), "--model c: the server does not list it in /v1/models, which has none; it is used"),
+    ],
+)
+def test_model_that_is_not_listed_is_remarked(served: tuple[str, ...] | None, warning: str | None) -> None:
+    assert unlisted_model("c", served) == warning
+
+
 def test_model_is_the_one_asked_for_or_the_only_one() -> None:
     assert choose_model("a", ("a", "b")) == "a"
     assert choose_model("a", None) == "a"
+    assert choose_model("c", ("a", "b")) == choose_model("c", ()) == "c"
     assert choose_model(None, ("a",)) == "a"
 
 
@@ -412,9 +465,7 @@ def test_model_is_the_one_asked_for_or_the_only_one() -> None:
     [
         (None, None, "--model: name the model"),
         (None, ("a", "b"), "--model: name the model; the server has a, b"),
-        ("c", ("a", "b"), "--model c: the server has no such model; it has a, b"),
-        ("c", (), "--model c: the server has no such model; it has none"),
-        ("c", tuple(str(k) for k in range(25)), "and 5 more"),
+        (None, tuple(str(k) for k in range(25)), "and 5 more"),
     ],
 )
 def test_model_that_is_not_there(asked: str | None, served: tuple[str, ...] | None, message: str) -> None:

@@ -62,6 +62,19 @@ def _without_counts(body: dict[str, Any]) -> tuple[bytes, ...]:
     return _events(_chunk("a"), _chunk("b"))
 
 
+_STOP = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+
+
+def _with_a_finish_reason(body: dict[str, Any]) -> tuple[bytes, ...]:
+    return _events(_chunk("a"), _chunk("b"), _STOP, _TOTAL)
+
+
+def _without_its_end_marker(body: dict[str, Any]) -> tuple[bytes, ...]:
+    """As transformers serve."""
+    events = (b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in (_chunk("a"), _STOP, _TOTAL))
+    return (EVENTS_HEAD, chunked(*events))
+
+
 def _broken(body: dict[str, Any]) -> tuple[bytes, ...]:
     return (plain(b"no", status=b"500 Internal Server Error"),)
 
@@ -103,6 +116,8 @@ def _server(answer: Answer) -> Iterator[Origin]:
         (_as_openai, ChatProbe(False, 9)),
         (_total_in_each_chunk, ChatProbe(False, 9)),
         (_without_counts, ChatProbe(False, None)),
+        (_with_a_finish_reason, ChatProbe(False, 9, finish_reason=True)),
+        (_without_its_end_marker, ChatProbe(False, 9, finish_reason=True)),
         (_broken, ChatProbe(False, None)),
     ],
 )

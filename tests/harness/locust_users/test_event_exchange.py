@@ -109,12 +109,12 @@ def test_a_connection_is_used_again_and_opened_again_where_the_server_has_closed
     assert [answer.failure for answer in answers] == [None, None, None]
 
 
-def test_the_end_marker_is_no_response_and_its_absence_is_a_cut_stream() -> None:
+def test_the_end_marker_is_no_response_and_its_absence_is_remarked() -> None:
     with _serving(_answer(_events(b"1", b"[DONE]"), _events(b"2"))) as origin:
         connection = EventConnection(origin, b"[DONE]")
-        whole, cut = _ask(connection, origin), _ask(connection, origin)
-    assert (whole.bodies, whole.failure) == ([b"1"], None)
-    assert (cut.bodies, cut.failure) == ([b"2"], Outcome.STREAM_CUT)
+        whole, unmarked = _ask(connection, origin), _ask(connection, origin)
+    assert (whole.bodies, whole.failure, whole.error) == ([b"1"], None, None)
+    assert (unmarked.bodies, unmarked.failure, unmarked.error) == ([b"2"], None, "the stream ended without [DONE]")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from harness.calibration.null_server.server import NullServerAddresses, null_ser
 from harness.errors import TargetError
 from harness.locust_users.settings import Settings
 from harness.records.record import Outcome, TokenSource
+from tests.harness.chat_server import CUT, WHOLE, chat_server
 from workloads.errors import DatasetError
 
 pytest.importorskip("gevent", reason="the extra [distributed] is not installed")
@@ -43,6 +44,17 @@ def test_a_request_is_recorded_as_bench_would(host: str, connect: Connect, model
         assert answer_bytes > 0
     connection.close()
     assert traffic.model == model
+
+
+def test_answers_that_a_server_cut_are_failures_as_in_bench() -> None:
+    """The first answer shows that it sends a finish_reason."""
+    with chat_server(lambda number: CUT if number in (1, 3) else WHOLE[:-1] if number == 4 else WHOLE) as chat:
+        traffic = traffic_of(connect_openai, f"http://127.0.0.1:{chat.port}", _SETTINGS, 0)
+        connection = traffic.connection()
+        records = [traffic.send_next(connection)[0] for _ in range(5)]
+        connection.close()
+    assert [record.outcome.value for record in records] == ["done", "incomplete", "done", "incomplete", "done"]
+    assert [record.end_marker_missing for record in records] == [False] * 4 + [True]
 
 
 def test_workers_begin_apart_go_round_and_have_numbers_of_their_own(host: str, tmp_path: Path) -> None:

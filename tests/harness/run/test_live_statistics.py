@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from harness.records.record import FAILURES, Outcome, Record
 from harness.run.live_statistics import LiveStatistics, Snapshot
@@ -44,6 +45,16 @@ def test_failures_are_counted_apart_and_change_no_latency_and_no_rate(outcome: O
     snapshot = live.snapshot(1.0, sent=2)
     assert (snapshot.done, snapshot.failed, snapshot.in_flight) == (1, 1, 0)
     assert (snapshot.tokens_per_s, snapshot.latency_p99_ms) == (10.0, 30.0)
+
+
+def test_an_answer_without_a_finish_reason_is_a_failure_once_another_had_one() -> None:
+    live = LiveStatistics(10)
+    live.add(_done(30.0))
+    assert live.snapshot(1.0, sent=3).done == 1
+    live.add(replace(_done(30.0), finish_reason="stop"))
+    live.add(_done(30.0))
+    snapshot = live.snapshot(1.0, sent=3)
+    assert (snapshot.done, snapshot.failed, snapshot.in_flight) == (2, 1, 0)
 
 
 def test_a_planned_cancellation_is_no_failure() -> None:

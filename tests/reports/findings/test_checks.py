@@ -117,6 +117,9 @@ def _answer_runs(answered: Make, failed: Make, steady_run: SteadyRun) -> Runs:
     for ignore_eos in (False, True):
         yield [answered(0, 0, 0, [(5, 1)], requested_output_tokens=2, ignore_eos=ignore_eos, prompt_echoed=True)], {}
     yield steady_run(4, has_reasoning=True), {}
+    chat = {"model": "m", "protocol": "openai", "streaming": True, "sends_finish_reason": False}
+    yield steady_run(4), {"target": chat}
+    yield steady_run(4, finish_reason="stop", end_marker_missing=True), {"target": chat}
     for doubled in (1, 10):
         yield doubled_tokens(answered, doubled), {}
     yield [answered(0, 0, 0, [(100, 1), (110, 1)], output_tokens=5)], {}

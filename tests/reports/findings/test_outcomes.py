@@ -8,7 +8,16 @@ import pytest
 
 from harness.records.record import FAILURES, Outcome, Record, TokenSource
 from reports.findings.finding import RunFacts, Severity
-from reports.findings.outcomes import Errors, NothingDone, OutputShorterThanAsked, PromptEchoed, ReasoningAlone, WarmUpFailed
+from reports.findings.outcomes import (
+    EndMarkerMissing,
+    Errors,
+    FinishReasonMissing,
+    NothingDone,
+    OutputShorterThanAsked,
+    PromptEchoed,
+    ReasoningAlone,
+    WarmUpFailed,
+)
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
 
@@ -215,3 +224,48 @@ def test_failures_without_a_message_have_no_first_error(make_report: MakeReport,
 def test_unstreamed_answers_are_not_reasoning_alone(make_report: MakeReport, answered: Make) -> None:
     report = make_report([answered(0, 0, 0, [(5, 1)], has_reasoning=True)], streaming=False)
     assert finding_of(report, "reasoning_alone") is None
+
+
+# ---- finish_reason_missing, end_marker_missing
+
+
+_CHAT = {"model": "m", "protocol": "openai", "streaming": True, "sends_finish_reason": False}
+
+
+def test_a_server_without_finish_reasons_is_named(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    finding = finding_of(make_report(steady_run(8), target=_CHAT), "finish_reason_missing")
+    assert finding is not None
+    assert (finding.severity, finding.evidence) == (Severity.NOTE, {"requests": 8})
+    assert FinishReasonMissing(1_234).sentence.startswith("The server sent no finish_reason with any of 1,234 answers")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        _CHAT | {"sends_finish_reason": None, "protocol": "grpc"},
+        {name: value for name, value in _CHAT.items() if name != "sends_finish_reason"},  # a run of an older version
+    ],
+)
+def test_finish_reasons_of_other_protocols_and_older_runs_are_not_missing(
+    make_report: MakeReport, steady_run: SteadyRun, target: dict[str, object]
+) -> None:
+    assert finding_of(make_report(steady_run(8), target=target), "finish_reason_missing") is None
+
+
+def test_one_finish_reason_is_enough(make_report: MakeReport, steady_run: SteadyRun, answered: Make, failed: Make) -> None:
+    records = [*steady_run(8), answered(8, 80, 80, [(90, 1)], finish_reason="stop")]
+    assert finding_of(make_report(records, target=_CHAT), "finish_reason_missing") is None
+    none_done = [failed(0, 0, Outcome.CONNECT, 0, 1)]
+    assert finding_of(make_report(none_done, target=_CHAT), "finish_reason_missing") is None
+
+
+def test_streams_without_their_end_marker_are_counted(
+    make_report: MakeReport, steady_run: SteadyRun, answered: Make, failed: Make
+) -> None:
+    unmarked = answered(6, 60, 60, [(70, 1)], finish_reason="stop", end_marker_missing=True)
+    cut = failed(7, 70, Outcome.STREAM_CUT, 70, 80, end_marker_missing=True)
+    finding = finding_of(make_report([*steady_run(6), unmarked, cut], target=_CHAT), "end_marker_missing")
+    assert finding is not None
+    assert (finding.severity, finding.evidence) == (Severity.NOTE, {"requests": 1, "share": pytest.approx(1 / 7)})
+    assert EndMarkerMissing(1_234, 0.5).sentence == "1,234 answers (50.0%) ended without [DONE]."
+    assert finding_of(make_report(steady_run(6), target=_CHAT), "end_marker_missing") is None

@@ -108,13 +108,32 @@ def test_the_sources_of_counts_are_those_of_answers_that_were_not_cancelled(
     assert make_requests([whole, cut]).output_tokens_sources == ("server",)
 
 
+def test_a_request_without_a_finish_reason_has_an_empty_one(make_requests: MakeRequests, answered: Make) -> None:
+    reasons = [None, "stop", "length", "stop", None]
+    found = make_requests([answered(k, k, k, [(k + 5, 1)], finish_reason=reason) for k, reason in enumerate(reasons)])
+    assert found.finish_reason.tolist() == ["", "stop", "length", "stop", ""]
+    without = make_requests([answered(0, 0, 0, [(5, 1)])])
+    assert (without.finish_reason.tolist(), without.end_marker_missing.tolist()) == ([""], [False])
+
+
 def test_some_of_the_requests_are_as_if_they_had_been_read_alone(
     make_requests: MakeRequests, answered: Make, failed: Make
 ) -> None:
     """In every column; names of classes and sources of counts stay those of the run."""
     records = [
         answered(0, 0, 1, [(10, 1), (20, 2)], traffic_class="chat", worker=1, planned_ns=4, parent=3, cached_input_tokens=2),
-        answered(1, 1, 2, [(15, 1)], traffic_class="code", token_counts=None, input_tokens=7, server_counted_input=True),
+        answered(
+            1,
+            1,
+            2,
+            [(15, 1)],
+            traffic_class="code",
+            token_counts=None,
+            input_tokens=7,
+            server_counted_input=True,
+            finish_reason="stop",
+            end_marker_missing=True,
+        ),
         failed(2, 2, Outcome.TIMEOUT, 3, 9, traffic_class="chat", error="late", requested_input_tokens=8),
         answered(3, 3, 4, [], traffic_class="code", released_ns=3, text_tokens=6, ignore_eos=True, prompt_echoed=True),
         answered(4, 4, 5, [(25, 1), (35, 3)], traffic_class="chat", has_reasoning=True, first_output_ns=35, input_tokens=5),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from harness.calibration.null_server.server import NullServerAddresses, NullServ
 from harness.cli import run
 from harness.cli.measurement.target_options import grpc_origin, http_origin
 from harness.records.run_folder import RunFolder
+from tests.harness.scripted_server import ScriptedServer
+from tests.harness.threaded_http import threaded_http
 
 _NORMAL = ["--input_mean", "4", "--input_stdev", "0", "--output_mean", "5", "--output_stdev", "0"]
 _TOKENIZER = ["--tokenizer_dir", str(Path(__file__).parents[4] / "serving" / "demo_engine")]
@@ -215,7 +218,6 @@ def test_no_secret_is_recorded(null: NullServerAddresses, tmp_path: Path, monkey
     ("protocol", "model", "message"),
     [
         ("http", "nosuch", "--model nosuch: the server at http://{http} has no such model"),
-        ("openai", "nosuch", "--model nosuch: the server has no such model; it has null"),
         ("http", "ensemble_unary --streaming", "--streaming: the model ensemble_unary is not decoupled"),
     ],
 )
@@ -224,6 +226,42 @@ def test_model_that_does_not_fit_the_options(
 ) -> None:
     assert run(["dataset", "-i", protocol, "--url", null.http, "--model", *model.split()]) == ExitStatus.FAILED
     assert f"Error: {message.format(http=null.http)}" in capsys.readouterr().err
+
+
+def test_a_model_without_an_input_is_refused_over_http_before_any_request(capsys: pytest.CaptureFixture[str]) -> None:
+    """Triton's front end would make a parameter of the field, which the model ignores."""
+    config = {
+        "name": "vllm_model",
+        "input": [{"name": name} for name in ("text_input", "stream", "sampling_parameters")],
+        "output": [{"name": "text_output"}],
+        "model_transaction_policy": {"decoupled": True},
+    }
+    posted: list[str] = []
+
+    class Triton(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(config).encode()
+            self.send_response(200 if self.path == "/v2/models/vllm_model/config" else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            posted.append(self.path)
+            self.send_error(500)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing is printed."""
+
+    with threaded_http(Triton) as port:
+        assert run(["dataset", "-i", "http", "--url", f"127.0.0.1:{port}", "--model", "vllm_model"]) == ExitStatus.FAILED
+    assert "Error: --model vllm_model: it has no input max_tokens, which every request" in capsys.readouterr().err
+    assert posted == []
+
+
+def test_a_model_without_an_input_is_refused_over_grpc(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["dataset", "--url", server.address, "--model", "unlimited"]) == ExitStatus.FAILED
+    assert "Error: --model unlimited: it has no input max_tokens, which every request" in capsys.readouterr().err
 
 
 def test_http_on_a_grpc_port(null: NullServerAddresses, capsys: pytest.CaptureFixture[str]) -> None:

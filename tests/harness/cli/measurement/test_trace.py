@@ -239,3 +239,48 @@ def test_lengths_of_a_trace_are_not_set_by_options_of_prompts(
 ) -> None:
     assert _trace(server, tmp_path / "r", _tree(tmp_path / "t.jsonl"), "--output_tokens", "4") == ExitStatus.USAGE
     assert "--output_tokens is of prompts, and the trace has lengths of its own" in capsys.readouterr().err
+
+
+def _bursts(path: Path) -> Path:
+    """Prompts in the first 100 ms and from 2 s to 2.1 s of a trace, with silence between them."""
+    times_ms = [0, 50, 99, *range(2_000, 2_100, 20)]
+    return _lines(path, *({"timestamp": ms, "prompt": f"say {ms}", "output_tokens": 2} for ms in times_ms))
+
+
+def test_windows_of_a_trace_follow_each_other_with_their_silence(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, seen = _bursts(tmp_path / "p.jsonl"), []
+    for number, start in enumerate(("0", "0.9", "1.8")):
+        _trace(server, tmp_path / str(number), file, "--start", start, "--duration", "0.9", "--speed", "2")
+        folder = RunFolder(tmp_path / str(number))
+        if number == 1:
+            assert not folder.path.exists()
+            assert "--start 0.9 --duration 0.9: p.jsonl has no request in that time" in capsys.readouterr().err
+            continue
+        assert folder.read_manifest()["load"]["duration_s"] == 0.45
+        seen += [(number, row["scheduled_ns"] / _MS) for row in _rows(folder.path)]
+    assert seen == [(0, 0.0), (0, 25.0), (0, 49.5), *((2, at_ms) for at_ms in (100.0, 110.0, 120.0, 130.0, 140.0))]
+
+
+def test_a_run_that_begins_with_silence_says_so_and_waits(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _trace(server, tmp_path / "r", _bursts(tmp_path / "p.jsonl"), "--start", "1")
+    assert [row["scheduled_ns"] for row in _rows(tmp_path / "r")] == [(1_000 + 20 * k) * _MS for k in range(5)]
+    assert "The window begins with 1.0 s without a request." in capsys.readouterr().err
+    metrics = json.loads((tmp_path / "r" / "summary.json").read_text())["metrics"]
+    assert metrics["offered_rate"]["value"] == pytest.approx(50.0)
+
+
+def test_a_window_with_one_request_is_one(server: ScriptedServer, tmp_path: Path) -> None:
+    _trace(server, tmp_path / "r", _bursts(tmp_path / "p.jsonl"), "--start", "0.04", "--duration", "0.02")
+    assert [row["scheduled_ns"] for row in _rows(tmp_path / "r")] == [10 * _MS]
+
+
+def test_a_window_of_turns_whose_conversations_began_before_is_refused(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"timestamp": 100 * k, "session_id": 1, "prompt": f"p{k}"} for k in range(3)]
+    _trace(server, tmp_path / "r", _lines(tmp_path / "p.jsonl", *rows), "--start", "0.1")
+    assert "--start 0.1: every turn in the window is of a conversation that began before it" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from harness.cli.measurement.target_options import http_origin
 from harness.clients.protocol import MalformedResponseError, Response
 from harness.clients.transport.url import Origin
 from harness.clients.triton.http import TritonHttpClient, inspect_model
-from harness.clients.triton.model import TritonModel
+from harness.clients.triton.model import TritonModel, check_inputs
 from harness.errors import TargetError
 from harness.records.record import Outcome
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Peer, Script, chunked, exchange, plain, serving
@@ -56,6 +57,32 @@ def _encoded(client: TritonHttpClient, request: Request, index: int = 17) -> tup
     head, _, body = client.encode(index, request).partition(b"\r\n\r\n")
     assert f"content-length: {len(body)}".encode() in head
     return head.split(b"\r\n")[0].decode(), json.loads(body)
+
+
+# ---- the inputs of every request
+
+
+@pytest.mark.parametrize("model", [_CORE, _TEXT, _BARE])
+def test_a_model_with_the_inputs_of_every_request_is_driven(model: TritonModel) -> None:
+    check_inputs(model)
+
+
+@pytest.mark.parametrize(
+    ("model", "missing", "named"),
+    [
+        (_TEXT, {"max_tokens"}, "--model ensemble: it has no input max_tokens, which every request of bench sets"),
+        (_TEXT, {"text_input"}, "--model ensemble: it takes neither input_ids nor text_input"),
+        (_CORE, {"request_output_len"}, "it has no input request_output_len, which"),
+        (_CORE, {"input_lengths", "request_output_len"}, "it has no input input_lengths, request_output_len, which"),
+        (_TEXT, {"max_tokens", "stream"}, "its inputs are end_id, exclude_input_in_output, pad_id, return_num_input_tokens, "),
+    ],
+)
+def test_a_model_without_an_input_of_every_request_is_refused_by_its_name(
+    model: TritonModel, missing: set[str], named: str
+) -> None:
+    with pytest.raises(TargetError) as refused:
+        check_inputs(replace(model, inputs=model.inputs - missing))
+    assert named in str(refused.value)
 
 
 # ---- encoding
