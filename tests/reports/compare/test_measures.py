@@ -295,3 +295,10 @@ def test_latencies_have_the_covariates_of_their_schedule(make_requests: MakeRequ
     for name in ("p50_ttft", "p99_e2e", "mean_tpot"):
         assert (run[name].covariates == covariates).all()
     assert run["request_throughput"].covariates is None
+
+
+def test_a_success_without_a_token_is_a_success_in_the_compared_share(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    records = [answered(0, 0, 0, []), answered(1, 10, 10, [(50, 1)]), failed(2, 20, Outcome.TIMEOUT, 20, 90)]
+    assert measure_run(make_requests(records), True)["failed_share"].value == pytest.approx(1 / 3)
