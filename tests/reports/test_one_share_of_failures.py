@@ -27,9 +27,7 @@ def test_gate_comparison_trend_and_finding_count_answers_without_a_token_as_succ
         for k in range(200)
     ]
     run = make_report(records)
-    (compared,) = (
-        d for d in differences_between(Arm("a", (run,)), Arm("b", (run,))) if d.measure.name == "failed_share"
-    )
+    (compared,) = (d for d in differences_between(Arm("a", (run,)), Arm("b", (run,))) if d.measure.name == "failed_share")
     gate = judge_together(parse_fail_if("failed_share>1%"), [run.metrics], valid=run.valid)
     (finding,) = (f for f in run.findings if isinstance(f, Errors))
     assert (compared.a, compared.b) == (0.05, 0.05)
