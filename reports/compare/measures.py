@@ -83,7 +83,8 @@ class Measured:
 
     ``sample`` has shape [requests]: of a quantile the values (NaN unknown, infinite failed), with ``ordered`` the known ones,
     sorted; of a mean or share the contribution of each request, of which value (or its logarithm, if relative) − truth ≈ the
-    mean. Of a rate it has shape [BINS]. ``other_error`` is a standard error that the contributions lack, of the logarithm.
+    mean. Of a rate it has shape [BINS]. ``other_error`` is a standard error that the contributions lack, of the logarithm, from
+    so many ``other_independent`` values.
     ``covariates``, shape [requests, k], are what the schedule fixed of each request. ``gap``, of a run in an open loop, is
     the logarithm of the mean gap between scheduled sends, and its standard error if gaps are independent. ``sample_of_run``
     takes the place of ``sample``, and ``other_error`` that of ``paired_error``, where requests of one schedule are not paired.
@@ -98,6 +99,7 @@ class Measured:
     gap: tuple[float, float] | None = None
     sample_of_run: FloatArray | None = None
     paired_error: float = 0.0
+    other_independent: float = math.inf
 
 
 MEASURES = (
@@ -211,7 +213,9 @@ def throughput(requests: Requests, *, tokens: bool) -> Measured:
     sample, of_run = (
         _deviations(per_bin(events, BINS)) * full.part_in_error for per_bin in (full.per_bin, full.chance_per_bin)
     )
-    return Measured(value, sample, None, full.drain_error, sample_of_run=of_run, paired_error=full.late_drain_error)
+    return Measured(value, sample, None, full.drain_error, sample_of_run=of_run, paired_error=full.late_drain_error,
+        other_independent=full.independent_drains if full.open_loop else math.inf,
+    )  # fmt: skip
 
 
 def open_loop_gap(requests: Requests) -> tuple[float, float] | None:

@@ -8,6 +8,7 @@ coefficients from both runs. Only lengths that were asked for serve: those of an
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,9 +59,10 @@ def within_runs(a: Measured, b: Measured, estimate: float) -> Spread | str:
     problem = next((why for mean in means if (why := _why_not(mean)) is not None), None)
     if problem is not None:
         return problem
-    variance, freedom = _welch(means)
-    error = math.hypot(math.sqrt(variance), a.other_error, b.other_error)
-    return Spread(estimate - explained.expected, error, freedom, Evidence.REQUESTS)
+    parts = [(mean.standard_error**2, _degrees(mean)) for mean in means]
+    parts += [(run.other_error**2, max(1.0, run.other_independent / _VALUES_A_DEGREE)) for run in (a, b) if run.other_error]
+    variance, freedom = _welch(parts)
+    return Spread(estimate - explained.expected, math.sqrt(variance), freedom, Evidence.REQUESTS)
 
 
 def within_pairs(a: Measured, b: Measured, estimate: float) -> Spread | str:
@@ -92,7 +94,9 @@ def quantiles_within_runs(q: float, a: Measured, b: Measured) -> QuantileSpread 
         return problem
     at_common = [mean_of(series) for series in (common.a, common.b)]
     excess = at_common[1].value - at_common[0].value
-    variance, freedom = max(_welch(means), _welch(at_common))
+    variance, freedom = max(
+        _welch([(mean.standard_error**2, _degrees(mean)) for mean in of_shares]) for of_shares in (means, at_common)
+    )
     return _quantile_spread(q, a, b, excess, common.expected, math.sqrt(variance), freedom, Evidence.REQUESTS)
 
 
@@ -188,13 +192,12 @@ def _chosen(covariates: FloatArray | None, rows: NDArray[np.bool_]) -> FloatArra
     return None if covariates is None else covariates[rows]
 
 
-def _welch(means: list[Mean]) -> tuple[float, float]:
-    """The variance of a difference of means, and its degrees of freedom (Welch 1947)."""
-    variances = [mean.standard_error**2 for mean in means]
-    total, degrees = sum(variances), [_degrees(mean) for mean in means]
+def _welch(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The sum of independent variances, and its degrees of freedom (Welch 1947); ``parts`` are each a variance and its own."""
+    total = sum(variance for variance, _ in parts)
     if not total:
-        return 0.0, sum(degrees)
-    return total, total**2 / sum(v**2 / f for v, f in zip(variances, degrees, strict=True))
+        return 0.0, sum(degrees for _, degrees in parts)
+    return total, total**2 / sum(variance**2 / degrees for variance, degrees in parts)
 
 
 def _degrees(mean: Mean) -> float:

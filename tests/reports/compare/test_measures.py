@@ -305,3 +305,14 @@ def test_a_success_without_a_token_is_a_success_in_the_compared_share(
 ) -> None:
     records = [answered(0, 0, 0, []), answered(1, 10, 10, [(50, 1)]), failed(2, 20, Outcome.TIMEOUT, 20, 90)]
     assert measure_run(make_requests(records), True)["failed_share"].value == pytest.approx(1 / 3)
+
+
+def test_the_drains_of_an_open_loop_are_as_many_as_are_independent(make_requests: MakeRequests, answered: Make) -> None:
+    """A server that is slower in long waves has few drains; one whose answers take as long at random has many."""
+    rng = np.random.default_rng(1)
+    waves_ms = 200.0 * (1.5 + np.sin(np.arange(2_000) / 100.0))
+    found = []
+    for latencies_ms in (waves_ms, rng.permutation(waves_ms)):
+        records = [answered(k, 10 * k, 10 * k, [(10 * k + ms, 1)]) for k, ms in enumerate(latencies_ms.tolist())]
+        found.append(throughput(make_requests(records), tokens=False).other_independent)
+    assert found[0] < 0.2 * found[1] < 400

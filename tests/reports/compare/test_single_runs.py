@@ -625,3 +625,20 @@ def test_pairs_that_all_cross_in_one_direction_are_as_uncertain_as_their_slow_ch
     assert isinstance(spread, QuantileSpread)
     assert spread.share_error > 5.0 * math.sqrt(crossed.mean() / 1_200)
     assert spread.freedom < 5.0  # as far as 1,200 such pairs are few
+
+
+def test_a_drain_of_few_independent_ones_leaves_few_degrees_of_freedom() -> None:
+    """Drains of 12 independent ones have two degrees, and most of the error."""
+    a, b = (Measured(1.0, 0.01 * _signs(seed, 1_000), None, 0.03, other_independent=12.0) for seed in (1, 2))
+    spread = within_runs(a, b, 0.0)
+    assert isinstance(spread, Spread)
+    variances = [mean_of(run.sample).standard_error ** 2 for run in (a, b)]
+    degrees = [mean_of(run.sample).long_run.degrees for run in (a, b)]
+    parts = [*zip(variances, degrees, strict=True), (0.03**2, 2.0), (0.03**2, 2.0)]
+    total = sum(variance for variance, _ in parts)
+    assert spread.error == pytest.approx(math.sqrt(total))
+    assert spread.freedom == pytest.approx(total**2 / sum(v**2 / f for v, f in parts))
+    assert spread.freedom < 4.1
+    usual = within_runs(replace(a, other_independent=math.inf), replace(b, other_independent=math.inf), 0.0)
+    assert isinstance(usual, Spread)
+    assert usual.freedom > 100.0
