@@ -10,7 +10,7 @@ from harness.records.record import Outcome, Record
 from reports.compare.comparison import Arm, differences_between
 from reports.criteria import parse_fail_if
 from reports.findings.outcomes import Errors
-from reports.gates import judge_together
+from reports.gates.judge import judge_together
 from reports.run.console import render
 from reports.run_report import RunReport
 from reports.trend.history import estimates_of
@@ -28,9 +28,10 @@ def test_gate_comparison_trend_and_finding_count_answers_without_a_token_as_succ
     ]
     run = make_report(records)
     (compared,) = (d for d in differences_between(Arm("a", (run,)), Arm("b", (run,))) if d.measure.name == "failed_share")
-    gate = judge_together(parse_fail_if("failed_share>1%"), [run.metrics], valid=run.valid)
+    gate = judge_together(parse_fail_if("failed_share>1%"), [run.judged], valid=run.valid)
     (finding,) = (f for f in run.findings if isinstance(f, Errors))
     assert (compared.a, compared.b) == (0.05, 0.05)
     assert estimates_of(run)["failed_share"].value == gate.evidence.value == finding.share == pytest.approx(0.05)
-    assert estimates_of(run)["failed_share"].interval == (gate.evidence.low, gate.evidence.high)
+    assert run.metrics.failed_share is not None
+    assert estimates_of(run)["failed_share"].interval == run.metrics.failed_share.interval
     assert "Failed: 10 of 200 requests sent" in render(run)
