@@ -219,7 +219,7 @@ def throughput(requests: Requests, *, tokens: bool) -> Measured:
 
 
 def open_loop_gap(requests: Requests) -> tuple[float, float] | None:
-    """Of ``Measured.gap``; None where answers decided when the next request was due, or all are due at once, or there is one."""
+    """Of ``Measured.gap``; None where answers decided when the next request was due, or all were due at once."""
     if requests.scheduled_ns.size < 2:
         return None
     gaps_ns = np.diff(np.sort(requests.scheduled_ns))
