@@ -4,9 +4,12 @@ Runs are simulated (benchmarks/serving_processes.py), one each, with one schedul
 5 % of the comparisons report any measure as different, with an upper confidence limit of 7 %, at most 5 % fail a condition
 ``measure > +0 %`` (or < for rates), whichever it is, and at most 5 % fail any of these given together. A/B: TTFT 5 % longer, or
 its largest 3 % by 10 %. Starts that differ by 3 % (standard deviation): single runs, whose verdict is about these starts, and
-five repeats of each.
+five repeats of each. --seed_an_arm: five repeats of one schedule against five of another, A/A alone. --slow_changes: targets
+whose load or services change slowly (benchmarks/slow_changes.py), where a pair of runs may be that of two servers to the last
+digit: its chance is printed.
 
-Run: python -m benchmarks.compare_honesty [--comparisons 200] [--seed 21] [--drawn SEED] [--sizes 700 2000 10000] [--equal_only]
+Run: python -m benchmarks.compare_honesty [--comparisons 200] [--seed 21] [--sizes 700 2000 10000]
+    [--drawn SEED | --slow_changes] [--equal_only | --seed_an_arm] [--workers 2]
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tabulate import tabulate
 
-from benchmarks.interval_coverage import as_requests, processes
+from benchmarks.interval_coverage import as_requests
+from benchmarks.interval_coverage import processes as named_or_drawn
 from benchmarks.serving_processes import Process, Run
+from benchmarks.slow_changes import SLOW_CHANGES, SPELLS
 from reports.compare.conditions import check_conditions, parse_condition
 from reports.compare.difference import Difference, compare_measures
 from reports.compare.measures import MEASURES, Measured, measure_run
@@ -64,7 +69,9 @@ class Cell:
         return tuple(f"{share:.1%}" for share in (different, self.upper_limit, *conditions, *self.changes))
 
 
-Job = tuple[int, int, bool, int, int, int | None]  # process, requests, one schedule, seed, comparisons, seed of drawn processes
+# process, requests, one schedule, seed, comparisons, seed of drawn processes or SLOW
+Job = tuple[int, int, bool, int, int, int | str | None]
+SLOW = "slow changes"
 
 
 def main() -> None:
@@ -73,17 +80,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=21)
     parser.add_argument("--sizes", type=int, nargs="+", default=[700, 2_000, 10_000], help="requests of a run")
     parser.add_argument("--drawn", type=int, default=None, metavar="SEED", help="engines with parameters drawn from this seed")
-    parser.add_argument("--equal_only", action="store_true", help="A/A alone, in a third of the time")
+    parser.add_argument("--slow_changes", action="store_const", const=SLOW, dest="drawn", help="loads and services that drift")
+    parser.add_argument("--workers", type=int, default=2)
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--equal_only", action="store_const", const=equal, dest="kind", help="A/A alone, in a third of the time")
+    kind.add_argument("--seed_an_arm", action="store_const", const=seed_an_arm, dest="kind", help="A/A of five repeats each")
     options = parser.parse_args()
     start_s, rows, failed = time.monotonic(), [], []
     jobs = [
         (number, size, one_schedule, options.seed, options.comparisons, options.drawn)
         for size in options.sizes
         for number in range(len(processes(options.drawn)))
-        for one_schedule in (False, True)
+        for one_schedule in ((False,) if options.kind is seed_an_arm else (False, True))
     ]
-    with ProcessPoolExecutor(2) as pool:
-        for job, cell in zip(jobs, pool.map(equal if options.equal_only else compared, jobs), strict=True):
+    with ProcessPoolExecutor(options.workers) as pool:
+        for job, cell in zip(jobs, pool.map(options.kind or compared, jobs), strict=True):
             number, size, one_schedule, *_ = job
             rows.append((processes(options.drawn)[number].name, f"{size:,}", "one" if one_schedule else "two", *cell.texts))
             if cell.fails:
@@ -96,7 +107,27 @@ def main() -> None:
     print(tabulate(rows, headers=headers[: len(rows[0])], disable_numparse=True))
     print(f"\n{time.monotonic() - start_s:.0f} s. A/A above 5 %: {len(failed)} of {len(rows)} cells.")
     print("\n".join(failed))
+    if options.drawn == SLOW:
+        for name, spells in SPELLS.items():
+            chances = ", ".join(f"{spells.opposite_throughout(size):.1%} of {size:,} requests" for size in options.sizes)
+            print(f"Pairs of runs in opposite spells {name} throughout: {chances}.")
     sys.exit(1 if failed else 0)
+
+
+def processes(drawn: int | str | None) -> tuple[Process, ...]:
+    return SLOW_CHANGES if isinstance(drawn, str) else named_or_drawn(drawn)
+
+
+def seed_an_arm(job: Job) -> Cell:
+    """Comparisons of equal servers, of which each arm repeats a schedule of its own."""
+    number, size, _one_schedule, seed, comparisons, drawn_seed = job
+    process, rng = processes(drawn_seed)[number], np.random.default_rng([seed, number, size, _REPEATS])
+    found = []
+    for _ in range(comparisons):
+        works = [process.work(size, rng) for _ in range(2)]
+        a, b = ([measured(process.run(work, rng)) for _ in range(_REPEATS)] for work in works)
+        found.append(compare_measures(MEASURES, a, b, requests_paired=False, runs_paired=False, schedules_apart=True))
+    return _counted(found)
 
 
 def equal(job: Job) -> Cell:

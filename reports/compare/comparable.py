@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -78,6 +80,7 @@ _ADVICE = {
     Weight.NOTE: "A result of the runs, not a setting.",
 }
 _ADVICE_FOR = {
+    "schedule.digest": "Part of the difference may come from here: measure both sides with the same seeds, by one release.",
     "load.ran_out": "A run whose requests ran out ended before --duration: raise --num_requests for both.",
     "workers.count": "Chosen by load and machine; set it with --workers.",
 }
@@ -111,6 +114,17 @@ def same_requests(runs: Sequence[RunReport]) -> bool:
 
 def _same_schedule(runs: Sequence[RunReport]) -> bool:
     return len({run.manifest["schedule"]["digest"] for run in runs}) == 1
+
+
+def schedules_apart(a: Sequence[RunReport], b: Sequence[RunReport]) -> bool:
+    """Whether the runs of a side repeat a schedule that the other side has not as often, in proportion.
+
+    The spread of such repeats lacks what one schedule differs from another, and the difference of the sides has it. Where every
+    run of both sides has a schedule of its own, their spread has it, too; single runs estimate it within the run.
+    """
+    counts = [Counter(run.manifest["schedule"]["digest"] for run in side) for side in (a, b)]
+    in_a, in_b = ({digest: Fraction(n, side.total()) for digest, n in side.items()} for side in counts)
+    return in_a != in_b and any(max(side.values()) > 1 for side in counts)
 
 
 def _credibility(runs: Sequence[RunReport]) -> Iterator[Disagreement]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -11,10 +11,10 @@ import numpy as np
 
 from harness.records.experiment import ExperimentFolder
 from harness.records.run_folder import RunFolder, RunFolderError
-from reports.compare.comparable import Disagreement, Weight, disagreements, refused, same_requests
+from reports.compare.comparable import Disagreement, Weight, disagreements, refused, same_requests, schedules_apart
 from reports.compare.conditions import AnyCondition, ConditionResult, check_conditions
 from reports.compare.difference import Difference, Verdict, compare_measures
-from reports.compare.measures import MEASURES, Measure, Measured, exact_percentiles, measure_run
+from reports.compare.measures import MEASURES, Measure, Measured, exact_percentiles, measure_run, open_loop_gap
 from reports.compare.recommendation import Recommendation, affordable, preferred, recommend
 from reports.criteria import Criterion
 from reports.errors import NotComparableError
@@ -61,7 +61,11 @@ class Arm:
     @cached_property
     def quantiles(self) -> tuple[list[Measured], ...]:
         """The latencies of each run at _QUANTILES."""
-        return tuple(exact_percentiles(latencies, _QUANTILES) for latencies in self.latencies)
+        gaps = (open_loop_gap(run.requests) for run in self.runs)
+        return tuple(
+            [replace(one, gap=gap) for one in exact_percentiles(latencies, _QUANTILES)]
+            for latencies, gap in zip(self.latencies, gaps, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,11 @@ class ArmComparison:
     def single_runs(self) -> bool:
         """Whether both sides have one run, so that the variation between starts is unknown."""
         return len(self.baseline.runs) == len(self.arm.runs) == 1
+
+    @property
+    def schedules_apart(self) -> bool:
+        """Whether each side repeats schedules of its own."""
+        return schedules_apart(self.baseline.runs, self.arm.runs)
 
     @property
     def inconclusive(self) -> bool:
@@ -244,6 +253,7 @@ def differences_between(baseline: Arm, arm: Arm, *, runs_paired: bool = False) -
         arm.measured,
         requests_paired=requests_paired(baseline, arm),
         runs_paired=runs_paired and len(baseline.runs) == len(arm.runs) > 1,
+        schedules_apart=schedules_apart(baseline.runs, arm.runs),
     )
 
 
@@ -265,18 +275,19 @@ def _compare_arm(
 
 def _curve(baseline: Arm, arm: Arm, paired: bool) -> tuple[QuantilePoint, ...]:
     """The points of the quantile-difference plot. Of several runs, a quantile is the geometric mean of theirs."""
+    apart = schedules_apart(baseline.runs, arm.runs)
     points = (
-        _point(q, *([run[number] for run in side.quantiles] for side in (baseline, arm)), paired=paired)
+        _point(q, *([run[number] for run in side.quantiles] for side in (baseline, arm)), paired=paired, apart=apart)
         for number, q in enumerate(_QUANTILES)
     )
     return tuple(point for point in points if point is not None)
 
 
-def _point(q: float, a: list[Measured], b: list[Measured], *, paired: bool) -> QuantilePoint | None:
+def _point(q: float, a: list[Measured], b: list[Measured], *, paired: bool, apart: bool) -> QuantilePoint | None:
     measure = Measure(E2E, q)
     (difference,) = compare_measures(
         [measure], [{measure.name: run} for run in a], [{measure.name: run} for run in b],
-        requests_paired=paired, runs_paired=False,
+        requests_paired=paired, runs_paired=False, schedules_apart=apart,
     )  # fmt: skip
     if difference.a is None or difference.b is None:
         return None

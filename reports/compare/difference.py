@@ -3,7 +3,8 @@
 With one run each, the error comes from within the runs: the mean of the requests' contributions, with a standard error that
 allows for correlated neighbours (``reports/statistics/autocorrelation.py``). Where the schedules are equal, it is that
 of the differences of paired requests. With several runs each, it comes from between the runs (Welch 1947; paired where they
-were measured in turn), which includes the variation between starts. The p-values of all measures are adjusted together (Holm
+were measured in turn), which includes the variation between starts; where each side repeats a schedule of its own, what one
+schedule differs from another comes to it from within the runs. The p-values of all measures are adjusted together (Holm
 1979).
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -21,6 +22,7 @@ from reports.compare.single_runs import quantiles_within_pairs, quantiles_within
 from reports.compare.spread import CONFIDENCE, Evidence, Interval, QuantileSpread, Spread
 from reports.statistics.arrays import FloatArray
 
+OTHER_SCHEDULES = "other schedules"
 _LARGEST_LOGARITHM = 50.0  # avoids overflow; a larger share is meaningless
 
 
@@ -91,15 +93,17 @@ def compare_measures(
     *,
     requests_paired: bool,
     runs_paired: bool,
+    schedules_apart: bool = False,
 ) -> tuple[Difference, ...]:
     """The differences of every measure that all runs have, judged together.
 
     ``requests_paired``: one run each, of the same requests. ``runs_paired``: run i of A was measured in turn with run i of B.
+    ``schedules_apart``: each side repeats schedules that the other lacks (``comparable.schedules_apart``).
     """
     common = [m for m in measures if all(m.name in run for run in (*a_runs, *b_runs))]
     groups = [([run[m.name] for run in a_runs], [run[m.name] for run in b_runs]) for m in common]
     spreads = [
-        _spread(measure, a, b, requests_paired=requests_paired, runs_paired=runs_paired)
+        _spread(measure, a, b, requests_paired=requests_paired, runs_paired=runs_paired, schedules_apart=schedules_apart)
         for measure, (a, b) in zip(common, groups, strict=True)
     ]
     adjusted = iter(holm([spread.p_value for spread in spreads if not isinstance(spread, str)]))
@@ -142,20 +146,52 @@ def between_pairs(a: FloatArray, b: FloatArray) -> Spread:
     return Spread(float(differences.mean()), error, differences.size - 1.0, Evidence.RUN_PAIRS)
 
 
+def between_schedules(measure: Measure, a: Sequence[Measured], b: Sequence[Measured], runs: Spread) -> Spread | str:
+    """``runs``, the spread of repeats, with what one schedule differs from another; or the reason why that is unknown.
+
+    It is the error of one run a side, the largest of those in turn, with what lengths explain: they are part of a schedule.
+    """
+    errors = []
+    for one, other in zip(a, b, strict=False):
+        within = _within(measure, replace(one, covariates=None), replace(other, covariates=None), requests_paired=False)
+        if isinstance(within, str):
+            return f"{OTHER_SCHEDULES}: {within}"
+        errors.append((within.error, within.freedom))
+    error, freedom = max(errors)
+    if math.isinf(error):
+        return f"{OTHER_SCHEDULES}: runs too short to know what that changes"
+    total = runs.error**2 + error**2
+    if total:
+        freedom = total**2 / (runs.error**4 / runs.freedom + error**4 / freedom)
+    return Spread(runs.estimate, math.sqrt(total), freedom, Evidence.SCHEDULES)
+
+
 def _spread(
-    measure: Measure, a: Sequence[Measured], b: Sequence[Measured], *, requests_paired: bool, runs_paired: bool
+    measure: Measure,
+    a: Sequence[Measured],
+    b: Sequence[Measured],
+    *,
+    requests_paired: bool,
+    runs_paired: bool,
+    schedules_apart: bool,
 ) -> Spread | QuantileSpread | str:
     unknown = next((run.reason for run in (*a, *b) if run.reason is not None), None)
     if unknown is not None:
         return unknown
     sides = [np.array([_scaled(measure, run.value) for run in side]) for side in (a, b)]
     if len(a) > 1 or len(b) > 1:
-        return between_pairs(*sides) if runs_paired else between_runs(*sides)
+        runs = between_pairs(*sides) if runs_paired else between_runs(*sides)
+        return between_schedules(measure, a, b, runs) if schedules_apart else runs
+    return _within(measure, a[0], b[0], requests_paired=requests_paired)
+
+
+def _within(measure: Measure, a: Measured, b: Measured, *, requests_paired: bool) -> Spread | QuantileSpread | str:
+    """The spread of two runs with known values, or the reason why it is unknown."""
     if measure.q is not None:
-        pairs = quantiles_within_pairs(measure.q, a[0], b[0]) if requests_paired else None
-        return quantiles_within_runs(measure.q, a[0], b[0]) if pairs is None else pairs
+        pairs = quantiles_within_pairs(measure.q, a, b) if requests_paired else None
+        return quantiles_within_runs(measure.q, a, b) if pairs is None else pairs
     judge = within_pairs if requests_paired else within_runs
-    return judge(a[0], b[0], float(sides[1][0] - sides[0][0]))
+    return judge(a, b, _scaled(measure, b.value) - _scaled(measure, a.value))
 
 
 def _scaled(measure: Measure, value: float | None) -> float:

@@ -83,8 +83,9 @@ class Measured:
 
     ``sample`` has shape [requests]: of a quantile the values (NaN unknown, infinite failed), with ``ordered`` the known ones,
     sorted; of a mean or share the contribution of each request, of which value (or its logarithm, if relative) − truth ≈ the
-    mean. Of a rate it has shape [BINS]. ``other_error`` is a standard error that the contributions lack, of the logarithm.
-    ``covariates``, shape [requests, k], are what the schedule fixed of each request. ``gap``, of the rates of an open loop, is
+    mean. Of a rate it has shape [BINS]. ``other_error`` is a standard error that the contributions lack, of the logarithm, from
+    so many ``other_independent`` values.
+    ``covariates``, shape [requests, k], are what the schedule fixed of each request. ``gap``, of a run in an open loop, is
     the logarithm of the mean gap between scheduled sends, and its standard error if gaps are independent. ``sample_of_run``
     takes the place of ``sample``, and ``other_error`` that of ``paired_error``, where requests of one schedule are not paired.
     """
@@ -98,6 +99,7 @@ class Measured:
     gap: tuple[float, float] | None = None
     sample_of_run: FloatArray | None = None
     paired_error: float = 0.0
+    other_independent: float = math.inf
 
 
 MEASURES = (
@@ -114,6 +116,7 @@ MEASURES = (
 
 def measure_run(requests: Requests, streaming: bool) -> dict[str, Measured]:
     """Every measure of MEASURES that such a run has, by name; latencies count from the schedule."""
+    gap = open_loop_gap(requests)
     latencies = {metric: compute(requests) for metric, compute in BY_REQUEST.items() if streaming or not metric.streamed_only}
     covariates = schedule_covariates(requests)
 
@@ -126,7 +129,8 @@ def measure_run(requests: Requests, streaming: bool) -> dict[str, Measured]:
             return failed_share(failed_by_request(requests))
         return throughput(requests, tokens=measure.metric is OUTPUT_TOKEN_THROUGHPUT)
 
-    return {measure.name: measured(measure) for measure in MEASURES if streaming or not measure.metric.streamed_only}
+    chosen = (measure for measure in MEASURES if streaming or not measure.metric.streamed_only)
+    return {measure.name: replace(measured(measure), gap=gap) for measure in chosen}
 
 
 def schedule_covariates(requests: Requests) -> FloatArray:
@@ -203,17 +207,21 @@ def throughput(requests: Requests, *, tokens: bool) -> Measured:
     value = rate_value(events, start_ns, end_ns)
     if int(requests.done.sum()) < FEWEST_VALUES or not value:
         return _unknown(nothing, "n too small", value)
-    full, gap = full_load(requests, events), _open_loop_gap(requests)
+    full = full_load(requests, events)
     if full is None:
-        return Measured(value, _deviations(events.per_bin(start_ns, end_ns, BINS)), gap=gap)
+        return Measured(value, _deviations(events.per_bin(start_ns, end_ns, BINS)))
     sample, of_run = (
         _deviations(per_bin(events, BINS)) * full.part_in_error for per_bin in (full.per_bin, full.chance_per_bin)
     )
-    return Measured(value, sample, None, full.drain_error, gap=gap, sample_of_run=of_run, paired_error=full.late_drain_error)
+    return Measured(value, sample, None, full.drain_error, sample_of_run=of_run, paired_error=full.late_drain_error,
+        other_independent=full.independent_drains if full.open_loop else math.inf,
+    )  # fmt: skip
 
 
-def _open_loop_gap(requests: Requests) -> tuple[float, float] | None:
-    """Of ``Measured.gap``; None where answers decided when the next request was due, or all are due at once."""
+def open_loop_gap(requests: Requests) -> tuple[float, float] | None:
+    """Of ``Measured.gap``; None where answers decided when the next request was due, or all were due at once."""
+    if requests.scheduled_ns.size < 2:
+        return None
     gaps_ns = np.diff(np.sort(requests.scheduled_ns))
     mean_ns = float(gaps_ns.mean())
     if mean_ns <= 0 or not requests.is_open_loop:

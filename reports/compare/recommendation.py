@@ -70,10 +70,11 @@ def recommend(differences: Sequence[Difference], runs: int, requests: int, chang
     an error, or where no affordable number would do.
 
     The error of repeated runs falls with the root of their number, that within single runs with the root of the requests. Of
-    single runs the variation between starts is unknown, and not in the number.
+    single runs the variation between starts is unknown, and not in the number. Repeats of a schedule that the other side lacks
+    do not take off what the schedules differ.
     """
     d = preferred(differences)
-    if d is None or d.spread is None:
+    if d is None or d.spread is None or d.spread.evidence is Evidence.SCHEDULES:
         return None
     single = d.spread.evidence.single_starts
     goal = _Goal(change, _SIGNIFICANCE / sum(one.spread is not None for one in differences))

@@ -8,6 +8,7 @@ coefficients from both runs. Only lengths that were asked for serve: those of an
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,10 +48,10 @@ class _Explained:
 def within_runs(a: Measured, b: Measured, estimate: float) -> Spread | str:
     """The spread of a difference from the contributions of one run each (Welch 1947), or the reason why it is unknown.
 
-    The rate of an open loop is that of its arrivals. Where two schedules differ by more than independent gaps do by chance, so
-    does the rate, whatever the server.
+    The rate of an open loop is that of its arrivals, and latencies follow from it. Where two schedules differ by more than
+    independent gaps do by chance, so do all numbers, whatever the server.
     """
-    if a.gap is not None and b.gap is not None and _sent_unlike(a.gap, b.gap):
+    if _sent_unlike(a.gap, b.gap):
         return SENT_UNLIKE
     of_a, of_b = (run.sample if run.sample_of_run is None else run.sample_of_run for run in (a, b))
     explained = _explained(of_a, of_b, a.covariates, b.covariates)
@@ -58,9 +59,10 @@ def within_runs(a: Measured, b: Measured, estimate: float) -> Spread | str:
     problem = next((why for mean in means if (why := _why_not(mean)) is not None), None)
     if problem is not None:
         return problem
-    variance, freedom = _welch(means)
-    error = math.hypot(math.sqrt(variance), a.other_error, b.other_error)
-    return Spread(estimate - explained.expected, error, freedom, Evidence.REQUESTS)
+    parts = [(mean.standard_error**2, _degrees(mean)) for mean in means]
+    parts += [(run.other_error**2, max(1.0, run.other_independent / _VALUES_A_DEGREE)) for run in (a, b) if run.other_error]
+    variance, freedom = _welch(parts)
+    return Spread(estimate - explained.expected, math.sqrt(variance), freedom, Evidence.REQUESTS)
 
 
 def within_pairs(a: Measured, b: Measured, estimate: float) -> Spread | str:
@@ -80,8 +82,10 @@ def quantiles_within_runs(q: float, a: Measured, b: Measured) -> QuantileSpread 
     """The spread of the difference of two runs' ``q``-quantiles, or the reason why it is unknown.
 
     Its error is the larger one of the shares above the common threshold, which a test of equality needs, and above the runs'
-    own quantiles, which an interval needs where the runs are far apart.
+    own quantiles, which an interval needs where the runs are far apart. Schedules of other rates as in ``within_runs``.
     """
+    if _sent_unlike(a.gap, b.gap):
+        return SENT_UNLIKE
     threshold = common_threshold(a.ordered, b.ordered, q)
     own, common = _above(a, b, float(a.value or 0.0), float(b.value or 0.0)), _above(a, b, threshold, threshold)
     means = [mean_of(series) for series in (own.a, own.b)]
@@ -90,38 +94,46 @@ def quantiles_within_runs(q: float, a: Measured, b: Measured) -> QuantileSpread 
         return problem
     at_common = [mean_of(series) for series in (common.a, common.b)]
     excess = at_common[1].value - at_common[0].value
-    variance, freedom = max(_welch(means), _welch(at_common))
+    variance, freedom = max(
+        _welch([(mean.standard_error**2, _degrees(mean)) for mean in of_shares]) for of_shares in (means, at_common)
+    )
     return _quantile_spread(q, a, b, excess, common.expected, math.sqrt(variance), freedom, Evidence.REQUESTS)
 
 
 def quantiles_within_pairs(q: float, a: Measured, b: Measured) -> QuantileSpread | str | None:
-    """The same of paired requests; None where too few of them exceed the quantile in one run alone to know their spread."""
+    """The same of paired requests; None where too few of them exceed the quantile in one run alone to know their spread.
+
+    The error is that of equal servers, whose pairs cross in either direction alike (McNemar 1947): pairs that all cross in one
+    show no spread, however few of them are independent. One run that is slower for a long time crosses in one direction then,
+    in the few pairs that lie near the threshold, so the error knows how long the sign of the pairs' differences lasts: of a
+    share p of correlated values, chosen independently, the correlation between two is p times theirs.
+    """
     known = ~np.isnan(a.sample) & ~np.isnan(b.sample)
     threshold = common_threshold(a.ordered, b.ordered, q)
     crossed = (b.sample[known] > threshold).astype(np.float64) - (a.sample[known] > threshold)
     crossings = int(np.count_nonzero(crossed))
     if crossings < FEWEST_CROSSINGS:
         return None
-    mean = mean_of(_residuals(crossed, _chosen(a.covariates, known)))
+    unexplained = _residuals(crossed, _chosen(a.covariates, known))
+    mean = mean_of(unexplained)
     if crossings / mean_cluster_size(mean.long_run.effect) < FEWEST_CROSSING_CLUSTERS:
         return None
     if mean.long_run.drifts:
         return DRIFTS
-    error = mean.standard_error * math.sqrt(max(1.0, _thinned_effect(a, b, known, crossings) / mean.long_run.allowed_effect))
-    return _quantile_spread(q, a, b, float(crossed.mean()), 0.0, error, mean.long_run.degrees, Evidence.REQUEST_PAIRS)
+    apart = mean_of(_apart(a, b, known))
+    thinned_effect = 1.0 + crossings / mean.n * (apart.long_run.allowed_effect - 1.0)
+    effect = max(mean.long_run.allowed_effect, thinned_effect)
+    error = math.sqrt(float(np.square(unexplained).mean()) * effect / mean.n)
+    degrees = min(_degrees(mean), _degrees(apart))
+    return _quantile_spread(q, a, b, float(crossed.mean()), 0.0, error, degrees, Evidence.REQUEST_PAIRS)
 
 
-def _thinned_effect(a: Measured, b: Measured, known: NDArray[np.bool_], crossings: int) -> float:
-    """The design effect of ``crossings`` among the differences of ``known`` pairs, whose sign may persist.
-
-    One run that is slower for a long time crosses in one direction then, in the few pairs that lie near the threshold. Of a
-    share p of correlated values, chosen independently, the correlation between two is p times theirs.
-    """
+def _apart(a: Measured, b: Measured, known: NDArray[np.bool_]) -> FloatArray:
+    """The logarithms of B's latencies less A's, of ``known`` pairs, without what lengths explain and without the tails."""
     together = np.concatenate([a.ordered, b.ordered])
     low, high = np.log(np.quantile(together[np.isfinite(together)], _MIDDLE))
     apart = np.clip(np.log(b.sample[known]), low, high) - np.clip(np.log(a.sample[known]), low, high)
-    effect = mean_of(_residuals(apart, _chosen(a.covariates, known))).long_run.allowed_effect
-    return 1.0 + crossings / int(apart.size) * (effect - 1.0)
+    return _residuals(apart, _chosen(a.covariates, known))
 
 
 def _quantile_spread(
@@ -143,7 +155,9 @@ def _explained(a: FloatArray, b: FloatArray, za: FloatArray | None, zb: FloatArr
     return _Explained(a - centred_a @ slopes, b - centred_b @ slopes, float(apart @ slopes))
 
 
-def _sent_unlike(a: tuple[float, float], b: tuple[float, float]) -> bool:
+def _sent_unlike(a: tuple[float, float] | None, b: tuple[float, float] | None) -> bool:
+    if a is None or b is None:
+        return False
     return abs(b[0] - a[0]) > max(_LEAST_APART, _FARTHEST_MEANS * math.hypot(a[1], b[1]))
 
 
@@ -178,13 +192,12 @@ def _chosen(covariates: FloatArray | None, rows: NDArray[np.bool_]) -> FloatArra
     return None if covariates is None else covariates[rows]
 
 
-def _welch(means: list[Mean]) -> tuple[float, float]:
-    """The variance of a difference of means, and its degrees of freedom (Welch 1947)."""
-    variances = [mean.standard_error**2 for mean in means]
-    total, degrees = sum(variances), [_degrees(mean) for mean in means]
+def _welch(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The sum of independent variances, and its degrees of freedom (Welch 1947); ``parts`` are each a variance and its own."""
+    total = sum(variance for variance, _ in parts)
     if not total:
-        return 0.0, sum(degrees)
-    return total, total**2 / sum(v**2 / f for v, f in zip(variances, degrees, strict=True))
+        return 0.0, sum(degrees for _, degrees in parts)
+    return total, total**2 / sum(variance**2 / degrees for variance, degrees in parts)
 
 
 def _degrees(mean: Mean) -> float:

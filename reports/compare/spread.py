@@ -25,6 +25,7 @@ class Evidence(StrEnum):
     REQUESTS = "requests within one run each"
     RUN_PAIRS = "runs paired by turn"
     RUNS = "repeated runs"
+    SCHEDULES = "repeated runs, each side of schedules of its own"
 
     @property
     def single_starts(self) -> bool:

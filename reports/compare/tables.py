@@ -65,6 +65,8 @@ def _inconclusive(comparison: ArmComparison) -> str:
     if better is not None and (smallest is None or better.change < smallest):
         of_requests = f" of about {better.requests:,} requests" if comparison.single_runs else ""
         sentence += f"; {better.repeats}{of_requests} would show {better.change:.0%}"
+    if comparison.schedules_apart:
+        sentence += "; repeats of the same schedules on both sides would show smaller ones"
     return f"{sentence}.{named}"
 
 
@@ -113,6 +115,11 @@ def notes(comparison: ArmComparison) -> list[str]:
     if b.blocks_left_out:
         blocks = "1 block is" if b.blocks_left_out == 1 else f"{b.blocks_left_out} blocks are"
         texts.append(f"{blocks} left out because a run is missing or invalid; see the report of that run.")
+    if comparison.schedules_apart:
+        texts.append(
+            "Each side repeats schedules of its own, so the intervals include what one schedule differs from another, as far "
+            "as these runs show it. The same seeds on both sides, drawn by one release (--seed), show smaller changes."
+        )
     if comparison.single_runs:
         texts.append(
             f"One run each: the intervals lack the variation between starts. Use {_EXPERIMENT}"

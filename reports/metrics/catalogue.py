@@ -169,7 +169,8 @@ FAILED_SHARE = Metric(
     "failed_share",
     "Failed requests",
     "share",
-    "requests that the target failed / those and the successes; in comparisons and trends",
+    "requests that the target failed / those and the successes, with tokens or without; "
+    "the same number in gates, comparisons and trends",
     Better.LOWER,
 )
 INPUT_TOKENS = Metric(

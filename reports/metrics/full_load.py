@@ -40,7 +40,8 @@ class FullLoad:
 
     ``drain_deviation_ns`` is the standard deviation, over runs like this one, of the length of the drain. ``open_loop``: the
     schedule decided when requests were sent, and not the answers. ``late_drain_ns`` is the deviation of the normal law that
-    has the run's longest hundredth of drains: one late answer makes a drain long.
+    has the run's longest hundredth of drains: one late answer makes a drain long. The deviation is that of as many as
+    ``independent_drains``: a queue that lasts is in many of them.
     """
 
     begin_ns: float
@@ -50,6 +51,7 @@ class FullLoad:
     drain_deviation_ns: float
     open_loop: bool = False
     late_drain_ns: float = 0.0
+    independent_drains: float = math.inf
 
     @property
     def share_of_run(self) -> float:
@@ -107,8 +109,9 @@ def full_load(requests: Requests, output: Events) -> FullLoad | None:
     slower = _slower_than_in_drain(requests, left_ns, (start, end))
     drains_ns = _drains_ns(entered_ns, left_ns, start, end) / slower
     full = FullLoad(
-        begin, start, end, float(left_ns.max()), float(drains_ns.std()), not burst and requests.is_open_loop, _late(drains_ns)
-    )
+        begin, start, end, float(left_ns.max()), float(drains_ns.std()), not burst and requests.is_open_loop, _late(drains_ns),
+        drains_ns.size / max(1.0, mean_of(drains_ns).long_run.effect),
+    )  # fmt: skip
     within = np.count_nonzero((output.times_ns >= start) & (output.times_ns <= end))
     return full if full.share_of_run >= _LEAST_SHARE and within >= FEWEST_VALUES else None
 

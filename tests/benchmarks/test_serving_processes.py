@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.serving_processes import PROCESSES, Engine, Process, drawn, queue
+from benchmarks.slow_changes import SLOW_CHANGES, Spells, day_and_night
 
 
 def _run(process: Process, requests: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
@@ -26,6 +27,20 @@ def test_constant_services_halve_the_wait() -> None:
     assert times_ms.mean() == pytest.approx(8.0 + 0.8 * 8.0 / (2 * 0.2), rel=0.03)  # Pollaczek and Khinchine
 
 
+def test_a_load_by_day_and_night_has_its_mean_rate_and_its_height() -> None:
+    arrivals_s, _ = _run(day_and_night("", 0.6, 10_000.0), 200_000)
+    per_quarter = np.histogram(arrivals_s, np.arange(0.0, arrivals_s[-1], 25.0))[0]  # of a day of 100 s
+    assert per_quarter.mean() == pytest.approx(2_500, rel=0.03)
+    assert per_quarter.max() == pytest.approx(2_500 * (1.0 + 0.5 * np.sqrt(8.0) / np.pi), rel=0.07)
+
+
+def test_two_runs_are_in_opposite_spells_throughout_as_often_as_the_chance_says() -> None:
+    spells, rng = Spells(500, 300, 1.5), np.random.default_rng(1)
+    runs = [spells.levels(400, rng) for _ in range(4_000)]
+    opposite = [np.ptp(a) == np.ptp(b) == 0.0 and a[0] != b[0] for a, b in zip(runs[::2], runs[1::2], strict=True)]
+    assert np.mean(opposite) == pytest.approx(spells.opposite_throughout(400), abs=0.02)
+
+
 def test_a_closed_loop_never_has_more_requests_in_flight_than_users() -> None:
     process = replace(Engine(), users=20).at("", 0.5)
     rng = np.random.default_rng(1)
@@ -35,7 +50,7 @@ def test_a_closed_loop_never_has_more_requests_in_flight_than_users() -> None:
     assert max(in_flight) <= 20
 
 
-@pytest.mark.parametrize("process", [*PROCESSES, *drawn(3)], ids=lambda process: process.name)
+@pytest.mark.parametrize("process", [*PROCESSES, *drawn(3), *SLOW_CHANGES], ids=lambda process: process.name)
 def test_every_process_answers_every_request_and_a_seed_gives_the_same_run(process: Process) -> None:
     arrivals_s, ttft_ms = _run(process, 500)
     assert arrivals_s.shape == ttft_ms.shape == (500,)

@@ -22,7 +22,7 @@ from harness.cli.experiments.plan import plan_runs
 from harness.records.experiment import ExperimentFolder, PlannedArm
 from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolderError
-from reports.compare.comparable import Weight
+from reports.compare.comparable import Weight, schedules_apart
 from reports.compare.comparison import (
     MIXED,
     Arm,
@@ -35,7 +35,7 @@ from reports.compare.comparison import (
 )
 from reports.compare.conditions import Status, parse_condition
 from reports.compare.console import render
-from reports.compare.difference import Difference, Verdict
+from reports.compare.difference import Difference, Verdict, compare_measures
 from reports.compare.json_file import document
 from reports.compare.markdown import render_markdown
 from reports.compare.measures import MEASURES, Measure
@@ -671,3 +671,79 @@ def test_settings_of_runs_in_turn_are_compared_within_blocks(
     assert paired.pairs is None
     assert paired.baseline is arms[0]
     assert paired.arm is arms[1]
+
+
+# ---- sides of other schedules
+
+
+def _repeats(make_report: Callable[..., RunReport], queued_run: Callable[..., list[Record]], seed: int, slow: float) -> Arm:
+    """Five runs of one schedule at a queue, whose services vary from run to run by a thousandth."""
+    records = [queued_run(30.0, seed, slow * (20.0 + 0.02 * k), 2_000) for k in range(5)]
+    digest = {"schedule": {"digest": f"{seed:02x}" * 32, "seed": seed}}
+    return Arm(f"seed {seed}", tuple(make_report(one, **digest) for one in records))
+
+
+@pytest.fixture(scope="module")
+def repeats(make_report: Callable[..., RunReport], queued_run: Callable[..., list[Record]]) -> Callable[..., Arm]:
+    return lambda seed, slow=1.0: _repeats(make_report, queued_run, seed, slow)
+
+
+def test_repeats_of_one_seed_against_repeats_of_another_are_no_evidence_of_another_server(repeats: Callable[..., Arm]) -> None:
+    """Equal servers, whose values hardly vary from run to run, and do from schedule to schedule."""
+    baseline, arm = repeats(1), repeats(2)
+    alike = compare_measures(MEASURES, baseline.measured, arm.measured, requests_paired=False, runs_paired=False)
+    assert any(d.verdict.differs for d in alike)  # by the spread of the runs alone
+    conditions = [parse_condition(text) for text in ("p50_ttft > +0%", "p50_ttft < +0%", "p99_e2e > +0%", "p99_e2e < +0%")]
+    comparison = compare([baseline, arm], conditions)
+    (one,) = comparison.comparisons
+    assert not any(d.verdict.differs for d in one.differences)
+    assert {result.status for result in one.conditions} == {Status.UNDECIDED}
+    assert all(
+        phrase in render(comparison) for phrase in ("The same seeds on both sides", "measure both sides with the same seeds")
+    )
+
+
+def test_a_change_beyond_what_schedules_differ_is_found_between_them(repeats: Callable[..., Arm]) -> None:
+    (one,) = compare([repeats(1), repeats(2, 1.4)], [parse_condition("p50_ttft > +20%")]).comparisons
+    assert one.verdict == "worse"
+    assert one.conditions[0].failed
+    assert one.recommendation is None
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "apart"),
+    [
+        ("xx", "yy", True),
+        ("xx", "xxx", False),
+        ("xy", "yx", False),
+        ("xxy", "xyy", True),
+        ("vw", "xyz", False),  # the spread of the runs has that of the schedules
+        ("xxxx", "vwyz", True),
+        ("x", "yyy", True),
+        ("x", "xxx", False),
+        ("x", "vwyz", False),
+        ("x", "y", False),  # within the runs
+        ("xx", "y", True),
+    ],
+)
+def test_schedules_are_apart_where_repeats_lack_their_spread(
+    noisy_run: Callable[..., RunReport], a: str, b: str, apart: bool
+) -> None:
+    run = noisy_run(1)
+
+    def side(digests: str) -> list[RunReport]:
+        return [replace(run, manifest=run.manifest | {"schedule": {"digest": one}}) for one in digests]
+
+    assert schedules_apart(side(a), side(b)) is apart
+    assert schedules_apart(side(b), side(a)) is apart
+
+
+def test_the_curve_of_runs_that_were_sent_at_different_rates_has_no_intervals(
+    make_report: Callable[..., RunReport], queued_run: Callable[..., list[Record]]
+) -> None:
+    runs = [make_report(queued_run(rate, 1, 5.0), schedule={"digest": f"{rate}"}) for rate in (20.0, 40.0)]
+    (one,) = compare([Arm(run.folder.path.name, (run,)) for run in runs], [parse_condition("p50_ttft > +0%")]).comparisons
+    assert one.curve
+    assert all(point.interval_ms is None for point in one.curve)
+    assert {(d.verdict, d.reason) for d in one.differences} == {(Verdict.UNKNOWN, "sent at different rates")}
+    assert one.conditions[0].status is Status.UNDECIDED

@@ -16,6 +16,7 @@ from reports.compare.measures import (
     failed_share,
     mean,
     measure_run,
+    open_loop_gap,
     percentile,
     percentiles,
     schedule_covariates,
@@ -154,8 +155,10 @@ def test_the_gap_of_an_open_loop_is_that_of_its_schedule_with_the_error_of_indep
     """Gaps of 5 and 15 ms in turn: their deviation is half their mean. Sent late and out of order, which changes nothing."""
     due_ms = np.concatenate([[0], np.cumsum(np.tile([5, 15], 60))])
     records = [answered(k, at, at + 7 * (k % 2), [(at + 60, 1)]) for k, at in enumerate(due_ms)]
-    measured = throughput(make_requests(records[::-1]), tokens=False)
-    assert measured.gap == pytest.approx((math.log(10e6), 0.5 / math.sqrt(120)))
+    expected = pytest.approx((math.log(10e6), 0.5 / math.sqrt(120)))
+    requests = make_requests(records[::-1])
+    assert open_loop_gap(requests) == expected
+    assert {name for name, one in measure_run(requests, True).items() if one.gap == expected} == {m.name for m in MEASURES}
 
 
 def test_an_open_loop_has_its_gap_where_too_few_requests_ended_between_ramp_and_drain(
@@ -164,7 +167,7 @@ def test_an_open_loop_has_its_gap_where_too_few_requests_ended_between_ramp_and_
     requests = make_requests([answered(k, 10 * k, 10 * k, [(10 * k + 60, 1)]) for k in range(100)])
     events = completions(requests)
     assert full_load(requests, events) is None
-    assert throughput(requests, tokens=False).gap == pytest.approx((math.log(10e6), 0.0))
+    assert measure_run(requests, True)["request_throughput"].gap == pytest.approx((math.log(10e6), 0.0))
 
 
 def test_a_throughput_has_the_errors_of_its_drain_for_pairs_and_without(make_requests: MakeRequests, answered: Make) -> None:
@@ -186,9 +189,9 @@ def test_only_an_open_loop_has_a_gap(make_requests: MakeRequests, answered: Make
         answered(k, at, at, [(at + 9, 1)], done=at + 10, parent=None if k == 0 else parent)
         for k, at in enumerate(range(0, 150 * (10 + pause_ms), 10 + pause_ms))
     ]
-    assert throughput(make_requests(records), tokens=False).gap is None
+    assert open_loop_gap(make_requests(records)) is None
     at_once = [answered(k, 0, 0, [(9 * k + 1, 1)], done=9 * k + 2) for k in range(150)]
-    assert throughput(make_requests(at_once), tokens=False).gap is None
+    assert open_loop_gap(make_requests(at_once)) is None
 
 
 def test_a_throughput_of_too_few_requests_has_a_value_and_no_contributions(
@@ -295,3 +298,21 @@ def test_latencies_have_the_covariates_of_their_schedule(make_requests: MakeRequ
     for name in ("p50_ttft", "p99_e2e", "mean_tpot"):
         assert (run[name].covariates == covariates).all()
     assert run["request_throughput"].covariates is None
+
+
+def test_a_success_without_a_token_is_a_success_in_the_compared_share(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    records = [answered(0, 0, 0, []), answered(1, 10, 10, [(50, 1)]), failed(2, 20, Outcome.TIMEOUT, 20, 90)]
+    assert measure_run(make_requests(records), True)["failed_share"].value == pytest.approx(1 / 3)
+
+
+def test_the_drains_of_an_open_loop_are_as_many_as_are_independent(make_requests: MakeRequests, answered: Make) -> None:
+    """A server that is slower in long waves has few drains; one whose answers take as long at random has many."""
+    rng = np.random.default_rng(1)
+    waves_ms = 200.0 * (1.5 + np.sin(np.arange(2_000) / 100.0))
+    found = []
+    for latencies_ms in (waves_ms, rng.permutation(waves_ms)):
+        records = [answered(k, 10 * k, 10 * k, [(10 * k + ms, 1)]) for k, ms in enumerate(latencies_ms.tolist())]
+        found.append(throughput(make_requests(records), tokens=False).other_independent)
+    assert found[0] < 0.2 * found[1] < 400

@@ -347,6 +347,11 @@ def test_lengths_explain_the_difference_of_a_quantile_that_they_make() -> None:
         assert (partly.expected, partly.estimate) == (0.0, plain.estimate)
 
 
+def _of_equal_servers(crossed: Values) -> float:
+    """The standard error of a mean that is 0 but for chance."""
+    return math.sqrt(float(np.square(crossed).mean()) * mean_of(crossed).long_run.allowed_effect / crossed.size)
+
+
 def test_lengths_explain_which_paired_requests_cross_a_quantile() -> None:
     """B is slower for long requests and quicker for short ones, so that lengths explain part of the crossings."""
     rng = np.random.default_rng(1)
@@ -362,9 +367,10 @@ def test_lengths_explain_which_paired_requests_cross_a_quantile() -> None:
     known = slice(40, None)
     threshold = float(np.sort(np.concatenate([values[known], other]))[979])  # the 980th of 1,960
     crossed = (other[known] > threshold).astype(float) - (values[known] > threshold)
-    slope = np.polyfit(lengths[known, 0], crossed, 1)[0]
-    assert plain.share_error == pytest.approx(mean_of(crossed).standard_error)
-    assert explained.share_error == pytest.approx(mean_of(crossed - slope * lengths[known, 0]).standard_error, rel=1e-6)
+    centred = lengths[known, 0] - lengths[known, 0].mean()
+    slope = np.polyfit(centred, crossed, 1)[0]
+    assert plain.share_error == pytest.approx(_of_equal_servers(crossed))
+    assert explained.share_error == pytest.approx(_of_equal_servers(crossed - slope * centred), rel=1e-6)
     assert explained.share_error < plain.share_error
     assert plain.excess == explained.excess == float(crossed.mean())
     assert plain.expected == explained.expected == 0.0
@@ -578,12 +584,15 @@ def test_a_lasting_difference_that_lengths_explain_makes_pairs_no_less_certain()
         ((0.5, 0.01), None, True),
     ],
 )
-def test_rates_of_schedules_that_differ_beyond_chance_cannot_be_told(
+def test_numbers_of_schedules_whose_rates_differ_beyond_chance_cannot_be_told(
     a: tuple[float, float] | None, b: tuple[float, float] | None, told: bool
 ) -> None:
     runs = [Measured(1.0, 0.1 * _signs(seed, 1_000), gap=gap) for seed, gap in ((1, a), (2, b))]
     spread = within_runs(runs[0], runs[1], 0.0)
     assert isinstance(spread, Spread) if told else spread == SENT_UNLIKE
+    of_latency = [replace(percentile(_latencies(seed), 0.5), gap=gap) for seed, gap in ((1, a), (2, b))]
+    found = quantiles_within_runs(0.5, of_latency[0], of_latency[1])
+    assert isinstance(found, QuantileSpread) if told else found == SENT_UNLIKE
 
 
 def test_contributions_of_whole_runs_count_where_requests_are_not_paired() -> None:
@@ -602,3 +611,34 @@ def test_pairs_have_the_error_of_late_drains_and_unpaired_requests_that_of_usual
     assert isinstance(paired, Spread)
     assert unpaired.error == pytest.approx(math.hypot(*(mean_of(run.sample).standard_error for run in (a, b)), 0.03, 0.03))
     assert paired.error == pytest.approx(math.hypot(mean_of(b.sample - a.sample).standard_error, 0.04, 0.04))
+
+
+def test_pairs_that_all_cross_in_one_direction_are_as_uncertain_as_their_slow_changes() -> None:
+    """B takes twice to four times as long as A, in slow waves: no pair crosses back, and all are few independent ones."""
+    rng = np.random.default_rng(4)
+    slow = 3.0 + np.sin(np.linspace(0.0, 3.0 * math.pi, 1_200))
+    a, b = (percentile(20.0 * level * rng.lognormal(0.0, 0.05, 1_200), 0.5) for level in (np.ones(1_200), slow))
+    threshold = common_threshold(a.ordered, b.ordered, 0.5)
+    crossed = (b.sample > threshold).astype(np.float64) - (a.sample > threshold)
+    assert crossed.min() >= 0.0
+    spread = quantiles_within_pairs(0.5, a, b)
+    assert isinstance(spread, QuantileSpread)
+    assert spread.share_error > 5.0 * math.sqrt(crossed.mean() / 1_200)
+    assert spread.freedom < 5.0  # as far as 1,200 such pairs are few
+
+
+def test_a_drain_of_few_independent_ones_leaves_few_degrees_of_freedom() -> None:
+    """Drains of 12 independent ones have two degrees, and most of the error."""
+    a, b = (Measured(1.0, 0.01 * _signs(seed, 1_000), None, 0.03, other_independent=12.0) for seed in (1, 2))
+    spread = within_runs(a, b, 0.0)
+    assert isinstance(spread, Spread)
+    variances = [mean_of(run.sample).standard_error ** 2 for run in (a, b)]
+    degrees = [mean_of(run.sample).long_run.degrees for run in (a, b)]
+    parts = [*zip(variances, degrees, strict=True), (0.03**2, 2.0), (0.03**2, 2.0)]
+    total = sum(variance for variance, _ in parts)
+    assert spread.error == pytest.approx(math.sqrt(total))
+    assert spread.freedom == pytest.approx(total**2 / sum(v**2 / f for v, f in parts))
+    assert spread.freedom < 4.1
+    usual = within_runs(replace(a, other_independent=math.inf), replace(b, other_independent=math.inf), 0.0)
+    assert isinstance(usual, Spread)
+    assert usual.freedom > 100.0

@@ -29,6 +29,7 @@ from reports.trend.pictures import trend_pictures
 
 Nights = Callable[..., list[Path]]
 HOSTILE = "<script>window.broken = 1<|script>\u202e|`"  # a folder's name holds no slash and no NUL
+SEED_7 = {"schedule": {"digest": "1e" * 32, "seed": 7}}
 OTHER = {"workload": {"description": "</script><script>window.broken = 1</script>\u202e\x00|`", "dropped_too_long": 0}}
 
 
@@ -38,8 +39,7 @@ def nights(
 ) -> Path:
     """Six nights: equal, equal, other work, slower, one of failures alone, and one that was cut."""
     folder: Path = tmp_path_factory.mktemp("nights")
-    seed = {"schedule": {"digest": "1e" * 32, "seed": 7}}
-    equal = [("n1", 20.0, {}), ("n2", 20.0, seed), (HOSTILE, 20.0, OTHER), ("n4", 30.0, seed), ("n6", 20.0, {})]
+    equal = [("n1", 20.0, {}), ("n2", 20.0, SEED_7), (HOSTILE, 20.0, OTHER), ("n4", 30.0, SEED_7), ("n6", 20.0, {})]
     *_, cut = map(RunFolder, make_nights(folder, equal))
     cut.write_manifest(cut.read_manifest() | {"state": "running"})
     broken = [failed(k, 50 * k, Outcome.SERVER_ERROR, 50 * k, 50 * k + 9) for k in range(50)]
@@ -96,7 +96,7 @@ def test_runs_of_different_work_show_their_differences(trend: Trend) -> None:
 
 
 def test_a_baseline_may_lie_elsewhere_and_be_of_several_runs(nights: Path, make_nights: Nights, tmp_path: Path) -> None:
-    make_nights(tmp_path / "release", [(f"r{k}", 29.0 + 0.1 * k, {}) for k in range(4)])
+    make_nights(tmp_path / "release", [(f"r{k}", 29.0 + 0.1 * k, SEED_7) for k in range(4)])
     trend = read_trend([nights / "n2", nights / "n4"], tmp_path / "release")
     assert trend.baseline == "release"
     assert len(trend.baseline_runs) == 4
@@ -104,6 +104,15 @@ def test_a_baseline_may_lie_elsewhere_and_be_of_several_runs(nights: Path, make_
     assert {d.evidence.value for d in trend.runs[0].differences if d.evidence} == {"repeated runs"}
     inside = read_trend([tmp_path / "release"], tmp_path / "release")
     assert {run.standing for run in inside.runs} == {Standing.BASELINE}
+
+
+def test_a_baseline_that_repeats_another_schedule_is_no_evidence_of_the_spread_between_schedules(
+    nights: Path, make_nights: Nights, tmp_path: Path
+) -> None:
+    make_nights(tmp_path / "release", [(f"r{k}", 20.0 + 0.01 * k, {}) for k in range(4)])
+    (run,) = read_trend([nights / "n2"], tmp_path / "release").runs
+    assert {d.evidence.value for d in run.differences if d.evidence} == {"repeated runs, each side of schedules of its own"}
+    assert run.verdict == "no difference shown"
 
 
 def test_an_invalid_baseline_is_refused(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:
