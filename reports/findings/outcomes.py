@@ -13,6 +13,7 @@ from reports.metrics.last_answer import CHANCE, FEWEST_FAILED, last_answer
 
 _FAILED_SHARE_INVALID = 0.01
 _RETOKENISED_SHORT = 0.75  # of the requested tokens: text may encode to fewer tokens than it was made of
+_ALL_TOKENS = "length"  # the finish_reason of an answer that was cut at max_tokens
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class OutputShorterThanAsked(Finding):
     severities = (Severity.NOTE, Severity.WARNING)
     when = (
         "answers have fewer tokens than requested, or where tokens are counted from text, fewer than "
-        f"{_RETOKENISED_SHORT:.0%} of them; a warning where a request set --ignore_eos"
+        f"{_RETOKENISED_SHORT:.0%} of them and another finish_reason than `length`; a warning where a request set --ignore_eos"
     )
     advices = (
         "Answers ended by themselves; for equal work in every run use --ignore_eos.",
@@ -153,6 +154,8 @@ class OutputShorterThanAsked(Finding):
         retokenised = TokenSource.TEXT.value in requests.output_tokens_sources
         least = requests.requested_output_tokens * (_RETOKENISED_SHORT if retokenised else 1.0)
         short = known & (requests.output_tokens < least)
+        if retokenised:  # the server says of these that they have all the tokens that were asked for
+            short &= requests.finish_reason != _ALL_TOKENS
         if not short.any():
             return None
         kind = OutputShorterDespiteIgnoreEos if (short & requests.ignore_eos).any() else OutputShorterThanAsked

@@ -127,6 +127,17 @@ def test_text_that_encodes_to_a_few_tokens_less_is_no_short_answer(
     assert (finding_of(make_report(records), "output_shorter_than_asked") is not None) is expected
 
 
+@pytest.mark.parametrize(("reason", "expected"), [("length", False), ("stop", True), (None, True)])
+def test_text_of_an_answer_with_all_its_tokens_by_its_finish_reason_is_no_short_answer(
+    make_report: MakeReport, answered: Make, reason: str | None, expected: bool
+) -> None:
+    counted = {"output_tokens": 10, "output_tokens_source": TokenSource.TEXT, "requested_output_tokens": 100}
+    records = [
+        answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)], token_counts=None, finish_reason=reason, **counted) for k in range(20)
+    ]
+    assert (finding_of(make_report(records), "output_shorter_than_asked") is not None) is expected
+
+
 def test_failures_are_no_short_answers(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
     records = steady_run(10)
     records[4] = failed(4, 40, Outcome.STREAM_CUT, 40, 50, output_tokens=1)
