@@ -12,23 +12,33 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 from tabulate import tabulate
 
 from benchmarks.serving_processes import PARTS, PROCESSES, Process, Run, drawn
+from harness.records.record import Outcome
+from reports.metrics.catalogue import TTFT
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.clustered_arrivals import clustered_arrivals
+from reports.metrics.failures import failed_share_of
 from reports.metrics.full_batch import full_batch, without_rare_tails
+from reports.metrics.goodput import Objective, goodput
 from reports.metrics.requests import Requests
 from reports.metrics.windows import whole_window
 from reports.statistics.arrays import FloatArray
+from reports.statistics.percentiles import Distribution
 
-MEASURES = ("mean TTFT", "p50 TTFT", "p99 TTFT", "requests/s", "tokens/s")
-LATENCIES = 3  # the first measures
+MEASURES = (
+    *("mean TTFT", "p50 TTFT", "p99 TTFT", "mean E2E", "p50 E2E", "p99 E2E", "attainment", "failed share"),
+    *("requests/s", "tokens/s", "goodput"),
+)
+TRUE = 8  # the first measures have a known true value; of rates it is the mean of the runs
+_MISSED, _FAILED = 0.05, 0.02  # shares of the requests with the longest TTFT, which miss an objective, and fail
 LONG_RUN, LONG_RUNS = 1_500_000, 3
 _FEWEST_GIVEN, _LEAST_COVERAGE, _WIDEST_RATE, _WIDTH_FROM = 0.10, 0.90, 1.5, 2_000
 
@@ -59,13 +69,15 @@ def main() -> None:
         truths = dict(
             zip(_numbers(options.drawn), pool.map(true_values, product(_numbers(options.drawn), [options.drawn])), strict=True)
         )
-        for (number, size, *_), statements in zip(jobs, pool.map(statements_of_runs, jobs), strict=True):
+        for (number, size, *_), statements in zip(
+            jobs, pool.map(statements_of_runs, [(job, truths[job[0]]) for job in jobs]), strict=True
+        ):
             process = processes(options.drawn)[number]
             for k, measure in enumerate(MEASURES):
-                cell = coverage(truths[number][k] if k < LATENCIES else float("nan"), statements[:, k])
+                cell = coverage(truths[number][k] if k < TRUE else float("nan"), statements[:, k])
                 cells += 1
                 rows.append((process.name, f"{size:,}", measure, *cell.texts))
-                if cell.fails(rate=k >= LATENCIES, size=size) and not process.infinite_variance:
+                if cell.fails(rate=k >= TRUE, size=size) and not process.infinite_variance:
                     failed.append(" ".join(map(str, rows[-1])))
             print(f"{process.name}, {size:,}: {time.monotonic() - start_s:.0f} s", file=sys.stderr)
     headers = (
@@ -93,50 +105,62 @@ def _numbers(seed: int | None) -> range:
 
 
 def true_values(job: tuple[int, int | None]) -> FloatArray:
-    """Mean, p50 and p99 TTFT of very long runs."""
+    """The true values of the first measures, of very long runs, and the TTFT above which requests miss an objective and fail."""
     number, seed = job
     process, found = processes(seed)[number], []
     for k in range(LONG_RUNS):
         rng = np.random.default_rng([2**32, number, k])
-        ttft_ms = process.run(process.work(LONG_RUN, rng), rng).ttft_ms
-        found.append((ttft_ms.mean(), *np.quantile(ttft_ms, [0.50, 0.99])))
+        run = process.run(process.work(LONG_RUN, rng), rng)
+        ttft, e2e = ((times.mean(), *np.quantile(times, [0.50, 0.99])) for times in (run.ttft_ms, run.e2e_ms))
+        found.append((*ttft, *e2e, 1.0 - _MISSED, _FAILED, *np.quantile(run.ttft_ms, [1.0 - _MISSED, 1.0 - _FAILED])))
     means: FloatArray = np.array(found, dtype=np.float64).mean(axis=0)
     return means
 
 
-def statements_of_runs(job: tuple[int, int, int, int, int | None]) -> FloatArray:
-    """The statements of the reports of simulated runs (process, requests, seed, runs, seed of drawn processes).
+def statements_of_runs(job: tuple[tuple[int, int, int, int, int | None], FloatArray]) -> FloatArray:
+    """The statements of the reports of simulated runs: (process, requests, seed, runs, seed of drawn processes), and the
+    process's ``true_values``.
 
     Shape [runs, measures, 3]: value, lower and upper limit.
     """
-    number, size, seed, runs, drawn_seed = job
+    (number, size, seed, runs, drawn_seed), truth = job
     process, found = processes(drawn_seed)[number], []
     for k in range(runs):
         rng = np.random.default_rng([seed, number, size, k])
-        found.append([(s.value, s.low, s.high) for s in statements_of(process.run(process.work(size, rng), rng))])
+        run = process.run(process.work(size, rng), rng)
+        found.append([(s.value, s.low, s.high) for s in statements_of(run, *truth[-2:])])
     return np.array(found, dtype=np.float64)
 
 
-def statements_of(run: Run) -> tuple[Statement, ...]:
+def statements_of(run: Run, objective_ms: float, fails_above_ms: float) -> tuple[Statement, ...]:
     """The statements of a run's report, in the order of MEASURES."""
     requests = as_requests(run)
-    clustered = clustered_arrivals(requests)
-    found = latencies_by_request(requests, requests.first_token_ns, requests.scheduled_ns).summary(clustered)
-    ttft = without_rare_tails(found, full_batch(requests))
+    clustered, batch = clustered_arrivals(requests), full_batch(requests)
+    ttft, e2e = (
+        without_rare_tails(latencies_by_request(requests, ends_ns, requests.scheduled_ns).summary(clustered), batch)
+        for ends_ns in (requests.first_token_ns, requests.last_token_ns)
+    )
     whole = whole_window(requests, ttft, None, clustered)
-    assert ttft is not None
-    assert whole is not None
-    assert ttft.mean.value is not None
-    percentiles = (
-        Statement(float(one.value or 0.0), *(one.interval or ((one.at_least,) if one.at_least is not None else ())))
-        for one in (ttft.percentile(0.50), ttft.percentile(0.99))
-    )
-    rates = (rate for rate in (whole.request_throughput, whole.output_token_throughput) if rate is not None)
+    good = goodput(requests, [Objective(TTFT, objective_ms)], clustered)
+    outcome = np.where(run.ttft_ms > fails_above_ms, Outcome.SERVER_ERROR.value, Outcome.DONE.value)
+    failures = failed_share_of(replace(requests, outcome=outcome))
+    assert ttft is not None and e2e is not None and whole is not None and good is not None and failures is not None  # noqa: PT018
+    rates = (whole.request_throughput, whole.output_token_throughput, good.rate)
     return (
-        Statement(ttft.mean.value, *(ttft.mean.interval or ())),
-        *percentiles,
-        *(Statement(rate.value, *(rate.interval or ())) for rate in rates),
+        *_of_latency(ttft),
+        *_of_latency(e2e),
+        Statement(good.attainment, *(good.attainment_interval or ())),
+        Statement(failures.value, *(failures.interval or ())),
+        *(Statement(rate.value, *(rate.interval or ())) for rate in rates if rate is not None),
     )
+
+
+def _of_latency(latency: Distribution) -> Iterator[Statement]:
+    """Mean, p50 and p99."""
+    assert latency.mean.value is not None
+    yield Statement(latency.mean.value, *(latency.mean.interval or ()))
+    for one in (latency.percentile(0.50), latency.percentile(0.99)):
+        yield Statement(float(one.value or 0.0), *(one.interval or ((one.at_least,) if one.at_least is not None else ())))
 
 
 def as_requests(run: Run) -> Requests:
