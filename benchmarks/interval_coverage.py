@@ -105,7 +105,7 @@ def _numbers(seed: int | None) -> range:
 
 
 def true_values(job: tuple[int, int | None]) -> FloatArray:
-    """The true values of the first measures, of very long runs, and the TTFT above which requests miss an objective and fail."""
+    """The true values of the first measures, of very long runs; the TTFT above which requests miss an objective, and fail."""
     number, seed = job
     process, found = processes(seed)[number], []
     for k in range(LONG_RUNS):
@@ -143,7 +143,7 @@ def statements_of(run: Run, objective_ms: float, fails_above_ms: float) -> tuple
     whole = whole_window(requests, ttft, None, clustered)
     good = goodput(requests, [Objective(TTFT, objective_ms)], clustered)
     outcome = np.where(run.ttft_ms > fails_above_ms, Outcome.SERVER_ERROR.value, Outcome.DONE.value)
-    failures = failed_share_of(replace(requests, outcome=outcome))
+    failures = failed_share_of(replace(requests, outcome=outcome), clustered)
     assert ttft is not None and e2e is not None and whole is not None and good is not None and failures is not None  # noqa: PT018
     rates = (whole.request_throughput, whole.output_token_throughput, good.rate)
     return (

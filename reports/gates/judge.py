@@ -15,15 +15,16 @@ from reports.gates.shares import ShareClaim, ShareOfRun, judge_share
 from reports.gates.words import NO_OBJECTIVE, amount, number
 from reports.metrics.catalogue import ATTAINMENT, E2E, FAILED_SHARE, GOODPUT, ICL, ITL, TPOT, TTFO, TTFT, Metric
 from reports.metrics.censoring import CensoredLatencies, latencies_by_request
-from reports.metrics.failures import failed_by_request
+from reports.metrics.failures import SLOWEST_MS, failures_as_slowest_ms
 from reports.metrics.goodput import severities
 from reports.metrics.latency import (
     inter_chunk_latencies_ms,
     inter_token_latencies_ms,
     time_per_output_token_ms,
 )
+from reports.metrics.output_events import Rate
 from reports.metrics.requests import Requests
-from reports.statistics.arrays import FloatArray, known
+from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import summarise
 
 _PLAIN_LATENCIES: Mapping[Metric, Callable[[Requests], FloatArray]] = MappingProxyType(
@@ -103,19 +104,19 @@ def _latencies_of(metric: Metric, run: JudgedRun) -> CensoredLatencies:
 
 
 def _failed_share(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
-    failed = [known(failed_by_request(run.requests)) for run in runs]
-    every = np.concatenate(failed)
+    values_ms = [failures_as_slowest_ms(run.requests) for run in runs]
+    every = np.concatenate(values_ms)
     claim = ShareClaim(
         requirement,
-        float(every.mean()) if every.size else None,
+        float(np.isinf(every).mean()) if every.size else None,
         requirement.limit,
-        0.0,
+        SLOWEST_MS,
         "failed",
         at_least=not requirement.at_most,
         grows=False,
         fewest=1,  # the share of so few requests is that of independent ones
     )
-    return judge_share(claim, [ShareOfRun(one, one) for one in failed], runs)
+    return judge_share(claim, [ShareOfRun(one, one) for one in values_ms], runs)
 
 
 def _attainment(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
@@ -132,9 +133,8 @@ def _attainment(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
 
 def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     """Goodput by its own interval; and where requests arrive at a rate, by the attainment that the limit needs of it."""
-    found = [run.metrics.goodput for run in runs if run.metrics.goodput is not None]
     done = sum(run.metrics.done for run in runs)
-    gate = judge_number(requirement, of_rates([one.rate for one in found], done, grows=True), runs)
+    gate = judge_number(requirement, of_rates([_long_run_goodput(run) for run in runs], done, grows=True), runs)
     offered = [run.metrics.offered_rate for run in runs]
     rates = [rate for rate in offered if rate is not None]
     if requirement.at_most or gate.status is not Status.UNDECIDED or len(rates) < len(offered):
@@ -151,6 +151,16 @@ def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         return replace(gate, status=Status.FAILED, why=f"{gate.why}; {rate:.3g} requests/s arrived")
     by_attainment = judge_share(needed, _severities(runs), runs)
     return replace(gate, status=Status.FAILED, why=by_attainment.why) if by_attainment.status is Status.FAILED else gate
+
+
+def _long_run_goodput(run: JudgedRun) -> Rate | None:
+    """Goodput with an upper limit that allows for the run's drain, in which nothing arrives: a longer run has less of it."""
+    assert run.metrics.goodput is not None
+    rate, throughput, offered = run.metrics.goodput.rate, run.metrics.request_throughput, run.metrics.offered_rate
+    if rate is None or rate.interval is None or not throughput or offered is None:
+        return rate
+    low, high = rate.interval
+    return replace(rate, interval=(low, high * max(1.0, offered / throughput)))
 
 
 def _severities(runs: Sequence[JudgedRun]) -> list[ShareOfRun]:

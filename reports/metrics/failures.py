@@ -6,11 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from reports.metrics.censoring import latencies_by_request
 from reports.metrics.requests import Requests
-from reports.statistics.arrays import FloatArray, known
+from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES, Interval
 from reports.statistics.exceedances import interval_of_share_above
 from reports.statistics.percentiles import share_limits
+
+SLOWEST_MS = float(np.finfo(np.float64).max)
+"""No latency is longer, so that what exceeds it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +39,27 @@ def failed_by_request(requests: Requests) -> FloatArray:
     return np.where(requests.failed_by_target, 1.0, np.where(requests.done, 0.0, np.nan))
 
 
-def failed_share_of(requests: Requests) -> FailedShare | None:
-    """The share of a run; None where no request ended.
+def failures_as_slowest_ms(requests: Requests) -> FloatArray:
+    """TTFT of each success, in the order in which they were due, 0 without a token, and infinite for each request that the
+    target failed: what fails comes together as what is slow does, so that a run with few failures, or none, knows from its slow
+    requests how it might. Of those that ended; more than SLOWEST_MS is a failure.
+    """
+    ttft_ms = latencies_by_request(requests, requests.first_token_ns, requests.scheduled_ns).values_ms
+    failed = failed_by_request(requests)
+    return np.where(failed > 0, np.inf, np.nan_to_num(ttft_ms, nan=0.0))[~np.isnan(failed)]
+
+
+def failed_share_of(requests: Requests, no_interval_reason: str | None = None) -> FailedShare | None:
+    """The share of a run; None where no request ended. It has no interval where there is a ``no_interval_reason``.
 
     The interval knows that failures come together; in runs of fewer than 100 requests, where that cannot be seen, it is
     Clopper and Pearson's for independent requests.
     """
-    failed = known(failed_by_request(requests))
-    if not failed.size:
+    values_ms = failures_as_slowest_ms(requests)
+    if not values_ms.size:
         return None
-    share = float(failed.mean())
-    limits = share_limits(share, failed.size) if failed.size < FEWEST_VALUES else interval_of_share_above(failed, 0.0)
-    return FailedShare(int(np.count_nonzero(failed)), int(failed.size), limits)
+    failed = int(np.count_nonzero(np.isinf(values_ms)))
+    if values_ms.size < FEWEST_VALUES:
+        return FailedShare(failed, int(values_ms.size), share_limits(failed / values_ms.size, values_ms.size))
+    limits = interval_of_share_above(values_ms, SLOWEST_MS) if no_interval_reason is None else None
+    return FailedShare(failed, int(values_ms.size), limits)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from reports.metrics.catalogue import E2E, TPOT, TTFT, Metric
 from reports.metrics.censoring import CensoredLatencies, latencies_by_request
 from reports.metrics.full_load import full_load, rate_of_run
-from reports.metrics.output_events import Events, Rate, completions, mean_rate, rate_value, without_interval
+from reports.metrics.output_events import Events, Rate, completions, rate_value, without_interval
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import TOO_UNEVEN, Interval
@@ -195,8 +195,7 @@ def _rate(requests: Requests, good: NDArray[np.bool_], judged: NDArray[np.bool_]
     """Good requests, counted at their ends, per second of the whole window: first scheduled to the end of the last success, or
     of the last good request that was cancelled.
 
-    It is the rate of all that were judged times their attainment, and so is its error. In an open loop a run's drain makes it
-    smaller than the rate of the arrivals, from which the upper limit is.
+    It is the rate of all that were judged times their attainment, and so is its error.
     """
     ended = requests.done | good
     if not ended.any():
@@ -213,7 +212,5 @@ def _rate(requests: Requests, good: NDArray[np.bool_], judged: NDArray[np.bool_]
     share = float(good[judged].mean())
     below, above = (abs(limit / throughput.value - 1.0) for limit in throughput.interval)
     ended_per_s = value / share if share > 0 else throughput.value
-    arrived_per_s = max(ended_per_s, (mean_rate(requests.scheduled_ns) or 0.0) if requests.is_open_loop else 0.0)
-    low = ended_per_s * (share - math.hypot(below * share, share - attainment[0]))
-    high = arrived_per_s * (share + math.hypot(above * share, attainment[1] - share))
-    return Rate(value, (max(0.0, low), high), None)
+    low = value - ended_per_s * math.hypot(below * share, share - attainment[0])
+    return Rate(value, (max(0.0, low), value + ended_per_s * math.hypot(above * share, attainment[1] - share)), None)

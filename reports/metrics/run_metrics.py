@@ -209,7 +209,7 @@ def compute_metrics(
         sent_dispersion=index_of_dispersion(requests.sent_ns if load.waits_for_answers else sent_ns),
         upstream=upstream_statistics(requests),
         goodput=goodput(requests, objectives, clustered),
-        failed_share=failed_share_of(requests),
+        failed_share=failed_share_of(requests, clustered),
         slip_by_worker=slip_by_worker(requests),
         slip_over_time=slip_over_time(requests),
         full_batch=batch,
