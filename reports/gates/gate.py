@@ -23,16 +23,29 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Beyond:
+    """The share of the requests that were beyond a gate's limit, its limits over runs like this one, and how large it may be:
+    from 0 to 1. Each limit is wrong in at most 5 % of runs.
+    """
+
+    share: float
+    low: float
+    high: float
+    allowed: float
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """A number of a run with its limits, in the metric's unit; None is unknown.
 
-    The limits are those that the status goes by: of a mean or a rate those of the number itself, of a percentile, attainment
-    or failed share those of the share of requests beyond the limit (0 to 1), each wrong in at most 5 % of runs.
+    A percentile, attainment and the share of failures are judged by the requests ``beyond`` the limit. A percentile has no
+    limits here: those of its own interval do not decide.
     """
 
     value: float | None
     low: float | None = None
     high: float | None = None
+    beyond: Beyond | None = None
 
 
 @dataclass(frozen=True, slots=True)

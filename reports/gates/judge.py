@@ -27,6 +27,7 @@ from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import summarise
 
+_DIGITS = 12  # of a share: those that the binary error of a difference leaves
 _PLAIN_LATENCIES: Mapping[Metric, Callable[[Requests], FloatArray]] = MappingProxyType(
     {TPOT: time_per_output_token_ms, ITL: inter_token_latencies_ms, ICL: inter_chunk_latencies_ms}
 )
@@ -87,7 +88,7 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     claim = ShareClaim(
         requirement,
         None if summary is None else summary.percentile(requirement.q).value,
-        1.0 - requirement.q,
+        round(1.0 - requirement.q, _DIGITS),
         requirement.limit,
         f"were over {number(requirement, requirement.limit)} {requirement.metric.unit}",
         at_least=not requirement.at_most,
@@ -116,19 +117,24 @@ def _failed_share(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         grows=False,
         fewest=1,  # the share of so few requests is that of independent ones
     )
-    return judge_share(claim, [ShareOfRun(one, one) for one in values_ms], runs)
+    gate = judge_share(claim, [ShareOfRun(one, one) for one in values_ms], runs)
+    beyond = gate.evidence.beyond
+    return gate if beyond is None else replace(gate, evidence=replace(gate.evidence, low=beyond.low, high=beyond.high))
 
 
 def _attainment(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     claim = ShareClaim(
         requirement,
         _mean_attainment(runs),
-        1.0 - requirement.limit,
+        round(1.0 - requirement.limit, _DIGITS),
         1.0,
         "missed an objective",
         at_least=requirement.at_most,
     )
-    return judge_share(claim, _severities(runs), runs)
+    gate = judge_share(claim, _severities(runs), runs)
+    beyond = gate.evidence.beyond
+    limits = {} if beyond is None else {"low": 1.0 - beyond.high, "high": 1.0 - beyond.low}
+    return replace(gate, evidence=replace(gate.evidence, **limits))
 
 
 def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:

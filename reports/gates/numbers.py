@@ -113,7 +113,7 @@ def _needed(requirement: Requirement, known: KnownNumber, runs: Sequence[JudgedR
     if known.value is None or known.interval is None:
         return "it has no interval"
     distance = abs(known.value - requirement.limit)
-    if distance < _CLOSE * requirement.limit:
+    if distance <= _CLOSE * requirement.limit:
         return "it is too close to the limit for any number of requests"
     low, high = known.interval
     half = high - known.value if known.value < requirement.limit else known.value - low

@@ -10,14 +10,16 @@ share decides (``reports/statistics/exceedances.py``), and two things besides:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from reports.criteria import Requirement
-from reports.gates.gate import Evidence, Gate, JudgedRun, Status
+from reports.gates.gate import Beyond, Evidence, Gate, JudgedRun, Status
 from reports.gates.words import amount, duration, percentage, rounded_up, several
+from reports.metrics.in_flight import QueueGrowth
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES
 from reports.statistics.exceedances import MARKOV, Exceedances, exceedances
@@ -66,10 +68,8 @@ def judge_share(claim: ShareClaim, samples: Sequence[ShareOfRun], runs: Sequence
     near = min(max(claim.allowed, 1e-9), 1.0 - 1e-9)
     seen, worst = exceedances(least, claim.limit, near), exceedances(most, claim.limit, near)
     case = _Case(claim, seen, worst, float(np.median(least)), tuple(runs))
-    status = case.status
-    low, high = seen.limits(_FAILS)[0], worst.limits(_PASSES)[1]
-    evidence = Evidence(claim.value, low, 1.0 if case.is_unknown else high)
-    return Gate(claim.requirement, status, evidence, case.why(status, evidence))
+    status, beyond = case.status, case.beyond
+    return Gate(claim.requirement, status, Evidence(claim.value, beyond=beyond), case.why(status, beyond))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,18 @@ class _Case:
         return self.seen.n < self.claim.fewest or any(run.clustered for run in self.runs)
 
     @property
-    def growing(self) -> bool:
-        return self.claim.grows and any(run.growth is not None for run in self.runs)
+    def beyond(self) -> Beyond:
+        """The share with the limits that the status goes by."""
+        of_low, of_high = (_PASSES, _FAILS) if self.claim.at_least else (_FAILS, _PASSES)
+        high = 1.0 if self.is_unknown else self.worst.limits(of_high)[1]
+        return Beyond(self.seen.share, self.seen.limits(of_low)[0], high, self.claim.allowed)
+
+    @property
+    def growth(self) -> QueueGrowth | None:
+        """What makes a longer run worse; None of a claim that it cannot make worse."""
+        if not self.claim.grows or self.claim.at_least:
+            return None
+        return next((run.growth for run in self.runs if run.growth is not None), None)
 
     @property
     def rare_queues(self) -> bool:
@@ -109,13 +119,17 @@ class _Case:
             return self._of_at_least()
         allowed = self.claim.allowed
         if self.seen.share > allowed and (
-            self.growing or self.seen.share >= MARKOV * allowed or self._far_above or self._surely_more(_FAILS)
+            self.growth is not None or self.seen.share >= MARKOV * allowed or self._far_above or self._surely_more(_FAILS)
         ):
             return Status.FAILED
-        may_pass = not self.growing and not self.rare_queues
+        may_pass = self.growth is None and not self.rare_queues
         return Status.PASSED if may_pass and self._surely_at_most(_PASSES) else Status.UNDECIDED
 
     def _of_at_least(self) -> Status:
+        if self.claim.allowed <= 0.0:
+            return Status.PASSED
+        if self.claim.allowed >= 1.0:
+            return Status.FAILED if self.worst.above < self.worst.n else Status.UNDECIDED
         if self._surely_more(_PASSES):
             return Status.PASSED
         return Status.FAILED if self._surely_at_most(_FAILS) else Status.UNDECIDED
@@ -139,57 +153,57 @@ class _Case:
 
     # ---- in words
 
-    def why(self, status: Status, evidence: Evidence) -> str:
+    def why(self, status: Status, beyond: Beyond) -> str:
         claim = self.claim
         value = "unknown" if claim.value is None else amount(claim.requirement, claim.value)
         parts = [f"{value}; {percentage(self.seen.share)} % of {self.seen.n:,} {claim.beyond}"]
         if status is Status.FAILED:
-            parts += self._why_failed(evidence)
+            parts += self._why_failed(beyond)
         elif status is Status.PASSED:
-            parts += self._why_passed(evidence)
+            parts += self._why_passed(beyond)
         else:
-            parts += self._why_undecided(evidence)
+            parts += self._why_undecided(beyond)
         return "; ".join(parts)
 
-    def _why_failed(self, evidence: Evidence) -> list[str]:
-        growth = next((run.growth for run in self.runs if run.growth is not None), None) if self.claim.grows else None
-        if growth is not None:
-            grew = max(0.0, growth.offered_per_s - growth.completed_per_s)
+    def _why_failed(self, beyond: Beyond) -> list[str]:
+        if self.growth is not None:
+            grew = max(0.0, self.growth.offered_per_s - self.growth.completed_per_s)
             return [f"the queue grew by {grew:.3g} requests/s, so a longer run is worse"]
-        low = evidence.low or 0.0
         if self.claim.at_least:
-            return [self._limits(evidence)]
-        if low <= self.claim.allowed and self._far_above:
-            return [f"half of them took {self.typical / self.claim.limit:.3g} times the limit or more, {self._allowed}"]
-        return [f"at least {percentage(low)} % in runs like it, {self._allowed}"]
+            return [self._limits(beyond)]
+        if beyond.low <= self.claim.allowed and self._far_above:
+            return [f"half of them took {FAR_ABOVE:g} times the limit or more, {self._allowed}"]
+        return [f"at least {percentage(beyond.low)} % in runs like it, {self._allowed}"]
 
-    def _why_passed(self, evidence: Evidence) -> list[str]:
-        if self.claim.at_least or evidence.high is None:
-            return [self._limits(evidence)]
-        parts = [f"at most {percentage(evidence.high)} % in runs like it, {self._allowed}"]
+    def _why_passed(self, beyond: Beyond) -> list[str]:
+        if self.claim.at_least:
+            return [self._limits(beyond)]
+        parts = [f"at most {percentage(beyond.high)} % in runs like it, {self._allowed}"]
         if self.claim.allowed < _UNSEEN / 10.0:
             seconds = sum(run.length_s for run in self.runs) / _UNSEEN
             parts.append(f"what is rarer than once in {duration(seconds)} would not show")
         return parts
 
-    def _why_undecided(self, evidence: Evidence) -> list[str]:
-        if self.growing:
+    def _why_undecided(self, beyond: Beyond) -> list[str]:
+        if self.growth is not None:
             return ["the queue grew, so a longer run is worse"]
         if any(run.clustered for run in self.runs):
             return ["arrivals came in too few clusters to know other runs by"]
         if self.rare_queues and self._surely_at_most(_PASSES):
             return ["requests waited for a place in the batch too rarely to know how long others wait"]
+        needed = fewest_to_pass(1.0 - self.claim.allowed if self.claim.at_least else self.claim.allowed)
+        if needed is None:
+            return ["no number of requests can show that"]
         if self.seen.n < self.claim.fewest:
-            return [f"too few requests to decide, at least {fewest_to_pass(self.claim.allowed):,} needed"]
-        return [self._limits(evidence), self._needed()]
+            return [f"too few requests to decide, at least {needed:,} needed"]
+        return [self._limits(beyond), self._needed()]
 
     @property
     def _allowed(self) -> str:
         return f"{percentage(self.claim.allowed)} % {'needed' if self.claim.at_least else 'allowed'}"
 
-    def _limits(self, evidence: Evidence) -> str:
-        low, high = evidence.low or 0.0, 1.0 if evidence.high is None else evidence.high
-        return f"95 %: {percentage(low)} – {percentage(high)} %, {self._allowed}"
+    def _limits(self, beyond: Beyond) -> str:
+        return f"95 %: {percentage(beyond.low)} – {percentage(beyond.high)} %, {self._allowed}"
 
     def _needed(self) -> str:
         """How many requests would decide, were the share and its clusters as they are here."""
@@ -204,9 +218,10 @@ class _Case:
         return f"{several((least, most))} requests would decide it"
 
 
-def fewest_to_pass(allowed: float) -> int:
-    """The fewest requests that can show a share of at most ``allowed``, 0 < allowed < 1, if none is beyond the limit.
+def fewest_to_pass(allowed: float) -> int | None:
+    """The fewest requests that can show a share of at most ``allowed``, below 1, if none is beyond the limit; None where no
+    number can.
 
     These are ln 0.05 / ln(1 − allowed), 299 for 1 %, and at least as many as show the correlation of neighbours.
     """
-    return max(FEWEST_VALUES, int(np.ceil(np.log(_PASSES) / np.log1p(-allowed))))
+    return None if allowed <= 0.0 else max(FEWEST_VALUES, math.ceil(math.log(_PASSES) / math.log1p(-allowed)))

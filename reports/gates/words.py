@@ -55,7 +55,9 @@ def percentage(share: float) -> str:
     per_cent = 100.0 * share
     if min(per_cent, 100.0 - per_cent) >= 0.995 or per_cent in (0.0, 100.0):
         return f"{per_cent:,.1f}" if per_cent < 99.95 or per_cent == 100.0 else f"{per_cent:.2f}"
-    return f"{per_cent:.2f}" if per_cent < 99.0 or 100.0 - per_cent >= 0.005 else f"{per_cent:.4f}"
+    if per_cent < 0.005:
+        return f"{per_cent:.2g}"
+    return f"{per_cent:.2f}" if 100.0 - per_cent >= 0.005 else f"{per_cent:.4f}"
 
 
 def duration(seconds: float) -> str:

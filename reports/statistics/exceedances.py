@@ -45,7 +45,7 @@ _SIZES = 60  # of runs that are tried, in equal ratios
 @dataclass(frozen=True, slots=True)
 class Exceedances:
     """``above`` of ``n`` values exceed a limit. ``effect`` is the design effect of the requests above it, for the share's upper
-    limit, and ``lower_effect``, at least as large, for the lower one.
+    limit, and ``lower_effect`` for the lower one.
     """
 
     n: int

@@ -10,9 +10,9 @@ import pytest
 from harness.records.record import Outcome, Record
 from reports.compare.measures import measure_run
 from reports.metrics.failures import FailedShare, failed_share_of
-from reports.metrics.goodput import share_interval
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport
+from reports.statistics.exceedances import interval_of_share_above
 from reports.trend.history import estimates_of
 
 Make = Callable[..., Record]
@@ -60,7 +60,7 @@ def test_from_a_hundred_requests_on_the_limits_know_which_came_together(
         found = failed_share_of(make_requests(_run(answered, failed, good.tolist())))
         assert found is not None
         assert (found.failed, found.ended) == (10, size)
-        by_clusters = share_interval(~good)
+        by_clusters = interval_of_share_above((~good).astype(float), 0.0)
         if size == 100:
             assert found.interval == by_clusters
         else:

@@ -13,7 +13,7 @@ from harness.records.record import Outcome, Record
 from reports.criteria import Requirement, parse_slo
 from reports.findings.checks import KINDS
 from reports.findings.finding import Finding, RunFacts, Severity
-from reports.gates import Evidence, Gate, Status
+from reports.gates.gate import Evidence, Gate, Status
 from reports.metrics.goodput import Goodput, Objective
 from reports.metrics.output_events import Rate
 from reports.render.tables import three_digits

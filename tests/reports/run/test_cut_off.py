@@ -11,7 +11,7 @@ import pytest
 from harness.records.record import Outcome, Record
 from reports.compare.measures import REACHES_CUT, measure_run
 from reports.criteria import parse_slo
-from reports.gates import Status
+from reports.gates.gate import Status
 from reports.metrics.estimates import of_mean, of_percentile, over_runs
 from reports.run.answer import WIDTH, render_answer
 from reports.run.console import render

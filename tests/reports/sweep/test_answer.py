@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from reports.criteria import Requirement, parse_held, parse_slo
-from reports.gates import Evidence, Gate, Status
+from reports.gates.gate import Evidence, Gate, Status
 from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.estimates import UNKNOWN, Estimate
 from reports.metrics.goodput import Objective

@@ -1,0 +1,379 @@
+"""Gates on percentiles, attainment and the share of failures: the share of requests beyond the limit decides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from harness.records.record import Outcome, Record
+from reports.criteria import Requirement, parse_slo
+from reports.gates.gate import Beyond, Gate, JudgedRun, Status
+from reports.gates.judge import judge_together
+from reports.gates.shares import FAR_ABOVE, ShareClaim, ShareOfRun, fewest_to_pass, judge_share
+from reports.metrics.configuration import ConfiguredLoad
+from reports.statistics.exceedances import MARKOV
+
+Make = Callable[..., Record]
+MakeRun = Callable[..., JudgedRun]
+Noise = Callable[..., list[float]]
+Queue = Callable[..., list[Record]]
+
+
+def _required(text: str) -> Requirement:
+    criterion = parse_slo(text)
+    assert isinstance(criterion, Requirement)
+    return criterion
+
+
+def _gate(text: str, *runs: JudgedRun) -> Gate:
+    return judge_together(_required(text), runs, valid=True)
+
+
+def _beyond(gate: Gate) -> Beyond:
+    assert gate.evidence.beyond is not None
+    return gate.evidence.beyond
+
+
+# ---- what a run shows of the share
+
+
+@pytest.mark.parametrize(
+    ("slow", "status"),
+    [(0, Status.PASSED), (5, Status.PASSED), (20, Status.UNDECIDED), (60, Status.FAILED), (400, Status.FAILED)],
+)
+def test_the_share_of_requests_above_the_limit_decides(run_of: MakeRun, noise: Noise, slow: int, status: Status) -> None:
+    """1 % of 2,000 may take longer, which are 20."""
+    gate = _gate("p99_ttft<=500ms", run_of(noise(2_000, slow)))
+    assert gate.status is status, gate.why
+    beyond = _beyond(gate)
+    assert (beyond.share, beyond.allowed) == (slow / 2_000, 0.01)
+    assert beyond.low <= beyond.share <= beyond.high
+    assert (beyond.high <= 0.01) is (status is Status.PASSED)
+    assert (beyond.low > 0.01) is (status is Status.FAILED)
+
+
+def test_no_request_above_the_limit_is_evidence_where_a_percentile_has_no_interval(run_of: MakeRun, noise: Noise) -> None:
+    """600 requests, fewer than the 662 that the interval of p99 needs."""
+    run = run_of(noise(600))
+    assert run.metrics.ttft_ms is not None
+    assert run.metrics.ttft_ms.scheduled is not None
+    assert run.metrics.ttft_ms.scheduled.percentile(0.99).interval is None
+    assert _gate("p99_ttft<=500ms", run).status is Status.PASSED
+
+
+def test_requests_that_are_slow_together_are_weaker_evidence_than_as_many_apart(run_of: MakeRun, noise: Noise) -> None:
+    """Latencies of 30 or 60 ms, half of them each: alone, or in spells of 40 requests."""
+    rng = np.random.default_rng(2)
+    spells = np.repeat(30.0 * rng.lognormal(0.0, 0.5, 50), 40)
+    together, apart = _gate("p99_ttft<=500ms", run_of(spells)), _gate("p99_ttft<=500ms", run_of(rng.permutation(spells)))
+    assert (together.status, apart.status) == (Status.UNDECIDED, Status.PASSED)
+    assert _beyond(together).high > 5 * _beyond(apart).high
+
+
+def test_one_spell_of_slow_requests_may_be_the_rare_event_of_many_runs(run_of: MakeRun, noise: Noise) -> None:
+    """60 of 2,000 in one spell are undecided, where 60 apart have failed."""
+    values = noise(2_000)
+    values[900:960] = [1_000.0] * 60
+    gate = _gate("p99_ttft<=500ms", run_of(values))
+    assert gate.status is Status.UNDECIDED, gate.why
+    assert _beyond(gate).low < 0.01
+
+
+def test_twenty_times_the_allowed_share_fails_however_clustered(run_of: MakeRun, noise: Noise) -> None:
+    """By Markov's inequality: in one spell, of a closed loop, which has no queue that grows."""
+    values = noise(2_000)
+    for spell, status in ((399, Status.UNDECIDED), (400, Status.FAILED)):
+        values[800 : 800 + spell] = [1_000.0] * spell
+        gate = _gate("p99_ttft<=500ms", run_of(values, load=ConfiguredLoad(closed=True)))
+        assert gate.status is status, gate.why
+    assert _beyond(gate).low == pytest.approx(0.4 / 2 / MARKOV)
+
+
+def test_markov_holds_of_few_requests_too(run_of: MakeRun) -> None:
+    """1 of 5 is 20 times 1 %; 1 of 6 is not."""
+    assert _gate("p99_ttft<=500ms", run_of([50, 51, 1_000, 52, 53])).status is Status.FAILED
+    assert _gate("p99_ttft<=500ms", run_of([50, 51, 1_000, 52, 53, 54])).status is Status.UNDECIDED
+
+
+def test_a_typical_value_of_eight_times_the_limit_fails(run_of: MakeRun) -> None:
+    """A run that is one slow spell to its last fifth: half of its requests are 8 times above the limit, and half may be."""
+    values = [401.0] * 620 + [50.0] * 380
+    run = run_of(values, load=ConfiguredLoad(closed=True))
+    far, near = _gate("p50_ttft<=50.1ms", run), _gate("p50_ttft<=51ms", run)
+    assert (far.status, near.status) == (Status.FAILED, Status.UNDECIDED)
+    assert f"half of them took {FAR_ABOVE:g} times the limit or more" in far.why
+
+
+# ---- the queue
+
+
+def test_overload_fails_a_gate_and_says_by_how_much_the_queue_grew(judged: MakeRun, queued_run: Queue) -> None:
+    """75 requests/s at a target that answers 49."""
+    gate = _gate("p99_ttft<=50ms", judged(queued_run(75.0, 1)))
+    assert gate.status is Status.FAILED
+    grew = re.search(
+        r"; ([\d.]+) % of 700 were over 50 ms; the queue grew by ([\d.]+) requests/s, so a longer run is worse$", gate.why
+    )
+    assert grew is not None, gate.why
+    assert float(grew[1]) > 98
+    assert float(grew[2]) == pytest.approx(26, abs=3)
+
+
+@pytest.mark.parametrize("name", ["p99_ttft", "p50_ttft", "p99_e2e"])
+def test_a_queue_that_grows_can_fail_a_gate_and_never_pass_it(judged: MakeRun, queued_run: Queue, name: str) -> None:
+    run = judged(queued_run(75.0, 1))
+    assert _gate(f"{name}<=1ms", run).status is Status.FAILED
+    undecided = _gate(f"{name}<=60s", run)
+    assert undecided.status is Status.UNDECIDED
+    assert undecided.why.endswith("; the queue grew, so a longer run is worse")
+
+
+def test_overload_fails_a_gate_on_attainment(judged: MakeRun, queued_run: Queue) -> None:
+    gate = _gate("attainment>=99%", judged(queued_run(75.0, 1), "ttft<=50ms"))
+    assert gate.status is Status.FAILED
+    assert "missed an objective; the queue grew by" in gate.why
+
+
+def test_a_queue_that_grows_is_no_evidence_on_failures(judged: MakeRun, queued_run: Queue) -> None:
+    gate = _gate("failed_share<=1%", judged(queued_run(75.0, 1)))
+    assert gate.status is Status.PASSED
+    assert "queue" not in gate.why
+
+
+def test_users_that_wait_for_answers_have_no_queue_that_grows(judged: MakeRun, queued_run: Queue) -> None:
+    run = judged(queued_run(75.0, 1), load=ConfiguredLoad(closed=True))
+    for limit in ("50ms", "60s"):
+        assert "queue" not in _gate(f"p99_ttft<={limit}", run).why
+
+
+# ---- few requests, and few clusters
+
+
+@pytest.mark.parametrize(("n", "status"), [(99, Status.UNDECIDED), (100, Status.PASSED)])
+def test_fewer_than_a_hundred_requests_show_no_clusters_and_pass_nothing(
+    run_of: MakeRun, noise: Noise, n: int, status: Status
+) -> None:
+    gate = _gate("p50_ttft<=500ms", run_of(noise(n)))
+    assert gate.status is status
+    if n == 99:
+        assert gate.why == "50.3 ms; 0.0 % of 99 were over 500 ms; too few requests to decide, at least 100 needed"
+        assert _beyond(gate).high == 1.0
+
+
+def test_a_percentile_that_so_few_requests_cannot_pass_says_how_many_can(run_of: MakeRun, noise: Noise) -> None:
+    gate = _gate("p99_ttft<=500ms", run_of(noise(99)))
+    assert gate.why.endswith("; too few requests to decide, at least 299 needed")
+
+
+@pytest.mark.parametrize(
+    ("allowed", "fewest"), [(0.01, 299), (0.001, 2_995), (0.05, 100), (0.5, 100), (0.999, 100), (0.0, None)]
+)
+def test_the_fewest_requests_that_can_pass(allowed: float, fewest: int | None) -> None:
+    """0.99 ** 298 = 0.0500…4, and 0.99 ** 299 is below 5 %."""
+    assert fewest_to_pass(allowed) == fewest
+
+
+def test_arrivals_in_few_clusters_pass_nothing(judged: MakeRun, answered: Make, noise: Noise) -> None:
+    """Ten bursts of 100 requests, 10 s apart."""
+    due = [10_000 * burst + 5 * k for burst in range(10) for k in range(100)]
+    records = [answered(k, at, at, [(at + took, 1)]) for k, (at, took) in enumerate(zip(due, noise(1_000), strict=True))]
+    run = judged(records)
+    assert run.clustered is not None
+    gate = _gate("p99_ttft<=500ms", run)
+    assert (gate.status, _beyond(gate).high) == (Status.UNDECIDED, 1.0)
+    assert gate.why.endswith("; arrivals came in too few clusters to know other runs by")
+    assert _gate("p99_ttft<=1ms", run).status is Status.FAILED
+
+
+# ---- requests that were cut off, and failed
+
+
+def _hanging(answered: Make, failed: Make, hung: Sequence[int], n: int = 2_000, cut_ms: float = 1_000.0) -> list[Record]:
+    """Requests of which some had no token when they were cancelled as planned."""
+    late = np.random.default_rng(1).lognormal(0.0, 0.1, n)
+    return [
+        failed(k, 10 * k, Outcome.WITHDRAWN, 10 * k, 10 * k + cut_ms, error=None)
+        if k in hung
+        else answered(k, 10 * k, 10 * k, [(10 * k + 80 * late[k], 1), (10 * k + 100 * late[k], 1)])
+        for k in range(n)
+    ]
+
+
+@pytest.mark.parametrize("requirement", ["p99_ttft<=500ms", "p99_e2e<=500ms", "attainment>=99%"])
+def test_a_request_that_was_over_the_limit_when_it_was_cancelled_is_beyond_it(
+    judged: MakeRun, answered: Make, failed: Make, requirement: str
+) -> None:
+    """3 % hang and are cancelled after 1 s."""
+    hung = set(np.random.default_rng(3).permutation(2_000)[:60].tolist())
+    gate = _gate(requirement, judged(_hanging(answered, failed, hung), "ttft<=500ms"))
+    assert gate.status is Status.FAILED, gate.why
+    assert _beyond(gate).share == 0.03
+
+
+@pytest.mark.parametrize("requirement", ["p99_ttft<=5s", "attainment>=99%"])
+def test_a_request_that_was_cancelled_below_the_limit_neither_passes_nor_fails_a_gate(
+    judged: MakeRun, answered: Make, failed: Make, requirement: str
+) -> None:
+    """3 % hang, which is above or below the limit of 5 s, for all that is known after 1 s."""
+    hung = set(np.random.default_rng(3).permutation(2_000)[:60].tolist())
+    gate = _gate(requirement, judged(_hanging(answered, failed, hung), "ttft<=5s"))
+    assert gate.status is Status.UNDECIDED
+    beyond = _beyond(gate)
+    assert beyond.share == 0.0
+    assert beyond.high > 0.03
+    assert gate.why.endswith("; requests were cut off before it was decided")
+
+
+def test_few_undetermined_requests_do_not_keep_a_gate_from_passing(judged: MakeRun, answered: Make, failed: Make) -> None:
+    run = judged(_hanging(answered, failed, {700}))
+    assert _gate("p99_ttft<=5s", run).status is Status.PASSED
+
+
+def test_failed_requests_are_beyond_every_limit(judged: MakeRun, answered: Make, failed: Make) -> None:
+    """3 % time out after 60 ms."""
+    lost = set(np.random.default_rng(3).permutation(2_000)[:60].tolist())
+    late = np.random.default_rng(1).lognormal(0.0, 0.1, 2_000)
+    run = judged(
+        [
+            failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 60)
+            if k in lost
+            else answered(k, 10 * k, 10 * k, [(10 * k + 80 * late[k], 1)])
+            for k in range(2_000)
+        ],
+        "ttft<=60s",
+    )
+    for requirement in ("p99_ttft<=60s", "attainment>=99%", "failed_share<=1%"):
+        gate = _gate(requirement, run)
+        assert (gate.status, _beyond(gate).share) == (Status.FAILED, 0.03)
+
+
+# ---- attainment and failures have limits in their own unit
+
+
+def test_attainment_has_the_limits_of_the_share_that_met_the_objectives(run_of: MakeRun, noise: Noise) -> None:
+    gate = _gate("attainment>=99%", run_of(noise(2_000, 5), "ttft<=500ms"))
+    beyond = _beyond(gate)
+    assert gate.evidence.value == 1.0 - beyond.share == 0.9975
+    assert gate.evidence.low == pytest.approx(1.0 - beyond.high)
+    assert gate.evidence.high == pytest.approx(1.0 - beyond.low)
+
+
+def test_a_failed_share_has_its_own_limits_and_a_percentile_none(run_of: MakeRun, noise: Noise) -> None:
+    run = run_of(noise(2_000))
+    of_failures, of_percentile = _gate("failed_share<=1%", run).evidence, _gate("p99_ttft<=500ms", run).evidence
+    assert of_failures.beyond is not None
+    assert (of_failures.low, of_failures.high) == (of_failures.beyond.low, of_failures.beyond.high)
+    assert (of_percentile.low, of_percentile.high) == (None, None)
+    assert of_percentile.value == pytest.approx(80, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("done", "failures", "limit", "status"),
+    [
+        (10, 0, "1%", Status.UNDECIDED),
+        (10, 0, "31%", Status.PASSED),  # 0 of 10 allow up to 25.9 %
+        (700, 0, "1.1%", Status.PASSED),
+        (700, 0, "0%", Status.UNDECIDED),
+        (700, 1, "0%", Status.FAILED),
+        (10, 10, "1%", Status.FAILED),
+        (95, 1, "1%", Status.UNDECIDED),
+    ],
+)
+def test_a_failed_share_is_decided_by_few_requests_too(
+    judged: MakeRun, steady_run: Queue, failed: Make, done: int, failures: int, limit: str, status: Status
+) -> None:
+    last = [failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 9) for k in range(done, done + failures)]
+    gate = _gate(f"failed_share<={limit}", judged([*steady_run(done), *last]))
+    assert gate.status is status, gate.why
+
+
+# ---- requirements of at least
+
+
+@pytest.mark.parametrize(
+    ("requirement", "status"),
+    [
+        ("p99_ttft>=30ms", Status.PASSED),
+        ("p99_ttft>=500ms", Status.FAILED),
+        ("p50_ttft>=50ms", Status.UNDECIDED),
+        ("attainment<=50%", Status.FAILED),
+        ("attainment<=100%", Status.PASSED),
+        ("attainment<=0%", Status.FAILED),
+        ("failed_share>=1%", Status.FAILED),
+    ],
+)
+def test_a_requirement_of_at_least_is_the_opposite(run_of: MakeRun, noise: Noise, requirement: str, status: Status) -> None:
+    gate = _gate(requirement, run_of(noise(2_000), "ttft<=500ms"))
+    assert gate.status is status, gate.why
+    assert "needed" in gate.why
+    assert "allowed" not in gate.why
+
+
+def test_a_queue_that_grows_is_no_reason_in_a_requirement_of_at_least(judged: MakeRun, queued_run: Queue) -> None:
+    run = judged(queued_run(75.0, 1))
+    assert _gate("p99_ttft>=50ms", run).status is Status.PASSED
+    assert "queue" not in _gate("p99_ttft>=60s", run).why
+
+
+def test_all_that_missed_show_nothing_of_a_share_that_has_to_be_all(run_of: MakeRun, noise: Noise) -> None:
+    gate = _gate("attainment<=0%", run_of(noise(2_000), "ttft<=1ms"))
+    assert gate.status is Status.UNDECIDED
+    assert gate.why.endswith("; no number of requests can show that")
+
+
+# ---- in words
+
+
+def test_a_gate_that_passed_says_how_many_may_be_beyond_and_what_would_not_show(run_of: MakeRun, noise: Noise) -> None:
+    """2,000 requests in 20 s: once in 20 / 3 s has a chance of 5 % not to be in it."""
+    gate = _gate("p99_ttft<=500ms", run_of(noise(2_000)))
+    assert gate.why == (
+        "79.9 ms; 0.0 % of 2,000 were over 500 ms; at most 0.19 % in runs like it, 1.0 % allowed; "
+        "what is rarer than once in 6.7 s would not show"
+    )
+
+
+def test_a_gate_that_failed_says_how_many_are_beyond_at_least(run_of: MakeRun, noise: Noise) -> None:
+    gate = _gate("p99_ttft<=500ms", run_of(noise(2_000, 60)))
+    assert re.fullmatch(
+        r"1,000 ms; 3\.0 % of 2,000 were over 500 ms; at least [12]\.\d % in runs like it, 1\.0 % allowed", gate.why
+    )
+
+
+def test_an_undecided_gate_says_how_many_requests_would_decide_it_as_a_range(run_of: MakeRun, noise: Noise) -> None:
+    gate = _gate("p99_ttft<=500ms", run_of(noise(2_000, 30)))
+    assert gate.status is Status.UNDECIDED
+    found = re.search(r"; 95 %: [\d.]+ – [\d.]+ %, 1\.0 % allowed; ([\d,]+) to ([\d,]+) requests would decide it$", gate.why)
+    assert found is not None, gate.why
+    least, most = (int(count.replace(",", "")) for count in found.groups())
+    assert 2_000 <= least < most <= 30 * least
+
+
+def test_a_share_at_the_limit_has_no_upper_end_of_that_range(run_of: MakeRun, noise: Noise) -> None:
+    gate = _gate("p99_ttft<=500ms", run_of(noise(2_000, 20)))
+    assert re.search(r"; [\d,]+ or more requests would decide it$", gate.why), gate.why
+
+
+def test_a_share_too_close_to_the_limit_says_so(run_of: MakeRun, noise: Noise) -> None:
+    """Half of the requests exceed a limit at their median, which ten million would not tell from it."""
+    values = noise(2_000)
+    gate = _gate(f"p50_ttft<={np.median(values):.6f}ms", run_of(values))
+    assert gate.status is Status.UNDECIDED
+    assert gate.why.endswith("; the share is too close to the limit for any number of requests") or "or more" in gate.why
+
+
+@pytest.mark.parametrize("requirement", ["attainment>=100%", "failed_share<=0%"])
+@pytest.mark.parametrize("n", [50, 2_000])
+def test_no_number_of_requests_shows_that_none_is_ever_beyond(run_of: MakeRun, noise: Noise, requirement: str, n: int) -> None:
+    gate = _gate(requirement, run_of(noise(n), "ttft<=500ms"))
+    assert gate.status is Status.UNDECIDED
+    assert gate.why.endswith("; no number of requests can show that")
+
+
+def test_no_request_with_a_value_decides_nothing(run_of: MakeRun) -> None:
+    claim = ShareClaim(_required("p99_ttft<=1s"), None, 0.01, 1_000.0, "were over 1,000 ms")
+    gate = judge_share(claim, [ShareOfRun(np.empty(0), np.empty(0))], [run_of([50.0])])
+    assert (gate.status, gate.evidence.beyond, gate.why) == (Status.UNDECIDED, None, "no request has a value")

@@ -1,0 +1,270 @@
+"""The share of values above a limit: its limits, and how surely it is at most a given share."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import beta, binom, nbinom, poisson
+
+from reports.statistics.autocorrelation import mean_cluster_size
+from reports.statistics.exceedances import (
+    MARKOV,
+    Exceedances,
+    _clusters_hold_at_most,
+    _few_above,
+    _many_above,
+    exceedances,
+    interval_of_share_above,
+)
+
+_RARE_SHARES = st.floats(min_value=0.001, max_value=0.1)
+_SHARES = st.floats(min_value=0.001, max_value=0.99)
+_EFFECTS = st.floats(min_value=1.0, max_value=40.0)
+
+
+@st.composite
+def _seen(draw: st.DrawFn) -> Exceedances:
+    n = draw(st.integers(min_value=100, max_value=5_000))
+    above = draw(st.integers(min_value=0, max_value=n))
+    effect = draw(_EFFECTS)
+    return Exceedances(n, above, effect, effect * draw(st.floats(min_value=1.0, max_value=5.0)))
+
+
+# ---- the distribution of the number above
+
+
+@given(
+    st.integers(min_value=0, max_value=60),
+    st.floats(min_value=0.01, max_value=20.0),
+    st.floats(min_value=1.0, max_value=12.0),
+)
+def test_the_number_above_is_that_of_a_poisson_number_of_clusters_with_geometric_sizes(
+    most: int, clusters: float, size: float
+) -> None:
+    """Summed over the number of clusters: k geometric sizes less k are negative binomial."""
+    brute = math.exp(-clusters) + sum(
+        float(poisson.pmf(k, clusters)) * float(nbinom.cdf(most - k, k, 1.0 / size)) for k in range(1, most + 1)
+    )
+    assert _clusters_hold_at_most(most, clusters, size) == pytest.approx(brute, abs=1e-6)
+
+
+@given(st.integers(min_value=0, max_value=200), st.integers(min_value=100, max_value=10_000), _RARE_SHARES)
+def test_clusters_of_one_are_poissons(above: int, n: int, share: float) -> None:
+    assert _few_above(above, n, share, 1.0) == pytest.approx(float(poisson.cdf(above, n * share)), abs=1e-6)
+    assert _many_above(above + 1, n, share, 1.0) == pytest.approx(float(poisson.sf(above, n * share)), abs=1e-6)
+
+
+@given(st.integers(min_value=0, max_value=400), st.integers(min_value=401, max_value=2_000), st.floats(0.11, 0.99))
+def test_a_share_that_is_not_rare_is_binomial(above: int, n: int, share: float) -> None:
+    assert _few_above(above, n, share, 1.0) == pytest.approx(float(binom.cdf(above, n, share)), abs=1e-9)
+    assert _many_above(above + 1, n, share, 1.0) == pytest.approx(float(binom.sf(above, n, share)), abs=1e-9)
+
+
+def test_none_above_has_the_probability_of_no_cluster() -> None:
+    assert _few_above(0, 299, 0.01, 1.0) == pytest.approx(math.exp(-2.99))
+    assert _few_above(0, 299, 0.01, 9.0) == pytest.approx(math.exp(-2.99 / mean_cluster_size(9.0)))
+
+
+@pytest.mark.parametrize("above", [9_000, 10_000, 11_000])
+def test_of_a_million_values_the_number_is_nearly_normal(above: int) -> None:
+    size = mean_cluster_size(5.0)
+    deviation = math.sqrt(10_000 * (2.0 * size - 1.0))  # a sum of geometric sizes has n·share·(2 size − 1)
+    normal = 0.5 * (1.0 + math.erf((above + 0.5 - 10_000) / deviation / math.sqrt(2.0)))
+    assert _few_above(above, 1e6, 0.01, 5.0) == pytest.approx(normal, abs=0.01)
+
+
+# ---- laws
+
+
+@given(_seen(), _SHARES, _SHARES)
+def test_a_larger_share_makes_few_values_less_likely_and_many_more_likely(seen: Exceedances, one: float, other: float) -> None:
+    """On each side of the share from which the number is binomial."""
+    less, more = sorted((one, other))
+    if (less <= 0.1) is (more <= 0.1):
+        assert seen.at_most(more) <= seen.at_most(less) + 1e-9
+        assert seen.at_least(more) >= seen.at_least(less) - 1e-9
+
+
+@given(_seen(), st.sampled_from([0.025, 0.05, 0.25]))
+def test_the_limits_contain_the_share_and_lie_within_0_and_1(seen: Exceedances, tail: float) -> None:
+    low, high = seen.limits(tail)
+    assert 0.0 <= low <= seen.share <= high <= 1.0
+
+
+@given(_seen())
+def test_a_smaller_error_has_wider_limits(seen: Exceedances) -> None:
+    (low, high), (lower, higher) = seen.limits(0.05), seen.limits(0.025)
+    assert lower <= low + 1e-9
+    assert higher >= high - 1e-9
+
+
+@given(
+    st.integers(min_value=100, max_value=5_000),
+    st.integers(min_value=0, max_value=5),
+    _EFFECTS,
+    st.floats(1.0, 5.0),
+    _RARE_SHARES,
+)
+def test_larger_clusters_make_none_above_weaker_evidence(n: int, above: int, effect: float, more: float, share: float) -> None:
+    calm, clustered = Exceedances(n, 0, effect, effect), Exceedances(n, 0, effect * more, effect * more)
+    assert clustered.at_most(share) >= calm.at_most(share) - 1e-12
+    few = Exceedances(n, above, effect, effect)
+    assert few.at_most(share) >= calm.at_most(share) - 1e-12
+
+
+@given(_seen())
+def test_the_lower_limit_is_at_least_markovs(seen: Exceedances) -> None:
+    assert seen.limits(0.025)[0] >= seen.share / MARKOV
+
+
+@given(st.integers(min_value=1, max_value=4), st.floats(min_value=0.001, max_value=0.1))
+def test_fewer_than_five_clusters_above_are_no_evidence_that_a_rare_share_is_larger(above: int, share: float) -> None:
+    assert Exceedances(1_000, above, 1.0, 1.0).at_least(share) == 1.0
+    assert Exceedances(1_000, 8 * above, 15.0, 15.0).at_least(share) == 1.0  # clusters of 8
+
+
+def test_without_a_doubt_about_the_effect_the_limits_would_be_clopper_and_pearsons() -> None:
+    """The doubt widens them: of 300 of 1,000, 27.2 to 32.9 %."""
+    low, high = Exceedances(1_000, 300, 1.0, 1.0).limits(0.025)
+    exact = (float(beta.ppf(0.025, 300, 701)), float(beta.ppf(0.975, 301, 700)))
+    assert exact[0] - 0.015 < low < exact[0] + 1e-6
+    assert exact[1] - 1e-6 < high < exact[1] + 0.015
+
+
+def test_all_above_and_none_above_leave_one_limit_open() -> None:
+    assert Exceedances(500, 500, 1.0, 1.0).limits(0.025)[1] == 1.0
+    assert Exceedances(500, 0, 1.0, 1.0).limits(0.025)[0] == 0.0
+
+
+# ---- the effect of a run's own values
+
+
+def test_independent_values_show_no_clusters() -> None:
+    values = np.random.default_rng(1).exponential(1.0, 20_000)
+    seen = exceedances(values, 50.0, 0.01)
+    assert (seen.n, seen.above) == (20_000, 0)
+    assert 1.0 <= seen.effect < 2.5
+    assert seen.lower_effect >= seen.effect
+
+
+def test_clusters_are_those_of_the_largest_values_where_none_is_above_the_limit() -> None:
+    """Levels that last for 50 values each."""
+    values = np.repeat(np.random.default_rng(2).exponential(1.0, 400), 50)
+    calm = np.random.default_rng(2).permutation(values)
+    clustered = exceedances(values, 50.0, 0.01)
+    assert clustered.above == exceedances(calm, 50.0, 0.01).above == 0
+    assert clustered.effect > 10 * exceedances(calm, 50.0, 0.01).effect
+    assert clustered.at_most(0.01) > exceedances(calm, 50.0, 0.01).at_most(0.01)
+
+
+@pytest.mark.parametrize("allowed", [1e-9, 0.01, 0.5, 0.9, 1.0 - 1e-9])
+@pytest.mark.parametrize("n", [1, 99, 100, 1_000])
+def test_equal_values_hold_no_clusters(n: int, allowed: float) -> None:
+    for limit, above in ((1.0, 0), (0.5, n)):
+        seen = exceedances(np.ones(n), limit, allowed)
+        assert (seen.above, seen.share) == (above, above / n)
+        assert 1.0 <= seen.effect < 1.5
+
+
+def test_infinite_values_are_above_every_limit() -> None:
+    values = np.where(np.arange(1_000) % 100 == 0, np.inf, 1.0)
+    seen = exceedances(values, 1e300, 0.01)
+    assert (seen.above, seen.share) == (10, 0.01)
+    assert math.isfinite(seen.effect)
+    assert exceedances(np.full(200, np.inf), 1.0, 0.01).above == 200
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0, 2.0, math.inf]), min_size=100, max_size=300), st.floats(0.005, 0.6))
+@settings(max_examples=30)
+def test_ties_are_above_a_limit_or_not_and_never_an_error(values: list[float], allowed: float) -> None:
+    array = np.array(values)
+    for limit in (0.0, 1.0, 2.0, 3.0):
+        seen = exceedances(array, limit, allowed)
+        assert seen.above == sum(value > limit for value in values)
+        assert math.isfinite(seen.effect)
+        assert min(seen.effect, seen.lower_effect) >= 1.0
+
+
+def test_the_clusters_of_fewer_than_a_hundred_values_are_unknown() -> None:
+    values = np.repeat([0.0, 1.0], [49, 50])
+    assert exceedances(values, 0.5, 0.01) == Exceedances(99, 50, 1.0, 1.0)
+
+
+def test_a_million_values_are_judged() -> None:
+    values = np.random.default_rng(3).random(1_000_000)
+    low, high = exceedances(values, 0.99, 0.01).limits(0.025)
+    assert 0.009 < low < 0.01 < high < 0.011
+
+
+# ---- how many would decide
+
+
+def test_how_many_values_would_decide_is_a_range_that_begins_at_those_that_were_seen() -> None:
+    least, most = Exceedances(1_000, 5, 1.0, 1.0).deciding(0.01, 0.05, 0.025, 10_000_000) or (0, 0)
+    assert 1_000 <= least < 10_000
+    assert most is None or most > least
+
+
+def test_a_share_at_the_limit_needs_more_than_anyone_sends() -> None:
+    assert Exceedances(100_000, 1_000, 1.0, 1.0).deciding(0.01, 0.05, 0.025, 100_000) is None
+
+
+def test_where_other_runs_may_lie_beyond_the_limit_the_larger_number_is_unknown() -> None:
+    decided = Exceedances(1_000, 8, 5.0, 5.0).deciding(0.01, 0.05, 0.025, 10_000_000)
+    assert decided is not None
+    assert decided[1] is None
+
+
+@given(st.integers(min_value=1, max_value=40))
+def test_a_share_farther_from_the_limit_is_decided_by_fewer(above: int) -> None:
+    def least(count: int) -> float:
+        found = Exceedances(2_000, count, 1.0, 1.0).deciding(0.02, 0.05, 0.025, 10_000_000)
+        return math.inf if found is None else found[0]
+
+    assert least(above - 1) <= least(above)
+
+
+# ---- the interval of a share
+
+
+@pytest.mark.parametrize("share", [0.0, 0.002, 0.05, 0.3, 0.9, 1.0])
+def test_the_interval_of_a_share_contains_it(share: float) -> None:
+    values = (np.random.default_rng(4).random(2_000) < share).astype(float)
+    interval = interval_of_share_above(values, 0.0)
+    assert interval is not None
+    assert 0.0 <= interval[0] <= values.mean() <= interval[1] <= 1.0
+    wider = interval_of_share_above(values, 0.0, 0.99)
+    assert wider is not None
+    assert wider[0] <= interval[0]
+    assert wider[1] >= interval[1]
+
+
+def test_a_share_has_an_interval_from_100_values_on() -> None:
+    above = (np.random.default_rng(3).random(100) < 0.2).astype(float)
+    assert interval_of_share_above(above[:99], 0.0) is None
+    interval = interval_of_share_above(above, 0.0)
+    assert interval is not None
+    assert interval[0] < above.mean() < interval[1]
+
+
+def test_values_that_come_together_have_a_wider_interval() -> None:
+    together = np.repeat((np.random.default_rng(5).random(200) < 0.2).astype(float), 10)
+    apart = np.random.default_rng(6).permutation(together)
+    (low, high), (lower, higher) = (interval_of_share_above(one, 0.0) or (0.0, 0.0) for one in (apart, together))
+    assert higher - lower > 2.0 * (high - low)
+
+
+def test_a_share_that_changes_once_within_the_run_has_no_interval() -> None:
+    assert interval_of_share_above((np.arange(1_000) < 500).astype(float), 0.0) is None
+
+
+def test_failures_alone_leave_no_level_to_know_other_runs_by() -> None:
+    assert interval_of_share_above(np.full(500, np.inf), 1.0) is None
+    failures = np.where(np.random.default_rng(7).random(500) < 0.1, np.inf, 1.0)
+    interval = interval_of_share_above(failures, 2.0)
+    assert interval is not None
+    assert interval[0] < float(np.isinf(failures).mean()) < interval[1]
