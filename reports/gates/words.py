@@ -55,7 +55,7 @@ def percentage(share: float) -> str:
     per_cent = 100.0 * share
     if min(per_cent, 100.0 - per_cent) >= 0.995 or per_cent in (0.0, 100.0):
         return f"{per_cent:,.1f}" if per_cent < 99.95 or per_cent == 100.0 else f"{per_cent:.2f}"
-    if per_cent < 0.005:
+    if per_cent < 0.05:
         return f"{per_cent:.2g}"
     return f"{per_cent:.2f}" if 100.0 - per_cent >= 0.005 else f"{per_cent:.4f}"
 
@@ -65,7 +65,7 @@ def duration(seconds: float) -> str:
     for length, unit in ((3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * length:
             return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.2g} s"
+    return f"{seconds:.2g} s" if seconds < 99.5 else f"{seconds:.0f} s"
 
 
 def several(counts: tuple[int, int | None]) -> str:

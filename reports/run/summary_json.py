@@ -57,6 +57,7 @@ def summary(report: RunReport) -> dict[str, Any]:
                 "value": gate.evidence.value,
                 "low": gate.evidence.low,
                 "high": gate.evidence.high,
+                "beyond": None if gate.evidence.beyond is None else asdict(gate.evidence.beyond),
                 "why": gate.why,
             }
             for gate in report.gates

@@ -1,0 +1,237 @@
+"""Gates on means, throughputs and goodput, which have intervals of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from harness.records.record import Outcome, Record
+from reports.criteria import Requirement, parse_slo
+from reports.gates.gate import Evidence, Gate, JudgedRun, Status
+from reports.gates.judge import judge_together
+from reports.gates.numbers import KnownNumber, judge_number, of_mean, of_rates
+from reports.metrics.configuration import ConfiguredLoad
+from reports.metrics.output_events import Rate
+from reports.statistics.autocorrelation import CLUSTERED_ARRIVALS, DRIFTS
+from reports.statistics.percentiles import SampleMean
+
+Make = Callable[..., Record]
+MakeRun = Callable[..., JudgedRun]
+Noise = Callable[..., list[float]]
+Queue = Callable[..., list[Record]]
+
+
+def _required(text: str) -> Requirement:
+    criterion = parse_slo(text)
+    assert isinstance(criterion, Requirement)
+    return criterion
+
+
+def _gate(text: str, *runs: JudgedRun) -> Gate:
+    return judge_together(_required(text), runs, valid=True)
+
+
+@pytest.fixture(scope="module")
+def calm(run_of: MakeRun, noise: Noise) -> JudgedRun:
+    """700 requests in 7 s."""
+    return run_of(noise(700))
+
+
+@pytest.fixture(scope="module")
+def growing(judged: MakeRun, queued_run: Queue) -> JudgedRun:
+    """75 requests/s at a target that answers 49."""
+    return judged(queued_run(75.0, 1))
+
+
+def _of_rate(run: JudgedRun, value: float, interval: tuple[float, float] | None, reason: str = DRIFTS) -> JudgedRun:
+    whole = run.metrics.windows.whole
+    assert whole is not None
+    changed = replace(whole, request_throughput=Rate(value, interval, None if interval else reason))
+    return replace(run, metrics=replace(run.metrics, windows=replace(run.metrics.windows, whole=changed)))
+
+
+# ---- one run, by its interval
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("request_throughput>=95", Status.PASSED),
+        ("request_throughput>=96", Status.UNDECIDED),
+        ("request_throughput>=105", Status.UNDECIDED),
+        ("request_throughput>=106", Status.FAILED),
+        ("request_throughput<=105", Status.PASSED),
+        ("request_throughput<=104", Status.UNDECIDED),
+        ("request_throughput<=94", Status.FAILED),
+    ],
+)
+def test_a_throughput_is_judged_by_its_interval(calm: JudgedRun, text: str, status: Status) -> None:
+    gate = _gate(text, _of_rate(calm, 100.0, (95.0, 105.0)))
+    assert gate.status is status
+    assert gate.evidence == Evidence(100.0, 95.0, 105.0)
+    assert gate.why.startswith("100 requests/s, 95 %: 95 – 105 requests/s")
+
+
+@pytest.mark.parametrize(
+    ("mean", "limit", "status"),
+    [
+        (SampleMean(110.0, (100.0, 120.0)), 120, Status.PASSED),
+        (SampleMean(110.0, (100.0, 120.0)), 119, Status.UNDECIDED),
+        (SampleMean(110.0, (100.0, 120.0)), 100, Status.UNDECIDED),
+        (SampleMean(110.0, (100.0, 120.0)), 99, Status.FAILED),
+        (SampleMean(110.0, None, DRIFTS), 120, Status.UNDECIDED),
+        (SampleMean(110.0, None, DRIFTS), 50, Status.UNDECIDED),
+        (SampleMean(110.0, None, DRIFTS), 13.75, Status.FAILED),  # 8 times the limit
+    ],
+)
+def test_a_mean_is_judged_by_its_interval_or_fails_where_it_is_far_above(
+    calm: JudgedRun, mean: SampleMean, limit: float, status: Status
+) -> None:
+    requirement = _required(f"mean_ttft<={limit}ms")
+    assert judge_number(requirement, of_mean(mean, mean, 700), [calm]).status is status
+
+
+def test_a_rate_is_never_far_above(calm: JudgedRun) -> None:
+    assert _gate("request_throughput<=1", _of_rate(calm, 100.0, None)).status is Status.UNDECIDED
+
+
+def test_the_mean_of_a_run_is_held_against_the_limit(run_of: MakeRun, noise: Noise) -> None:
+    run = run_of(noise(2_000))
+    passed, failed = _gate("mean_ttft<=60ms", run), _gate("mean_ttft<=45ms", run)
+    assert (passed.status, failed.status) == (Status.PASSED, Status.FAILED)
+    assert passed.evidence == failed.evidence
+    assert re.fullmatch(r"5\d\.\d ms, 95 %: [45]\d(\.\d)? – 5\d\.\d ms", passed.why), passed.why
+
+
+# ---- the queue
+
+
+def test_a_queue_that_grows_fails_a_mean_and_passes_none(growing: JudgedRun) -> None:
+    failed, undecided = _gate("mean_ttft<=50ms", growing), _gate("mean_ttft<=60s", growing)
+    assert (failed.status, undecided.status) == (Status.FAILED, Status.UNDECIDED)
+    for gate in (failed, undecided):
+        assert re.search(r"; the queue grew by 2[\d.]+ requests/s, so a longer run is worse$", gate.why), gate.why
+
+
+def test_a_queue_that_grows_fails_a_goodput_and_passes_none(judged: MakeRun, queued_run: Queue) -> None:
+    run = judged(queued_run(75.0, 1), "ttft<=50ms")
+    assert [_gate(f"goodput>={limit}", run).status for limit in (37.5, 0.001)] == [Status.FAILED, Status.UNDECIDED]
+
+
+def test_a_queue_that_grows_is_no_reason_in_a_throughput(growing: JudgedRun) -> None:
+    rate = _of_rate(growing, 49.0, (48.0, 50.0))
+    assert [_gate(f"request_throughput>={limit}", rate).status for limit in (40, 60)] == [Status.PASSED, Status.FAILED]
+
+
+def test_users_that_wait_for_answers_have_no_queue_that_grows(growing: JudgedRun) -> None:
+    closed = replace(growing, load=ConfiguredLoad(closed=True))
+    assert "queue" not in _gate("mean_ttft<=60s", closed).why
+
+
+# ---- requests that were cut off
+
+
+def test_a_mean_of_which_a_lower_bound_is_known_can_fail_and_never_pass(judged: MakeRun, answered: Make, failed: Make) -> None:
+    """60 of 2,000 requests hang, and are cancelled after 1 s: the mean is at least 107 ms."""
+    records = [
+        failed(k, 10 * k, Outcome.WITHDRAWN, 10 * k, 10 * k + 1_000, error=None)
+        if k % 33 == 5
+        else answered(k, 10 * k, 10 * k, [(10 * k + 80, 1)])
+        for k in range(2_000)
+    ]
+    run = judged(records)
+    below, above = _gate("mean_ttft<=90ms", run), _gate("mean_ttft<=5s", run)
+    assert (below.status, above.status) == (Status.FAILED, Status.UNDECIDED)
+    assert above.why.startswith("at least 108 ms")
+    assert above.why.endswith("; requests were cut off, so a lower bound alone is known")
+    assert above.evidence.high is None
+
+
+# ---- in words
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("n as good as 9", "equivalent to 9 independent requests, 10 needed"),
+        (DRIFTS, "it drifts, or the run is too short"),
+        (CLUSTERED_ARRIVALS, "arrivals came in few clusters, worth 200 independent ones are needed"),
+    ],
+)
+def test_why_a_number_is_undecided_is_in_words(calm: JudgedRun, reason: str, words: str) -> None:
+    assert _gate("request_throughput>=1", _of_rate(calm, 10.0, None, reason)).why == f"10 requests/s; {words}"
+
+
+def test_an_undecided_gate_says_how_many_requests_would_decide_it(calm: JudgedRun) -> None:
+    """An error of 10 with a distance of 5: four times 700 requests halve it, give or take."""
+    gate = _gate("request_throughput>=95", _of_rate(calm, 100.0, (90.0, 110.0)))
+    assert gate.why.endswith("; 2,000 to 6,000 requests would decide it")
+    other = _gate("request_throughput>=105", _of_rate(calm, 100.0, (98.0, 110.0)))
+    assert other.why.endswith("; 2,000 to 6,000 requests would decide it")
+
+
+@pytest.mark.parametrize("limit", [99.5, 100, 100.5])
+def test_a_number_too_close_to_the_limit_says_so(calm: JudgedRun, limit: float) -> None:
+    gate = _gate(f"request_throughput>={limit}", _of_rate(calm, 100.0, (90.0, 110.0)))
+    assert gate.why.endswith("; it is too close to the limit for any number of requests")
+
+
+def test_a_limit_of_nothing_is_too_close_to_nothing(calm: JudgedRun) -> None:
+    gate = judge_number(_required("goodput<=0"), KnownNumber(0.0, (0.0, 1.0)), [calm])
+    assert gate.why == "0 requests/s, 95 %: 0 – 1 requests/s; it is too close to the limit for any number of requests"
+
+
+def test_a_number_without_an_interval_or_a_reason_says_so(calm: JudgedRun) -> None:
+    assert judge_number(_required("mean_ttft<=1s"), KnownNumber(None), [calm]).why == "unknown; it has no interval"
+
+
+def test_limits_that_are_equal_are_left_out(calm: JudgedRun) -> None:
+    assert _gate("request_throughput>=1", _of_rate(calm, 10.0, (10.0, 10.0))).why == "10 requests/s"
+
+
+# ---- several starts
+
+
+@pytest.mark.parametrize(("limit", "status"), [(8.5, Status.PASSED), (8.6, Status.UNDECIDED), (13.5, Status.FAILED)])
+def test_repeats_are_judged_by_the_interval_of_their_mean(calm: JudgedRun, limit: float, status: Status) -> None:
+    """Of 10, 11 and 12: mean 11, Student's t with 2 degrees of freedom 4.303, error 0.577: 8.516 to 13.484."""
+    repeats = [_of_rate(calm, value, (value - 0.1, value + 0.1)) for value in (10.0, 11.0, 12.0)]
+    gate = _gate(f"request_throughput>={limit}", *repeats)
+    assert gate.status is status
+    assert (gate.evidence.low, gate.evidence.high) == pytest.approx((8.516, 13.484), abs=1e-3)
+
+
+def test_repeats_need_no_interval_of_their_own(calm: JudgedRun) -> None:
+    repeats = [_of_rate(calm, 10.0, (9.0, 11.0)), _of_rate(calm, 10.1, None)]
+    assert _gate("request_throughput>=2", *repeats).status is Status.PASSED
+
+
+def test_the_lower_limit_of_repeats_is_at_least_nothing(calm: JudgedRun) -> None:
+    """Of 1 and 10: 5.5 ± 12.706 · 4.5."""
+    evidence = _gate("request_throughput>=1", *(_of_rate(calm, value, None) for value in (1.0, 10.0))).evidence
+    assert (evidence.value, evidence.low) == (5.5, 0.0)
+    assert evidence.high == pytest.approx(62.678, abs=1e-3)
+
+
+def test_equal_repeats_keep_the_widest_of_their_own_limits() -> None:
+    rates = [Rate(10.0, (9.0, 11.0), None), Rate(10.0, (8.0, 10.5), None)]
+    assert of_rates(rates, 1_400) == KnownNumber(10.0, (8.0, 11.0))
+    without = of_rates([*rates, Rate(10.0, None, DRIFTS)], 2_100)
+    assert without == KnownNumber(10.0, None, "it drifts, or the run is too short")
+
+
+def test_a_repeat_without_a_rate_leaves_none() -> None:
+    assert of_rates([Rate(10.0, (9.0, 11.0), None), None], 700) == KnownNumber(None, reason="no request succeeded")
+
+
+def test_the_mean_of_repeats_is_of_all_their_requests(run_of: MakeRun, noise: Noise) -> None:
+    runs = [run_of(noise(400, seed=seed)) for seed in range(5)]
+    alone, together = (_gate("mean_ttft<=60ms", *chosen).evidence for chosen in (runs[:1], runs))
+    assert alone.low is not None
+    assert alone.high is not None
+    assert together.low is not None
+    assert together.high is not None
+    assert together.high - together.low < 0.7 * (alone.high - alone.low)

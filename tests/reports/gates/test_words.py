@@ -1,0 +1,126 @@
+"""Numbers and reasons of a gate in words."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.criteria import Requirement, parse_slo
+from reports.gates.words import amount, duration, in_words, number, percentage, rounded_up, several
+from reports.statistics.autocorrelation import CLUSTERED_ARRIVALS, DRIFTS, TOO_FEW, TOO_UNEVEN
+from reports.statistics.percentiles import CUT_OFF, REACHES_FAILURES
+
+
+def _required(text: str) -> Requirement:
+    criterion = parse_slo(text)
+    assert isinstance(criterion, Requirement)
+    return criterion
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (None, None),
+        ("n as good as 1,234", "equivalent to 1,234 independent requests, 30 needed"),
+        (TOO_FEW, "too few requests for an interval, at least 100 needed"),
+        (DRIFTS, "it drifts, or the run is too short"),
+        (TOO_UNEVEN, "it rests on few values"),
+        (CLUSTERED_ARRIVALS, "arrivals came in few clusters, worth 200 independent ones are needed"),
+        (REACHES_FAILURES, "it falls among the failed requests"),
+        (CUT_OFF, "requests were cut off, so a lower bound alone is known"),
+        ("odd", "odd"),
+    ],
+)
+def test_a_reason_needs_no_table(reason: str | None, words: str | None) -> None:
+    assert in_words(reason, 30) == words
+
+
+@pytest.mark.parametrize(
+    ("requirement", "value", "text"),
+    [
+        ("p99_ttft<=1s", 99.4, "99.4 ms"),
+        ("p99_ttft<=1s", 99.5, "100 ms"),
+        ("p99_ttft<=1s", 1_234.5, "1,234 ms"),
+        ("p99_ttft<=1s", 0.123456, "0.123 ms"),
+        ("goodput>=1", 12.34, "12.3 requests/s"),
+        ("output_token_throughput>=1", 12_345.6, "12,346 tokens/s"),
+        ("attainment>=99%", 0.93, "93.0 %"),
+        ("failed_share<=1%", 0.0025, "0.25 %"),
+    ],
+)
+def test_an_amount_has_three_digits_and_its_unit(requirement: str, value: float, text: str) -> None:
+    assert amount(_required(requirement), value) == text
+    assert text.startswith(number(_required(requirement), value))
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.0, "0.0"),
+        (1e-5, "0.001"),
+        (0.0001, "0.01"),
+        (0.00254, "0.25"),
+        (0.01, "1.0"),
+        (0.123, "12.3"),
+        (0.9, "90.0"),
+        (0.99, "99.0"),
+        (0.9925, "99.25"),
+        (0.9996, "99.96"),
+        (0.99999, "99.9990"),
+        (1.0, "100.0"),
+    ],
+)
+def test_a_percentage_has_the_digits_that_tell_it_from_none_and_all(share: float, text: str) -> None:
+    assert percentage(share) == text
+
+
+@given(st.floats(min_value=1e-7, max_value=1.0 - 1e-6))
+def test_a_share_of_some_is_never_shown_as_none_or_all(share: float) -> None:
+    assert 0.0 < float(percentage(share)) < 100.0
+    assert float(percentage(share)) == pytest.approx(100.0 * share, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.123, "0.12 s"),
+        (6.67, "6.7 s"),
+        (40, "40 s"),
+        (99.4, "99 s"),
+        (119, "119 s"),
+        (120, "2 min"),
+        (7_199, "120 min"),
+        (9_000, "2.5 h"),
+    ],
+)
+def test_a_duration_is_in_the_unit_that_it_has_two_of(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ((3_000, 8_000), "3,000 to 8,000"),
+        ((3_000, None), "3,000 or more"),
+        ((3_000, 3_000), "about 3,000"),
+        ((5, 2), "about 5"),
+    ],
+)
+def test_how_many_requests_is_a_range(counts: tuple[int, int | None], text: str) -> None:
+    assert several(counts) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "rounded"),
+    [(0.2, 1), (1, 1), (1.2, 2), (7, 8), (9, 10), (101, 150), (299, 300), (2_001, 2_500), (6_100, 8_000), (8_001, 10_000)],
+)
+def test_a_number_of_requests_is_rounded_up(count: float, rounded: int) -> None:
+    assert rounded_up(count) == rounded
+
+
+@given(st.floats(min_value=1.0, max_value=1e9))
+def test_a_rounded_number_of_requests_is_enough_and_at_most_half_as_many_again(count: float) -> None:
+    assert math.floor(count) <= rounded_up(count) <= 2.0 * count
