@@ -11,8 +11,10 @@ share decides (``reports/statistics/exceedances.py``), and two things besides:
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -191,7 +193,8 @@ class _Case:
             return ["arrivals came in too few clusters to know other runs by"]
         if self.rare_queues and self._surely_at_most(_PASSES):
             return ["requests waited for a place in the batch too rarely to know how long others wait"]
-        needed = fewest_to_pass(1.0 - self.claim.allowed if self.claim.at_least else self.claim.allowed)
+        allowed = 1.0 - self.claim.allowed if self.claim.at_least else self.claim.allowed
+        needed = fewest_to_pass(allowed, self.claim.fewest)
         if needed is None:
             return ["no number of requests can show that"]
         if self.seen.n < self.claim.fewest:
@@ -218,10 +221,17 @@ class _Case:
         return f"{several((least, most))} requests would decide it"
 
 
-def fewest_to_pass(allowed: float) -> int | None:
-    """The fewest requests that can show a share of at most ``allowed``, below 1, if none is beyond the limit; None where no
-    number can.
+@lru_cache
+def fewest_to_pass(allowed: float, fewest: int = FEWEST_VALUES) -> int | None:
+    """The fewest requests, at least ``fewest``, that can show a share of at most ``allowed``: if none is beyond the limit, and
+    slow ones come in no clusters. None where no number can.
 
-    These are ln 0.05 / ln(1 − allowed), 299 for 1 %, and at least as many as show the correlation of neighbours.
+    For independent ones it would be ln 0.05 / ln(1 − allowed), 299 for 1 %; more, since a run does not know that they are.
     """
-    return None if allowed <= 0.0 else max(FEWEST_VALUES, math.ceil(math.log(_PASSES) / math.log1p(-allowed)))
+    if allowed <= 0.0:
+        return None
+    if allowed >= 1.0:
+        return 1
+    independent = math.ceil(math.log(_PASSES) / math.log1p(-allowed))
+    tried = range(independent, 4 * independent)
+    return max(fewest, tried[bisect_left(tried, True, key=lambda n: Exceedances(n, 0, 1.0, 1.0).at_most(allowed) <= _PASSES)])

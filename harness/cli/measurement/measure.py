@@ -23,6 +23,7 @@ from harness.cli.measurement.options import MeasureOptions
 from harness.cli.measurement.output_options import (
     CriteriaOptions,
     OutputOptions,
+    announce_too_few,
     check_criteria,
     check_objectives,
     gates_passed,
@@ -73,6 +74,8 @@ def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: Pr
                 target = probe_target(opened, options.client)
                 prepared = _prepare(options, load, target, prepare_requests)
                 manifest = make_manifest(verb, options, prepared)
+                remedy = "--num_requests {}" if options.load.duration is None else "a longer --duration"
+                announce_too_few(options.criteria.slo, options.criteria.fail_if, prepared.load_requests, remedy)
                 observation = observe(options.telemetry, target, folder, distributed=pool is not None)
                 result = _run(prepared, options.client, observation, folder, manifest, pool)
                 recorded = Moment.now()

@@ -78,6 +78,24 @@ def _as_given(slo: Sequence[Criterion], fail_if: Sequence[str]) -> Iterator[tupl
     yield from (("--fail_if", text, parse_fail_if(text)) for text in fail_if)
 
 
+def announce_too_few(slo: Sequence[Criterion], fail_if: Sequence[str], requests: int, remedy: str) -> None:
+    """Name on stderr each requirement that a run of so many ``requests`` cannot pass. ``remedy`` is the option that sends more,
+    with {} for how many.
+    """
+    if not (slo or fail_if):
+        return
+    from reports.criteria import Requirement
+    from reports.gates.fewest import fewest_requests
+
+    for option, text, criterion in _as_given(slo, fail_if):
+        needed = fewest_requests(criterion) if isinstance(criterion, Requirement) else 0
+        if needed is None:
+            click.echo(f"{option} '{text}': no number of requests can pass it; they can fail it.", err=True)
+        elif requests < needed:
+            more = f"at least {needed:,} can ({remedy.format(needed)})"
+            click.echo(f"{option} '{text}': {requests:,} requests cannot pass it, {more}; they can still fail it.", err=True)
+
+
 def all_criteria(slo: Sequence[Criterion], fail_if: Sequence[str]) -> list[Criterion]:
     """The criteria of --slo, and the requirements whose opposite --fail_if names."""
     from reports.criteria import parse_fail_if

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from reports.gates.judge import judge_together
 from reports.gates.shares import FAR_ABOVE, ShareClaim, ShareOfRun, fewest_to_pass, judge_share
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.full_batch import FullBatch
-from reports.statistics.exceedances import MARKOV
+from reports.statistics.exceedances import MARKOV, Exceedances
 
 Make = Callable[..., Record]
 MakeRun = Callable[..., JudgedRun]
@@ -158,15 +159,21 @@ def test_fewer_than_a_hundred_requests_show_no_clusters_and_pass_nothing(
 
 def test_a_percentile_that_so_few_requests_cannot_pass_says_how_many_can(run_of: MakeRun, noise: Noise) -> None:
     gate = _gate("p99_ttft<=500ms", run_of(noise(99)))
-    assert gate.why.endswith("; too few requests to decide, at least 299 needed")
+    assert gate.why.endswith("; too few requests to decide, at least 354 needed")
 
 
-@pytest.mark.parametrize(
-    ("allowed", "fewest"), [(0.01, 299), (0.001, 2_995), (0.05, 100), (0.5, 100), (0.999, 100), (0.0, None)]
-)
-def test_the_fewest_requests_that_can_pass(allowed: float, fewest: int | None) -> None:
-    """0.99 ** 298 = 0.0500…4, and 0.99 ** 299 is below 5 %."""
-    assert fewest_to_pass(allowed) == fewest
+@pytest.mark.parametrize("allowed", [0.001, 0.01, 0.02])
+def test_the_fewest_requests_that_can_pass_are_those_that_do_without_a_cluster(allowed: float) -> None:
+    """More than ln 0.05 / ln(1 − allowed), which are 299 for 1 %, for a run does not know that its requests are independent."""
+    fewest = fewest_to_pass(allowed)
+    assert fewest is not None
+    assert fewest > math.log(0.05) / math.log(1.0 - allowed)
+    assert Exceedances(fewest, 0, 1.0, 1.0).at_most(allowed) <= 0.05 < Exceedances(fewest - 1, 0, 1.0, 1.0).at_most(allowed)
+
+
+def test_the_fewest_requests_that_can_pass_show_clusters_unless_those_of_a_failed_share() -> None:
+    assert (fewest_to_pass(0.5), fewest_to_pass(0.999), fewest_to_pass(0.5, 1)) == (100, 100, 6)
+    assert (fewest_to_pass(0.0), fewest_to_pass(1.0)) == (None, 1)
 
 
 def test_arrivals_in_few_clusters_pass_nothing(judged: MakeRun, answered: Make, noise: Noise) -> None:

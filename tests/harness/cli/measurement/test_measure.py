@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -434,6 +435,48 @@ def test_a_closed_loop_that_runs_out_has_a_finding_below_num_requests(server: Sc
         assert _summary(tmp_path / name)["requests"]["done"] == 8
         found[name] = "requests_ran_out" in {finding["code"] for finding in _summary(tmp_path / name)["findings"]}
     assert found == {"short": True, "exact": False, "more": True}
+
+
+def test_a_limit_that_so_few_requests_cannot_pass_is_named_before_they_are_sent(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    criteria = [
+        "--fail_if",
+        "p99_ttft>60s",
+        "--fail_if",
+        "failed_share>0%",
+        "--fail_if",
+        "p99_itl>60s",
+        "--slo",
+        "mean_e2e<=60s",
+    ]
+    status = _measure(server, tmp_path, "--model", "scripted", "--num_requests", "20", "--request_rate", "200", *criteria)
+    assert status in (ExitStatus.VALID, ExitStatus.INVALID)
+    said, _, during = capsys.readouterr().err.partition("Sending 20 requests")
+    assert [line for line in said.splitlines() if "pass it" in line] == [
+        "--slo 'mean_e2e<=60000ms': 20 requests cannot pass it, at least 100 can (--num_requests 100); they can still fail it.",
+        "--fail_if 'p99_ttft>60s': 20 requests cannot pass it, at least 354 can (--num_requests 354); they can still fail it.",
+        "--fail_if 'failed_share>0%': no number of requests can pass it; they can fail it.",
+    ]
+    assert "cannot pass" not in during
+
+
+def test_a_duration_in_which_too_few_requests_arrive_is_named_before_they_are_sent(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--model", "scripted", "--request_rate", "50", "--duration", "1"]
+    _measure(server, tmp_path / "short", *options, "--fail_if", "p50_e2e>60s", "--slo", "e2e<=60s", "--slo", "attainment>=99%")
+    said = capsys.readouterr().err
+    assert re.search(r"--fail_if 'p50_e2e>60s': \d\d requests cannot pass it, at least 100 can \(a longer --duration\)", said)
+    assert re.search(r"--slo 'attainment>=99%': \d\d requests cannot pass it, at least 354 can \(a longer --duration\)", said)
+
+
+def test_a_limit_that_the_requests_can_pass_is_not_named(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--model", "scripted", "--num_requests", "354", "--request_rate", "1000"]
+    _measure(server, tmp_path, *options, "--fail_if", "p99_ttft>60s", "--fail_if", "mean_ttft>60s", "--slo", "ttft<=60s")
+    assert "cannot pass" not in capsys.readouterr().err
 
 
 def test_a_dataset_too_short_for_the_duration_is_not_repeated(
