@@ -175,6 +175,18 @@ def test_goodput_of_steady_spells_fails_where_twenty_times_too_many_missed(run_o
     assert rate.rate.interval is not None or "missed an objective, of 100 requests/s" in gate.why
 
 
+def test_a_drain_in_which_nothing_arrives_is_no_evidence_against_the_goodput_of_longer_runs(
+    judged: MakeRun, answered: Make
+) -> None:
+    """100 requests/s for 20 s, of which each takes 3 s: none misses the objective, and the drain makes 87 requests/s of it."""
+    run = judged([answered(k, 10 * k, 10 * k, [(10 * k + 3_000, 1)]) for k in range(2_000)], "ttft<=60s")
+    gate = _gate("goodput>=95", run)
+    assert gate.evidence.value == pytest.approx(87, abs=0.1)
+    assert gate.evidence.high is not None
+    assert gate.evidence.high >= 100
+    assert gate.status is Status.UNDECIDED
+
+
 def test_more_goodput_than_requests_arrived_fails(run_of: MakeRun, noise: Noise) -> None:
     gate = _gate("goodput>=150", run_of(noise(2_000), "ttft<=500ms"))
     assert gate.status is Status.FAILED

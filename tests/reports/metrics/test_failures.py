@@ -9,9 +9,10 @@ import pytest
 
 from harness.records.record import Outcome, Record
 from reports.compare.measures import measure_run
-from reports.metrics.failures import FailedShare, failed_share_of
+from reports.metrics.failures import SLOWEST_MS, FailedShare, failed_share_of
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport
+from reports.statistics.autocorrelation import CLUSTERED_ARRIVALS
 from reports.statistics.exceedances import interval_of_share_above
 from reports.trend.history import estimates_of
 
@@ -60,12 +61,35 @@ def test_from_a_hundred_requests_on_the_limits_know_which_came_together(
         found = failed_share_of(make_requests(_run(answered, failed, good.tolist())))
         assert found is not None
         assert (found.failed, found.ended) == (10, size)
-        by_clusters = interval_of_share_above((~good).astype(float), 0.0)
+        by_clusters = interval_of_share_above(np.where(good, 50.0, np.inf), SLOWEST_MS)
         if size == 100:
             assert found.interval == by_clusters
         else:
             assert found.interval == pytest.approx((0.0495, 0.1779), abs=1e-3)  # 10 of 99, independent
             assert found.interval != by_clusters
+
+
+def test_requests_that_are_slow_together_show_how_failures_may_come(make_requests: MakeRequests, answered: Make) -> None:
+    """None of 2,000 failed, and slow ones lie apart, or in spells of 40."""
+    spells = np.repeat(30.0 * np.random.default_rng(2).lognormal(0.0, 0.5, 50), 40)
+    apart = np.random.default_rng(2).permutation(spells)
+    limits = []
+    for took_ms in (apart, spells):
+        found = failed_share_of(
+            make_requests([answered(k, 10 * k, 10 * k, [(10 * k + ms, 1)]) for k, ms in enumerate(took_ms)])
+        )
+        assert found is not None
+        assert found.interval is not None
+        assert found.interval[0] == 0.0
+        limits.append(found.interval[1])
+    assert limits[1] > 3 * limits[0]
+
+
+def test_failures_have_no_interval_where_arrivals_came_in_few_clusters(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    requests = make_requests(_run(answered, failed, [True] * 200))
+    assert failed_share_of(requests, CLUSTERED_ARRIVALS) == FailedShare(0, 200, None)
 
 
 def test_where_no_request_ended_there_is_no_share(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
