@@ -131,11 +131,11 @@ def test_overload_fails_a_gate_on_attainment(judged: MakeRun, queued_run: Queue)
     assert "missed an objective; the queue grew by" in gate.why
 
 
-def test_a_queue_that_grows_does_not_keep_a_failed_share_from_passing(judged: MakeRun, queued_run: Queue) -> None:
-    """But how slow requests came together counts: that is how failures would."""
-    run = judged(queued_run(75.0, 1))
-    assert [_gate(f"failed_share<={limit}", run).status for limit in ("30%", "1%")] == [Status.PASSED, Status.UNDECIDED]
-    assert "queue" not in _gate("failed_share<=1%", run).why
+def test_a_queue_that_grows_is_no_reason_in_a_share_of_failures(judged: MakeRun, queued_run: Queue) -> None:
+    """But how slow requests came together counts, for that is how failures would."""
+    gate = _gate("failed_share<=1%", judged(queued_run(75.0, 1)))
+    assert (gate.status, "queue" in gate.why) == (Status.UNDECIDED, False)
+    assert _beyond(gate).high > 0.1
 
 
 def test_users_that_wait_for_answers_have_no_queue_that_grows(judged: MakeRun, queued_run: Queue) -> None:
