@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
@@ -142,10 +143,15 @@ def test_a_number_s_path_through_the_code(files: tuple[str, ...]) -> None:
 # ---- commands
 
 
-def _commands(document: str) -> list[list[str]]:
-    """The words of each ``bench …`` line within a document's code blocks, lines that end with a backslash joined."""
+def _blocks(document: str, language: str = r"\w*") -> list[str]:
+    """The code blocks of a document."""
     text = (ROOT / document).read_text(encoding="utf-8")
-    lines = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)).replace("\\\n", " ").splitlines()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def _commands(blocks: list[str]) -> list[list[str]]:
+    """The words of each ``bench …`` line within code blocks, lines that end with a backslash joined."""
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     written = (re.fullmatch(r"\s*(?:\.venv/bin/)?bench (.*)", line) for line in lines)
     return [shlex.split(found[1], comments=True) for found in written if found]
 
@@ -163,9 +169,23 @@ def _parse(words: list[str]) -> None:
 
 
 def test_the_walk_s_commands_are_commands() -> None:
-    commands = _commands("docs/tutorial/first-experiment.md")
+    commands = _commands(_blocks("docs/tutorial/first-experiment.md"))
     assert {words[0] for words in commands} >= {"experiment", "compare", "report"}
     for words in commands:
+        _parse(words)
+
+
+def test_the_commands_of_the_gate_and_of_its_workflow_are_commands() -> None:
+    page = "docs/how-to/gate-a-build.md"
+    (workflow,) = _blocks(page, "yaml")
+    job = yaml.safe_load(workflow)["jobs"]["gate"]
+    steps = "\n".join(step["run"] for step in job["steps"] if "run" in step)
+    for name, value in (job["env"] | {"seed": "1"}).items():
+        steps = steps.replace(f"${name}", value)
+    by_hand, of_steps = _commands(_blocks(page, "")), _commands([steps])
+    assert {words[0] for words in by_hand} == {"token_norm_dist", "report"}
+    assert {words[0] for words in of_steps} == {"token_norm_dist", "compare"}
+    for words in [*by_hand, *of_steps]:
         _parse(words)
 
 

@@ -133,8 +133,9 @@ def _attainment(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     )
     gate = judge_share(claim, _severities(runs), runs)
     beyond = gate.evidence.beyond
-    limits = {} if beyond is None else {"low": 1.0 - beyond.high, "high": 1.0 - beyond.low}
-    return replace(gate, evidence=replace(gate.evidence, **limits))
+    if beyond is None:
+        return gate
+    return replace(gate, evidence=replace(gate.evidence, low=1.0 - beyond.high, high=1.0 - beyond.low))
 
 
 def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
