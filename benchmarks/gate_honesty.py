@@ -267,7 +267,7 @@ def cells_of(job: tuple[Job, Truth]) -> dict[str, Cell]:
     group: list[JudgedRun] = []
     for k in range(runs):
         rng = np.random.default_rng([seed, number, size, k])
-        one = judged_run(process.run(process.work(size, rng), rng), truth.good_ms)
+        one = judged_run(process.run(process.work(size, rng), rng), truth.good_ms, _load(process, truth))
         group.append(one)
         for gate in GATES:
             statuses[gate].append(_statuses(gate, truth, [one]))
@@ -276,6 +276,15 @@ def cells_of(job: tuple[Job, Truth]) -> dict[str, Cell]:
                 together[gate].append(_statuses(gate, truth, group))
             group = []
     return {gate: _cell(statuses[gate], together[gate]) for gate in GATES}
+
+
+def _load(process: Process, truth: Truth) -> ConfiguredLoad:
+    """A closed loop, a rate that the options set, or a load that changes, as a trace's."""
+    if process.name.startswith("closed loop"):
+        return ConfiguredLoad(closed=True)
+    return (
+        OPEN_LOOP if "modulated" in process.name or "drifting" in process.name else ConfiguredLoad(rate_per_s=truth.rate_per_s)
+    )
 
 
 def _statuses(gate: str, truth: Truth, runs: Sequence[JudgedRun]) -> list[Status]:

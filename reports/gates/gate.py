@@ -13,6 +13,8 @@ from reports.metrics.in_flight import QueueGrowth, queue_growth
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import Metrics
 
+_LEFT_BEHIND = 0.02  # of the arrivals, in overload: 5 % at 1.05 times the capacity
+
 
 class Status(StrEnum):
     """PASSED or FAILED by the evidence; UNDECIDED where the evidence allows both."""
@@ -68,8 +70,11 @@ class JudgedRun:
 
     @cached_property
     def growth(self) -> QueueGrowth | None:
-        """The growth of the queue of an open loop: a longer run has longer latencies."""
-        return None if self.load.closed else queue_growth(self.requests, self.load.rate_per_s)
+        """The growth of the queue of an open loop, where a longer run has longer latencies: a queue that grows since the load
+        drifts leaves few of the arrivals behind.
+        """
+        found = None if self.load.closed else queue_growth(self.requests, self.load.rate_per_s)
+        return found if found is not None and found.share_left_behind >= _LEFT_BEHIND else None
 
     @cached_property
     def clustered(self) -> str | None:

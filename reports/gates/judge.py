@@ -10,13 +10,26 @@ import numpy as np
 
 from reports.criteria import Requirement
 from reports.gates.gate import Evidence, Gate, JudgedRun, Status
-from reports.gates.numbers import judge_number, of_mean, of_rates
+from reports.gates.numbers import between_starts, judge_number, of_mean, of_rates
 from reports.gates.shares import ShareClaim, ShareOfRun, judge_share
 from reports.gates.words import NO_OBJECTIVE, amount, number
-from reports.metrics.catalogue import ATTAINMENT, E2E, FAILED_SHARE, GOODPUT, ICL, ITL, TPOT, TTFO, TTFT, Metric
+from reports.metrics.catalogue import (
+    ATTAINMENT,
+    E2E,
+    FAILED_SHARE,
+    GOODPUT,
+    ICL,
+    ITL,
+    REQUEST_THROUGHPUT,
+    TPOT,
+    TTFO,
+    TTFT,
+    Metric,
+)
 from reports.metrics.censoring import CensoredLatencies, latencies_by_request
-from reports.metrics.failures import SLOWEST_MS, failures_as_slowest_ms
+from reports.metrics.failures import failed_by_request
 from reports.metrics.goodput import severities
+from reports.metrics.in_flight import first_user_end_ns
 from reports.metrics.latency import (
     inter_chunk_latencies_ms,
     inter_token_latencies_ms,
@@ -24,9 +37,10 @@ from reports.metrics.latency import (
 )
 from reports.metrics.output_events import Rate
 from reports.metrics.requests import Requests
-from reports.statistics.arrays import FloatArray
+from reports.statistics.arrays import FloatArray, known
 from reports.statistics.percentiles import summarise
 
+_UNKNOWN_RATE = 1.5  # times the rate of what arrived, where its upper limit is unknown
 _DIGITS = 12  # of a share: those that the binary error of a difference leaves
 _PLAIN_LATENCIES: Mapping[Metric, Callable[[Requests], FloatArray]] = MappingProxyType(
     {TPOT: time_per_output_token_ms, ITL: inter_token_latencies_ms, ICL: inter_chunk_latencies_ms}
@@ -83,7 +97,11 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         shown, least = joined.summary(reason), summarise(joined.values_ms, no_interval_reason=reason)
         if shown is None or least is None:
             return Gate(requirement, Status.UNDECIDED, Evidence(None), "unknown; no request succeeded")
-        return judge_number(requirement, of_mean(shown.mean, least.mean, least.n), runs)
+        mean = of_mean(shown.mean, least.mean, least.n)
+        starts = [float(ms.mean()) for ms in (one.values_ms[np.isfinite(one.values_ms)] for one in latencies) if ms.size]
+        if mean.interval is None and 1 < len(starts) == len(runs) and reason is None:
+            mean = replace(mean, interval=between_starts(starts))
+        return judge_number(requirement, mean, runs)
     summary = joined.summary()
     claim = ShareClaim(
         requirement,
@@ -105,19 +123,19 @@ def _latencies_of(metric: Metric, run: JudgedRun) -> CensoredLatencies:
 
 
 def _failed_share(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
-    values_ms = [failures_as_slowest_ms(run.requests) for run in runs]
-    every = np.concatenate(values_ms)
+    failed = [known(failed_by_request(run.requests)) for run in runs]
+    every = np.concatenate(failed)
     claim = ShareClaim(
         requirement,
-        float(np.isinf(every).mean()) if every.size else None,
+        float(every.mean()) if every.size else None,
         requirement.limit,
-        SLOWEST_MS,
+        0.0,
         "failed",
         at_least=not requirement.at_most,
         grows=False,
         fewest=1,  # the share of so few requests is that of independent ones
     )
-    gate = judge_share(claim, [ShareOfRun(one, one) for one in values_ms], runs)
+    gate = judge_share(claim, [ShareOfRun(one, one) for one in failed], runs)
     beyond = gate.evidence.beyond
     return gate if beyond is None else replace(gate, evidence=replace(gate.evidence, low=beyond.low, high=beyond.high))
 
@@ -142,9 +160,8 @@ def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     """Goodput by its own interval; and where requests arrive at a rate, by the attainment that the limit needs of it."""
     done = sum(run.metrics.done for run in runs)
     gate = judge_number(requirement, of_rates([_long_run_goodput(run) for run in runs], done, grows=True), runs)
-    offered = [run.metrics.offered_rate for run in runs]
-    rates = [rate for rate in offered if rate is not None]
-    if requirement.at_most or gate.status is not Status.UNDECIDED or len(rates) < len(offered):
+    rates = [rate for rate in map(_largest_rate, runs) if rate is not None]
+    if requirement.at_most or gate.status is not Status.UNDECIDED or len(rates) < len(runs):
         return gate
     rate = sum(rates) / len(rates)
     needed = ShareClaim(
@@ -155,19 +172,35 @@ def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         f"missed an objective, of {rate:.3g} requests/s",
     )
     if needed.allowed < 0.0:
-        return replace(gate, status=Status.FAILED, why=f"{gate.why}; {rate:.3g} requests/s arrived")
+        return replace(gate, status=Status.FAILED, why=f"{gate.why}; at most {rate:.3g} requests/s arrive")
     by_attainment = judge_share(needed, _severities(runs), runs)
     return replace(gate, status=Status.FAILED, why=by_attainment.why) if by_attainment.status is Status.FAILED else gate
 
 
+def _largest_rate(run: JudgedRun) -> float | None:
+    """Requests per second that arrive, in a longer run: those that the options set, else the upper limit of what arrived."""
+    throughput = run.metrics.rates[REQUEST_THROUGHPUT]
+    if run.load.rate_per_s is not None or run.metrics.offered_rate is None:
+        return run.load.rate_per_s
+    if throughput is None or throughput.interval is None:
+        return _UNKNOWN_RATE * run.metrics.offered_rate
+    return run.metrics.offered_rate * throughput.interval[1] / throughput.value
+
+
 def _long_run_goodput(run: JudgedRun) -> Rate | None:
-    """Goodput with an upper limit that allows for the run's drain, in which nothing arrives: a longer run has less of it."""
+    """Goodput with an upper limit that allows for the run's ramp and drain, of which a longer run has less."""
     assert run.metrics.goodput is not None
-    rate, throughput, offered = run.metrics.goodput.rate, run.metrics.request_throughput, run.metrics.offered_rate
-    if rate is None or rate.interval is None or not throughput or offered is None:
+    rate, throughput, requests = run.metrics.goodput.rate, run.metrics.request_throughput, run.requests
+    if rate is None or rate.interval is None or not throughput:
         return rate
+    full = run.metrics.offered_rate
+    if full is None:
+        start_ns = float(requests.scheduled_ns.min() + np.nanmedian(requests.done_ns - requests.sent_ns))
+        end_ns = first_user_end_ns(requests)
+        ended = np.count_nonzero(requests.done & (requests.done_ns > start_ns) & (requests.done_ns <= end_ns))
+        full = ended / (end_ns - start_ns) * 1e9 if start_ns < end_ns < np.inf else throughput
     low, high = rate.interval
-    return replace(rate, interval=(low, high * max(1.0, offered / throughput)))
+    return replace(rate, interval=(low, high * max(1.0, full / throughput)))
 
 
 def _severities(runs: Sequence[JudgedRun]) -> list[ShareOfRun]:

@@ -64,8 +64,14 @@ def of_rates(rates: Sequence[Rate | None], done: int, *, grows: bool = False) ->
         reason = next((in_words(rate.reason, fewest_independent(done)) for rate in known if rate.reason), None)
         widest = (min(low for low, _ in ends), max(high for _, high in ends)) if len(ends) == len(intervals) else None
         return KnownNumber(mean, widest, reason, grows=grows)
+    return KnownNumber(mean, between_starts(values), grows=grows)
+
+
+def between_starts(values: Sequence[float]) -> Interval:
+    """Student's 95 % interval of the mean of two starts' numbers or more."""
+    mean = statistics.fmean(values)
     half = student_quantile(0.975, len(values) - 1.0) * statistics.stdev(values) / math.sqrt(len(values))
-    return KnownNumber(mean, (max(0.0, mean - half), mean + half), grows=grows)
+    return max(0.0, mean - half), mean + half
 
 
 def _status(requirement: Requirement, evidence: Evidence, growing: bool) -> Status:

@@ -11,7 +11,6 @@ share decides (``reports/statistics/exceedances.py``), and two things besides:
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -29,6 +28,10 @@ from reports.statistics.exceedances import MARKOV, Exceedances, exceedances
 FAR_ABOVE = 8.0
 """A typical value of so many times the limit fails it: no process was found whose run shows that in 5 % of cases by chance."""
 
+FAR_BELOW = 3.0
+"""A limit of so many times the largest value passes: a run shows that by chance only where it saw nothing of a rare event."""
+
+_SEVERAL = 10.0  # requests above a limit, expected where it is the true percentile
 _PASSES, _FAILS = 0.05, 0.025  # probabilities of what was seen, below which the opposite is excluded
 _TYPICAL_SHARE = 2.0 / 3.0  # the largest allowed share at which a typical value says something
 _UNSEEN = 3.0  # events that are expected in a run without one, at 95 %: −ln 0.05
@@ -69,7 +72,7 @@ def judge_share(claim: ShareClaim, samples: Sequence[ShareOfRun], runs: Sequence
         return Gate(claim.requirement, Status.UNDECIDED, Evidence(claim.value), "no request has a value")
     near = min(max(claim.allowed, 1e-9), 1.0 - 1e-9)
     seen, worst = exceedances(least, claim.limit, near), exceedances(most, claim.limit, near)
-    case = _Case(claim, seen, worst, float(np.median(least)), tuple(runs))
+    case = _Case(claim, seen, worst, float(np.median(least)), float(most.max()), tuple(runs))
     status, beyond = case.status, case.beyond
     return Gate(claim.requirement, status, Evidence(claim.value, beyond=beyond), case.why(status, beyond))
 
@@ -80,6 +83,7 @@ class _Case:
     seen: Exceedances
     worst: Exceedances
     typical: float
+    largest: float
     runs: tuple[JudgedRun, ...]
 
     @property
@@ -125,7 +129,7 @@ class _Case:
         ):
             return Status.FAILED
         may_pass = self.growth is None and not self.rare_queues
-        return Status.PASSED if may_pass and self._surely_at_most(_PASSES) else Status.UNDECIDED
+        return Status.PASSED if may_pass and (self._far_below or self._surely_at_most(_PASSES)) else Status.UNDECIDED
 
     def _of_at_least(self) -> Status:
         if self.claim.allowed <= 0.0:
@@ -135,6 +139,12 @@ class _Case:
         if self._surely_more(_PASSES):
             return Status.PASSED
         return Status.FAILED if self._surely_at_most(_FAILS) else Status.UNDECIDED
+
+    @property
+    def _far_below(self) -> bool:
+        """Whether no value is near the limit, of as many as would have several above it."""
+        many = not self.is_unknown and self.seen.n * self.claim.allowed >= _SEVERAL
+        return self.claim.grows and many and self.largest <= self.claim.limit / FAR_BELOW
 
     @property
     def _far_above(self) -> bool:
@@ -180,7 +190,11 @@ class _Case:
     def _why_passed(self, beyond: Beyond) -> list[str]:
         if self.claim.at_least:
             return [self._limits(beyond)]
-        parts = [f"at most {percentage(beyond.high)} % in runs like it, {self._allowed}"]
+        parts = [
+            f"at most {percentage(beyond.high)} % in runs like it, {self._allowed}"
+            if beyond.high <= self.claim.allowed
+            else f"none above {self.largest / self.claim.limit:.0%} of the limit".replace("%", " %")
+        ]
         if self.claim.allowed < _UNSEEN / 10.0:
             seconds = sum(run.length_s for run in self.runs) / _UNSEEN
             parts.append(f"what is rarer than once in {duration(seconds)} would not show")
@@ -224,14 +238,8 @@ class _Case:
 @lru_cache
 def fewest_to_pass(allowed: float, fewest: int = FEWEST_VALUES) -> int | None:
     """The fewest requests, at least ``fewest``, that can show a share of at most ``allowed``: if none is beyond the limit, and
-    slow ones come in no clusters. None where no number can.
-
-    For independent ones it would be ln 0.05 / ln(1 − allowed), 299 for 1 %; more, since a run does not know that they are.
+    slow ones come in no clusters: ln 0.05 / ln(1 − allowed), 299 for 1 %. None where no number can.
     """
     if allowed <= 0.0:
         return None
-    if allowed >= 1.0:
-        return 1
-    independent = math.ceil(math.log(_PASSES) / math.log1p(-allowed))
-    tried = range(independent, 4 * independent)
-    return max(fewest, tried[bisect_left(tried, True, key=lambda n: Exceedances(n, 0, 1.0, 1.0).at_most(allowed) <= _PASSES)])
+    return 1 if allowed >= 1.0 else max(fewest, math.ceil(math.log(_PASSES) / math.log1p(-allowed)))

@@ -33,6 +33,7 @@ _LOWER_LEVELS = (5.0, 10.0)  # further ones, which count against a failure
 _RARE = 0.1  # shares up to this are those of clusters; larger ones are binomial with the effective number
 _LARGEST_LEVEL = 0.5
 _SMALLEST_LEVEL = 0.01  # near which the clusters of a rarer share are measured
+_MANY_ABOVE = 100  # values that may be above the limit; of fewer, the clusters that a run cannot show decide little
 _FEWEST_CLUSTERS = 5.0  # from which a share is at least what it seems: fewer may be the one event of many runs
 _DEGREES = 10
 _NODES = 9  # quantiles of the effect over which a probability is averaged
@@ -95,9 +96,12 @@ class Exceedances:
         allowed, passes, fails = claim
         for n in np.geomspace(self.n, most, _SIZES):
             above, size = share * n, int(n)
-            if share <= allowed and _few_above(above, size, allowed, max(1.0, self.effect * ratio)) <= passes:
+            if share <= allowed and _few_above(above, size, allowed, 1.0 + (self.effect - 1.0) * ratio) <= passes:
                 return size
-            if share > allowed and _many_above(max(1.0, above), size, allowed, max(1.0, self.lower_effect * ratio)) <= fails:
+            if (
+                share > allowed
+                and _many_above(max(1.0, above), size, allowed, 1.0 + (self.lower_effect - 1.0) * ratio) <= fails
+            ):
                 return size
         return None
 
@@ -113,7 +117,7 @@ def exceedances(values: FloatArray, limit: float, allowed: float) -> Exceedances
     return Exceedances(
         int(values.size),
         int(np.count_nonzero(above)),
-        near.allowed,
+        near.between if allowed * values.size < _MANY_ABOVE else near.allowed,
         max(near.between, wider.between if allowed <= _RARE else 1.0),
     )
 
@@ -163,24 +167,26 @@ _Tail = Callable[[float, float, float, float], float]
 
 def _averaged(tail: _Tail, above: int, n: int, share: float, effect: float) -> float:
     """A tail probability over what the effect may be."""
-    return sum(tail(above, n, share, max(1.0, effect * ratio)) for ratio in _effect_ratios()) / _NODES
+    return sum(tail(above, n, share, 1.0 + (effect - 1.0) * ratio) for ratio in _effect_ratios()) / _NODES
 
 
 @lru_cache
 def _effect_ratios() -> tuple[float, ...]:
-    """Of the true design effect to the estimated one: quantiles of a scaled inverse chi-squared variable."""
+    """Of the true design effect to the estimated one, each less 1: quantiles of a scaled inverse chi-squared variable."""
     from scipy.special import chdtri
 
     return tuple(_DEGREES / float(chdtri(_DEGREES, 1.0 - (k + 0.5) / _NODES)) for k in range(_NODES))
 
 
 def _few_above(above: float, n: float, share: float, effect: float) -> float:
-    """P(at most ``above``): compound Poisson where the share is rare, else binomial with the effective number."""
+    """P(at most ``above``): compound Poisson where the share is rare, else binomial with the effective number. The mean number of
+    clusters is such that independent values have the chance (1 − share)^n of none.
+    """
     from scipy.special import betainc
 
     if share <= _RARE:
         size = mean_cluster_size(effect)
-        return _clusters_hold_at_most(int(above), n * share / size, size)
+        return _clusters_hold_at_most(int(above), -n * math.log1p(-share) / size, size)
     return float(betainc((n - above) / effect, above / effect + 1.0, 1.0 - share)) if above < n else 1.0
 
 
@@ -190,7 +196,7 @@ def _many_above(above: float, n: float, share: float, effect: float) -> float:
 
     if share <= _RARE:
         size = mean_cluster_size(effect)
-        return 1.0 - _clusters_hold_at_most(int(above) - 1, n * share / size, size)
+        return 1.0 - _clusters_hold_at_most(int(above) - 1, -n * math.log1p(-share) / size, size)
     return float(betainc(above / effect, (n - above) / effect + 1.0, share))
 
 
