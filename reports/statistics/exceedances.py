@@ -179,8 +179,9 @@ def _effect_ratios() -> tuple[float, ...]:
 
 
 def _few_above(above: float, n: float, share: float, effect: float) -> float:
-    """P(at most ``above``): compound Poisson where the share is rare, else binomial with the effective number. The mean number of
-    clusters is such that independent values have the chance (1 − share)^n of none.
+    """P(at most ``above``): compound Poisson where the share is rare, else binomial with the effective number.
+
+    The mean number of clusters is such that independent values have the chance (1 − share)^n of none.
     """
     from scipy.special import betainc
 
