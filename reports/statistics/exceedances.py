@@ -181,13 +181,13 @@ def _effect_ratios() -> tuple[float, ...]:
 def _few_above(above: float, n: float, share: float, effect: float) -> float:
     """P(at most ``above``): compound Poisson where the share is rare, else binomial with the effective number.
 
-    The mean number of clusters is such that independent values have the chance (1 − share)^n of none.
+    The chance of none is exact for independent values: (1 − share)^n.
     """
     from scipy.special import betainc
 
     if share <= _RARE:
         size = mean_cluster_size(effect)
-        return _clusters_hold_at_most(int(above), -n * math.log1p(-share) / size, size)
+        return _clusters_hold_at_most(int(above), n * share / size, size) if above >= 1.0 else (1.0 - share) ** (n / size)
     return float(betainc((n - above) / effect, above / effect + 1.0, 1.0 - share)) if above < n else 1.0
 
 
@@ -197,7 +197,7 @@ def _many_above(above: float, n: float, share: float, effect: float) -> float:
 
     if share <= _RARE:
         size = mean_cluster_size(effect)
-        return 1.0 - _clusters_hold_at_most(int(above) - 1, -n * math.log1p(-share) / size, size)
+        return 1.0 - _clusters_hold_at_most(int(above) - 1, n * share / size, size)
     return float(betainc(above / effect, (n - above) / effect + 1.0, share))
 
 

@@ -12,6 +12,7 @@ from harness.records.record import Outcome, Record
 from reports.criteria import Requirement, parse_fail_if, parse_slo
 from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.judge import judge, judge_together
+from reports.metrics.configuration import ConfiguredLoad
 from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
 
@@ -166,7 +167,7 @@ def test_goodput_of_steady_spells_fails_where_twenty_times_too_many_missed(run_o
     """40 % of the requests of a closed loop missed an objective in one spell: no interval, but 2 % were allowed."""
     values = noise(2_000)
     values[800:1_600] = [1_000.0] * 800
-    run = run_of(values, "ttft<=500ms")
+    run = run_of(values, "ttft<=500ms", load=ConfiguredLoad(rate_per_s=100.0))
     rate = run.metrics.goodput
     assert rate is not None
     assert rate.rate is not None

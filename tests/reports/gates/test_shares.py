@@ -62,9 +62,21 @@ def test_requests_that_are_slow_together_are_weaker_evidence_than_as_many_apart(
     """Latencies of 30 or 60 ms, half of them each: alone, or in spells of 40 requests."""
     rng = np.random.default_rng(2)
     spells = np.repeat(30.0 * rng.lognormal(0.0, 0.5, 50), 40)
-    together, apart = _gate("p99_ttft<=500ms", run_of(spells)), _gate("p99_ttft<=500ms", run_of(rng.permutation(spells)))
+    together, apart = _gate("p99_ttft<=200ms", run_of(spells)), _gate("p99_ttft<=200ms", run_of(rng.permutation(spells)))
     assert (together.status, apart.status) == (Status.UNDECIDED, Status.PASSED)
     assert _beyond(together).high > 5 * _beyond(apart).high
+
+
+@pytest.mark.parametrize(("n", "status"), [(999, Status.UNDECIDED), (1_000, Status.PASSED)])
+def test_a_limit_of_three_times_the_largest_value_passes_with_a_thousand_requests_however_they_cluster(
+    run_of: MakeRun, n: int, status: Status
+) -> None:
+    rng = np.random.default_rng(2)
+    spells = np.repeat(rng.uniform(30.0, 150.0, n // 40 + 1), 40)[:n]
+    gate = _gate("p99_ttft<=450ms", run_of(spells))
+    assert gate.status is status, gate.why
+    assert _gate(f"p99_ttft<={2.9 * max(spells)}ms", run_of(spells)).status is Status.UNDECIDED
+    assert ("none above 33 % of the limit" in gate.why) is (status is Status.PASSED)
 
 
 def test_one_spell_of_slow_requests_may_be_the_rare_event_of_many_runs(run_of: MakeRun, noise: Noise) -> None:
@@ -132,10 +144,8 @@ def test_overload_fails_a_gate_on_attainment(judged: MakeRun, queued_run: Queue)
 
 
 def test_a_queue_that_grows_is_no_reason_in_a_share_of_failures(judged: MakeRun, queued_run: Queue) -> None:
-    """But how slow requests came together counts, for that is how failures would."""
     gate = _gate("failed_share<=1%", judged(queued_run(75.0, 1)))
-    assert (gate.status, "queue" in gate.why) == (Status.UNDECIDED, False)
-    assert _beyond(gate).high > 0.1
+    assert (gate.status, "queue" in gate.why) == (Status.PASSED, False)
 
 
 def test_users_that_wait_for_answers_have_no_queue_that_grows(judged: MakeRun, queued_run: Queue) -> None:
@@ -160,7 +170,7 @@ def test_fewer_than_a_hundred_requests_show_no_clusters_and_pass_nothing(
 
 def test_a_percentile_that_so_few_requests_cannot_pass_says_how_many_can(run_of: MakeRun, noise: Noise) -> None:
     gate = _gate("p99_ttft<=500ms", run_of(noise(99)))
-    assert gate.why.endswith("; too few requests to decide, at least 354 needed")
+    assert gate.why.endswith("; too few requests to decide, at least 299 needed")
 
 
 @pytest.mark.parametrize("allowed", [0.001, 0.01, 0.02])
@@ -173,7 +183,7 @@ def test_the_fewest_requests_that_can_pass_are_those_that_do_without_a_cluster(a
 
 
 def test_the_fewest_requests_that_can_pass_show_clusters_unless_those_of_a_failed_share() -> None:
-    assert (fewest_to_pass(0.5), fewest_to_pass(0.999), fewest_to_pass(0.5, 1)) == (100, 100, 6)
+    assert (fewest_to_pass(0.5), fewest_to_pass(0.999), fewest_to_pass(0.5, 1)) == (100, 100, 5)
     assert (fewest_to_pass(0.0), fewest_to_pass(1.0)) == (None, 1)
 
 
@@ -352,7 +362,7 @@ def test_a_gate_that_passed_says_how_many_may_be_beyond_and_what_would_not_show(
     """2,000 requests in 20 s: once in 20 / 3 s has a chance of 5 % not to be in it."""
     gate = _gate("p99_ttft<=500ms", run_of(noise(2_000)))
     assert gate.why == (
-        "79.9 ms; 0.0 % of 2,000 were over 500 ms; at most 0.19 % in runs like it, 1.0 % allowed; "
+        "79.9 ms; 0.0 % of 2,000 were over 500 ms; at most 0.16 % in runs like it, 1.0 % allowed; "
         "what is rarer than once in 6.7 s would not show"
     )
 
