@@ -83,7 +83,8 @@ def unlisted_model(requested: str, served: tuple[str, ...] | None) -> str | None
     """
     if served is None or requested in served:
         return None
-    return f"--model {requested}: the server does not list it in /v1/models, which has {_listed(served) or 'none'}; it is used"
+    has = _listed(served) or "none"
+    return f"--model {requested}: the server does not list it in /v1/models, which has {has}; {requested} is used all the same"
 
 
 def authorization() -> dict[str, str]:

@@ -10,7 +10,7 @@ import numpy as np
 from reports.findings.client_delay import REMEDIES, Cause, cause_of, likely_cause
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.client_health import ClientHealth
-from reports.metrics.latency import client_slip_ms
+from reports.metrics.latency import client_slip_by_request_ms, client_slip_ms
 from reports.metrics.output_events import mean_rate
 from reports.statistics.percentiles import nearest_rank
 
@@ -73,7 +73,7 @@ class ScheduleSlip(_Delayed, Finding):
         p99_ms = nearest_rank(slip_ms, 0.99)
         if p99_ms < _SLIP_FLOOR_MS or p99_ms < _SLIP_SHARE_WARNING * latency_ms:
             return None
-        kind = ClosedLoopSlip if facts.load.closed else ScheduleSlip
+        kind = ClosedLoopSlip if facts.load.closed and _first_sends_are_late(facts, p99_ms) else ScheduleSlip
         return kind(p99_ms, latency_ms, cause_of(facts.client, p99_ms))
 
     @property
@@ -88,8 +88,16 @@ class ScheduleSlip(_Delayed, Finding):
         )
 
 
+def _first_sends_are_late(facts: RunFacts, late_ms: float) -> bool:
+    """Whether most of the requests that were late by ``late_ms`` or more are first ones of the users of a closed loop."""
+    requests = facts.requests
+    slip_ms = client_slip_by_request_ms(requests)[np.argsort(requests.scheduled_ns, kind="stable")]
+    late = slip_ms >= late_ms
+    return 2 * int(late[: facts.load.concurrency or 0].sum()) >= int(late.sum())
+
+
 class ClosedLoopSlip(ScheduleSlip):
-    """Of a closed loop: only the users' first requests have a scheduled time that does not follow from an answer."""
+    """Of a closed loop whose late requests are most of all the users' first ones, which alone follow from no answer."""
 
     advice = ScheduleSlip.advices[-1]
 

@@ -17,7 +17,7 @@ from reports.metrics.latency import (
     counted_gap_share,
     time_per_output_token_by_request_ms,
 )
-from reports.metrics.lengths import TEMPLATE_EDGE_TOKENS, input_lengths
+from reports.metrics.lengths import TEMPLATE_EDGE_TOKENS, Lengths, input_lengths
 from reports.metrics.output_events import summed_token_counts
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import ITL_COVERAGE
@@ -26,6 +26,7 @@ from reports.metrics.windows import Window
 from reports.statistics.arrays import FloatArray
 
 _INPUT_TOLERANCE = 0.01
+_EDGE_TOKENS = 1  # of a prompt without a template, which a server may begin or end by a token of its own
 _TEXT_TOLERANCE = 0.25
 _TEXT_TOKENS = 200  # in fewer tokens, chance may exceed the tolerance
 _TOKENS_BEYOND_INVALID = 0.01
@@ -187,8 +188,8 @@ class InputTokensDisagree(Finding):
     severities = (Severity.WARNING,)
     when = (
         f"the server's counts of prompt tokens differ from the requested ones by more than {_INPUT_TOLERANCE:.0%} and "
-        f"{TEMPLATE_EDGE_TOKENS} token on average, apart from the tokens of a chat template: a prompt can merge with the "
-        "template around it"
+        f"{_EDGE_TOKENS} token on average, apart from the tokens of a chat template; with one, by more than "
+        f"{TEMPLATE_EDGE_TOKENS}: a prompt can merge with it at both ends"
     )
     advices = (
         "The load was not the requested one. Check whether --tokenizer_dir is the model's tokenizer, and whether the server "
@@ -199,7 +200,7 @@ class InputTokensDisagree(Finding):
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         lengths = input_lengths(facts.requests, facts.target.template_tokens)
-        if lengths is None or lengths.deviation_share <= _INPUT_TOLERANCE or lengths.mean_deviation <= TEMPLATE_EDGE_TOKENS:
+        if lengths is None or not _deviates(lengths):
             return None
         return cls(
             requests=lengths.requests,
@@ -215,6 +216,11 @@ class InputTokensDisagree(Finding):
             f"Prompts of {self.requested:,.1f} tokens on average were requested; the server counted {self.counted:,.1f}{apart}."
             f" A prompt deviates by {self.mean_deviation:,.1f} tokens on average."
         )
+
+
+def _deviates(lengths: Lengths) -> bool:
+    edge_tokens = TEMPLATE_EDGE_TOKENS if lengths.template_tokens else _EDGE_TOKENS
+    return lengths.deviation_share > _INPUT_TOLERANCE and lengths.mean_deviation > edge_tokens
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 
 _TEMPLATE_SHARE = 0.9
-TEMPLATE_EDGE_TOKENS = 1
-"""By how many tokens a prompt may merge with the chat template around it."""
+_SHARED_WITHIN_TOKENS = 1  # of the middle: what nearly all prompts have more, and no law of lengths
+TEMPLATE_EDGE_TOKENS = 2
+"""By how many tokens a prompt may merge with the chat template around it: one at each end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def input_lengths(requests: Requests, template_tokens: int | None) -> Lengths | 
 def _shared_difference(differences: FloatArray) -> int:
     """The positive difference, in the middle of all, that at least _TEMPLATE_SHARE of the prompts have; 0 without one."""
     middle = int(np.quantile(differences, 0.5, method="inverted_cdf"))
-    is_shared = np.mean(np.abs(differences - middle) <= TEMPLATE_EDGE_TOKENS) >= _TEMPLATE_SHARE
+    is_shared = np.mean(np.abs(differences - middle) <= _SHARED_WITHIN_TOKENS) >= _TEMPLATE_SHARE
     return max(0, middle) if is_shared else 0
 
 

@@ -56,7 +56,7 @@ Runs = Iterator[tuple[list[Record], dict[str, Any]]]
 def _client_runs(answered: Make, steady: list[Record]) -> Runs:
     yield late_sends(answered, 20, 100), {}
     yield late_sends(answered, 60, 100), {}
-    yield late_sends(answered, 20, 100), {"load": CLOSED}
+    yield late_sends(answered, 20, 100, count=8), {"load": CLOSED}
     yield stretched_sends(answered, 1.08), {}
     yield stretched_sends(answered, 1.2), {}
     for samples in _causes_of_delay():

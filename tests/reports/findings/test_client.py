@@ -540,8 +540,13 @@ def test_one_late_request_is_slip_enough(make_report: MakeReport, answered: Make
     assert severity_of(make_report(late_sends(answered, 20, 100, count=1)), "schedule_slip") == "warning"
 
 
-def test_slip_of_a_closed_loop_has_the_same_evidence_and_its_own_advice(make_report: MakeReport, answered: Make) -> None:
-    finding = finding_of(make_report(late_sends(answered, 20, 80), load=CLOSED), "schedule_slip")
+@pytest.mark.parametrize(("first_late", "of_users"), [(0, True), (20, False)])
+def test_slip_of_a_closed_loop_has_the_same_evidence_and_an_advice_for_first_sends(
+    make_report: MakeReport, answered: Make, first_late: int, of_users: bool
+) -> None:
+    on_time, late = late_sends(answered, 0, 80), late_sends(answered, 20, 80)
+    records = [*on_time[:first_late], *late[first_late : first_late + 8], *on_time[first_late + 8 :]]
+    finding = finding_of(make_report(records, load=CLOSED), "schedule_slip")
     assert finding is not None
     assert finding.evidence == {"p99_slip_ms": 20, "p50_latency_from_sent_ms": 80, "cause": "unknown"}
-    assert "--ramp_up" in finding.advice
+    assert ("--ramp_up" in finding.advice) is of_users

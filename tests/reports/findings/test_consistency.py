@@ -208,6 +208,18 @@ def test_a_token_at_the_edge_of_a_template_is_no_deviation_however_short_the_pro
     assert finding_of(make_report(records, target=target), "input_tokens_disagree") is None
 
 
+@pytest.mark.parametrize(
+    ("counted", "severity"), [((50, 53), None), ((49, 53), None), ((48, 54), "warning"), ((53, 54), "warning")]
+)
+def test_a_prompt_may_merge_with_its_template_at_both_ends(
+    make_report: MakeReport, answered: Make, counted: tuple[int, int], severity: str | None
+) -> None:
+    tokens = {"requested_input_tokens": 40, "server_counted_input": True}
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 9, 1)], input_tokens=counted[k % 2], **tokens) for k in range(20)]
+    target = {"model": "m", "protocol": "openai", "streaming": True, "template_tokens": 11}
+    assert severity_of(make_report(records, target=target), "input_tokens_disagree") == severity
+
+
 def test_a_template_that_nearly_all_prompts_share_is_no_deviation(make_report: MakeReport, answered: Make) -> None:
     counted = {"requested_input_tokens": 100, "server_counted_input": True}
     records = [answered(k, 10 * k, 10 * k, [(10 * k + 9, 1)], input_tokens=125 - (k == 7), **counted) for k in range(100)]

@@ -148,7 +148,7 @@ def test_a_model_that_is_not_listed_is_used_with_a_warning(
         found = measured(chat, "--model", "mine")
     assert found.outcomes == {"done": _REQUESTS}
     assert {body["model"] for body in chat.bodies} == {"mine"}
-    warning = f"Warning: --model mine: the server does not list it in /v1/models, which has {shown}; it is used"
+    warning = f"Warning: --model mine: the server does not list it in /v1/models, which has {shown}; mine is used all the same"
     assert capsys.readouterr().err.count(warning) == 1
 
 
