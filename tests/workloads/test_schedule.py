@@ -56,8 +56,8 @@ _CHANGES = {
     "cancel": (CancelPoint(after_tokens=21), CancelPoint(after_ns=20), None),
 }
 
-# Not sent: what the client knows of the prompt's length follows from the prompt.
-_NOT_SENT = {"input_tokens"}
+# Not sent: what the client knows of the prompt's length follows from the prompt, and the length that it was made for is the law's.
+_NOT_SENT = {"input_tokens", "requested_input_tokens"}
 
 
 def _digest(*requests: Request, offsets_ns: tuple[int, ...] | None = None, seed: int = 0) -> str:

@@ -48,7 +48,7 @@ def test_failures_are_counted_apart_and_change_no_latency_and_no_rate(outcome: O
 
 
 def test_an_answer_without_a_finish_reason_is_a_failure_once_another_had_one() -> None:
-    live = LiveStatistics(10)
+    live = LiveStatistics(10, streamed=True)
     live.add(_done(30.0))
     assert live.snapshot(1.0, sent=3).done == 1
     live.add(replace(_done(30.0), finish_reason="stop"))
