@@ -15,6 +15,7 @@ import grpc
 import msgspec
 from tritonclient.grpc import service_pb2
 
+from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits
 from harness.clients.protocol import (
     Connection,
     ConnectionUsage,
@@ -33,7 +34,7 @@ from workloads.request import Request
 
 _SERVICE = "/inference.GRPCInferenceService"
 _OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_receive_message_length", 32 * 2**20),  # of a model's configuration
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),  # a separate connection for every channel
@@ -89,6 +90,7 @@ class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
     end_id: int | None = None
     pad_id: int | None = None
     connections: ConnectionLimits = DEFAULT_LIMITS
+    limits: AnswerLimits = DEFAULT_ANSWER_LIMITS
 
     @property
     def excludes_prompt(self) -> bool:
@@ -141,7 +143,7 @@ class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
 
     async def connect(self, timeout_s: float) -> Connection:
         method = "ModelStreamInfer" if self.model.decoupled else "ModelInfer"
-        connection = _TritonConnection(GrpcCaller(self.address, f"{_SERVICE}/{method}", self.connections))
+        connection = _TritonConnection(GrpcCaller(self.address, f"{_SERVICE}/{method}", self.connections, self.limits))
         await connection.connect(timeout_s)
         return connection
 
