@@ -47,7 +47,8 @@ class Target:
     ``headers`` are those of every request, which may hold a secret; ``tokenizer`` and ``tokenizer_dir`` are None where
     unknown. ``server`` and ``context_tokens`` are the embedded pipeline's, None with --url. ``template_tokens`` are those that
     a server of chat completions adds to each prompt, None where unknown. ``prefix_cache_reset`` empties the server's cache,
-    None without --reset_prefix_cache. ``deadline`` is the set-up's. ``check_variant`` raises TargetError for a class of requests that it cannot serve.
+    None without --reset_prefix_cache. ``deadline`` is the set-up's. ``check_variant`` raises
+    TargetError for a class of requests that it cannot serve.
     """
 
     origin: Origin

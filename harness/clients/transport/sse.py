@@ -28,7 +28,7 @@ class EventStream:
         self._on_error = on_error
         self._limits = limits
         self._pending_bytes = 0  # of the event and the line that are incomplete
-        self._line: list[bytes] = []  # the parts of an incomplete line
+        self._line = bytearray()  # an incomplete line
         self._data: list[bytes] = []
         self._name = b""
         self._at_start = True
@@ -61,8 +61,8 @@ class EventStream:
     def end(self) -> None:
         """The stream ended in order: an event without its final blank line is complete, too."""
         if self._line:
-            self._take_line(b"".join(self._line))
-            self._line = []
+            self._take_line(bytes(self._line))
+            self._line = bytearray()
         self._dispatch()
 
     def _feed_lines(self, part: bytes) -> None:
@@ -73,11 +73,10 @@ class EventStream:
         if self._pending_bytes > self._limits.max_message_bytes:
             raise message_too_long(self._limits)
         first, *others = _LINE_END.split(part)
-        if first:
-            self._line.append(first)
+        self._line += first
         for line in others:
-            self._take_line(b"".join(self._line))
-            self._line = [line] if line else []
+            self._take_line(bytes(self._line))
+            self._line = bytearray(line)
 
     def _take_line(self, line: bytes) -> None:
         if self._at_start:

@@ -56,9 +56,12 @@ def inspect_model_over(channel: grpc.Channel, address: str, name: str, timeout_s
         response_deserializer=service_pb2.ModelConfigResponse.FromString,
     )
     try:
-        config = call(request, timeout=timeout_s).config
+        answer = call(request, timeout=timeout_s)
     except grpc.RpcError as error:
-        raise TargetError(_inspection_problem(address, name, error)) from error
+        raise TargetError(_inspection_problem(address, name, error, timeout_s)) from error
+    if answer is None:  # an answer that ended in order within its message
+        raise TargetError(f"--url {address}: the server ended its answer about model {name} without a message")
+    config = answer.config
     return TritonModel(
         name=name,
         decoupled=config.model_transaction_policy.decoupled,
@@ -68,12 +71,12 @@ def inspect_model_over(channel: grpc.Channel, address: str, name: str, timeout_s
     )
 
 
-def _inspection_problem(address: str, name: str, error: Any) -> str:
+def _inspection_problem(address: str, name: str, error: Any, timeout_s: float) -> str:
     match error.code():
         case grpc.StatusCode.UNAVAILABLE:
             return f"--url {address}: no server answers there ({error.details()}); is the server up, and is this its gRPC port?"
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return f"--url {address}: no answer in time; is this the server's gRPC port?"
+            return f"--url {address}: no answer within {timeout_s:.3g} s; is this the server's gRPC port?"
         case grpc.StatusCode.NOT_FOUND:
             return f"--model {name}: the server at {address} has no such model ({error.details()})"
         case code:
