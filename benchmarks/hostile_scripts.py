@@ -220,19 +220,20 @@ def over_grpc(attack: Attack, listing: Attack = _answer_config) -> Attack:
     def serve(wire: Wire) -> None:
         wire.take(24)
         wire.send(frame(FrameType.SETTINGS, 0, 0, b""))
-        decoder, paths = Decoder(), dict[int, str]()
+        decoder, configured = Decoder(), set[int]()
         while True:
             high, low, kind, flags, stream = struct.unpack(">HBBBI", wire.take(9))
             payload = wire.take(high << 8 | low)
             if kind == FrameType.HEADERS:
-                paths[stream] = dict(decoder.decode(payload))[":path"]
+                if any(str(value).endswith("/ModelConfig") for _, value in decoder.decode(payload)):
+                    configured.add(stream)
             elif kind == FrameType.SETTINGS and not flags & Flag.ACK:
                 wire.send(frame(FrameType.SETTINGS, Flag.ACK, 0, b""))
             elif kind == FrameType.PING and not flags & Flag.ACK:
                 wire.send(frame(FrameType.PING, Flag.ACK, 0, payload))
             if kind in (FrameType.HEADERS, FrameType.DATA) and flags & Flag.END_STREAM:
                 wire.stream = stream
-                (listing if paths[stream].endswith("ModelConfig") else attack)(wire)
+                (listing if stream in configured else attack)(wire)
 
     return serve
 
@@ -274,7 +275,7 @@ GRPC_ATTACKS: dict[str, Attack] = {
     "a length of 4 GiB": _prefix_of_4_gib,
     "valid messages without end": _frames(FrameType.DATA, _message(_token())),
     "empty messages without end": _frames(FrameType.DATA, _message(b"") * 3_000),
-    "messages of 1 MB without end": _frames(FrameType.DATA, _message(bytes(16_000))),
+    "messages of 16 kB without end": _frames(FrameType.DATA, _message(bytes(16_000))),
     "a header block without end": _begun(
         lambda stream: frame(FrameType.HEADERS, 0, stream, _RESPONSE_HEADERS),
         _frames(FrameType.CONTINUATION, literal_headers([("x-more", "x" * 1_000)]), opened=False),

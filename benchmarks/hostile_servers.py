@@ -3,8 +3,8 @@
     python -m benchmarks.hostile_servers [--only WORD]
 
 Each server is measured by ``bench`` as a process of its own: three requests, at most two in flight, ``--request_timeout 2``.
-The table shows how the requests ended, the largest memory of all processes of the client together (unique and their part of shared
-pages), and the seconds. The exit status is 1 where a record is missing, a traceback was printed, the client had 500 MB or more,
+The table shows how the requests ended, the largest memory of all processes of the client together (PSS), and the
+seconds. The exit status is 1 where a record is missing, a traceback was printed, the client had 500 MB or more,
 or did not end within a minute. A server that misbehaves before the run must be named in a message. Takes 3 minutes on 2 cores.
 """
 
@@ -85,7 +85,7 @@ def cases() -> Iterator[Case]:
         "set-up: models, a byte every 0.3 s",
         over_http(_end, dripping_models),
         (*whole, *limit),
-        "--connect_timeout 2",
+        named,
     )
     yield Case("HTTP/1", "set-up: a head, a byte every 0.3 s", over_http(_end, dripping_head), (*whole, *limit), named)
     yield Case("HTTP/1", "set-up: a certificate of its own", over_http(_end), whole, "SSL_CERT_FILE", is_https=True)

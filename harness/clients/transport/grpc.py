@@ -80,13 +80,10 @@ class _Call(OutgoingRequest):
         return self.ended.done()
 
     def on_data(self, data: bytes, start: int, stop: int) -> None:
-        self._room_bytes -= stop - start
-        if self._room_bytes < 0:
+        self._room_bytes = room = self._room_bytes - (stop - start)
+        if room < 0:  # or it was given up, and the server does not have the reset yet
             self._give_up(answer_too_long(self._limits))
-        elif not self.is_over:  # else bytes may still arrive before the server has the reset
-            self._take(data, start, stop)
-
-    def _take(self, data: bytes, start: int, stop: int) -> None:
+            return
         if self._partial is not None:
             self._partial += memoryview(data)[start:stop]
             self._cut_partial()
@@ -99,8 +96,8 @@ class _Call(OutgoingRequest):
             if compressed:
                 self._give_up(BadAnswerError("the server compressed a message, which was not offered"))
                 return
-            self._room_responses -= 1
-            if self._room_responses < 0:
+            self._room_responses = room = self._room_responses - 1
+            if room < 0:
                 self._give_up(too_many_responses(self._limits))
                 return
             self._on_responses((self._arrival.ns,), (data[start + _PREFIX_BYTES : end],))
@@ -123,7 +120,8 @@ class _Call(OutgoingRequest):
                 self._check_length(self._partial)
                 return
             whole, self._partial = bytes(self._partial), None
-            self._take(whole, 0, len(whole))
+            self._room_bytes += len(whole)  # which have been counted
+            self.on_data(whole, 0, len(whole))
 
     def on_headers(self, headers: Headers, ended: bool) -> None:
         if not ended:
@@ -167,9 +165,10 @@ class _Call(OutgoingRequest):
             self.ended.set_exception(error)
 
     def _give_up(self, error: BadAnswerError | AnswerTooLongError) -> None:
-        """Fail, and forget what is incomplete."""
+        """Fail, keep nothing that is incomplete, and take nothing more."""
         self.fail(error)
         self._partial = None
+        self._room_bytes = -1
 
 
 class GrpcCaller:
