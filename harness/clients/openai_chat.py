@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits
 from harness.clients.protocol import (
     NOT_JSON,
     Connection,
@@ -154,6 +155,7 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
     continuous_usage: bool = False
     sends_finish_reason: bool = False
+    limits: AnswerLimits = DEFAULT_ANSWER_LIMITS
 
     @property
     def excludes_prompt(self) -> bool:
@@ -220,7 +222,7 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
         )
 
     async def connect(self, timeout_s: float) -> Connection:
-        caller = HttpCaller(self.origin, _END_MARKER)
+        caller = HttpCaller(self.origin, _END_MARKER, self.limits)
         await caller.connect(timeout_s)
         return caller
 

@@ -7,6 +7,7 @@ field, and some refuse it. And the server counts the tokens of its chat template
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -31,10 +32,13 @@ class ChatProbe:
     finish_reason: bool = False
 
 
-def probe_chat(client: OpenAIChatClient, timeout_s: float) -> ChatProbe:
-    """Send the probe with running counts and, where that is refused, without. A server that fails both is for the warm-up."""
+def probe_chat(client: OpenAIChatClient, left_s: Callable[[], float]) -> ChatProbe:
+    """Send the probe with running counts and, where that is refused, without. A server that fails both is for the warm-up.
+
+    ``left_s`` returns the seconds that are left for both.
+    """
     for with_counts in (True, False):
-        responses = asyncio.run(_responses(replace(client, continuous_usage=with_counts), timeout_s))
+        responses = asyncio.run(_responses(replace(client, continuous_usage=with_counts), left_s()))
         if responses:
             prompt_tokens = next((r.server_input_tokens for r in responses if r.server_input_tokens is not None), None)
             has_reason = any(response.finish_reasons for response in responses)

@@ -33,11 +33,14 @@ class MalformedResponseError(Exception):
     """The bytes of a response do not conform to the protocol."""
 
 
+_LONGEST_PROBLEM = 2_000  # characters: a server may have written the message
+
+
 class ExchangeFailedError(Exception):
     """An exchange failed; ``outcome`` is the kind of failure."""
 
     def __init__(self, outcome: Outcome, message: str) -> None:
-        super().__init__(message)
+        super().__init__(message[:_LONGEST_PROBLEM])
         self.outcome = outcome
 
 

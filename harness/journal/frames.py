@@ -5,6 +5,7 @@ A frame is the payload's length (unsigned 32-bit), its XXH3 hash (unsigned 64-bi
 
 from __future__ import annotations
 
+import os
 import struct
 from typing import BinaryIO
 
@@ -12,11 +13,16 @@ from xxhash import xxh3_64_intdigest
 
 _HEADER = struct.Struct("<IQ")
 HEADER_BYTES = _HEADER.size
+_LARGE_BYTES = 2**20
 
 
 def framed(payload: bytes) -> bytes:
     """The frame of ``payload``, which is not empty and at most 4 GiB long."""
     return _HEADER.pack(len(payload), xxh3_64_intdigest(payload)) + payload
+
+
+def _left(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size - file.tell()
 
 
 def read_frame(file: BinaryIO) -> bytes | None:
@@ -28,6 +34,8 @@ def read_frame(file: BinaryIO) -> bytes | None:
     if len(header) < _HEADER.size:
         return None
     length, checksum = _HEADER.unpack(header)
+    if length > _LARGE_BYTES and length > _left(file):  # a damaged length must not fill the memory
+        return None
     payload = file.read(length)
     if not length or len(payload) < length or xxh3_64_intdigest(payload) != checksum:
         return None

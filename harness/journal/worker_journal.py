@@ -140,6 +140,7 @@ class JournalReader:
             while (payload := read_frame(file)) is not None:
                 entry = self._decode(payload)
                 self._position += HEADER_BYTES + len(payload)
+                payload = b""  # the entry has the bytes: both would be kept while it is recorded
                 match entry:
                     case Exchange():
                         yield entry

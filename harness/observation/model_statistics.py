@@ -19,6 +19,11 @@ from harness.clients.transport.url import HttpUrl
 
 _METHOD = "/inference.GRPCInferenceService/ModelStatistics"
 _TIMEOUT_S = 5.0
+_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", 32 * 2**20),
+    ("grpc.use_local_subchannel_pool", 1),
+)
 _COUNTS = ("inference_count", "execution_count")
 _DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
 _SETTLING_S = 0.1
@@ -36,8 +41,7 @@ class StatisticsError(Exception):
 
 def grpc_statistics(address: str) -> ModelStatistics:
     """Fetch over gRPC from host:port. By model: counts, and {"count", "ns"} of each phase. Raises StatisticsError."""
-    options = (("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1))
-    with grpc.insecure_channel(address, options=options) as channel:
+    with grpc.insecure_channel(address, options=_OPTIONS) as channel:
         call = channel.unary_unary(
             _METHOD,
             request_serializer=service_pb2.ModelStatisticsRequest.SerializeToString,
@@ -47,6 +51,8 @@ def grpc_statistics(address: str) -> ModelStatistics:
             answer = call(service_pb2.ModelStatisticsRequest(), timeout=_TIMEOUT_S)
         except grpc.RpcError as error:
             raise StatisticsError(f"{error.code().name}: {error.details()}") from error
+    if answer is None:  # an answer that ended in order within its message
+        raise StatisticsError("the server ended its answer without a message")
     return _by_model(MessageToDict(answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from harness.clients.answer_limits import AnswerTooLongError
 from harness.clients.protocol import Connection, ExchangeFailedError, OnResponses
 from harness.host.clock import now_ns
 from harness.journal.worker_journal import Ended, Exchange, JournalWriter
@@ -115,6 +116,9 @@ class Exchanges:
             problem = await self._exchange(index, payload, on_responses)
         except ExchangeFailedError as broken:
             failure, problem = broken.outcome, str(broken)
+            if isinstance(broken, AnswerTooLongError):  # its bytes must fill neither the disk nor the recorder's memory
+                response_ns.clear()
+                bodies.clear()
         except asyncio.CancelledError:
             failure, problem = Outcome.CANCELLED, "the run was stopped"
         except Exception as error:  # a fault of the client's own: recorded as such, and never silent

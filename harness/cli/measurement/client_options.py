@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import click
 import cloup
 
 from harness.cli.measurement.load_options import LoadOptions
+from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits
 from harness.run.worker_count import MAX_WORKERS
+
+_READ_BYTES = 2**16  # lengths are checked by each read, so a smaller limit would be inexact
 
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """The client's processes. None: chosen for the load and the machine; ``request_timeout`` in seconds."""
+    """The client's processes. None: chosen for the load and the machine; timeouts in seconds. The limits of answers are those
+    of ``AnswerLimits``."""
 
     workers: int | None
     pin_workers: bool | None
     connections: int | None
     warmup_requests: int
     request_timeout: float
+    connect_timeout: float
+    max_header_bytes: int
+    max_answer_bytes: int
+    max_responses: int
+    max_message_bytes: int
+
+    @property
+    def answer_limits(self) -> AnswerLimits:
+        return AnswerLimits(self.max_header_bytes, self.max_answer_bytes, self.max_responses, self.max_message_bytes)
 
 
 def check_client_options(options: ClientOptions, load: LoadOptions, protocol: str) -> None:
@@ -43,6 +58,12 @@ def _read_workers(context: click.Context, parameter: click.Parameter, value: str
         return None
     number: int = click.IntRange(1, MAX_WORKERS)(value, parameter, context)
     return number
+
+
+def _limit_option(name: str, help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    least = 1 if name == "max_responses" else _READ_BYTES
+    default = getattr(DEFAULT_ANSWER_LIMITS, name)
+    return cloup.option(f"--{name}", type=click.IntRange(least, 2**31 - 1), metavar="N", default=default, help=help_text)
 
 
 client_group = cloup.option_group(
@@ -76,4 +97,14 @@ client_group = cloup.option_group(
         default=600.0,
         help="Seconds after which a request counts as failed.",
     ),
+    cloup.option(
+        "--connect_timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=60.0,
+        help="Seconds for finding the model and trying the server, before any request of the run.",
+    ),
+    _limit_option("max_header_bytes", "Bytes of an answer's headers, beyond which it is malformed."),
+    _limit_option("max_answer_bytes", "Bytes of an answer, as received."),
+    _limit_option("max_responses", "Events or messages of an answer."),
+    _limit_option("max_message_bytes", "Bytes of one event or message, or of an answer that is not streamed."),
 )

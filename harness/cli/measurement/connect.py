@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from harness.cli.measurement.client_options import ClientOptions
+from harness.cli.measurement.set_up_deadline import SetUpDeadline
 from harness.cli.measurement.target_options import DEFAULT_TRITON_MODEL, TargetOptions, grpc_origin, http_origin, openai_url
 from harness.cli.tokenizers import deployed_tokenizer_dir
 from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models, unlisted_model
@@ -67,54 +69,65 @@ class ConnectedModel:
     check_variant: CheckVariant = takes_no_variant
 
 
-def connect(options: TargetOptions, connections: int | None, embedded: ServerAddresses | None) -> ConnectedModel:
-    """Inspect the model at ``embedded`` or else at --url; ``connections`` is None for the default.
+def connect(
+    options: TargetOptions, sending: ClientOptions, deadline: SetUpDeadline, embedded: ServerAddresses | None
+) -> ConnectedModel:
+    """Inspect the model at ``embedded`` or else at --url, until ``deadline``.
 
     Raises TargetError and UsageError.
     """
     match options.protocol:
         case "grpc":
             origin = grpc_origin((options.url or "") if embedded is None else embedded.grpc)
-            return _connect_triton_grpc(options, origin, connection_limits(connections))
+            return _connect_triton_grpc(options, origin, sending, deadline)
         case "http":
-            return _connect_triton_http(options, http_origin((options.url or "") if embedded is None else embedded.http))
+            origin = http_origin((options.url or "") if embedded is None else embedded.http)
+            return _connect_triton_http(options, origin, sending, deadline)
         case _:
-            return _connect_openai(options)
+            return _connect_openai(options, sending, deadline)
 
 
-def _connect_triton_grpc(options: TargetOptions, origin: Origin, limits: ConnectionLimits) -> ConnectedModel:
+def _connect_triton_grpc(
+    options: TargetOptions, origin: Origin, sending: ClientOptions, deadline: SetUpDeadline
+) -> ConnectedModel:
     address = origin.address
-    inspect = partial(triton_grpc.inspect_model, address)
+    limits = connection_limits(sending.connections)
+
+    def inspect(name: str) -> TritonModel:
+        return deadline.call(lambda left_s: triton_grpc.inspect_model(address, name, left_s))
+
     model = inspect(options.model or DEFAULT_TRITON_MODEL)
     streaming = _streaming(options, model)
 
     def make_client(end_id: int | None, pad_id: int | None) -> KnownClient:
-        return TritonGrpcClient(address, model, streaming, end_id, pad_id, limits)
+        return TritonGrpcClient(address, model, streaming, end_id, pad_id, limits, sending.answer_limits)
 
     check = partial(_check_triton_variant, model, inspect)
     return ConnectedModel(origin, _measured(model), streaming, make_client, deployed_tokenizer_dir(model, inspect), check)
 
 
-def _connect_triton_http(options: TargetOptions, origin: Origin) -> ConnectedModel:
+def _connect_triton_http(
+    options: TargetOptions, origin: Origin, sending: ClientOptions, deadline: SetUpDeadline
+) -> ConnectedModel:
     headers = options.headers
 
     def inspect(name: str) -> TritonModel:
-        return triton_http.inspect_model(origin, name, headers)
+        return deadline.call(lambda left_s: triton_http.inspect_model(origin, name, headers, left_s))
 
     model = inspect(options.model or DEFAULT_TRITON_MODEL)
     streaming = _streaming(options, model)
 
     def make_client(end_id: int | None, pad_id: int | None) -> KnownClient:
-        return TritonHttpClient(origin, model, streaming, end_id, pad_id, headers)
+        return TritonHttpClient(origin, model, streaming, end_id, pad_id, headers, sending.answer_limits)
 
     check = partial(_check_triton_variant, model, inspect)
     return ConnectedModel(origin, _measured(model), streaming, make_client, deployed_tokenizer_dir(model, inspect), check)
 
 
-def _connect_openai(options: TargetOptions) -> ConnectedModel:
+def _connect_openai(options: TargetOptions, sending: ClientOptions, deadline: SetUpDeadline) -> ConnectedModel:
     url = openai_url(options)
     origin, path, headers = url.origin, url.path, options.headers
-    served = served_models(origin, path, headers)
+    served = deadline.call(lambda left_s: served_models(origin, path, headers, left_s))
     name = choose_model(options.model, served)
     unlisted = unlisted_model(name, served)
     if unlisted is not None:
@@ -122,7 +135,7 @@ def _connect_openai(options: TargetOptions) -> ConnectedModel:
     streaming = options.streaming is not False
 
     def make_client(end_id: int | None, pad_id: int | None) -> KnownClient:
-        return OpenAIChatClient(origin, name, streaming, path, headers, options.extra_body)
+        return OpenAIChatClient(origin, name, streaming, path, headers, options.extra_body, limits=sending.answer_limits)
 
     model = MeasuredModel(name, takes_token_ids=False, supports_ignore_eos=False, takes_messages=True)
     return ConnectedModel(origin, model, streaming, make_client, check_variant=partial(_check_served_variant, served))

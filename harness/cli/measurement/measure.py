@@ -68,7 +68,7 @@ def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: Pr
         try:
             with (
                 open_pool(options.distribution) as pool,
-                open_target(options.target, options.client.connections, options.embedded, folder.server_log) as opened,
+                open_target(options.target, options.client, options.embedded, folder.server_log) as opened,
             ):
                 check_criteria(options.criteria.slo, options.criteria.fail_if, opened.streaming)
                 target = probe_target(opened, options.client)

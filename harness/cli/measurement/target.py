@@ -15,6 +15,7 @@ import msgspec
 from harness.cli.measurement.client_options import ClientOptions
 from harness.cli.measurement.connect import CheckVariant, ConnectedModel, MeasuredModel, connect, takes_no_variant
 from harness.cli.measurement.embedded_options import EmbeddedOptions
+from harness.cli.measurement.set_up_deadline import SetUpDeadline
 from harness.cli.measurement.target_options import DEFAULT_TRITON_MODEL, TargetOptions, openai_url
 from harness.cli.tokenizers import open_tokenizer
 from harness.clients.openai_chat import OpenAIChatClient
@@ -36,7 +37,6 @@ from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
 from serving.launch.server import Server
 
-_PROBE_TIMEOUT_S = 60.0
 CacheReset = PrefixCacheReset | TritonPrefixCacheReset
 
 
@@ -47,7 +47,8 @@ class Target:
     ``headers`` are those of every request, which may hold a secret; ``tokenizer`` and ``tokenizer_dir`` are None where
     unknown. ``server`` and ``context_tokens`` are the embedded pipeline's, None with --url. ``template_tokens`` are those that
     a server of chat completions adds to each prompt, None where unknown. ``prefix_cache_reset`` empties the server's cache,
-    None without --reset_prefix_cache. ``check_variant`` raises TargetError for a class of requests that it cannot serve.
+    None without --reset_prefix_cache. ``deadline`` is the set-up's. ``check_variant`` raises
+    TargetError for a class of requests that it cannot serve.
     """
 
     origin: Origin
@@ -62,6 +63,7 @@ class Target:
     template_tokens: int | None = None
     prefix_cache_reset: CacheReset | None = None
     check_variant: CheckVariant = takes_no_variant
+    deadline: SetUpDeadline | None = None
 
     @property
     def streaming(self) -> bool:
@@ -74,13 +76,12 @@ class Target:
 
 
 @contextmanager
-def open_target(
-    options: TargetOptions, connections: int | None, embedded: EmbeddedOptions, server_log: Path
-) -> Iterator[Target]:
+def open_target(options: TargetOptions, client: ClientOptions, embedded: EmbeddedOptions, server_log: Path) -> Iterator[Target]:
     """The target at --url, or the embedded pipeline, which logs to ``server_log``. Raises TargetError and ServingError."""
     if options.url is not None:
-        connected = connect(options, connections, None)
-        target = _target(options, connected, options.tokenizer_dir or connected.tokenizer_dir)
+        deadline = SetUpDeadline.of(client.connect_timeout)
+        connected = connect(options, client, deadline, None)
+        target = replace(_target(options, connected, options.tokenizer_dir or connected.tokenizer_dir), deadline=deadline)
         yield replace(target, prefix_cache_reset=_prefix_cache_reset(options, target))
         return
     repository = embedded.repository(options.tokenizer_dir)
@@ -89,9 +90,10 @@ def open_target(
     with deploy(repository, choose_addresses(), server_log) as server:
         addresses = server.addresses
         click.echo(f"Ready: gRPC {addresses.grpc}, HTTP {addresses.http}, metrics {addresses.metrics}", err=True)
-        connected = connect(options, connections, addresses)
+        deadline = SetUpDeadline.of(client.connect_timeout)
+        connected = connect(options, client, deadline, addresses)
         target = _target(options, connected, options.tokenizer_dir or repository.tokenizer_dir)
-        yield replace(target, server=server, context_tokens=limits.context_tokens)
+        yield replace(target, server=server, context_tokens=limits.context_tokens, deadline=deadline)
 
 
 def probe_target(target: Target, options: ClientOptions) -> Target:
@@ -99,7 +101,10 @@ def probe_target(target: Target, options: ClientOptions) -> Target:
     client = target.client
     if not isinstance(client, OpenAIChatClient) or not options.warmup_requests:
         return target
-    probe = probe_chat(client, min(options.request_timeout, _PROBE_TIMEOUT_S))
+    deadline = target.deadline or SetUpDeadline.of(options.connect_timeout)
+    probe = probe_chat(client, lambda: min(options.request_timeout, deadline.left_s))
+    if not deadline.left_s:
+        click.echo(f"Warning: {deadline.passed}: the server has not answered the probe; the warm-up follows", err=True)
     template_tokens = None
     if probe.prompt_tokens is not None and target.tokenizer is not None:
         template_tokens = probe.prompt_tokens - len(target.tokenizer.encode(PROBE.prompt, add_special_tokens=False))

@@ -91,6 +91,7 @@ cdef enum:
     READ_BYTES = 65536
     READY_AT_ONCE = 64
     MOST_EVENTS = 256  # passed on at once: handling them must not block Python's loop for long
+    MOST_BYTES = 1048576  # then Python takes them before more is read: a flood must not fill the memory
     MOST_PIECES = 16  # with more, everything is read at once, to catch up
     SO_TIMESTAMPNS = 35  # and the number of its control message
 
@@ -366,6 +367,7 @@ cdef void *_read_all(void *argument) noexcept nogil:
                     goes_on = _read_pieces(stream, descriptor, buffer, woke_ns, ahead_ns)
                 else:
                     goes_on = _read(stream, descriptor, buffer, READ_BYTES, woke_ns, ahead_ns)
+                goes_on = goes_on and stream.length < MOST_BYTES
                 if not goes_on:
                     epoll_ctl(shared.epoll, EPOLL_CTL_DEL, descriptor, NULL)
                     stream.followed = False

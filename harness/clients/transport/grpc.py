@@ -11,11 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Sequence
 from urllib.parse import unquote
 
 import grpc
 
+from harness.clients.answer_limits import (
+    DEFAULT_ANSWER_LIMITS,
+    AnswerLimits,
+    AnswerTooLongError,
+    answer_too_long,
+    message_too_long,
+    too_many_responses,
+)
 from harness.clients.protocol import ConnectionUsage, OnResponses
 from harness.clients.transport.http2 import Headers
 from harness.clients.transport.http2_frames import ErrorCode, literal_headers
@@ -54,22 +61,29 @@ class BadAnswerError(CallFailedError):
 class _Call(OutgoingRequest):
     """One call: splits its stream into messages; ``ended`` holds its result."""
 
-    __slots__ = ("_arrival", "_on_responses", "_partial", "ended")
+    __slots__ = ("_arrival", "_limits", "_on_responses", "_partial", "_room_bytes", "_room_responses", "ended")
 
     def __init__(
-        self, header_block: bytes, request: bytes, on_responses: OnResponses, arrival: Arrival, ended: asyncio.Future[None]
+        self, header_block: bytes, request: bytes, on_responses: OnResponses, arrival: Arrival, limits: AnswerLimits
     ) -> None:
         super().__init__(header_block, _PREFIX.pack(0, len(request)) + request)
         self._on_responses = on_responses
         self._arrival = arrival
+        self._limits = limits
+        self._room_bytes = limits.max_answer_bytes
+        self._room_responses = limits.max_responses
         self._partial: bytearray | None = None
-        self.ended = ended
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def is_over(self) -> bool:
         return self.ended.done()
 
     def on_data(self, data: bytes, start: int, stop: int) -> None:
+        self._room_bytes = room = self._room_bytes - (stop - start)
+        if room < 0:  # or it was given up, and the server does not have the reset yet
+            self._give_up(answer_too_long(self._limits))
+            return
         if self._partial is not None:
             self._partial += memoryview(data)[start:stop]
             self._cut_partial()
@@ -80,12 +94,22 @@ class _Call(OutgoingRequest):
             if end > stop:
                 break
             if compressed:
-                self._fail_compressed()
+                self._give_up(BadAnswerError("the server compressed a message, which was not offered"))
+                return
+            self._room_responses = room = self._room_responses - 1
+            if room < 0:
+                self._give_up(too_many_responses(self._limits))
                 return
             self._on_responses((self._arrival.ns,), (data[start + _PREFIX_BYTES : end],))
             start = end
         if start < stop:
             self._partial = bytearray(memoryview(data)[start:stop])
+            self._check_length(self._partial)
+
+    def _check_length(self, partial: bytearray) -> None:
+        """Give up where the length of an incomplete message is beyond its limit: nothing more of it is kept."""
+        if len(partial) >= _PREFIX_BYTES and _PREFIX.unpack_from(partial)[1] > self._limits.max_message_bytes:
+            self._give_up(message_too_long(self._limits))
 
     def _cut_partial(self) -> None:
         """Pass on the messages that are complete now. A message of many frames is copied once."""
@@ -93,8 +117,10 @@ class _Call(OutgoingRequest):
         if len(self._partial) >= _PREFIX_BYTES:
             _, size = _PREFIX.unpack_from(self._partial)
             if len(self._partial) < _PREFIX_BYTES + size:
+                self._check_length(self._partial)
                 return
             whole, self._partial = bytes(self._partial), None
+            self._room_bytes += len(whole)  # which have been counted
             self.on_data(whole, 0, len(whole))
 
     def on_headers(self, headers: Headers, ended: bool) -> None:
@@ -134,26 +160,31 @@ class _Call(OutgoingRequest):
     def on_unsent(self, problem: str) -> None:
         self.fail(NoConnectionMadeError(problem))
 
-    def fail(self, error: CallFailedError) -> None:
+    def fail(self, error: CallFailedError | AnswerTooLongError) -> None:
         if not self.ended.done():
             self.ended.set_exception(error)
 
-    def _fail_compressed(self) -> None:
-        self.fail(BadAnswerError("the server compressed a message, which was not offered"))
-        self._on_responses = _ignore  # until the stream is cancelled
-
-
-def _ignore(times_ns: Sequence[int], bodies: Sequence[bytes]) -> None:
-    pass
+    def _give_up(self, error: BadAnswerError | AnswerTooLongError) -> None:
+        """Fail, keep nothing that is incomplete, and take nothing more."""
+        self.fail(error)
+        self._partial = None
+        self._room_bytes = -1
 
 
 class GrpcCaller:
-    """Calls one method of the service at ``address`` (``host:port``), over connections within ``limits``."""
+    """Calls one method of the service at ``address`` (``host:port``), over connections within ``limits``.
 
-    def __init__(self, address: str, method: str, limits: ConnectionLimits) -> None:
+    ``answer_limits`` are those of each answer.
+    """
+
+    def __init__(
+        self, address: str, method: str, limits: ConnectionLimits, answer_limits: AnswerLimits = DEFAULT_ANSWER_LIMITS
+    ) -> None:
         host, _, port = address.rpartition(":")
         self.arrival = Arrival()
-        self._connections = Http2Connections(host.strip("[]"), int(port), limits, self.arrival)
+        self._limits = answer_limits
+        place = (host.strip("[]"), int(port))
+        self._connections = Http2Connections(place, limits, self.arrival, answer_limits.max_header_bytes)
         self._headers = literal_headers(
             [
                 (":method", "POST"),
@@ -177,10 +208,10 @@ class GrpcCaller:
         """Send ``request`` and hand each message of the answer to ``on_responses`` as it is read.
 
         Raises CallFailedError with the status of the call, DEADLINE_EXCEEDED after ``timeout_s``. Cancelling the task
-        resets the stream.
+        resets the stream. Raises AnswerTooLongError.
         """
         loop = asyncio.get_running_loop()
-        call = _Call(self._headers, request, on_responses, self.arrival, loop.create_future())
+        call = _Call(self._headers, request, on_responses, self.arrival, self._limits)
         timer = loop.call_later(timeout_s, self._on_deadline, call, timeout_s)
         try:
             self._connections.send(call)

@@ -19,6 +19,7 @@ from typing import Protocol, cast
 
 import httptools
 
+from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits, answer_too_long, header_too_long
 from harness.clients.transport.event_streams import EventStreams, Followed
 from harness.clients.transport.tcp import Arrival, PiecesProtocol, TcpTransport
 from harness.host.clock import now_ns
@@ -86,13 +87,15 @@ class Pool(Protocol):
 class HttpConnection(PiecesProtocol):
     """A connection, and its request in progress, if any. ``arrival`` has the arrival time of received bytes.
 
-    ``streams``, where given, reads event streams; the transport must be a ``TcpTransport`` then.
+    ``streams``, where given, reads event streams; the transport must be a ``TcpTransport`` then. An answer that exceeds
+    ``limits`` ends with an AnswerTooLongError.
     """
 
     __slots__ = (
         "_answer",
         "_answer_begun",
         "_arrival",
+        "_bare_bytes",
         "_between_chunks",
         "_body",
         "_empty_releases",
@@ -100,20 +103,31 @@ class HttpConnection(PiecesProtocol):
         "_followed",
         "_headers",
         "_idle_since_ns",
+        "_limits",
         "_on_events",
         "_parser",
         "_poll",
         "_pool",
+        "_room_bytes",
         "_stays",
         "_streams",
         "_transport",
         "_until_close",
     )  # fmt: skip
 
-    def __init__(self, pool: Pool, arrival: Arrival, streams: EventStreams | None = None) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        arrival: Arrival,
+        streams: EventStreams | None = None,
+        limits: AnswerLimits = DEFAULT_ANSWER_LIMITS,
+    ) -> None:
         self._pool = pool
         self._arrival = arrival
         self._streams = streams
+        self._limits = limits
+        self._room_bytes = limits.max_answer_bytes  # that the answer may still have
+        self._bare_bytes = 0  # received in a row without a body
         self._followed: int | None = None  # the descriptor that ``streams`` reads,
         self._on_events: OnEvents | None = None  # and the receiver of its events
         self._answer: Answer | None = None
@@ -139,6 +153,7 @@ class HttpConnection(PiecesProtocol):
             answer.on_lost("the server closed the connection before the request was sent", True)
             return
         self._answer_begun = self._until_close = False
+        self._room_bytes, self._bare_bytes = self._limits.max_answer_bytes, 0
         self._answer = answer
         self._transport.write(request)
 
@@ -177,6 +192,8 @@ class HttpConnection(PiecesProtocol):
             self._follow(self._streams, data)
 
     def _parse(self, data: bytes) -> None:
+        self._bare_bytes += len(data)  # which a body sets to 0
+        self._room_bytes -= len(data)
         try:
             self._feed(data)
         except httptools.HttpParserCallbackError as error:
@@ -185,6 +202,10 @@ class HttpConnection(PiecesProtocol):
             answer = self._end()
             if answer is not None:
                 answer.on_garbage(f"the server's answer is not HTTP as requested: {error}")
+        if self._bare_bytes > self._limits.max_header_bytes:
+            self._fail(header_too_long(self._limits))
+        elif self._room_bytes < 0:
+            self._fail(answer_too_long(self._limits))
 
     # ---- reading by ``streams``
 
@@ -223,8 +244,11 @@ class HttpConnection(PiecesProtocol):
         self._arrival.unstamped_reads += read.unstamped_reads
         on_events, self._on_events = self._on_events, None
         if read.events and on_events is not None:
+            self._room_bytes -= sum(map(len, read.events))
             try:
                 on_events(read.times_ns, read.events)
+                if self._room_bytes < 0:
+                    raise answer_too_long(self._limits)
             except Exception as error:
                 self._fail(error)
                 return read
@@ -299,6 +323,7 @@ class HttpConnection(PiecesProtocol):
             self._body = self._answer.on_head(status, self._headers)
 
     def on_body(self, part: bytes) -> None:
+        self._bare_bytes = 0
         if self._body is not None:  # else no request is in progress
             self._body.feed(part)
 

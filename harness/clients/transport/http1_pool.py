@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import quote
 
 import msgspec
 
+from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits, message_too_long, too_many_responses
 from harness.clients.protocol import NOT_JSON, ConnectionUsage, ExchangeFailedError, OnResponses, is_full_message
 from harness.clients.transport import tcp
 from harness.clients.transport.event_streams import EventStreams, is_compiled
@@ -90,18 +92,24 @@ def without_marker(end_marker: bytes) -> str:
 
 
 class _Whole:
-    """Collects the parts of a body. Implements ``http1.Body``."""
+    """Adds the parts of a body to ``whole``. Implements ``http1.Body``."""
 
-    __slots__ = ("feed",)
+    __slots__ = ("_limits", "_whole")
 
-    def __init__(self, parts: list[bytes]) -> None:
-        self.feed = parts.append
+    def __init__(self, whole: bytearray, limits: AnswerLimits) -> None:
+        self._whole = whole
+        self._limits = limits
+
+    def feed(self, part: bytes) -> None:
+        self._whole += part
+        if len(self._whole) > self._limits.max_message_bytes:
+            raise message_too_long(self._limits)
 
     def event_sink(self) -> OnEvents | None:
         return None
 
     def end(self) -> None:
-        """Nothing: the answer joins the parts."""
+        """Nothing: the answer has the bytes."""
 
 
 class _Events:
@@ -110,10 +118,10 @@ class _Events:
 
     __slots__ = ("_answer", "_at_once", "_stream", "end", "feed")
 
-    def __init__(self, answer: _Answer, at_once: bool) -> None:
+    def __init__(self, answer: _Answer, at_once: bool, limits: AnswerLimits) -> None:
         self._answer = answer
         self._at_once = at_once
-        self._stream = EventStream(answer.on_event, answer.on_error_event)
+        self._stream = EventStream(answer.on_event, answer.on_error_event, limits)
         self.feed = self._stream.feed
         self.end = self._stream.end
 
@@ -135,14 +143,15 @@ class _Receiver:
 
     on_responses: OnResponses
     at_once: bool
+    limits: AnswerLimits
 
 
 class _Answer:
     """One exchange in flight; ``ended`` is done when it is over. Implements ``http1.Answer``."""
 
     __slots__ = (
-        "_arrival", "_at_once", "_end_marker", "_headers", "_is_marked", "_is_stream", "_on_responses", "_parts", "_status",
-        "ended", "missing",
+        "_arrival", "_at_once", "_end_marker", "_headers", "_is_marked", "_is_stream", "_limits", "_on_responses",
+        "_room_responses", "_status", "_whole", "ended", "missing",
     )  # fmt: skip
 
     def __init__(self, receiver: _Receiver, arrival: Arrival, end_marker: bytes | None) -> None:
@@ -150,11 +159,13 @@ class _Answer:
         self.missing: str | None = None  # the end marker, in words, of a stream that ended in order without it
         self._on_responses = receiver.on_responses
         self._at_once = receiver.at_once
+        self._limits = receiver.limits
+        self._room_responses = receiver.limits.max_responses
         self._arrival = arrival
         self._end_marker = end_marker
         self._is_marked = False
         self._is_stream = False
-        self._parts: list[bytes] = []  # of a body that is passed on as a whole
+        self._whole = bytearray()  # a body that is passed on as a whole
         self._status = 0
         self._headers: dict[bytes, bytes] = {}
 
@@ -164,10 +175,10 @@ class _Answer:
             self._fail(Outcome.MALFORMED, "the server compressed its answer, which was not offered")
         is_stream = headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")
         self._is_stream = is_stream and status < 300  # the body of an error is read whole, whatever it calls itself
-        return _Events(self, self._at_once) if self._is_stream else _Whole(self._parts)
+        return _Events(self, self._at_once, self._limits) if self._is_stream else _Whole(self._whole, self._limits)
 
     def on_end(self) -> None:
-        body = b"".join(self._parts)
+        body = bytes(self._whole)
         if self._status >= 300:
             self._fail_by_status(body)
         elif not self._is_stream and not self.ended.done():
@@ -200,6 +211,9 @@ class _Answer:
 
     def on_events(self, times_ns: Sequence[int], events: Sequence[bytes]) -> None:
         if not self._is_marked:
+            self._room_responses -= len(events)
+            if self._room_responses < 0:
+                raise too_many_responses(self._limits)
             if self._end_marker in events:
                 self._is_marked = True
                 last = events.index(self._end_marker)
@@ -237,14 +251,15 @@ class HttpCaller:
     """Exchanges with one server, each on a connection of its own. Implements ``protocol.Connection``.
 
     Connections are reused, the latest first. ``end_marker`` is the data of the last event of each stream, in protocols that
-    have one; it is not passed on.
+    have one; it is not passed on. An answer that exceeds ``limits`` is malformed.
 
     A request is repeated only where the server closed a reused connection without having received the whole request, so
     that it cannot have processed it. Any other repetition could load the server twice.
     """
 
-    def __init__(self, origin: Origin, end_marker: bytes | None = None) -> None:
+    def __init__(self, origin: Origin, end_marker: bytes | None = None, limits: AnswerLimits = DEFAULT_ANSWER_LIMITS) -> None:
         self._origin = origin
+        self._limits = limits
         self._end_marker = end_marker
         self.arrival = Arrival()
         self._tls = origin.tls()
@@ -289,11 +304,11 @@ class HttpCaller:
 
     async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> str | None:
         """Send one whole request; each event of the answer, or else its whole body, goes to ``on_responses``."""
-        return await self._exchange(payload, _Receiver(on_responses, at_once=False), timeout_s)
+        return await self._exchange(payload, _Receiver(on_responses, False, self._limits), timeout_s)
 
     async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> str | None:
         """The same, each event as it arrives."""
-        return await self._exchange(payload, _Receiver(on_responses, at_once=True), timeout_s)
+        return await self._exchange(payload, _Receiver(on_responses, True, self._limits), timeout_s)
 
     async def close(self) -> None:
         for connection in list(self._open):
@@ -351,9 +366,11 @@ class HttpCaller:
         address, port = self._address, self._origin.port
         try:
             if self._tls is None:
-                return await tcp.connect(lambda: HttpConnection(self, self.arrival, self._streams), address, port, self.arrival)
+                plain = partial(HttpConnection, self, self.arrival, self._streams, self._limits)
+                return await tcp.connect(plain, address, port, self.arrival)
+            secure = partial(TlsConnection, self, self.arrival, limits=self._limits)
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: TlsConnection(self, self.arrival), address, port, ssl=self._tls, server_hostname=self._origin.host
+                secure, address, port, ssl=self._tls, server_hostname=self._origin.host
             )
         except OSError as error:
             raise ExchangeFailedError(Outcome.CONNECT, f"cannot connect: {tcp.problem_of(error)}") from error

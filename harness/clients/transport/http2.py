@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS
 from harness.clients.transport.http2_frames import (
     DEFAULT_FRAME_BYTES,
     DEFAULT_WINDOW,
@@ -30,12 +31,13 @@ from harness.clients.transport.http2_frames import (
     Setting,
     decoded_headers,
     frame,
+    headers_too_long,
     unpadded,
 )
 from harness.clients.transport.tcp import PiecesProtocol
 
 _REFILL_BYTES = 2**30  # received before the connection's window is extended
-_MAX_HEADER_BYTES = 2**20
+_MAX_UNREAD_PINGS_BYTES = 2**20  # answers to pings that the server has not read
 _FIXED_BYTES: dict[int, int] = {FrameType.RST_STREAM: 4, FrameType.PING: 8, FrameType.WINDOW_UPDATE: 4}
 _OF_CONNECTION = frozenset({FrameType.SETTINGS, FrameType.PING, FrameType.GOAWAY})
 _FIRST_FRAME_RULE = "the answer is not HTTP/2"  # RFC 9113, section 3.4: SETTINGS come first
@@ -90,7 +92,10 @@ class Http2Protocol(PiecesProtocol):
     ``on_change`` is called when there may be new room for a stream, and when ``accepts`` has changed.
     """
 
-    def __init__(self, on_change: Callable[[Http2Protocol], None]) -> None:
+    def __init__(
+        self, on_change: Callable[[Http2Protocol], None], max_header_bytes: int = DEFAULT_ANSWER_LIMITS.max_header_bytes
+    ) -> None:
+        self._max_header_bytes = max_header_bytes
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.accepts = True  # whether new streams may be opened, now or when another has ended
         self.is_lost = False
@@ -321,13 +326,13 @@ class Http2Protocol(PiecesProtocol):
         self._take_block(flags & Flag.END_HEADERS, first_flags, stream_id, block + payload)
 
     def _take_block(self, is_last: int, flags: int, stream_id: int, block: bytes) -> None:
+        if len(block) > self._max_header_bytes:
+            raise headers_too_long(self._max_header_bytes)
         if not is_last:
-            if len(block) > _MAX_HEADER_BYTES:
-                raise ProtocolViolationError(f"a header block is longer than {_MAX_HEADER_BYTES} bytes")
             self._block = (stream_id, flags, block)
             return
         self._block = None
-        headers = decoded_headers(block)
+        headers = decoded_headers(block, self._max_header_bytes)
         events = self._streams.get(stream_id)
         if events is None:
             return
@@ -376,6 +381,8 @@ class Http2Protocol(PiecesProtocol):
 
     def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
         if not flags & Flag.ACK:
+            if self._transport.get_write_buffer_size() > _MAX_UNREAD_PINGS_BYTES:
+                raise ProtocolViolationError("the server sends pings and does not read the answers")
             self._transport.write(frame(FrameType.PING, Flag.ACK, 0, payload))
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:

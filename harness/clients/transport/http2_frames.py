@@ -12,7 +12,7 @@ from enum import IntEnum
 from functools import lru_cache
 from types import MappingProxyType
 
-from hpack import Decoder, HPACKError
+from hpack import Decoder, HPACKError, OversizedHeaderListError
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAME_HEADER = struct.Struct(">HBBBI")  # length (its upper 16 bits, its lower 8), kind, flags, stream
@@ -22,6 +22,7 @@ DEFAULT_FRAME_BYTES = 16_384
 LARGEST_WINDOW = 2**31 - 1
 LARGEST_FRAME_BYTES = 2**24 - 1
 LAST_STREAM_ID = 2**31 - 1
+_CACHED_BYTES = 1024  # of a header block: a cache of longer ones could fill the memory
 
 
 class FrameType(IntEnum):
@@ -73,6 +74,10 @@ class ProtocolViolationError(Exception):
     """The peer violated HTTP/2; the text is the violation."""
 
 
+def headers_too_long(most_bytes: int) -> ProtocolViolationError:
+    return ProtocolViolationError(f"the answer's headers are longer than {most_bytes:,} bytes (--max_header_bytes)")
+
+
 def frame(kind: FrameType, flags: int, stream_id: int, payload: bytes) -> bytes:
     """The bytes of one frame."""
     return FRAME_HEADER.pack(len(payload) >> 8, len(payload) & 0xFF, kind, flags, stream_id) + payload
@@ -102,13 +107,21 @@ def _string(text: str) -> bytes:
     return length + bytes([rest]) + raw
 
 
-@lru_cache(maxsize=1024)
-def decoded_headers(block: bytes) -> Mapping[str, str]:
-    """The headers of a block. Raises ProtocolViolationError."""
-    decoder = Decoder()
+def decoded_headers(block: bytes, most_bytes: int = 2**16) -> Mapping[str, str]:
+    """The headers of a block, at most ``most_bytes`` when decoded. Raises ProtocolViolationError."""
+    return (_decoded_once if len(block) <= _CACHED_BYTES else _decoded)(block, most_bytes)
+
+
+def _decoded(block: bytes, most_bytes: int) -> Mapping[str, str]:
+    decoder = Decoder(max_header_list_size=most_bytes)
     decoder.max_allowed_table_size = 0
     decoder.header_table_size = 0
     try:
         return MappingProxyType({str(name): str(value) for name, value in decoder.decode(block)})
+    except OversizedHeaderListError as error:
+        raise headers_too_long(most_bytes) from error
     except HPACKError as error:
         raise ProtocolViolationError(f"a header block cannot be decoded: {error}") from error
+
+
+_decoded_once = lru_cache(maxsize=1024)(_decoded)

@@ -11,6 +11,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 
 from harness.clients.protocol import ConnectionUsage
 from harness.clients.transport import tcp
@@ -89,11 +90,11 @@ class OutgoingRequest(ABC):
 
 
 class Http2Connections:
-    """The connections of one worker to ``host:port``. A lost one is replaced when the next request is sent."""
+    """The connections of one worker to ``place``, host and port. A lost one is replaced when the next request is sent."""
 
-    def __init__(self, host: str, port: int, limits: ConnectionLimits, arrival: Arrival) -> None:
-        self._host = host
-        self._port = port
+    def __init__(self, place: tuple[str, int], limits: ConnectionLimits, arrival: Arrival, max_header_bytes: int) -> None:
+        self._host, self._port = place
+        self._max_header_bytes = max_header_bytes
         self._arrival = arrival
         self._limits = limits
         self._attempt_timeout_s = _ATTEMPT_TIMEOUT_S
@@ -209,7 +210,8 @@ class Http2Connections:
         """A connection whose server has sent its settings. Raises NoConnectionError."""
         try:
             async with asyncio.timeout(self._attempt_timeout_s):
-                protocol = await tcp.connect(lambda: Http2Protocol(self._on_change), self._host, self._port, self._arrival)
+                make = partial(Http2Protocol, self._on_change, self._max_header_bytes)
+                protocol = await tcp.connect(make, self._host, self._port, self._arrival)
                 try:
                     await protocol.ready
                 except BaseException:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import io
+import socket
 import ssl
 import time
 from collections.abc import Mapping
@@ -12,6 +14,7 @@ import msgspec
 
 from harness.clients.protocol import NOT_JSON
 from harness.clients.transport.http1_pool import server_message
+from harness.clients.transport.tcp import problem_of
 from harness.clients.transport.url import HttpUrl, Origin
 from harness.errors import TargetError
 
@@ -53,6 +56,7 @@ class HttpGetter:
         self._path = url.path
         self._headers = dict(headers) | ({} if body is None else {"Content-Type": "application/json"})
         self._timeout_s = timeout_s
+        self._deadline_s = 0.0  # of the GET in progress, of time.monotonic
         if url.scheme == "https":
             context = ssl.create_default_context()
             self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
@@ -60,9 +64,11 @@ class HttpGetter:
             )
         else:
             self._connection = http.client.HTTPConnection(url.host, url.port, timeout=timeout_s)
+        self._connection.response_class = self._response  # type: ignore[assignment]
 
     def get(self) -> bytes:
         """The body of a successful answer. Raises GetError; the next call connects anew."""
+        self._deadline_s = time.monotonic() + self._timeout_s
         try:
             if self._connection.sock is not None:
                 try:
@@ -72,7 +78,7 @@ class HttpGetter:
             return self._get_once()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            raise GetError(str(error) or type(error).__name__) from error
+            raise GetError(self._reason(error)) from error
         except GetError:
             self._connection.close()
             raise
@@ -86,8 +92,16 @@ class HttpGetter:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _reason(self, error: OSError | http.client.HTTPException) -> str:
+        match error:
+            case TimeoutError():
+                return f"the answer took longer than {self._timeout_s:g} s"
+            case ssl.SSLCertVerificationError():
+                return problem_of(error)
+            case _:
+                return str(error) or type(error).__name__
+
     def _get_once(self) -> bytes:
-        deadline_s = time.monotonic() + self._timeout_s
         self._connection.request(self._method, self._path, self._body, self._headers)
         response = self._connection.getresponse()
         body = bytearray()
@@ -95,11 +109,39 @@ class HttpGetter:
             body += chunk
             if len(body) > _MAX_BODY_BYTES:
                 raise GetError(f"the answer is longer than {_MAX_BODY_BYTES >> 20} MiB")
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"the answer took longer than {self._timeout_s:g} s")
         if not 200 <= response.status < 300:
             raise HttpStatusError(response.status, response.reason, server_message(bytes(body)))
         return bytes(body)
+
+    def _response(self, end: socket.socket, debuglevel: int = 0, method: str | None = None) -> http.client.HTTPResponse:
+        """The answer that is read from ``end`` until the deadline: the socket's own timeout begins anew with each byte."""
+        response = http.client.HTTPResponse(end, debuglevel, method)
+        response.fp = io.BufferedReader(_UntilDeadline(end, response.fp, self._deadline_s))
+        return response
+
+
+class _UntilDeadline(io.RawIOBase):
+    """Reads a socket's ``file``. Raises TimeoutError at ``deadline_s`` of ``time.monotonic``, however steadily bytes arrive."""
+
+    def __init__(self, end: socket.socket, file: io.BufferedReader, deadline_s: float) -> None:
+        self._end = end
+        self._raw = file.detach()
+        self._deadline_s = deadline_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._end.settimeout(left_s)
+        count: int | None = self._raw.readinto(buffer)
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 def get_json(origin: Origin, path: str, headers: Mapping[str, str], timeout_s: float) -> Any:
@@ -111,17 +153,19 @@ def get_json(origin: Origin, path: str, headers: Mapping[str, str], timeout_s: f
     except HttpStatusError:
         raise
     except GetError as error:
-        raise TargetError(f"--url {origin}: {_problem(error)}") from error
+        raise TargetError(f"--url {origin}: {_problem(error, timeout_s)}") from error
     try:
         return msgspec.json.decode(body)
     except NOT_JSON as error:
         raise TargetError(f"--url {origin}: the answer at {path} is not JSON; is this the server's HTTP port?") from error
 
 
-def _problem(error: GetError) -> str:
+def _problem(error: GetError, timeout_s: float) -> str:
     match error.__cause__:
         case TimeoutError():
-            return "no answer in time; is this the server's HTTP port?"
+            return f"no whole answer within {timeout_s:.3g} s; is this the server's HTTP port?"
+        case ssl.SSLCertVerificationError() as cause:
+            return problem_of(cause)
         case http.client.HTTPException():
             return "the server there does not speak HTTP; is this the server's HTTP port?"
         case OSError() as cause:

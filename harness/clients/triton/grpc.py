@@ -15,6 +15,7 @@ import grpc
 import msgspec
 from tritonclient.grpc import service_pb2
 
+from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits
 from harness.clients.protocol import (
     Connection,
     ConnectionUsage,
@@ -33,7 +34,7 @@ from workloads.request import Request
 
 _SERVICE = "/inference.GRPCInferenceService"
 _OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_receive_message_length", 32 * 2**20),  # of a model's configuration
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),  # a separate connection for every channel
@@ -55,9 +56,12 @@ def inspect_model_over(channel: grpc.Channel, address: str, name: str, timeout_s
         response_deserializer=service_pb2.ModelConfigResponse.FromString,
     )
     try:
-        config = call(request, timeout=timeout_s).config
+        answer = call(request, timeout=timeout_s)
     except grpc.RpcError as error:
-        raise TargetError(_inspection_problem(address, name, error)) from error
+        raise TargetError(_inspection_problem(address, name, error, timeout_s)) from error
+    if answer is None:  # an answer that ended in order within its message
+        raise TargetError(f"--url {address}: the server ended its answer about model {name} without a message")
+    config = answer.config
     return TritonModel(
         name=name,
         decoupled=config.model_transaction_policy.decoupled,
@@ -67,12 +71,12 @@ def inspect_model_over(channel: grpc.Channel, address: str, name: str, timeout_s
     )
 
 
-def _inspection_problem(address: str, name: str, error: Any) -> str:
+def _inspection_problem(address: str, name: str, error: Any, timeout_s: float) -> str:
     match error.code():
         case grpc.StatusCode.UNAVAILABLE:
             return f"--url {address}: no server answers there ({error.details()}); is the server up, and is this its gRPC port?"
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return f"--url {address}: no answer in time; is this the server's gRPC port?"
+            return f"--url {address}: no answer within {timeout_s:.3g} s; is this the server's gRPC port?"
         case grpc.StatusCode.NOT_FOUND:
             return f"--model {name}: the server at {address} has no such model ({error.details()})"
         case code:
@@ -89,6 +93,7 @@ class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
     end_id: int | None = None
     pad_id: int | None = None
     connections: ConnectionLimits = DEFAULT_LIMITS
+    limits: AnswerLimits = DEFAULT_ANSWER_LIMITS
 
     @property
     def excludes_prompt(self) -> bool:
@@ -141,7 +146,7 @@ class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
 
     async def connect(self, timeout_s: float) -> Connection:
         method = "ModelStreamInfer" if self.model.decoupled else "ModelInfer"
-        connection = _TritonConnection(GrpcCaller(self.address, f"{_SERVICE}/{method}", self.connections))
+        connection = _TritonConnection(GrpcCaller(self.address, f"{_SERVICE}/{method}", self.connections, self.limits))
         await connection.connect(timeout_s)
         return connection
 

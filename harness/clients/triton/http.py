@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits
 from harness.clients.protocol import (
     NOT_JSON,
     Connection,
@@ -100,6 +101,7 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
     end_id: int | None = None
     pad_id: int | None = None
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    limits: AnswerLimits = DEFAULT_ANSWER_LIMITS
 
     @property
     def excludes_prompt(self) -> bool:
@@ -160,7 +162,7 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
         )
 
     async def connect(self, timeout_s: float) -> Connection:
-        caller = HttpCaller(self.origin)
+        caller = HttpCaller(self.origin, limits=self.limits)
         await caller.connect(timeout_s)
         return caller
 

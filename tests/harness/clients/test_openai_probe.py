@@ -123,8 +123,8 @@ def _server(answer: Answer) -> Iterator[Origin]:
 )
 def test_servers_of_every_kind(answer: Answer, probe: ChatProbe) -> None:
     with _server(answer) as origin:
-        assert probe_chat(OpenAIChatClient(origin, "m"), 5.0) == probe
+        assert probe_chat(OpenAIChatClient(origin, "m"), lambda: 5.0) == probe
 
 
 def test_no_server_is_no_error_of_the_probe() -> None:
-    assert probe_chat(OpenAIChatClient(Origin("http", "127.0.0.1", 1), "m"), 1.0) == ChatProbe(False, None)
+    assert probe_chat(OpenAIChatClient(Origin("http", "127.0.0.1", 1), "m"), lambda: 1.0) == ChatProbe(False, None)

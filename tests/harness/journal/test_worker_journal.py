@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import resource
+import struct
 import tempfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -165,3 +167,16 @@ def test_append_that_the_disk_takes_only_in_part_raises_and_leaves_whole_frames(
     reader = JournalReader(path)
     assert list(reader.read_new()) == list(_THREE)
     assert reader.unread_bytes == 0
+
+
+def test_a_damaged_length_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    _write(path, _THREE)
+    with path.open("ab") as file:
+        file.write(struct.pack("<IQ", 2**32 - 1, 0) + b"torn")
+    tracemalloc.start()
+    try:
+        assert list(JournalReader(path).read_new()) == list(_THREE)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()

@@ -9,6 +9,8 @@ import pytest
 
 from harness.clients.transport.url import HttpUrl
 from harness.observation.model_statistics import ModelStatistics, StatisticsError, grpc_statistics, http_statistics, settled
+from tests.faults.peer_server import peer_server
+from tests.harness.clients.transport import http2_peer
 from tests.harness.metrics_server import metrics_server
 from tests.harness.scripted_server import ScriptedServer
 
@@ -73,3 +75,9 @@ def test_counts_that_still_come_in_are_waited_for_but_not_without_end() -> None:
     assert settled(lambda: {"a": {"success": next(counts)}}) == {"a": {"success": 9}}
     endless = iter(range(1000))
     assert settled(lambda: {"a": {"success": next(endless)}})["a"]["success"] < 20
+
+
+def test_an_answer_that_ends_within_its_message() -> None:
+    script = http2_peer.answering(http2_peer.end_within_a_message)
+    with peer_server(script) as address, pytest.raises(StatisticsError, match="without a message"):
+        grpc_statistics(address)

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import uvloop
 
+from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, too_many_responses
 from harness.clients.protocol import OnResponses
 from harness.clients.transport.tcp import Arrival
 from harness.journal.worker_journal import JournalReader, JournalWriter
+from harness.records.record import Outcome
 from harness.run.exchanges import ExchangeLimits, Exchanges, LoopSlots
 from harness.run.shared_state import Control
 
@@ -82,3 +84,27 @@ def test_exchanges_that_ended_are_written_as_they_ended_though_they_are_cancelle
     written = list(JournalReader(path).read_new())
     assert sorted(exchange.index for exchange in written) == list(range(20))
     assert all(exchange.failure is None and exchange.bodies == [b"%d" % exchange.index] for exchange in written)
+
+
+class _AnsweringWithoutEnd:
+    """A connection whose exchanges get a response and then end, because the answer exceeds a limit."""
+
+    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+        on_responses((0,), (payload,))
+        raise too_many_responses(DEFAULT_ANSWER_LIMITS)
+
+
+def test_responses_of_an_answer_beyond_a_limit_are_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+
+    async def scene() -> None:
+        control = Control(multiprocessing.get_context("spawn"), 1).of_worker(0)
+        with JournalWriter(path) as journal:
+            limits = ExchangeLimits(10.0)
+            exchanges = Exchanges(_AnsweringWithoutEnd(), journal, control, 0, limits, lambda problem: None)  # type: ignore[arg-type]
+            await exchanges.carry_out(3, 0, 0, b"long")
+
+    uvloop.run(scene())
+    (exchange,) = JournalReader(path).read_new()
+    assert (exchange.index, exchange.failure, exchange.bodies, exchange.response_ns) == (3, Outcome.MALFORMED, [], [])
+    assert exchange.error == "the answer is longer than 262,144 responses (--max_responses)"

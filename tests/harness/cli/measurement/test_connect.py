@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -267,3 +269,37 @@ def test_a_model_without_an_input_is_refused_over_grpc(server: ScriptedServer, c
 def test_http_on_a_grpc_port(null: NullServerAddresses, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dataset", "-i", "http", "--url", null.grpc]) == ExitStatus.FAILED
     assert "is this the server's HTTP port?" in capsys.readouterr().err
+
+
+# ---- the deadline of the set-up, certificates, and limits of answers
+
+
+def test_models_that_trickle_are_waited_for_until_the_deadline_of_the_set_up(capfd: pytest.CaptureFixture[str]) -> None:
+    class Trickling(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            with suppress(OSError):
+                for _ in range(100):
+                    self.wfile.write(b" ")
+                    time.sleep(0.05)
+
+    with threaded_http(Trickling) as port:
+        target = ["-i", "openai", "--url", f"http://127.0.0.1:{port}", "--model", "m", *_TOKENIZER]
+        status = run(["token_norm_dist", *_NORMAL, *target, "--connect_timeout", "0.5"])
+    assert status == ExitStatus.FAILED
+    assert "--connect_timeout 0.5: the set-up took longer" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "least"), [("header_bytes", 65_536), ("answer_bytes", 65_536), ("message_bytes", 65_536), ("responses", 1)]
+)
+def test_limits_of_answers_reach_the_client_and_the_manifest(
+    null: NullServerAddresses, tmp_path: Path, option: str, least: int
+) -> None:
+    target = ["-i", "grpc", "--url", null.grpc, "--model", "tensorrt_llm", "--num_requests", "2", "--warmup_requests", "0"]
+    run(["token_norm_dist", *_NORMAL, *target, "--vocab_size", "100", f"--max_{option}", str(least), "--run_dir", "run"])
+    assert RunFolder(tmp_path / "run").read_manifest()["options"][f"max_{option}"] == least
+    if option == "responses":  # each answer has five
+        assert json.loads(RunFolder(tmp_path / "run").summary.read_text())["requests"]["by_kind"] == {"malformed": 2}

@@ -123,3 +123,10 @@ def answering(script: Callable[[Peer, int], None]) -> Script:
         script(peer, stream)
 
     return serve
+
+
+def end_within_a_message(peer: Peer, stream: int) -> None:
+    """End an answer in order, after the half of its only message."""
+    peer.headers(stream, [(":status", "200"), ("content-type", "application/grpc")])
+    peer.send(FrameType.DATA, 0, stream, prefixed(b"12345678")[:-4])
+    peer.headers(stream, OK, Flag.END_STREAM)

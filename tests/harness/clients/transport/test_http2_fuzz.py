@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.clients.answer_limits import AnswerTooLongError
 from harness.clients.transport import tcp
 from harness.clients.transport.grpc import CallFailedError, GrpcCaller
 from harness.clients.transport.http2 import Http2Protocol
@@ -40,6 +41,9 @@ class _Wire:
     def write(self, data: bytes) -> None:
         assert not self.aborted
         self.written += data
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def abort(self) -> None:
         self.aborted = True
@@ -107,6 +111,8 @@ async def _ending(caller: GrpcCaller) -> _Ending:
         await caller.call(b"request", lambda _, arrived: bodies.extend(arrived), 60.0)
     except CallFailedError as error:
         failure = (type(error).__name__, error.code, error.details)
+    except AnswerTooLongError as error:
+        failure = (type(error).__name__, grpc.StatusCode.INTERNAL, str(error))
     return _Ending(tuple(bodies), failure)
 
 
@@ -228,7 +234,8 @@ _VIOLATIONS = {
     "follows no header block": frame(FrameType.CONTINUATION, 0, 1, b""),
     "shorter than their priority": frame(FrameType.HEADERS, Flag.PRIORITY | _END_HEADERS, 1, b"1234"),
     "header block cannot be decoded": frame(FrameType.HEADERS, _END_HEADERS, 1, b"\xff\xff\xff\xff\xff\xff"),
-    "a header block is longer": frame(FrameType.HEADERS, 0, 1, b"") + frame(FrameType.CONTINUATION, 0, 1, bytes(16_384)) * 65,
+    "headers are longer than 262,144 bytes": frame(FrameType.HEADERS, 0, 1, b"")
+    + frame(FrameType.CONTINUATION, 0, 1, bytes(16_384)) * 65,
 }
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
+from contextlib import suppress
+
 import pytest
 
 from harness.clients.transport import http_get
@@ -73,3 +78,23 @@ def test_headers_are_sent_with_every_get() -> None:
         getter.get()
         getter.close()
     assert [headers["X-Key"] for headers in server.headers] == ["a", "a"]
+
+
+@pytest.mark.parametrize("opening", [b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Slow: "])
+def test_an_answer_that_trickles_is_given_up_in_time(opening: bytes) -> None:
+    def trickle() -> None:
+        end, _ = server.accept()
+        with suppress(OSError), end:
+            end.sendall(opening)
+            for _ in range(100):
+                end.sendall(b"x")
+                time.sleep(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        getter = HttpGetter(HttpUrl("http", "127.0.0.1", server.getsockname()[1], "/"), timeout_s=0.3)
+        with pytest.raises(GetError, match=r"longer than 0\.3 s"):
+            getter.get()
+        thread.join(4.0)
+        assert not thread.is_alive()  # else it could still send, after 5 s

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from harness.clients.answer_limits import AnswerLimits, AnswerTooLongError
 from harness.clients.transport.sse import EventStream
 
 
@@ -106,3 +107,20 @@ def test_what_is_written_is_what_is_read(texts: list[bytes], end: bytes) -> None
     stream = b"".join(b"data: " + text + end + end for text in texts)
     assert _data(stream) == texts
     assert _data(*(b"data: " + text + end + end for text in texts), ends=False) == texts
+
+
+@pytest.mark.parametrize("part", [b"x", b"data: xxxx\n", b": comment "])
+def test_an_event_or_a_line_without_end_is_given_up(part: bytes) -> None:
+    stream = EventStream(lambda data: None, lambda data: None, AnswerLimits(max_message_bytes=1_000))
+    for _ in range(1_000 // len(part)):
+        stream.feed(part)
+    with pytest.raises(AnswerTooLongError, match=r"a response is longer than 1,000 bytes \(--max_message_bytes\)"):
+        stream.feed(part)
+
+
+def test_events_and_comments_of_any_number_are_read_where_each_is_short() -> None:
+    found: list[bytes] = []
+    stream = EventStream(found.append, found.append, AnswerLimits(max_message_bytes=100))
+    for _ in range(100):
+        stream.feed(b": still here\ndata: 1\ndata: 2\n\n")
+    assert found == [b"1\n2"] * 100

@@ -24,6 +24,8 @@ from harness.clients.protocol import Connection, ExchangeFailedError, MalformedR
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel, inspect_model
 from harness.errors import TargetError
 from harness.records.record import Outcome
+from tests.faults.peer_server import peer_server
+from tests.harness.clients.transport import http2_peer
 from tests.harness.scripted_server import SERVICE, Act, ScriptedServer, scripted
 from workloads.request import Request, Variant
 
@@ -634,8 +636,14 @@ def test_inspecting_an_unknown_model_names_the_option_and_the_model(server: Scri
 
 
 def test_inspecting_a_server_that_is_too_slow_is_an_error(server: ScriptedServer) -> None:
-    with pytest.raises(TargetError, match="no answer in time"):
+    with pytest.raises(TargetError, match=r"no answer within [\d.]+ s"):
         inspect_model(server.address, "slow", timeout_s=0.3)
+
+
+def test_inspecting_a_server_that_ends_within_its_answer_is_an_error() -> None:
+    script = http2_peer.answering(http2_peer.end_within_a_message)
+    with peer_server(script) as address, pytest.raises(TargetError, match="without a message"):
+        inspect_model(address, "m")
 
 
 def test_inspecting_a_server_that_fails_passes_its_words_on(server: ScriptedServer) -> None:
