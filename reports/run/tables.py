@@ -217,7 +217,8 @@ def gate_table(report: RunReport) -> Table:
         "Gates",
         ("requirement", "status", "evidence"),
         rows,
-        "Judged by the 95 % interval: undecided where the limit lies within it, or where there is none.",
+        "Percentiles, attainment and failures are judged by the share of requests beyond the limit, other numbers by their 95 % "
+        "interval; undecided where the evidence allows both.",
     )
 
 
