@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.records.run_folder import RunFolder, RunFolderError
+from harness.records.run_folder import RunFolder, RunFolderError, unreadable
 from reports.criteria import Criterion, Requirement, parse_fail_if, parse_slo
 from reports.findings.checks import find, is_valid
 from reports.findings.finding import Finding, RunFacts
@@ -106,11 +106,13 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
     folder.check_finished(manifest)
     chosen = configured_criteria(folder, manifest) if criteria is None else criteria
     objectives = [criterion for criterion in chosen if isinstance(criterion, Objective)]
-    every = from_columns(folder.read_requests)
+    every = _requests(folder)
+    if not manifest.get("schedule"):
+        raise RunFolderError(f"{folder.manifest} names no schedule")
     requests = every.load
     target = configured_target(manifest)
     client = client_health(folder.read_client(), every)
-    telemetry = telemetry_of(folder.read_server())
+    telemetry = _telemetry(folder)
     server = server_load(telemetry, every, target, model_work(manifest))
     batch_limit = None if server is None else server.batch_limit
     metrics = compute_metrics(requests, target.streaming, configured_load(manifest), objectives, batch_limit)
@@ -121,6 +123,20 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
     requirements = [criterion for criterion in chosen if isinstance(criterion, Requirement)]
     gates = judge(requirements, JudgedRun(requests, metrics, configured_load(manifest)), valid=is_valid(findings))
     return RunReport(folder, manifest, every, metrics, findings, client, server, server_phases, telemetry, gates, classes)
+
+
+def _requests(folder: RunFolder) -> Requests:
+    try:
+        return from_columns(folder.read_requests)
+    except ValueError as error:
+        raise unreadable(folder.requests, error) from error
+
+
+def _telemetry(folder: RunFolder) -> Telemetry | None:
+    try:
+        return telemetry_of(folder.read_server())
+    except (ValueError, RecursionError) as error:
+        raise unreadable(folder.server, error) from error
 
 
 def class_objectives(folder: RunFolder, manifest: dict[str, Any]) -> dict[str, list[Objective]]:

@@ -93,7 +93,7 @@ def test_torn_record_is_reported_and_its_request_is_lost(cut: Path, capsys: pyte
     journal = cut / "journal-1.bin"
     journal.write_bytes(journal.read_bytes()[:-100])
     assert run(["recover", str(cut)]) == ExitStatus.INVALID  # one of twelve is more than one in a hundred
-    assert "bytes at the journals' ends are of a record that is not whole" in capsys.readouterr().err
+    assert "bytes of the journals are of records that are torn or damaged" in capsys.readouterr().err
     assert [row["outcome"] for row in _rows(cut)].count("lost") >= 1
     findings = {finding["code"]: finding for finding in json.loads((cut / "summary.json").read_text())["findings"]}
     assert findings["recovered"]["severity"] == "warning"
@@ -102,14 +102,14 @@ def test_torn_record_is_reported_and_its_request_is_lost(cut: Path, capsys: pyte
 
 def test_report_of_a_cut_run_names_the_remedy(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = _names(cut)
-    assert run(["report", str(cut)]) == ExitStatus.FAILED
+    assert run(["report", str(cut)]) == ExitStatus.USAGE
     assert f"'bench recover {cut}' makes its records from its journals" in capsys.readouterr().err
     assert _names(cut) == before
 
 
 def _refused(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
     before = {path: path.read_bytes() for path in folder.iterdir()} if folder.is_dir() else {}
-    assert run(["recover", str(folder), *options]) == ExitStatus.FAILED
+    assert run(["recover", str(folder), *options]) == ExitStatus.USAGE
     assert {path: path.read_bytes() for path in before} == before
     (message,) = capsys.readouterr().err.splitlines()
     assert message.startswith("Error: ")

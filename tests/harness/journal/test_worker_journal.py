@@ -14,10 +14,10 @@ from harness.errors import JournalError
 from harness.journal.worker_journal import Began, Ended, Exchange, JournalReader, JournalWriter
 from harness.records.record import Outcome
 
-_TIMES = st.integers(-(2**63), 2**63 - 1)
+_TIMES = st.integers(-(2**53), 2**53)
 _EXCHANGES = st.builds(
     Exchange,
-    index=st.integers(0, 2**63 - 1),
+    index=st.integers(0, 2**53),
     due_ns=_TIMES,
     released_ns=_TIMES,
     sent_ns=_TIMES,

@@ -205,7 +205,7 @@ def test_text_from_outside_is_shown_as_text(trend: Trend, tmp_path: Path) -> Non
         (["trend"], 2, "Missing argument"),
         (["trend", "x", "--output", "t.pdf"], 2, ".html"),
         (["trend", "x", "--baseline", "absent"], 2, "absent"),
-        (["trend", "absent"], 1, "absent is not a folder"),
+        (["trend", "absent"], 2, "absent is not a folder"),
     ],
 )
 def test_usage_errors_are_reported(arguments: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
