@@ -74,7 +74,9 @@ def recover(folder: RunFolder, basis: RecordingBasis, count_tokens: CountTokens 
         ran_out=is_complete and ran_out(basis.schedule, accounted),
         problem=None,
     )
-    return Recovered(result, journals=len(journals), torn_bytes=sum(reader.unread_bytes + reader.damaged_bytes for reader in readers))
+    return Recovered(
+        result, journals=len(journals), torn_bytes=sum(reader.unread_bytes + reader.damaged_bytes for reader in readers)
+    )
 
 
 def _checked_exchanges(reader: JournalReader, name: str, worker: int, basis: RecordingBasis) -> Iterator[Exchange]:

@@ -80,7 +80,9 @@ class ExperimentFolder:
         except FileNotFoundError as error:
             raise RunFolderError(f"{self.path} is no experiment: it has no experiment.json") from error
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-            raise unreadable(self.plan, error if isinstance(error, OSError | ValueError) else ValueError(repr(error))) from error
+            raise unreadable(
+                self.plan, error if isinstance(error, OSError | ValueError) else ValueError(repr(error))
+            ) from error
 
 
 def _experiment(document: dict[str, Any]) -> Experiment:

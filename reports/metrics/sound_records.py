@@ -11,7 +11,14 @@ from harness.records.record import Outcome, TokenSource
 from reports.metrics.columns import floats, integers
 
 _MOST_TOKENS = (1 << 31) - 1
-_TOKENS = ("requested_output_tokens", "requested_input_tokens", "input_tokens", "output_tokens", "text_tokens", "cached_input_tokens")
+_TOKENS = (
+    "requested_output_tokens",
+    "requested_input_tokens",
+    "input_tokens",
+    "output_tokens",
+    "text_tokens",
+    "cached_input_tokens",
+)
 
 
 def check_records(table: pa.Table) -> None:
