@@ -4,7 +4,7 @@
 
 A finished run and one that was cut, both real, against a null server; each folder is a copy with one to three mutations. Every
 command must end with an exit status of its own: no traceback, no signal, at most 2 GB of memory and 60 s; where it is
-refused (2), stderr is one sentence that names the folder. A trend with a sound run beside it must show that run.
+refused (2), stderr ends with one sentence that names the file. A trend with a sound run beside it must show that run.
 """
 
 from __future__ import annotations
@@ -178,7 +178,8 @@ def _fault(arguments: Sequence[str], status: int, err: str, raised: str, peak_by
         return f"exit status {status}: {err[:300]}"
     if peak_bytes > MOST_BYTES:
         return f"{peak_bytes / (1 << 30):.1f} GiB of memory"
-    if status == 2 and not (err.count("\n") == 1 and "runs/bad" in err):
+    *_, last = err.splitlines() or [""]
+    if status == 2 and not (last.startswith("Error: ") and "runs/bad" in last and err.count("Error: ") == 1):
         return f"stderr is not one sentence that names the file: {err[:300]!r}"
     return None
 

@@ -17,6 +17,7 @@ HEADER_BYTES = _HEADER.size
 _LARGE_BYTES = 2**20
 _WINDOW_BYTES = 1 << 16
 _MOST_HASHED = 64
+_ALWAYS_HASHED_BYTES = 1 << 30
 
 
 def framed(payload: bytes) -> bytes:
@@ -65,9 +66,9 @@ def _scan(file: BinaryIO, start: int) -> int | None:
     """The first whole frame from ``start`` on.
 
     Most positions are refused by their length alone. Where lengths are made to lie within the file, to hash all of them would
-    take the square of its size, so the search ends after ``_MOST_HASHED`` times the file.
+    take the square of its size, so the search ends after ``_MOST_HASHED`` times the file and ``_ALWAYS_HASHED_BYTES``.
     """
-    left = _MOST_HASHED * (_size(file) - start) + _WINDOW_BYTES
+    left = _MOST_HASHED * (_size(file) - start) + _ALWAYS_HASHED_BYTES
     for position, length in _lengths_within(file, start):
         if _is_frame(file, position):
             return position

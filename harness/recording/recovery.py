@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from harness.errors import JournalError
 from harness.journal.worker_journal import Began, Exchange, JournalReader
@@ -59,7 +60,7 @@ def recover(folder: RunFolder, basis: RecordingBasis, count_tokens: CountTokens 
     recorder = Recorder(basis.schedule, basis.client, count_tokens)
     records: dict[int, Record] = {}
     for worker, reader in enumerate(readers):
-        for exchange in _checked_exchanges(reader, folder.journal(worker).name, worker, basis):
+        for exchange in _checked_exchanges(reader, folder.journal(worker), worker, basis):
             records[exchange.index] = recorder.record(exchange, worker)
     began = [reader.began for reader in readers if reader.began is not None]
     ends = [reader.ended for reader in readers]
@@ -79,21 +80,21 @@ def recover(folder: RunFolder, basis: RecordingBasis, count_tokens: CountTokens 
     )
 
 
-def _checked_exchanges(reader: JournalReader, name: str, worker: int, basis: RecordingBasis) -> Iterator[Exchange]:
+def _checked_exchanges(reader: JournalReader, path: Path, worker: int, basis: RecordingBasis) -> Iterator[Exchange]:
     """The journal's exchanges, each checked against the schedule: checksums do not identify the run."""
     expected = set(basis.schedule.indices(worker, basis.workers))
     most_sent = len(expected)
     for exchange in reader.read_rest():
         if reader.began is None or reader.began.schedule != basis.schedule.digest or reader.began.worker != worker:
-            raise JournalError(f"{name} does not belong to the run of the schedule.bin beside it")
+            raise JournalError(f"{path} does not belong to the run of the schedule.bin beside it")
         if exchange.index not in expected:
-            raise JournalError(f"{name} contains request {exchange.index}, which is another worker's or a duplicate")
+            raise JournalError(f"{path} contains request {exchange.index}, which is another worker's or a duplicate")
         if len(exchange.response_ns) != len(exchange.bodies):
-            raise JournalError(f"{name}: the responses to request {exchange.index} are not as many as their times")
+            raise JournalError(f"{path}: the responses to request {exchange.index} are not as many as their times")
         expected.remove(exchange.index)
         yield exchange
     if reader.ended is not None and reader.ended.sent > most_sent:
-        raise JournalError(f"{name} counts {reader.ended.sent} requests as sent, of {most_sent} that its worker had")
+        raise JournalError(f"{path} counts {reader.ended.sent} requests as sent, of {most_sent} that its worker had")
 
 
 def _end(reader: JournalReader) -> WorkerEnd:

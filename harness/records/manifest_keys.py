@@ -21,10 +21,21 @@ Number = Annotated[float, Meta(ge=-1e18, le=1e18)]
 Positive = Annotated[float, Meta(ge=0.0, le=1e18)]
 
 
+class _RepeatedPrefix(msgspec.Struct):
+    share: Positive | None = None
+    unit: str | None = None
+    block_tokens: Count | None = None
+    block_share: Positive | None = None
+    most_share: Positive | None = None
+
+
 class _Workload(msgspec.Struct):
     description: str | None = None
     dropped_too_long: Count | None = None
     whole_dataset: bool | None = None
+    repeated_prefix: _RepeatedPrefix | None = None
+    shared_prefix_limit: Positive | None = None
+    shared_prefix_limit_unscaled: Positive | None = None
 
 
 class _Mixture(msgspec.Struct):
