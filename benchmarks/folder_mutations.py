@@ -25,7 +25,7 @@ _NAMES = ("run.json", "requests.parquet", "client.parquet", "server.parquet", "s
 
 def mutate(folder: Path, rng: random.Random) -> str:
     """Change one thing in ``folder``; returns what, in words."""
-    return (_bomb if rng.random() < _BOMBS else rng.choice(_MUTATIONS))(folder, rng)
+    return (bomb if rng.random() < _SHARE_OF_BOMBS else rng.choice(_MUTATIONS))(folder, rng)
 
 
 def _manifest_value(folder: Path, rng: random.Random) -> str:
@@ -136,7 +136,7 @@ def _table_shape(folder: Path, rng: random.Random) -> str:
     return f"{path.name}: {kind} ({name})"
 
 
-def _bomb(folder: Path, rng: random.Random) -> str:
+def bomb(folder: Path, rng: random.Random) -> str:
     """Tens of millions of equal rows, or tokens, or long texts in a small file."""
     path = folder / "requests.parquet"
     table = _table(path)
@@ -196,7 +196,7 @@ _MUTATIONS: tuple[Callable[[Path, random.Random], str], ...] = (
     *[_manifest_value] * 6, _deep_manifest, _large_manifest, *[_not_a_file] * 2, *[_bytes] * 4, *[_table_value] * 5,
     *[_table_shape] * 2, *[_frame] * 5,
 )  # fmt: skip
-_BOMBS = 0.01  # each takes seconds to make
+_SHARE_OF_BOMBS = 0.01
 
 
 def _places(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """Run folders that were damaged or made to do harm, through report, compare, trend, recover and config.
 
-    python -m benchmarks.hostile_folders [--folders 1000] [--seed 0]
+    python -m benchmarks.hostile_folders [--folders 1000] [--first 0]
 
 A finished run and one that was cut, both real, against a null server; each folder is a copy with one to three mutations. Every
 command must end with an exit status of its own: no traceback, no signal, at most 2 GB of memory and 60 s; where it is

@@ -116,8 +116,8 @@ class JournalReader:
     """Reads a journal that may still grow: each ``read_new`` yields the exchanges written since the previous call. One that
     grows no more is read by ``read_rest``.
 
-    ``began`` and ``ended`` are the first and the last entry, None until they are read. ``damaged_bytes`` are those of the frames
-    that ``read_rest`` passed over.
+    ``began`` and ``ended`` are the first and the last entry, None until they are read. ``damaged_bytes`` are those that
+    ``read_rest`` passed over.
     """
 
     def __init__(self, path: Path) -> None:
