@@ -176,7 +176,8 @@ def _frame(folder: Path, rng: random.Random) -> str:
         return f"{path.name} had no frames any more"
     number = rng.randrange(len(frames))
     frames[number] = _other_payload(frames[number], rng)
-    rng.random() < 0.2 and frames.insert(number, frames[number])
+    if rng.random() < 0.2:
+        frames.insert(number, frames[number])
     _write(path, magic + b"".join(map(framed, frames)))
     return f"{path.name}: frame {number} of other content"
 

@@ -56,7 +56,7 @@ def next_frame(file: BinaryIO, damaged: int) -> int | None:
     header = file.read(_HEADER.size)
     if len(header) < _HEADER.size:
         return None
-    end = damaged + _HEADER.size + _HEADER.unpack(header)[0]
+    end: int = damaged + _HEADER.size + _HEADER.unpack(header)[0]
     if end == _size(file) or _is_frame(file, end):
         return end
     return _scan(file, damaged + 1)

@@ -181,9 +181,10 @@ class JournalReader:
 
     def _decoded(self, payload: bytes) -> Began | Exchange | Ended:
         try:
-            return self._decode(payload)
+            entry: Began | Exchange | Ended = self._decode(payload)
         except msgspec.DecodeError as error:
             raise JournalError(f"{self._path}, entry at byte {self._position}, is not one of this version: {error}") from error
+        return entry
 
     def _check_magic(self, start: bytes) -> bool:
         if start == _MAGIC:
