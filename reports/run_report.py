@@ -25,6 +25,7 @@ from reports.metrics.requests import Requests, from_columns
 from reports.metrics.run_metrics import Metrics, compute_metrics
 from reports.metrics.server_load import ServerLoad, server_load
 from reports.metrics.server_series import Telemetry, telemetry_of
+from reports.metrics.sound_records import check_parents
 from reports.metrics.stages import Stage, stages
 from reports.metrics.traffic_classes import ClassNumbers, Judged, traffic_classes
 
@@ -127,9 +128,11 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
 
 def _requests(folder: RunFolder) -> Requests:
     try:
-        return from_columns(folder.read_requests)
+        requests = from_columns(folder.read_requests)
+        check_parents(requests.index, requests.parent)
     except ValueError as error:
         raise unreadable(folder.requests, error) from error
+    return requests
 
 
 def _telemetry(folder: RunFolder) -> Telemetry | None:

@@ -6,9 +6,11 @@ from enum import StrEnum
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from harness.records.record import Outcome, TokenSource
 from reports.metrics.columns import floats, integers
+from reports.statistics.arrays import FloatArray
 
 _MOST_TOKENS = (1 << 31) - 1
 _TOKENS = (
@@ -26,16 +28,18 @@ def check_records(table: pa.Table) -> None:
     index = integers(table["index"])
     if index.size != np.unique(index).size or (index < 0).any():
         raise ValueError(f"index: {index.size:,} records are of {np.unique(index).size:,} requests, or of negative numbers")
-    parent = floats(table["parent"])
-    known = ~np.isnan(parent)
-    if not (np.isin(parent[known], index) & (parent[known] < index[known])).all():
-        raise ValueError("parent: a turn waited for a request that is later, or is not there")
     _check_words(table, "outcome", Outcome)
     _check_words(table, "output_tokens_source", TokenSource)
     for name in _TOKENS:
         tokens = floats(table[name])
         if ((tokens < 0) | (tokens > _MOST_TOKENS)).any():
             raise ValueError(f"{name}: a number of tokens is negative or above {_MOST_TOKENS:,}")
+
+
+def check_parents(index: NDArray[np.int64], parent: FloatArray) -> None:
+    """Raises ValueError where a turn of a whole run waited for a request that is not in it; both are of shape [n]."""
+    if not np.isin(parent[~np.isnan(parent)], index).all():
+        raise ValueError("parent: a turn waited for a request that is not there")
 
 
 def _check_words(table: pa.Table, name: str, words: type[StrEnum]) -> None:

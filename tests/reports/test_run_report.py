@@ -139,7 +139,6 @@ def test_a_manifest_that_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
         ("output_tokens_source", ["server", "guess", None], "'guess' is none of server"),
         ("output_tokens", [3, 3, -1], "output_tokens: a number of tokens"),
         ("requested_output_tokens", [3, 3, 2**40], "requested_output_tokens: a number of tokens"),
-        ("parent", [None, 2, None], "parent: a turn waited"),
         ("parent", [None, 7, None], "parent: a turn waited"),
         ("scheduled_ns", [0, 1, 2**60], "scheduled_ns has the value"),
         ("token_counts", [[1, 1], [1, 1, 1, 1], [1, 1, 1]], "token_counts are negative, or not as many"),
