@@ -25,10 +25,6 @@ def framed(payload: bytes) -> bytes:
     return _HEADER.pack(len(payload), xxh3_64_intdigest(payload)) + payload
 
 
-def _left(file: BinaryIO) -> int:
-    return os.fstat(file.fileno()).st_size - file.tell()
-
-
 def read_frame(file: BinaryIO) -> bytes | None:
     """The payload of the next frame; None at the end of the file, and where the frame is torn or damaged.
 
@@ -38,7 +34,7 @@ def read_frame(file: BinaryIO) -> bytes | None:
     if len(header) < _HEADER.size:
         return None
     length, checksum = _HEADER.unpack(header)
-    if not length or (length > _LARGE_BYTES and length > _left(file)):  # a damaged length must not fill the memory
+    if not length or (length > _LARGE_BYTES and length > _size(file) - file.tell()):  # it must not fill the memory
         return None
     payload = file.read(length)
     if len(payload) < length or xxh3_64_intdigest(payload) != checksum:
