@@ -17,14 +17,14 @@ setup: $(STAMP)
 # Runs again only when the lock, the project's metadata or what is compiled change, so that a set-up checkout works offline.
 $(STAMP): requirements.lock pyproject.toml tools/compile_reader.py harness/clients/transport/event_reader.pyx
 	$(PYTHON) -m venv .venv
-	.venv/bin/python $(INSTALL) --requirement requirements.lock
+	.venv/bin/python $(INSTALL) --require-hashes --requirement requirements.lock
 	.venv/bin/python $(INSTALL) --no-deps --no-build-isolation --editable .
 	touch $(STAMP)
 
 # The base installation with numpy 2, without the extras, and the tests' tools.
 $(STAMP_NUMPY2): requirements-numpy2.lock pyproject.toml tools/compile_reader.py harness/clients/transport/event_reader.pyx
 	$(PYTHON) -m venv .venv-numpy2
-	.venv-numpy2/bin/python $(INSTALL) --no-compile --requirement requirements-numpy2.lock
+	.venv-numpy2/bin/python $(INSTALL) --no-compile --require-hashes --requirement requirements-numpy2.lock
 	.venv-numpy2/bin/python $(INSTALL) --no-deps --no-build-isolation --editable .
 	touch $(STAMP_NUMPY2)
 

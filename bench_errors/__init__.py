@@ -7,9 +7,9 @@ BenchError                          1
 ├── harness.errors
 │   ├── TargetError                 1   the deployment cannot be reached, or cannot be driven
 │   ├── RunError                    1   the run could not be carried out
-│   └── JournalError                1   a journal is damaged, or of another version
+│   └── JournalError                2   a journal is damaged, or of another version
 ├── harness.records.run_folder
-│   └── RunFolderError              1   a run folder cannot be read or written
+│   └── RunFolderError              2   a run folder cannot be read or written
 ├── harness.calibration.store
 │   └── CalibrationFileError        1   a calibration file cannot be read
 ├── reports.errors

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench_errors import BenchError
+from bench_errors import BenchError, ExitStatus
 
 
 class TargetError(BenchError):
@@ -15,3 +15,5 @@ class RunError(BenchError):
 
 class JournalError(BenchError):
     """A journal, or the schedule that it belongs to, cannot be read: damaged, or of another version."""
+
+    exit_status = ExitStatus.USAGE

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.records.run_folder import RunFolder, RunFolderError
+from harness.records.run_folder import RunFolder, RunFolderError, unreadable
 from reports.criteria import Criterion, Requirement, parse_fail_if, parse_slo
 from reports.findings.checks import find, is_valid
 from reports.findings.finding import Finding, RunFacts
@@ -25,6 +25,7 @@ from reports.metrics.requests import Requests, from_columns
 from reports.metrics.run_metrics import Metrics, compute_metrics
 from reports.metrics.server_load import ServerLoad, server_load
 from reports.metrics.server_series import Telemetry, telemetry_of
+from reports.metrics.sound_records import check_parents
 from reports.metrics.stages import Stage, stages
 from reports.metrics.traffic_classes import ClassNumbers, Judged, traffic_classes
 
@@ -106,11 +107,13 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
     folder.check_finished(manifest)
     chosen = configured_criteria(folder, manifest) if criteria is None else criteria
     objectives = [criterion for criterion in chosen if isinstance(criterion, Objective)]
-    every = from_columns(folder.read_requests)
+    every = _requests(folder)
+    if not manifest.get("schedule"):
+        raise RunFolderError(f"{folder.manifest} names no schedule")
     requests = every.load
     target = configured_target(manifest)
     client = client_health(folder.read_client(), every)
-    telemetry = telemetry_of(folder.read_server())
+    telemetry = _telemetry(folder)
     server = server_load(telemetry, every, target, model_work(manifest))
     batch_limit = None if server is None else server.batch_limit
     metrics = compute_metrics(requests, target.streaming, configured_load(manifest), objectives, batch_limit)
@@ -121,6 +124,22 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
     requirements = [criterion for criterion in chosen if isinstance(criterion, Requirement)]
     gates = judge(requirements, JudgedRun(requests, metrics, configured_load(manifest)), valid=is_valid(findings))
     return RunReport(folder, manifest, every, metrics, findings, client, server, server_phases, telemetry, gates, classes)
+
+
+def _requests(folder: RunFolder) -> Requests:
+    try:
+        requests = from_columns(folder.read_requests)
+        check_parents(requests.index, requests.parent)
+    except ValueError as error:
+        raise unreadable(folder.requests, error) from error
+    return requests
+
+
+def _telemetry(folder: RunFolder) -> Telemetry | None:
+    try:
+        return telemetry_of(folder.read_server())
+    except (ValueError, RecursionError) as error:
+        raise unreadable(folder.server, error) from error
 
 
 def class_objectives(folder: RunFolder, manifest: dict[str, Any]) -> dict[str, list[Objective]]:

@@ -31,7 +31,7 @@ def command(run: Path) -> int:
     Options at their default are comments. The values of headers that may hold a secret were not recorded, and --run_dir
     is left out, since another run needs a folder of its own.
     """
-    from harness.records.run_folder import RunFolder
+    from harness.records.run_folder import RunFolder, RunFolderError
 
     folder = RunFolder(run)
     manifest = folder.read_manifest()
@@ -40,7 +40,7 @@ def command(run: Path) -> int:
     verb = str(manifest.get("verb"))
     measuring = group.get_command(context, verb) if isinstance(group, click.Group) else None
     if measuring is None or not isinstance(manifest.get("options"), dict):
-        raise click.ClickException(f"{folder.manifest}: 'verb' or 'options' is not that of a run that this version can repeat")
+        raise RunFolderError(f"{folder.manifest}: 'verb' or 'options' is not that of a run that this version can repeat")
     click.echo(configuration(manifest, measuring), nl=False)
     return ExitStatus.VALID
 

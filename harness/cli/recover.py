@@ -104,7 +104,7 @@ def _print_evidence(evidence: dict[str, int]) -> None:
         err=True,
     )
     if evidence["torn_bytes"]:
-        click.echo(f"{evidence['torn_bytes']} bytes at the journals' ends are of a record that is not whole.", err=True)
+        click.echo(f"{evidence['torn_bytes']} bytes of the journals are of records that are torn or damaged.", err=True)
 
 
 def _token_counter(basis: RecordingBasis, tokenizer_dir: Path | None) -> Callable[[str], int] | None:

@@ -1,25 +1,34 @@
 """A worker's journal: each exchange with the server, with the raw bytes of its responses, on disk as soon as it has ended.
 
 One file a worker, of frames (``frames.py``), each an entry as MessagePack: Began, then Exchanges, then Ended, where the worker
-was not killed. Whatever kills the writer, every whole frame can be read, and a torn last frame is recognised.
+was not killed. Whatever kills the writer, every whole frame can be read, and a torn last frame is recognised. A frame that
+was damaged on the disk costs its entry, and not those after it.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
+from typing import Annotated, BinaryIO
 
 import msgspec
+from msgspec import Meta
 
 from harness.errors import JournalError
-from harness.journal.frames import HEADER_BYTES, framed, read_frame
+from harness.journal.frames import HEADER_BYTES, framed, next_frame, read_frame
 from harness.records.folder_lock import shared_lock
 from harness.records.record import Outcome
+from harness.records.regular_file import regular
 
 _READ_BYTES = 1 << 18  # buffer size; an exchange of 100 tokens is 16 kB
 _MAGIC = b"inflight-bench journal 4\n"
+
+RunNs = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
+"""Ns of the run's clock, up to the 104 days that float64 holds exactly."""
+Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 
 
 class Began(msgspec.Struct, array_like=True, frozen=True, tag=0):
@@ -27,7 +36,7 @@ class Began(msgspec.Struct, array_like=True, frozen=True, tag=0):
 
     schedule: str
     worker: int
-    started_unix_ns: int
+    started_unix_ns: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
     warm_up_failures: tuple[str, ...] = ()
 
 
@@ -41,12 +50,12 @@ class Exchange(msgspec.Struct, array_like=True, frozen=True, tag=1):
     without a failure what the end of the answer lacks.
     """
 
-    index: int
-    due_ns: int
-    released_ns: int
-    sent_ns: int
-    done_ns: int
-    response_ns: list[int]
+    index: Count
+    due_ns: RunNs
+    released_ns: RunNs
+    sent_ns: RunNs
+    done_ns: RunNs
+    response_ns: list[RunNs]
     bodies: list[bytes]
     failure: Outcome | None
     error: str | None
@@ -58,7 +67,7 @@ class Ended(msgspec.Struct, array_like=True, frozen=True, tag=2):
     ``sent`` is the number of requests that were sent; ``unwritten`` are those whose exchanges could not be written to disk.
     """
 
-    sent: int
+    sent: Count
     reason: str | None = None
     unwritten: tuple[int, ...] = ()
 
@@ -104,9 +113,11 @@ class JournalWriter:
 
 
 class JournalReader:
-    """Reads a journal that may still grow: each ``read_new`` yields the exchanges written since the previous call.
+    """Reads a journal that may still grow: each ``read_new`` yields the exchanges written since the previous call. One that
+    grows no more is read by ``read_rest``.
 
-    ``began`` and ``ended`` are the first and the last entry, None until they are read.
+    ``began`` and ``ended`` are the first and the last entry, None until they are read. ``damaged_bytes`` are those that
+    ``read_rest`` passed over.
     """
 
     def __init__(self, path: Path) -> None:
@@ -115,6 +126,7 @@ class JournalReader:
         self._decode = msgspec.msgpack.Decoder(Began | Exchange | Ended).decode
         self.began: Began | None = None
         self.ended: Ended | None = None
+        self.damaged_bytes = 0
 
     @property
     def unread_bytes(self) -> int:
@@ -125,29 +137,54 @@ class JournalReader:
             return 0
 
     def read_new(self) -> Iterator[Exchange]:
-        """Yield new exchanges; stop before a frame that is torn, or not completely written yet.
+        """Yield new exchanges; stop before a frame that is torn, damaged, or not completely written yet.
 
         Raises JournalError where the file is not a journal of this version.
         """
+        with self._opened() as file:
+            yield from self._read(file)
+
+    def read_rest(self) -> Iterator[Exchange]:
+        """Yield all exchanges that are left, also those after a damaged frame. Raises JournalError, as ``read_new``."""
+        with self._opened() as file:
+            yield from self._read(file)
+            while self._position and (found := next_frame(file, self._position)) is not None:
+                self.damaged_bytes += found - self._position
+                self._position = found
+                yield from self._read(file)
+
+    def _opened(self) -> BinaryIO:
         try:
-            file = self._path.open("rb", _READ_BYTES)
+            return regular(self._path).open("rb", _READ_BYTES)
         except FileNotFoundError:
-            return
-        with file:
-            if not self._position and not self._check_magic(file.read(len(_MAGIC))):
+            return io.BytesIO()
+        except OSError as error:
+            raise JournalError(f"{self._path} cannot be read: {error.strerror}") from error
+
+    def _read(self, file: BinaryIO) -> Iterator[Exchange]:
+        if not self._position:
+            file.seek(0)
+            if not self._check_magic(file.read(len(_MAGIC))):
                 return
-            file.seek(self._position)
-            while (payload := read_frame(file)) is not None:
-                entry = self._decode(payload)
-                self._position += HEADER_BYTES + len(payload)
-                payload = b""  # the entry has the bytes: both would be kept while it is recorded
-                match entry:
-                    case Exchange():
-                        yield entry
-                    case Began():
-                        self.began = entry
-                    case Ended():
-                        self.ended = entry
+        file.seek(self._position)
+        while (payload := read_frame(file)) is not None:
+            entry = self._decoded(payload)
+            self._position += HEADER_BYTES + len(payload)
+            payload = b""  # the entry has the bytes: both would be kept while it is recorded
+            match entry:
+                case Exchange():
+                    yield entry
+                case Began():
+                    self.began = entry
+                case Ended():
+                    self.ended = entry
+
+    def _decoded(self, payload: bytes) -> Began | Exchange | Ended:
+        try:
+            entry: Began | Exchange | Ended = self._decode(payload)
+        except msgspec.DecodeError as error:
+            raise JournalError(f"{self._path}, entry at byte {self._position}, is not one of this version: {error}") from error
+        return entry
 
     def _check_magic(self, start: bytes) -> bool:
         if start == _MAGIC:

@@ -12,12 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.errors import JournalError
 from harness.journal.frames import framed, read_frame
 from harness.observation.prometheus_text import ExpositionReader
+from harness.records.regular_file import regular
 from harness.records.server_table import MetricSample
 
 _TIMES = struct.Struct("<qq")
 _FASTEST = 1
+_MOST_TEXT_BYTES = 64 << 20
+_LARGEST_NS = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +48,23 @@ class ScrapeWriter:
 
 
 def read_scrapes(path: Path) -> Iterator[Scrape]:
-    """The completely written scrapes."""
-    with path.open("rb") as file:
+    """The completely written scrapes. Raises OSError, and JournalError for a frame that is none."""
+    with regular(path).open("rb") as file:
         while (payload := read_frame(file)) is not None:
-            sent_ns, received_ns = _TIMES.unpack_from(payload)
-            yield Scrape(sent_ns, received_ns, zlib.decompress(payload[_TIMES.size :]))
+            try:
+                yield _scrape(payload)
+            except (struct.error, zlib.error, ValueError) as error:
+                raise JournalError(f"{path} holds no scrapes of this version: {error}") from error
+
+
+def _scrape(payload: bytes) -> Scrape:
+    """Raises struct.error, zlib.error or ValueError."""
+    sent_ns, received_ns = _TIMES.unpack_from(payload)
+    inflate = zlib.decompressobj()
+    text = inflate.decompress(payload[_TIMES.size :], _MOST_TEXT_BYTES)
+    if not inflate.eof or not abs(sent_ns) < _LARGEST_NS > abs(received_ns):
+        raise ValueError("a text is cut or too long, or a time too far away")
+    return Scrape(sent_ns, received_ns, text)
 
 
 def read_metrics(path: Path) -> Iterator[MetricSample]:
@@ -56,5 +72,9 @@ def read_metrics(path: Path) -> Iterator[MetricSample]:
     reader = ExpositionReader()
     for scrape in read_scrapes(path):
         time_ns = (scrape.sent_ns + scrape.received_ns) // 2
-        for (name, labels), value in reader.read(scrape.text.decode()):
+        try:
+            values = list(reader.read(scrape.text.decode()))
+        except ValueError as error:
+            raise JournalError(f"{path} holds a page of metrics that cannot be read: {error}") from error
+        for (name, labels), value in values:
             yield MetricSample(time_ns, scrape.received_ns - scrape.sent_ns, name, labels, value)

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from harness.errors import JournalError
 from harness.journal.frames import framed, read_frame
 from harness.records.client_sample import ClientSample
+from harness.records.regular_file import regular
 
 
 class SampleWriter:
@@ -37,8 +39,11 @@ class SampleWriter:
 
 
 def read_samples(path: Path) -> Iterator[ClientSample]:
-    """The completely written samples."""
+    """The completely written samples. Raises OSError, and JournalError for a frame that is no sample."""
     decode = msgspec.msgpack.Decoder(ClientSample).decode
-    with path.open("rb") as file:
+    with regular(path).open("rb") as file:
         while (payload := read_frame(file)) is not None:
-            yield decode(payload)
+            try:
+                yield decode(payload)
+            except msgspec.DecodeError as error:
+                raise JournalError(f"{path} holds no samples of this version: {error}") from error

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from harness.errors import JournalError
-from harness.journal.worker_journal import Began, Ended, Exchange, JournalReader
+from harness.journal.worker_journal import Began, Exchange, JournalReader
 from harness.recording.accounting import WorkerEnd, account_for_all, ran_out
 from harness.recording.recorder import CountTokens, Recorder
 from harness.recording.run_result import RunResult
@@ -16,11 +17,14 @@ from harness.records.record import Outcome, Record
 from harness.records.run_folder import RunFolder
 
 _CUT = "the run was cut before the exchange was recorded; whether the request was sent is unknown"
+_DAMAGED = "a part of its worker's journal is damaged; whether the request was sent is unknown"
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """One record for each scheduled request, the number of journals, and the bytes of theirs that could not be read."""
+    """One record for each scheduled request, the number of journals, and the bytes of theirs that could not be read: those of
+    damaged records, and of a torn last one.
+    """
 
     result: RunResult
     journals: int
@@ -56,11 +60,11 @@ def recover(folder: RunFolder, basis: RecordingBasis, count_tokens: CountTokens 
     recorder = Recorder(basis.schedule, basis.client, count_tokens)
     records: dict[int, Record] = {}
     for worker, reader in enumerate(readers):
-        for exchange in _checked_exchanges(reader, folder.journal(worker).name, worker, basis):
+        for exchange in _checked_exchanges(reader, folder.journal(worker), worker, basis):
             records[exchange.index] = recorder.record(exchange, worker)
     began = [reader.began for reader in readers if reader.began is not None]
     ends = [reader.ended for reader in readers]
-    accounted = account_for_all(recorder, records, [_end(ended) for ended in ends])
+    accounted = account_for_all(recorder, records, list(map(_end, readers)))
     is_complete = all(ended is not None and ended.reason is None for ended in ends)
     result = RunResult(
         records=accounted,
@@ -71,23 +75,33 @@ def recover(folder: RunFolder, basis: RecordingBasis, count_tokens: CountTokens 
         ran_out=is_complete and ran_out(basis.schedule, accounted),
         problem=None,
     )
-    return Recovered(result, journals=len(journals), torn_bytes=sum(reader.unread_bytes for reader in readers))
+    return Recovered(
+        result, journals=len(journals), torn_bytes=sum(reader.unread_bytes + reader.damaged_bytes for reader in readers)
+    )
 
 
-def _checked_exchanges(reader: JournalReader, name: str, worker: int, basis: RecordingBasis) -> Iterator[Exchange]:
+def _checked_exchanges(reader: JournalReader, path: Path, worker: int, basis: RecordingBasis) -> Iterator[Exchange]:
     """The journal's exchanges, each checked against the schedule: checksums do not identify the run."""
     expected = set(basis.schedule.indices(worker, basis.workers))
-    for exchange in reader.read_new():
+    most_sent = len(expected)
+    for exchange in reader.read_rest():
         if reader.began is None or reader.began.schedule != basis.schedule.digest or reader.began.worker != worker:
-            raise JournalError(f"{name} does not belong to the run of the schedule.bin beside it")
+            raise JournalError(f"{path} does not belong to the run of the schedule.bin beside it")
         if exchange.index not in expected:
-            raise JournalError(f"{name} contains request {exchange.index}, which is another worker's or a duplicate")
+            raise JournalError(f"{path} contains request {exchange.index}, which is another worker's or a duplicate")
+        if len(exchange.response_ns) != len(exchange.bodies):
+            raise JournalError(f"{path}: the responses to request {exchange.index} are not as many as their times")
         expected.remove(exchange.index)
         yield exchange
+    if reader.ended is not None and reader.ended.sent > most_sent:
+        raise JournalError(f"{path} counts {reader.ended.sent} requests as sent, of {most_sent} that its worker had")
 
 
-def _end(ended: Ended | None) -> WorkerEnd:
-    return WorkerEnd(ended, None if ended is None else ended.sent, _CUT)
+def _end(reader: JournalReader) -> WorkerEnd:
+    """A request that is in no record of a damaged journal was sent or not, whatever the last entry says."""
+    ended = reader.ended
+    sent = None if ended is None else ended.sent
+    return WorkerEnd(None, sent, _DAMAGED) if reader.damaged_bytes else WorkerEnd(ended, sent, _CUT)
 
 
 def _started_at(began: Sequence[Began]) -> datetime | None:

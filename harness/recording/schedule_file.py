@@ -7,15 +7,19 @@ its prompt.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from harness.clients.registry import KnownClient, for_decoding
 from harness.errors import JournalError
 from harness.journal.frames import framed, read_frame
 from harness.recording.schedule_summary import ScheduleSummary
+from harness.records.regular_file import regular
 from harness.records.whole_file import written_whole
 
+_MOST_WORKERS = 1 << 16
 _MAGIC = b"inflight-bench schedule 1\n"
 
 
@@ -24,7 +28,7 @@ class RecordingBasis(msgspec.Struct, frozen=True):
 
     schedule: ScheduleSummary
     client: KnownClient
-    workers: int
+    workers: Annotated[int, Meta(ge=1, le=_MOST_WORKERS)]
     tokenizer_dir: str | None
 
 
@@ -38,7 +42,7 @@ def write_basis(basis: RecordingBasis, path: Path) -> None:
 def read_basis(path: Path) -> RecordingBasis:
     """Read ``schedule.bin``. Raises JournalError, which names the file, where it is missing, damaged or of another version."""
     try:
-        file = path.open("rb")
+        file = regular(path).open("rb")
     except OSError as error:
         raise JournalError(f"{path} cannot be read ({error.strerror}); without it the journals cannot be decoded") from error
     with file:
@@ -49,5 +53,5 @@ def read_basis(path: Path) -> RecordingBasis:
             raise JournalError(f"{path} is damaged: its checksum does not match; without it the journals cannot be decoded")
     try:
         return msgspec.msgpack.decode(payload, type=RecordingBasis)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise JournalError(f"{path} cannot be read by this version of bench: {error}") from error

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from harness.records.record import Outcome
 from workloads.request import Request
@@ -25,11 +27,14 @@ from workloads.token_ids import int64_bytes
 
 _FINGERPRINT_BYTES = 8
 
+Ns = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
+Tokens = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+
 
 class Prompt(msgspec.Struct, array_like=True, frozen=True):
     """A prompt's length (in characters or token ids) and its fingerprint (8 bytes of BLAKE2b)."""
 
-    length: int
+    length: Annotated[int, Meta(ge=0)]
     fingerprint: bytes
 
     def begins_text(self, text: str) -> bool:
@@ -47,37 +52,37 @@ class RequestSummary(msgspec.Struct, array_like=True, frozen=True):
     ``requested_input_tokens`` is None of a prompt that was not made for a length.
     """
 
-    output_tokens: int
-    input_tokens: int | None
+    output_tokens: Tokens
+    input_tokens: Tokens | None
     ignore_eos: bool
     session: str | None
     text: Prompt | None
     ids: Prompt | None
     traffic_class: str | None = None
-    cancel_after_ns: int | None = None
-    cancel_after_tokens: int | None = None
-    requested_input_tokens: int | None = None
+    cancel_after_ns: Ns | None = None
+    cancel_after_tokens: Tokens | None = None
+    requested_input_tokens: Tokens | None = None
 
 
 class OpenTimes(msgspec.Struct, frozen=True, tag="open"):
     """The due times of an open loop: request i was due ``offsets_ns[i]`` after the run's start."""
 
-    offsets_ns: tuple[int, ...]
+    offsets_ns: tuple[Ns, ...]
 
 
 class ClosedTimes(msgspec.Struct, frozen=True, tag="closed"):
     """The times of a closed loop: user u began at ``user_starts_ns[u]``; no request was due from ``end_ns`` on, if any."""
 
-    user_starts_ns: tuple[int, ...]
-    end_ns: int | None
+    user_starts_ns: tuple[Ns, ...]
+    end_ns: Ns | None
 
 
 class SessionTimes(msgspec.Struct, frozen=True, tag="sessions"):
     """The times of sessions; see SessionSchedule."""
 
-    offsets_ns: tuple[int | None, ...]
+    offsets_ns: tuple[Ns | None, ...]
     parents: tuple[int | None, ...]
-    think_times_ns: tuple[int, ...]
+    think_times_ns: tuple[Ns, ...]
 
     def of_later_turn(self, index: int) -> tuple[int | None, int | None]:
         """The parent and the own time of a later turn; both None of a first one."""
@@ -91,6 +96,20 @@ class ScheduleSummary(msgspec.Struct, frozen=True):
     digest: str
     times: OpenTimes | ClosedTimes | SessionTimes
     requests: tuple[RequestSummary, ...]
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where the times are of another number of requests, or a turn waits for itself or a later one."""
+        match self.times:
+            case OpenTimes(offsets_ns):
+                counts = {len(offsets_ns)}
+            case ClosedTimes(user_starts_ns=starts_ns):
+                counts = {len(self.requests)} if starts_ns else set()
+            case SessionTimes(offsets_ns=offsets, parents=parents, think_times_ns=think_times):
+                counts = {len(offsets), len(parents), len(think_times)}
+                if not all(parent is None or 0 <= parent < index for index, parent in enumerate(parents)):
+                    raise ValueError("a turn waits for itself or a later one")
+        if counts != {len(self.requests)}:
+            raise ValueError("its times are not those of its requests")
 
     def indices(self, worker: int, workers: int) -> Sequence[int]:
         """The requests of ``worker`` of ``workers``, in the order of sending."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
+
+Whole = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
 
 
 class ClientSample(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -17,15 +22,15 @@ class ClientSample(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     over the cores that the client may use.
     """
 
-    time_ns: int
-    worker: int | None
-    lag_ns: int | None = None
-    cpu_ns: int | None = None
-    run_queue_wait_ns: int | None = None
-    gc_pause_ns: int | None = None
-    gc_longest_ns: int | None = None
-    gc_count: int | None = None
-    voluntary_switches: int | None = None
-    involuntary_switches: int | None = None
-    busy_ns: int | None = None
-    steal_ns: int | None = None
+    time_ns: Whole
+    worker: Whole | None
+    lag_ns: Whole | None = None
+    cpu_ns: Whole | None = None
+    run_queue_wait_ns: Whole | None = None
+    gc_pause_ns: Whole | None = None
+    gc_longest_ns: Whole | None = None
+    gc_count: Whole | None = None
+    voluntary_switches: Whole | None = None
+    involuntary_switches: Whole | None = None
+    busy_ns: Whole | None = None
+    steal_ns: Whole | None = None

@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.records.run_folder import RunFolder, RunFolderError
+from harness.records.regular_file import read_bounded, regular
+from harness.records.run_folder import RunFolder, RunFolderError, unreadable
 from harness.records.whole_file import write_json
 
 EXPERIMENT_SCHEMA = 1
+_MOST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +73,16 @@ class ExperimentFolder:
     def read(self) -> Experiment:
         """Read ``experiment.json``. Raises RunFolderError when it is absent, damaged or of another schema."""
         try:
-            document = json.loads(self.plan.read_text(encoding="utf-8"))
+            document = json.loads(read_bounded(regular(self.plan), _MOST_BYTES))
             if document["schema"] != EXPERIMENT_SCHEMA:
                 raise RunFolderError(f"{self.plan} is of schema {document['schema']}; this bench reads {EXPERIMENT_SCHEMA}")
             return _experiment(document)
         except FileNotFoundError as error:
             raise RunFolderError(f"{self.path} is no experiment: it has no experiment.json") from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RunFolderError(f"{self.plan} cannot be read: {error!r}") from error
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+            raise unreadable(
+                self.plan, error if isinstance(error, OSError | ValueError) else ValueError(repr(error))
+            ) from error
 
 
 def _experiment(document: dict[str, Any]) -> Experiment:
@@ -90,6 +94,6 @@ def _experiment(document: dict[str, Any]) -> Experiment:
         seed=int(document["seed"]),
     )
     for run in experiment.runs:
-        if not 0 <= run.arm < len(experiment.arms) or Path(run.folder).name != run.folder:
+        if not 0 <= run.arm < len(experiment.arms) or Path(run.folder).name != run.folder or run.folder in ("", ".."):
             raise ValueError(f"run {run.folder!r} belongs to no arm, or lies elsewhere")
     return experiment

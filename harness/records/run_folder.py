@@ -11,17 +11,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from bench_errors import BenchError
+from bench_errors import BenchError, ExitStatus
 from harness.records.client_table import read_client_table
+from harness.records.manifest_keys import check_manifest
+from harness.records.regular_file import read_bounded, regular
 from harness.records.server_table import read_server_table
 from harness.records.table import read_table
 from harness.records.whole_file import write_json
 
 MANIFEST_SCHEMA = 1
+_MOST_MANIFEST_BYTES = 16 << 20  # some kB are usual
+_MOST_CHARACTERS = 300  # of a library's message
 
 
 class RunFolderError(BenchError):
     """A run folder cannot be read or written; the text names the file and the remedy."""
+
+    exit_status = ExitStatus.USAGE
 
 
 class RunState(StrEnum):
@@ -107,15 +113,22 @@ class RunFolder:
         write_json(manifest, self.manifest)
 
     def read_manifest(self) -> dict[str, Any]:
-        """Read ``run.json``. Raises RunFolderError where the folder is not a run's, or the file is damaged."""
+        """Read ``run.json``, whose keys are then of the types in ``manifest_keys``.
+
+        Raises RunFolderError where the folder is not a run's, or the file is damaged.
+        """
         try:
-            manifest = json.loads(self.manifest.read_text(encoding="utf-8"))
+            manifest = json.loads(read_bounded(regular(self.manifest), _MOST_MANIFEST_BYTES))
         except FileNotFoundError as error:
             raise RunFolderError(f"{self.path} is not a run folder: it has no run.json") from error
-        except (OSError, ValueError) as error:
-            raise RunFolderError(f"{self.manifest} cannot be read: {error}") from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise unreadable(self.manifest, error) from error
         if not isinstance(manifest, dict) or manifest.get("schema") != MANIFEST_SCHEMA:
             raise RunFolderError(f"{self.manifest} is not a manifest of schema {MANIFEST_SCHEMA}")
+        try:
+            check_manifest(manifest)
+        except ValueError as error:
+            raise unreadable(self.manifest, error) from error
         return manifest
 
     def state(self, manifest: Mapping[str, Any]) -> RunState:
@@ -123,7 +136,7 @@ class RunFolder:
         try:
             return RunState(manifest.get("state", RunState.DONE))
         except ValueError as error:
-            raise RunFolderError(f"{self.manifest}: {error}") from error
+            raise unreadable(self.manifest, error) from error
 
     def check_finished(self, manifest: Mapping[str, Any]) -> None:
         """Raise RunFolderError, with the remedy, where there are no records yet."""
@@ -145,7 +158,7 @@ class RunFolder:
         except FileNotFoundError as error:
             raise RunFolderError(f"{self.path} holds no requests.parquet: the run did not come to its end") from error
         except (OSError, pa.ArrowException, UnicodeError) as error:  # Arrow refuses a path that is not UTF-8
-            raise RunFolderError(f"{self.requests} cannot be read: {error}") from error
+            raise unreadable(self.requests, error) from error
 
     def read_client(self) -> pa.Table | None:
         """Read ``client.parquet``; None where there is none. Raises RunFolderError when it is damaged."""
@@ -161,5 +174,11 @@ def _read_optional(path: Path, read: Callable[[Path], pa.Table]) -> pa.Table | N
         return read(path)
     except FileNotFoundError:
         return None
-    except (OSError, pa.ArrowException) as error:
-        raise RunFolderError(f"{path} cannot be read: {error}") from error
+    except (OSError, pa.ArrowException, UnicodeError) as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: Exception) -> RunFolderError:
+    """The error of a damaged file in one sentence, whatever the library wrote about it."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return RunFolderError(f"{path} cannot be read: {' '.join(reason.split())[:_MOST_CHARACTERS]}")

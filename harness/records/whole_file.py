@@ -18,6 +18,7 @@ def written_whole(path: Path) -> Iterator[Path]:
     Raises OSError.
     """
     temporary = path.with_suffix(".tmp")
+    temporary.unlink(missing_ok=True)  # of an earlier attempt; a link there would be written through, a FIFO waited for
     try:
         yield temporary
         with temporary.open("rb") as file:

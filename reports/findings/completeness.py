@@ -114,7 +114,7 @@ class Recovered(Finding):
         return (
             f"The run was cut short: of {self.scheduled:,} requests, {self.written_down:,} were recorded, "
             f"{self.lost:,} are lost, {self.not_sent:,} were not sent"
-            + (", and a record was torn." if self.torn_bytes else ".")
+            + (", and records were torn or damaged." if self.torn_bytes else ".")
         )
 
 

@@ -88,8 +88,9 @@ class WaitedAtCeiling(Finding):
         return self.advices[1 if self._burst else 0]
 
     def _sentence(self) -> str:
+        most = "as many as --max_concurrency allows" if self.max_concurrency is None else f"{self.max_concurrency:,}"
         return (
-            f"{self.waited:,} requests ({self.share:.0%}) waited in the client because {self.max_concurrency:,} were in "
+            f"{self.waited:,} requests ({self.share:.0%}) waited in the client because {most} were in "
             f"flight, p99 {self.p99_wait_ms:,.1f} ms. p99 {self.latency} is {_milliseconds(self.p99_from_schedule_ms)} from "
             f"the schedule, which includes the wait, and {_milliseconds(self.p99_from_send_ms)} from the send, which does not."
         )

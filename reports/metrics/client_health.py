@@ -140,7 +140,7 @@ def _load(columns: dict[str, FloatArray], rows: NDArray[np.bool_], worker: int |
         wait_ms=None if waited_ns is None or not switches else waited_ns / float(switches) / _NS_PER_MS,
         involuntary_switches=int(np.nansum(columns["involuntary_switches"][rows])),
         gc_pause_share=_share(columns["gc_pause_ns"][rows], span_ns),
-        gc_longest_ms=None if collections is None else float(np.nanmax(longest_ns)) / _NS_PER_MS,
+        gc_longest_ms=None if np.isnan(longest_ns).all() else float(np.nanmax(longest_ns)) / _NS_PER_MS,
         gc_count=None if collections is None else int(collections),
     )
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from harness.records.record import FAILURES, Outcome
 from reports.metrics.columns import booleans, floats, integers
+from reports.metrics.sound_records import check_records
 from reports.statistics.arrays import FloatArray
 
 PROBE = "probe"
@@ -162,8 +163,12 @@ def from_table(table: pa.Table) -> Requests:
 
 
 def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
-    """Columns of a run. ``read`` returns the named ones; large columns are read, converted and released one at a time."""
+    """Columns of a run. ``read`` returns the named ones; large columns are read, converted and released one at a time.
+
+    Raises ValueError (pyarrow.ArrowInvalid is one) for records that no run has written, whose numbers would be wrong.
+    """
     table = read(_SMALL_COLUMNS)
+    check_records(table)
     token_times_ns, starts = _token_times(read(["token_times_ns"]))
     pa.default_memory_pool().release_unused()
     token_counts = _counts(read(["token_counts"])["token_counts"].combine_chunks(), starts)
@@ -254,10 +259,12 @@ def _lengths(lists: pa.ListArray) -> FloatArray:
 
 
 def _counts(lists: pa.ListArray, starts: NDArray[np.int64]) -> FloatArray:
-    flat = floats(lists.flatten())
+    flat, lengths = floats(lists.flatten()), _lengths(lists)
+    if (flat < 0).any() or (lengths != np.diff(starts))[lengths > 0].any():
+        raise ValueError("token_counts are negative, or not as many as token_times_ns")
     if flat.size == starts[-1]:
         return flat
-    known = np.repeat(_lengths(lists) > 0, np.diff(starts))
+    known = np.repeat(lengths > 0, np.diff(starts))
     counts = np.full(int(starts[-1]), np.nan)
     counts[known] = flat
     return counts

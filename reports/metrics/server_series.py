@@ -70,7 +70,10 @@ class Telemetry:
 
 
 def telemetry_of(table: pa.Table | None) -> Telemetry | None:
-    """The series of ``server.parquet`` (columns of MetricSample); None without the file or samples."""
+    """The series of ``server.parquet`` (columns of MetricSample); None without the file or samples.
+
+    Raises ValueError, or RecursionError, where labels are no JSON object of texts.
+    """
     if table is None or not len(table):
         return None
     by_name: dict[str, tuple[Series, ...]] = {}
@@ -90,4 +93,11 @@ def _series(table: pa.Table) -> Iterator[Series]:
     name_texts, label_texts = names.dictionary.to_pylist(), labels.dictionary.to_pylist()
     for rows in np.split(order, starts[1:]):
         name, label = divmod(int(codes[rows[0]]), len(label_texts))
-        yield Series(name_texts[name], json.loads(label_texts[label]), times_ns[rows], values[rows])
+        yield Series(name_texts[name], _labels(label_texts[label]), times_ns[rows], values[rows])
+
+
+def _labels(text: str) -> Mapping[str, str]:
+    labels = json.loads(text)
+    if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
+        raise ValueError(f"labels: {text[:80]!r} is no JSON object of texts")
+    return labels

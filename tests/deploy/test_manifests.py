@@ -23,6 +23,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from harness.cli.bench import bench
+from harness.clients.openai_chat import API_KEY_VARIABLE
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
@@ -224,8 +225,10 @@ def test_the_operators_arguments_are_those_of_the_locustfile() -> None:
 
 def test_the_image_has_a_pinned_base_and_a_user_without_rights() -> None:
     lines = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").splitlines()
-    bases = [line.split()[1] for line in lines if line.startswith("FROM")]
-    assert all(re.fullmatch(r"python:\d+\.\d+\.\d+-slim-\w+|client", base) for base in bases)
+    bases = {line.split()[1] for line in lines if line.startswith("FROM")}
+    assert bases == {"${BASE}", "client"}
+    (base,) = [line.removeprefix("ARG BASE=") for line in lines if line.startswith("ARG")]
+    assert re.fullmatch(r"python:\d+\.\d+\.\d+-slim-\w+(@sha256:[0-9a-f]{64})?", base)
     assert [line for line in lines if line.startswith("USER")] == ["USER 10001:10001"]
 
 
@@ -235,3 +238,18 @@ def test_the_images_context_has_what_the_installation_needs() -> None:
     built = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
     assert set(built["targets"]["wheel"]["packages"]) <= set(kept)
     assert {built["hooks"]["custom"]["path"], *built["targets"]["wheel"]["force-include"]} <= set(kept)
+
+
+def test_the_image_installs_by_hashes_and_builds_with_the_locked_tools() -> None:
+    installs = re.findall(r"pip install (.*?)(?: \\\\)?\n", (DEPLOY / "Dockerfile").read_text(encoding="utf-8"))
+    assert len(installs) == 2
+    assert "--require-hashes --requirement requirements-image.lock" in installs[0]
+    assert "--no-deps --no-build-isolation" in installs[1]
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in KUBERNETES if path.stem in ("deployment", "jobset")], ids=lambda path: path.stem
+)
+def test_a_target_s_key_comes_from_a_secret(path: Path) -> None:
+    found = re.findall(r"name: (\w+).*\n\s+valueFrom: \{secretKeyRef: \{name: ([\w-]+)", path.read_text(encoding="utf-8"))
+    assert found == [(API_KEY_VARIABLE, "bench-target")]

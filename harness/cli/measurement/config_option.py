@@ -10,6 +10,9 @@ import click
 import cloup
 
 from harness.cli.suggestions import near_names
+from harness.records.regular_file import read_bounded
+
+_MOST_BYTES = 1 << 20
 
 
 def _read_config(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
@@ -17,8 +20,8 @@ def _read_config(ctx: click.Context, parameter: click.Parameter, path: Path | No
     if path is None:
         return
     try:
-        options = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        options = tomllib.loads(read_bounded(path, _MOST_BYTES).decode())
+    except (OSError, ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         raise click.BadParameter(f"{path}: {reason}", ctx, parameter) from error
     parameters = _parameters(ctx.command)

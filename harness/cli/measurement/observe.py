@@ -10,6 +10,7 @@ from harness.cli.measurement.target import Target
 from harness.cli.measurement.telemetry_options import METRICS_PATH, TelemetryOptions
 from harness.clients.transport.http_get import Headers
 from harness.clients.transport.url import HttpUrl, parse_url
+from harness.errors import JournalError
 from harness.observation.machine_use import target_at
 from harness.observation.model_statistics import ReadStatistics, grpc_statistics, http_statistics
 from harness.observation.observation import MetricsSource, Observation, tabulate_observations
@@ -31,10 +32,10 @@ def observe(options: TelemetryOptions, target: Target, folder: RunFolder, *, dis
 
 
 def tabulate(folder: RunFolder) -> None:
-    """Write client.parquet and server.parquet; a full disk costs these two, and not the run."""
+    """Write client.parquet and server.parquet; a full disk, or a damaged file, costs these two, and not the run."""
     try:
         tabulate_observations(folder)
-    except OSError as error:
+    except (OSError, JournalError) as error:
         click.echo(f"The observations of client and server cannot be written, and are lost: {error}", err=True)
 
 

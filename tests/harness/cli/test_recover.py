@@ -16,6 +16,7 @@ import pytest
 from bench_errors import ExitStatus
 from harness.cli import run
 from harness.cli.measurement.measure import measure  # noqa: F401  loads what a measurement needs before any is timed
+from harness.journal.frames import framed
 from harness.journal.worker_journal import JournalWriter
 from harness.recording import run_lifecycle
 from harness.records.run_folder import RunFolder
@@ -93,23 +94,47 @@ def test_torn_record_is_reported_and_its_request_is_lost(cut: Path, capsys: pyte
     journal = cut / "journal-1.bin"
     journal.write_bytes(journal.read_bytes()[:-100])
     assert run(["recover", str(cut)]) == ExitStatus.INVALID  # one of twelve is more than one in a hundred
-    assert "bytes at the journals' ends are of a record that is not whole" in capsys.readouterr().err
+    assert "bytes of the journals are of records that are torn or damaged" in capsys.readouterr().err
     assert [row["outcome"] for row in _rows(cut)].count("lost") >= 1
     findings = {finding["code"]: finding for finding in json.loads((cut / "summary.json").read_text())["findings"]}
     assert findings["recovered"]["severity"] == "warning"
     assert findings["recovered"]["evidence"]["torn_bytes"] > 0
 
 
+def test_a_damaged_record_costs_its_request_and_those_after_it_are_read(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = cut / "journal-1.bin"
+    data = bytearray(journal.read_bytes())
+    data[len(data) // 2] ^= 1
+    journal.write_bytes(data)
+    run(["recover", str(cut)])
+    assert "11 of 12 requests were written down in 2 journals; 1 are lost, 0 were not sent." in capsys.readouterr().err
+    (lost,) = [row for row in _rows(cut) if row["outcome"] == "lost"]
+    assert lost["error"] == "a part of its worker's journal is damaged; whether the request was sent is unknown"
+
+
+@pytest.mark.parametrize("name", ["probe-0.bin", "scrapes.bin"])
+def test_damaged_observations_are_lost_and_the_records_are_not(
+    cut: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (cut / name).write_bytes(framed(b"\xc0" * 40))
+    assert run(["recover", str(cut)]) in (ExitStatus.VALID, ExitStatus.INVALID)
+    assert (
+        f"The observations of client and server cannot be written, and are lost: {cut / name} holds no"
+        in capsys.readouterr().err
+    )
+    assert len(_rows(cut)) == 12
+
+
 def test_report_of_a_cut_run_names_the_remedy(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = _names(cut)
-    assert run(["report", str(cut)]) == ExitStatus.FAILED
+    assert run(["report", str(cut)]) == ExitStatus.USAGE
     assert f"'bench recover {cut}' makes its records from its journals" in capsys.readouterr().err
     assert _names(cut) == before
 
 
 def _refused(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
     before = {path: path.read_bytes() for path in folder.iterdir()} if folder.is_dir() else {}
-    assert run(["recover", str(folder), *options]) == ExitStatus.FAILED
+    assert run(["recover", str(folder), *options]) == ExitStatus.USAGE
     assert {path: path.read_bytes() for path in before} == before
     (message,) = capsys.readouterr().err.splitlines()
     assert message.startswith("Error: ")

@@ -1,23 +1,26 @@
 from __future__ import annotations
 
+import os
 import resource
 import struct
 import tempfile
 import tracemalloc
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import JournalError
+from harness.journal.frames import framed
 from harness.journal.worker_journal import Began, Ended, Exchange, JournalReader, JournalWriter
 from harness.records.record import Outcome
 
-_TIMES = st.integers(-(2**63), 2**63 - 1)
+_TIMES = st.integers(-(2**53), 2**53)
 _EXCHANGES = st.builds(
     Exchange,
-    index=st.integers(0, 2**63 - 1),
+    index=st.integers(0, 2**53),
     due_ns=_TIMES,
     released_ns=_TIMES,
     sent_ns=_TIMES,
@@ -80,6 +83,64 @@ def test_damage_at_any_byte_of_a_frame_ends_the_reading_before_it(tmp_path: Path
         for damage in (0x01, 0x80, 0xFF):
             path.write_bytes(data[:position] + bytes([data[position] ^ damage]) + data[position + 1 :])
             assert list(JournalReader(path).read_new()) == [_THREE[0]], f"byte {position} ^ {damage:#x}"
+
+
+def test_damage_at_any_byte_of_a_frame_costs_that_frame_alone(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    ends = _write(path, _THREE)
+    data = path.read_bytes()
+    for position in range(ends[0], ends[1]):
+        for damage in (0x01, 0x80, 0xFF):
+            path.write_bytes(data[:position] + bytes([data[position] ^ damage]) + data[position + 1 :])
+            reader = JournalReader(path)
+            assert list(reader.read_rest()) == [_THREE[0], _THREE[2]], f"byte {position} ^ {damage:#x}"
+            assert (reader.damaged_bytes, reader.unread_bytes) == (ends[1] - ends[0], 0)
+
+
+@pytest.mark.parametrize("junk", [b"", b"x", bytes(200_000), b"\x05\0\0\0" * 40_000])
+def test_bytes_lost_or_put_in_cost_the_frames_that_they_touch(tmp_path: Path, junk: bytes) -> None:
+    path = tmp_path / "journal"
+    ends = _write(path, _THREE)
+    data = path.read_bytes()
+    path.write_bytes(data[: ends[0] + 3] + junk + data[ends[0] + 7 :])
+    assert list(JournalReader(path).read_rest()) == [_THREE[0], _THREE[2]]
+
+
+def test_an_answer_that_imitates_a_frame_is_not_read_where_its_own_frame_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    imitation = framed(msgspec.msgpack.encode(_THREE[1]))
+    ends = _write(path, [_THREE[0], Exchange(5, 1, 1, 1, 2, [2], [b"x" * 50 + imitation], None, None), _THREE[2]])
+    data = bytearray(path.read_bytes())
+    data[ends[0] + 20] ^= 1
+    path.write_bytes(data)
+    assert list(JournalReader(path).read_rest()) == [_THREE[0], _THREE[2]]
+
+
+@given(st.binary(max_size=400))
+def test_whatever_follows_the_head_is_read_or_passed_over(junk: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal"
+        ends = _write(path, _THREE[:1])
+        path.write_bytes(path.read_bytes() + junk)
+        reader = JournalReader(path)
+        assert list(reader.read_rest()) == [_THREE[0]]
+        assert reader.damaged_bytes + reader.unread_bytes == path.stat().st_size - ends[0]
+
+
+@pytest.mark.parametrize("payload", [b"\xc0", b"\x91" * 50_000, b"\xdd\xff\xff\xff\xff", msgspec.msgpack.encode([1, "index"])])
+def test_a_whole_frame_that_is_no_entry_is_refused_with_its_place(tmp_path: Path, payload: bytes) -> None:
+    path = tmp_path / "journal"
+    ends = _write(path, _THREE)
+    path.write_bytes(path.read_bytes() + framed(payload))
+    with pytest.raises(JournalError, match=rf"journal, entry at byte {ends[2]}, is not one of this version"):
+        list(JournalReader(path).read_rest())
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", tmp_path, Path("/dev/zero")):
+        with pytest.raises(JournalError, match=rf"{path} cannot be read"):
+            list(JournalReader(path).read_new())
 
 
 def test_growing_file_gives_each_exchange_once_and_when_it_is_whole(tmp_path: Path) -> None:

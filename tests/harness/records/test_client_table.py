@@ -12,7 +12,7 @@ from harness.records.client_sample import ClientSample
 from harness.records.client_table import read_client_table, write_client_table
 from harness.records.run_folder import RunFolder, RunFolderError
 
-_INT64 = st.integers(-(2**63), 2**63 - 1)
+_INT64 = st.integers(-(2**53), 2**53)
 _SAMPLES = st.lists(
     st.builds(
         ClientSample,

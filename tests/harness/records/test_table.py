@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from harness.records.record import FAILURES, Outcome, Record, TokenSource
 from harness.records.table import read_table, write_table
 
-_NS = st.integers(-(2**63), 2**63 - 1)
+_NS = st.integers(-(2**53), 2**53)
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 _COUNT = st.integers(0, 2**31)
 _RECORDS = st.builds(

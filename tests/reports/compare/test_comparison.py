@@ -402,7 +402,7 @@ def test_usage_errors_are_reported(arguments: list[str], message: str, capsys: p
 
 def test_a_folder_without_runs_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "other").mkdir()
-    assert bench(["compare", str(tmp_path / "other"), str(tmp_path)]) == 1
+    assert bench(["compare", str(tmp_path / "other"), str(tmp_path)]) == 2
     assert "run.json" in capsys.readouterr().err
 
 
@@ -741,7 +741,7 @@ def test_schedules_are_apart_where_repeats_lack_their_spread(
 def test_the_curve_of_runs_that_were_sent_at_different_rates_has_no_intervals(
     make_report: Callable[..., RunReport], queued_run: Callable[..., list[Record]]
 ) -> None:
-    runs = [make_report(queued_run(rate, 1, 5.0), schedule={"digest": f"{rate}"}) for rate in (20.0, 40.0)]
+    runs = [make_report(queued_run(rate, 1, 5.0), schedule={"digest": f"{rate}", "seed": 1}) for rate in (20.0, 40.0)]
     (one,) = compare([Arm(run.folder.path.name, (run,)) for run in runs], [parse_condition("p50_ttft > +0%")]).comparisons
     assert one.curve
     assert all(point.interval_ms is None for point in one.curve)

@@ -178,7 +178,7 @@ def test_what_a_run_lacks_in_words() -> None:
     assert Recovered(1_400, 1_350, 40, 10, 2, 0).sentence == (
         "The run was cut short: of 1,400 requests, 1,350 were recorded, 40 are lost, 10 were not sent."
     )
-    assert Recovered(40, 35, 4, 1, 2, 17).sentence.endswith("1 were not sent, and a record was torn.")
+    assert Recovered(40, 35, 4, 1, 2, 17).sentence.endswith("1 were not sent, and records were torn or damaged.")
     assert RecordingFailed("disk full").sentence == (
         "Sending stopped because the client could not write its journal: disk full."
     )

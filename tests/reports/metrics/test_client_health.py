@@ -133,6 +133,11 @@ def test_a_worker_s_use_is_of_the_time_between_its_samples(tmp_path: Path, one_r
     assert (health.run_queue_wait_share, health.wait_ms, health.gc_longest_ms) == (0.05, 4.0, 30.0)
 
 
+def test_a_count_of_collections_without_their_times_has_no_longest(tmp_path: Path, one_request: Requests) -> None:
+    samples = [ClientSample(time_ns=k * 1_000_000_000, worker=0, cpu_ns=1, gc_count=2) for k in range(3)]
+    assert _summed(tmp_path, samples, one_request).gc_longest_ms is None
+
+
 def test_the_parent_s_samples_are_of_the_machine(tmp_path: Path, one_request: Requests) -> None:
     samples = [
         ClientSample(time_ns=at_ns, worker=None, cpu_ns=100, busy_ns=1_000, steal_ns=300, voluntary_switches=0)

@@ -47,7 +47,7 @@ def test_a_run_that_is_named_twice_is_there_once(run_at: Any, tmp_path: Path) ->
     [
         ({"started_at": None}, "has no valid start time"),
         ({"started_at": "yesterday"}, "has no valid start time"),
-        ({"started_at": 7}, "has no valid start time"),
+        ({"started_at": 7}, "Expected `str | null`, got `int` - at `started_at`"),
         ({"state": "running"}, "was cut"),
         ({"state": "not_started"}, "ended before its first request"),
         ({"schema": 99}, "not a manifest"),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from harness.cli import run as bench
@@ -205,7 +208,7 @@ def test_text_from_outside_is_shown_as_text(trend: Trend, tmp_path: Path) -> Non
         (["trend"], 2, "Missing argument"),
         (["trend", "x", "--output", "t.pdf"], 2, ".html"),
         (["trend", "x", "--baseline", "absent"], 2, "absent"),
-        (["trend", "absent"], 1, "absent is not a folder"),
+        (["trend", "absent"], 2, "absent is not a folder"),
     ],
 )
 def test_usage_errors_are_reported(arguments: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,3 +243,19 @@ def test_a_change_from_one_baseline_run_is_judged_only_on_request(nights: Path, 
 def test_a_trend_without_a_comparable_run_fails_a_gate(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench(["trend", str(nights / "n1"), "--fail_if", "p50_ttft>1ms"]) == 1
     assert "no run of the trend is comparable" in capsys.readouterr().err
+
+
+def test_a_bad_folder_is_left_out_and_the_others_are_shown(
+    make_nights: Callable[..., list[Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = make_nights(tmp_path / "runs", [(f"n{k}", 20.0, {}) for k in range(4)])
+    os.mkfifo(tmp_path / "runs" / "n1" / "client.parquet")
+    manifest = folders[2] / "run.json"
+    manifest.write_text(manifest.read_text().replace('"dropped_too_long": 0', '"dropped_too_long": "many"'))
+    table = pq.ParquetFile(folders[3] / "requests.parquet").read()
+    zeros = pa.array([0] * table.num_rows)
+    pq.write_table(table.set_column(0, "index", zeros), folders[3] / "requests.parquet")
+    assert bench(["trend", str(tmp_path / "runs")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for reason in ("not a regular file", "workload.dropped_too_long", "700 records are of 1 requests"):
+        assert reason in shown

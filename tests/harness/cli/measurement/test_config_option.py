@@ -44,6 +44,9 @@ fail_if = ["failed_share>50%"]
         ("request_rat = 10", "'request_rat' is no option of token_norm_dist; did you mean 'request_rate'?"),
         ("[load]\nrequest_rate = 10", "'load' is no option of token_norm_dist"),
         ("a = [", "bench.toml: "),
+        ("seed = " + "[" * 100_000 + "]" * 100_000, "bench.toml: "),
+        ("seed = " + "9" * 5_000, "bench.toml: "),
+        ("#" * (1 << 21), "bench.toml: longer than 1,048,576 bytes"),
         ("config = 'other.toml'", "'config' is no option"),
         ("request_rate = 'fast'", "'--request_rate': 'fast' is not a valid float"),
         ("request_rate = 5\nconcurrency = 4", "--request_rate goes without --concurrency"),
@@ -58,6 +61,7 @@ def test_a_mistake_in_the_file_is_one_sentence(
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
+    assert len(error) < 1_000
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
