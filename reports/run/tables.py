@@ -217,8 +217,8 @@ def gate_table(report: RunReport) -> Table:
         "Gates",
         ("requirement", "status", "evidence"),
         rows,
-        "Percentiles, attainment and failures are judged by the share of requests beyond the limit, other numbers by their 95 % "
-        "interval; undecided where the evidence allows both.",
+        "Percentiles, attainment and failures are judged by the share of requests beyond the limit, other numbers by their "
+        "95 % interval; undecided where the evidence allows both.",
     )
 
 
