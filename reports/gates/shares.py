@@ -31,6 +31,7 @@ FAR_ABOVE = 8.0
 FAR_BELOW = 3.0
 """A limit of so many times the largest value passes: a run shows that by chance only where it saw nothing of a rare event."""
 
+_APART = 40.0  # clusters' worth of requests, below which a run may have seen one calm time alone
 _SEVERAL = 10.0  # requests above a limit, expected where it is the true percentile
 _PASSES, _FAILS = 0.05, 0.025  # probabilities of what was seen, below which the opposite is excluded
 _TYPICAL_SHARE = 2.0 / 3.0  # the largest allowed share at which a typical value says something
@@ -142,8 +143,8 @@ class _Case:
 
     @property
     def _far_below(self) -> bool:
-        """Whether no value is near the limit, of as many as would have several above it."""
-        many = not self.is_unknown and self.seen.n * self.claim.allowed >= _SEVERAL
+        """Whether no value is near the limit, of as many as would have several above it, and of more than a few clusters."""
+        many = not self.is_unknown and self.seen.n * self.claim.allowed >= _SEVERAL and self.seen.n >= _APART * self.seen.lower_effect
         return self.claim.grows and many and self.largest <= self.claim.limit / FAR_BELOW
 
     @property
