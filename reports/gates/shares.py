@@ -144,8 +144,9 @@ class _Case:
     @property
     def _far_below(self) -> bool:
         """Whether no value is near the limit, of as many as would have several above it, and of more than a few clusters."""
-        many = not self.is_unknown and self.seen.n * self.claim.allowed >= _SEVERAL and self.seen.n >= _APART * self.seen.lower_effect
-        return self.claim.grows and many and self.largest <= self.claim.limit / FAR_BELOW
+        n, claim = self.seen.n, self.claim
+        enough = not self.is_unknown and n * claim.allowed >= _SEVERAL and n >= _APART * self.seen.lower_effect
+        return claim.grows and enough and self.largest <= claim.limit / FAR_BELOW
 
     @property
     def _far_above(self) -> bool:
