@@ -29,8 +29,8 @@ class TargetPaused(Finding):
     code = "target_paused"
     severities = (Severity.WARNING,)
     when = (
-        f"in a streamed run, no stream had a token for at least {FLOOR_S:g} s in which {FEWEST_IN_FLIGHT} or more requests were "
-        f"in flight, {RATIO:g} times as long as such silences are at other times, and too long for the prompts that it ended with"
+        f"in a streamed run, no stream had a token for at least {FLOOR_S:g} s with {FEWEST_IN_FLIGHT} or more requests in "
+        f"flight, {RATIO:g} times as long as such silences are at other times, and not to compute longer prompts than then"
     )
     advices = (
         "The target, its machine or the network stopped for that time, and latencies of the requests that met it show that. "
@@ -59,8 +59,8 @@ class TargetPaused(Finding):
     def _sentence(self) -> str:
         others = f" It is the longest of {self.pauses} such pauses." if self.pauses > 1 else ""
         return (
-            f"No stream had a token for {self.length_s:.2f} s from {self.at_s:.2f} s on, at the end of which {self.in_flight:,} "
-            f"requests were in flight; at other times the longest silence was {self.usual_s:.3f} s.{others}"
+            f"No stream had a token for {self.length_s:.2f} s from {self.at_s:.2f} s on, at the end of which "
+            f"{self.in_flight:,} requests were in flight; at other times the longest silence was {self.usual_s:.3f} s.{others}"
         )
 
 

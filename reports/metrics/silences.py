@@ -35,10 +35,10 @@ class Pause:
 def find_pause(requests: Requests) -> Pause | None:
     """The pause of a streamed run; None without one, and where there are too few silences to tell.
 
-    A silence is the gap between two responses of any streams, or the part of it in which enough requests are in flight: at light
-    load a target is idle before. Those of a working target are its steps. A pause is longer than all others by a ratio that no
-    series of steps has, and rare. An engine that computes a long prompt in one step is silent for that step, too: a silence that
-    ends with the first response to more prompt tokens than any other is no pause, unless it is too long for so many tokens.
+    A silence is the gap between two responses of any streams, or the part of it in which enough requests are in flight: at
+    light load a target is idle before. Those of a working target are its steps. A pause is longer than all others by a ratio
+    that no series of steps has, and rare. An engine that computes a long prompt in one step is silent for that step, too: a
+    silence that ends with the first response to more prompt tokens than any other is no pause, unless it is too long for them.
     """
     silences = _longest_silences(requests)
     if silences is None or silences.lengths_ns.size < _FEWEST_SILENCES:
