@@ -13,7 +13,7 @@ from reports.findings.finding import Finding, RunFacts
 from reports.gates.gate import Gate, JudgedRun
 from reports.gates.judge import judge
 from reports.metrics.asked_arrivals import AskedArrivals, asked_arrivals
-from reports.metrics.client_health import ClientHealth, client_health
+from reports.metrics.client_health import ClientHealth, client_health, wake_ups
 from reports.metrics.configuration import ConfiguredTarget, configured_load, configured_target
 from reports.metrics.goodput import Objective
 from reports.metrics.length_laws import LengthLaw, input_law, output_law
@@ -112,13 +112,14 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
         raise RunFolderError(f"{folder.manifest} names no schedule")
     requests = every.load
     target = configured_target(manifest)
-    client = client_health(folder.read_client(), every)
+    watched = folder.read_client()
+    client = client_health(watched, every)
     telemetry = _telemetry(folder)
     server = server_load(telemetry, every, target, model_work(manifest))
     batch_limit = None if server is None else server.batch_limit
     metrics = compute_metrics(requests, target.streaming, configured_load(manifest), objectives, batch_limit)
     server_phases = phases(every, server, target)
-    findings = find(RunFacts(requests, metrics, manifest, client, server, server_phases, every))
+    findings = find(RunFacts(requests, metrics, manifest, client, server, server_phases, every, wake_ups(watched)))
     judged = Judged(objectives, class_objectives(folder, manifest), metrics.window_s)
     classes = traffic_classes(every, judged, target.streaming, metrics.full_batch)
     requirements = [criterion for criterion in chosen if isinstance(criterion, Requirement)]

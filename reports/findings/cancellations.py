@@ -8,13 +8,18 @@ from typing import Self
 
 import numpy as np
 
-from harness.records.record import TokenSource
+from harness.records.record import Outcome, TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.run_metrics import Anchored, Metrics
 from reports.statistics.arrays import known
 
 _GENERATED_ON = 0.5
 _NOTICED_WITHIN_MS = 250.0  # servers look for cancellations only so often, the embedded pipeline every 100 ms
+_IN_WORDS = {
+    Outcome.WITHDRAWN.value: "cancelled as planned",
+    Outcome.TIMEOUT.value: "timed out",
+    Outcome.CANCELLED.value: "in flight when the run was stopped",
+}
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class LatenciesCutOff(Finding):
         return Severity.NOTE if only_ends else Severity.WARNING
 
     def _sentence(self) -> str:
-        kinds = ", ".join(f"{n:,} {kind}" for kind, n in self.by_kind.items())
+        kinds = ", ".join(f"{n:,} {_IN_WORDS[kind]}" for kind, n in self.by_kind.items())
         return (
             f"{self.requests:,} requests ({self.share:.1%}) were cut off before their answer ended: {kinds}. The shortest had "
             f"taken {self.shortest_ms:,.0f} ms by then, half of them at most {self.median_ms:,.0f} ms. Lower bounds therefore: "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from reports.metrics.client_health import ClientHealth
+from reports.metrics.client_health import ClientHealth, WakeUps
 from reports.metrics.configuration import ConfiguredLoad, ConfiguredTarget, configured_load, configured_target
 from reports.metrics.phases import Phase
 from reports.metrics.requests import Requests
@@ -35,6 +35,7 @@ class RunFacts:
     server: ServerLoad | None = None
     phases: tuple[Phase, ...] = ()
     all_requests: Requests | None = None
+    wake_ups: WakeUps | None = None
 
     @property
     def sent_requests(self) -> Requests:

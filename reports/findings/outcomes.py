@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from reports.metrics.last_answer import CHANCE, FEWEST_FAILED, last_answer
 
 _FAILED_SHARE_INVALID = 0.01
 _RETOKENISED_SHORT = 0.75  # of the requested tokens: text may encode to fewer tokens than it was made of
-_ALL_TOKENS = "length"  # the finish_reason of an answer that was cut at max_tokens
+_CUT = "length"  # the finish_reason of an answer that was cut at max_tokens, or at a limit of the server
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,13 @@ class WarmUpFailed(Finding):
 
 @dataclass(frozen=True)
 class OutputShorterThanAsked(Finding):
+    """``at_limit`` is how many of ``requests`` a limit of the server cut, by its finish_reason and its count of tokens."""
+
     requests: int
     share: float
     asked_tokens: float
     got_tokens: float
+    at_limit: int
 
     code = "output_shorter_than_asked"
     severities = (Severity.NOTE, Severity.WARNING)
@@ -141,11 +144,15 @@ class OutputShorterThanAsked(Finding):
     advices = (
         "Answers ended by themselves; for equal work in every run use --ignore_eos.",
         "The server ended answers early in spite of --ignore_eos; compare tokens/s, not requests/s.",
+        "The server's own limit of length ended them, as that of prompt and answer together: ask for fewer tokens or shorter "
+        "prompts, or raise its limit.",
     )
     briefs = (
         "Answers ended early: use --ignore_eos for equal work",
         "Answers ended early in spite of --ignore_eos: compare tokens/s",
+        "The server's limit of length cut answers: ask for less, or raise it",
     )
+    ended_early: ClassVar[str] = advices[0]
 
     @classmethod
     def check(cls, facts: RunFacts) -> OutputShorterThanAsked | None:
@@ -155,7 +162,7 @@ class OutputShorterThanAsked(Finding):
         least = requests.requested_output_tokens * (_RETOKENISED_SHORT if retokenised else 1.0)
         short = known & (requests.output_tokens < least)
         if retokenised:  # the server says of these that they have all the tokens that were asked for
-            short &= requests.finish_reason != _ALL_TOKENS
+            short &= requests.finish_reason != _CUT
         if not short.any():
             return None
         kind = OutputShorterDespiteIgnoreEos if (short & requests.ignore_eos).any() else OutputShorterThanAsked
@@ -164,12 +171,19 @@ class OutputShorterThanAsked(Finding):
             share=float(short.sum() / known.sum()),
             asked_tokens=float(requests.requested_output_tokens[known].sum()),
             got_tokens=float(requests.output_tokens[known].sum()),
+            at_limit=int((short & (requests.finish_reason == _CUT)).sum()),
         )
 
+    @property
+    def advice(self) -> str:
+        """About what ended most of the short answers."""
+        return self.advices[2] if 2 * self.at_limit >= self.requests else self.ended_early
+
     def _sentence(self) -> str:
+        at_limit = f" The server says of {self.at_limit:,} that a limit of length ended them." if self.at_limit else ""
         return (
             f"{self.requests:,} answers ({self.share:.0%}) were shorter than requested: "
-            f"{self.got_tokens:,.0f} of {self.asked_tokens:,.0f} tokens in all."
+            f"{self.got_tokens:,.0f} of {self.asked_tokens:,.0f} tokens in all.{at_limit}"
         )
 
 
@@ -177,7 +191,7 @@ class OutputShorterDespiteIgnoreEos(OutputShorterThanAsked):
     """At least one of the short answers was requested with `--ignore_eos`."""
 
     severity = Severity.WARNING
-    advice = OutputShorterThanAsked.advices[1]
+    ended_early = OutputShorterThanAsked.advices[1]
 
 
 @dataclass(frozen=True)

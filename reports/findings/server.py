@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
 
 from harness.records.record import Outcome, TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
+from reports.findings.target import MachineShared, TargetPaused
 from reports.metrics.model_statistics import counted_requests, failed_requests
 from reports.metrics.phases import ENGINE_E2E, ENGINE_TTFT
 
@@ -17,6 +18,7 @@ _PHASES_TOLERANCE = 0.05
 _PHASES_FLOOR_MS = 1.0
 _OUTSIDE_SHARE = 0.1
 _OUTSIDE_FLOOR_MS = 10.0
+_MAY_EXPLAIN: tuple[type[Finding], ...] = (TargetPaused, MachineShared)  # time outside of the server's clock; for its advices
 _ENDED_BY_CLIENT = [outcome.value for outcome in (Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.WITHDRAWN)]
 _REUSE_NOTE = 0.01
 _REUSE_WARNING = 0.25
@@ -185,13 +187,17 @@ class PhasesExceedLatency(Finding):
 
 @dataclass(frozen=True)
 class OutsideServerClock(Finding):
-    """Of TTFT and E2E latency, means from the send, the one of which the larger share is not in the server's own time."""
+    """Of TTFT and E2E latency, means from the send, the one of which the larger share is not in the server's own time.
+
+    ``beside`` is the code of another finding of the run that may explain it; None without one.
+    """
 
     span: str
     outside_ms: float
     share: float
     client_ms: float
     server_ms: float
+    beside: str | None = None
 
     code = "outside_server_clock"
     severities = (Severity.NOTE,)
@@ -202,8 +208,16 @@ class OutsideServerClock(Finding):
     advices = (
         "This is neither the engine's time nor the network's alone: connections wait to be accepted, and requests in the "
         "server's HTTP front end and tokenizer. More front-end processes can shorten it; a faster engine cannot.",
+        "The target stopped for a time, and what was sent then waited before the server's clock started: see target_paused, "
+        "and measure again.",
+        "Other programs took CPU time from the server's front end, too, which waits before the server's clock starts: see "
+        "machine_shared, and measure again.",
     )
-    briefs = ("Time outside the server's clock: more front-end processes can help",)
+    briefs = (
+        "Time outside the server's clock: more front-end processes can help",
+        "Time outside the server's clock: the target stopped, measure again",
+        "Time outside the server's clock: others used the machine",
+    )
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -219,7 +233,15 @@ class OutsideServerClock(Finding):
             if phase.name in (ENGINE_TTFT, ENGINE_E2E) and phase.client_ms  # which a part has not
         ]
         beyond = [span for span in spans if span.share > _OUTSIDE_SHARE and span.outside_ms > _OUTSIDE_FLOOR_MS]
-        return max(beyond, key=lambda span: span.share, default=None)
+        if not beyond:
+            return None
+        beside = next((kind.code for kind in _MAY_EXPLAIN if kind.check(facts) is not None), None)
+        return replace(max(beyond, key=lambda span: span.share), beside=beside)
+
+    @property
+    def advice(self) -> str:
+        codes = [None, *(kind.code for kind in _MAY_EXPLAIN)]
+        return self.advices[codes.index(self.beside)]
 
     def _sentence(self) -> str:
         name = self.span.partition(",")[0]

@@ -15,7 +15,9 @@ _CLIENT_STOPPED = 0.5  # of a pause: a client that woke so late was stopped, too
 
 @dataclass(frozen=True)
 class TargetPaused(Finding):
-    """The longest of ``pauses``; ``client_lag_max_ms`` is by how much the client itself woke late at most, None is unknown."""
+    """The longest of ``pauses``. ``client_lag_max_ms`` is for how much of it an event loop of the client woke late, None is
+    unknown.
+    """
 
     at_s: float
     length_s: float
@@ -27,8 +29,8 @@ class TargetPaused(Finding):
     code = "target_paused"
     severities = (Severity.WARNING,)
     when = (
-        f"in a streamed run, no stream had a token for at least {FLOOR_S:g} s, {RATIO:g} times as long as at other times with "
-        f"{FEWEST_IN_FLIGHT} or more requests in flight, and not to compute longer prompts than then"
+        f"in a streamed run, no stream had a token for at least {FLOOR_S:g} s with {FEWEST_IN_FLIGHT} or more requests in "
+        f"flight, {RATIO:g} times as long as such silences are at other times, and not to compute longer prompts than then"
     )
     advices = (
         "The target, its machine or the network stopped for that time, and latencies of the requests that met it show that. "
@@ -45,10 +47,9 @@ class TargetPaused(Finding):
         pause = find_pause(facts.sent_requests) if facts.metrics.streamed else None
         if pause is None:
             return None
-        lag = None if facts.client is None else facts.client.lag
-        return cls(
-            pause.at_s, pause.length_s, pause.in_flight, pause.usual_s, pause.pauses, None if lag is None else lag.max_ms
-        )
+        begin_ns, end_ns = pause.at_s * 1e9, (pause.at_s + pause.length_s) * 1e9
+        delay_ms = None if facts.wake_ups is None else facts.wake_ups.longest_delay_ms(begin_ns, end_ns)
+        return cls(pause.at_s, pause.length_s, pause.in_flight, pause.usual_s, pause.pauses, delay_ms)
 
     @property
     def advice(self) -> str:
@@ -58,8 +59,8 @@ class TargetPaused(Finding):
     def _sentence(self) -> str:
         others = f" It is the longest of {self.pauses} such pauses." if self.pauses > 1 else ""
         return (
-            f"No stream had a token for {self.length_s:.2f} s from {self.at_s:.2f} s on, while {self.in_flight:,} requests "
-            f"were in flight; at other times the longest silence was {self.usual_s:.3f} s.{others}"
+            f"No stream had a token for {self.length_s:.2f} s from {self.at_s:.2f} s on, at the end of which "
+            f"{self.in_flight:,} requests were in flight; at other times the longest silence was {self.usual_s:.3f} s.{others}"
         )
 
 

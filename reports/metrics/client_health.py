@@ -27,6 +27,19 @@ class LoopLag:
     samples: int
 
 
+@dataclass(frozen=True, eq=False)
+class WakeUps:
+    """When event loops of all workers should have woken, and did, from the run's start on; shape [wake-ups] each."""
+
+    due_ns: FloatArray
+    woke_ns: FloatArray
+
+    def longest_delay_ms(self, begin_ns: float, end_ns: float) -> float:
+        """The longest part of the time from ``begin_ns`` to ``end_ns`` for which a loop that was due did not wake."""
+        overlaps_ns = np.minimum(self.woke_ns, end_ns) - np.maximum(self.due_ns, begin_ns)
+        return float(overlaps_ns.max(initial=0.0)) / _NS_PER_MS
+
+
 @dataclass(frozen=True)
 class ThreadLoad:
     """CPU use of one worker's thread, or of the parent process. Shares are of the time observed; None is unknown.
@@ -95,6 +108,15 @@ def client_health(table: pa.Table | None, requests: Requests) -> ClientHealth | 
         busy_cores=_share(columns["busy_ns"][of_parent], span_ns),
         steal_cores=_share(columns["steal_ns"][of_parent], span_ns),
     )
+
+
+def wake_ups(table: pa.Table | None) -> WakeUps | None:
+    """All that ``client.parquet`` has; None without the file or wake-ups."""
+    if table is None:
+        return None
+    woke_ns, lag_ns = floats(table["time_ns"]), floats(table["lag_ns"])
+    known = ~np.isnan(lag_ns)
+    return WakeUps((woke_ns - lag_ns)[known], woke_ns[known]) if known.any() else None
 
 
 def _lag(columns: dict[str, FloatArray], requests: Requests) -> LoopLag | None:

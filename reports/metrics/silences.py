@@ -10,20 +10,19 @@ from numpy.typing import NDArray
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 
-FEWEST_IN_FLIGHT = 3  # requests, from the beginning of the silence to its end: one or two may be held up alone
+FEWEST_IN_FLIGHT = 3  # requests: one or two may be held up alone
 FLOOR_S = 0.5
 RATIO = 3.0  # of a pause to every silence that is none
 _FEWEST_SILENCES = 100
 _MOST_PAUSES = 5  # more are the way in which this target works
 _LONGEST = 10_000  # gaps that are looked at
 _MORE_PROMPT = 1.25
-_SEND_AGAIN_NS = 0.1e9  # after a last token, in which the next requests of users are sent
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The longest of ``pauses``: no stream had a token for ``length_s`` from ``at_s`` on, although ``in_flight`` requests
-    were, and were answered later. ``usual_s`` is the longest silence that is no pause.
+    """The longest of ``pauses``: no stream had a token for ``length_s`` from ``at_s`` on, although enough requests were in
+    flight, ``in_flight`` of them at its end. ``usual_s`` is the longest silence that is no pause.
     """
 
     at_s: float
@@ -36,9 +35,10 @@ class Pause:
 def find_pause(requests: Requests) -> Pause | None:
     """The pause of a streamed run; None without one, and where there are too few silences to tell.
 
-    A silence is the gap between two responses of any streams. Those of a working target are its steps. A pause is longer than
-    all others by a ratio that no series of steps has, and rare. An engine that computes a long prompt in one step is silent for
-    that step, too: a silence that ends with the first response to more prompt tokens than any other is no pause.
+    A silence is the gap between two responses of any streams, or the part of it in which enough requests are in flight: at
+    light load a target is idle before. Those of a working target are its steps. A pause is longer than all others by a ratio
+    that no series of steps has, and rare. An engine that computes a long prompt in one step is silent for that step, too: a
+    silence that ends with the first response to more prompt tokens than any other is no pause, unless it is too long for them.
     """
     silences = _longest_silences(requests)
     if silences is None or silences.lengths_ns.size < _FEWEST_SILENCES:
@@ -72,23 +72,34 @@ class _Silences:
 
 
 def _longest_silences(requests: Requests) -> _Silences | None:
-    """The longest gaps through which enough requests were in flight; None without two responses."""
+    """The longest gaps between responses, as far as enough requests were in flight; None without two responses."""
     times_ns = np.sort(requests.token_times_ns)
     if times_ns.size < 2:
         return None
-    gaps_ns = np.diff(times_ns)
-    chosen = np.argpartition(-gaps_ns, _LONGEST)[:_LONGEST] if gaps_ns.size > _LONGEST else np.arange(gaps_ns.size)
-    chosen = chosen[np.argsort(-gaps_ns[chosen], kind="stable")]
-    starts_ns, lengths_ns = times_ns[chosen], gaps_ns[chosen]
+    at_ns, in_flight = _in_flight(requests)
+    enough = in_flight >= FEWEST_IN_FLIGHT
+    changes = np.flatnonzero(np.diff(enough, prepend=False))
+    begins_ns, ends_ns = at_ns[changes[::2]], np.append(at_ns[changes[1::2]], np.inf)[: changes[::2].size]
+    if not begins_ns.size:
+        return None
+    first = np.minimum(np.searchsorted(ends_ns, times_ns[:-1], side="right"), begins_ns.size - 1)
+    last = np.maximum(np.searchsorted(begins_ns, times_ns[1:], side="left") - 1, 0)
+    starts_ns, stops_ns = np.maximum(times_ns[:-1], begins_ns[first]), np.minimum(times_ns[1:], ends_ns[last])
+    lengths_ns = stops_ns - starts_ns
+    chosen = np.argsort(-lengths_ns, kind="stable")[: min(_LONGEST, int((lengths_ns > 0).sum()))]
+    before_stop = np.searchsorted(at_ns, stops_ns[chosen], side="left") - 1
+    return _Silences(starts_ns[chosen], lengths_ns[chosen], in_flight[before_stop])
+
+
+def _in_flight(requests: Requests) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Times at which a request was sent or had its end or last token, and how many are in flight from each on."""
     sent = ~np.isnan(requests.sent_ns)
     left_ns = np.where(requests.done & requests.has_tokens, requests.last_token_ns, requests.done_ns)[sent]
-    left_ns = np.where(np.isnan(left_ns), np.inf, left_ns)
-    begun_ns = starts_ns + np.minimum(lengths_ns, _SEND_AGAIN_NS)
-    begun = np.searchsorted(np.sort(requests.sent_ns[sent]), begun_ns, side="right")
-    left = np.searchsorted(np.sort(left_ns), starts_ns + lengths_ns, side="left")
-    in_flight = (begun - left).astype(np.int64)
-    enough = in_flight >= FEWEST_IN_FLIGHT
-    return _Silences(starts_ns[enough], lengths_ns[enough], in_flight[enough])
+    left_ns = np.sort(left_ns[~np.isnan(left_ns)])
+    sent_ns = np.sort(requests.sent_ns[sent])
+    at_ns = np.unique(np.concatenate([sent_ns, left_ns]))
+    in_flight = np.searchsorted(sent_ns, at_ns, side="right") - np.searchsorted(left_ns, at_ns, side="right")
+    return at_ns, in_flight.astype(np.int64)
 
 
 def _explained_by_prompts(requests: Requests, silences: _Silences, count: int) -> NDArray[np.bool_]:
@@ -108,8 +119,11 @@ def _explained_by_prompts(requests: Requests, silences: _Silences, count: int) -
     begin, end = np.searchsorted(first_ns, ends_ns, side="left"), np.searchsorted(first_ns, ends_ns + usual_ns, side="right")
     usual_tokens = (sums[end] - sums[begin])[count:]
     is_after = (starts_ns[count:, None] >= starts_ns[:count]) & (starts_ns[count:, None] <= ends_ns[:count] + usual_ns)
-    most = _MORE_PROMPT * usual_tokens[~is_after.any(axis=1)].max(initial=0.0)
+    most_tokens = float(usual_tokens[~is_after.any(axis=1)].max(initial=0.0))
     within = (slice(int(begin[k]), int(end[k])) for k in range(count))
-    of_pauses = [tokens[part][sent_ns[part] <= starts_ns[k] + usual_ns].sum() for k, part in enumerate(within)]
-    explained: NDArray[np.bool_] = np.array(of_pauses) > most
+    of_pauses = np.array([tokens[part][sent_ns[part] <= starts_ns[k] + usual_ns].sum() for k, part in enumerate(within)])
+    met = (first_ns[:, None] >= starts_ns[:count]) & (first_ns[:, None] <= ends_ns[:count] + usual_ns)
+    most_ns = np.nanmax((first_ns - sent_ns)[~met.any(axis=1)], initial=0.0)  # for the most tokens, or for fewer
+    in_time = silences.lengths_ns[:count] * most_tokens**2 <= most_ns * of_pauses**2  # attention grows with the square
+    explained: NDArray[np.bool_] = (of_pauses > _MORE_PROMPT * most_tokens) & in_time
     return explained

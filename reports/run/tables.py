@@ -187,14 +187,15 @@ def length_law_table(report: RunReport) -> Table:
         sent = None if length.sent is None else length.sent.requests
         rows.append((metric.full_name, None if length.law is None else printable(length.law), *means, *stdevs, sent))
     dropped = (report.manifest.get("workload") or {}).get("dropped_too_long") or 0
+    template = 0 if report.input_lengths is None else report.input_lengths.template_tokens
     return Table(
         "length_laws",
         "Lengths, asked and sent",
         ("tokens", "law", "asked mean", "sent mean", "actual mean", "asked stdev", "sent stdev", "actual stdev", "n sent"),
         tuple(rows),
         "Asked: of the law, after rounding and bounds. Sent: of the requests that were sent. Actual: of the successes, as they "
-        "were counted, a prompt with the tokens of a chat template. By chance the sent mean is off the asked one by up "
-        "to two asked deviations / √n."
+        f"were counted, a prompt with the {f'{template:,} ' if template else ''}tokens of a chat template. By chance the sent "
+        "mean is off the asked one by up to two asked deviations / √n."
         + (f" {dropped:,} prompts that the law drew were too long and are not among the sent ones." if dropped else ""),
     )
 

@@ -69,6 +69,16 @@ def metric(name: str, values: Mapping[float, float], **labels: str) -> list[Metr
     return [MetricSample(round(at_s * _SECOND_NS), _MS, name, text, value) for at_s, value in values.items()]
 
 
+def engine_times(ttft_ms: float, e2e_ms: float, count: int = 100) -> list[MetricSample]:
+    """vLLM's own mean TTFT and E2E latency of ``count`` requests."""
+    return [
+        sample
+        for name, ms in (("time_to_first_token", ttft_ms), ("e2e_request_latency", e2e_ms))
+        for part, value in (("sum", ms * count / 1e3), ("count", count))
+        for sample in metric(f"vllm:{name}_seconds_{part}", {-1: 0, 2: value})
+    ]
+
+
 def statistics(**counts: tuple[int, float]) -> dict[str, Any]:
     """Triton's statistics: for each model its successful requests, and the mean time of each phase in ms."""
 

@@ -21,6 +21,7 @@ DEFAULT_TRITON_MODEL = "tensorrt_llm"
 _TEXT_MODELS = ("ensemble", "tensorrt_llm_bls")  # of the embedded pipeline
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*:[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
 _CONNECTION_HEADERS = frozenset({"connection", "content-length", "transfer-encoding", "upgrade", "expect"})
+_ANSWERS = ("n", "best_of")  # fields of OpenAI's protocol: how many answers to generate for one prompt
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")  # of a repository: the owner may be left out
 _SECRET = re.compile(r"auth|cookie|key|token|secret|passw|credential|session", re.IGNORECASE)
 
@@ -181,6 +182,9 @@ def _read_extra_body(ctx: click.Context, parameter: click.Parameter, text: str |
     reserved = sorted(OUR_FIELDS & fields.keys())
     if reserved:
         raise click.BadParameter(f"{', '.join(reserved)}: bench sets that itself", ctx, parameter)
+    for name in _ANSWERS:
+        if isinstance(fields.get(name), int | float) and fields[name] > 1:
+            raise click.BadParameter(f"{name} is {fields[name]}: bench measures one answer to a request", ctx, parameter)
     return fields
 
 

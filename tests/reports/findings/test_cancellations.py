@@ -115,6 +115,7 @@ def test_cancelling_before_the_first_token_makes_bounds_of_the_mean_and_of_tails
     finding = finding_of(make_report(records), "latencies_cut_off")
     assert finding is not None
     assert finding.severity.value == severity
+    assert f": {count} cancelled as planned. The shortest" in finding.sentence
     assert {name: value for name, value in finding.evidence.items() if name != "bounds"} == {
         "requests": count,
         "share": count / 1_000,
@@ -140,8 +141,8 @@ def test_requests_that_time_out_or_are_stopped_are_cut_off_too(
     finding = finding_of(make_report(records), "latencies_cut_off")
     assert finding is not None
     assert finding.sentence == (
-        "2 requests (0.2%) were cut off before their answer ended: 1 cancelled, 1 timeout. The shortest had taken 100 ms by "
-        "then, half of them at most 550 ms. Lower bounds therefore: mean_ttft, mean_e2e."
+        "2 requests (0.2%) were cut off before their answer ended: 1 in flight when the run was stopped, 1 timed out. The "
+        "shortest had taken 100 ms by then, half of them at most 550 ms. Lower bounds therefore: mean_ttft, mean_e2e."
     )
 
 

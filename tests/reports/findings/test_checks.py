@@ -39,7 +39,7 @@ from tests.reports.findings.runs import (
     withdrawn,
 )
 from tests.reports.manifests import calibration, clock_readings, counted_by_server, machine_use, rate_limit
-from tests.reports.watched import WorkerUsage, machine_samples, metric, worker_samples
+from tests.reports.watched import WorkerUsage, engine_times, machine_samples, metric, worker_samples
 from tests.reports.worker_hosts import worker_host, worker_hosts
 from workloads.arrivals import Exponential, Gamma
 
@@ -106,7 +106,10 @@ def _load_runs(answered: Make) -> Runs:
 def _target_runs(answered: Make) -> Runs:
     yield paused_streams(answered, 0.0), machine_use(others_cores=1.0)
     yield paused_streams(answered, 3_000.0), {}
-    yield paused_streams(answered, 3_000.0), {"client": worker_samples([0.1] * 160 + [2_900.0] + [0.1] * 60)}
+    yield paused_streams(answered, 3_000.0), {"client": worker_samples([0.1] * 280 + [2_900.0] + [0.1] * 60)}
+    times = {"server": engine_times(5.0, 900.0, count=48)}
+    yield paused_streams(answered, 0.0), machine_use(others_cores=1.0) | times
+    yield paused_streams(answered, 3_000.0), times
 
 
 def _answer_runs(answered: Make, failed: Make, steady_run: SteadyRun) -> Runs:
@@ -116,6 +119,7 @@ def _answer_runs(answered: Make, failed: Make, steady_run: SteadyRun) -> Runs:
     yield steady_run(4), {"warm_up": {"requests": 1, "failures": ["queue full"]}}
     for ignore_eos in (False, True):
         yield [answered(0, 0, 0, [(5, 1)], requested_output_tokens=2, ignore_eos=ignore_eos, prompt_echoed=True)], {}
+    yield [answered(0, 0, 0, [(5, 1)], requested_output_tokens=2, finish_reason="length")], {}
     yield steady_run(4, has_reasoning=True), {}
     chat = {"model": "m", "protocol": "openai", "streaming": True, "sends_finish_reason": False}
     yield steady_run(4), {"target": chat}
@@ -155,18 +159,7 @@ def _server_runs(steady: list[Record]) -> Runs:
     for tokens in (200, 400):
         yield steady, {"server": metric("vllm:generation_tokens_total", {-1: 0, 2: tokens})}
     yield steady, counted_by_server(100, ms=100.0)
-    times = {"time_to_first_token": 60.0, "e2e_request_latency": 8.0}
-    yield (
-        steady,
-        {
-            "server": [
-                sample
-                for name, ms in times.items()
-                for part, value in (("sum", ms / 10), ("count", 100))
-                for sample in metric(f"vllm:{name}_seconds_{part}", {-1: 0, 2: value})
-            ]
-        },
-    )
+    yield steady, {"server": engine_times(60.0, 8.0)}
     for hits, repeated in ((20, 0.02), (500, 0.1)):
         counters = (("vllm:prefix_cache_hits_total", hits), ("vllm:prefix_cache_queries_total", 1_000))
         samples = [sample for name, count in counters for sample in metric(name, {-1: 0, 2: count})]

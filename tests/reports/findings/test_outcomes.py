@@ -97,7 +97,7 @@ def test_answers_that_ended_by_themselves_are_a_note(make_report: MakeReport, st
     finding = finding_of(make_report(records), "output_shorter_than_asked")
     assert finding is not None
     assert finding.severity is Severity.NOTE
-    assert finding.evidence == pytest.approx({"requests": 2, "share": 0.2, "asked_tokens": 33, "got_tokens": 25})
+    assert finding.evidence == pytest.approx({"requests": 2, "share": 0.2, "asked_tokens": 33, "got_tokens": 25, "at_limit": 0})
     assert "ended by themselves" in finding.advice
 
 
@@ -108,6 +108,29 @@ def test_answers_shorter_against_the_ask_are_a_warning(make_report: MakeReport, 
     assert finding is not None
     assert finding.severity is Severity.WARNING
     assert "--ignore_eos" in finding.advice
+
+
+@pytest.mark.parametrize("ignore_eos", [False, True])
+@pytest.mark.parametrize(
+    ("reasons", "limit"), [(("length",), True), (("length", "stop"), True), (("stop", "stop", "length"), False)]
+)
+def test_answers_that_the_server_cut_at_its_own_limit_have_an_advice_of_their_own(
+    make_report: MakeReport, steady_run: SteadyRun, answered: Make, reasons: tuple[str, ...], limit: bool, ignore_eos: bool
+) -> None:
+    """Servers end an answer with the reason `length` at the context's end, too; --ignore_eos cannot change that."""
+    short = [
+        answered(
+            k, 10 * k, 10 * k, [(10 * k + 100, 1)], finish_reason=reason, ignore_eos=ignore_eos,
+            output_tokens_source=TokenSource.SERVER, requested_output_tokens=5,
+        )
+        for k, reason in enumerate(reasons)
+    ]  # fmt: skip
+    finding = finding_of(make_report([*short, *steady_run(20)[len(short) :]]), "output_shorter_than_asked")
+    assert finding is not None
+    assert finding.severity is (Severity.WARNING if ignore_eos else Severity.NOTE)
+    assert ("raise its limit" in finding.advice, "limit" in finding.brief) == (limit, limit)
+    assert finding.evidence["at_limit"] == reasons.count("length")
+    assert f"of {reasons.count('length')} that a limit of length ended them" in finding.sentence
 
 
 @pytest.mark.parametrize("output_tokens", [None, 3, 4])
@@ -198,7 +221,7 @@ def test_outcomes_in_words() -> None:
         "1,202 requests failed (12.5%): 1,200 refused, 2 timeout. The first error: queue full"
     )
     assert WarmUpFailed(1_200, "queue full").sentence == "1,200 warm-up requests failed. The first error: queue full"
-    assert OutputShorterThanAsked(1_200, 0.25, 33_000.0, 25_000.0).sentence == (
+    assert OutputShorterThanAsked(1_200, 0.25, 33_000.0, 25_000.0, 0).sentence == (
         "1,200 answers (25%) were shorter than requested: 25,000 of 33,000 tokens in all."
     )
     assert PromptEchoed(1_200).sentence == "1,200 answers begin with the prompt."

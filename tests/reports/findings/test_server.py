@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from harness.records.record import Outcome, Record, TokenSource
 from reports.findings.finding import RunFacts
@@ -21,8 +23,9 @@ from reports.findings.server import (
 from reports.metrics.phases import ENGINE_E2E, ENGINE_TTFT, Phase
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of
-from tests.reports.manifests import counted_by_server
-from tests.reports.watched import metric, statistics
+from tests.reports.findings.runs import paused_streams
+from tests.reports.manifests import counted_by_server, machine_use
+from tests.reports.watched import engine_times, metric, statistics
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
@@ -178,15 +181,6 @@ def test_the_phase_that_exceeds_the_latency_most_is_reported(make_report: MakeRe
 # ---- outside_server_clock; TTFT and E2E latency of steady_run are 100 and 120 ms
 
 
-def _engine_times(ttft_ms: float, e2e_ms: float) -> list[Any]:
-    return [
-        sample
-        for name, ms in (("time_to_first_token", ttft_ms), ("e2e_request_latency", e2e_ms))
-        for part, value in (("sum", ms / 10), ("count", 100))
-        for sample in metric(f"vllm:{name}_seconds_{part}", {-1: 0, 2: value})
-    ]
-
-
 @pytest.mark.parametrize(
     ("ttft_ms", "e2e_ms", "expected"),
     [(100, 120, None), (91, 111, None), (60, 80, ("TTFT, by the engine", 40.0)), (97, 90, ("E2E, by the engine", 30.0))],
@@ -194,7 +188,7 @@ def _engine_times(ttft_ms: float, e2e_ms: float) -> list[Any]:
 def test_time_that_the_server_does_not_count_is_named(
     make_report: MakeReport, steady_run: SteadyRun, ttft_ms: float, e2e_ms: float, expected: tuple[str, float] | None
 ) -> None:
-    finding = finding_of(make_report(steady_run(100), server=_engine_times(ttft_ms, e2e_ms)), "outside_server_clock")
+    finding = finding_of(make_report(steady_run(100), server=engine_times(ttft_ms, e2e_ms)), "outside_server_clock")
     assert (finding is None) == (expected is None)
     if finding is not None and expected is not None:
         assert finding.severity.value == "note"
@@ -202,9 +196,28 @@ def test_time_that_the_server_does_not_count_is_named(
         assert f"{expected[1]:.1f} ms" in finding.sentence
 
 
+@pytest.mark.parametrize(
+    ("pause_ms", "others_cores", "beside"),
+    [(0.0, 0.1, None), (3_000.0, 0.1, "target_paused"), (0.0, 1.0, "machine_shared"), (3_000.0, 1.0, "target_paused")],
+)
+def test_front_ends_are_not_advised_beside_a_pause_or_a_full_machine(
+    make_report: MakeReport, answered: Make, pause_ms: float, others_cores: float, beside: str | None
+) -> None:
+    records = [
+        replace(record, token_times_ns=tuple(at + 50_000_000 for at in record.token_times_ns))
+        for record in paused_streams(answered, pause_ms)
+    ]
+    report = make_report(records, server=engine_times(5, 900, count=48), **machine_use(others_cores))
+    finding = finding_of(report, "outside_server_clock")
+    assert finding is not None
+    assert finding.evidence["beside"] == beside
+    assert ("front-end processes" in finding.advice, "front-end processes" in finding.brief) == (beside is None,) * 2
+    assert beside is None or (finding_of(report, beside) is not None and beside in finding.advice)
+
+
 def test_a_few_ms_outside_of_the_servers_clock_are_the_network(make_report: MakeReport, answered: Make) -> None:
     records = [answered(k, 10 * k, 10 * k, [(10 * k + 12, 1), (10 * k + 14, 1)]) for k in range(100)]
-    assert finding_of(make_report(records, server=_engine_times(5, 6)), "outside_server_clock") is None
+    assert finding_of(make_report(records, server=engine_times(5, 6)), "outside_server_clock") is None
 
 
 # ---- prefix_cache_warmed
@@ -314,8 +327,8 @@ def _phase(name: str, server_ms: float, *, whole_ms: float, client_ms: float | N
 
 
 def _facts(*phases: Phase) -> RunFacts:
-    """A run of which nothing else is read."""
-    return RunFacts(cast("Any", None), cast("Any", None), {}, phases=phases)
+    """An unstreamed run of which nothing else is read."""
+    return RunFacts(cast("Any", None), cast("Any", SimpleNamespace(streamed=False)), {}, phases=phases)
 
 
 @pytest.mark.parametrize(("server_ms", "expected"), [(106.0, False), (106.001, True)])

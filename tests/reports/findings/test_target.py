@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from harness.records.client_sample import ClientSample
 from harness.records.record import Record
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of
@@ -25,8 +26,8 @@ def test_a_target_that_stopped_is_named_with_its_time(make_report: MakeReport, a
     assert finding is not None
     assert finding.severity.value == "warning"
     assert finding.sentence == (
-        "No stream had a token for 3.02 s from 4.00 s on, while 9 requests were in flight; at other times the longest silence "
-        "was 0.020 s."
+        "No stream had a token for 3.02 s from 4.00 s on, at the end of which 23 requests were in flight; at other times the "
+        "longest silence was 0.020 s."
     )
     assert finding.evidence["client_lag_max_ms"] is None
 
@@ -36,12 +37,28 @@ def test_a_target_that_does_not_stop_and_an_unstreamed_run_have_no_pause(make_re
     assert finding_of(make_report(paused_streams(answered, 3_000.0), streaming=False), "target_paused") is None
 
 
-def test_a_client_that_stopped_with_its_target_is_named(make_report: MakeReport, answered: Make) -> None:
-    for lag_ms, part in ((1_000.0, 0), (2_900.0, 1)):
-        samples = worker_samples([0.1] * 160 + [lag_ms] + [0.1] * 60)
-        finding = finding_of(make_report(paused_streams(answered, 3_000.0), client=samples), "target_paused")
-        assert finding is not None
-        assert finding.advice == finding.advices[part]
+@pytest.mark.parametrize(
+    ("lag_ms", "woke_ms", "part_ms", "stopped"),
+    [
+        (1_000.0, 6_000.0, 1_000.0, False),
+        (2_900.0, 7_000.0, 2_900.0, True),
+        (2_900.0, 9_890.0, 30.0, False),  # after the target went on
+        (2_900.0, 4_000.0, 0.0, False),  # before it stopped
+        (5_000.0, 8_000.0, 3_020.0, True),
+    ],
+)
+def test_a_client_that_stopped_with_its_target_is_named(
+    make_report: MakeReport, answered: Make, lag_ms: float, woke_ms: float, part_ms: float, stopped: bool
+) -> None:
+    """The target stops from 4 to 7.02 s, and the client's loop is due up to ``lag_ms`` before it wakes."""
+    calm = worker_samples([0.0] * 300)
+    late = ClientSample(time_ns=round(woke_ms * 1e6), worker=0, lag_ns=round(lag_ms * 1e6))
+    samples = [one for one in calm if not woke_ms - lag_ms <= one.time_ns / 1e6 <= woke_ms]
+    samples = sorted([*samples, late], key=lambda one: one.time_ns)
+    finding = finding_of(make_report(paused_streams(answered, 3_000.0), client=samples), "target_paused")
+    assert finding is not None
+    assert finding.evidence["client_lag_max_ms"] == pytest.approx(max(0.0, part_ms))
+    assert finding.advice == finding.advices[1 if stopped else 0]
 
 
 # ---- machine_shared

@@ -78,3 +78,15 @@ def test_a_law_of_a_run_that_sent_nothing_still_asks(make_report: MakeReport, fa
     report = make_report([failed(0, 0, Outcome.NOT_SENT)], lengths=_LAWS)
     assert report.input_law == LengthLaw("uniform:min=10,max=30", 20.0, 6.055, None, None)
     assert [row[-1] for row in length_law_table(report).rows] == [None, None]
+
+
+@pytest.mark.parametrize(("template", "words"), [(4, "with the 4 tokens of a chat template"), (0, "with the tokens of a chat")])
+def test_the_note_says_how_many_tokens_of_a_template_are_in_the_actual_lengths(
+    make_report: MakeReport, answered: Make, template: int, words: str
+) -> None:
+    records = [
+        answered(k, k, k, [(k + 5, 4)], requested_input_tokens=20, input_tokens=20 + template, server_counted_input=True)
+        for k in range(3)
+    ]
+    target = {"model": "m", "protocol": "openai", "streaming": True, "template_tokens": template}
+    assert words in length_law_table(make_report(records, target=target)).note

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from harness.records.record import Record
+from harness.records.record import Outcome, Record
 from reports.metrics.requests import Requests
 from reports.metrics.silences import Pause, find_pause
 
@@ -118,3 +118,66 @@ def test_too_few_silences_tell_nothing(make_requests: MakeRequests, answered: Ma
 
 def test_a_run_without_any_response_has_no_pause(make_requests: MakeRequests, answered: Make) -> None:
     assert _found(make_requests, [answered(0, 0, 0, [], done=5.0)]) is None
+
+
+# ---- light load: a target that is idle at times
+
+
+def _served(answered: Make, due_ms: Sequence[float], stop: tuple[float, float] = (0.0, 0.0)) -> list[Record]:
+    """One step of 20 ms at a time, which gives each request in the system a token, of 50; at (ms, ms) the target stops once."""
+    records: list[Record] = []
+    tokens: list[list[tuple[float, int]]] = [[] for _ in due_ms]
+    now, begun, stop_ms = 0.0, 0, stop[1]
+    while any(len(of) < 50 for of in tokens):
+        running = [k for k in range(begun) if len(tokens[k]) < 50]
+        now = now if running else max(now, due_ms[begun])
+        while begun < len(due_ms) and due_ms[begun] <= now:
+            running.append(begun)
+            begun += 1
+        if stop_ms and now >= stop[0] - 20.0:
+            now, stop_ms = max(now, stop[0] + stop_ms), 0.0
+        now += 20.0
+        for k in running:
+            tokens[k].append((now, 1))
+    records += [answered(k, due, due, of) for k, (due, of) in enumerate(zip(due_ms, tokens, strict=True))]
+    return records
+
+
+_CROWD_MS = [20_000.0 + 100.0 * k for k in range(4)]  # in the system together for 0.7 s
+
+
+@pytest.mark.parametrize("running", [0, 2], ids=["idle at first", "two at first"])
+def test_a_stop_counts_from_when_enough_requests_wait(make_requests: MakeRequests, answered: Make, running: int) -> None:
+    """The target stops from 10 to 14 s, and the third of those that wait for it is sent at 11.5 s."""
+    sent_ms = [9_900.0] * running + [10_500.0, 11_000.0, 11_500.0, 12_000.0][running:]
+    due_ms = [1_000.0 * k for k in range(3)] + sent_ms + [at + 2_000.0 * k for k in range(4) for at in _CROWD_MS]
+    third_s = sorted(sent_ms)[2] / 1e3
+    pause = _found(make_requests, _served(answered, due_ms, (10_000.0, 4_000.0)))
+    assert pause is not None
+    assert (pause.at_s, pause.length_s) == (pytest.approx(third_s), pytest.approx(14.02 - third_s))
+    assert (pause.in_flight, pause.usual_s) == (4, pytest.approx(0.02))
+    assert _found(make_requests, _served(answered, due_ms)) is None
+
+
+def test_a_stop_that_two_requests_met_is_none_of_all_streams(make_requests: MakeRequests, answered: Make) -> None:
+    due_ms = [0.0, 10_500.0, 11_000.0, 13_990.0] + [at + 2_000.0 * k for k in range(4) for at in _CROWD_MS]
+    assert _found(make_requests, _served(answered, due_ms, (10_000.0, 4_000.0))) is None
+
+
+def test_requests_wait_until_they_fail(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    """Three wait from 11 s on; one of them fails at 13 s, and the target goes on at 14 s."""
+    crowds = [at + 2_000.0 * k for k in range(4) for at in _CROWD_MS]
+    records = _served(answered, [0.0, 10_500.0, 11_000.0, *crowds], (10_000.0, 4_000.0))
+    records.append(failed(100, 10_700.0, Outcome.STREAM_CUT, 10_700.0, 13_000.0))
+    pause = _found(make_requests, records)
+    assert pause is not None
+    assert (pause.at_s, pause.length_s, pause.in_flight) == (pytest.approx(11.0), pytest.approx(2.0), 3)
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0, 2.0])
+def test_a_target_at_light_load_that_does_not_stop_has_no_pause(
+    make_requests: MakeRequests, answered: Make, rate: float
+) -> None:
+    for seed in range(10):
+        gaps_ms = np.random.default_rng(seed).gamma(0.2, 5_000.0 / rate, 100)  # in bursts
+        assert _found(make_requests, _served(answered, np.cumsum(gaps_ms).tolist())) is None

@@ -129,7 +129,7 @@ def test_answers_of_which_one_choice_was_cut_fail(measured: Callable[..., Measur
     whole: list[Event] = [*TOKENS, chunk(1, content=" v"), chunk(1, "stop"), chunk(reason="length"), USAGE, DONE]
     cut: list[Event] = [*TOKENS, chunk(1, content=" v"), chunk(1, "stop"), USAGE, DONE]
     with chat_server(lambda number: cut if number % 2 else whole) as chat:
-        found = measured(chat, "--extra_body", '{"n": 2}')
+        found = measured(chat)
     assert found.outcomes == {"incomplete": _REQUESTS // 2, "done": _REQUESTS // 2}
 
 

@@ -96,6 +96,8 @@ def test_grpc_addresses() -> None:
         (["-i", "openai", "--url", "h", "--extra_body", "{"], "it is not JSON"),
         (["-i", "openai", "--url", "h", "--extra_body", "[]"], "give a JSON object"),
         (["-i", "openai", "--url", "h", "--extra_body", '{"stream": false, "model": "x"}'], "model, stream: bench sets that"),
+        (["-i", "openai", "--url", "h", "--extra_body", '{"n": 2}'], "'--extra_body': n is 2: bench measures one answer"),
+        (["-i", "openai", "--url", "h", "--extra_body", '{"n": 1, "best_of": 3}'], "'--extra_body': best_of is 3: bench"),
         (["-i", "http", "--url", "h", "--header", "nonsense"], "is no header; give 'Name: value'"),
         (["-i", "http", "--url", "h", "--header", "X: a\r\nY: b"], "is no header"),
         (["-i", "http", "--url", "h", "--header", "X: ä"], "is no header"),
@@ -269,6 +271,12 @@ def test_a_model_without_an_input_is_refused_over_grpc(server: ScriptedServer, c
 def test_http_on_a_grpc_port(null: NullServerAddresses, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dataset", "-i", "http", "--url", null.grpc]) == ExitStatus.FAILED
     assert "is this the server's HTTP port?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("fields", [{"n": 1}, {"n": None, "best_of": 1}, {"best_of": None}])
+def test_one_answer_to_a_request_may_be_asked_for(capsys: pytest.CaptureFixture[str], fields: dict[str, int | None]) -> None:
+    assert run(["dataset", "--extra_body", json.dumps(fields)]) == ExitStatus.USAGE
+    assert "--extra_body goes with -i openai" in capsys.readouterr().err  # the next check
 
 
 # ---- the deadline of the set-up, certificates, and limits of answers
