@@ -72,11 +72,11 @@ def test_a_limit_of_three_times_the_largest_value_passes_with_a_thousand_request
     run_of: MakeRun, n: int, status: Status
 ) -> None:
     rng = np.random.default_rng(2)
-    spells = np.repeat(rng.uniform(30.0, 150.0, n // 40 + 1), 40)[:n]
+    spells = np.repeat(rng.uniform(30.0, 150.0, n // 10 + 1), 10)[:n]
     gate = _gate("p99_ttft<=450ms", run_of(spells))
     assert gate.status is status, gate.why
     assert _gate(f"p99_ttft<={2.9 * max(spells)}ms", run_of(spells)).status is Status.UNDECIDED
-    assert ("none above 32 % of the limit" in gate.why) is (status is Status.PASSED)
+    assert ("none above 33 % of the limit" in gate.why) is (status is Status.PASSED)
 
 
 def test_one_spell_of_slow_requests_may_be_the_rare_event_of_many_runs(run_of: MakeRun, noise: Noise) -> None:
