@@ -124,15 +124,19 @@ def exceedances(values: FloatArray, limit: float, allowed: float) -> Exceedances
 
 def interval_of_share_above(values: FloatArray, limit: float, confidence: float = CONFIDENCE) -> Interval | None:
     """The interval of the share of ``values`` above ``limit``; both as ``exceedances`` has them. None where their mean has none
-    either, since they are too few or change too slowly.
+    either, since they are too few or change too slowly, and where those above come in few clusters, or would if they were 1 %.
     """
     finite = np.isfinite(values)
     if values.size < FEWEST_VALUES or not finite.any():
         return None
     if mean_of(values, None if finite.all() else finite).no_interval_reason is not None:
         return None
-    share = float((values > limit).mean())
-    return exceedances(values, limit, min(max(share, _SMALLEST_LEVEL), _LARGEST_LEVEL)).limits((1.0 - confidence) / 2.0)
+    level = min(max(float((values > limit).mean()), _SMALLEST_LEVEL), _LARGEST_LEVEL)
+    found = exceedances(values, limit, level)
+    effect = max(found.effect, found.lower_effect)
+    if values.size * level < _FEWEST_CLUSTERS * mean_cluster_size(effect):
+        return None
+    return Exceedances(found.n, found.above, effect, effect).limits((1.0 - confidence) / 2.0)
 
 
 @dataclass(frozen=True, slots=True)

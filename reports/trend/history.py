@@ -130,7 +130,7 @@ def _estimate(report: RunReport, measure: Measure) -> Estimate:
 def _share(share: FailedShare | None) -> Estimate:
     if share is None:
         return Estimate(None, None, "no request ended")
-    return Estimate(share.value, share.interval, None if share.interval else "interval unknown")
+    return Estimate(share.value, share.interval, None if share.interval else "too few requests, or they come in few clusters")
 
 
 def _first_valid(found: Sequence[FoundRun]) -> Arm | None:
