@@ -64,7 +64,7 @@ def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: Pr
     reference = _read_reference(options.criteria)
     if options.output.op_stats_csv is not None:
         check_op_stats_file(options.output.op_stats_csv)
-    with open_run_folder(verb, options.output.run_dir) as folder, signals_as_interrupt():
+    with open_run_folder(verb, options.output.run_dir, options.output.shared_results) as folder, signals_as_interrupt():
         try:
             with (
                 open_pool(options.distribution) as pool,

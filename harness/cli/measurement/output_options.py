@@ -27,6 +27,7 @@ class OutputOptions:
     plots: Path | None
     op_stats_csv: Path | None
     dump_perfetto_trace: bool
+    shared_results: bool = False
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,11 @@ plots_option = cloup.option(
 output_group = cloup.option_group(
     "Output",
     cloup.option("--run_dir", type=_FOLDER, help="Folder of this run. Default: runs/<time>-<verb>."),
+    cloup.option(
+        "--shared_results",
+        is_flag=True,
+        help="Give the run's files the modes of your umask, as for a CI job that reads them as another user. Default: 0600.",
+    ),
     full_option,
     plots_option,
     cloup.option("--op_stats_csv", type=_FILE, help="Append upstream's statistics to this CSV file."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,8 +26,23 @@ _TEXTS = {ANSWER: render_answer, FULL: console.render}
 
 
 @contextmanager
-def open_run_folder(verb: str, run_dir: Path | None) -> Iterator[RunFolder]:
-    """A new folder for the run; removed again if it stays empty, because nothing could be started."""
+def open_run_folder(verb: str, run_dir: Path | None, shared: bool) -> Iterator[RunFolder]:
+    """A new folder for the run; removed again if it stays empty, because nothing could be started.
+
+    It and its files are the user's alone unless ``shared``.
+    """
+    before = os.umask(0o077)  # of all files, and of the workers and the server that this process starts
+    if shared:
+        os.umask(before)
+    try:
+        with _opened(verb, run_dir) as folder:
+            yield folder
+    finally:
+        os.umask(before)
+
+
+@contextmanager
+def _opened(verb: str, run_dir: Path | None) -> Iterator[RunFolder]:
     path = _new_default_folder(verb) if run_dir is None else run_dir
     try:
         if path.exists() and any(path.iterdir()):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 import cloup
 
+from harness.cli.measurement.secrets import hide_in_url
+
 if TYPE_CHECKING:
     from harness.clients.transport.url import HttpUrl
 
@@ -30,7 +32,7 @@ class TelemetryOptions:
         try:
             return parse_url(self.metrics_url, METRICS_PATH)
         except ValueError as error:
-            raise click.BadParameter(f"{self.metrics_url!r}: {error}", param_hint="--metrics_url") from error
+            raise click.BadParameter(f"{hide_in_url(self.metrics_url)!r}: {error}", param_hint="--metrics_url") from error
 
 
 telemetry_group = cloup.option_group(
