@@ -11,7 +11,7 @@ import click
 import cloup
 
 from bench_errors import ExitStatus
-from harness.cli.measurement.secrets import HIDDEN
+from harness.clients.secret_values import HIDDEN
 
 _OF_ONE_RUN = ("run_dir", "config")  # another run needs a folder of its own
 

@@ -29,6 +29,7 @@ from harness.clients.protocol import (
     is_full_message,
 )
 from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
+from harness.clients.secret_values import Spellings, spellings
 from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.transport.url import Origin
 from harness.errors import TargetError
@@ -156,6 +157,11 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
     continuous_usage: bool = False
     sends_finish_reason: bool = False
     limits: AnswerLimits = DEFAULT_ANSWER_LIMITS
+    secrets: tuple[str, ...] = ()  # among what is sent
+
+    @property
+    def hidden(self) -> Spellings:
+        return spellings((*self.secrets, os.environ.get(API_KEY_VARIABLE, "").strip()))
 
     @property
     def excludes_prompt(self) -> bool:

@@ -21,6 +21,6 @@ def for_decoding(client: KnownClient) -> KnownClient:
         case TritonGrpcClient():
             return client
         case TritonHttpClient():
-            return replace(client, headers={})
+            return replace(client, headers={}, secrets=())
         case OpenAIChatClient():
-            return replace(client, headers={}, extra={}, path=client.path.partition("?")[0])
+            return replace(client, headers={}, extra={}, secrets=(), path=client.path.partition("?")[0])

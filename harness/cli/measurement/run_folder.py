@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from harness.cli.private_files import files_as_private_as, private_files
 from harness.errors import RunError
 from harness.host.blas_threads import one_blas_thread
 from harness.records.run_folder import RunFolder
@@ -21,6 +21,7 @@ from reports.run.answer import render_answer
 from reports.run.writing import write_reports
 from reports.run_report import RunReport, read_run
 
+_OWNERS_ALONE = 0o700
 ANSWER, FULL = "console", "full"
 _TEXTS = {ANSWER: render_answer, FULL: console.render}
 
@@ -31,14 +32,10 @@ def open_run_folder(verb: str, run_dir: Path | None, shared: bool) -> Iterator[R
 
     It and its files are the user's alone unless ``shared``.
     """
-    before = os.umask(0o077)  # of all files, and of the workers and the server that this process starts
-    if shared:
-        os.umask(before)
-    try:
-        with _opened(verb, run_dir) as folder:
-            yield folder
-    finally:
-        os.umask(before)
+    with private_files(shared), _opened(verb, run_dir) as folder:
+        if not shared:
+            folder.path.chmod(_OWNERS_ALONE)  # one that existed
+        yield folder
 
 
 @contextmanager
@@ -92,7 +89,8 @@ def show_run(
     if form in _TEXTS:
         click.echo(_TEXTS[form](report))
     try:
-        write_reports(report, plots)
+        with files_as_private_as(folder.path):
+            write_reports(report, plots)
     except OSError as error:
         raise RunError(
             f"the run is recorded, but its report cannot be written ({error}): make room, then run: bench report {folder.path}"
