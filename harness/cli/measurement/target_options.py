@@ -233,7 +233,9 @@ def _read_endpoint(ctx: click.Context, parameter: click.Parameter, path: str | N
         return None
     revealed_path = reveal_query("--endpoint", path)
     if not re.fullmatch(r"/[!-~]*", revealed_path):
-        raise click.BadParameter(f"{hide_in_refused_url(revealed_path.shown)!r} is no path; give one that begins with /", ctx, parameter)
+        raise click.BadParameter(
+            f"{hide_in_refused_url(revealed_path.shown)!r} is no path; give one that begins with /", ctx, parameter
+        )
     return revealed_path
 
 
