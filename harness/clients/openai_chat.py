@@ -28,8 +28,8 @@ from harness.clients.protocol import (
     TokenCount,
     is_full_message,
 )
-from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
 from harness.clients.secret_values import Spellings, spellings
+from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
 from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.transport.url import Origin
 from harness.errors import TargetError

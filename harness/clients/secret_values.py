@@ -16,10 +16,17 @@ Spellings = tuple[str, ...]
 
 
 def spellings(secrets: Iterable[str]) -> Spellings:
-    """What a server may repeat of ``secrets``: each one, its words (a key without its scheme), in JSON and in a URL too."""
+    """What a server may repeat of ``secrets``: each one, and its words (a key without its scheme), also within a URL, within JSON,
+    and within JSON that is itself a text in JSON (a body that an error's message repeats).
+    """
     values = {part for secret in secrets for part in (secret, *re.split(r"[\s;,]+", secret)) if len(part) >= SHORTEST}
-    spelled = values | {json.dumps(value)[1:-1] for value in values} | {quote(value, safe="") for value in values}
+    within_json = {_within_json(value) for value in values}
+    spelled = values | within_json | set(map(_within_json, within_json)) | {quote(value, safe="") for value in values}
     return tuple(sorted(spelled, key=lambda text: (-len(text), text)))
+
+
+def _within_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def hide_in_text(text: str, hidden: Spellings) -> str:

@@ -47,7 +47,7 @@ def metrics_source(options: TelemetryOptions, target: Target) -> MetricsSource |
         return None
     url = options.url()
     if url is not None:
-        return MetricsSource(url, period_s, headers=_headers(target, url))
+        return MetricsSource(url, period_s, headers=_headers(target, url), shown=options.shown_url)
     if target.server is not None:
         return MetricsSource(parse_url(target.server.addresses.metrics, METRICS_PATH), period_s)
     if target.protocol == "openai":

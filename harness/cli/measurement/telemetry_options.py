@@ -24,6 +24,17 @@ class TelemetryOptions:
     metrics_url: str | None
     telemetry_period: float
 
+    @property
+    def _shown(self) -> str:
+        return self.metrics_url.shown if isinstance(self.metrics_url, SecretText) else self.metrics_url or ""
+
+    @property
+    def shown_url(self) -> str:
+        """``url`` without secrets."""
+        from harness.clients.transport.url import parse_url
+
+        return str(parse_url(self._shown, METRICS_PATH))
+
     def url(self) -> HttpUrl | None:
         """--metrics_url, parsed. Raises BadParameter."""
         from harness.clients.transport.url import parse_url
@@ -36,8 +47,7 @@ class TelemetryOptions:
                 raise ValueError("its path has characters that HTTP does not send")
             return url
         except ValueError as error:
-            shown = self.metrics_url.shown if isinstance(self.metrics_url, SecretText) else self.metrics_url
-            problem = f"{hide_in_refused_url(shown)!r} is no address of metrics; give http://host:port/path"
+            problem = f"{hide_in_refused_url(self._shown)!r} is no address of metrics; give http://host:port/path"
             raise click.BadParameter(problem, param_hint="--metrics_url") from error
 
 

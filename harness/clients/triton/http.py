@@ -27,8 +27,8 @@ from harness.clients.protocol import (
     TokenId,
     is_full_message,
 )
-from harness.clients.transport.http1_pool import HttpCaller, post_request
 from harness.clients.secret_values import Spellings, spellings
+from harness.clients.transport.http1_pool import HttpCaller, post_request
 from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.transport.url import Origin
 from harness.clients.triton.model import LORA_INPUT, TritonModel
