@@ -16,8 +16,8 @@ Spellings = tuple[str, ...]
 
 
 def spellings(secrets: Iterable[str]) -> Spellings:
-    """What a server may repeat of ``secrets``: each one, and its words (a key without its scheme), also within a URL, within JSON,
-    and within JSON that is itself a text in JSON (a body that an error's message repeats).
+    """What a server may repeat of ``secrets``: each one, and its words (a key without its scheme), also within a URL, within
+    JSON, and within JSON that is itself a text in JSON (a body that an error's message repeats).
     """
     values = {part for secret in secrets for part in (secret, *re.split(r"[\s;,]+", secret)) if len(part) >= SHORTEST}
     within_json = {_within_json(value) for value in values}

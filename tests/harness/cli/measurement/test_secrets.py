@@ -6,12 +6,23 @@ from pathlib import Path
 
 import click
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.cli.measurement.run_folder import open_run_folder
-from harness.cli.measurement.secrets import HIDDEN, hide_fields, hide_in_url, is_secret_name, reveal_fields, revealed
-from harness.cli.measurement.target_options import Header, http_origin
+from harness.cli.measurement.secrets import (
+    hide_fields,
+    hide_in_url,
+    is_secret_name,
+    literal,
+    reveal_fields,
+    reveal_query,
+    revealed,
+)
+from harness.cli.measurement.target_options import Header, _read_headers, http_origin
 from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.registry import for_decoding
+from harness.clients.secret_values import HIDDEN
 from harness.clients.transport.url import Origin
 
 
@@ -74,3 +85,19 @@ def test_files_of_a_run_are_its_owners_alone_unless_shared(tmp_path: Path, share
         assert os.umask(0o022) == 0o022
     finally:
         os.umask(before)
+
+
+@given(st.text(max_size=12))
+def test_any_value_can_be_written_literally(value: str) -> None:
+    assert revealed("--header", "X-Route", literal(value)) == value
+
+
+def test_a_literal_that_begins_as_a_reference_is_recorded_as_it_was_written() -> None:
+    context = click.Context(click.Command("dataset"))
+    parameter = click.Option(["--header"], multiple=True)
+    (header,) = _read_headers(context, parameter, ("X-Route: @@home",))
+    assert (header.value, str(header)) == ("@home", "X-Route: @@home")
+    (again,) = _read_headers(context, parameter, (str(header),))
+    assert again == header
+    path = reveal_query("--endpoint", "/v1?route=$$HOME&v=$5")
+    assert (path, path.shown, path.secrets) == ("/v1?route=$HOME&v=$5", "/v1?route=$$HOME&v=$5", ())
