@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ from importlib.util import find_spec
 import psutil
 import pytest
 
+from harness.cli.worker import worker_command
 from harness.distribution.page_guard import LiveAddress, PageGuard
 from harness.distribution.remote_pool import Master, RemotePool
 from harness.run.shared_state import Command
@@ -25,23 +27,24 @@ def _free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def pool_and_port() -> Iterator[tuple[RemotePool, int]]:
+def pool_and_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RemotePool, int]]:
     if find_spec("locust") is None:
         pytest.skip("needs locust")
     port = _free_port()
     pool = RemotePool(Master("127.0.0.1", 0, 1, wait_s=5.0, page=LiveAddress("127.0.0.1", port, _TOKEN)), lambda _: None)
+    worker = None
     try:
-        pool.open()
-        deadline_s = time.monotonic() + 20
-        while time.monotonic() < deadline_s:
-            try:
-                _ask(port, "GET", "/")
-                break
-            except OSError:
-                time.sleep(0.05)
+        folder = tmp_path_factory.mktemp("worker")
+        worker = subprocess.Popen(worker_command("127.0.0.1", pool.open(), folder), stderr=subprocess.DEVNULL)
+        deadline_s = time.monotonic() + 30
+        while not pool._peers and time.monotonic() < deadline_s:  # without a worker the button has no effect
+            time.sleep(0.05)
         yield pool, port
     finally:
         pool.close()
+        if worker is not None:
+            worker.kill()
+            worker.wait()
 
 
 def _ask(port: int, method: str, path: str, **headers: str) -> http.client.HTTPResponse:
