@@ -95,7 +95,7 @@ def test_the_token_is_not_in_the_list_of_processes(pool_and_port: tuple[RemotePo
 
 def test_the_button_of_the_page_stops_the_run(pool_and_port: tuple[RemotePool, int]) -> None:
     pool, port = pool_and_port
-    _ask(port, "GET", "/stop", Cookie=f"bench-live-{port}={_TOKEN}", Origin=f"http://127.0.0.1:{port}")
+    _ask(port, "POST", "/stop", Cookie=f"bench-live-{port}={_TOKEN}", Origin=f"http://127.0.0.1:{port}")
     deadline_s = time.monotonic() + 10
     while pool._command is Command.RUN and time.monotonic() < deadline_s:
         time.sleep(0.05)
