@@ -187,10 +187,15 @@ class Run:
     def _follow(self, on_progress: OnProgress) -> None:
         """Make records of exchanges while they are written, until every worker has ended.
 
-        Where one worker cannot write its journal, all stop sending.
+        Where one worker cannot write its journal, all stop sending. Raises RunError where the run's folder is gone.
         """
         running = True
         while running:
+            if not self._plan.folder.path.is_dir():
+                raise RunError(
+                    f"{self._plan.folder.path} was deleted or renamed while the run went on, and the run was ended; a folder that "
+                    "was renamed has what was recorded until then: run 'bench recover' with its new name"
+                )
             running = any(worker.is_alive for worker in self.workers)
             behind = self._record_new(_BATCH_EXCHANGES if running else None)
             self._journal_failures += [

@@ -50,7 +50,7 @@ def _opened(verb: str, run_dir: Path | None) -> Iterator[RunFolder]:
     try:
         yield RunFolder(path)
     finally:
-        if not any(path.iterdir()):
+        if path.is_dir() and not any(path.iterdir()):
             path.rmdir()
             if run_dir is None:
                 with suppress(OSError):  # other runs are in it
