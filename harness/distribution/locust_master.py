@@ -80,6 +80,7 @@ class _Master:
 
     def open_page(self, address: LiveAddress) -> None:
         page = self._environment.create_web_ui(address.host, address.port, delayed_start=True)
+        assert page.app is not None
         _admit_only(PageGuard(address), page.app)
         page.start()
         gevent.spawn(stats_history, self._runner)

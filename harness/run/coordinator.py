@@ -254,8 +254,8 @@ class Run:
 
 def _gone(folder: RunFolder) -> str:
     return (
-        f"{folder.path} was deleted or renamed while the run went on, and the run was ended; a folder that was renamed has what "
-        "was recorded until then: run 'bench recover' with its new name"
+        f"{folder.path} was deleted or renamed while the run went on, and the run was ended; a folder that was renamed has "
+        "what was recorded until then: run 'bench recover' with its new name"
     )
 
 

@@ -139,7 +139,7 @@ running_group = cloup.option_group(
     cloup.option(
         "--log_file",
         type=click.Path(path_type=Path, dir_okay=False),
-        show_default="triton_log.txt, or triton_log-2.txt … beside other servers in this folder; with --background one for each "
+        show_default="triton_log.txt, or triton_log-2.txt … beside other servers there; with --background one for each "
         "--name, which 'bench serve status' shows",
         help="The server's log.",
     ),
