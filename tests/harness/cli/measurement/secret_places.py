@@ -6,6 +6,7 @@ import html
 import itertools
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import unquote
+from urllib.request import urlopen
 
 import psutil
 
@@ -90,6 +92,7 @@ class Search:
     secrets: Mapping[str, str]
     found: set[tuple[str, str]] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
+    has_failures: bool = False  # the live page showed what the server repeats
 
     def text(self, place: str, content: bytes) -> None:
         for option, secret in self.secrets.items():
@@ -116,8 +119,19 @@ class Search:
                     with suppress(psutil.Error):
                         self.text("process list", " ".join(one.cmdline()).encode())
 
+    def live_page(self, errors: Path) -> None:
+        """The page whose URL is in ``errors``, with the failures that it shows."""
+        match = re.search(rb"Live: (\S+)/(\?token=\S+)", errors.read_bytes()) if errors.exists() else None
+        for path in ("/", "/stats/requests", "/stats/failures/csv", "/stats/report") if match is not None else ():
+            with suppress(OSError):
+                address = f"{match[1].decode()}{path}{match[2].decode()}"
+                with urlopen(address, timeout=5) as answer:
+                    content = answer.read()
+                self.text(f"live page {path}", content)
+                self.has_failures |= b"server_error" in content
+
     def while_alive(self, processes: Sequence[subprocess.Popen[bytes]], folders: Sequence[Path], argv: bool) -> None:
-        """Search folders, shared memory and, for ``argv``, the process list until the first process has ended."""
+        """Search folders, shared memory, the live page and, for ``argv``, the process list until the first process ends."""
         before = set(_shared_memory())
         deadline_s = time.monotonic() + 120
         while processes[0].poll() is None and time.monotonic() < deadline_s:
@@ -128,6 +142,7 @@ class Search:
                     self.text("shared memory", path.read_bytes())
             if argv:
                 self.process_list(processes)
+            self.live_page(folders[0].with_name("errors"))
             time.sleep(_PERIOD_S)
 
 

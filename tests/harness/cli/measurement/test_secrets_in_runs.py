@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -30,10 +31,12 @@ _SECRETS = {
 }
 
 
-def _bench(*arguments: str, cwd: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def _bench(
+    *arguments: str, cwd: Path, environment: dict[str, str], errors: BinaryIO | int = subprocess.PIPE
+) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "harness.cli", *arguments]
     environment = {**os.environ, "OPENAI_API_KEY": _SECRETS["OPENAI_API_KEY"], **environment}
-    return subprocess.Popen(command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=errors)
 
 
 def _options(echo: Echo, spelled: dict[str, str]) -> dict[str, str | list[str]]:
@@ -94,23 +97,28 @@ def test_secrets_by_reference_are_in_no_file_log_page_memory_or_process_list(tmp
         options = _options(echo, spelled)
         options["--header"] = [f"X-Signature: {spelled['--header']}", f"Authorization: @{secrets / 'authorization'}"]
         port = str(echo.port + 1 if echo.port < 65535 else echo.port - 1)
-        apart = ["--distributed", "--expect_workers", "1", "--master_bind_port", port] if distributed else ["--workers", "1"]
+        page = str(echo.port + 2 if echo.port < 65534 else echo.port - 2)
+        awaiting = ["--distributed", "--expect_workers", "1", "--master_bind_port", port, "--web_ui", "--web_port", page]
+        apart = awaiting if distributed else ["--workers", "1"]
         line = ["token_norm_dist", "-i", "openai", *_words(options), *_LOAD, "--tokenizer_dir", _TOKENIZER, *apart]
-        processes = [_bench(*line, "--run_dir", str(run), cwd=tmp_path, environment=environment)]
+        with (tmp_path / "errors").open("wb") as file:
+            processes = [_bench(*line, "--run_dir", str(run), cwd=tmp_path, environment=environment, errors=file)]
         if distributed:
             processes.append(_bench("worker", "--master_port", port, "--work_dir", str(work), cwd=tmp_path, environment={}))
         search.while_alive(processes, [run, work], argv=True)
         for process in processes:
-            output, errors = process.communicate(timeout=30)
+            output, of_worker = process.communicate(timeout=30)
             search.text("output", output)
-            search.text("errors", errors)
+            search.text("errors", of_worker or b"")
+        errors = (tmp_path / "errors").read_bytes()
+        search.text("errors", errors)
         assert (run / "report.html").exists(), errors.decode()
         _check_sent(echo)
     search.folder(run)
     search.tables(run)
     assert search.found == set()
     assert {str(run / name) for name in ("journal-0.bin", "run.json", "report.html", "summary.json")} <= search.files
-    assert not distributed or any("/work/" in file for file in search.files)
+    assert not distributed or (search.has_failures and any("/work/" in file for file in search.files))
     assert b"Warning" not in errors
     assert _open_to_others(run) == []
     before = (run / "report.html").stat().st_ino
