@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from bench_errors import BenchError, ExitStatus
 
+_LONGEST_TEXT = 4_000  # characters
 
-class TargetError(BenchError):
+
+class _CutText(Exception):  # noqa: N818  a part of errors
+    """The text of an error, which may repeat a server's: only its beginning is kept."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]} …")
+
+
+class TargetError(_CutText, BenchError):
     """The deployment cannot be reached, lacks the model, or the model is not of a known kind."""
 
 
-class RunError(BenchError):
+class RunError(_CutText, BenchError):
     """The run could not be carried out: every warm-up request failed, or a worker did not start."""
 
 

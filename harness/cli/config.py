@@ -11,9 +11,9 @@ import click
 import cloup
 
 from bench_errors import ExitStatus
+from harness.clients.secret_values import HIDDEN
 
 _OF_ONE_RUN = ("run_dir", "config")  # another run needs a folder of its own
-_HIDDEN = "(not written down)"
 
 
 @cloup.command(
@@ -28,7 +28,7 @@ Examples:
 def command(run: Path) -> int:
     """Print the options of a recorded run as TOML: with --config, the same requests are sent at the same times.
 
-    Options at their default are comments. The values of headers that may hold a secret were not recorded, and --run_dir
+    Options at their default are comments. Secrets were not recorded, and --config asks for them again; --run_dir
     is left out, since another run needs a folder of its own.
     """
     from harness.records.run_folder import RunFolder, RunFolderError
@@ -55,8 +55,8 @@ def configuration(manifest: dict[str, Any], measuring: click.Command) -> str:
         if value is None or value in ([], {}):
             continue
         line = f"{spelled} = {_toml(value)}"
-        if _HIDDEN in str(value):
-            chosen.append(f"# {line}  # give the value that was not recorded")
+        if HIDDEN in str(value):
+            chosen.append(f"{line}  # --config refuses this line: give the value that was not recorded")
         elif value == _plain(parameter.get_default(context)):
             defaults.append(f"# {line}")
         else:

@@ -48,6 +48,7 @@ def command(run: Path, tokenizer_dir: Path | None, worker_journals: tuple[Path, 
     It may be interrupted and run again. Its exit status is that of 'bench report'.
     """
     from harness.cli.measurement.run_folder import show_run
+    from harness.cli.private_files import files_as_private_as
     from harness.cli.signals import signals_as_interrupt
     from harness.records.folder_lock import exclusive_lock
     from harness.records.run_folder import RunFolder, RunFolderError
@@ -56,7 +57,7 @@ def command(run: Path, tokenizer_dir: Path | None, worker_journals: tuple[Path, 
     with signals_as_interrupt():
         folder.read_manifest()  # raises for a folder that is no run
         try:
-            with exclusive_lock(run):
+            with exclusive_lock(run), files_as_private_as(run):
                 _make_records(folder, tokenizer_dir, worker_journals)
         except BlockingIOError as error:
             raise RunFolderError(f"{run}: a process of this run is still at work; wait until it has ended") from error

@@ -52,6 +52,9 @@ def command(master_host: str, master_port: int, locust_processes: int, work_dir:
     in flight, the second cancels that.
     """
     import_locust()
+    from harness.cli.private_files import private_files
+
+    click.get_current_context().with_resource(private_files())  # a journal contains answers
     folder = work_dir or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-worker-{os.getpid()}"
     if locust_processes > 1:
         return _run_several(master_host, master_port, locust_processes, folder, keep_running)

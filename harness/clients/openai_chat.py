@@ -28,6 +28,7 @@ from harness.clients.protocol import (
     TokenCount,
     is_full_message,
 )
+from harness.clients.secret_values import Spellings, spellings
 from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
 from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.transport.url import Origin
@@ -41,6 +42,7 @@ OUR_FIELDS = frozenset({"model", "messages", "stream", "stream_options", "max_to
 _END_MARKER = b"[DONE]"
 _BROKEN_OFF = ("abort", "error")  # finish reasons of SGLang and vLLM, beside OpenAI's
 _SHOWN_MODELS = 20
+_LONGEST_NAME = 200  # characters of a model's name in a message
 _MOST_TOKENS = 2**31 - 1
 _MOST_CHOICES = 128  # OpenAI's own limit of n
 _LONGEST_REASON = 60  # characters
@@ -95,7 +97,9 @@ def authorization() -> dict[str, str]:
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:_SHOWN_MODELS]) + (f" and {len(names) - _SHOWN_MODELS} more" if len(names) > _SHOWN_MODELS else "")
+    return ", ".join(name[:_LONGEST_NAME] for name in names[:_SHOWN_MODELS]) + (
+        f" and {len(names) - _SHOWN_MODELS} more" if len(names) > _SHOWN_MODELS else ""
+    )
 
 
 class _Model(msgspec.Struct):
@@ -156,6 +160,11 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
     continuous_usage: bool = False
     sends_finish_reason: bool = False
     limits: AnswerLimits = DEFAULT_ANSWER_LIMITS
+    secrets: tuple[str, ...] = ()  # among what is sent
+
+    @property
+    def hidden(self) -> Spellings:
+        return spellings((*self.secrets, os.environ.get(API_KEY_VARIABLE, "").strip()))
 
     @property
     def excludes_prompt(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Annotated, Protocol
 
 import msgspec
 
+from harness.clients.secret_values import Spellings
 from harness.records.record import Outcome
 from workloads.request import Request
 
@@ -138,6 +139,11 @@ class Client(Protocol):
     @property
     def expects_finish_reason(self) -> bool:
         """Whether the server was seen to send a finish_reason, so that an answer without one is not complete."""
+        ...
+
+    @property
+    def hidden(self) -> Spellings:
+        """What is replaced wherever the server repeats it, since it is a secret."""
         ...
 
     def sockets(self, in_flight: int) -> int:

@@ -16,11 +16,11 @@ KnownClient = TritonGrpcClient | TritonHttpClient | OpenAIChatClient
 
 
 def for_decoding(client: KnownClient) -> KnownClient:
-    """The client without the fields that only sending needs: a user's own headers and body fields may contain secrets."""
+    """The client without the fields that only sending needs: headers, query and body fields may hold secrets."""
     match client:
         case TritonGrpcClient():
             return client
         case TritonHttpClient():
-            return replace(client, headers={})
+            return replace(client, headers={}, secrets=())
         case OpenAIChatClient():
-            return replace(client, headers={}, extra={})
+            return replace(client, headers={}, extra={}, secrets=(), path=client.path.partition("?")[0])

@@ -13,7 +13,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -148,15 +148,18 @@ class FrameSocket:
 
 
 class LinkProcess:
-    """A process that runs ``module`` of this package, with the other end of ``frames`` as its first argument."""
+    """A process that runs ``module`` of this package, with the other end of ``frames`` as its first argument.
 
-    def __init__(self, module: str, arguments: Sequence[str]) -> None:
+    ``secrets`` are variables of its environment: arguments are in the list of processes.
+    """
+
+    def __init__(self, module: str, arguments: Sequence[str], secrets: Mapping[str, str] | None = None) -> None:
         ours, theirs = socket.socketpair()
         with theirs, signals_blocked():  # a Ctrl-C is this process's: the run drains, and its link stays up
             self._process = subprocess.Popen(
                 [sys.executable, "-m", module, str(theirs.fileno()), *arguments],
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, "LOCUST_SKIP_URLLIB3_PATCH": "1"},
+                env={**os.environ, "LOCUST_SKIP_URLLIB3_PATCH": "1", **(secrets or {})},
                 stdout=subprocess.DEVNULL,
             )
         self.frames = FrameSocket(ours)

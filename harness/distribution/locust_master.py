@@ -1,6 +1,7 @@
 """The process that runs Locust's master: connections, heartbeats, clock exchanges and the web page. It imports locust.
 
 Run: python -m harness.distribution.locust_master FD BIND_HOST BIND_PORT [WEB_HOST WEB_PORT]
+The page's token is in its environment.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from typing import Any, cast
 
 import gevent
+from flask import Flask, Response, request
 from locust.env import Environment
 from locust.event import Events
 from locust.runners import STATE_MISSING, STATE_RUNNING, MasterRunner
@@ -36,6 +38,7 @@ from harness.distribution.link import (
     decode_order,
 )
 from harness.distribution.live_histograms import E2E, LiveHistogram, LiveUpdate
+from harness.distribution.page_guard import TOKEN_VARIABLE, LiveAddress, PageGuard
 
 PAYLOAD, PING, PONG = "bench", "bench_ping", "bench_pong"  # types of Locust's custom messages
 _FIRST_PINGS, _FIRST_PERIOD_S, _PERIOD_S = 48, 0.02, 1.0
@@ -75,8 +78,11 @@ class _Master:
         self._runner.register_message(PONG, self._on_pong)
         self._environment.events.worker_connect.add_listener(self._on_connect)
 
-    def open_page(self, host: str, port: int) -> None:
-        self._environment.create_web_ui(host, port)
+    def open_page(self, address: LiveAddress) -> None:
+        page = self._environment.create_web_ui(address.host, address.port, delayed_start=True)
+        assert page.app is not None
+        _admit_only(PageGuard(address), page.app)
+        page.start()
         gevent.spawn(stats_history, self._runner)
 
     def work(self) -> None:
@@ -160,6 +166,25 @@ class _Master:
                 stats.log_error("LLM", E2E, reason)
 
 
+def _admit_only(guard: PageGuard, app: Flask) -> None:
+    """Refuse (403) the requests that ``guard`` refuses. The token of the URL becomes a cookie, for the page's own requests."""
+    app.debug = False
+
+    @app.before_request
+    def refuse() -> Response | None:
+        tokens = (request.args.get("token"), request.cookies.get(guard.cookie))
+        refusal = guard.refusal(request.host, request.headers.get("Origin"), tokens)
+        return None if refusal is None else Response(f"{refusal}\n", 403, content_type="text/plain")
+
+    @app.after_request
+    def remember(response: Response) -> Response:
+        token = request.args.get("token")
+        if guard.is_token(token) and token is not None and response.status_code < 400:
+            response.set_cookie(guard.cookie, token, httponly=True, samesite="Strict")
+        response.headers["Referrer-Policy"] = "no-referrer"
+        return response
+
+
 def _entry(histogram: LiveHistogram) -> dict[str, Any]:
     """What Locust's worker would send of its own requests."""
     now_s = int(time.time())
@@ -188,7 +213,7 @@ def main() -> None:
     frames = FrameSocket(socket.socket(fileno=int(descriptor)))
     master = _Master(frames, host, int(port))
     if page:
-        master.open_page(page[0], int(page[1]))
+        master.open_page(LiveAddress(page[0], int(page[1]), os.environ.pop(TOKEN_VARIABLE)))
     master.work()
     os._exit(0)  # no greenlet has anything left to do
 

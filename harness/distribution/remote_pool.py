@@ -43,6 +43,7 @@ from harness.distribution.messages import (
     decode_from_worker,
     encode,
 )
+from harness.distribution.page_guard import TOKEN_VARIABLE, LiveAddress
 from harness.distribution.remote_worker import Peer, RemoteWorker
 from harness.errors import RunError
 from harness.host.clock import now_ns
@@ -58,7 +59,7 @@ _FEWEST_EXCHANGES = 32
 
 @dataclass(frozen=True)
 class Master:
-    """Where workers are awaited, and how many. ``page`` is host and port of the web page, None without one.
+    """Where workers are awaited, and how many. ``page`` is the address of the web page, None without one.
 
     ``port`` 0 is any free one. A worker that is silent for ``lost_after_s`` (beyond Locust's own 4 s) is lost; a worker that
     hears nothing of the master for 10 s stops sending by itself.
@@ -68,7 +69,7 @@ class Master:
     port: int
     workers: int
     wait_s: float
-    page: tuple[str, int] | None = None
+    page: LiveAddress | None = None
     lost_after_s: float = 15.0
 
 
@@ -80,7 +81,9 @@ class RemotePool:
     def __init__(self, master: Master, note: Callable[[str], None]) -> None:
         self._master = master
         self._note = note
-        self._link = LinkProcess(_MODULE, [master.host, str(master.port), *map(str, master.page or ())])
+        page = master.page
+        shown = ([], {}) if page is None else ([page.host, str(page.port)], {TOKEN_VARIABLE: page.token})
+        self._link = LinkProcess(_MODULE, [master.host, str(master.port), *shown[0]], shown[1])
         self._port: int | None = None
         self._command = Command.RUN
         self._sent_command = Command.RUN

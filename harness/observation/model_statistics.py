@@ -28,6 +28,7 @@ _COUNTS = ("inference_count", "execution_count")
 _DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
 _SETTLING_S = 0.1
 _SETTLING_READS = 10
+_LONGEST_REASON = 2_000  # characters
 
 ModelStatistics = dict[str, dict[str, Any]]
 """By model, as in the manifest (JSON): the counts, and ``{"count", "ns"}`` of each duration."""
@@ -36,7 +37,10 @@ ReadStatistics = Callable[[], ModelStatistics]
 
 
 class StatisticsError(Exception):
-    """A server returned no model statistics; the text is the reason."""
+    """A server returned no model statistics; the text is the reason, cut where a server's is long."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason[:_LONGEST_REASON])
 
 
 def grpc_statistics(address: str) -> ModelStatistics:

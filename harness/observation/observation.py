@@ -30,13 +30,17 @@ T = TypeVar("T")
 class MetricsSource:
     """Where a server exposes its metrics. ``model`` is a model that they must name, where the URL is only guessed.
 
-    ``headers`` are for the server that the run measures, and are sent to no other.
+    ``headers`` are for the server that the run measures, and are sent to no other. ``shown`` is the URL without its secrets.
     """
 
     url: HttpUrl
     period_s: float
     model: str | None = None
     headers: Headers = ()
+    shown: str | None = None
+
+    def __str__(self) -> str:
+        return str(self.url) if self.shown is None else self.shown
 
 
 @dataclass(slots=True)
@@ -102,7 +106,7 @@ class Observation:
         """The manifest's keys ``clock``, ``server_statistics``, ``telemetry`` and ``machine_use``."""
         telemetry = None
         if self._metrics is not None and self._sampled is not None:
-            telemetry = {"url": str(self._metrics.url), "period_s": self._metrics.period_s, **asdict(self._sampled)}
+            telemetry = {"url": str(self._metrics), "period_s": self._metrics.period_s, **asdict(self._sampled)}
         return {
             "clock": None if self._clock is None else asdict(self._clock),
             "server_statistics": None if self._statistics is None else asdict(self._statistics),
@@ -136,13 +140,11 @@ class Observation:
         try:
             values = sampler.settle()
         except (GetError, ValueError) as error:
-            self._note(
-                f"No metrics at {metrics.url} ({error}), so they are not recorded; name another place with --metrics_url."
-            )
+            self._note(f"No metrics at {metrics} ({error}), so they are not recorded; name another place with --metrics_url.")
             return None
         if metrics.model is not None and not any(f'"{metrics.model}"' in labels for _, labels in values):
             self._note(
-                f"{metrics.url} has no model {metrics.model}, so its metrics are not recorded; name another with --metrics_url."
+                f"{metrics} has no model {metrics.model}, so its metrics are not recorded; name another with --metrics_url."
             )
             return None
         return sampler

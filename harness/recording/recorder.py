@@ -14,6 +14,7 @@ from harness.recording.schedule_summary import RequestSummary, ScheduleSummary, 
 from harness.recording.token_attribution import attribute_tokens
 from harness.records.record import Outcome, Record, TokenSource
 
+_LONGEST_ERROR = 2_000  # characters
 _MIN_ECHO_CHARACTERS = 20  # no model repeats so much of a prompt by chance
 _CHECKED_ONE_IN = 16  # answers are tokenised again, to check the server's count: 7 µs a token
 
@@ -191,8 +192,8 @@ def _outcome(exchange: Exchange, responses: Sequence[Response], finish_reason: s
     if disorder is not None:
         return Outcome.MALFORMED, disorder
     wrong = next((response for response in responses if response.error is not None), None)
-    if wrong is not None:
-        return (Outcome.REFUSED if wrong.refused else Outcome.SERVER_ERROR), wrong.error
+    if wrong is not None and wrong.error is not None:
+        return (Outcome.REFUSED if wrong.refused else Outcome.SERVER_ERROR), wrong.error[:_LONGEST_ERROR]
     if exchange.failure is Outcome.WITHDRAWN:
         return Outcome.WITHDRAWN, None
     if exchange.failure is not None:

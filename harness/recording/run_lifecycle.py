@@ -34,7 +34,8 @@ def open_run(folder: RunFolder, manifest: Mapping[str, Any], basis: RecordingBas
     try:
         yield
     except BaseException:
-        if not folder.journals() and not folder.requests.exists():  # else a signal, blocked meanwhile
+        is_gone = not folder.path.is_dir()
+        if not is_gone and not folder.journals() and not folder.requests.exists():  # else a signal, blocked meanwhile
             folder.write_manifest({**manifest, "state": RunState.NOT_STARTED})
             folder.schedule.unlink(missing_ok=True)
         raise

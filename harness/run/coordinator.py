@@ -187,10 +187,12 @@ class Run:
     def _follow(self, on_progress: OnProgress) -> None:
         """Make records of exchanges while they are written, until every worker has ended.
 
-        Where one worker cannot write its journal, all stop sending.
+        Where one worker cannot write its journal, all stop sending. Raises RunError where the run's folder is gone.
         """
         running = True
         while running:
+            if not self._plan.folder.path.is_dir():
+                raise RunError(_gone(self._plan.folder))
             running = any(worker.is_alive for worker in self.workers)
             behind = self._record_new(_BATCH_EXCHANGES if running else None)
             self._journal_failures += [
@@ -248,6 +250,13 @@ class Run:
     def _reported_end(self, number: int) -> Ended | None:
         """The last journal entry of a worker that could not write it and reported it instead."""
         return next((f.ended for worker, f in self._journal_failures if worker == number and f.ended is not None), None)
+
+
+def _gone(folder: RunFolder) -> str:
+    return (
+        f"{folder.path} was deleted or renamed while the run went on, and the run was ended; a folder that was renamed has "
+        "what was recorded until then: run 'bench recover' with its new name"
+    )
 
 
 @contextmanager

@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from harness.clients.answer_limits import AnswerTooLongError
 from harness.clients.protocol import Connection, ExchangeFailedError, OnResponses
 from harness.host.clock import now_ns
-from harness.journal.worker_journal import Ended, Exchange, JournalWriter
+from harness.journal.worker_journal import Ended, Exchange
 from harness.records.record import Outcome
 from harness.run.cancellations import PlannedCancellation
 from harness.run.shared_state import Command, WorkerControl
@@ -49,6 +50,14 @@ class LoopSlots:
         self._is_taken = False
 
 
+class ExchangeWriter(Protocol):
+    """Where ended exchanges go."""
+
+    def append(self, exchange: Exchange, /) -> None:
+        """Raises OSError where it cannot be written."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ExchangeLimits:
     """When exchanges end at the latest: each after ``timeout_s``, some by a planned cancellation, by index of the request."""
@@ -66,7 +75,7 @@ class Exchanges:
     def __init__(
         self,
         connection: Connection,
-        journal: JournalWriter,
+        journal: ExchangeWriter,
         control: WorkerControl,
         start_ns: int,
         limits: ExchangeLimits,

@@ -19,12 +19,14 @@ from pathlib import Path
 import uvloop
 
 from harness.clients.protocol import Client, Connection, ExchangeFailedError, MalformedResponseError
+from harness.clients.secret_values import hide_in_text
 from harness.host.clock import PreciseSleeper, now_ns
 from harness.host.cpu_priority import request_short_slices
 from harness.journal.worker_journal import Began, Ended, JournalWriter
 from harness.observation.event_loop_probe import LoopProbe
 from harness.run.cancellations import planned_cancellations
 from harness.run.exchanges import ExchangeLimits, Exchanges
+from harness.run.hiding_journal import HidingJournal
 from harness.run.load_loops import send
 from harness.run.shared_state import Command, Control, WorkerControl
 from harness.run.turn_payloads import turn_payloads
@@ -94,7 +96,7 @@ class _Worker:
             ready = Ready(await _warm_up(plan, connection))
             await connection.prepare(_in_flight(plan.part), CONNECT_TIMEOUT_S)
         except ExchangeFailedError as error:
-            self._pipe.send(Ready(problem=str(error)))
+            self._pipe.send(Ready(problem=hide_in_text(str(error), plan.client.hidden)))
             return
         self._pipe.send(ready)
         try:
@@ -118,8 +120,9 @@ class _Worker:
         try:
             with JournalWriter(plan.journal) as journal:
                 journal.append(began)
+                hiding = HidingJournal(journal, plan.client.hidden)
                 limits = ExchangeLimits(plan.timeout_s, planned_cancellations(plan.part.indices, plan.requests, plan.client))
-                exchanges = Exchanges(connection, journal, self._control, start_ns, limits, self._report_unwritten)
+                exchanges = Exchanges(connection, hiding, self._control, start_ns, limits, self._report_unwritten)
                 async with LoopProbe(plan.probe, plan.worker, start_ns):
                     ended = await self._send_all(payloads, exchanges)
                 journal.append(ended)
@@ -191,4 +194,4 @@ async def _warm_up(plan: WorkerPlan, connection: Connection) -> tuple[str, ...]:
             return str(malformed)
 
     results = await asyncio.gather(*(one(number, request) for number, request in enumerate(plan.warm_up)))
-    return tuple(result for result in results if result is not None)
+    return tuple(hide_in_text(result, plan.client.hidden) for result in results if result is not None)

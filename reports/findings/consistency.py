@@ -163,7 +163,7 @@ class TokenCountsUnknown(Finding):
         if not self.share:
             return "The number of tokens of a chunk is unknown, for all chunks."
         text = f"The number of tokens is known for {self.share:.1%} of the gaps between chunks"
-        if self.tpot_of_known_ms is None or self.tpot_of_all_ms is None:
+        if self.tpot_of_known_ms is None or not self.tpot_of_all_ms:  # 0 where each answer came in one piece
             return f"{text}."
         bias = self.tpot_of_known_ms / self.tpot_of_all_ms - 1
         return f"{text}; the answers with known counts have a mean TPOT of {self.tpot_of_known_ms:.2f} ms, {bias:+.0%} to all."

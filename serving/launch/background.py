@@ -21,6 +21,7 @@ from platformdirs import user_state_path
 
 from serving.errors import LaunchError
 from serving.launch.addresses import ServerAddresses
+from serving.launch.log_file import open_log
 from serving.launch.plan import LaunchPlan
 from serving.launch.run import remove_temporary_dir
 from serving.launch.server import answers_ok
@@ -160,7 +161,7 @@ def start(plan: LaunchPlan, name: str) -> BackgroundServer:
     """
     check_name(name)
     state_dir().mkdir(parents=True, exist_ok=True, mode=0o700)
-    with Path(plan.log).open("ab") as log:
+    with open_log(Path(plan.log)) as log:
         keeper = subprocess.Popen(
             [sys.executable, "-m", "serving.launch.keeper"],
             stdin=subprocess.PIPE,

@@ -9,6 +9,8 @@ from pathlib import Path
 
 _TAIL_LINES = 12
 _ERRORS = 5
+_CRASHES = 3
+_CRASH = re.compile(r"Signal \(\d+\) received|terminate called|\s+what\(\):|free\(\): |malloc\(\): |double free")
 _LOGGED_ERROR = re.compile(r"E\d{4} ")  # Triton's severity letter and the date
 _LONGEST_LINE = 400  # characters
 _NEAR_END_BYTES = 65536  # a verbose log has gigabytes
@@ -24,15 +26,19 @@ def last_lines(log: Path, start: int, count: int) -> list[str]:
 
 
 def explain_end(log: Path, start: int) -> str:
-    """The path of ``log``, its first errors and its last lines after byte ``start``, for an error message."""
+    """The path of ``log``, and of it after byte ``start``: how the server crashed, its first errors, and its last lines."""
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     errors: list[str] = []
+    crash: list[str] = []
     for line in _lines(log, start):
+        if len(crash) < _CRASHES and _CRASH.match(line):
+            crash.append(line)
         if len(tail) == _TAIL_LINES and len(errors) < _ERRORS and _LOGGED_ERROR.match(tail[0]):
             errors.append(tail[0])  # it leaves the last lines
         tail.append(line)
     first_errors = ["First errors:", *errors, "…"] if errors else []
-    return "\n".join([f"See its log, {log}.", *first_errors, "Last lines:", *tail])
+    crashed = ["It crashed:", *crash] if crash else []
+    return "\n".join([f"See its log, {log}.", *crashed, *first_errors, "Last lines:", *tail])
 
 
 def _lines(log: Path, start: int) -> Iterator[str]:

@@ -13,6 +13,7 @@ from types import TracebackType
 from serving.errors import LaunchError
 from serving.launch.addresses import EVERY_ADDRESS, LOOPBACK, ServerAddresses
 from serving.launch.log import explain_end
+from serving.launch.log_file import open_own_log
 from serving.launch.tritonserver import DEFAULT_EXIT_TIMEOUT_S
 
 _POLL_S = 0.1
@@ -32,10 +33,13 @@ class Server:
         log: Path,
         exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S,
     ) -> None:
-        """Start ``command``. After ``stop`` it has ``exit_timeout_s`` and two seconds more before it is killed."""
+        """Start ``command``. After ``stop`` it has ``exit_timeout_s`` and two seconds more before it is killed.
+
+        Raises LaunchError where ``log`` is that of another server, or cannot be written.
+        """
         self.addresses = addresses
         self.log = log
-        with log.open("ab") as output:
+        with open_own_log(log) as output:
             self.log_start = output.tell()  # earlier content is of an earlier server
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-m", "serving.launch.supervisor", str(exit_timeout_s + 2), *command],

@@ -6,14 +6,17 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import click
 
 from bench_errors import ExitStatus
+from harness.cli.experiments.hidden_arguments import without_secrets
 from harness.cli.experiments.options import SeriesOptions
 from harness.cli.experiments.plan import block_seed, continued, plan_runs
+from harness.cli.private_files import files_as_private_as, private_files
 from harness.cli.suggestions import near_names, with_near_names
 from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm
 
@@ -33,8 +36,10 @@ def run_series(kind: str, arms: Sequence[PlannedArm], arm_option: str, options: 
         if options.experiment_dir is None or not ExperimentFolder(options.experiment_dir).plan.exists():
             _check_command(options.arguments, arm, arm_option)
     experiment = plan_runs(kind, options.arguments, arms, options.repeats, options.seed)
-    folder = open_folder(options.experiment_dir, experiment)
-    make_runs(folder.read(), folder, options.before_each)
+    with private_files(shared=not {"--shared_results", "--shared-results"}.isdisjoint(options.arguments)):
+        folder = open_folder(options.experiment_dir, without_secrets(experiment))
+    given = replace(folder.read(), arguments=experiment.arguments, arms=experiment.arms)
+    make_runs(given, folder, options.before_each)
     return folder
 
 
@@ -127,7 +132,9 @@ def _make_run(experiment: Experiment, folder: ExperimentFolder, number: int) -> 
         *experiment.arms[run.arm].options,
         *("--seed", str(block_seed(experiment, run)), "--run_dir", str(path)),
     ]
-    with (folder.path / "output.log").open("ab") as output:
+    with files_as_private_as(folder.path):
+        log = (folder.path / "output.log").open("ab")
+    with log as output:
         status = subprocess.run(command, stdout=output, check=False).returncode
     if status == ExitStatus.INTERRUPTED:
         raise KeyboardInterrupt

@@ -109,7 +109,7 @@ def _connect_triton_grpc(
 def _connect_triton_http(
     options: TargetOptions, origin: Origin, sending: ClientOptions, deadline: SetUpDeadline
 ) -> ConnectedModel:
-    headers = options.headers
+    headers, secrets = options.headers, options.secrets
 
     def inspect(name: str) -> TritonModel:
         return deadline.call(lambda left_s: triton_http.inspect_model(origin, name, headers, left_s))
@@ -118,7 +118,7 @@ def _connect_triton_http(
     streaming = _streaming(options, model)
 
     def make_client(end_id: int | None, pad_id: int | None) -> KnownClient:
-        return TritonHttpClient(origin, model, streaming, end_id, pad_id, headers, sending.answer_limits)
+        return TritonHttpClient(origin, model, streaming, end_id, pad_id, headers, sending.answer_limits, secrets)
 
     check = partial(_check_triton_variant, model, inspect)
     return ConnectedModel(origin, _measured(model), streaming, make_client, deployed_tokenizer_dir(model, inspect), check)
@@ -126,7 +126,7 @@ def _connect_triton_http(
 
 def _connect_openai(options: TargetOptions, sending: ClientOptions, deadline: SetUpDeadline) -> ConnectedModel:
     url = openai_url(options)
-    origin, path, headers = url.origin, url.path, options.headers
+    origin, path, headers, secrets = url.origin, url.path, options.headers, options.secrets
     served = deadline.call(lambda left_s: served_models(origin, path, headers, left_s))
     name = choose_model(options.model, served)
     unlisted = unlisted_model(name, served)
@@ -135,7 +135,8 @@ def _connect_openai(options: TargetOptions, sending: ClientOptions, deadline: Se
     streaming = options.streaming is not False
 
     def make_client(end_id: int | None, pad_id: int | None) -> KnownClient:
-        return OpenAIChatClient(origin, name, streaming, path, headers, options.extra_body, limits=sending.answer_limits)
+        body, limits = options.extra_body, sending.answer_limits
+        return OpenAIChatClient(origin, name, streaming, path, headers, body, limits=limits, secrets=secrets)
 
     model = MeasuredModel(name, takes_token_ids=False, supports_ignore_eos=False, takes_messages=True)
     return ConnectedModel(origin, model, streaming, make_client, check_variant=partial(_check_served_variant, served))

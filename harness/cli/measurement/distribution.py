@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _SHOW_PERIOD_S = 1.0
 _END_TIMEOUT_S = 10.0
+_TOKEN_BYTES = 24
 
 
 @contextmanager
@@ -30,16 +32,18 @@ def open_pool(options: DistributionOptions) -> Iterator[RemotePool | None]:
     if options.workers is None:
         yield None
         return
+    from harness.distribution.page_guard import LiveAddress
     from harness.distribution.remote_pool import Master, RemotePool
 
-    page = (options.web_host, options.web_port) if options.web_ui else None
+    token = secrets.token_urlsafe(_TOKEN_BYTES)
+    page = LiveAddress(options.web_host, options.web_port, token) if options.web_ui else None
     master = Master(options.master_bind_host, options.port, options.workers, options.expect_workers_max_wait, page)
     pool = RemotePool(master, lambda text: click.echo(text, err=True))
     with ExitStack() as cleaning:
         cleaning.callback(pool.close)
         port = pool.open()
         if page is not None:
-            click.echo(f"Live: http://{options.web_host}:{options.web_port}", err=True)
+            click.echo(f"Live: {page.url}", err=True)
         if options.locust_processes:
             cleaning.enter_context(_local_workers(options, port))
         if (options.locust_processes or 0) < options.workers:

@@ -113,6 +113,11 @@ distribution_group = cloup.option_group(
         help="Its port.",
     ),
     cloup.option("--web_ui/--headless", default=False, help="Show the run live on Locust's web page."),
-    cloup.option("--web_host", default="127.0.0.1", metavar="HOST", help="Address of that page, which has no login."),
+    cloup.option(
+        "--web_host",
+        default="127.0.0.1",
+        metavar="HOST",
+        help="Address of that page; only the URL that bench prints opens it.",
+    ),
     cloup.option("--web_port", type=click.IntRange(1, 65535), default=_WEB_PORT, metavar="PORT", help="Its port."),
 )

@@ -30,11 +30,13 @@ from harness.cli.measurement.output_options import (
 )
 from harness.cli.measurement.prepare import PreparedRun, PrepareRequests, make_schedule
 from harness.cli.measurement.run_folder import ANSWER, FULL, open_run_folder, show_run
+from harness.cli.measurement.secrets import hidden_in_errors
 from harness.cli.measurement.target import Target, open_target, probe_target
 from harness.cli.measurement.target_options import check_target_options
 from harness.cli.measurement.times import Milestones, command_start, record_whole_times, times_until_recorded
 from harness.cli.signals import signals_as_interrupt
 from harness.cli.tokenizers import token_counter
+from harness.clients.secret_values import hide_in_json
 from harness.host.moment import Moment
 from harness.host.signals import signals_blocked
 from harness.observation.observation import Observation
@@ -64,9 +66,10 @@ def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: Pr
     reference = _read_reference(options.criteria)
     if options.output.op_stats_csv is not None:
         check_op_stats_file(options.output.op_stats_csv)
-    with open_run_folder(verb, options.output.run_dir) as folder, signals_as_interrupt():
+    with open_run_folder(verb, options.output.run_dir, options.output.shared_results) as folder, signals_as_interrupt():
         try:
             with (
+                hidden_in_errors(options.target.hidden),
                 open_pool(options.distribution) as pool,
                 open_target(options.target, options.client, options.embedded, folder.server_log) as opened,
             ):
@@ -138,9 +141,10 @@ def _run(
             )
         with ProgressLine() as progress, signals_blocked():  # execute takes signals itself; the records are made without any
             result = Run(plan, pool).execute(progress if page is None else page.beside(progress))
+            observed = hide_in_json(observation.facts, target.client.hidden)
             times = {"times": times_until_recorded(command_start(), result)}
             distribution = {} if pool is None else {"distribution": pool.facts()}
-            finish_run(folder, after_run(manifest, prepared, result) | observation.facts | times | distribution, result)
+            finish_run(folder, after_run(manifest, prepared, result) | observed | times | distribution, result)
             tabulate(folder)
     if result.interrupted:
         click.echo(_stopped(result, None if prepared.load.ends_by_the_clock else len(schedule)), err=True)

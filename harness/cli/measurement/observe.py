@@ -8,6 +8,7 @@ import click
 
 from harness.cli.measurement.target import Target
 from harness.cli.measurement.telemetry_options import METRICS_PATH, TelemetryOptions
+from harness.clients.secret_values import hide_in_text
 from harness.clients.transport.http_get import Headers
 from harness.clients.transport.url import HttpUrl, parse_url
 from harness.errors import JournalError
@@ -26,7 +27,7 @@ def observe(options: TelemetryOptions, target: Target, folder: RunFolder, *, dis
         folder,
         _statistics(target),
         metrics_source(options, target),
-        note=lambda text: click.echo(text, err=True),
+        note=lambda text: click.echo(hide_in_text(text, target.client.hidden), err=True),
         find_target=None if distributed else target_at(target.origin.host, target.origin.port),
     )
 
@@ -46,7 +47,7 @@ def metrics_source(options: TelemetryOptions, target: Target) -> MetricsSource |
         return None
     url = options.url()
     if url is not None:
-        return MetricsSource(url, period_s, headers=_headers(target, url))
+        return MetricsSource(url, period_s, headers=_headers(target, url), shown=options.shown_url)
     if target.server is not None:
         return MetricsSource(parse_url(target.server.addresses.metrics, METRICS_PATH), period_s)
     if target.protocol == "openai":

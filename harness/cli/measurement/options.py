@@ -17,6 +17,7 @@ from harness.cli.measurement.embedded_options import EmbeddedOptions, embedded_g
 from harness.cli.measurement.load_options import LoadOptions, TrafficOptions, load_group, traffic_group
 from harness.cli.measurement.mixture_options import MixtureOptions, mixture_group
 from harness.cli.measurement.output_options import CriteriaOptions, OutputOptions, output_group
+from harness.cli.measurement.secrets import SecretText, hide_fields, hide_in_url
 from harness.cli.measurement.target_options import TargetOptions, http_group, target_group
 from harness.cli.measurement.telemetry_options import TelemetryOptions, telemetry_group
 
@@ -48,7 +49,10 @@ class MeasureOptions:
         entry: dict[str, Any] = {}
         for concern in fields(self):
             entry |= vars(getattr(self, concern.name))
-        return {name: _json_value(value) for name, value in entry.items()}
+        recorded = {name: _json_value(value) for name, value in entry.items()}
+        recorded["extra_body"] = hide_fields(recorded["extra_body"])
+        urls = ("url", "endpoint", "metrics_url")
+        return recorded | {name: hide_in_url(recorded[name]) for name in urls if isinstance(recorded.get(name), str)}
 
 
 def measure_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,4 +94,4 @@ def _json_value(value: Any) -> Any:
         return _json_value(vars(value))
     if isinstance(value, dict):
         return {name: _json_value(item) for name, item in value.items()}
-    return str(value)  # of a path, a header and an objective, too
+    return value.shown if isinstance(value, SecretText) else str(value)  # of a path, a header and an objective, too

@@ -27,6 +27,7 @@ class OutputOptions:
     plots: Path | None
     op_stats_csv: Path | None
     dump_perfetto_trace: bool
+    shared_results: bool = False
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,11 @@ output_group = cloup.option_group(
     plots_option,
     cloup.option("--op_stats_csv", type=_FILE, help="Append upstream's statistics to this CSV file."),
     cloup.option("--dump_perfetto_trace", is_flag=True, help="Write perfetto.json into the run's folder (ui.perfetto.dev)."),
+    cloup.option(
+        "--shared_results",
+        is_flag=True,
+        help="Give the run's files the modes of your umask, as for a CI job that reads them as another user. Default: 0600.",
+    ),
     cloup.option("--check_perf_json", type=_FILE, help='Check against reference numbers: {"key": {"Requests/Sec": 10, …}}.'),
     cloup.option("--check_perf_key", help="Entry of --check_perf_json to check against."),
     cloup.option(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from harness.cli.private_files import files_as_private_as, private_files
 from harness.errors import RunError
 from harness.host.blas_threads import one_blas_thread
 from harness.records.run_folder import RunFolder
@@ -20,13 +21,25 @@ from reports.run.answer import render_answer
 from reports.run.writing import write_reports
 from reports.run_report import RunReport, read_run
 
+_OWNERS_ALONE = 0o700
 ANSWER, FULL = "console", "full"
 _TEXTS = {ANSWER: render_answer, FULL: console.render}
 
 
 @contextmanager
-def open_run_folder(verb: str, run_dir: Path | None) -> Iterator[RunFolder]:
-    """A new folder for the run; removed again if it stays empty, because nothing could be started."""
+def open_run_folder(verb: str, run_dir: Path | None, shared: bool) -> Iterator[RunFolder]:
+    """A new folder for the run; removed again if it stays empty, because nothing could be started.
+
+    It and its files are the user's alone unless ``shared``.
+    """
+    with private_files(shared), _opened(verb, run_dir) as folder:
+        if not shared:
+            folder.path.chmod(_OWNERS_ALONE)  # one that existed
+        yield folder
+
+
+@contextmanager
+def _opened(verb: str, run_dir: Path | None) -> Iterator[RunFolder]:
     path = _new_default_folder(verb) if run_dir is None else run_dir
     try:
         if path.exists() and any(path.iterdir()):
@@ -37,7 +50,7 @@ def open_run_folder(verb: str, run_dir: Path | None) -> Iterator[RunFolder]:
     try:
         yield RunFolder(path)
     finally:
-        if not any(path.iterdir()):
+        if path.is_dir() and not any(path.iterdir()):
             path.rmdir()
             if run_dir is None:
                 with suppress(OSError):  # other runs are in it
@@ -76,7 +89,8 @@ def show_run(
     if form in _TEXTS:
         click.echo(_TEXTS[form](report))
     try:
-        write_reports(report, plots)
+        with files_as_private_as(folder.path):
+            write_reports(report, plots)
     except OSError as error:
         raise RunError(
             f"the run is recorded, but its report cannot be written ({error}): make room, then run: bench report {folder.path}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import cloup
+
+from harness.cli.measurement.secrets import (
+    SecretText,
+    hide_in_refused_url,
+    is_reference,
+    is_secret_name,
+    literal,
+    reveal_fields,
+    reveal_query,
+    revealed,
+    secret_fields,
+)
+from harness.clients.secret_values import HIDDEN, Spellings, spellings
 
 if TYPE_CHECKING:
     from harness.clients.transport.url import HttpUrl, Origin
@@ -23,7 +37,6 @@ _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*:[ \t]*([^\x00-\x08\x0
 _CONNECTION_HEADERS = frozenset({"connection", "content-length", "transfer-encoding", "upgrade", "expect"})
 _ANSWERS = ("n", "best_of")  # fields of OpenAI's protocol: how many answers to generate for one prompt
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")  # of a repository: the owner may be left out
-_SECRET = re.compile(r"auth|cookie|key|token|secret|passw|credential|session", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +45,15 @@ class Header:
 
     name: str
     value: str
+    is_secret: bool = False  # it was read from a file or the environment
 
     def __str__(self) -> str:
-        """Text for the manifest: the value of a header that may hold a secret is hidden."""
-        return f"{self.name}: {'(not written down)' if _SECRET.search(self.name) else self.value}"
+        """Text for the manifest, as --header takes it: the value of a header that may hold a secret is hidden."""
+        return f"{self.name}: {HIDDEN if self.may_be_secret else literal(self.value)}"
+
+    @property
+    def may_be_secret(self) -> bool:
+        return self.is_secret or is_secret_name(self.name)
 
 
 @dataclass(frozen=True)
@@ -56,6 +74,20 @@ class TargetOptions:
     def headers(self) -> dict[str, str]:
         """``header`` by name."""
         return {header.name: header.value for header in self.header}
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values that the requests send and no file or message may repeat."""
+        of_headers = [header.value for header in self.header if header.may_be_secret]
+        of_query = self.endpoint.secrets if isinstance(self.endpoint, SecretText) else ()
+        return (*of_headers, *of_query, *secret_fields(self.extra_body))
+
+    @property
+    def hidden(self) -> Spellings:
+        """What is replaced in messages: the ``secrets``, and the key in the environment."""
+        from harness.clients.openai_chat import API_KEY_VARIABLE
+
+        return spellings((*self.secrets, os.environ.get(API_KEY_VARIABLE, "").strip()))
 
 
 def check_target_options(options: TargetOptions) -> None:
@@ -82,13 +114,15 @@ def check_target_options(options: TargetOptions) -> None:
 def grpc_origin(url: str) -> Origin:
     """Host and port of a gRPC --url; the port defaults to Triton's. Raises BadParameter."""
     return _origin(
-        url, _GRPC_PORTS, f"{url!r} is no gRPC address; give host:port, or -i openai or -i http for a server over HTTP"
+        url,
+        _GRPC_PORTS,
+        f"{hide_in_refused_url(url)!r} is no gRPC address; give host:port, or -i openai or -i http for a server over HTTP",
     )
 
 
 def http_origin(url: str) -> Origin:
     """Scheme, host and port of an HTTP --url; the port defaults to 8000, for https to 443. Raises BadParameter."""
-    return _origin(url, _HTTP_PORTS, f"{url!r} is no HTTP address; give http://host:port, without a path")
+    return _origin(url, _HTTP_PORTS, f"{hide_in_refused_url(url)!r} is no HTTP address; give http://host:port, without a path")
 
 
 def openai_url(options: TargetOptions) -> HttpUrl:
@@ -102,12 +136,13 @@ def openai_url(options: TargetOptions) -> HttpUrl:
     try:
         base = parse_base(options.url or "", _HTTP_PORTS)
     except ValueError as error:
-        remedy = f"{options.url!r} is no HTTP address; give http://host:port, or http://host:port/v1"
+        shown = hide_in_refused_url(options.url or "").partition("?")[0]
+        remedy = f"{shown!r} is no HTTP address; give http://host:port, or http://host:port/v1"
         if "?" in (options.url or ""):
-            remedy = f"{options.url!r} has a query; give that with the path, as --endpoint '/v1/chat/completions?NAME=VALUE'"
+            remedy = f"{shown!r} has a query; give that with the path, as --endpoint '/v1/chat/completions?NAME=VALUE'"
         raise click.BadParameter(remedy, param_hint="--url") from error
     if not base.path:
-        return base.origin.url(options.endpoint or DEFAULT_PATH)
+        return base.origin.url(DEFAULT_PATH if options.endpoint is None else str(options.endpoint))
     if options.endpoint is not None:
         raise click.UsageError(f"--url has the path {base.path} and --endpoint another; give the path once")
     return base if base.path.endswith(COMPLETIONS) else base.origin.url(base.path + COMPLETIONS)
@@ -157,13 +192,17 @@ def _read_tokenizer(ctx: click.Context, parameter: click.Parameter, text: str | 
 def _read_headers(ctx: click.Context, parameter: click.Parameter, lines: tuple[str, ...]) -> tuple[Header, ...]:
     """Callback of --header. Raises BadParameter."""
     headers = []
-    for line in lines:
+    for number, line in enumerate(lines, start=1):
         match = _HEADER.fullmatch(line)
-        if match is None or not line.isascii():
-            raise click.BadParameter(f"{line.partition(':')[0]!r} … is no header; give 'Name: value'", ctx, parameter)
+        if match is None or not line.isascii():  # it is not shown, for it may be a secret alone
+            raise click.BadParameter(f"number {number} is no header; give 'Name: value'", ctx, parameter)
         if match[1].lower() in _CONNECTION_HEADERS:
             raise click.BadParameter(f"{match[1]} is between bench and the server; it cannot be set", ctx, parameter)
-        headers.append(Header(match[1], match[2].rstrip(" \t")))
+        written = match[2].rstrip(" \t")
+        value = revealed("--header", match[1], written)
+        if not value.isascii() or not _HEADER.fullmatch(f"{match[1]}: {value}"):
+            raise click.BadParameter(f"{match[1]}: what was read is no value of a header", ctx, parameter)
+        headers.append(Header(match[1], value, is_reference(written)))
     return tuple(headers)
 
 
@@ -185,14 +224,19 @@ def _read_extra_body(ctx: click.Context, parameter: click.Parameter, text: str |
     for name in _ANSWERS:
         if isinstance(fields.get(name), int | float) and fields[name] > 1:
             raise click.BadParameter(f"{name} is {fields[name]}: bench measures one answer to a request", ctx, parameter)
-    return fields
+    return dict(reveal_fields("--extra_body", fields))
 
 
 def _read_endpoint(ctx: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
     """Callback of --endpoint. Raises BadParameter."""
-    if path is not None and not re.fullmatch(r"/[!-~]*", path):
-        raise click.BadParameter(f"{path!r} is no path; give one that begins with /", ctx, parameter)
-    return path
+    if path is None:
+        return None
+    revealed_path = reveal_query("--endpoint", path)
+    if not re.fullmatch(r"/[!-~]*", revealed_path):
+        raise click.BadParameter(
+            f"{hide_in_refused_url(revealed_path.shown)!r} is no path; give one that begins with /", ctx, parameter
+        )
+    return revealed_path
 
 
 target_group = cloup.option_group(
@@ -239,9 +283,16 @@ http_group = cloup.option_group(
         "--endpoint",
         callback=_read_endpoint,
         show_default="/v1/chat/completions",
-        help="Path of OpenAI's chat completions. The environment variable OPENAI_API_KEY may hold a key.",
+        help="Path of OpenAI's chat completions; in its query, NAME=@FILE and NAME=$VARIABLE read the value. The environment "
+        "variable OPENAI_API_KEY may hold a key.",
     ),
-    cloup.option("--header", multiple=True, callback=_read_headers, help="'Name: value', sent with every request. Repeatable."),
+    cloup.option(
+        "--header",
+        multiple=True,
+        callback=_read_headers,
+        help="'Name: value', sent with every request; 'Name: @FILE' and 'Name: $VARIABLE' read the value, and @@x and $$x are "
+        "@x and $x themselves. Repeatable.",
+    ),
     cloup.option(
         "--extra_body",
         callback=_read_extra_body,

@@ -112,10 +112,11 @@ class RunningOptions:
     def log_path(self) -> Path:
         """The log; absolute where it is read from other folders later, in the background, and where Triton opens it."""
         from serving.launch.background import default_log
+        from serving.launch.log_file import free_log
 
         if self.log_file is None and self.background:
             return default_log(self.name)
-        path = self.log_file or Path("triton_log.txt")
+        path = self.log_file or free_log(Path("triton_log.txt"))
         return path.resolve() if self.background or self.log else path
 
 
@@ -138,7 +139,8 @@ running_group = cloup.option_group(
     cloup.option(
         "--log_file",
         type=click.Path(path_type=Path, dir_okay=False),
-        show_default="triton_log.txt; with --background one for each --name, which 'bench serve status' shows",
+        show_default="triton_log.txt, or triton_log-2.txt … beside other servers there; with --background one for each "
+        "--name, which 'bench serve status' shows",
         help="The server's log.",
     ),
 )

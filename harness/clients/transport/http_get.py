@@ -157,7 +157,9 @@ def get_json(origin: Origin, path: str, headers: Mapping[str, str], timeout_s: f
     try:
         return msgspec.json.decode(body)
     except NOT_JSON as error:
-        raise TargetError(f"--url {origin}: the answer at {path} is not JSON; is this the server's HTTP port?") from error
+        raise TargetError(
+            f"--url {origin}: the answer at {path.partition('?')[0]} is not JSON; is this the server's HTTP port?"
+        ) from error
 
 
 def _problem(error: GetError, timeout_s: float) -> str:

@@ -24,6 +24,7 @@ from harness.clients.protocol import (
     Response,
     is_full_message,
 )
+from harness.clients.secret_values import Spellings
 from harness.clients.transport.grpc import BadAnswerError, CallFailedError, GrpcCaller, NoConnectionMadeError
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
 from harness.clients.triton.messages import read_response
@@ -98,6 +99,11 @@ class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
     @property
     def excludes_prompt(self) -> bool:
         return self.model.excludes_prompt
+
+    @property
+    def hidden(self) -> Spellings:
+        """Nothing: gRPC sends no secret."""
+        return ()
 
     @property
     def expects_finish_reason(self) -> bool:

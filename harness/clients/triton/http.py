@@ -27,6 +27,7 @@ from harness.clients.protocol import (
     TokenId,
     is_full_message,
 )
+from harness.clients.secret_values import Spellings, spellings
 from harness.clients.transport.http1_pool import HttpCaller, post_request
 from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.transport.url import Origin
@@ -102,6 +103,11 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
     pad_id: int | None = None
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     limits: AnswerLimits = DEFAULT_ANSWER_LIMITS
+    secrets: tuple[str, ...] = ()  # among what is sent
+
+    @property
+    def hidden(self) -> Spellings:
+        return spellings(self.secrets)
 
     @property
     def excludes_prompt(self) -> bool:

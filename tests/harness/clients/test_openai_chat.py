@@ -91,8 +91,8 @@ def test_key_is_sent_and_is_in_nothing_that_could_be_written_down(monkeypatch: p
     client = _client()
     head, _ = _encoded(client, Request(output_tokens=1, prompt="x"))
     assert "\r\nauthorization: Bearer sk-secret\r\n" in head
-    assert "secret" not in repr(client)
-    assert b"secret" not in pickle.dumps(client)
+    assert "sk-secret" not in repr(client)
+    assert b"sk-secret" not in pickle.dumps(client)
 
 
 def test_prompt_is_needed() -> None:

@@ -512,3 +512,7 @@ def test_littles_law_is_of_no_window_in_which_nothing_was_sent(make_report: Make
     assert window is not None
     assert window.start_s > 0.0
     assert finding_of(report, "littles_law") is None
+
+
+def test_answers_in_one_piece_have_no_bias_of_tpot() -> None:
+    assert TokenCountsUnknown(0.5, 0.0, 0.0).sentence.endswith("50.0% of the gaps between chunks.")

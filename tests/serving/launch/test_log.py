@@ -49,3 +49,11 @@ def test_an_end_is_explained_by_the_first_errors_and_the_last_lines(log: Path) -
         "Last lines:",
         *(f"I1123 {n}" for n in range(12)),
     ]
+
+
+def test_a_crash_is_shown_before_errors_of_the_start(log: Path) -> None:
+    noise = [f"E1123 12:00 pinned_memory_manager.cc: CUDA driver version is insufficient {number}" for number in range(9)]
+    frames = [f" {number}# 0x00007f in /lib/libc.so" for number in range(30)]
+    log.write_text("\n".join([*noise, "I1123 serving", "Signal (11) received.", *frames]) + "\n")
+    shown = explain_end(log, 0).splitlines()
+    assert shown[1:4] == ["It crashed:", "Signal (11) received.", "First errors:"]

@@ -209,11 +209,17 @@ def test_openai_protocol_without_streaming(null: NullServerAddresses, tmp_path: 
 def test_no_secret_is_recorded(null: NullServerAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-q7Zp")
     headers = ["--header", "X-Api-Key: hush-q7Zp", "--header", "X-Route:  blue ", "--header", "Cookie: hush-q7Zp"]
-    extra = ["--extra_body", json.dumps({"temperature": 0})]
+    headers += ["--header", "X-Signature: hush-q7Zp", "--endpoint", "/v1/chat/completions?api-key=hush-q7Zp"]
+    extra = ["--extra_body", json.dumps({"temperature": 0, "api_key": "hush-q7Zp"})]
     manifest, _ = _run(tmp_path / "run", "-i", "openai", "--url", null.http, *headers, *extra)
     hidden = "(not written down)"
-    assert manifest["options"]["header"] == [f"X-Api-Key: {hidden}", "X-Route: blue", f"Cookie: {hidden}"]
-    assert manifest["options"]["extra_body"] == {"temperature": 0}
+    assert manifest["options"]["header"] == [
+        f"X-Api-Key: {hidden}",
+        "X-Route: blue",
+        f"Cookie: {hidden}",
+        f"X-Signature: {hidden}",
+    ]
+    assert manifest["options"]["extra_body"] == {"temperature": 0, "api_key": hidden}
     for file in (tmp_path / "run").iterdir():
         assert b"q7Zp" not in file.read_bytes()
 

@@ -1,0 +1,80 @@
+"""Who may use the live page: the browser that opened the URL which ``bench`` printed, and no other web page through it.
+
+A page of another site can make a browser send requests to any address (CSRF), and can have its own name resolve to this host
+(DNS rebinding). The first has another Origin, the second another Host; neither has the token.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from socket import gethostname
+from urllib.parse import urlsplit
+
+TOKEN_VARIABLE = "BENCH_PAGE_TOKEN"  # noqa: S105  the variable's name; arguments would be in the list of processes
+_ANY_HOST = ("", "*", "0.0.0.0", "::")  # noqa: S104
+
+
+@dataclass(frozen=True, slots=True)
+class LiveAddress:
+    """Host and port of the live page, and the token that its URL contains."""
+
+    host: str
+    port: int
+    token: str = field(repr=False)
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/?token={self.token}"
+
+
+@dataclass(frozen=True, slots=True)
+class PageGuard:
+    """The check of each request to the page at ``address``."""
+
+    address: LiveAddress
+
+    @property
+    def cookie(self) -> str:
+        """The name of the cookie with the token: cookies of one host are shared by its ports."""
+        return f"bench-live-{self.address.port}"
+
+    def is_token(self, given: str | None) -> bool:
+        return given is not None and hmac.compare_digest(given.encode(), self.address.token.encode())
+
+    def refusal(self, host: str, origin: str | None, tokens: tuple[str | None, ...]) -> str | None:
+        """Why a request is refused, None where it is not. ``host`` and ``origin`` are its headers, ``tokens`` what it gives."""
+        if not self._is_own_host(host):
+            return "the Host of this request is not that of the live page"
+        if origin is not None and origin != f"http://{host}":
+            return "this request comes from another web page"
+        if not any(map(self.is_token, tokens)):
+            return "open the URL that bench printed: it has the token of this run"
+        return None
+
+    def _is_own_host(self, authority: str) -> bool:
+        try:
+            parts = urlsplit(f"//{authority}")
+            name, port = parts.hostname or "", parts.port or 80
+        except ValueError:
+            return False
+        if port != self.address.port:
+            return False
+        if self.address.host in _ANY_HOST:  # a name that another site's owner chose is neither of these
+            return name in ("localhost", gethostname().lower()) or _is_ip_address(name)
+        return name == self.address.host.lower() or (name in ("localhost", "127.0.0.1", "::1") and self._is_loopback)
+
+    @property
+    def _is_loopback(self) -> bool:
+        host = self.address.host
+        return host == "localhost" or (_is_ip_address(host) and ip_address(host).is_loopback)
+
+
+def _is_ip_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
