@@ -20,7 +20,7 @@ from harness.locust_users.event_exchange import EventConnection
 from harness.locust_users.settings import DEFAULT_TRITON_MODEL, Settings
 from harness.recording.completeness import FinishReasonWatch
 from harness.recording.recorder import Recorder
-from harness.recording.schedule_summary import OpenTimes, RequestSummary, ScheduleSummary, summarise_schedule
+from harness.recording.schedule_summary import RequestSummary, ScheduleSummary, summarise_schedule
 from harness.records.record import Record
 from workloads.dataset import OutputLengths, dataset_requests
 from workloads.readers.detect import read_workload_file
@@ -70,7 +70,7 @@ def traffic_of(connect: Connect, host: str | None, settings: Settings, worker: i
     client = connect(_origin(host), settings)
     requests = _requests(settings)
     schedule = summarise_schedule(Schedule(requests, tuple(range(len(requests))), settings.seed))
-    summary = ScheduleSummary(schedule.digest, OpenTimes(()), _Repeated(schedule.requests))
+    summary = ScheduleSummary(schedule.digest, schedule.times, _Repeated(schedule.requests))
     model = client.model if isinstance(client.model, str) else client.model.name
     numbers = count(worker * _NUMBERS_A_PROCESS)
     recorder, watch = Recorder(summary, client), FinishReasonWatch()

@@ -295,7 +295,7 @@ def test_engine_folder_without_an_engine(capsys: pytest.CaptureFixture[str], tmp
 
 
 def test_report_of_a_folder_without_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert "is not a run folder" in _error(capsys, ["report", str(tmp_path)], ExitStatus.FAILED)
+    assert "is not a run folder" in _error(capsys, ["report", str(tmp_path)], ExitStatus.USAGE)
 
 
 # ---- as a program
