@@ -122,9 +122,19 @@ def schedules_apart(a: Sequence[RunReport], b: Sequence[RunReport]) -> bool:
     The spread of such repeats lacks what one schedule differs from another, and the difference of the sides has it. Where every
     run of both sides has a schedule of its own, their spread has it, too; single runs estimate it within the run.
     """
-    counts = [Counter(run.manifest["schedule"]["digest"] for run in side) for side in (a, b)]
-    in_a, in_b = ({digest: Fraction(n, side.total()) for digest, n in side.items()} for side in counts)
-    return in_a != in_b and any(max(side.values()) > 1 for side in counts)
+    shares = (_shares_of_schedules(a), _shares_of_schedules(b))
+    repeated = any(len(side) < len(runs) for side, runs in zip(shares, (a, b), strict=True))
+    return shares[0] != shares[1] and repeated
+
+
+def same_schedules(a: Sequence[RunReport], b: Sequence[RunReport]) -> bool:
+    """Whether both sides have the same schedules, each as often in proportion: then no difference of sides comes from these."""
+    return _shares_of_schedules(a) == _shares_of_schedules(b)
+
+
+def _shares_of_schedules(runs: Sequence[RunReport]) -> dict[str, Fraction]:
+    counts = Counter(run.manifest["schedule"]["digest"] for run in runs)
+    return {digest: Fraction(count, len(runs)) for digest, count in counts.items()}
 
 
 def _credibility(runs: Sequence[RunReport]) -> Iterator[Disagreement]:

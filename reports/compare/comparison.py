@@ -11,7 +11,15 @@ import numpy as np
 
 from harness.records.experiment import ExperimentFolder
 from harness.records.run_folder import RunFolder, RunFolderError
-from reports.compare.comparable import Disagreement, Weight, disagreements, refused, same_requests, schedules_apart
+from reports.compare.comparable import (
+    Disagreement,
+    Weight,
+    disagreements,
+    refused,
+    same_requests,
+    same_schedules,
+    schedules_apart,
+)
 from reports.compare.conditions import AnyCondition, ConditionResult, check_conditions
 from reports.compare.difference import Difference, Verdict, compare_measures
 from reports.compare.measures import MEASURES, Measure, Measured, exact_percentiles, measure_run, open_loop_gap
@@ -235,7 +243,9 @@ def compare(
 def _disagreements(baseline: Arm, arm: Arm, *, runs_paired: bool) -> tuple[Disagreement, ...]:
     """The disagreements of two arms; of runs measured in turn those within blocks, since blocks differ by design."""
     if not runs_paired:
-        return disagreements([*baseline.runs, *arm.runs])
+        found = disagreements([*baseline.runs, *arm.runs])
+        alike = same_schedules(baseline.runs, arm.runs)
+        return tuple(one for one in found if not (alike and one.what.startswith("schedule.")))
     blocks = (disagreements(pair) for pair in zip(baseline.runs, arm.runs, strict=True))
     return tuple({one.what: one for found in blocks for one in found}.values())
 
