@@ -10,6 +10,11 @@ TESTS_NUMPY2 := tests/reports tests/harness/records tests/harness/clients/test_o
 	tests/harness/clients/test_openai_probe.py tests/harness/cli/measurement/test_connect.py \
 	--ignore tests/reports/browser --ignore tests/reports/statistics/test_autocorrelation.py
 
+# What only computes, and so may run in two processes at once; the rest has a server, a browser or a clock.
+TESTS_COMPUTING := tests/workloads tests/reports tests/serving/text tests/serving/engines tests/serving/models \
+	tests/serving/repository tests/harness/recording
+IN_PROCESSES := -m "not slow" --numprocesses 2 --dist loadfile
+
 .PHONY: setup bench test test-numpy2 test-all mutants docs lint
 
 setup: $(STAMP)
@@ -32,7 +37,9 @@ bench: setup
 	.venv/bin/bench $(ARGS)
 
 test: setup
-	.venv/bin/python -m pytest -m "not slow" --hypothesis-profile=repeatable
+	.venv/bin/python -m pytest $(IN_PROCESSES) --hypothesis-profile=repeatable $(TESTS_COMPUTING)
+	.venv/bin/python -m pytest -m "not slow" --hypothesis-profile=repeatable \
+		$(addprefix --ignore ,$(TESTS_COMPUTING))
 
 test-numpy2: $(STAMP_NUMPY2)
 	.venv-numpy2/bin/python -m pytest -m "not slow" --hypothesis-profile=few $(TESTS_NUMPY2)
