@@ -8,29 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.records.record import Outcome, Record
-from reports.criteria import Requirement, parse_fail_if, parse_slo
-from reports.gates.gate import Evidence, Gate, JudgedRun, Status
+from harness.records.record import Outcome
+from reports.criteria import parse_fail_if, parse_slo
+from reports.gates.gate import Evidence, Status
 from reports.gates.judge import judge, judge_together
 from reports.metrics.configuration import ConfiguredLoad
 from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
+from tests.reports.gates.gating import Make, MakeRun, Noise, Queue, gate_of, required
 
-Make = Callable[..., Record]
-MakeRun = Callable[..., JudgedRun]
 MakeReport = Callable[..., RunReport]
-Noise = Callable[..., list[float]]
-Queue = Callable[..., list[Record]]
-
-
-def _required(text: str) -> Requirement:
-    criterion = parse_slo(text)
-    assert isinstance(criterion, Requirement)
-    return criterion
-
-
-def _gate(text: str, *runs: JudgedRun) -> Gate:
-    return judge_together(_required(text), runs, valid=True)
 
 
 # ---- one run
@@ -48,24 +35,24 @@ def _gate(text: str, *runs: JudgedRun) -> Gate:
 def test_a_number_that_a_run_does_not_have_decides_nothing(run_of: MakeRun, noise: Noise, text: str, why: str) -> None:
     run = run_of(noise(200))
     for runs in ([run], [run, run]):
-        gate = _gate(text, *runs)
+        gate = gate_of(text, *runs)
         assert (gate.status, gate.evidence, gate.why) == (Status.UNDECIDED, Evidence(None), why)
 
 
 def test_a_run_without_a_success_or_an_end_decides_nothing_but_its_failures(judged: MakeRun, failed: Make) -> None:
     refused = judged([failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 9) for k in range(3)], "ttft<=1s")
     unsent = judged([failed(k, 10 * k, Outcome.NOT_SENT) for k in range(3)], "ttft<=1s")
-    assert _gate("request_throughput>=1", refused).why == "unknown; no request succeeded"
-    assert _gate("failed_share<=1%", refused).status is Status.FAILED
-    assert _gate("p99_ttft<=1s", refused).status is Status.FAILED
+    assert gate_of("request_throughput>=1", refused).why == "unknown; no request succeeded"
+    assert gate_of("failed_share<=1%", refused).status is Status.FAILED
+    assert gate_of("p99_ttft<=1s", refused).status is Status.FAILED
     for text in ("failed_share<=1%", "p99_ttft<=1s", "mean_ttft<=1s", "attainment>=99%", "goodput>=1"):
-        assert _gate(text, unsent).status is Status.UNDECIDED, text
-        assert _gate(text, unsent).evidence.value is None
+        assert gate_of(text, unsent).status is Status.UNDECIDED, text
+        assert gate_of(text, unsent).evidence.value is None
 
 
 def test_a_request_that_was_never_sent_is_no_failure_of_the_target(judged: MakeRun, steady_run: Queue, failed: Make) -> None:
     run = judged([*steady_run(199), failed(199, 1_990, Outcome.NOT_SENT)])
-    gate = _gate("failed_share<=2%", run)
+    gate = gate_of("failed_share<=2%", run)
     assert gate.status is Status.PASSED
     assert "of 199 failed" in gate.why
 
@@ -78,7 +65,7 @@ def test_a_failed_share_counts_answers_without_a_token(judged: MakeRun, answered
         else answered(k, 10 * k, 10 * k, [(10 * k + 5, 1)] if k % 2 else [])
         for k in range(200)
     ]
-    assert _gate("failed_share<=1%", judged(records)).evidence.value == 0.05
+    assert gate_of("failed_share<=1%", judged(records)).evidence.value == 0.05
 
 
 @pytest.mark.parametrize("name", ["tpot", "itl", "icl", "e2e", "ttft"])
@@ -86,8 +73,8 @@ def test_every_latency_has_the_share_that_was_over_its_own_limit(run_of: MakeRun
     """The second token comes 10 ms after the first, which takes about 50 ms."""
     run = run_of(noise(1_000))
     above, below = {"ttft": (500, 5), "e2e": (500, 5)}.get(name, (11, 9))
-    assert _gate(f"p99_{name}<={above}ms", run).status is Status.PASSED
-    gate = _gate(f"p99_{name}<={below}ms", run)
+    assert gate_of(f"p99_{name}<={above}ms", run).status is Status.PASSED
+    gate = gate_of(f"p99_{name}<={below}ms", run)
     assert (gate.status, gate.evidence.beyond is not None) == (Status.FAILED, True)
     assert f"were over {below} ms" in gate.why
 
@@ -96,7 +83,7 @@ def test_latencies_count_from_the_schedule(judged: MakeRun, answered: Make) -> N
     """All are sent 400 ms late, and answered 50 ms later."""
     run = judged([answered(k, 10 * k, 10 * k + 400, [(10 * k + 450, 1)]) for k in range(1_000)], "ttft<=300ms")
     for text in ("p99_ttft<=300ms", "mean_ttft<=300ms", "attainment>=99%"):
-        assert _gate(text, run).status is Status.FAILED, text
+        assert gate_of(text, run).status is Status.FAILED, text
 
 
 # ---- several starts
@@ -105,8 +92,8 @@ def test_latencies_count_from_the_schedule(judged: MakeRun, answered: Make) -> N
 def test_requests_of_repeats_count_together(run_of: MakeRun, noise: Noise) -> None:
     """Each of 300 requests, which is too few for a p99; together they are 1,500."""
     runs = [run_of(noise(300, seed=seed)) for seed in range(5)]
-    assert {_gate("p99_ttft<=500ms", run).status for run in runs} == {Status.UNDECIDED}
-    gate = _gate("p99_ttft<=500ms", *runs)
+    assert {gate_of("p99_ttft<=500ms", run).status for run in runs} == {Status.UNDECIDED}
+    gate = gate_of("p99_ttft<=500ms", *runs)
     assert gate.status is Status.PASSED
     assert "0.0 % of 1,500 were over" in gate.why
 
@@ -115,7 +102,7 @@ def test_requests_of_repeats_count_together(run_of: MakeRun, noise: Noise) -> No
 @pytest.mark.parametrize("text", ["p99_ttft<=500ms", "attainment>=99%", "failed_share<=1%", "p50_ttft<=500ms"])
 def test_equal_repeats_decide_what_one_decides(run_of: MakeRun, noise: Noise, text: str, slow: int) -> None:
     runs = [run_of(noise(2_000, slow, seed=seed), "ttft<=500ms") for seed in range(5)]
-    alone, together = {_gate(text, run).status for run in runs}, _gate(text, *runs).status
+    alone, together = {gate_of(text, run).status for run in runs}, gate_of(text, *runs).status
     assert together is not Status.UNDECIDED
     assert alone <= {together, Status.UNDECIDED}
 
@@ -124,7 +111,7 @@ def test_a_start_that_differs_is_a_cluster_of_its_own(run_of: MakeRun, noise: No
     """4 % of the requests of one start in five are slow: 0.8 % of all, which five equal starts would hold against 2.5 %."""
     one_slow = [run_of(noise(1_000, 40 if seed == 2 else 0, seed=seed)) for seed in range(5)]
     all_equal = [run_of(noise(1_000, 8, seed=seed)) for seed in range(5)]
-    different, equal = (_gate("p99_ttft<=500ms", *runs).evidence.beyond for runs in (one_slow, all_equal))
+    different, equal = (gate_of("p99_ttft<=500ms", *runs).evidence.beyond for runs in (one_slow, all_equal))
     assert different is not None
     assert equal is not None
     assert different.share == equal.share == 0.008
@@ -134,23 +121,23 @@ def test_a_start_that_differs_is_a_cluster_of_its_own(run_of: MakeRun, noise: No
 def test_the_value_of_repeats_is_that_of_all_their_requests(run_of: MakeRun, noise: Noise) -> None:
     runs = [run_of(noise(300, slow, seed=slow), "ttft<=500ms") for slow in (0, 6, 12)]
     every = np.sort(np.concatenate([noise(300, slow, seed=slow) for slow in (0, 6, 12)]))
-    assert _gate("p50_ttft<=1s", *runs).evidence.value == pytest.approx(every[449], abs=1e-3)
-    assert _gate("mean_ttft<=1s", *runs).evidence.value == pytest.approx(every.mean(), abs=1e-3)
-    assert _gate("attainment>=99%", *runs).evidence.value == pytest.approx(882 / 900)
+    assert gate_of("p50_ttft<=1s", *runs).evidence.value == pytest.approx(every[449], abs=1e-3)
+    assert gate_of("mean_ttft<=1s", *runs).evidence.value == pytest.approx(every.mean(), abs=1e-3)
+    assert gate_of("attainment>=99%", *runs).evidence.value == pytest.approx(882 / 900)
 
 
 def test_one_repeat_whose_queue_grew_is_enough_to_pass_nothing(judged: MakeRun, queued_run: Queue) -> None:
     calm, growing = judged(queued_run(20.0, 1)), judged(queued_run(75.0, 1))
-    gate = _gate("p99_ttft<=60s", calm, growing)
+    gate = gate_of("p99_ttft<=60s", calm, growing)
     assert gate.status is Status.UNDECIDED
     assert gate.why.endswith("the queue grew, so a longer run is worse")
-    assert _gate("p99_ttft<=50ms", calm, growing).status is Status.FAILED
+    assert gate_of("p99_ttft<=50ms", calm, growing).status is Status.FAILED
 
 
 def test_a_repeat_without_the_number_leaves_none(run_of: MakeRun, noise: Noise) -> None:
     run = run_of(noise(200))
     without = replace(run, metrics=replace(run.metrics, ttft_ms=None))
-    assert _gate("p50_ttft<=1s", run, without).why == "unknown; this run has no TTFT"
+    assert gate_of("p50_ttft<=1s", run, without).why == "unknown; this run has no TTFT"
 
 
 # ---- goodput
@@ -158,7 +145,7 @@ def test_a_repeat_without_the_number_leaves_none(run_of: MakeRun, noise: Noise) 
 
 def test_goodput_below_what_the_arrivals_need_fails_by_attainment(judged: MakeRun, queued_run: Queue) -> None:
     """75 requests/s at a target that answers 49, most of them late."""
-    gate = _gate("goodput>=37.5", judged(queued_run(75.0, 1), "ttft<=50ms"))
+    gate = gate_of("goodput>=37.5", judged(queued_run(75.0, 1), "ttft<=50ms"))
     assert gate.status is Status.FAILED
     assert "the queue grew by" in gate.why
 
@@ -171,7 +158,7 @@ def test_goodput_of_steady_spells_fails_where_twenty_times_too_many_missed(run_o
     rate = run.metrics.goodput
     assert rate is not None
     assert rate.rate is not None
-    gate = _gate("goodput>=98.05", run)
+    gate = gate_of("goodput>=98.05", run)
     assert gate.status is Status.FAILED, gate.why
     assert rate.rate.interval is not None or "missed an objective, of 100 requests/s" in gate.why
 
@@ -181,7 +168,7 @@ def test_a_drain_in_which_nothing_arrives_is_no_evidence_against_the_goodput_of_
 ) -> None:
     """100 requests/s for 20 s, of which each takes 3 s: none misses the objective, and the drain makes 87 requests/s of it."""
     run = judged([answered(k, 10 * k, 10 * k, [(10 * k + 3_000, 1)]) for k in range(2_000)], "ttft<=60s")
-    gate = _gate("goodput>=95", run)
+    gate = gate_of("goodput>=95", run)
     assert gate.evidence.value == pytest.approx(87, abs=0.1)
     assert gate.evidence.high is not None
     assert gate.evidence.high >= 100
@@ -189,20 +176,20 @@ def test_a_drain_in_which_nothing_arrives_is_no_evidence_against_the_goodput_of_
 
 
 def test_more_goodput_than_requests_arrived_fails(run_of: MakeRun, noise: Noise) -> None:
-    gate = _gate("goodput>=150", run_of(noise(2_000), "ttft<=500ms"))
+    gate = gate_of("goodput>=150", run_of(noise(2_000), "ttft<=500ms"))
     assert gate.status is Status.FAILED
 
 
 def test_goodput_that_many_requests_show_passes(run_of: MakeRun, noise: Noise) -> None:
-    assert _gate("goodput>=90", run_of(noise(2_000), "ttft<=500ms")).status is Status.PASSED
+    assert gate_of("goodput>=90", run_of(noise(2_000), "ttft<=500ms")).status is Status.PASSED
 
 
 # ---- validity, and JSON
 
 
 def test_of_a_run_that_is_not_valid_nothing_passes_or_fails(run_of: MakeRun, noise: Noise) -> None:
-    required = [_required(text) for text in ("p99_ttft<=60s", "p99_ttft<=1ms", "request_throughput>=1e6", "p99_ttfo<=1s")]
-    gates = judge(required, run_of(noise(2_000)), valid=False)
+    wanted = [required(text) for text in ("p99_ttft<=60s", "p99_ttft<=1ms", "request_throughput>=1e6", "p99_ttfo<=1s")]
+    gates = judge(wanted, run_of(noise(2_000)), valid=False)
     assert {gate.status for gate in gates} == {Status.UNDECIDED}
     assert [gate.why for gate in gates] == [
         "79.9 ms; the run is not valid",
@@ -213,11 +200,11 @@ def test_of_a_run_that_is_not_valid_nothing_passes_or_fails(run_of: MakeRun, noi
 
 
 def test_a_run_has_a_gate_for_each_requirement_in_their_order(run_of: MakeRun, noise: Noise) -> None:
-    required = [_required(text) for text in ("p99_ttft<=60s", "mean_e2e<=1ms", "p50_ttft<=1s")]
+    wanted = [required(text) for text in ("p99_ttft<=60s", "mean_e2e<=1ms", "p50_ttft<=1s")]
     run = run_of(noise(200))
-    gates = judge(required, run, valid=True)
-    assert [gate.requirement for gate in gates] == required
-    assert list(gates) == [judge_together(one, [run], valid=True) for one in required]
+    gates = judge(wanted, run, valid=True)
+    assert [gate.requirement for gate in gates] == wanted
+    assert list(gates) == [judge_together(one, [run], valid=True) for one in wanted]
 
 
 def test_json_has_the_share_beyond_a_limit_and_the_limits_of_a_number(make_report: MakeReport, steady_run: Queue) -> None:

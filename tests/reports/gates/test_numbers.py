@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from harness.records.record import Outcome, Record
-from reports.criteria import Requirement, parse_slo
-from reports.gates.gate import Evidence, Gate, JudgedRun, Status
-from reports.gates.judge import judge_together
+from harness.records.record import Outcome
+from reports.gates.gate import Evidence, JudgedRun, Status
 from reports.gates.numbers import KnownNumber, judge_number, of_mean, of_rates
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.output_events import Rate
 from reports.statistics.autocorrelation import CLUSTERED_ARRIVALS, DRIFTS
 from reports.statistics.percentiles import SampleMean
-
-Make = Callable[..., Record]
-MakeRun = Callable[..., JudgedRun]
-Noise = Callable[..., list[float]]
-Queue = Callable[..., list[Record]]
-
-
-def _required(text: str) -> Requirement:
-    criterion = parse_slo(text)
-    assert isinstance(criterion, Requirement)
-    return criterion
-
-
-def _gate(text: str, *runs: JudgedRun) -> Gate:
-    return judge_together(_required(text), runs, valid=True)
+from tests.reports.gates.gating import Make, MakeRun, Noise, Queue, gate_of, required
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +52,7 @@ def _of_rate(run: JudgedRun, value: float, interval: tuple[float, float] | None,
     ],
 )
 def test_a_throughput_is_judged_by_its_interval(calm: JudgedRun, text: str, status: Status) -> None:
-    gate = _gate(text, _of_rate(calm, 100.0, (95.0, 105.0)))
+    gate = gate_of(text, _of_rate(calm, 100.0, (95.0, 105.0)))
     assert gate.status is status
     assert gate.evidence == Evidence(100.0, 95.0, 105.0)
     assert gate.why.startswith("100 requests/s, 95 %: 95 – 105 requests/s")
@@ -90,17 +73,17 @@ def test_a_throughput_is_judged_by_its_interval(calm: JudgedRun, text: str, stat
 def test_a_mean_is_judged_by_its_interval_or_fails_where_it_is_far_above(
     calm: JudgedRun, mean: SampleMean, limit: float, status: Status
 ) -> None:
-    requirement = _required(f"mean_ttft<={limit}ms")
+    requirement = required(f"mean_ttft<={limit}ms")
     assert judge_number(requirement, of_mean(mean, mean, 700), [calm]).status is status
 
 
 def test_a_rate_is_never_far_above(calm: JudgedRun) -> None:
-    assert _gate("request_throughput<=1", _of_rate(calm, 100.0, None)).status is Status.UNDECIDED
+    assert gate_of("request_throughput<=1", _of_rate(calm, 100.0, None)).status is Status.UNDECIDED
 
 
 def test_the_mean_of_a_run_is_held_against_the_limit(run_of: MakeRun, noise: Noise) -> None:
     run = run_of(noise(2_000))
-    passed, failed = _gate("mean_ttft<=60ms", run), _gate("mean_ttft<=45ms", run)
+    passed, failed = gate_of("mean_ttft<=60ms", run), gate_of("mean_ttft<=45ms", run)
     assert (passed.status, failed.status) == (Status.PASSED, Status.FAILED)
     assert passed.evidence == failed.evidence
     assert re.fullmatch(r"5\d\.\d ms, 95 %: [45]\d(\.\d)? – 5\d\.\d ms", passed.why), passed.why
@@ -110,7 +93,7 @@ def test_the_mean_of_a_run_is_held_against_the_limit(run_of: MakeRun, noise: Noi
 
 
 def test_a_queue_that_grows_fails_a_mean_and_passes_none(growing: JudgedRun) -> None:
-    failed, undecided = _gate("mean_ttft<=50ms", growing), _gate("mean_ttft<=60s", growing)
+    failed, undecided = gate_of("mean_ttft<=50ms", growing), gate_of("mean_ttft<=60s", growing)
     assert (failed.status, undecided.status) == (Status.FAILED, Status.UNDECIDED)
     for gate in (failed, undecided):
         assert re.search(r"; the queue grew by 2[\d.]+ requests/s, so a longer run is worse$", gate.why), gate.why
@@ -118,17 +101,17 @@ def test_a_queue_that_grows_fails_a_mean_and_passes_none(growing: JudgedRun) -> 
 
 def test_a_queue_that_grows_fails_a_goodput_and_passes_none(judged: MakeRun, queued_run: Queue) -> None:
     run = judged(queued_run(75.0, 1), "ttft<=50ms")
-    assert [_gate(f"goodput>={limit}", run).status for limit in (37.5, 0.001)] == [Status.FAILED, Status.UNDECIDED]
+    assert [gate_of(f"goodput>={limit}", run).status for limit in (37.5, 0.001)] == [Status.FAILED, Status.UNDECIDED]
 
 
 def test_a_queue_that_grows_is_no_reason_in_a_throughput(growing: JudgedRun) -> None:
     rate = _of_rate(growing, 49.0, (48.0, 50.0))
-    assert [_gate(f"request_throughput>={limit}", rate).status for limit in (40, 60)] == [Status.PASSED, Status.FAILED]
+    assert [gate_of(f"request_throughput>={limit}", rate).status for limit in (40, 60)] == [Status.PASSED, Status.FAILED]
 
 
 def test_users_that_wait_for_answers_have_no_queue_that_grows(growing: JudgedRun) -> None:
     closed = replace(growing, load=ConfiguredLoad(closed=True))
-    assert "queue" not in _gate("mean_ttft<=60s", closed).why
+    assert "queue" not in gate_of("mean_ttft<=60s", closed).why
 
 
 # ---- requests that were cut off
@@ -143,7 +126,7 @@ def test_a_mean_of_which_a_lower_bound_is_known_can_fail_and_never_pass(judged: 
         for k in range(2_000)
     ]
     run = judged(records)
-    below, above = _gate("mean_ttft<=90ms", run), _gate("mean_ttft<=5s", run)
+    below, above = gate_of("mean_ttft<=90ms", run), gate_of("mean_ttft<=5s", run)
     assert (below.status, above.status) == (Status.FAILED, Status.UNDECIDED)
     assert above.why.startswith("at least 108 ms")
     assert above.why.endswith("; requests were cut off, so a lower bound alone is known")
@@ -162,34 +145,34 @@ def test_a_mean_of_which_a_lower_bound_is_known_can_fail_and_never_pass(judged: 
     ],
 )
 def test_why_a_number_is_undecided_is_in_words(calm: JudgedRun, reason: str, words: str) -> None:
-    assert _gate("request_throughput>=1", _of_rate(calm, 10.0, None, reason)).why == f"10 requests/s; {words}"
+    assert gate_of("request_throughput>=1", _of_rate(calm, 10.0, None, reason)).why == f"10 requests/s; {words}"
 
 
 def test_an_undecided_gate_says_how_many_requests_would_decide_it(calm: JudgedRun) -> None:
     """An error of 10 with a distance of 5: four times 700 requests halve it, give or take."""
-    gate = _gate("request_throughput>=95", _of_rate(calm, 100.0, (90.0, 110.0)))
+    gate = gate_of("request_throughput>=95", _of_rate(calm, 100.0, (90.0, 110.0)))
     assert gate.why.endswith("; 2,000 to 6,000 requests would decide it")
-    other = _gate("request_throughput>=105", _of_rate(calm, 100.0, (98.0, 110.0)))
+    other = gate_of("request_throughput>=105", _of_rate(calm, 100.0, (98.0, 110.0)))
     assert other.why.endswith("; 2,000 to 6,000 requests would decide it")
 
 
 @pytest.mark.parametrize("limit", [99.5, 100, 100.5])
 def test_a_number_too_close_to_the_limit_says_so(calm: JudgedRun, limit: float) -> None:
-    gate = _gate(f"request_throughput>={limit}", _of_rate(calm, 100.0, (90.0, 110.0)))
+    gate = gate_of(f"request_throughput>={limit}", _of_rate(calm, 100.0, (90.0, 110.0)))
     assert gate.why.endswith("; it is too close to the limit for any number of requests")
 
 
 def test_a_limit_of_nothing_is_too_close_to_nothing(calm: JudgedRun) -> None:
-    gate = judge_number(_required("goodput<=0"), KnownNumber(0.0, (0.0, 1.0)), [calm])
+    gate = judge_number(required("goodput<=0"), KnownNumber(0.0, (0.0, 1.0)), [calm])
     assert gate.why == "0 requests/s, 95 %: 0 – 1 requests/s; it is too close to the limit for any number of requests"
 
 
 def test_a_number_without_an_interval_or_a_reason_says_so(calm: JudgedRun) -> None:
-    assert judge_number(_required("mean_ttft<=1s"), KnownNumber(None), [calm]).why == "unknown; it has no interval"
+    assert judge_number(required("mean_ttft<=1s"), KnownNumber(None), [calm]).why == "unknown; it has no interval"
 
 
 def test_limits_that_are_equal_are_left_out(calm: JudgedRun) -> None:
-    assert _gate("request_throughput>=1", _of_rate(calm, 10.0, (10.0, 10.0))).why == "10 requests/s"
+    assert gate_of("request_throughput>=1", _of_rate(calm, 10.0, (10.0, 10.0))).why == "10 requests/s"
 
 
 # ---- several starts
@@ -199,19 +182,19 @@ def test_limits_that_are_equal_are_left_out(calm: JudgedRun) -> None:
 def test_repeats_are_judged_by_the_interval_of_their_mean(calm: JudgedRun, limit: float, status: Status) -> None:
     """Of 10, 11 and 12: mean 11, Student's t with 2 degrees of freedom 4.303, error 0.577: 8.516 to 13.484."""
     repeats = [_of_rate(calm, value, (value - 0.1, value + 0.1)) for value in (10.0, 11.0, 12.0)]
-    gate = _gate(f"request_throughput>={limit}", *repeats)
+    gate = gate_of(f"request_throughput>={limit}", *repeats)
     assert gate.status is status
     assert (gate.evidence.low, gate.evidence.high) == pytest.approx((8.516, 13.484), abs=1e-3)
 
 
 def test_repeats_need_no_interval_of_their_own(calm: JudgedRun) -> None:
     repeats = [_of_rate(calm, 10.0, (9.0, 11.0)), _of_rate(calm, 10.1, None)]
-    assert _gate("request_throughput>=2", *repeats).status is Status.PASSED
+    assert gate_of("request_throughput>=2", *repeats).status is Status.PASSED
 
 
 def test_the_lower_limit_of_repeats_is_at_least_nothing(calm: JudgedRun) -> None:
     """Of 1 and 10: 5.5 ± 12.706 · 4.5."""
-    evidence = _gate("request_throughput>=1", *(_of_rate(calm, value, None) for value in (1.0, 10.0))).evidence
+    evidence = gate_of("request_throughput>=1", *(_of_rate(calm, value, None) for value in (1.0, 10.0))).evidence
     assert (evidence.value, evidence.low) == (5.5, 0.0)
     assert evidence.high == pytest.approx(62.678, abs=1e-3)
 
@@ -229,7 +212,7 @@ def test_a_repeat_without_a_rate_leaves_none() -> None:
 
 def test_the_mean_of_repeats_is_of_all_their_requests(run_of: MakeRun, noise: Noise) -> None:
     runs = [run_of(noise(400, seed=seed)) for seed in range(5)]
-    alone, together = (_gate("mean_ttft<=60ms", *chosen).evidence for chosen in (runs[:1], runs))
+    alone, together = (gate_of("mean_ttft<=60ms", *chosen).evidence for chosen in (runs[:1], runs))
     assert alone.low is not None
     assert alone.high is not None
     assert together.low is not None

@@ -4,35 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from harness.records.record import Outcome, Record
-from reports.criteria import Requirement, parse_slo
-from reports.gates.gate import Beyond, Gate, JudgedRun, Status
-from reports.gates.judge import judge_together
+from reports.gates.gate import Beyond, Gate, Status
 from reports.gates.shares import FAR_ABOVE, ShareClaim, ShareOfRun, fewest_to_pass, judge_share
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.full_batch import FullBatch
 from reports.statistics.exceedances import MARKOV, Exceedances
-
-Make = Callable[..., Record]
-MakeRun = Callable[..., JudgedRun]
-Noise = Callable[..., list[float]]
-Queue = Callable[..., list[Record]]
-
-
-def _required(text: str) -> Requirement:
-    criterion = parse_slo(text)
-    assert isinstance(criterion, Requirement)
-    return criterion
-
-
-def _gate(text: str, *runs: JudgedRun) -> Gate:
-    return judge_together(_required(text), runs, valid=True)
+from tests.reports.gates.gating import Make, MakeRun, Noise, Queue, gate_of, required
 
 
 def _beyond(gate: Gate) -> Beyond:
@@ -49,7 +33,7 @@ def _beyond(gate: Gate) -> Beyond:
 )
 def test_the_share_of_requests_above_the_limit_decides(run_of: MakeRun, noise: Noise, slow: int, status: Status) -> None:
     """1 % of 2,000 may take longer, which are 20."""
-    gate = _gate("p99_ttft<=500ms", run_of(noise(2_000, slow)))
+    gate = gate_of("p99_ttft<=500ms", run_of(noise(2_000, slow)))
     assert gate.status is status, gate.why
     beyond = _beyond(gate)
     assert (beyond.share, beyond.allowed) == (slow / 2_000, 0.01)
@@ -62,7 +46,7 @@ def test_requests_that_are_slow_together_are_weaker_evidence_than_as_many_apart(
     """Latencies of 30 or 60 ms, half of them each: alone, or in spells of 40 requests."""
     rng = np.random.default_rng(2)
     spells = np.repeat(30.0 * rng.lognormal(0.0, 0.5, 50), 40)
-    together, apart = _gate("p99_ttft<=200ms", run_of(spells)), _gate("p99_ttft<=200ms", run_of(rng.permutation(spells)))
+    together, apart = gate_of("p99_ttft<=200ms", run_of(spells)), gate_of("p99_ttft<=200ms", run_of(rng.permutation(spells)))
     assert (together.status, apart.status) == (Status.UNDECIDED, Status.PASSED)
     assert _beyond(together).high > 5 * _beyond(apart).high
 
@@ -73,9 +57,9 @@ def test_a_limit_of_three_times_the_largest_value_passes_with_a_thousand_request
 ) -> None:
     rng = np.random.default_rng(2)
     spells = np.repeat(rng.uniform(30.0, 150.0, n // 10 + 1), 10)[:n]
-    gate = _gate("p99_ttft<=450ms", run_of(spells))
+    gate = gate_of("p99_ttft<=450ms", run_of(spells))
     assert gate.status is status, gate.why
-    assert _gate(f"p99_ttft<={2.9 * max(spells)}ms", run_of(spells)).status is Status.UNDECIDED
+    assert gate_of(f"p99_ttft<={2.9 * max(spells)}ms", run_of(spells)).status is Status.UNDECIDED
     assert ("none above 33 % of the limit" in gate.why) is (status is Status.PASSED)
 
 
@@ -83,7 +67,7 @@ def test_one_spell_of_slow_requests_may_be_the_rare_event_of_many_runs(run_of: M
     """60 of 2,000 in one spell are undecided, where 60 apart have failed."""
     values = noise(2_000)
     values[900:960] = [1_000.0] * 60
-    gate = _gate("p99_ttft<=500ms", run_of(values))
+    gate = gate_of("p99_ttft<=500ms", run_of(values))
     assert gate.status is Status.UNDECIDED, gate.why
     assert _beyond(gate).low < 0.01
 
@@ -93,22 +77,22 @@ def test_twenty_times_the_allowed_share_fails_however_clustered(run_of: MakeRun,
     values = noise(2_000)
     for spell, status in ((399, Status.UNDECIDED), (400, Status.FAILED)):
         values[800 : 800 + spell] = [1_000.0] * spell
-        gate = _gate("p99_ttft<=500ms", run_of(values, load=ConfiguredLoad(closed=True)))
+        gate = gate_of("p99_ttft<=500ms", run_of(values, load=ConfiguredLoad(closed=True)))
         assert gate.status is status, gate.why
     assert _beyond(gate).low == pytest.approx(0.4 / 2 / MARKOV)
 
 
 def test_markov_holds_of_few_requests_too(run_of: MakeRun) -> None:
     """1 of 5 is 20 times 1 %; 1 of 6 is not."""
-    assert _gate("p99_ttft<=500ms", run_of([50, 51, 1_000, 52, 53])).status is Status.FAILED
-    assert _gate("p99_ttft<=500ms", run_of([50, 51, 1_000, 52, 53, 54])).status is Status.UNDECIDED
+    assert gate_of("p99_ttft<=500ms", run_of([50, 51, 1_000, 52, 53])).status is Status.FAILED
+    assert gate_of("p99_ttft<=500ms", run_of([50, 51, 1_000, 52, 53, 54])).status is Status.UNDECIDED
 
 
 def test_a_typical_value_of_eight_times_the_limit_fails(run_of: MakeRun) -> None:
     """A run that is one slow spell to its last fifth: half of its requests are 8 times above the limit, and half may be."""
     values = [401.0] * 620 + [50.0] * 380
     run = run_of(values, load=ConfiguredLoad(closed=True))
-    far, near = _gate("p50_ttft<=50.1ms", run), _gate("p50_ttft<=51ms", run)
+    far, near = gate_of("p50_ttft<=50.1ms", run), gate_of("p50_ttft<=51ms", run)
     assert (far.status, near.status) == (Status.FAILED, Status.UNDECIDED)
     assert f"half of them took {FAR_ABOVE:g} times the limit or more" in far.why
 
@@ -118,7 +102,7 @@ def test_a_typical_value_of_eight_times_the_limit_fails(run_of: MakeRun) -> None
 
 def test_overload_fails_a_gate_and_says_by_how_much_the_queue_grew(judged: MakeRun, queued_run: Queue) -> None:
     """75 requests/s at a target that answers 49."""
-    gate = _gate("p99_ttft<=50ms", judged(queued_run(75.0, 1)))
+    gate = gate_of("p99_ttft<=50ms", judged(queued_run(75.0, 1)))
     assert gate.status is Status.FAILED
     grew = re.search(
         r"; ([\d.]+) % of 700 were over 50 ms; the queue grew by ([\d.]+) requests/s, so a longer run is worse$", gate.why
@@ -131,27 +115,27 @@ def test_overload_fails_a_gate_and_says_by_how_much_the_queue_grew(judged: MakeR
 @pytest.mark.parametrize("name", ["p99_ttft", "p50_ttft", "p99_e2e"])
 def test_a_queue_that_grows_can_fail_a_gate_and_never_pass_it(judged: MakeRun, queued_run: Queue, name: str) -> None:
     run = judged(queued_run(75.0, 1))
-    assert _gate(f"{name}<=1ms", run).status is Status.FAILED
-    undecided = _gate(f"{name}<=60s", run)
+    assert gate_of(f"{name}<=1ms", run).status is Status.FAILED
+    undecided = gate_of(f"{name}<=60s", run)
     assert undecided.status is Status.UNDECIDED
     assert undecided.why.endswith("; the queue grew, so a longer run is worse")
 
 
 def test_overload_fails_a_gate_on_attainment(judged: MakeRun, queued_run: Queue) -> None:
-    gate = _gate("attainment>=99%", judged(queued_run(75.0, 1), "ttft<=50ms"))
+    gate = gate_of("attainment>=99%", judged(queued_run(75.0, 1), "ttft<=50ms"))
     assert gate.status is Status.FAILED
     assert "missed an objective; the queue grew by" in gate.why
 
 
 def test_a_queue_that_grows_is_no_reason_in_a_share_of_failures(judged: MakeRun, queued_run: Queue) -> None:
-    gate = _gate("failed_share<=1%", judged(queued_run(75.0, 1)))
+    gate = gate_of("failed_share<=1%", judged(queued_run(75.0, 1)))
     assert (gate.status, "queue" in gate.why) == (Status.PASSED, False)
 
 
 def test_users_that_wait_for_answers_have_no_queue_that_grows(judged: MakeRun, queued_run: Queue) -> None:
     run = judged(queued_run(75.0, 1), load=ConfiguredLoad(closed=True))
     for limit in ("50ms", "60s"):
-        assert "queue" not in _gate(f"p99_ttft<={limit}", run).why
+        assert "queue" not in gate_of(f"p99_ttft<={limit}", run).why
 
 
 # ---- few requests, and few clusters
@@ -161,7 +145,7 @@ def test_users_that_wait_for_answers_have_no_queue_that_grows(judged: MakeRun, q
 def test_fewer_than_a_hundred_requests_show_no_clusters_and_pass_nothing(
     run_of: MakeRun, noise: Noise, n: int, status: Status
 ) -> None:
-    gate = _gate("p50_ttft<=500ms", run_of(noise(n)))
+    gate = gate_of("p50_ttft<=500ms", run_of(noise(n)))
     assert gate.status is status
     if n == 99:
         assert gate.why == "50.3 ms; 0.0 % of 99 were over 500 ms; too few requests to decide, at least 100 needed"
@@ -169,7 +153,7 @@ def test_fewer_than_a_hundred_requests_show_no_clusters_and_pass_nothing(
 
 
 def test_a_percentile_that_so_few_requests_cannot_pass_says_how_many_can(run_of: MakeRun, noise: Noise) -> None:
-    gate = _gate("p99_ttft<=500ms", run_of(noise(99)))
+    gate = gate_of("p99_ttft<=500ms", run_of(noise(99)))
     assert gate.why.endswith("; too few requests to decide, at least 299 needed")
 
 
@@ -197,10 +181,10 @@ def test_arrivals_in_few_clusters_pass_nothing(judged: MakeRun, answered: Make, 
     ]
     run = judged(records)
     assert run.clustered is not None
-    gate = _gate("p99_ttft<=500ms", run)
+    gate = gate_of("p99_ttft<=500ms", run)
     assert (gate.status, _beyond(gate).high) == (Status.UNDECIDED, 1.0)
     assert gate.why.endswith("; arrivals came in too few clusters to know other runs by")
-    assert _gate("p99_ttft<=1ms", run).status is Status.FAILED
+    assert gate_of("p99_ttft<=1ms", run).status is Status.FAILED
 
 
 def test_waits_for_a_place_in_the_batch_that_were_rare_pass_no_tail(run_of: MakeRun, noise: Noise) -> None:
@@ -208,11 +192,11 @@ def test_waits_for_a_place_in_the_batch_that_were_rare_pass_no_tail(run_of: Make
     run = run_of(noise(2_000))
     seldom = replace(run, metrics=replace(run.metrics, full_batch=FullBatch(answers=2_000, largest=64, waited=9, spells=3)))
     often = replace(run, metrics=replace(run.metrics, full_batch=FullBatch(answers=2_000, largest=64, waited=90, spells=30)))
-    assert _gate("p99_ttft<=500ms", often).status is Status.PASSED
-    gate = _gate("p99_ttft<=500ms", seldom)
+    assert gate_of("p99_ttft<=500ms", often).status is Status.PASSED
+    gate = gate_of("p99_ttft<=500ms", seldom)
     assert gate.status is Status.UNDECIDED
     assert gate.why.endswith("; requests waited for a place in the batch too rarely to know how long others wait")
-    assert [_gate(text, seldom).status for text in ("p50_ttft<=500ms", "failed_share<=1%", "p99_ttft<=5ms")] == [
+    assert [gate_of(text, seldom).status for text in ("p50_ttft<=500ms", "failed_share<=1%", "p99_ttft<=5ms")] == [
         Status.PASSED,
         Status.PASSED,
         Status.FAILED,
@@ -239,7 +223,7 @@ def test_a_request_that_was_over_the_limit_when_it_was_cancelled_is_beyond_it(
 ) -> None:
     """3 % hang and are cancelled after 1 s."""
     hung = set(np.random.default_rng(3).permutation(2_000)[:60].tolist())
-    gate = _gate(requirement, judged(_hanging(answered, failed, hung), "ttft<=500ms"))
+    gate = gate_of(requirement, judged(_hanging(answered, failed, hung), "ttft<=500ms"))
     assert gate.status is Status.FAILED, gate.why
     assert _beyond(gate).share == 0.03
 
@@ -250,7 +234,7 @@ def test_a_request_that_was_cancelled_below_the_limit_neither_passes_nor_fails_a
 ) -> None:
     """3 % hang, which is above or below the limit of 5 s, for all that is known after 1 s."""
     hung = set(np.random.default_rng(3).permutation(2_000)[:60].tolist())
-    gate = _gate(requirement, judged(_hanging(answered, failed, hung), "ttft<=5s"))
+    gate = gate_of(requirement, judged(_hanging(answered, failed, hung), "ttft<=5s"))
     assert gate.status is Status.UNDECIDED
     beyond = _beyond(gate)
     assert beyond.share == 0.0
@@ -260,7 +244,7 @@ def test_a_request_that_was_cancelled_below_the_limit_neither_passes_nor_fails_a
 
 def test_few_undetermined_requests_do_not_keep_a_gate_from_passing(judged: MakeRun, answered: Make, failed: Make) -> None:
     run = judged(_hanging(answered, failed, {700}))
-    assert _gate("p99_ttft<=5s", run).status is Status.PASSED
+    assert gate_of("p99_ttft<=5s", run).status is Status.PASSED
 
 
 def test_failed_requests_are_beyond_every_limit(judged: MakeRun, answered: Make, failed: Make) -> None:
@@ -277,7 +261,7 @@ def test_failed_requests_are_beyond_every_limit(judged: MakeRun, answered: Make,
         "ttft<=60s",
     )
     for requirement in ("p99_ttft<=60s", "attainment>=99%", "failed_share<=1%"):
-        gate = _gate(requirement, run)
+        gate = gate_of(requirement, run)
         assert (gate.status, _beyond(gate).share) == (Status.FAILED, 0.03)
 
 
@@ -285,7 +269,7 @@ def test_failed_requests_are_beyond_every_limit(judged: MakeRun, answered: Make,
 
 
 def test_attainment_has_the_limits_of_the_share_that_met_the_objectives(run_of: MakeRun, noise: Noise) -> None:
-    gate = _gate("attainment>=99%", run_of(noise(2_000, 5), "ttft<=500ms"))
+    gate = gate_of("attainment>=99%", run_of(noise(2_000, 5), "ttft<=500ms"))
     beyond = _beyond(gate)
     assert gate.evidence.value == 1.0 - beyond.share == 0.9975
     assert gate.evidence.low == pytest.approx(1.0 - beyond.high)
@@ -294,7 +278,7 @@ def test_attainment_has_the_limits_of_the_share_that_met_the_objectives(run_of: 
 
 def test_a_failed_share_has_its_own_limits_and_a_percentile_none(run_of: MakeRun, noise: Noise) -> None:
     run = run_of(noise(2_000))
-    of_failures, of_percentile = _gate("failed_share<=1%", run).evidence, _gate("p99_ttft<=500ms", run).evidence
+    of_failures, of_percentile = gate_of("failed_share<=1%", run).evidence, gate_of("p99_ttft<=500ms", run).evidence
     assert of_failures.beyond is not None
     assert (of_failures.low, of_failures.high) == (of_failures.beyond.low, of_failures.beyond.high)
     assert (of_percentile.low, of_percentile.high) == (None, None)
@@ -317,7 +301,7 @@ def test_a_failed_share_is_decided_by_few_requests_too(
     judged: MakeRun, steady_run: Queue, failed: Make, done: int, failures: int, limit: str, status: Status
 ) -> None:
     last = [failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 9) for k in range(done, done + failures)]
-    gate = _gate(f"failed_share<={limit}", judged([*steady_run(done), *last]))
+    gate = gate_of(f"failed_share<={limit}", judged([*steady_run(done), *last]))
     assert gate.status is status, gate.why
 
 
@@ -337,7 +321,7 @@ def test_a_failed_share_is_decided_by_few_requests_too(
     ],
 )
 def test_a_requirement_of_at_least_is_the_opposite(run_of: MakeRun, noise: Noise, requirement: str, status: Status) -> None:
-    gate = _gate(requirement, run_of(noise(2_000), "ttft<=500ms"))
+    gate = gate_of(requirement, run_of(noise(2_000), "ttft<=500ms"))
     assert gate.status is status, gate.why
     assert "needed" in gate.why
     assert "allowed" not in gate.why
@@ -345,12 +329,12 @@ def test_a_requirement_of_at_least_is_the_opposite(run_of: MakeRun, noise: Noise
 
 def test_a_queue_that_grows_is_no_reason_in_a_requirement_of_at_least(judged: MakeRun, queued_run: Queue) -> None:
     run = judged(queued_run(75.0, 1))
-    assert _gate("p99_ttft>=50ms", run).status is Status.PASSED
-    assert "queue" not in _gate("p99_ttft>=60s", run).why
+    assert gate_of("p99_ttft>=50ms", run).status is Status.PASSED
+    assert "queue" not in gate_of("p99_ttft>=60s", run).why
 
 
 def test_all_that_missed_show_nothing_of_a_share_that_has_to_be_all(run_of: MakeRun, noise: Noise) -> None:
-    gate = _gate("attainment<=0%", run_of(noise(2_000), "ttft<=1ms"))
+    gate = gate_of("attainment<=0%", run_of(noise(2_000), "ttft<=1ms"))
     assert gate.status is Status.UNDECIDED
     assert gate.why.endswith("; no number of requests can show that")
 
@@ -360,7 +344,7 @@ def test_all_that_missed_show_nothing_of_a_share_that_has_to_be_all(run_of: Make
 
 def test_a_gate_that_passed_says_how_many_may_be_beyond_and_what_would_not_show(run_of: MakeRun, noise: Noise) -> None:
     """2,000 requests in 20 s: once in 20 / 3 s has a chance of 5 % not to be in it."""
-    gate = _gate("p99_ttft<=500ms", run_of(noise(2_000)))
+    gate = gate_of("p99_ttft<=500ms", run_of(noise(2_000)))
     assert gate.why == (
         "79.9 ms; 0.0 % of 2,000 were over 500 ms; at most 0.16 % in runs like it, 1.0 % allowed; "
         "what is rarer than once in 6.7 s would not show"
@@ -368,14 +352,14 @@ def test_a_gate_that_passed_says_how_many_may_be_beyond_and_what_would_not_show(
 
 
 def test_a_gate_that_failed_says_how_many_are_beyond_at_least(run_of: MakeRun, noise: Noise) -> None:
-    gate = _gate("p99_ttft<=500ms", run_of(noise(2_000, 60)))
+    gate = gate_of("p99_ttft<=500ms", run_of(noise(2_000, 60)))
     assert re.fullmatch(
         r"1,000 ms; 3\.0 % of 2,000 were over 500 ms; at least [12]\.\d % in runs like it, 1\.0 % allowed", gate.why
     )
 
 
 def test_an_undecided_gate_says_how_many_requests_would_decide_it_as_a_range(run_of: MakeRun, noise: Noise) -> None:
-    gate = _gate("p99_ttft<=500ms", run_of(noise(2_000, 30)))
+    gate = gate_of("p99_ttft<=500ms", run_of(noise(2_000, 30)))
     assert gate.status is Status.UNDECIDED
     found = re.search(r"; 95 %: [\d.]+ – [\d.]+ %, 1\.0 % allowed; ([\d,]+) to ([\d,]+) requests would decide it$", gate.why)
     assert found is not None, gate.why
@@ -384,14 +368,14 @@ def test_an_undecided_gate_says_how_many_requests_would_decide_it_as_a_range(run
 
 
 def test_a_share_at_the_limit_has_no_upper_end_of_that_range(run_of: MakeRun, noise: Noise) -> None:
-    gate = _gate("p99_ttft<=500ms", run_of(noise(2_000, 20)))
+    gate = gate_of("p99_ttft<=500ms", run_of(noise(2_000, 20)))
     assert re.search(r"; [\d,]+ or more requests would decide it$", gate.why), gate.why
 
 
 def test_a_share_too_close_to_the_limit_says_so(run_of: MakeRun, noise: Noise) -> None:
     """Half of the requests exceed a limit at their median, which ten million would not tell from it."""
     values = noise(2_000)
-    gate = _gate(f"p50_ttft<={np.median(values):.6f}ms", run_of(values))
+    gate = gate_of(f"p50_ttft<={np.median(values):.6f}ms", run_of(values))
     assert gate.status is Status.UNDECIDED
     assert gate.why.endswith("; the share is too close to the limit for any number of requests") or "or more" in gate.why
 
@@ -399,12 +383,12 @@ def test_a_share_too_close_to_the_limit_says_so(run_of: MakeRun, noise: Noise) -
 @pytest.mark.parametrize("requirement", ["attainment>=100%", "failed_share<=0%"])
 @pytest.mark.parametrize("n", [50, 2_000])
 def test_no_number_of_requests_shows_that_none_is_ever_beyond(run_of: MakeRun, noise: Noise, requirement: str, n: int) -> None:
-    gate = _gate(requirement, run_of(noise(n), "ttft<=500ms"))
+    gate = gate_of(requirement, run_of(noise(n), "ttft<=500ms"))
     assert gate.status is Status.UNDECIDED
     assert gate.why.endswith("; no number of requests can show that")
 
 
 def test_no_request_with_a_value_decides_nothing(run_of: MakeRun) -> None:
-    claim = ShareClaim(_required("p99_ttft<=1s"), None, 0.01, 1_000.0, "were over 1,000 ms")
+    claim = ShareClaim(required("p99_ttft<=1s"), None, 0.01, 1_000.0, "were over 1,000 ms")
     gate = judge_share(claim, [ShareOfRun(np.empty(0), np.empty(0))], [run_of([50.0])])
     assert (gate.status, gate.evidence.beyond, gate.why) == (Status.UNDECIDED, None, "no request has a value")
