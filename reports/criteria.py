@@ -31,6 +31,7 @@ from reports.statistics.percentiles import percentile_key
 _LATENCIES = (TTFT, TTFO, E2E, TPOT, ITL, ICL)
 _RATES = (REQUEST_THROUGHPUT, OUTPUT_TOKEN_THROUGHPUT, GOODPUT)
 _SHARES = (ATTAINMENT, FAILED_SHARE)
+_AT_MOST = ("<=", "<", "=<")
 _HELD = "held"
 _QUANTILES = (0.50, 0.99)  # those with an interval
 _FORM = re.compile(
@@ -85,8 +86,8 @@ class HeldRequirement:
 
 def parse_slo(text: str) -> Criterion:
     """What has to hold: an objective of each request, or a requirement of the run. Raises ValueError, for the command line."""
-    match = _matched(text)
-    metric, at_most, limit = _metric(text, match["name"]), match["sign"] in ("<=", "<", "=<"), _limit(text, match)
+    match = _matched(text, "p99_ttft<=300ms, ttft<=200ms or goodput>=20")
+    metric, at_most, limit = _metric(text, match["name"]), match["sign"] in _AT_MOST, _limit(text, match)
     if metric not in _LATENCIES or match["statistic"] is not None:
         return Requirement(metric, _statistic(text, metric, match["statistic"]), at_most, limit)
     if metric not in OBJECTIVE_METRICS:
@@ -103,20 +104,17 @@ def parse_slo(text: str) -> Criterion:
 
 def parse_fail_if(text: str) -> Requirement:
     """The requirement that fails where ``text`` holds. Raises ValueError, for the command line."""
-    negated = _negated(text)
-    try:
-        criterion = parse_slo(negated)
-    except ValueError as error:
-        raise ValueError(str(error).replace(repr(negated), repr(text))) from None
-    if isinstance(criterion, Objective):
-        name = criterion.metric.name
+    match = _matched(text, "p99_ttft>300ms, attainment<95% or goodput<20")
+    metric, limit = _metric(text, match["name"]), _limit(text, match)
+    if metric in _LATENCIES and match["statistic"] is None:
+        name = metric.name
         raise ValueError(f"{text!r}: a run fails by a number of its own: write p99_{name}, p50_{name} or mean_{name}")
-    return criterion
+    return Requirement(metric, _statistic(text, metric, match["statistic"]), match["sign"] not in _AT_MOST, limit)
 
 
 def parse_held(text: str) -> HeldRequirement:
     """The requirement of a sweep that fails where ``text`` holds: ``held<20``. Raises ValueError, for the command line."""
-    match = _matched(text)
+    match = _matched(text, "held<20")
     if match["statistic"] or match["name"].lower() != _HELD or match["sign"] != "<" or match["unit"]:
         raise ValueError(
             f"{text!r}: a sweep fails by the highest load that held, as held<20; criteria of a run go behind its verb"
@@ -127,16 +125,10 @@ def parse_held(text: str) -> HeldRequirement:
     return HeldRequirement(limit)
 
 
-def _negated(text: str) -> str:
-    """``text`` with the opposite sign."""
-    sign = _matched(text)["sign"]
-    return text.replace(sign, {"<": ">=", ">": "<=", "<=": ">", ">=": "<", "=<": ">", "=>": "<"}[sign], 1)
-
-
-def _matched(text: str) -> re.Match[str]:
+def _matched(text: str, examples: str) -> re.Match[str]:
     match = _FORM.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r}: write a number, a sign and a limit, as p99_ttft<=300ms, ttft<=200ms or goodput>=20")
+        raise ValueError(f"{text!r}: write a number, a sign and a limit, as {examples}")
     return match
 
 
@@ -170,8 +162,9 @@ def _limit(text: str, match: re.Match[str]) -> float:
     if not math.isfinite(limit) or limit < 0:
         raise ValueError(f"{text!r}: the limit must be a number of at least 0")
     if _kind(metric) == "share" and (limit > 1 or (limit == 1 and not unit)):  # a bare 1 is more likely meant as 1 %
+        example = match["amount"] if float(match["amount"]) <= 100 else "99" if metric is ATTAINMENT else "1"
         raise ValueError(
-            f"{text!r}: the limit of a share goes from 0% to 100%; write its unit, as in {metric.name}{match['sign']}1%"
+            f"{text!r}: the limit of a share goes from 0% to 100%; write its unit, as in {metric.name}{match['sign']}{example}%"
         )
     return limit
 

@@ -45,7 +45,7 @@ def judge_number(requirement: Requirement, known: KnownNumber, runs: Sequence[Ju
 def of_mean(mean: SampleMean, least: SampleMean, n: int) -> KnownNumber:
     """The mean of ``n`` latencies; ``least`` is that with each request that was cut off at its bound."""
     reason = in_words(mean.reason or least.reason, fewest_independent(n))
-    return KnownNumber(least.value, least.interval, reason, grows=True, bounded=mean.at_least is not None)
+    return KnownNumber(least.value, least.interval, reason, grows=True, bounded=mean.lower_bound is not None)
 
 
 def of_rates(rates: Sequence[Rate | None], done: int, *, grows: bool = False) -> KnownNumber:

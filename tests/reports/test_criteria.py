@@ -96,6 +96,21 @@ def test_what_fails_no_build_is_refused_in_the_user_s_own_words(text: str) -> No
         parse_fail_if(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("p99_ttft>", "as p99_ttft>300ms, attainment<95% or goodput<20"),
+        ("failed_share>1", "as in failed_share>1%"),
+        ("failed_share>5", "as in failed_share>5%"),
+        ("attainment<95", "as in attainment<95%"),
+        ("attainment<995", "as in attainment<99%"),
+    ],
+)
+def test_an_example_fails_a_bad_build_and_not_a_good_one(text: str, remedy: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(remedy)):
+        parse_fail_if(text)
+
+
 def test_a_build_does_not_fail_by_single_requests() -> None:
     with pytest.raises(ValueError, match=r"write p99_ttft, p50_ttft or mean_ttft"):
         parse_fail_if("ttft>200ms")
@@ -114,7 +129,7 @@ def test_a_sweep_fails_by_the_highest_load_that_held(text: str, at_least: float,
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [
-        ("held", "as p99_ttft<=300ms"),
+        ("held", "as held<20"),
         ("p99_held<3", "as held<20"),
         ("goodput<3", "as held<20"),
         ("held>3", "as held<20"),

@@ -133,6 +133,26 @@ def test_a_mean_of_which_a_lower_bound_is_known_can_fail_and_never_pass(judged: 
     assert above.evidence.high is None
 
 
+def test_a_bound_of_repeats_or_of_few_requests_passes_no_mean(judged: MakeRun, answered: Make, failed: Make) -> None:
+    """Of 400 requests 3 hang for 20 s until they are cancelled: so few that the mean has no interval of its own."""
+
+    def repeat(after_ms: int) -> JudgedRun:
+        return judged(
+            [
+                failed(k, 10 * k, Outcome.WITHDRAWN, 10 * k, 10 * k + after_ms, error=None)
+                if k in (100, 200, 300)
+                else answered(k, 10 * k, 10 * k, [(10 * k + 80, 1)])
+                for k in range(400)
+            ]
+        )
+
+    one, repeats = (_gate("mean_ttft<=1s", *map(repeat, cuts)) for cuts in ([20_000], range(20_000, 20_500, 100)))
+    assert (one.status, repeats.status) == (Status.UNDECIDED, Status.UNDECIDED)
+    assert one.why.startswith("at least 229 ms")
+    assert repeats.why.startswith("at least 231 ms")
+    assert repeats.evidence.high is None
+
+
 # ---- in words
 
 
