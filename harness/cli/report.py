@@ -66,6 +66,6 @@ def command(
     check_criteria(slo, fail_if, bool(folder.read_manifest().get("target", {}).get("streaming")))
     report = show_run(folder, plots, FULL if full else form, all_criteria(slo, fail_if) or None)
     click.echo(f"Report: {printable(str(report.folder.html))}", err=form != "console")
-    if not gates_passed(report.gates, fail_if, undecided):
+    if not gates_passed(report, fail_if, undecided):
         return ExitStatus.FAILED
     return ExitStatus.VALID if report.valid else ExitStatus.INVALID

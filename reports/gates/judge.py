@@ -103,13 +103,15 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
             mean = replace(mean, interval=between_starts(starts))
         return judge_number(requirement, mean, runs)
     summary = joined.summary()
+    percentile = None if summary is None else summary.percentile(requirement.q)
     claim = ShareClaim(
         requirement,
-        None if summary is None else summary.percentile(requirement.q).value,
+        None if percentile is None else percentile.value,
         round(1.0 - requirement.q, _DIGITS),
         requirement.limit,
         f"were over {number(requirement, requirement.limit)} {requirement.metric.unit}",
         at_least=not requirement.at_most,
+        lower_bound=None if percentile is None else percentile.lower_bound,
     )
     return judge_share(claim, [ShareOfRun(one.values_ms, one.slowest_ms) for one in latencies], runs)
 

@@ -53,7 +53,8 @@ class ShareOfRun:
 @dataclass(frozen=True, slots=True)
 class ShareClaim:
     """At most ``allowed`` of the values are above ``limit``; with ``at_least`` that many or more. ``beyond`` names such
-    requests ("over 500 ms"). Values of latencies (``grows``) rise as long as the queue grows.
+    requests ("over 500 ms"). Values of latencies (``grows``) rise as long as the queue grows. Of a ``value`` that requests
+    which were cut off decide, a ``lower_bound`` alone is known.
     """
 
     requirement: Requirement
@@ -64,6 +65,14 @@ class ShareClaim:
     at_least: bool = False
     grows: bool = True
     fewest: int = FEWEST_VALUES
+    lower_bound: float | None = None
+
+    @property
+    def shown(self) -> str:
+        """The value in words."""
+        if self.value is not None:
+            return amount(self.requirement, self.value)
+        return "unknown" if self.lower_bound is None else f"at least {amount(self.requirement, self.lower_bound)}"
 
 
 def judge_share(claim: ShareClaim, samples: Sequence[ShareOfRun], runs: Sequence[JudgedRun]) -> Gate:
@@ -169,8 +178,7 @@ class _Case:
 
     def why(self, status: Status, beyond: Beyond) -> str:
         claim = self.claim
-        value = "unknown" if claim.value is None else amount(claim.requirement, claim.value)
-        parts = [f"{value}; {percentage(self.seen.share)} % of {self.seen.n:,} {claim.beyond}"]
+        parts = [f"{claim.shown}; {percentage(self.seen.share)} % of {self.seen.n:,} {claim.beyond}"]
         if status is Status.FAILED:
             parts += self._why_failed(beyond)
         elif status is Status.PASSED:

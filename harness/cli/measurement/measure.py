@@ -86,7 +86,7 @@ def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: Pr
             report = show_run(folder, options.output.plots, FULL if options.output.full else ANSWER)
             _write_extras(report, options.output)
             is_fast_enough = _check_performance(report, options.criteria, reference)
-            passed = gates_passed(report.gates, options.criteria.fail_if, options.criteria.undecided)
+            passed = gates_passed(report, options.criteria.fail_if, options.criteria.undecided)
             click.echo(record_whole_times(folder, Milestones(command_start(), recorded, closed)), err=True)
         except KeyboardInterrupt:
             if folder.requests.exists():

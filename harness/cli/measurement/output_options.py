@@ -12,7 +12,8 @@ import cloup
 
 if TYPE_CHECKING:
     from reports.criteria import Criterion
-    from reports.gates.gate import Gate, Status
+    from reports.gates.gate import Status
+    from reports.run_report import RunReport
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -104,14 +105,20 @@ def all_criteria(slo: Sequence[Criterion], fail_if: Sequence[str]) -> list[Crite
     return [*slo, *map(parse_fail_if, fail_if)]
 
 
-def gates_passed(gates: Sequence[Gate], fail_if: Sequence[str], undecided: str) -> bool:
-    """Whether the gates of ``fail_if`` let a build pass; those that are undecided are listed on stderr."""
+def gates_passed(report: RunReport, fail_if: Sequence[str], undecided: str) -> bool:
+    """Whether the gates of ``fail_if`` let a build pass; those that are undecided are listed on stderr.
+
+    A run that is not valid decides none, and none counts as passed: it has an exit status of its own.
+    """
     if not fail_if:
         return True
     from reports.criteria import parse_fail_if
 
+    if not report.valid:
+        click.echo("The run is not valid, so no --fail_if is decided: see its findings, and measure again.", err=True)
+        return undecided != "fail"
     required = set(map(parse_fail_if, fail_if))
-    of_build = [gate for gate in gates if gate.requirement in required]
+    of_build = [gate for gate in report.gates if gate.requirement in required]
     return build_passes(((str(gate.requirement), gate.status, gate.why) for gate in of_build), undecided)
 
 

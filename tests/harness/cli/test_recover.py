@@ -100,6 +100,12 @@ def test_torn_record_is_reported_and_its_request_is_lost(cut: Path, capsys: pyte
     findings = {finding["code"]: finding for finding in json.loads((cut / "summary.json").read_text())["findings"]}
     assert findings["recovered"]["severity"] == "warning"
     assert findings["recovered"]["evidence"]["torn_bytes"] > 0
+    gate = ["report", str(cut), "--fail_if", "p99_ttft>60s"]
+    assert run(gate) == ExitStatus.INVALID
+    printed = capsys.readouterr()
+    assert "The run is not valid, so no --fail_if is decided" in printed.err
+    assert "counts as passed" not in printed.err
+    assert run([*gate, "--undecided", "fail"]) == ExitStatus.FAILED
 
 
 def test_a_damaged_record_costs_its_request_and_those_after_it_are_read(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
