@@ -146,7 +146,7 @@ def test_a_bound_of_repeats_or_of_few_requests_passes_no_mean(judged: MakeRun, a
             ]
         )
 
-    one, repeats = (_gate("mean_ttft<=1s", *map(repeat, cuts)) for cuts in ([20_000], range(20_000, 20_500, 100)))
+    one, repeats = (gate_of("mean_ttft<=1s", *map(repeat, cuts)) for cuts in ([20_000], range(20_000, 20_500, 100)))
     assert (one.status, repeats.status) == (Status.UNDECIDED, Status.UNDECIDED)
     assert one.why.startswith("at least 229 ms")
     assert repeats.why.startswith("at least 231 ms")
