@@ -28,6 +28,7 @@ from benchmarks.gate_targets import OVERLOADED, STATIONARY
 from benchmarks.interval_coverage import LONG_RUN, LONG_RUNS, as_requests
 from benchmarks.serving_processes import Process, Run, drawn
 from reports.criteria import Requirement
+from reports.findings.checks import Validity
 from reports.gates.gate import JudgedRun, Status
 from reports.gates.judge import judge, judge_together
 from reports.metrics.catalogue import ATTAINMENT, GOODPUT, TTFT
@@ -145,7 +146,7 @@ def overloaded(job: tuple[int, float, int, int]) -> dict[str, float]:
             Requirement(GOODPUT, None, False, rate / 2.0),
         )
         judged = judged_run(run, limit_ms, ConfiguredLoad(rate_per_s=rate))
-        for gate, found in zip(failed, judge(requirements, judged, valid=True), strict=True):
+        for gate, found in zip(failed, judge(requirements, judged, Validity.VALID), strict=True):
             failed[gate] += found.status is Status.FAILED
     return {gate: count / runs for gate, count in failed.items()}
 
@@ -288,7 +289,7 @@ def _load(process: Process, truth: Truth) -> ConfiguredLoad:
 
 
 def _statuses(gate: str, truth: Truth, runs: Sequence[JudgedRun]) -> list[Status]:
-    return [judge_together(truth.requirement(gate, ratio), runs, valid=True).status for ratio in (1.0, 2.0, 1.0 / 1.5)]
+    return [judge_together(truth.requirement(gate, ratio), runs, Validity.VALID).status for ratio in (1.0, 2.0, 1.0 / 1.5)]
 
 
 def _cell(one: Sequence[Sequence[Status]], five: Sequence[Sequence[Status]]) -> Cell:

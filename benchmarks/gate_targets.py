@@ -37,6 +37,17 @@ def pauses(name: str, every_s: float, lasts_s: float) -> Process:
     return Process(name, lambda n, rng: plain(poisson(n, rng), np.zeros(n)), latencies)
 
 
+def long_answers(name: str, median_s: float) -> Process:
+    """A target without a queue whose answers take ``median_s`` (lognormal, σ = 1), far longer than 300 requests take to send."""
+
+    def latencies(work: Work, rng: np.random.Generator) -> Times:
+        n = work.arrivals_s.size
+        ttft_ms: FloatArray = 20.0 * rng.lognormal(0.0, 0.5, n)
+        return Times(work.arrivals_s, ttft_ms, ttft_ms + 1e3 * median_s * rng.lognormal(0.0, 1.0, n))
+
+    return Process(name, lambda n, rng: plain(poisson(n, rng), np.zeros(n)), latencies)
+
+
 def _modulated(load: float) -> Process:
     """Eight servers whose arrivals alternate between 40 % and 160 % of the mean rate."""
 
@@ -65,6 +76,7 @@ STATIONARY = (
     drifting_load("slowly drifting load, M/M/1 at 40 %", 0.4, 0.9, 8_000),
     pauses("pauses of 1 s every 40 s", 40.0, 1.0),
     pauses("pauses of 0.3 s every 8 s", 8.0, 0.3),
+    long_answers("answers of 6 s", 6.0),
 )
 
 OVERLOADED = (

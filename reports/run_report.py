@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.records.run_folder import RunFolder, RunFolderError, unreadable
 from reports.criteria import Criterion, Requirement, parse_fail_if, parse_slo
-from reports.findings.checks import find, is_valid
+from reports.findings.checks import Validity, find, validity
 from reports.findings.finding import Finding, RunFacts
 from reports.gates.gate import Gate, JudgedRun
 from reports.gates.judge import judge
@@ -94,8 +94,12 @@ class RunReport:
         return output_law(self.requests, self.manifest)
 
     @property
+    def validity(self) -> Validity:
+        return validity(self.findings)
+
+    @property
     def valid(self) -> bool:
-        return is_valid(self.findings)
+        return self.validity is Validity.VALID
 
 
 def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> RunReport:
@@ -123,7 +127,7 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
     judged = Judged(objectives, class_objectives(folder, manifest), metrics.window_s)
     classes = traffic_classes(every, judged, target.streaming, metrics.full_batch)
     requirements = [criterion for criterion in chosen if isinstance(criterion, Requirement)]
-    gates = judge(requirements, JudgedRun(requests, metrics, configured_load(manifest)), valid=is_valid(findings))
+    gates = judge(requirements, JudgedRun(requests, metrics, configured_load(manifest)), validity(findings))
     return RunReport(folder, manifest, every, metrics, findings, client, server, server_phases, telemetry, gates, classes)
 
 

@@ -96,7 +96,7 @@ def check_conditions(
 
 
 def _of_arm(condition: AbsoluteCondition, runs: Sequence[RunReport]) -> ConditionResult:
-    gate = judge_together(condition.requirement, [run.judged for run in runs], valid=all(run.valid for run in runs))
+    gate = judge_together(condition.requirement, [run.judged for run in runs], max(run.validity for run in runs))
     return ConditionResult(condition, gate.status, gate.why)
 
 

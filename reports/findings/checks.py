@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from enum import IntEnum
+
 from reports.findings.calibration import BeyondCalibration
 from reports.findings.cancellations import GeneratedOn, LatenciesCutOff
 from reports.findings.client import (
@@ -110,6 +113,18 @@ def find(facts: RunFacts) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
 
-def is_valid(findings: tuple[Finding, ...]) -> bool:
-    """Whether no finding is invalid."""
-    return all(finding.severity is not Severity.INVALID for finding in findings)
+class Validity(IntEnum):
+    """What the findings of a run leave of it, from all to nothing."""
+
+    VALID = 0
+    REQUESTS_FAILED = 1  # the only reason why it is not valid, so what it shows against the target holds
+    INVALID = 2
+
+
+def validity(findings: Iterable[Finding]) -> Validity:
+    """The validity of a run by its findings."""
+    invalid = {finding.code for finding in findings if finding.severity is Severity.INVALID}
+    if not invalid:
+        return Validity.VALID
+    by_failures = Errors.code in invalid and invalid <= {Errors.code, NothingDone.code}
+    return Validity.REQUESTS_FAILED if by_failures else Validity.INVALID

@@ -143,8 +143,9 @@ class QueueGrowing(Finding):
     code = "queue_growing"
     severities = (Severity.WARNING,)
     when = (
-        "in an open loop, the number of requests in the system grew after the first fifth of the sending, by more than the "
-        "same arrivals leave at 95% of capacity and chance adds at 90%"
+        "in an open loop, the number of requests in the system grew after the first fifth of the sending (and after 1.5 times "
+        "the time that nine tenths of the first answers took), by more than the same arrivals leave at 95% of capacity and "
+        "chance adds at 90%"
     )
     advices = (
         "The target is at or above its capacity: latencies grow with the run's length. Lower --request_rate, or read the "

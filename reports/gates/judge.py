@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from reports.criteria import Requirement
+from reports.findings.checks import Validity
 from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.numbers import between_starts, judge_number, of_mean, of_rates
 from reports.gates.shares import ShareClaim, ShareOfRun, judge_share
@@ -54,17 +55,20 @@ _ENDS_NS: Mapping[Metric, Callable[[Requests], FloatArray]] = MappingProxyType(
 )
 
 
-def judge(requirements: Iterable[Requirement], run: JudgedRun, *, valid: bool) -> tuple[Gate, ...]:
-    """The gates of a run. Of a run that is not ``valid`` nothing passes or fails: its numbers cannot be believed."""
-    return tuple(judge_together(requirement, [run], valid=valid) for requirement in requirements)
+def judge(requirements: Iterable[Requirement], run: JudgedRun, validity: Validity) -> tuple[Gate, ...]:
+    """The gates of a run."""
+    return tuple(judge_together(requirement, [run], validity) for requirement in requirements)
 
 
-def judge_together(requirement: Requirement, runs: Sequence[JudgedRun], *, valid: bool) -> Gate:
+def judge_together(requirement: Requirement, runs: Sequence[JudgedRun], validity: Validity) -> Gate:
     """The gate of a configuration that ``runs`` measured, of which there is at least one: their requests count together, and
-    what differs between starts is part of the error. ``valid`` is whether all of them are.
+    what differs between starts is part of the error. ``validity`` is that of the least valid run.
+
+    Of a run that is not valid nothing passes or fails, for its numbers cannot be believed; but where requests that failed are
+    the only reason, they and what they make worse fail.
     """
     gate = _gate(requirement, runs)
-    if valid:
+    if validity is Validity.VALID or (validity is Validity.REQUESTS_FAILED and gate.status is Status.FAILED):
         return gate
     value = gate.evidence.value
     shown = "unknown" if value is None else amount(requirement, value)

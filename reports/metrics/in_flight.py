@@ -14,6 +14,12 @@ from reports.statistics.arrays import FloatArray
 
 _FEWEST_ARRIVALS = 20
 _BEGINNING = 0.2  # of the sending, in which every queue fills
+_FIRST = 0.1  # of the arrivals, whose times in the system are those of a target that has not fallen behind yet
+_FEWEST_FIRST = 5
+_MOST_OF_FIRST = 0.9  # of the first arrivals, by whose longest time the number in the system has nearly stopped to rise
+_FILLED_AFTER = 1.5  # times that
+_FELL_BEHIND = 3.0  # times that, in the second half of the arrivals
+_LONGEST_BEGINNING = 2 / 3  # of the sending: the growth after it has too little of the run to be known
 _PARTS = 12
 _LAST_PARTS = 4
 _REFERENCE_LOAD = 0.95  # of the target that the arrivals alone are held against
@@ -46,19 +52,24 @@ class QueueGrowth:
 def queue_growth(requests: Requests, rate_per_s: float | None = None) -> QueueGrowth | None:
     """The growth of the queue over the sending, where a target at 90 % of its capacity would hardly have it; else None.
 
-    After the first fifth, in which every queue fills, the statistic is the mean number in the system over the last third less
-    the lowest mean of a twelfth before it. From it goes what the same arrivals leave at an even server with a load of 95 % of
-    ``rate_per_s`` (None: of the actual rate), so that a chance crowd of arrivals is no growth. The rest is held against the
-    noise of a queue: in heavy traffic a backlog is a reflected Brownian motion (Kingman 1962; Harrison 1985), which at load ρ
-    has a mean of variance / (2 (1 − ρ)), the variance being that of the number's changes per arrival. The weights were set by
-    simulation (benchmarks/load_findings.py). Requests sent in one burst show no growth.
+    The first fifth, in which every queue fills, is left out, and more where answers take long: the number in the system rises
+    until answers end as often as requests arrive, at any load. The statistic is the mean number in the system over the last
+    third of the rest less the lowest mean of a twelfth before it. From it goes what the same arrivals leave at an even server
+    with a load of 95 % of ``rate_per_s`` (None: of the actual rate), so that a chance crowd of arrivals is no growth. The rest
+    is held against the noise of a queue: in heavy traffic a backlog is a reflected Brownian motion (Kingman 1962; Harrison
+    1985), which at load ρ has a mean of variance / (2 (1 − ρ)), the variance being that of the number's changes per arrival.
+    The weights were set by simulation (benchmarks/load_findings.py). Requests sent in one burst show no growth, and neither
+    does a sending that ends before the first answers tell how long they take.
     """
     known = ~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns)
     arrivals_ns, done_ns = requests.scheduled_ns[known], requests.done_ns[known]
     if arrivals_ns.size < _FEWEST_ARRIVALS or arrivals_ns.max() == arrivals_ns.min():
         return None
     first_ns, last_ns = float(arrivals_ns.min()), float(arrivals_ns.max())
-    edges = np.linspace(first_ns + _BEGINNING * (last_ns - first_ns), last_ns, _PARTS + 1)
+    begin_ns = first_ns + max(_BEGINNING * (last_ns - first_ns), filling_ns(requests))
+    if begin_ns > first_ns + _LONGEST_BEGINNING * (last_ns - first_ns):
+        return None
+    edges = np.linspace(begin_ns, last_ns, _PARTS + 1)
     actual_per_ns = np.count_nonzero(arrivals_ns > edges[0]) / (last_ns - edges[0])
     offered_per_ns = actual_per_ns if rate_per_s is None else rate_per_s / 1e9
     queue = mean_in_system(arrivals_ns, done_ns, edges)
@@ -78,6 +89,30 @@ def queue_growth(requests: Requests, rate_per_s: float | None = None) -> QueueGr
         offered_per_s=offered_per_ns * 1e9,
         completed_per_s=_count_within(done_ns, span) / (span[1] - span[0]) * 1e9,
     )
+
+
+def filling_ns(requests: Requests) -> float:
+    """How long the number in the system rises from the first arrival on at a target below its capacity; 0 where latencies
+    show that the target fell behind.
+
+    It is 1.5 times what nine tenths of the first tenth of the arrivals take, when an overloaded target has not fallen far
+    behind yet. Where a queue grows evenly, the typical request of the second half takes up to eight times as long as those, at
+    a target below its capacity as long. Of streamed answers only the typical wait for the first token counts: requests that a
+    target leaves waiting from its beginning on, as one that takes the latest first, are no long answers.
+    """
+    known = np.flatnonzero(~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns))
+    ordered = known[np.argsort(requests.scheduled_ns[known], kind="stable")]
+    took_ns = (requests.done_ns - requests.scheduled_ns)[ordered]
+    waited_ns = (requests.first_token_ns - requests.scheduled_ns)[ordered]
+    first = slice(max(_FEWEST_FIRST, int(_FIRST * known.size)))
+    streamed = waited_ns[first] < took_ns[first]
+    if np.any(streamed):
+        answering_ns = (took_ns[first] - waited_ns[first])[streamed]
+        long_ns = float(np.median(waited_ns[first][streamed]) + np.quantile(answering_ns, _MOST_OF_FIRST))
+    else:
+        long_ns = float(np.quantile(took_ns[first], _MOST_OF_FIRST))
+    fell_behind = float(np.median(took_ns[known.size // 2 :])) > _FELL_BEHIND * long_ns
+    return 0.0 if fell_behind else _FILLED_AFTER * long_ns
 
 
 def _last_above_lowest(queue: FloatArray) -> float:

@@ -187,10 +187,10 @@ def _measured_arm(folder: ExperimentFolder, experiment: Experiment, planned: Seq
     """The runs of one arm, whose records are read together."""
     reports = [read_run(folder.run_folder(one)) for one in planned]
     required = dict.fromkeys(gate.requirement for report in reports for gate in report.gates)
-    valid, judged = all(report.valid for report in reports), [report.judged for report in reports]
+    validity, judged = max(report.validity for report in reports), [report.judged for report in reports]
     return _MeasuredArm(
         tuple(_measured(report, _sweep_run(experiment, one, report)) for one, report in zip(planned, reports, strict=True)),
-        tuple(judge_together(requirement, judged, valid=valid) for requirement in required),
+        tuple(judge_together(requirement, judged, validity) for requirement in required),
     )
 
 

@@ -10,6 +10,7 @@ from harness.records.record import Outcome, Record
 from reports.compare.comparison import Arm, differences_between
 from reports.criteria import parse_fail_if
 from reports.findings.outcomes import Errors
+from reports.gates.gate import Status
 from reports.gates.judge import judge_together
 from reports.run.console import render
 from reports.run_report import RunReport
@@ -28,9 +29,10 @@ def test_gate_comparison_trend_and_finding_count_answers_without_a_token_as_succ
     ]
     run = make_report(records)
     (compared,) = (d for d in differences_between(Arm("a", (run,)), Arm("b", (run,))) if d.measure.name == "failed_share")
-    gate = judge_together(parse_fail_if("failed_share>1%"), [run.judged], valid=run.valid)
+    gate = judge_together(parse_fail_if("failed_share>1%"), [run.judged], run.validity)
     (finding,) = (f for f in run.findings if isinstance(f, Errors))
     assert (compared.a, compared.b) == (0.05, 0.05)
+    assert gate.status is Status.FAILED  # although so many failures make the run invalid
     assert estimates_of(run)["failed_share"].value == gate.evidence.value == finding.share == pytest.approx(0.05)
     assert run.metrics.failed_share is not None
     assert estimates_of(run)["failed_share"].interval == run.metrics.failed_share.interval

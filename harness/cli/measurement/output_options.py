@@ -12,7 +12,7 @@ import cloup
 
 if TYPE_CHECKING:
     from reports.criteria import Criterion
-    from reports.gates.gate import Status
+    from reports.gates.gate import Gate, Status
     from reports.run_report import RunReport
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -108,18 +108,27 @@ def all_criteria(slo: Sequence[Criterion], fail_if: Sequence[str]) -> list[Crite
 def gates_passed(report: RunReport, fail_if: Sequence[str], undecided: str) -> bool:
     """Whether the gates of ``fail_if`` let a build pass; those that are undecided are listed on stderr.
 
-    A run that is not valid decides none, and none counts as passed: it has an exit status of its own.
+    Of a run that is not valid none counts as passed: it has an exit status of its own.
     """
     if not fail_if:
         return True
     from reports.criteria import parse_fail_if
 
-    if not report.valid:
-        click.echo("The run is not valid, so no --fail_if is decided: see its findings, and measure again.", err=True)
-        return undecided != "fail"
     required = set(map(parse_fail_if, fail_if))
     of_build = [gate for gate in report.gates if gate.requirement in required]
+    if not report.valid:
+        return _passes_if_not_valid(of_build, undecided)
     return build_passes(((str(gate.requirement), gate.status, gate.why) for gate in of_build), undecided)
+
+
+def _passes_if_not_valid(gates: Sequence[Gate], undecided: str) -> bool:
+    """Whether no gate of a run that is not valid failed, and none has to be decided."""
+    from reports.gates.gate import Status
+
+    if any(gate.status is Status.FAILED for gate in gates):
+        return False
+    click.echo("The run is not valid, so no --fail_if is decided: see its findings, and measure again.", err=True)
+    return undecided != "fail"
 
 
 def build_passes(results: Iterable[tuple[str, Status, str]], undecided: str) -> bool:

@@ -14,9 +14,10 @@ import pytest
 import reports.findings
 from harness.records.client_sample import ClientSample
 from harness.records.record import Outcome, Record
-from reports.findings.checks import KINDS, is_valid
+from reports.findings.checks import KINDS, Validity, validity
+from reports.findings.distribution import WorkersLost
 from reports.findings.finding import Finding, Severity
-from reports.findings.outcomes import NothingDone, PromptEchoed, WarmUpFailed
+from reports.findings.outcomes import Errors, NothingDone, PromptEchoed, WarmUpFailed
 from reports.run_report import RunReport
 from tests.reports.findings.runs import (
     CEILING,
@@ -266,6 +267,12 @@ def test_the_most_severe_finding_comes_first(make_report: MakeReport, answered: 
 def test_only_an_invalid_finding_makes_a_run_invalid() -> None:
     invalid, warning, note = NothingDone(scheduled=3), WarmUpFailed(failed=1, first_error="x"), PromptEchoed(requests=1)
     assert [finding.severity for finding in (invalid, warning, note)] == list(Severity)
-    assert is_valid(())
-    assert is_valid((warning, note))
-    assert not is_valid((note, invalid))
+    assert validity(()) is validity((warning, note)) is Validity.VALID
+    assert validity((note, invalid)) is Validity.INVALID
+
+
+def test_runs_that_are_not_valid_by_failed_requests_alone_have_a_validity_of_their_own() -> None:
+    errors = Errors(failed=3, share=1.0, by_kind={"timeout": 3}, first_error=None)
+    assert errors.severity is Severity.INVALID
+    assert validity((errors,)) is validity((errors, NothingDone(scheduled=3))) is Validity.REQUESTS_FAILED
+    assert validity((errors, WorkersLost(workers="1 (a)", requests=2))) is Validity.INVALID

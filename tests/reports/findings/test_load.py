@@ -207,7 +207,7 @@ def test_a_closed_loop_with_nothing_wrong_has_no_findings(make_report: MakeRepor
 
 
 def test_users_that_start_late_are_no_growing_queue(make_report: MakeReport, answered: Make) -> None:
-    records = [record for k in range(80) for record in [answered(k, 100 * k, 100 * k, [(9_000 + k, 1)])]]
+    records = [record for k in range(80) for record in [answered(k, 100 * k, 100 * k, [(200 * k + 90, 1)])]]
     closed = make_report(records, load=CLOSED | {"concurrency": 80, "ramp_up_s": 8.0})
     assert finding_of(closed, "queue_growing") is None
     assert finding_of(make_report(records), "queue_growing") is not None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from harness.records.record import Record
 from reports.criteria import Requirement, parse_slo
+from reports.findings.checks import Validity
 from reports.gates.gate import Gate, JudgedRun
 from reports.gates.judge import judge_together
 
@@ -22,4 +23,4 @@ def required(text: str) -> Requirement:
 
 
 def gate_of(text: str, *runs: JudgedRun) -> Gate:
-    return judge_together(required(text), runs, valid=True)
+    return judge_together(required(text), runs, Validity.VALID)

@@ -9,6 +9,7 @@ import pytest
 
 from harness.records.record import Record
 from reports.criteria import Requirement, parse_fail_if
+from reports.findings.checks import Validity
 from reports.gates.fewest import fewest_requests
 from reports.gates.gate import JudgedRun, Status
 from reports.gates.judge import judge_together
@@ -56,7 +57,7 @@ def test_a_run_of_one_fewer_passes_nothing_however_calm(run_of: Callable[..., Ju
     requirement: Requirement = parse_fail_if(text)
     fewest = fewest_requests(requirement)
     assert fewest is not None
-    gate = judge_together(requirement, [run_of([50.0 + k % 2 for k in range(fewest - 1)], "ttft<=1s")], valid=True)
+    gate = judge_together(requirement, [run_of([50.0 + k % 2 for k in range(fewest - 1)], "ttft<=1s")], Validity.VALID)
     assert gate.status is Status.UNDECIDED, gate.why
 
 
@@ -67,5 +68,5 @@ def test_fewer_requests_do_where_each_has_many_gaps_between_tokens(
     """60 requests of 12 tokens each, one after another: 660 gaps of 5 to 6 ms."""
     gaps_ms = np.random.default_rng(1).uniform(5.0, 6.0, (60, 12)).cumsum(axis=1)
     records = [answered(k, 100 * k, 100 * k, [(100 * k + at, 1) for at in gaps_ms[k].tolist()]) for k in range(60)]
-    gate = judge_together(parse_fail_if(text), [judged(records)], valid=True)
+    gate = judge_together(parse_fail_if(text), [judged(records)], Validity.VALID)
     assert gate.status is Status.PASSED, gate.why

@@ -10,6 +10,7 @@ import pytest
 
 from harness.records.record import Outcome
 from reports.criteria import parse_fail_if, parse_slo
+from reports.findings.checks import Validity
 from reports.gates.gate import Evidence, Status
 from reports.gates.judge import judge, judge_together
 from reports.metrics.configuration import ConfiguredLoad
@@ -189,7 +190,7 @@ def test_goodput_that_many_requests_show_passes(run_of: MakeRun, noise: Noise) -
 
 def test_of_a_run_that_is_not_valid_nothing_passes_or_fails(run_of: MakeRun, noise: Noise) -> None:
     wanted = [required(text) for text in ("p99_ttft<=60s", "p99_ttft<=1ms", "request_throughput>=1e6", "p99_ttfo<=1s")]
-    gates = judge(wanted, run_of(noise(2_000)), valid=False)
+    gates = judge(wanted, run_of(noise(2_000)), Validity.INVALID)
     assert {gate.status for gate in gates} == {Status.UNDECIDED}
     assert [gate.why for gate in gates] == [
         "79.9 ms; the run is not valid",
@@ -199,12 +200,18 @@ def test_of_a_run_that_is_not_valid_nothing_passes_or_fails(run_of: MakeRun, noi
     ]
 
 
+def test_where_failed_requests_alone_make_a_run_invalid_gates_fail_and_do_not_pass(run_of: MakeRun, noise: Noise) -> None:
+    wanted = [required(text) for text in ("p99_ttft<=60s", "p99_ttft<=1ms")]
+    gates = judge(wanted, run_of(noise(2_000)), Validity.REQUESTS_FAILED)
+    assert [gate.status for gate in gates] == [Status.UNDECIDED, Status.FAILED]
+
+
 def test_a_run_has_a_gate_for_each_requirement_in_their_order(run_of: MakeRun, noise: Noise) -> None:
     wanted = [required(text) for text in ("p99_ttft<=60s", "mean_e2e<=1ms", "p50_ttft<=1s")]
     run = run_of(noise(200))
-    gates = judge(wanted, run, valid=True)
+    gates = judge(wanted, run, Validity.VALID)
     assert [gate.requirement for gate in gates] == wanted
-    assert list(gates) == [judge_together(one, [run], valid=True) for one in wanted]
+    assert list(gates) == [judge_together(one, [run], Validity.VALID) for one in wanted]
 
 
 def test_json_has_the_share_beyond_a_limit_and_the_limits_of_a_number(make_report: MakeReport, steady_run: Queue) -> None:
