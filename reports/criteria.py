@@ -156,6 +156,8 @@ def _statistic(text: str, metric: Metric, statistic: str | None) -> float | None
 def _limit(text: str, match: re.Match[str]) -> float:
     metric, unit = _metric(text, match["name"]), match["unit"].lower()
     factors = _UNITS[_kind(metric)]
+    if unit == "%" and unit not in factors:
+        raise ValueError(f"{text!r}: a change in % needs a baseline: give it to bench compare")
     if unit not in factors:
         raise ValueError(f"{text!r}: {unit!r} is no unit of {metric.name}; use {' or '.join(filter(None, factors))}")
     limit = float(match["amount"]) * factors[unit]

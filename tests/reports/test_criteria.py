@@ -78,7 +78,8 @@ def test_what_fails_a_build_is_the_opposite_of_what_has_to_hold(text: str, requi
         ("p99_goodput>=3", "write goodput alone"),
         ("goodput>=-1", "at least 0"),
         ("goodput>=1e999", "must be a number"),
-        ("goodput>=20%", "is no unit of goodput"),
+        ("goodput>=20%", "a change in % needs a baseline: give it to bench compare"),
+        ("goodput>=20ms", "is no unit of goodput"),
         ("failed_share<=1", "write its unit, as in failed_share<=1%"),  # as a share it would hold whatever failed
         ("failed_share<=5", "from 0% to 100%"),
         ("attainment>=101%", "from 0% to 100%"),
