@@ -105,6 +105,7 @@ class RemotePool:
         self._turned_away: list[dict[str, str]] = []
         self._dropped: DroppedMessages[str] = DroppedMessages()
         self._noted = 0
+        self._noted_lost: set[int] = set()
         self._aborted_ns: int | None = None
         self._problem: RunError | None = None
         self._is_closing = threading.Event()
@@ -293,11 +294,7 @@ class RemotePool:
             self._peers.pop(peer, None)
         for worker in self._workers:
             if worker.peer.id == peer and worker.is_alive:
-                self._lose(worker, "it ended before it had passed on all that it recorded")
-
-    def _lose(self, worker: RemoteWorker, reason: str) -> None:
-        worker.lose(reason)
-        self._note(f"{worker.name} was lost: {reason}.")
+                worker.lose("it ended before it had passed on all that it recorded")
 
     def _take_message(self, peer: str, payload: bytes) -> None:
         try:
@@ -317,13 +314,7 @@ class RemotePool:
         worker = next((one for one in self._workers if one.peer.id == peer), None)
         if worker is None:
             raise BadMessageError(f"{type(message).__name__}: of a worker without a plan")
-        was_lost = worker.lost_reason
-        try:
-            received = worker.take(message, now_ns())
-        finally:
-            if worker.lost_reason is not None and was_lost is None:
-                self._note(f"{worker.lost_reason}.")
-        if received is not None:
+        if (received := worker.take(message, now_ns())) is not None:
             self._send(peer, received)
 
     def _greet(self, peer: str, hello: Hello) -> None:
@@ -361,10 +352,12 @@ class RemotePool:
                 self._send(worker.peer.id, piece)
             silent_ns = worker.peer.silent_since_ns
             if silent_ns is not None and worker.is_alive and now - silent_ns > self._master.lost_after_s * 1e9:
-                self._lose(worker, f"nothing was heard of it for {self._master.lost_after_s:g} s")
+                worker.lose(f"nothing was heard of it for {self._master.lost_after_s:g} s")
             elif worker.is_alive and (reason := self._stuck_reason(worker, now)) is not None:
                 worker.abandon(reason)
-                self._note(f"{worker.name} was lost: {reason}.")
+            if worker.lost_reason is not None and worker.number not in self._noted_lost:
+                self._noted_lost.add(worker.number)
+                self._note(f"Worker {worker.number}: {worker.lost_reason}.")
         if self._command is not self._sent_command:
             self._sent_command, self._repeated_ns = self._command, 0
         if now - self._repeated_ns > _REPEAT_NS:

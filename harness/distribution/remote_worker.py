@@ -66,7 +66,7 @@ class RemoteWorker:
         self.sent = 0
         self.ready: WorkerReady | None = None
         self.finished: Finished | None = None
-        self.lost_reason: str | None = None
+        self._loss: str | None = None
         self.is_abandoned = False
         self.heard_ns = now_ns()  # of the last message
         self.confirmed_ns: int | None = None
@@ -87,6 +87,11 @@ class RemoteWorker:
     @property
     def name(self) -> str:
         return f"worker {self.number} on {self.peer.hello.host}"
+
+    @property
+    def lost_reason(self) -> str | None:
+        """Why its requests without a record are lost; None where it is not lost."""
+        return None if self._loss is None else f"its worker, on {self.peer.hello.host}, was lost: {self._loss}"
 
     @property
     def is_alive(self) -> bool:
@@ -125,7 +130,7 @@ class RemoteWorker:
 
     def lose(self, reason: str) -> None:
         """It is not waited for any more; what still comes of it is taken."""
-        self.lost_reason = self.lost_reason or f"its worker, on {self.peer.hello.host}, was lost: {reason}"
+        self._loss = self._loss or reason
 
     def abandon(self, reason: str) -> None:
         """It is lost, and has to stop."""

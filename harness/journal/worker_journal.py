@@ -184,6 +184,9 @@ class JournalReader:
             entry: Began | Exchange | Ended = self._decode(payload)
         except msgspec.DecodeError as error:
             raise JournalError(f"{self._path}, entry at byte {self._position}, is not one of this version: {error}") from error
+        if isinstance(entry, Exchange) and len(entry.bodies) != len(entry.response_ns):
+            bodies, times = len(entry.bodies), len(entry.response_ns)
+            raise JournalError(f"{self._path}, entry at byte {self._position}, has {times} times of {bodies} responses")
         return entry
 
     def _check_magic(self, start: bytes) -> bool:
