@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.errors import RunError
+from harness.errors import TokenError
 
 TOKEN_VARIABLE = "BENCH_WORKER_TOKEN"  # noqa: S105  the variable's name
 NONCE_BYTES = 16
@@ -51,7 +51,7 @@ def token_of_environment() -> Token:
 
 
 def configured_token(path: Path | None) -> Token:
-    """The token in the file at ``path``, or else in the environment, NO_TOKEN where neither is given. Raises RunError."""
+    """The token in the file at ``path``, or else in the environment, NO_TOKEN where neither is given. Raises TokenError."""
     if path is None:
         place, text = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE, "")
         if not text:
@@ -60,7 +60,7 @@ def configured_token(path: Path | None) -> Token:
         place, text = f"--worker_token_file {path}", _content(path)
     text = text.strip()
     if len(text) < FEWEST_CHARACTERS or not text.isascii() or not text.isprintable():
-        raise RunError(
+        raise TokenError(
             f"{place}: a token has at least {FEWEST_CHARACTERS} printable ASCII characters; 'openssl rand -hex 16' makes one"
         )
     return Token(text.encode())
@@ -71,7 +71,7 @@ def _content(path: Path) -> str:
         with path.open("rb") as file:
             return file.read(_MOST_BYTES).decode(errors="replace")
     except OSError as error:
-        raise RunError(f"--worker_token_file {path} cannot be read: {error.strerror}") from error
+        raise TokenError(f"--worker_token_file {path} cannot be read: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)

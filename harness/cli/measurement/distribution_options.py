@@ -50,7 +50,7 @@ class DistributionOptions:
 
     @property
     def token(self) -> Token:
-        """The token of the run. Raises RunError for one that is none."""
+        """The token of the run. Raises TokenError for one that is none."""
         from harness.distribution.admission import NO_TOKEN, configured_token, new_token
 
         token = configured_token(self.worker_token_file)
@@ -96,7 +96,7 @@ def check_distribution_options(options: DistributionOptions, client: ClientOptio
 
 
 def _check_token(options: DistributionOptions) -> None:
-    """Raises UsageError where a program of another host could join as a worker; RunError for a token that is none."""
+    """Raises UsageError where a program of another host could join as a worker, and TokenError for a token that is none."""
     from harness.distribution.admission import NO_TOKEN, TOKEN_VARIABLE
 
     is_open = options.master_bind_host not in _LOOPBACK and options.token == NO_TOKEN

@@ -24,6 +24,7 @@ from tests.interruptible import default_sigint
 # Not imported: it would replace the sockets and threads of this process.
 pytestmark = pytest.mark.skipif(find_spec("locust") is None, reason="needs locust")
 
+_OPEN = ["--url", "h:1", "--distributed", "--expect_workers", "2", "--master_bind_host", "10.0.0.1"]
 _NORMAL = [
     "token_norm_dist",
     "--isl",
@@ -46,10 +47,14 @@ _NORMAL = [
         (["--expect_workers", "2"], "--expect_workers goes with --distributed"),
         (["--web_ui"], "--web_ui goes with --distributed"),
         (["--master_bind_port", "9"], "--master_bind_port goes with --distributed"),
+        (["--accept_any_worker"], "--accept_any_worker goes with --distributed"),
+        (["--worker_token_file", "t"], "--worker_token_file goes with --distributed"),
         (["--locust_processes", "2", "--workers", "2"], "--workers is for the processes of one host"),
         (["--locust_processes", "2", "--pin_workers"], "--pin_workers is for the processes of one host"),
         (["--distributed", "--expect_workers", "1", "--locust_processes", "2"], "--locust_processes 2 is more than"),
         (["--distributed", "--expect_workers", "2", "--master_bind_host", "10.0.0.1"], "--distributed needs --url"),
+        (_OPEN, "--master_bind_host 10.0.0.1: any program that reaches this address could join"),
+        ([*_OPEN, "--worker_token_file", os.devnull], "a token has at least 16 printable"),
         (["--locust_processes", "4", "--concurrency", "2"], "4 workers cannot share --concurrency 2"),
     ],
 )

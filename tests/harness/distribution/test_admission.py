@@ -13,7 +13,7 @@ from harness.distribution.admission import (
     configured_token,
     new_token,
 )
-from harness.errors import RunError
+from harness.errors import TokenError
 
 _TOKEN, _OTHER = Token(b"0123456789abcdef"), Token(b"fedcba9876543210")
 _NONCE = bytes(16)
@@ -73,10 +73,10 @@ def test_the_file_comes_before_the_environment(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("content", [b"short", b"", b"\x00" * 20, "ÿ".encode() * 20])
 def test_a_token_that_is_none_is_named_with_its_file(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(content)
-    with pytest.raises(RunError, match=r"--worker_token_file .*token: a token has at least 16 printable"):
+    with pytest.raises(TokenError, match=r"--worker_token_file .*token: a token has at least 16 printable"):
         configured_token(tmp_path / "token")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"--worker_token_file .*absent cannot be read: No such file"):
+    with pytest.raises(TokenError, match=r"--worker_token_file .*absent cannot be read: No such file"):
         configured_token(tmp_path / "absent")
