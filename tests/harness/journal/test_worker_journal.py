@@ -25,10 +25,18 @@ _EXCHANGES = st.builds(
     released_ns=_TIMES,
     sent_ns=_TIMES,
     done_ns=_TIMES,
-    response_ns=st.lists(_TIMES, max_size=4),
-    bodies=st.lists(st.binary(max_size=60), max_size=4),
+    response_ns=st.just([]),
+    bodies=st.just([]),
     failure=st.none() | st.sampled_from(Outcome),
     error=st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+)
+_RESPONSES = st.lists(st.tuples(_TIMES, st.binary(max_size=60)), max_size=4)
+_ANSWERED = st.builds(
+    lambda exchange, answers: msgspec.structs.replace(
+        exchange, response_ns=[time_ns for time_ns, _ in answers], bodies=[body for _, body in answers]
+    ),
+    _EXCHANGES,
+    _RESPONSES,
 )
 
 _THREE = (
@@ -49,7 +57,7 @@ def _write(path: Path, exchanges: tuple[Exchange, ...] | list[Exchange]) -> list
 
 
 @settings(max_examples=100)
-@given(st.lists(_EXCHANGES, max_size=6))
+@given(st.lists(_ANSWERED, max_size=6))
 def test_what_is_written_is_read(exchanges: list[Exchange]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal"
@@ -241,3 +249,10 @@ def test_a_damaged_length_takes_no_memory(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()
+
+
+def test_responses_without_times_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    _write(path, [Exchange(0, 9, 9, 10, 90, [20], [b"first", b"second"], None, None)])
+    with pytest.raises(JournalError, match="has 1 times of 2 responses"):
+        list(JournalReader(path).read_new())
