@@ -50,8 +50,10 @@ from harness.distribution.messages import (
     WorkerReady,
     decode_plan,
     decode_to_worker,
-    encode,
+    pack,
+    unpack,
 )
+from harness.journal.run_identity import new_run_id
 from harness.journal.worker_journal import Began, JournalWriter
 from harness.run.worker import WorkerPlan
 
@@ -72,6 +74,7 @@ class HostileWorker:
         self.name = f"hostile_{token_hex(8)}"
         self.commands: list[int] = []
         self.start: StartAt | None = None
+        self.run_id: str | None = None
         self.plan: WorkerPlan | None = None
         self.is_done = False
         self._token = token
@@ -103,7 +106,7 @@ class HostileWorker:
 
     def say(self, message: Any) -> None:
         """A message of bench, or whatever MessagePack can hold."""
-        self.sealed(PAYLOAD, encode(message))
+        self.sealed(PAYLOAD, pack(self.run_id, message))
 
     # ---- what a worker does
 
@@ -184,7 +187,8 @@ class HostileWorker:
                 ping = sealed_ping(envelope.content.data)
                 self.sealed(PONG, encoded(Pong(ping.sent_ns, envelope.received_ns, time.monotonic_ns())))
             else:
-                self._take_message(decode_to_worker(envelope.content.data))
+                self.run_id, data = unpack(envelope.content.data)
+                self._take_message(decode_to_worker(data))
         return envelope.content if kind is not None and isinstance(envelope.content, kind) else None
 
     def _take_message(self, message: Any) -> None:
@@ -218,6 +222,7 @@ class HostileMaster:
         self._socket = self._context.socket(zmq.ROUTER)
         self.port = int(self._socket.bind_to_random_port("tcp://127.0.0.1"))
         self.handshake: Handshake | None = None
+        self.run_id: str | None = new_run_id()
         self.received: list[Any] = []
         self.is_answering_beats = True
         self._peer = ""
@@ -233,7 +238,7 @@ class HostileMaster:
 
     def say(self, message: Any) -> None:
         assert self.handshake is not None
-        data = encode(message)
+        data = pack(self.run_id, message)
         self.locust(PAYLOAD, fields(Sealed(data, self.handshake.of_master.sign(PAYLOAD, data))))
 
     def send_plan(self, plan: bytes) -> None:
@@ -262,7 +267,7 @@ class HostileMaster:
                 self.handshake = made
                 self.locust(ADMITTED, fields(Admitted(sent)))
             case Sealed(data=data) if envelope.kind == PAYLOAD:
-                message = msgspec.msgpack.decode(data)
+                _, message = msgspec.msgpack.decode(data)
                 self.received.append(message)
                 if message.get("type") == "piece":
                     self.say(Received(message["stream"], message["offset"] + len(message["data"]), message["last"]))

@@ -31,6 +31,7 @@ from typing import Any
 import msgspec
 import psutil
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 from tabulate import tabulate
 
 from benchmarks.hostile_peer import BEAT, HostileMaster, HostileWorker, closing, journal_bytes
@@ -63,6 +64,7 @@ from harness.distribution.messages import (
     encode,
     encode_plan,
 )
+from harness.journal.run_identity import new_run_id
 from harness.journal.worker_journal import Began, Ended
 from harness.records.record import Outcome
 from harness.run.worker import WorkerPlan
@@ -358,11 +360,16 @@ def _bad_messages(worker: HostileWorker) -> None:
     worker.say(WorkerReady())
     worker.wait(lambda: worker.start is not None)
     send()
-    began = Began(_digest(worker), _number(worker), time.time_ns())
+    began = Began(_run_id(worker), _digest(worker), _number(worker), time.time_ns())
     worker.send_journal(journal_bytes(began, Ended(0, "this worker sends nothing")))
     worker.finish()
     worker.finish(1)
     send()
+
+
+def _run_id(worker: HostileWorker) -> str:
+    assert worker.plan is not None
+    return worker.plan.run_id
 
 
 def _digest(worker: HostileWorker) -> str:
@@ -384,7 +391,7 @@ def _exchange(index: Any, **other: Any) -> list[Any]:
 
 def _journal(make: Callable[[WorkerPlan, Began], bytes], worker: HostileWorker) -> None:
     plan = worker.get_ready()
-    worker.send_journal(make(plan, Began(plan.schedule_digest, plan.worker, time.time_ns())))
+    worker.send_journal(make(plan, Began(plan.run_id, plan.schedule_digest, plan.worker, time.time_ns())))
     worker.finish(len(plan.requests))
 
 
@@ -399,6 +406,7 @@ _JOURNALS: dict[str, Callable[[WorkerPlan, Began], bytes]] = {
     "a request of another worker": lambda plan, began: journal_bytes(began, _exchange(_foreign(plan))),
     "a request beyond the schedule": lambda plan, began: journal_bytes(began, _exchange(1 << 40)),
     "a request twice": lambda plan, began: journal_bytes(began, *[_exchange(plan.part.indices[0])] * 2),
+    "of another run": lambda plan, began: journal_bytes(replace(began, run_id=new_run_id()), _exchange(plan.part.indices[0])),
     "entries of no type": lambda plan, began: journal_bytes(began, {"a": 1}, [9], "text"),
     "zeros": lambda plan, began: bytes(100_000),
     "random bytes": lambda plan, began: os.urandom(100_000),
@@ -596,18 +604,19 @@ def _wrong_words(master: HostileMaster, place: Place) -> None:
     master.serve(3)
 
 
-def _plan(place: Place) -> bytes:
+def _plan(place: Place, run_id: str) -> bytes:
     client = TritonGrpcClient(place.target, inspect_model(place.target, "ensemble"), streaming=True)
     request = Request(5, input_ids=(1, 2, 3, 4), input_tokens=4)
     journal = Path("journal-0.bin")
     return encode_plan(
-        WorkerPlan(0, client, OpenPart((0, 1), (0, 0), None), [request] * 2, [], 5.0, journal, journal, "digest")
+        WorkerPlan(0, client, OpenPart((0, 1), (0, 0), None), [request] * 2, [], 5.0, journal, journal, "digest", run_id)
     )
 
 
 def _starting(delay_ns: int, master: HostileMaster, place: Place) -> None:
     master.serve(10, lambda: bool(master.received))
-    master.send_plan(_plan(place))
+    assert master.run_id is not None
+    master.send_plan(_plan(place, master.run_id))
     master.serve(20, lambda: any(one.get("type") == "ready" for one in master.received))
     master.say(StartAt(time.monotonic_ns() + delay_ns))
     master.serve(3)

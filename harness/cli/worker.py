@@ -85,13 +85,15 @@ def command(
         result = _take_part(master_host, master_port, token, folder)
         if result.refusal is not None:
             click.echo(f"This worker takes no part: {result.refusal}.", err=True)
-            return ExitStatus.FAILED
-        if not result.is_whole:
+        if result.kept is not None:
             click.echo(
-                f"The master does not have all that this worker recorded. Its journal is kept in {folder}; on the master, "
+                f"The master does not have all that this worker recorded. Its journal is kept in {result.kept}; on the master, "
                 f"'bench recover RUN --worker_journals DIR' joins it.",
                 err=True,
             )
+        elif result.refusal is None and not result.is_whole:
+            click.echo("The master was lost before this worker recorded anything.", err=True)
+        if not result.is_whole or result.refusal is not None:
             return ExitStatus.FAILED
         click.echo(f"Done: {result.requests:,} requests sent.", err=True)
         if not keep_running:

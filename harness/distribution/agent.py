@@ -6,7 +6,7 @@ import hashlib
 import multiprocessing
 import shutil
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from io import BytesIO
@@ -35,13 +35,16 @@ from harness.distribution.messages import (
     StartAt,
     ToWorker,
     WorkerReady,
+    check_run,
     decode_plan,
     decode_to_worker,
-    encode,
+    pack,
+    unpack,
 )
 from harness.errors import RunError
 from harness.host.clock import now_ns
 from harness.host.cpus import available_cores
+from harness.journal.set_aside import set_aside
 from harness.run.file_limits import allow_files, files_needed
 from harness.run.shared_state import Command, Control
 from harness.run.worker import WorkerPlan
@@ -58,15 +61,18 @@ _MOST_NOTED = 10  # dropped messages, by reason
 
 @dataclass(frozen=True, slots=True)
 class WorkerResult:
-    """How a worker's run ended. ``refusal``: it took no part; ``is_whole``: the master has everything that it recorded."""
+    """How a worker's run ended. ``refusal``: it took no part; ``is_whole``: the master has everything that it recorded, else
+    ``kept`` is the folder of its journal, None where it has none.
+    """
 
     requests: int
     refusal: str | None
     is_whole: bool
+    kept: Path | None
 
 
 class Agent:
-    """Takes part in one run of the master at ``host`` and ``port``, with its files in ``folder``, which it makes.
+    """Takes part in one run of the master at ``host`` and ``port``, with its files in a folder of the run below ``folder``.
 
     ``token`` is the run's. ``note`` is called with what a user should read.
     """
@@ -79,6 +85,7 @@ class Agent:
         self._refusal: str | None = None
         self._aborted_ns: int | None = None
         self._is_leaving = False
+        self._run_id: str | None = None
         self._plan_bytes = BytesIO()
         self._incoming = Incoming(PLAN, self._plan_bytes)
         self._outgoing: dict[str, Outgoing] = {}
@@ -123,10 +130,14 @@ class Agent:
             self._files.close()
             self._link.close()
         is_whole = all(stream.is_complete for stream in self._outgoing.values()) and bool(self._outgoing)
-        if is_whole or not self._outgoing:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        own = None if self._plan is None else self._plan.journal.parent
+        kept = None if is_whole or not self._outgoing else own
+        if own is not None and kept is None:
+            shutil.rmtree(own, ignore_errors=True)
+        with suppress(OSError):  # journals of other runs are in it
+            self._folder.rmdir()
         refusal = self._refusal if self._dismissed is None else self._dismissed.refusal
-        return WorkerResult(self._sent, refusal, is_whole)
+        return WorkerResult(self._sent, refusal, is_whole, kept)
 
     def _is_over(self) -> bool:
         if self._is_leaving or self._refusal is not None:
@@ -142,7 +153,8 @@ class Agent:
         match event:
             case Delivered(payload=payload):
                 try:
-                    self._take_message(decode_to_worker(payload))
+                    run_id, data = unpack(payload)
+                    self._take_message(run_id, decode_to_worker(data))
                 except (*UNDECODABLE, BadMessageError) as error:
                     self._drop(str(error))
             case Dropped(reason=reason, count=count):
@@ -166,8 +178,12 @@ class Agent:
         if self._dropped.add("", reason, count) and len(list(self._dropped)) <= _MOST_NOTED:
             self._note(f"Dropped a message from the master's side: {reason}.")
 
-    def _take_message(self, message: ToWorker) -> None:
+    def _take_message(self, run_id: str | None, message: ToWorker) -> None:
         """Raises BadMessageError for what cannot be true at this moment, and RunError for a plan that cannot be carried out."""
+        if self._run_id is None and isinstance(message, Piece):
+            self._run_id = run_id  # the first piece of the plan
+        if self._run_id is not None or not isinstance(message, Dismissed):  # a master may turn away before it has a run
+            check_run(run_id, self._run_id, message)
         match message:
             case Piece():
                 if message.stream != PLAN or message.offset > _MOST_PLAN_BYTES:
@@ -208,9 +224,14 @@ class Agent:
         self._plan_bytes.close()
         try:
             plan = decode_plan(data, self._folder)
+            if plan.run_id != self._run_id:
+                raise BadMessageError(f"plan: of another run ({plan.run_id}) than its pieces")
         except BadMessageError as error:
             self._send(WorkerReady(problem=f"its plan is damaged, or of another version of bench: {error}"))
             raise RunError(f"the master's plan cannot be read: {error}") from None
+        set_aside(plan.journal.parent, self._note)
+        plan.journal.parent.mkdir()
+        self._plan = plan
         self._send(PlanConfirmed(hashlib.sha256(data).hexdigest(), plan.schedule_digest))
         try:
             allow_files(files_needed([plan.part], plan.client, plan.timeout_s))
@@ -220,7 +241,6 @@ class Agent:
         context = multiprocessing.get_context("spawn")
         self._control = Control(context, plan.worker + 1)
         self._process = start_worker(plan, context, self._control)
-        self._plan = plan
         self._note(f"Worker {plan.worker}: {len(plan.requests):,} requests.")
 
     def _serve_worker(self) -> None:
@@ -278,7 +298,7 @@ class Agent:
         self._finished, self._stop_ns = True, now_ns()
 
     def _send(self, message: FromWorker) -> None:
-        self._link.send(Deliver("", encode(message)))
+        self._link.send(Deliver("", pack(self._run_id, message)))
 
 
 def _not_ready(error: RunError) -> WorkerReady:

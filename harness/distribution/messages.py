@@ -1,6 +1,7 @@
 """The messages between a run's coordinator and the workers on other hosts, as MessagePack. Unknown fields are ignored.
 
-A message is data alone: decoding it executes nothing.
+A message is data alone: decoding it executes nothing. Each comes with the identity of the run that it belongs to, None where
+its sender has no run yet, so that what is left of one run has no effect on another.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from harness.clients.registry import KnownClient
 from harness.distribution.byte_streams import Piece, Received
 from harness.distribution.dropped_messages import BadMessageError
 from harness.distribution.envelopes import UNDECODABLE
+from harness.journal.run_identity import RunId
 from harness.journal.worker_journal import Ended
 from harness.run.shared_state import Command
 from harness.run.worker import WorkerPlan
@@ -107,6 +109,19 @@ _encoder = msgspec.msgpack.Encoder()
 encode = _encoder.encode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
+unpack = msgspec.msgpack.Decoder(tuple[RunId | None, msgspec.Raw]).decode
+"""The run of a message, and the message, still encoded."""
+
+
+def pack(run_id: str | None, message: FromWorker | ToWorker) -> bytes:
+    """The message with the run that it belongs to."""
+    return encode((run_id, message))
+
+
+def check_run(run_id: str | None, own: str | None, message: FromWorker | ToWorker) -> None:
+    """Raises BadMessageError for a message of another run."""
+    if run_id != own:
+        raise BadMessageError(f"{type(message).__name__}: of {'no run' if run_id is None else f'another run ({run_id})'}")
 
 
 _TypeCode = Literal["i", "q"]
@@ -115,6 +130,7 @@ _TypeCode = Literal["i", "q"]
 class _PlanMessage(msgspec.Struct, frozen=True):
     """A WorkerPlan without what belongs to one host. ``ids`` are the token ids of ``requests``, packed."""
 
+    run_id: RunId
     worker: Annotated[int, Meta(ge=0, lt=1 << 16)]
     client: KnownClient
     kind: Literal["open", "closed", "sessions"]
@@ -136,6 +152,7 @@ def encode_plan(plan: WorkerPlan) -> bytes:
     requests, ids = _without_ids(plan.requests)
     warm_up, warm_up_ids = _without_ids(plan.warm_up)
     message = {
+        "run_id": plan.run_id,
         "worker": plan.worker,
         "client": plan.client,
         "kind": kind,
@@ -151,7 +168,10 @@ def encode_plan(plan: WorkerPlan) -> bytes:
 
 
 def decode_plan(data: bytes, folder: Path) -> WorkerPlan:
-    """The plan with the worker's files in ``folder``. Raises BadMessageError for bytes that are no plan."""
+    """The plan with the worker's files in a folder of its own, ``<run>-<worker>`` below ``folder``.
+
+    Raises BadMessageError for bytes that are no plan.
+    """
     try:
         return _decode_plan(data, folder)
     except (*UNDECODABLE, ValueError, OverflowError) as error:  # ids that are no packed numbers, or fewer than requests
@@ -163,6 +183,7 @@ def _decode_plan(data: bytes, folder: Path) -> WorkerPlan:
     part: AnyPart = msgspec.msgpack.decode(message.part, type=_KINDS[message.kind])
     if len(part.indices) != len(message.requests):
         raise ValueError(f"{len(message.requests)} requests for {len(part.indices)} places of the schedule")
+    own = folder / f"{message.run_id}-{message.worker}"
     return WorkerPlan(
         worker=message.worker,
         client=message.client,
@@ -170,9 +191,10 @@ def _decode_plan(data: bytes, folder: Path) -> WorkerPlan:
         requests=_with_ids(message.requests, message.ids),
         warm_up=_with_ids(message.warm_up, message.warm_up_ids),
         timeout_s=message.timeout_s,
-        journal=folder / f"journal-{message.worker}.bin",
-        probe=folder / f"probe-{message.worker}.bin",
+        journal=own / f"journal-{message.worker}.bin",
+        probe=own / f"probe-{message.worker}.bin",
         schedule_digest=message.schedule_digest,
+        run_id=message.run_id,
     )
 
 

@@ -43,13 +43,16 @@ from harness.distribution.messages import (
     SetCommand,
     StartAt,
     ToWorker,
+    check_run,
     decode_from_worker,
-    encode,
+    pack,
+    unpack,
 )
 from harness.distribution.page_guard import TOKEN_VARIABLE, LiveAddress
 from harness.distribution.remote_worker import Peer, RemoteWorker
 from harness.errors import RunError
 from harness.host.clock import now_ns
+from harness.journal.set_aside import set_aside
 from harness.run.shared_state import Command
 from harness.run.worker import WorkerPlan
 
@@ -95,6 +98,7 @@ class RemotePool:
         shown = ([], {}) if page is None else ([page.host, str(page.port)], {TOKEN_VARIABLE: page.token})
         self._link = LinkProcess(_MODULE, [master.host, str(master.port), *shown[0]], {**master.token.environment, **shown[1]})
         self._port: int | None = None
+        self._run_id: str | None = None
         self._command = Command.RUN
         self._sent_command = Command.RUN
         self._starts: dict[int, StartAt] = {}
@@ -143,6 +147,10 @@ class RemotePool:
                     "--expect_workers_max_wait"
                 )
             time.sleep(_PERIOD_S)
+        for plan in plans:
+            set_aside(plan.journal, self._note)
+            set_aside(plan.probe, self._note)
+        self._run_id = plans[0].run_id
         peers = list(self._peers.values())[: len(plans)]
         self._workers = tuple(RemoteWorker(peer, plan) for peer, plan in zip(peers, plans, strict=True))
 
@@ -298,7 +306,8 @@ class RemotePool:
 
     def _take_message(self, peer: str, payload: bytes) -> None:
         try:
-            self._take_from_worker(peer, decode_from_worker(payload))
+            run_id, data = unpack(payload)
+            self._take_from_worker(peer, run_id, decode_from_worker(data))
         except UNDECODABLE as error:
             self._drop(self._name_of(peer, ""), str(error))
             if peer not in self._peers:
@@ -306,8 +315,10 @@ class RemotePool:
         except BadMessageError as error:
             self._drop(self._name_of(peer, ""), str(error))
 
-    def _take_from_worker(self, peer: str, message: FromWorker) -> None:
+    def _take_from_worker(self, peer: str, run_id: str | None, message: FromWorker) -> None:
         """Raises BadMessageError, and OSError where the worker's journal cannot be written."""
+        if not isinstance(message, Hello):
+            check_run(run_id, self._run_id, message)
         if isinstance(message, Hello) and peer not in self._peers:
             self._greet(peer, message)
             return
@@ -392,7 +403,7 @@ class RemotePool:
             self._tell(text)
 
     def _send(self, peer: str, message: ToWorker) -> None:
-        self._link.send(Deliver(peer, encode(message)))
+        self._link.send(Deliver(peer, pack(self._run_id, message)))
 
 
 def _s_since(before_ns: int | None, at_ns: int) -> float:

@@ -62,7 +62,7 @@ class RemoteWorker:
             raise RunError(f"the requests of a distributed run must be Unicode text: {error}") from error
         self.peer = peer
         self.number = plan.worker
-        self.journal = JournalReader(plan.journal)
+        self.journal = JournalReader(plan.journal, plan.run_id)
         self.sent = 0
         self.ready: WorkerReady | None = None
         self.finished: Finished | None = None
@@ -76,7 +76,7 @@ class RemoteWorker:
         self._requests, self._warm_up = len(plan.requests), len(plan.warm_up)
         self._files = ExitStack()
         self._incoming = {
-            name: Incoming(name, self._files.enter_context(path.open("wb")))
+            name: Incoming(name, self._files.enter_context(path.open("xb")))
             for name, path in ((JOURNAL, plan.journal), (PROBE, plan.probe))
         }
         self._plan_sha256, self._digest = hashlib.sha256(encoded).hexdigest(), plan.schedule_digest

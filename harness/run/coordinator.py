@@ -19,6 +19,7 @@ from harness.errors import JournalError, RunError
 from harness.host.clock import now_ns
 from harness.host.cpu_priority import run_at_low_priority
 from harness.host.signals import HeldSignals
+from harness.journal.run_identity import new_run_id
 from harness.journal.worker_journal import Ended
 from harness.recording.accounting import WorkerEnd, account_for_all, ran_out
 from harness.recording.recorder import Recorder
@@ -67,6 +68,7 @@ class RunPlan:
     watch: Watch = field(default_factory=_watch_nothing)
     after_warm_up: Callable[[], object] | None = None
     on_record: Callable[[Record], object] | None = None
+    run_id: str = field(default_factory=new_run_id)
 
 
 class Phase(StrEnum):
@@ -173,6 +175,7 @@ class Run:
             timeout_s=plan.timeout_s,
             journal=plan.folder.journal(number),
             schedule_digest=plan.schedule.digest,
+            run_id=plan.run_id,
             core=plan.worker_cores[number] if plan.worker_cores else None,
             probe=plan.folder.worker_probe(number),
         )
@@ -226,7 +229,7 @@ class Run:
                 behind = self._record_new_of(worker, limit) or behind
             except JournalError as error:
                 self._unreadable.add(worker.number)
-                worker.abandon(f"its journal is damaged: {error}")
+                worker.abandon(f"its journal cannot be used: {error}")
         return behind
 
     def _record_new_of(self, worker: RunWorker, limit: int | None) -> bool:

@@ -51,6 +51,7 @@ class WorkerPlan:
     journal: Path
     probe: Path
     schedule_digest: str
+    run_id: str
     core: int | None = None
 
 
@@ -108,7 +109,9 @@ class _Worker:
         connection.reset_usage()
         gc.collect()
         gc.freeze()  # what was made before the run is never scanned during it
-        began = Began(plan.schedule_digest, plan.worker, time.time_ns() - (now_ns() - start_ns), ready.warm_up_failures)
+        began = Began(
+            plan.run_id, plan.schedule_digest, plan.worker, time.time_ns() - (now_ns() - start_ns), ready.warm_up_failures
+        )
         await self._run(began, payloads, connection, start_ns)
         self._control.set_usage(connection.usage(start_ns))
         await connection.close()

@@ -73,4 +73,4 @@ def start_worker(plan: WorkerPlan, context: SpawnContext, control: Control) -> W
     with signals_blocked(), one_blas_thread():
         process.start()
     theirs.close()
-    return WorkerProcess(plan.worker, process, ours, JournalReader(plan.journal))
+    return WorkerProcess(plan.worker, process, ours, JournalReader(plan.journal, plan.run_id))

@@ -39,7 +39,7 @@ _USAGE = ConnectionUsage(1, 1)
 def plan(tmp_path: Path) -> WorkerPlan:
     part, requests = OpenPart((0, 2), (5, 6), None), [Request(1, "a"), Request(1, "b")]
     paths = tmp_path / "journal-0.bin", tmp_path / "probe-0.bin"
-    return WorkerPlan(0, _CLIENT, part, requests, requests[:1], 5.0, *paths, "digest")
+    return WorkerPlan(0, _CLIENT, part, requests, requests[:1], 5.0, *paths, "digest", "1" * 32)
 
 
 @pytest.fixture

@@ -189,7 +189,7 @@ def test_tail_of_zeros_as_a_crash_of_the_machine_leaves_it_is_a_torn_tail(tmp_pa
 
 def test_first_and_last_entry_are_read_beside_the_exchanges(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    began, ended = Began("digest", 3, 1_700_000_000_000_000_000, ("no answer",)), Ended(5, "stopped", (4, 8))
+    began, ended = Began("0" * 32, "digest", 3, 1_700_000_000_000_000_000, ("no answer",)), Ended(5, "stopped", (4, 8))
     with JournalWriter(path) as journal:
         for entry in (began, *_THREE, ended):
             journal.append(entry)
