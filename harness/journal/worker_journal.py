@@ -82,9 +82,10 @@ class JournalWriter:
     """
 
     def __init__(self, path: Path) -> None:
-        self._lock = ExitStack()
-        self._lock.enter_context(shared_lock(path.parent))
-        self._file = path.open("xb", buffering=0)
+        with ExitStack() as lock:
+            lock.enter_context(shared_lock(path.parent))
+            self._file = path.open("xb", buffering=0)
+            self._lock = lock.pop_all()
         self._encode = msgspec.msgpack.Encoder().encode
         self._whole_bytes = 0
         self._write(_MAGIC)

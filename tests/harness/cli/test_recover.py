@@ -167,6 +167,13 @@ def test_damaged_schedule_is_refused_and_named(cut: Path, capsys: pytest.Capture
     assert str(schedule) in _refused(cut, capsys)
 
 
+def test_a_schedule_of_another_run_is_refused(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = json.loads((cut / "run.json").read_text())
+    assert len(manifest["run_id"]) == 32
+    (cut / "run.json").write_text(json.dumps(manifest | {"run_id": "f" * 32}))
+    assert f"{cut / 'schedule.bin'} is of another run than {cut / 'run.json'}" in _refused(cut, capsys)
+
+
 def test_run_without_journals_is_refused(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for journal in cut.glob("journal-*.bin"):
         journal.unlink()

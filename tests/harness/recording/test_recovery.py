@@ -233,6 +233,15 @@ def test_journal_of_another_run_is_refused(tmp_path: Path) -> None:
         recover(folder, basis, None)
 
 
+def test_journal_of_a_repeated_command_is_refused(tmp_path: Path) -> None:
+    """Its schedule is the same, digest for digest; also one without an exchange counts nothing."""
+    folder, basis = RunFolder(tmp_path), _basis(2)
+    _write(folder, basis, 0, _exchange(0))
+    _write(folder, replace(basis, run_id="f" * 32), 1, Ended(0, "stopped"))
+    with pytest.raises(JournalError, match=rf"journal-1\.bin is of another run \(f{{32}}\), not of this one \({_RUN_ID}\)"):
+        recover(folder, basis, None)
+
+
 @pytest.mark.parametrize("index", [1, _REQUESTS])
 def test_journal_with_a_request_that_is_not_its_workers_is_refused(tmp_path: Path, index: int) -> None:
     folder, basis = RunFolder(tmp_path), _basis(2)
