@@ -91,13 +91,19 @@ class _Worker:
     async def work(self) -> None:
         orphan_watch = asyncio.create_task(_exit_when_orphaned())
         plan = self._plan
-        payloads = [plan.client.encode(index, request) for index, request in zip(plan.part.indices, plan.requests, strict=True)]
+        try:
+            payloads = [
+                plan.client.encode(index, request) for index, request in zip(plan.part.indices, plan.requests, strict=True)
+            ]
+        except (ValueError, TypeError, OverflowError) as error:
+            self._report_unready(f"a request cannot be encoded: {error}")
+            return
         try:
             connection = await plan.client.connect(CONNECT_TIMEOUT_S)
             ready = Ready(await _warm_up(plan, connection))
             await connection.prepare(_in_flight(plan.part), CONNECT_TIMEOUT_S)
         except ExchangeFailedError as error:
-            self._pipe.send(Ready(problem=hide_in_text(str(error), plan.client.hidden)))
+            self._report_unready(str(error))
             return
         self._pipe.send(ready)
         try:
@@ -115,6 +121,9 @@ class _Worker:
         await self._run(began, payloads, connection, start_ns)
         self._control.set_usage(connection.usage(start_ns))
         await connection.close()
+
+    def _report_unready(self, problem: str) -> None:
+        self._pipe.send(Ready(problem=hide_in_text(problem, self._plan.client.hidden)))
 
     async def _run(self, began: Began, payloads: Sequence[bytes], connection: Connection, start_ns: int) -> None:
         """Send everything and write the journal; where that cannot be written, report it to the parent."""
