@@ -224,7 +224,7 @@ class HostileMaster:
         self.handshake: Handshake | None = None
         self.run_id: str | None = new_run_id()
         self.received: list[Any] = []
-        self.is_answering_beats = True
+        self.is_acknowledging = True
         self._peer = ""
 
     def close(self) -> None:
@@ -237,8 +237,10 @@ class HostileMaster:
         self._socket.send_multipart([self._peer.encode(), frame])
 
     def say(self, message: Any) -> None:
+        self.sealed(pack(self.run_id, message))
+
+    def sealed(self, data: bytes) -> None:
         assert self.handshake is not None
-        data = pack(self.run_id, message)
         self.locust(PAYLOAD, fields(Sealed(data, self.handshake.of_master.sign(PAYLOAD, data))))
 
     def send_plan(self, plan: bytes) -> None:
@@ -269,11 +271,11 @@ class HostileMaster:
             case Sealed(data=data) if envelope.kind == PAYLOAD:
                 _, message = msgspec.msgpack.decode(data)
                 self.received.append(message)
-                if message.get("type") == "piece":
+                if message.get("type") == "piece" and self.is_acknowledging:
                     self.say(Received(message["stream"], message["offset"] + len(message["data"]), message["last"]))
             case _ if envelope.kind == "client_ready":
                 self.locust("ack", None)
-            case _ if envelope.kind == "heartbeat" and self.is_answering_beats:
+            case _ if envelope.kind == "heartbeat":
                 self.locust("heartbeat", None)
 
 

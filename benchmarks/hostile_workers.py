@@ -108,6 +108,7 @@ class Place:
 # ---- what is sent
 
 _WRONG: tuple[Any, ...] = (None, "text", "x" * 20_000, -1, 1 << 63, 1.5, float("nan"), True, [], {}, [1], {"a": 1}, b"\xff\x00")
+_WRONG_RUNS: tuple[Any, ...] = (new_run_id(), "../x", 5, [])
 _STRANGE_FRAMES = (b"", b"\xc1", b"garbage", b"\x91" * 100_000, b"\x93\xa1\xff\xc0\xa1w", msgspec.msgpack.encode((1, 2)))
 _GOOD_FROM_WORKER = (
     Hello(1, "0", "host", 1.0),
@@ -344,6 +345,8 @@ def _bad_messages(worker: HostileWorker) -> None:
     def send() -> None:
         for message in (*wrong, *_GOOD_TO_WORKER[:3]):
             worker.say(message)
+        for wrong_run in _WRONG_RUNS:
+            worker.sealed(PAYLOAD, encode((wrong_run, Progress(1))))
         for data in (b"", b"\xc1", encode({"sent_ns": "5"}), encode({"sent_ns": 5, "received_ns": 1, "answered_ns": 0})):
             worker.sealed(PONG, data)
         worker.wait(lambda: False, 0.2)
@@ -447,7 +450,7 @@ def insiders(place: Place) -> Result:
     outcome = (
         f"the good worker's 10 requests done, no other; {requests} records; {dropped:,} messages dropped; {lost} workers lost"
     )
-    name = f"8 message types with wrong types, lengths and order in 5 states; journals: {', '.join(_JOURNALS)}"
+    name = f"8 message types with wrong types, lengths, order and run in 6 states; journals: {', '.join(_JOURNALS)}"
     return Result("workers with the token", name, outcome, time.monotonic() - master.began_s, problems)
 
 
@@ -602,6 +605,8 @@ def _wrong_words(master: HostileMaster, place: Place) -> None:
     for message in (*wrong_messages(_GOOD_TO_WORKER, decode_to_worker), *_GOOD_FROM_WORKER[:6], StartAt(1), SetCommand(1)):
         master.say(message)
     master.say(Piece("journal", 0, b"x", 0, True))
+    for wrong_run in _WRONG_RUNS:
+        master.sealed(encode((wrong_run, SetCommand(2))))
     master.send_plan(b"garbage" * 100)
     master.serve(3)
 
@@ -625,6 +630,7 @@ def _starting(delay_ns: int, master: HostileMaster, place: Place) -> None:
 
 
 def _never_acknowledging(master: HostileMaster, place: Place) -> None:
+    master.is_acknowledging = False
     _starting(0, master, place)
 
 

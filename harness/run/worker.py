@@ -92,18 +92,16 @@ class _Worker:
         orphan_watch = asyncio.create_task(_exit_when_orphaned())
         plan = self._plan
         try:
-            payloads = [
-                plan.client.encode(index, request) for index, request in zip(plan.part.indices, plan.requests, strict=True)
-            ]
+            payloads = list(map(plan.client.encode, plan.part.indices, plan.requests))
         except (ValueError, TypeError, OverflowError) as error:
-            self._report_unready(f"a request cannot be encoded: {error}")
+            self._report_unready(f"cannot encode a request: {error}")
             return
         try:
             connection = await plan.client.connect(CONNECT_TIMEOUT_S)
             ready = Ready(await _warm_up(plan, connection))
             await connection.prepare(_in_flight(plan.part), CONNECT_TIMEOUT_S)
         except ExchangeFailedError as error:
-            self._report_unready(str(error))
+            self._report_unready(f"cannot reach the server: {error}")
             return
         self._pipe.send(ready)
         try:

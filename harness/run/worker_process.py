@@ -44,7 +44,7 @@ class WorkerProcess:
             self.process.join()
             raise RunError(f"{self.process.name} ended with status {self.process.exitcode} before the run began") from None
         if ready.problem is not None:
-            raise RunError(f"{self.process.name} cannot begin: {ready.problem}")
+            raise RunError(f"{self.process.name} {ready.problem}")
         return ready
 
     def send_start(self, start_ns: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.distribution.link import Deliver, LinkEvent, LinkOrder
-from harness.distribution.messages import ToWorker, decode_to_worker
+from harness.distribution.messages import ToWorker, decode_to_worker, unpack
 
 
 class FakeLink:
@@ -39,4 +39,4 @@ class FakeLink:
         self.is_closed = True
 
     def messages_to(self, peer: str) -> list[ToWorker]:
-        return [decode_to_worker(one.payload) for one in self.sent if isinstance(one, Deliver) and one.peer == peer]
+        return [decode_to_worker(unpack(one.payload)[1]) for one in self.sent if isinstance(one, Deliver) and one.peer == peer]

@@ -21,10 +21,13 @@ from harness.distribution.messages import (
     StartAt,
     WorkerReady,
     decode_from_worker,
-    encode,
+    pack,
+    unpack,
 )
 from harness.errors import RunError
 from tests.harness.distribution.fake_link import FakeLink
+
+_RUN_ID = "ab" * 16
 
 
 def _agent(monkeypatch: pytest.MonkeyPatch, folder: Path, notes: list[str], *events: LinkEvent) -> tuple[Agent, FakeLink]:
@@ -34,11 +37,11 @@ def _agent(monkeypatch: pytest.MonkeyPatch, folder: Path, notes: list[str], *eve
 
 
 def _said(message: Any) -> Delivered:
-    return Delivered("", encode(message))
+    return Delivered("", pack(_RUN_ID, message))
 
 
 def _messages(link: FakeLink) -> list[FromWorker]:
-    return [decode_from_worker(order.payload) for order in link.sent if isinstance(order, Deliver)]
+    return [decode_from_worker(unpack(order.payload)[1]) for order in link.sent if isinstance(order, Deliver)]
 
 
 def _plan_pieces(data: bytes) -> list[Delivered]:
@@ -53,11 +56,13 @@ def test_bad_messages_of_a_master_are_named_and_dropped(tmp_path: Path, monkeypa
         {"type": "command", "command": 7},
         {"type": "start", "start_ns": "5"},
         {"type": "unknown"},
+        {"type": "piece", "stream": "journal", "offset": 0, "data": b"", "checksum": 0, "last": True},
         StartAt(5),
         Received("journal", 5, True),
-        {"type": "piece", "stream": "journal", "offset": 0, "data": b"", "checksum": 0, "last": True},
     )
-    events = (Opened(), *map(_said, wrong), _said(wrong[0]), Dropped("", "10.0.0.1", "not signed", 5), _said(Dismissed("late")))
+    stale = Delivered("", pack("cd" * 16, StartAt(5)))
+    unsigned = Dropped("", "10.0.0.1", "not signed", 5)
+    events = (Opened(), *map(_said, wrong), _said(wrong[0]), stale, unsigned, _said(Dismissed("late")))
     taking_part, link = _agent(monkeypatch, tmp_path, notes, *events)
     assert taking_part.take_part().refusal == "late"
     assert [type(message) for message in _messages(link)] == [Hello]
@@ -66,9 +71,10 @@ def test_bad_messages_of_a_master_are_named_and_dropped(tmp_path: Path, monkeypa
         "Expected `int` <= 2 - at `$.command`.",
         "Expected `int`, got `str` - at `$.start_ns`.",
         "Invalid value 'unknown' - at `$.type`.",
+        "piece: of journal, from 0 on.",
         "start: before this worker was ready.",
         "received: of an unknown stream journal.",
-        "piece: of journal, from 0 on.",
+        f"StartAt: of another run ({'cd' * 16}).",
         "not signed.",
     ]
 

@@ -16,7 +16,7 @@ from harness.clients.triton.model import TritonModel
 from harness.distribution import remote_pool
 from harness.distribution.clock_sync import ClockExchange
 from harness.distribution.link import ClockExchanged, Delivered, Dropped, Opened
-from harness.distribution.messages import PROTOCOL, Dismissed, Finished, Hello, PlanConfirmed, Progress, encode
+from harness.distribution.messages import PROTOCOL, Dismissed, Finished, Hello, PlanConfirmed, Progress, pack
 from harness.distribution.remote_pool import Master, RemotePool
 from harness.errors import RunError
 from harness.run.shared_state import Command
@@ -26,6 +26,7 @@ from workloads.request import Request
 from workloads.schedule import OpenPart
 
 _CLIENT = TritonGrpcClient("h:1", TritonModel("m", True, frozenset({"input_ids"}), frozenset(), ()), True)
+_RUN_ID = "ab" * 16
 _MASTER = Master("127.0.0.1", 0, 1, wait_s=5.0)
 
 
@@ -51,11 +52,13 @@ def pool(link: FakeLink, notes: list[str]) -> Iterator[RemotePool]:
 
 def _plan(folder: Path) -> WorkerPlan:
     part, paths = OpenPart((0,), (5,), None), (folder / "journal-0.bin", folder / "probe-0.bin")
-    return WorkerPlan(0, _CLIENT, part, [Request(1, "a")], [], 5.0, *paths, "digest")
+    return WorkerPlan(0, _CLIENT, part, [Request(1, "a")], [], 5.0, *paths, "digest", _RUN_ID)
 
 
-def _say(link: FakeLink, message: Any, peer: str = "w") -> None:
-    link.events.put(Delivered(peer, encode(message)))
+def _say(link: FakeLink, message: Any, peer: str = "w", run_id: str | None = None) -> None:
+    """A message of the run, but for a Hello, which is of none."""
+    own = None if isinstance(message, Hello) else (run_id or _RUN_ID)
+    link.events.put(Delivered(peer, pack(own, message)))
 
 
 def _hello(host: str = "host") -> Hello:
@@ -83,18 +86,20 @@ def test_bad_messages_are_counted_with_their_sender_and_named_once(
     _begin(pool, link, tmp_path)
     for wrong in ({"type": "progress", "sent": "3"}, {"type": "progress", "sent": "4"}, Progress(2), _hello("another")):
         _say(link, wrong)
+    _say(link, Progress(1), run_id="cd" * 16)
     link.events.put(Dropped("", "10.0.0.9", "not a message of Locust", 1_000))
     _say(link, Progress(1))
     _await(lambda: pool.sent)
     facts = pool.facts()
-    assert facts["dropped_messages"] == 1_004
+    assert facts["dropped_messages"] == 1_005
     assert facts["dropped"] == [
         {"from": "10.0.0.9", "reason": "not a message of Locust", "count": 1_000},
         {"from": "host", "reason": "Expected `int`, got `str` - at `$.sent`", "count": 2},
         {"from": "host", "reason": "progress: 2 requests sent, of 1", "count": 1},
         {"from": "host", "reason": "hello: a second one", "count": 1},
+        {"from": "host", "reason": f"Progress: of another run ({'cd' * 16})", "count": 1},
     ]
-    assert sum(note.startswith("Dropped a message from host") for note in notes) == 3
+    assert sum(note.startswith("Dropped a message from host") for note in notes) == 4
     assert pool.workers[0].is_alive
 
 
@@ -103,16 +108,12 @@ def test_notes_of_dropped_messages_and_workers_that_are_turned_away_are_bounded(
 ) -> None:
     _say(link, _hello())
     for number in range(300):
-        _say(link, replace_host(number), f"stranger {number}")
+        _say(link, _hello(f"host-{number}"), f"stranger {number}")
         link.events.put(Dropped("", f"10.0.0.{number}", "garbage", 1))
     _await(lambda: pool.facts()["dropped_messages"] == 300)
     facts = pool.facts()
     assert (len(facts["turned_away"]), len(facts["dropped"])) == (100, 100)
     assert len(notes) == 1 + 100 + 10
-
-
-def replace_host(number: int) -> Hello:
-    return _hello(f"host-{number}")
 
 
 @pytest.mark.parametrize("error", [ValueError("unforeseen"), OSError("disk"), RunError("Locust has ended")])
@@ -129,9 +130,7 @@ def test_whatever_the_thread_raises_ends_the_run_and_keeps_its_records(
 def test_what_the_thread_raises_before_the_start_ends_the_command(pool: RemotePool, link: FakeLink) -> None:
     link.events.put(ValueError("unforeseen"))
     with pytest.raises(RunError, match="unforeseen"):
-        pool.start([])
-        pool.await_ready()
-        _await(lambda: pool.start([_plan(Path())]))
+        pool.start([_plan(Path())])
 
 
 def test_a_note_that_nobody_can_read_does_not_end_the_run(link: FakeLink, tmp_path: Path) -> None:
@@ -177,5 +176,5 @@ def test_a_plan_that_is_not_its_own_ends_the_run_before_it_begins(pool: RemotePo
     _say(link, _hello())
     pool.start([_plan(tmp_path)])
     _say(link, PlanConfirmed("00", "digest"))
-    with pytest.raises(RunError, match="cannot begin: .*confirmed a plan that is not its own"):
+    with pytest.raises(RunError, match=r"cannot begin: .*confirmed a plan that is not its own"):
         pool.await_ready()
