@@ -141,7 +141,8 @@ class Run:
         return self._snapshot
 
     def execute(self, on_progress: OnProgress) -> RunResult:
-        """Carry out the run. The first SIGINT or SIGTERM stops sending and drains, the second cancels what is in flight.
+        """Carry out the run. The first SIGINT or SIGTERM stops sending and drains, the second cancels what is in flight,
+        and the third waits for no worker of another host.
 
         Raises RunError when a worker cannot start, every warm-up request fails, or too few files may be open, and
         KeyboardInterrupt when a signal comes before the start.

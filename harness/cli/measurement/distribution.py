@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -87,9 +88,10 @@ def _with_token(token: Token) -> str:
 
 
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    deadline_s = time.monotonic() + _END_TIMEOUT_S  # of all
     for process in processes:
         try:
-            process.wait(_END_TIMEOUT_S)
+            process.wait(max(0.0, deadline_s - time.monotonic()))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
