@@ -52,7 +52,7 @@ On the master: bench dataset --distributed --expect_workers 9 --master_bind_host
     "--work_dir",
     type=click.Path(path_type=Path, file_okay=False),
     show_default="runs/<time>-worker",
-    help="Folder for each run's journals, until its master has them. They stay where it was lost: 'bench recover' can join them.",
+    help="Folder for each run's journals, until its master has them. They stay where it was lost, for 'bench recover'.",
 )
 @worker_token_option
 @cloup.option("--keep_running", is_flag=True, help="Wait for the next run when one has ended, until Ctrl-C.")
