@@ -17,6 +17,7 @@ import time
 
 import gevent
 import locust.runners
+from gevent.event import Event
 from locust.env import Environment
 from locust.event import Events
 from locust.runners import WorkerRunner
@@ -72,6 +73,7 @@ class _Runner(WorkerRunner):
     def __init__(self, environment: Environment, host: str, port: int, frames: FrameSocket, token: Token) -> None:
         self.handshake: Handshake | None = None
         self.is_admitted = False
+        self.is_answered = Event()
         self.refusal: str | None = None
         self.heard_s = time.monotonic()
         self.dropped: DroppedMessages[str] = DroppedMessages()
@@ -100,7 +102,7 @@ class _Runner(WorkerRunner):
             self._say(JOIN, Join(self._nonce))
             if time.monotonic() > deadline_s:
                 self.refusal = "the master does not answer as this version of bench does: install the same version on both"
-            gevent.sleep(_ASK_PERIOD_S)
+            self.is_answered.wait(_ASK_PERIOD_S)
 
     def say_sealed(self, kind: str, data: bytes) -> None:
         assert self.handshake is not None
@@ -139,6 +141,7 @@ class _Runner(WorkerRunner):
             self.refusal = "the program that answers there does not know the token: it is not this run's master"
             return
         self.is_admitted = True
+        self.is_answered.set()
 
     def _opened(self, kind: str, sealed: Sealed) -> bytes:
         handshake = self.handshake
