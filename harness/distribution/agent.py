@@ -119,11 +119,16 @@ class Agent:
 
     def take_part(self) -> WorkerResult:
         """Wait for the master and carry out its plan. Raises RunError where that cannot be done."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         try:
+            self._folder.mkdir(parents=True, exist_ok=True)
             while not self._is_over():
                 self._take()
                 self._serve_worker()
+        except OSError as error:
+            unusable = RunError(f"--work_dir {self._folder} cannot be used: {error}")
+            if not self._is_ready:
+                self._send(_not_ready(unusable))
+            raise unusable from error
         finally:
             if self._process is not None and self._process.is_alive:
                 self._process.process.kill()

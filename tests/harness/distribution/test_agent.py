@@ -98,3 +98,12 @@ def test_a_signal_before_the_plan_ends_it(tmp_path: Path, monkeypatch: pytest.Mo
     taking_part, _ = _agent(monkeypatch, tmp_path, [], Opened())
     with pytest.raises(KeyboardInterrupt):
         taking_part.stop()
+
+
+def test_a_folder_that_cannot_be_made_is_named_on_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").write_text("a file")
+    taking_part, link = _agent(monkeypatch, tmp_path, [], Opened())
+    with pytest.raises(RunError, match=r"--work_dir .*work cannot be used: .*File exists"):
+        taking_part.take_part()
+    assert [type(message) for message in _messages(link)] == [WorkerReady]
+    assert link.is_closed
