@@ -7,7 +7,8 @@ BenchError                          1
 ├── harness.errors
 │   ├── TargetError                 1   the deployment cannot be reached, or cannot be driven
 │   ├── RunError                    1   the run could not be carried out
-│   └── JournalError                2   a journal is damaged, or of another version
+│   ├── JournalError                2   a journal is damaged, or of another version
+│   └── TokenError                  2   the token of a distributed run cannot be read, or is none
 ├── harness.records.run_folder
 │   └── RunFolderError              2   a run folder cannot be read or written
 ├── harness.calibration.store

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
+from harness.distribution.admission import new_token
 from harness.records.run_folder import RunFolder
 from reports.statistics.probability import kolmogorov_smirnov
 
@@ -161,6 +162,7 @@ def main() -> None:
         return
     if os.geteuid():
         raise SystemExit("network and time namespaces need root")
+    os.environ |= new_token().environment
     addresses = [_MASTER, _TARGET, _RELAY, *(f"{_NETWORK}.{10 + number}" for number in range(options.workers))]
     with hosts(addresses) as made, tempfile.TemporaryDirectory() as name:
         _measure(options, made, Path(name))

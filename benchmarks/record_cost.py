@@ -30,6 +30,7 @@ from harness.clients.triton import http as triton_http
 from harness.clients.triton.grpc import TritonGrpcClient
 from harness.clients.triton.http import TritonHttpClient
 from harness.host.clock import now_ns
+from harness.journal.run_identity import new_run_id
 from harness.journal.worker_journal import Began, Exchange, JournalReader, JournalWriter
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import summarise_schedule
@@ -88,8 +89,9 @@ async def exchanges_of(client: Client, requests: tuple[Request, ...]) -> list[Ex
 
 
 def write_journal(path: Path, exchanges: list[Exchange]) -> None:
+    path.unlink(missing_ok=True)  # of the case before; a journal is written once
     with JournalWriter(path) as writer:
-        writer.append(Began("digest", 0, 0))
+        writer.append(Began(new_run_id(), "digest", 0, 0))
         for exchange in exchanges:
             writer.append(exchange)
 

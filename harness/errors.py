@@ -26,3 +26,9 @@ class JournalError(BenchError):
     """A journal, or the schedule that it belongs to, cannot be read: damaged, or of another version."""
 
     exit_status = ExitStatus.USAGE
+
+
+class TokenError(BenchError):
+    """The token of a distributed run cannot be read, or is none."""
+
+    exit_status = ExitStatus.USAGE

@@ -68,6 +68,7 @@ def command(run: Path, tokenizer_dir: Path | None, worker_journals: tuple[Path, 
 
 def _make_records(folder: RunFolder, tokenizer_dir: Path | None, worker_journals: tuple[Path, ...]) -> None:
     from harness.cli.measurement.observe import tabulate
+    from harness.errors import JournalError
     from harness.host.signals import signals_blocked
     from harness.recording.recovery import recover
     from harness.recording.run_lifecycle import delete_journals, finish_run
@@ -88,9 +89,13 @@ def _make_records(folder: RunFolder, tokenizer_dir: Path | None, worker_journals
         tabulate(folder)
         return
     basis = read_basis(folder.schedule)
-    joined = join_worker_copies(folder, worker_journals)
+    if manifest.get("run_id") != basis.run_id:
+        raise JournalError(f"{folder.schedule} is of another run than {folder.manifest}: copy both from one folder")
+    joined = join_worker_copies(folder, basis.run_id, worker_journals)
     if worker_journals:
-        click.echo(f"Joined: {', '.join(joined) or 'nothing that was not here'}.", err=True)
+        click.echo(f"Joined: {', '.join(joined.names) or 'nothing that was not here'}.", err=True)
+    for path in joined.left_out:
+        click.echo(f"{path} is of another run, and was left out.", err=True)
     recovered = recover(folder, basis, _token_counter(basis, tokenizer_dir))
     _print_evidence(recovered.evidence)
     with signals_blocked():

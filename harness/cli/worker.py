@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +17,18 @@ import cloup
 from bench_errors import ExitStatus
 
 if TYPE_CHECKING:
+    from harness.distribution.admission import Token
     from harness.distribution.agent import WorkerResult
 
 DEFAULT_PORT = 5557  # Locust's
+
+worker_token_option = cloup.option(
+    "--worker_token_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    show_default="the environment's BENCH_WORKER_TOKEN",
+    help="File with the token by which master and workers know each other: the same for both, at least 16 characters.",
+)
 
 
 @cloup.command(
@@ -26,6 +36,7 @@ DEFAULT_PORT = 5557  # Locust's
     short_help="Send a part of a distributed run from this host.",
     epilog="""\b
 Examples:
+  export BENCH_WORKER_TOKEN=$(cat worker-token)   # the same on the master: openssl rand -hex 16 > worker-token
   bench worker --master_host 10.0.0.1
   bench worker --master_host 10.0.0.1 --locust_processes 8
 On the master: bench dataset --distributed --expect_workers 9 --master_bind_host 10.0.0.1 --url ...""",
@@ -41,34 +52,48 @@ On the master: bench dataset --distributed --expect_workers 9 --master_bind_host
     "--work_dir",
     type=click.Path(path_type=Path, file_okay=False),
     show_default="runs/<time>-worker",
-    help="Folder for the journals until the master has them. They stay where it was lost: 'bench recover' can join them.",
+    help="Folder for each run's journals, until its master has them. They stay where it was lost, for 'bench recover'.",
 )
+@worker_token_option
 @cloup.option("--keep_running", is_flag=True, help="Wait for the next run when one has ended, until Ctrl-C.")
-def command(master_host: str, master_port: int, locust_processes: int, work_dir: Path | None, keep_running: bool) -> int:
+def command(
+    master_host: str,
+    master_port: int,
+    locust_processes: int,
+    work_dir: Path | None,
+    worker_token_file: Path | None,
+    keep_running: bool,
+) -> int:
     """Send a part of a distributed run from this host.
 
     It waits for a measuring command with --distributed at --master_host, gets its part of the schedule, sends it on time, and
     copies what it recorded to the master while it goes. The first Ctrl-C stops sending and waits for what is
-    in flight, the second cancels that.
+    in flight, the second cancels that, the third leaves at once.
     """
     import_locust()
     from harness.cli.private_files import private_files
+    from harness.distribution.admission import configured_token
+
+    token = configured_token(worker_token_file)
 
     click.get_current_context().with_resource(private_files())  # a journal contains answers
     folder = work_dir or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-worker-{os.getpid()}"
     if locust_processes > 1:
-        return _run_several(master_host, master_port, locust_processes, folder, keep_running)
+        commands = [worker_command(master_host, master_port, folder / str(k), keep_running) for k in range(locust_processes)]
+        return _run_several(commands, token)
     while True:
-        result = _take_part(master_host, master_port, folder)
+        result = _take_part(master_host, master_port, token, folder)
         if result.refusal is not None:
             click.echo(f"This worker takes no part: {result.refusal}.", err=True)
-            return ExitStatus.FAILED
-        if not result.is_whole:
+        if result.kept is not None:
             click.echo(
-                f"The master was lost. This worker's journal is kept in {folder}; on the master, "
+                f"The master does not have all that this worker recorded. Its journal is kept in {result.kept}; on the master, "
                 f"'bench recover RUN --worker_journals DIR' joins it.",
                 err=True,
             )
+        elif result.refusal is None and not result.is_whole:
+            click.echo("The master was lost before this worker recorded anything.", err=True)
+        if not result.is_whole or result.refusal is not None:
             return ExitStatus.FAILED
         click.echo(f"Done: {result.requests:,} requests sent.", err=True)
         if not keep_running:
@@ -83,12 +108,12 @@ def import_locust() -> None:
         raise click.UsageError("distributed runs need Locust: pip install 'inflight-bench[distributed]'")
 
 
-def _take_part(host: str, port: int, folder: Path) -> WorkerResult:
+def _take_part(host: str, port: int, token: Token, folder: Path) -> WorkerResult:
     from harness.distribution.agent import Agent
     from harness.host.blas_threads import one_blas_thread
 
     with one_blas_thread():
-        agent = Agent(host, port, folder, lambda text: click.echo(text, err=True))
+        agent = Agent(host, port, token, folder, lambda text: click.echo(text, err=True))
         before = {number: signal.signal(number, lambda *_: agent.stop()) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             click.echo(f"Waiting for a run at {host}:{port} …", err=True)
@@ -98,12 +123,12 @@ def _take_part(host: str, port: int, folder: Path) -> WorkerResult:
                 signal.signal(number, handler)
 
 
-def _run_several(host: str, port: int, count: int, folder: Path, keep_running: bool) -> int:
-    """Run ``count`` workers as processes; returns the worst of their exit statuses.
+def _run_several(commands: Sequence[list[str]], token: Token) -> int:
+    """Run workers as processes, which get the token by their environment; returns the worst of their exit statuses.
 
     A terminal sends its Ctrl-C to all of them; a SIGTERM is passed on.
     """
-    processes = [subprocess.Popen(worker_command(host, port, folder / str(number), keep_running)) for number in range(count)]
+    processes = [subprocess.Popen(command, env={**os.environ, **token.environment}) for command in commands]
 
     def terminate(*signalled: object) -> None:
         for process in processes:

@@ -7,31 +7,38 @@ length. So a copy is at any moment a prefix of the file, and complete when both 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
 
 import msgspec
+from msgspec import Meta
 from xxhash import xxh3_64_intdigest
+
+from harness.distribution.dropped_messages import BadMessageError
 
 PIECE_BYTES = 256 << 10
 WINDOW_BYTES = 4 << 20
 RESEND_NS = 5_000_000_000  # longer than a connection takes to be made again
+_MOST_BYTES = 1 << 50
+
+StreamName = Annotated[str, Meta(max_length=32)]
+Length = Annotated[int, Meta(ge=0, le=_MOST_BYTES)]
 
 
 class Piece(msgspec.Struct, frozen=True, tag="piece"):
     """Bytes of a stream from ``offset`` on. ``last``: the stream ends with them."""
 
-    stream: str
-    offset: int
-    data: bytes
-    checksum: int
+    stream: StreamName
+    offset: Length
+    data: Annotated[bytes, Meta(max_length=PIECE_BYTES)]
+    checksum: Annotated[int, Meta(ge=0)]
     last: bool
 
 
 class Received(msgspec.Struct, frozen=True, tag="received"):
     """The length of the receiver's copy of a stream, and whether that is all of it."""
 
-    stream: str
-    length: int
+    stream: StreamName
+    length: Length
     is_whole: bool
 
 
@@ -43,6 +50,7 @@ class Outgoing:
         self._source = source
         self._acknowledged = 0
         self._next = 0
+        self._sent = 0  # the most that ``_next`` has been
         self._progress_ns: int | None = None  # when the copy last grew, or the first piece was sent
         self._length: int | None = None
         self._last_sent = False
@@ -72,10 +80,18 @@ class Outgoing:
                 self._progress_ns = now_ns
             yield Piece(self._name, self._next, data, xxh3_64_intdigest(data), last)
             self._next += len(data)
+            self._sent = max(self._sent, self._next)
             self._last_sent = last
 
     def acknowledge(self, received: Received, now_ns: int) -> None:
-        """Take the receiver's length; one that is older than another has no effect."""
+        """Take the receiver's length; one that is older than another has no effect.
+
+        Raises BadMessageError for more than was sent.
+        """
+        if received.length > self._sent:
+            raise BadMessageError(f"received: {received.length} bytes of {self._name}, of which {self._sent} were sent")
+        if received.is_whole and received.length != self._length:
+            raise BadMessageError(f"received: {received.length} bytes as all of {self._name}, which has {self._length}")
         self._is_complete = self._is_complete or received.is_whole
         if received.length > self._acknowledged:
             self._acknowledged, self._progress_ns = received.length, now_ns
@@ -99,8 +115,14 @@ class Incoming:
         return self._length
 
     def accept(self, piece: Piece) -> Received:
-        """Append the piece if it continues the copy and is undamaged; returns the acknowledgement. Raises OSError."""
-        if piece.offset == self._length and xxh3_64_intdigest(piece.data) == piece.checksum:
+        """Append the piece if it continues the copy and is undamaged; returns the acknowledgement.
+
+        Raises BadMessageError for bytes beyond the end of the stream; OSError.
+        """
+        is_whole = xxh3_64_intdigest(piece.data) == piece.checksum
+        if is_whole and self._is_complete and piece.offset + len(piece.data) > self._length:
+            raise BadMessageError(f"piece: {self._name} goes on after its last piece")
+        if is_whole and not self._is_complete and piece.offset == self._length:
             self._sink.write(piece.data)
             self._sink.flush()
             self._length += len(piece.data)

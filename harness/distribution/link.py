@@ -26,6 +26,7 @@ from harness.host.signals import signals_blocked
 _LENGTH = struct.Struct("<I")
 _READ_BYTES = 1 << 20
 _END_TIMEOUT_S = 5.0
+_SEND_TIMEOUT_S = 20.0  # a process that takes nothing for so long hangs
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
@@ -70,7 +71,24 @@ class StopAsked(msgspec.Struct, frozen=True, tag="stop"):
     """The button of the web page was pressed."""
 
 
-LinkEvent = Opened | Delivered | Silent | Left | Heard | ClockExchanged | StopAsked
+class Dropped(msgspec.Struct, frozen=True, tag="dropped"):
+    """``count`` messages were dropped because of ``reason``. They came from ``address``; ``peer`` is empty where their
+    connection is not admitted.
+    """
+
+    peer: str
+    address: str
+    reason: str
+    count: int
+
+
+class NotAdmitted(msgspec.Struct, frozen=True, tag="not_admitted"):
+    """The worker takes no part in the run of this master."""
+
+    reason: str
+
+
+LinkEvent = Opened | Delivered | Silent | Left | Heard | ClockExchanged | StopAsked | Dropped | NotAdmitted
 
 
 class Deliver(msgspec.Struct, frozen=True, tag="deliver"):
@@ -111,7 +129,9 @@ class FrameSocket:
         try:
             with self._lock:
                 self._stream.sendall(_LENGTH.pack(len(payload)) + payload)
-        except OSError as error:
+        except OSError as error:  # a part of the message may be sent, so nothing can follow it
+            with suppress(OSError):
+                self._stream.shutdown(socket.SHUT_RDWR)
             raise LinkClosedError from error
 
     def send_if_open(self, message: LinkEvent | LinkOrder) -> None:
@@ -162,6 +182,7 @@ class LinkProcess:
                 env={**os.environ, "LOCUST_SKIP_URLLIB3_PATCH": "1", **(secrets or {})},
                 stdout=subprocess.DEVNULL,
             )
+        ours.settimeout(_SEND_TIMEOUT_S)
         self.frames = FrameSocket(ours)
 
     def receive(self, timeout_s: float) -> LinkEvent | None:
@@ -169,8 +190,7 @@ class LinkProcess:
         try:
             data = self.frames.receive(timeout_s)
         except LinkClosedError:
-            status = self._process.wait()
-            raise RunError(f"the process that connects this host to the others ended with status {status}") from None
+            raise RunError(f"the process that connects this host to the others ended with status {self._end()}") from None
         return None if data is None else decode_event(data)
 
     def send(self, order: LinkOrder) -> None:
@@ -180,9 +200,12 @@ class LinkProcess:
     def close(self) -> None:
         """End the process, which first leaves Locust in order."""
         self.frames.close()
+        self._end()
+
+    def _end(self) -> int:
         try:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_TIMEOUT_S)
         finally:  # a second Ctrl-C does not leave it behind
             self._process.kill()
-            self._process.wait()
+        return self._process.wait()

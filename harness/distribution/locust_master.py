@@ -1,7 +1,7 @@
 """The process that runs Locust's master: connections, heartbeats, clock exchanges and the web page. It imports locust.
 
 Run: python -m harness.distribution.locust_master FD BIND_HOST BIND_PORT [WEB_HOST WEB_PORT]
-The page's token is in its environment.
+The tokens of the run and of the page are in its environment.
 """
 
 from __future__ import annotations
@@ -13,20 +13,48 @@ import os
 import socket
 import sys
 import time
+from collections import deque
 from typing import Any, cast
 
 import gevent
 from flask import Flask, Response, request
 from locust.env import Environment
 from locust.event import Events
-from locust.runners import STATE_MISSING, STATE_RUNNING, MasterRunner
+from locust.runners import HEARTBEAT_LIVENESS, STATE_MISSING, STATE_RUNNING, MasterRunner, WorkerNode
 from locust.stats import StatsEntry, StatsEntryDict, stats_history
 
+from harness.distribution.admission import Admission, Handshake, token_of_environment
 from harness.distribution.clock_sync import ClockExchange
+from harness.distribution.dropped_messages import BadMessageError, DroppedMessages, printable
+from harness.distribution.envelopes import (
+    ADMITTED,
+    CHALLENGE,
+    PAYLOAD,
+    PING,
+    PONG,
+    REFUSED,
+    Admitted,
+    Challenge,
+    ClientReady,
+    Content,
+    Envelope,
+    Heartbeat,
+    Join,
+    Ping,
+    Proof,
+    Quit,
+    Refused,
+    Sealed,
+    encoded,
+    fields,
+    sealed_pong,
+)
+from harness.distribution.guarded_sockets import use_guarded_sockets
 from harness.distribution.link import (
     ClockExchanged,
     Deliver,
     Delivered,
+    Dropped,
     FrameSocket,
     Heard,
     Left,
@@ -40,17 +68,63 @@ from harness.distribution.link import (
 from harness.distribution.live_histograms import E2E, LiveHistogram, LiveUpdate
 from harness.distribution.page_guard import TOKEN_VARIABLE, LiveAddress, PageGuard
 
-PAYLOAD, PING, PONG = "bench", "bench_ping", "bench_pong"  # types of Locust's custom messages
 _FIRST_PINGS, _FIRST_PERIOD_S, _PERIOD_S = 48, 0.02, 1.0
 _WATCH_PERIOD_S = 0.5
+_MOST_PEERS = 4_096
+_MOST_UNANSWERED = 64  # pings of one worker
+
+
+class _Bad:
+    """Counts the messages that are dropped, and passes the counts on."""
+
+    def __init__(self, frames: FrameSocket) -> None:
+        self._frames = frames
+        self._counts: DroppedMessages[tuple[str, str]] = DroppedMessages()
+
+    def add(self, address: str, reason: str, peer: str = "") -> None:
+        self._counts.add((peer, address), printable(reason))
+
+    def pass_on(self) -> None:
+        """To be called now and then: a flood of messages makes no flood of events."""
+        counts, self._counts = self._counts, DroppedMessages()
+        rest = counts.total
+        for (peer, address), reason, count in counts:
+            self._frames.send_if_open(Dropped(peer, address, reason, count))
+            rest -= count
+        if rest:
+            self._frames.send_if_open(Dropped("", "", "more senders and reasons than are kept apart", rest))
+
+
+class _Peer:
+    """An admitted worker: how its messages are signed, and the pings that it has not answered."""
+
+    def __init__(self, handshake: Handshake) -> None:
+        self.handshake = handshake
+        self.of_worker, self.of_master = handshake.of_worker, handshake.of_master
+        self.pinged = 0
+        self.unanswered: deque[int] = deque(maxlen=_MOST_UNANSWERED)
+
+    def opened(self, kind: str, sealed: Sealed) -> bytes:
+        """Raises BadMessageError where the worker did not sign it."""
+        if not self.of_worker.is_valid(kind, sealed.data, sealed.signature):
+            raise BadMessageError(f"{kind}: not signed by the worker")
+        return sealed.data
 
 
 class _Runner(MasterRunner):
-    """Locust's master without users of its own: the page shows the run's requests in flight, and its button stops the run."""
+    """Locust's master without users of its own, for workers that prove that they are expected.
 
-    def __init__(self, environment: Environment, host: str, port: int, frames: FrameSocket) -> None:
+    The page shows the run's requests in flight, and its button stops the run.
+    """
+
+    def __init__(
+        self, environment: Environment, host: str, port: int, frames: FrameSocket, admission: Admission, bad: _Bad
+    ) -> None:
         self.in_flight = 0
+        self.peers: dict[str, _Peer] = {}
         self._frames = frames
+        self._admission = admission
+        self._bad = bad
         super().__init__(environment, host, port)
 
     @property
@@ -64,19 +138,100 @@ class _Runner(MasterRunner):
         if self.worker_count > 0:  # Locust itself stops when the last worker has gone
             self._frames.send_if_open(StopAsked())
 
+    def handle_message(self, client_id: str, msg: Envelope) -> None:  # type: ignore[override]  # the guarded socket returns it
+        """Whatever happens here, the greenlet that receives goes on."""
+        try:
+            self._handle(msg)
+        except BadMessageError as error:
+            self._bad.add(msg.address, str(error), client_id if client_id in self.peers else "")
+        except Exception as error:
+            self._bad.add(msg.address, f"{msg.kind} cannot be handled: {error!r}", client_id if client_id in self.peers else "")
+        gevent.sleep(0)  # the socket does not yield while messages wait, and heartbeats would be judged too late
+
+    def say(self, kind: str, content: Content, peer: str) -> None:
+        self.send_message(kind, fields(content), peer)
+
+    def say_sealed(self, kind: str, data: bytes, peer: str) -> None:
+        """Send a message of bench to an admitted worker; nothing to one that is gone."""
+        if peer in self.peers:
+            self.say(kind, Sealed(data, self.peers[peer].of_master.sign(kind, data)), peer)
+
+    def ping(self, peer: str) -> None:
+        sent_ns = time.monotonic_ns()
+        self.peers[peer].pinged += 1
+        self.peers[peer].unanswered.append(sent_ns)
+        self.say_sealed(PING, encoded(Ping(sent_ns)), peer)
+
+    def _handle(self, message: Envelope) -> None:
+        peer = message.peer
+        match message.content:
+            case ClientReady():
+                self.send_message("ack", None, peer)
+            case Join(nonce):
+                self.say(CHALLENGE, Challenge(self._admission.challenge(peer, nonce)), peer)
+            case Proof(nonce, proof):
+                self._admit(peer, nonce, proof)
+            case Heartbeat() as heartbeat if peer in self.clients:
+                self._take_heartbeat(peer, heartbeat)
+            case Quit() if peer in self.clients:
+                del self.clients[peer]
+                self.check_stopped()
+            case Sealed() as sealed:
+                self._take_sealed(message, sealed)
+            case _:
+                pass  # a heartbeat before the admission, or what has no use here
+
+    def _admit(self, peer: str, nonce: bytes, proof: bytes) -> None:
+        handshake = self._admission.admit(peer, nonce, proof)
+        if handshake is None:
+            self.say(REFUSED, Refused(self._admission.refusal), peer)
+            raise BadMessageError(self._admission.refusal)
+        if peer not in self.peers and len(self.peers) >= _MOST_PEERS:
+            self.say(REFUSED, Refused("the master has too many connections"), peer)
+            raise BadMessageError(f"more than {_MOST_PEERS} connections")
+        if peer not in self.peers or self.peers[peer].handshake != handshake:
+            self.peers[peer] = _Peer(handshake)
+            self.clients[peer] = WorkerNode(peer, heartbeat_liveness=HEARTBEAT_LIVENESS)
+        self.say(ADMITTED, Admitted(handshake.master_proof), peer)
+
+    def _take_sealed(self, message: Envelope, sealed: Sealed) -> None:
+        known = self.peers.get(message.peer)
+        if known is None:
+            raise BadMessageError(f"{message.kind}: from a connection that has not proved that it is expected")
+        data = known.opened(message.kind, sealed)
+        if message.kind == PAYLOAD:
+            self._frames.send_if_open(Delivered(message.peer, data))
+        else:
+            self._take_pong(message.peer, known, data, message.received_ns)
+
+    def _take_heartbeat(self, peer: str, heartbeat: Heartbeat) -> None:
+        node = self.clients[peer]
+        node.heartbeat, node.state = HEARTBEAT_LIVENESS, heartbeat.state
+        node.cpu_usage, node.memory_usage = round(heartbeat.current_cpu_usage), heartbeat.current_memory_usage
+        self.send_message("heartbeat", None, peer)
+
+    def _take_pong(self, peer: str, known: _Peer, data: bytes, returned_ns: int) -> None:
+        pong = sealed_pong(data)
+        if pong.sent_ns not in known.unanswered:
+            raise BadMessageError(f"{PONG}: the answer to a ping that was not sent, or is answered already")
+        known.unanswered.remove(pong.sent_ns)
+        if pong.received_ns > pong.answered_ns:
+            raise BadMessageError(f"{PONG}: answered before it was received")
+        exchange = ClockExchange(pong.sent_ns, pong.received_ns, pong.answered_ns, returned_ns)
+        self._frames.send_if_open(ClockExchanged(peer, exchange))
+
 
 class _Master:
     def __init__(self, frames: FrameSocket, host: str, port: int) -> None:
         self._frames = frames
+        self._bad = _Bad(frames)
         self._environment = Environment(events=Events(), user_classes=[])
-        self._runner = _Runner(self._environment, host, port, frames)
+        use_guarded_sockets(self._bad.add)
+        admission = Admission(token_of_environment())
+        self._runner = _Runner(self._environment, host, port, frames, admission, self._bad)
         self._environment.runner = self._runner
         self._silent: set[str] = set()
         self._left: set[str] = set()
-        self._pinged: dict[str, int] = {}
-        self._runner.register_message(PAYLOAD, self._on_payload)
-        self._runner.register_message(PONG, self._on_pong)
-        self._environment.events.worker_connect.add_listener(self._on_connect)
 
     def open_page(self, address: LiveAddress) -> None:
         page = self._environment.create_web_ui(address.host, address.port, delayed_start=True)
@@ -97,7 +252,7 @@ class _Master:
                 assert data is not None
                 match decode_order(data):
                     case Deliver(peer, payload):
-                        self._runner.send_message(PAYLOAD, {"payload": payload}, peer)
+                        self._runner.say_sealed(PAYLOAD, payload, peer)
                     case Show(update):
                         self._show(update)
         except LinkClosedError:
@@ -105,36 +260,20 @@ class _Master:
                 self._runner.send_message("quit", None, client.id)
             gevent.sleep(0.2)  # for the sockets to send it
 
-    def _on_connect(self, client_id: str, **rest: Any) -> None:
-        self._pinged.setdefault(client_id, 0)
-
-    def _on_payload(self, environment: Environment, msg: Any, **rest: Any) -> None:
-        self._frames.send_if_open(Delivered(msg.node_id, msg.data["payload"]))
-        gevent.sleep(0)  # Locust's listener does not yield while messages wait, and heartbeats would be judged too late
-
-    def _on_pong(self, environment: Environment, msg: Any, **rest: Any) -> None:
-        returned_ns = time.monotonic_ns()
-        exchange = ClockExchange(msg.data["sent_ns"], msg.data["received_ns"], msg.data["answered_ns"], returned_ns)
-        self._frames.send_if_open(ClockExchanged(msg.node_id, exchange))
-
     def _ping_newcomers(self) -> None:
         """The exchanges before the start: in quick succession, so that some meet no other work."""
         while True:
             gevent.sleep(_FIRST_PERIOD_S)
-            for peer, count in list(self._pinged.items()):  # a worker may connect meanwhile
-                if count < _FIRST_PINGS and peer in self._runner.clients:
-                    self._pinged[peer] += 1
-                    self._ping(peer)
+            for name, peer in list(self._runner.peers.items()):  # a worker may connect meanwhile
+                if peer.pinged < _FIRST_PINGS and name in self._runner.clients:
+                    self._runner.ping(name)
 
     def _ping_all(self) -> None:
         while True:
             gevent.sleep(_PERIOD_S)
-            for peer in list(self._runner.clients):
-                if peer not in self._silent:
-                    self._ping(peer)
-
-    def _ping(self, peer: str) -> None:
-        self._runner.send_message(PING, {"sent_ns": time.monotonic_ns()}, peer)
+            for name in list(self._runner.clients):
+                if name not in self._silent and name in self._runner.peers:
+                    self._runner.ping(name)
 
     def _watch(self) -> None:
         """Report workers whose heartbeats fail, or that left, and those that are heard again."""
@@ -142,7 +281,8 @@ class _Master:
             gevent.sleep(_WATCH_PERIOD_S)
             known = set(self._runner.clients)
             heard = {peer for peer in known if self._runner.clients[peer].state != STATE_MISSING}
-            for peer in self._pinged.keys() - known - self._left:
+            self._bad.pass_on()
+            for peer in self._runner.peers.keys() - known - self._left:
                 self._left.add(peer)
                 self._frames.send_if_open(Left(peer))
             for peer in known - heard - self._silent:

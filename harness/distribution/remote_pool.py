@@ -10,18 +10,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
-import msgspec
-
 from harness.clients.protocol import ConnectionUsage
+from harness.distribution.admission import NO_TOKEN, Token
 from harness.distribution.clock_sync import report_clock
+from harness.distribution.dropped_messages import BadMessageError, DroppedMessages, printable
+from harness.distribution.envelopes import UNDECODABLE
 from harness.distribution.link import (
     ClockExchanged,
     Deliver,
     Delivered,
+    Dropped,
     Heard,
     Left,
     LinkEvent,
@@ -40,13 +43,16 @@ from harness.distribution.messages import (
     SetCommand,
     StartAt,
     ToWorker,
+    check_run,
     decode_from_worker,
-    encode,
+    pack,
+    unpack,
 )
 from harness.distribution.page_guard import TOKEN_VARIABLE, LiveAddress
 from harness.distribution.remote_worker import Peer, RemoteWorker
 from harness.errors import RunError
 from harness.host.clock import now_ns
+from harness.journal.set_aside import set_aside
 from harness.run.shared_state import Command
 from harness.run.worker import WorkerPlan
 
@@ -55,6 +61,10 @@ _START_DELAY_NS = 2_000_000_000  # for the start to reach every worker, through 
 _PERIOD_S = 0.1
 _REPEAT_NS = 1_000_000_000
 _FEWEST_EXCHANGES = 32
+_ABORTED_WITHIN_NS = 15_000_000_000  # a worker kills what does not end within 5 s
+_JOIN_TIMEOUT_S = 5.0
+_MOST_NOTED = 10  # dropped messages, by sender and reason
+_MOST_TURNED_AWAY = 100
 
 
 @dataclass(frozen=True)
@@ -62,7 +72,8 @@ class Master:
     """Where workers are awaited, and how many. ``page`` is the address of the web page, None without one.
 
     ``port`` 0 is any free one. A worker that is silent for ``lost_after_s`` (beyond Locust's own 4 s) is lost; a worker that
-    hears nothing of the master for 10 s stops sending by itself.
+    hears nothing of the master for 10 s stops sending by itself. One that is heard, but sends no message of bench for
+    ``stuck_after_s``, or is not ready so long after its warm-up must have ended, is lost, too.
     """
 
     host: str
@@ -71,6 +82,8 @@ class Master:
     wait_s: float
     page: LiveAddress | None = None
     lost_after_s: float = 15.0
+    stuck_after_s: float = 120.0
+    token: Token = NO_TOKEN
 
 
 class RemotePool:
@@ -80,11 +93,12 @@ class RemotePool:
 
     def __init__(self, master: Master, note: Callable[[str], None]) -> None:
         self._master = master
-        self._note = note
+        self._tell = note
         page = master.page
         shown = ([], {}) if page is None else ([page.host, str(page.port)], {TOKEN_VARIABLE: page.token})
-        self._link = LinkProcess(_MODULE, [master.host, str(master.port), *shown[0]], shown[1])
+        self._link = LinkProcess(_MODULE, [master.host, str(master.port), *shown[0]], {**master.token.environment, **shown[1]})
         self._port: int | None = None
+        self._run_id: str | None = None
         self._command = Command.RUN
         self._sent_command = Command.RUN
         self._starts: dict[int, StartAt] = {}
@@ -93,6 +107,10 @@ class RemotePool:
         self._peers: dict[str, Peer] = {}
         self._workers: tuple[RemoteWorker, ...] = ()
         self._turned_away: list[dict[str, str]] = []
+        self._dropped: DroppedMessages[str] = DroppedMessages()
+        self._noted = 0
+        self._noted_lost: set[int] = set()
+        self._aborted_ns: int | None = None
         self._problem: RunError | None = None
         self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="bench-distribution", daemon=True)
@@ -129,6 +147,10 @@ class RemotePool:
                     "--expect_workers_max_wait"
                 )
             time.sleep(_PERIOD_S)
+        for plan in plans:
+            set_aside(plan.journal, self._note)
+            set_aside(plan.probe, self._note)
+        self._run_id = plans[0].run_id
         peers = list(self._peers.values())[: len(plans)]
         self._workers = tuple(RemoteWorker(peer, plan) for peer, plan in zip(peers, plans, strict=True))
 
@@ -150,6 +172,7 @@ class RemotePool:
             offset = worker.peer.offset(now_ns())
             assert offset is not None  # await_ready waited for exchanges
             self._starts[worker.number] = StartAt(start_ns + offset.offset_ns)
+            worker.expect_start()
             self._send(worker.peer.id, self._starts[worker.number])
 
     @property
@@ -157,6 +180,13 @@ class RemotePool:
         return self._command
 
     def advance(self, command: Command) -> None:
+        """A second ABORT waits for no worker any more. It may come when the thread has ended or hangs."""
+        if command is Command.ABORT and self._command is Command.ABORT:
+            for worker in self._workers:
+                if worker.is_alive:
+                    worker.abandon("it was not waited for, because the run was stopped again")
+        elif command is Command.ABORT:
+            self._aborted_ns = now_ns()
         self._command = max(command, self._command)
 
     @property
@@ -177,22 +207,26 @@ class RemotePool:
 
     def close(self) -> None:
         """Dismiss the workers and leave Locust."""
-        for peer in self._peers:
+        for peer in list(self._peers):  # the thread goes on
             self._send(peer, Dismissed("the run was given up" if self._start_ns is None else None))
         time.sleep(4 * _PERIOD_S)  # for the link to pass it on
         self._is_closing.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(_JOIN_TIMEOUT_S)
         self._link.close()
         for worker in self._workers:
             worker.close()
 
     def facts(self) -> dict[str, Any]:
-        """The manifest's key ``distribution``: each worker with its clock and its end, and those that were turned away."""
+        """The manifest's key ``distribution``: each worker with its clock and its end, and those that were turned away,
+        and the messages that were dropped.
+        """
         end_ns = now_ns()
         return {
             "workers": [self._facts_of(worker, end_ns) for worker in self._workers],
             "turned_away": list(self._turned_away),
+            "dropped_messages": self._dropped.total,
+            "dropped": [{"from": sender, "reason": reason, "count": count} for sender, reason, count in self._dropped],
         }
 
     def _facts_of(self, worker: RemoteWorker, end_ns: int) -> dict[str, Any]:
@@ -213,26 +247,33 @@ class RemotePool:
         if worker.ready is not None and worker.ready.problem is not None:
             raise RunError(f"{worker.name} cannot begin: {worker.ready.problem}. Its host must reach the target's address")
         if worker.lost_reason is not None:
-            raise RunError(f"{worker.name} was lost before the run began")
+            raise RunError(f"the run cannot begin: {worker.lost_reason}")
         if worker.finished is not None:
             raise RunError(f"{worker.name} ended with status {worker.finished.exit_status} before the run began")
 
     def _follow(self) -> None:
-        """The thread: take events, send what is due."""
-        while not self._is_closing.is_set():
-            try:
+        """The thread: take events, send what is due. Whatever is raised here ends the run, which keeps its records."""
+        try:
+            while not self._is_closing.is_set():
                 event = self._link.receive(_PERIOD_S)
                 if event is not None:
                     self._take(event)
                 self._send_due()
-            except (RunError, OSError) as error:
-                self._fail(error)
-                return
+        except Exception as error:
+            self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        self._problem = error if isinstance(error, RunError) else RunError(f"a worker's journal cannot be copied: {error}")
+        match error:
+            case RunError():
+                self._problem = error
+            case OSError():
+                self._problem = RunError(f"a worker's journal cannot be copied: {error}")
+            case _:
+                self._problem = RunError(f"the connection to the workers failed: {error!r}")
         for worker in self._workers:
-            worker.lost_reason = worker.lost_reason or str(self._problem)
+            worker.abandon(str(self._problem))
+        if self._start_ns is not None:  # before the start it ends the command
+            self._note(f"The run ends, with what is recorded: {self._problem}.")
 
     def _take(self, event: LinkEvent) -> None:
         match event:
@@ -251,6 +292,8 @@ class RemotePool:
             case Heard(peer):
                 if peer in self._peers:
                     self._peers[peer].silent_since_ns = None
+            case Dropped(peer, address, reason, count):
+                self._drop(self._name_of(peer, address), reason, count)
             case StopAsked():
                 self.advance(Command.DRAIN)
 
@@ -259,23 +302,31 @@ class RemotePool:
             self._peers.pop(peer, None)
         for worker in self._workers:
             if worker.peer.id == peer and worker.is_alive:
-                self._lose(worker, "it ended before it had passed on all that it recorded")
-
-    def _lose(self, worker: RemoteWorker, reason: str) -> None:
-        worker.lost_reason = f"its worker, on {worker.peer.hello.host}, was lost: {reason}"
-        self._note(f"{worker.name} was lost: {reason}.")
+                worker.lose("it ended before it had passed on all that it recorded")
 
     def _take_message(self, peer: str, payload: bytes) -> None:
         try:
-            message: FromWorker = decode_from_worker(payload)
-        except msgspec.MsgspecError:
-            self._turn_away(peer, "?", "it speaks another version of the protocol: install the same version of bench")
-            return
-        if isinstance(message, Hello):
+            run_id, data = unpack(payload)
+            self._take_from_worker(peer, run_id, decode_from_worker(data))
+        except UNDECODABLE as error:
+            self._drop(self._name_of(peer, ""), str(error))
+            if peer not in self._peers:
+                self._turn_away(peer, "?", "it speaks another version of the protocol: install the same version of bench")
+        except BadMessageError as error:
+            self._drop(self._name_of(peer, ""), str(error))
+
+    def _take_from_worker(self, peer: str, run_id: str | None, message: FromWorker) -> None:
+        """Raises BadMessageError, and OSError where the worker's journal cannot be written."""
+        if not isinstance(message, Hello):
+            check_run(run_id, self._run_id, message)
+        if isinstance(message, Hello) and peer not in self._peers:
             self._greet(peer, message)
-        for worker in self._workers:
-            if worker.peer.id == peer and (received := worker.take(message, now_ns())) is not None:
-                self._send(peer, received)
+            return
+        worker = next((one for one in self._workers if one.peer.id == peer), None)
+        if worker is None:
+            raise BadMessageError(f"{type(message).__name__}: of a worker without a plan")
+        if (received := worker.take(message, now_ns())) is not None:
+            self._send(peer, received)
 
     def _greet(self, peer: str, hello: Hello) -> None:
         own = version("inflight-bench")
@@ -288,9 +339,22 @@ class RemotePool:
             self._note(f"Worker {len(self._peers)} of {self._master.workers}: {hello.host}")
 
     def _turn_away(self, peer: str, host: str, reason: str) -> None:
-        self._turned_away.append({"host": host, "reason": reason})
-        self._note(f"A worker on {host} takes no part: {reason}.")
         self._send(peer, Dismissed(reason))
+        if len(self._turned_away) < _MOST_TURNED_AWAY:
+            self._turned_away.append({"host": host, "reason": reason})
+            self._note(f"A worker on {host} takes no part: {reason}.")
+
+    def _name_of(self, peer: str, address: str) -> str:
+        if peer in self._peers:
+            return self._peers[peer].hello.host
+        return address or "a connection that is no worker's"
+
+    def _drop(self, sender: str, reason: str, count: int = 1) -> None:
+        """Count messages that were dropped, and name the first of their kind."""
+        reason = printable(reason)
+        if self._dropped.add(sender, reason, count) and self._noted < _MOST_NOTED:
+            self._noted += 1
+            self._note(f"Dropped a message from {sender}: {reason}.")
 
     def _send_due(self) -> None:
         now = now_ns()
@@ -299,12 +363,30 @@ class RemotePool:
                 self._send(worker.peer.id, piece)
             silent_ns = worker.peer.silent_since_ns
             if silent_ns is not None and worker.is_alive and now - silent_ns > self._master.lost_after_s * 1e9:
-                self._lose(worker, f"nothing was heard of it for {self._master.lost_after_s:g} s")
+                worker.lose(f"nothing was heard of it for {self._master.lost_after_s:g} s")
+            elif worker.is_alive and (reason := self._stuck_reason(worker, now)) is not None:
+                worker.abandon(reason)
+            if worker.lost_reason is not None and worker.number not in self._noted_lost:
+                self._noted_lost.add(worker.number)
+                self._note(f"Worker {worker.number}: {worker.lost_reason}.")
         if self._command is not self._sent_command:
             self._sent_command, self._repeated_ns = self._command, 0
         if now - self._repeated_ns > _REPEAT_NS:
             self._repeated_ns = now
             self._repeat()
+
+    def _stuck_reason(self, worker: RemoteWorker, at_ns: int) -> str | None:
+        """Why a worker whose connection lives is waited for no longer."""
+        stuck_s = self._master.stuck_after_s
+        if self._aborted_ns is not None and at_ns - self._aborted_ns > _ABORTED_WITHIN_NS:
+            return f"it did not end within {_ABORTED_WITHIN_NS / 1e9:g} s after the run was stopped"
+        if worker.finished is not None and _s_since(worker.grown_ns, at_ns) > stuck_s:
+            return f"it passed on no more of its journal for {stuck_s:g} s"
+        if _s_since(worker.heard_ns, at_ns) > stuck_s:
+            return f"it sent no message for {stuck_s:g} s"
+        if worker.ready is None and _s_since(worker.confirmed_ns, at_ns) > stuck_s + worker.timeout_s:
+            return f"it was not ready within {stuck_s + worker.timeout_s:g} s"
+        return None
 
     def _repeat(self) -> None:
         """Send start and command again, as long as they have an effect: a connection that breaks loses messages."""
@@ -313,6 +395,17 @@ class RemotePool:
                 self._send(worker.peer.id, self._starts[worker.number])
             if self._command is not Command.RUN and worker.is_alive:
                 self._send(worker.peer.id, SetCommand(self._command))
+            if worker.is_abandoned:
+                self._send(worker.peer.id, Dismissed("the master gave it up"))
+
+    def _note(self, text: str) -> None:
+        with suppress(OSError, ValueError):  # nobody reads it any more: the run goes on
+            self._tell(text)
 
     def _send(self, peer: str, message: ToWorker) -> None:
-        self._link.send(Deliver(peer, encode(message)))
+        self._link.send(Deliver(peer, pack(self._run_id, message)))
+
+
+def _s_since(before_ns: int | None, at_ns: int) -> float:
+    """0 where nothing was before."""
+    return 0.0 if before_ns is None else (at_ns - before_ns) / 1e9

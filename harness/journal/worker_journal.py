@@ -19,12 +19,13 @@ from msgspec import Meta
 
 from harness.errors import JournalError
 from harness.journal.frames import HEADER_BYTES, framed, next_frame, read_frame
+from harness.journal.run_identity import RunId
 from harness.records.folder_lock import shared_lock
 from harness.records.record import Outcome
 from harness.records.regular_file import regular
 
 _READ_BYTES = 1 << 18  # buffer size; an exchange of 100 tokens is 16 kB
-_MAGIC = b"inflight-bench journal 4\n"
+_MAGIC = b"inflight-bench journal 5\n"
 
 RunNs = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
 """Ns of the run's clock, up to the 104 days that float64 holds exactly."""
@@ -32,8 +33,9 @@ Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 
 
 class Began(msgspec.Struct, array_like=True, frozen=True, tag=0):
-    """The first entry: schedule (digest) and worker. ``started_unix_ns`` is the run's start, time 0 of its clock."""
+    """The first entry: run, schedule (digest) and worker. ``started_unix_ns`` is the run's start, time 0 of its clock."""
 
+    run_id: RunId
     schedule: str
     worker: int
     started_unix_ns: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
@@ -76,13 +78,14 @@ class JournalWriter:
     """Appends entries. ``append`` returns when the kernel has the whole entry, and raises OSError where it takes less.
 
     After an error the journal still ends with a whole frame, so that a later, smaller entry may find room. While it is open,
-    it holds the shared lock on its folder.
+    it holds the shared lock on its folder. Raises FileExistsError where there is a file: a journal is written once.
     """
 
     def __init__(self, path: Path) -> None:
-        self._lock = ExitStack()
-        self._lock.enter_context(shared_lock(path.parent))
-        self._file = path.open("wb", buffering=0)
+        with ExitStack() as lock:
+            lock.enter_context(shared_lock(path.parent))
+            self._file = path.open("xb", buffering=0)
+            self._lock = lock.pop_all()
         self._encode = msgspec.msgpack.Encoder().encode
         self._whole_bytes = 0
         self._write(_MAGIC)
@@ -116,12 +119,15 @@ class JournalReader:
     """Reads a journal that may still grow: each ``read_new`` yields the exchanges written since the previous call. One that
     grows no more is read by ``read_rest``.
 
+    With ``run_id`` a journal of another run raises JournalError before anything of it is yielded.
+
     ``began`` and ``ended`` are the first and the last entry, None until they are read. ``damaged_bytes`` are those that
     ``read_rest`` passed over.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, run_id: str | None = None) -> None:
         self._path = path
+        self._run_id = run_id
         self._position = 0
         self._decode = msgspec.msgpack.Decoder(Began | Exchange | Ended).decode
         self.began: Began | None = None
@@ -169,6 +175,7 @@ class JournalReader:
         file.seek(self._position)
         while (payload := read_frame(file)) is not None:
             entry = self._decoded(payload)
+            self._check_run(entry)
             self._position += HEADER_BYTES + len(payload)
             payload = b""  # the entry has the bytes: both would be kept while it is recorded
             match entry:
@@ -184,7 +191,19 @@ class JournalReader:
             entry: Began | Exchange | Ended = self._decode(payload)
         except msgspec.DecodeError as error:
             raise JournalError(f"{self._path}, entry at byte {self._position}, is not one of this version: {error}") from error
+        if isinstance(entry, Exchange) and len(entry.bodies) != len(entry.response_ns):
+            bodies, times = len(entry.bodies), len(entry.response_ns)
+            raise JournalError(f"{self._path}, entry at byte {self._position}, has {times} times of {bodies} responses")
         return entry
+
+    def _check_run(self, entry: Began | Exchange | Ended) -> None:
+        if self._run_id is None:
+            return
+        began = entry if isinstance(entry, Began) else self.began
+        if began is None:
+            raise JournalError(f"{self._path} does not name its run before the entry at byte {self._position}")
+        if began.run_id != self._run_id:
+            raise JournalError(f"{self._path} is of another run ({began.run_id}), not of this one ({self._run_id})")
 
     def _check_magic(self, start: bytes) -> bool:
         if start == _MAGIC:
@@ -193,3 +212,10 @@ class JournalReader:
         if _MAGIC.startswith(start):
             return False
         raise JournalError(f"{self._path} is not a journal of this version of bench")
+
+
+def read_began(path: Path) -> Began | None:
+    """The first entry of a journal; None where it has none, or a damaged one. Raises JournalError, as JournalReader."""
+    reader = JournalReader(path)
+    next(reader.read_new(), None)
+    return reader.began

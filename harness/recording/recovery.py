@@ -51,7 +51,7 @@ def recover(folder: RunFolder, basis: RecordingBasis, count_tokens: CountTokens 
 
     Raises JournalError where there is no journal, or one does not belong to the run of ``basis``.
     """
-    readers = [JournalReader(folder.journal(worker)) for worker in range(basis.workers)]
+    readers = [JournalReader(folder.journal(worker), basis.run_id) for worker in range(basis.workers)]
     journals = set(folder.journals())
     if not journals:
         raise JournalError(f"{folder.path} holds no journals: the run was cut before its first request was sent")

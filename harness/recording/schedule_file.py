@@ -15,17 +15,21 @@ from msgspec import Meta
 from harness.clients.registry import KnownClient, for_decoding
 from harness.errors import JournalError
 from harness.journal.frames import framed, read_frame
+from harness.journal.run_identity import RunId
 from harness.recording.schedule_summary import ScheduleSummary
 from harness.records.regular_file import regular
 from harness.records.whole_file import written_whole
 
 _MOST_WORKERS = 1 << 16
-_MAGIC = b"inflight-bench schedule 1\n"
+_MAGIC = b"inflight-bench schedule 2\n"
 
 
 class RecordingBasis(msgspec.Struct, frozen=True):
-    """The parameters of recording. The tokenizer in ``tokenizer_dir`` counts the tokens of text where the server does not."""
+    """The parameters of recording, and the run whose journals they are for. The tokenizer in ``tokenizer_dir`` counts the
+    tokens of text where the server does not.
+    """
 
+    run_id: RunId
     schedule: ScheduleSummary
     client: KnownClient
     workers: Annotated[int, Meta(ge=1, le=_MOST_WORKERS)]

@@ -4,28 +4,54 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import JournalError
+from harness.journal.worker_journal import read_began
 from harness.records.run_folder import RunFolder
 from harness.records.whole_file import written_whole
 
-_NAME = re.compile(r"(journal|probe)-\d+\.bin")
+_NAME = re.compile(r"journal-(\d+)\.bin")
 _CHUNK_BYTES = 1 << 20
 
 
-def join_worker_copies(folder: RunFolder, sources: Sequence[Path]) -> tuple[str, ...]:
-    """Replace each journal and probe of ``folder`` by the copy below ``sources`` that continues it; returns their names.
+@dataclass(frozen=True)
+class Joined:
+    """The names of the files that were joined, and the journals of other runs, which were left out."""
 
-    Raises JournalError for a source without journals, and for a journal that does not begin as the folder's own; OSError.
+    names: tuple[str, ...]
+    left_out: tuple[Path, ...]
+
+
+def join_worker_copies(folder: RunFolder, run_id: str, sources: Sequence[Path]) -> Joined:
+    """Replace each journal of the run in ``folder``, and the probe beside it, by the copy below ``sources`` that continues it.
+
+    Raises JournalError for a source without a journal of this run, and for one that does not begin as the folder's own;
+    OSError.
     """
-    joined: list[str] = []
+    names: list[str] = []
+    left_out: list[Path] = []
     for source in sources:
-        copies = sorted(path for path in source.rglob("*.bin") if _NAME.fullmatch(path.name))
-        if not copies:
-            raise JournalError(f"{source} holds no journal of a worker (journal-*.bin)")
-        joined += [copy.name for copy in copies if _join(copy, folder.path / copy.name)]
-    return tuple(joined)
+        journals = sorted(path for path in source.rglob("*.bin") if _NAME.fullmatch(path.name))
+        own = [path for path in journals if _run_of(path) == run_id]
+        if not own:
+            others = f", but {len(journals)} of other runs" if journals else ""
+            raise JournalError(f"{source} holds no journal (journal-*.bin) of a worker of this run, {run_id}{others}")
+        probes = [path.with_name(path.name.replace("journal", "probe")) for path in own]
+        copies = [*own, *(path for path in probes if path.is_file())]
+        names += [copy.name for copy in copies if _join(copy, folder.path / copy.name)]
+        left_out += [path for path in journals if path not in own]
+    return Joined(tuple(names), tuple(left_out))
+
+
+def _run_of(journal: Path) -> str | None:
+    """None where it cannot be read, or the worker had not begun."""
+    try:
+        began = read_began(journal)
+    except JournalError:
+        return None
+    return None if began is None else began.run_id
 
 
 def _join(copy: Path, own: Path) -> bool:

@@ -219,6 +219,7 @@ class _Manifest(msgspec.Struct):
     schedule: _Schedule | None = None
     started_at: str | None = None
     bench_version: str | None = None
+    run_id: str | None = None
     verb: str | None = None
     workload: _Workload = msgspec.field(default_factory=_Workload)
     mixture: _Mixture | None = None

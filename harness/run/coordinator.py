@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -14,10 +15,11 @@ from itertools import islice
 from types import FrameType
 
 from harness.clients.protocol import Client
-from harness.errors import RunError
+from harness.errors import JournalError, RunError
 from harness.host.clock import now_ns
 from harness.host.cpu_priority import run_at_low_priority
 from harness.host.signals import HeldSignals
+from harness.journal.run_identity import new_run_id
 from harness.journal.worker_journal import Ended
 from harness.recording.accounting import WorkerEnd, account_for_all, ran_out
 from harness.recording.recorder import Recorder
@@ -33,6 +35,7 @@ from workloads.request import Request
 from workloads.schedule import AnySchedule, ClosedSchedule
 
 _FOLLOW_PERIOD_S = 0.1
+_NOBODY = -1
 _BATCH_EXCHANGES = 1_000  # read of one journal before the other journals and the progress are served
 
 OnProgress = Callable[[Snapshot], None]
@@ -65,6 +68,7 @@ class RunPlan:
     watch: Watch = field(default_factory=_watch_nothing)
     after_warm_up: Callable[[], object] | None = None
     on_record: Callable[[Record], object] | None = None
+    run_id: str = field(default_factory=new_run_id)
 
 
 class Phase(StrEnum):
@@ -109,6 +113,8 @@ class Run:
         self._warm_up_failures: tuple[str, ...] = ()
         self._start: Start | None = None
         self._records: dict[int, Record] = {}
+        self._owners = array("l", [_NOBODY]) * len(plan.schedule)  # the worker of each request
+        self._unreadable: set[int] = set()  # workers
         self._journal_failures: list[tuple[int, JournalFailed]] = []
         self._snapshot: Snapshot | None = None
         self._is_over = False
@@ -135,7 +141,8 @@ class Run:
         return self._snapshot
 
     def execute(self, on_progress: OnProgress) -> RunResult:
-        """Carry out the run. The first SIGINT or SIGTERM stops sending and drains, the second cancels what is in flight.
+        """Carry out the run. The first SIGINT or SIGTERM stops sending and drains, the second cancels what is in flight,
+        and the third waits for no worker of another host.
 
         Raises RunError when a worker cannot start, every warm-up request fails, or too few files may be open, and
         KeyboardInterrupt when a signal comes before the start.
@@ -158,6 +165,8 @@ class Run:
     def _worker_plan(self, number: int) -> WorkerPlan:
         plan = self._plan
         part = plan.schedule.part(number, plan.workers)
+        for index in part.indices:
+            self._owners[index] = number
         return WorkerPlan(
             worker=number,
             client=plan.client,
@@ -167,6 +176,7 @@ class Run:
             timeout_s=plan.timeout_s,
             journal=plan.folder.journal(number),
             schedule_digest=plan.schedule.digest,
+            run_id=plan.run_id,
             core=plan.worker_cores[number] if plan.worker_cores else None,
             probe=plan.folder.worker_probe(number),
         )
@@ -208,17 +218,38 @@ class Run:
                 time.sleep(_FOLLOW_PERIOD_S)
 
     def _record_new(self, limit: int | None) -> bool:
-        """Record up to ``limit`` new exchanges of each journal; returns whether a journal may have more."""
+        """Record up to ``limit`` new exchanges of each journal; returns whether a journal may have more.
+
+        Nothing more is read of a journal that is none: its worker is given up, and the others go on.
+        """
         behind = False
         for worker in self.workers:
-            for count, exchange in enumerate(islice(worker.journal.read_new(), limit), start=1):
-                record = self._plan.recorder.record(exchange, worker.number)
-                self._records[record.index] = record
-                self._statistics.add(record)
-                if self._plan.on_record is not None:
-                    self._plan.on_record(record)
-                behind = behind or count == limit
+            if worker.number in self._unreadable:
+                continue
+            try:
+                behind = self._record_new_of(worker, limit) or behind
+            except JournalError as error:
+                self._unreadable.add(worker.number)
+                worker.abandon(f"its journal cannot be used: {error}")
         return behind
+
+    def _record_new_of(self, worker: RunWorker, limit: int | None) -> bool:
+        count = 0
+        for count, exchange in enumerate(islice(worker.journal.read_new(), limit), start=1):  # noqa: B007  used below
+            self._check_owner(exchange.index, worker.number)
+            record = self._plan.recorder.record(exchange, worker.number)
+            self._records[record.index] = record
+            self._statistics.add(record)
+            if self._plan.on_record is not None:
+                self._plan.on_record(record)
+        return count == limit
+
+    def _check_owner(self, index: int, worker: int) -> None:
+        """Raises JournalError for an exchange of a request that this worker did not have, or has recorded already."""
+        if index >= len(self._owners) or self._owners[index] != worker:
+            raise JournalError(f"it has an exchange of request {index}, which is not its own")
+        if index in self._records:
+            raise JournalError(f"it has request {index} twice")
 
     def _elapsed_s(self) -> float:
         assert self._start is not None
@@ -244,7 +275,8 @@ class Run:
         )
 
     def _worker_end(self, worker: RunWorker) -> WorkerEnd:
-        ended = worker.journal.ended or self._reported_end(worker.number)
+        is_readable = worker.number not in self._unreadable
+        ended = (worker.journal.ended or self._reported_end(worker.number)) if is_readable else None
         return WorkerEnd(ended, self._pool.sent_by(worker.number), worker.end_reason)
 
     def _reported_end(self, number: int) -> Ended | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 from collections.abc import Sequence
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait as wait_for_any
 
 from harness.clients.protocol import ConnectionUsage
+from harness.journal.set_aside import set_aside
 from harness.run.file_limits import allow_files, files_needed
 from harness.run.shared_state import Command, Control
 from harness.run.worker import WorkerPlan
@@ -34,6 +36,8 @@ class LocalPool:
     def start(self, plans: Sequence[WorkerPlan]) -> None:
         allow_files(files_needed([plan.part for plan in plans], plans[0].client, plans[0].timeout_s))
         for plan in plans:
+            set_aside(plan.journal, _note)
+            set_aside(plan.probe, _note)
             self._workers.append(start_worker(plan, self._context, self._control))
 
     def await_ready(self) -> tuple[str, ...]:
@@ -74,3 +78,7 @@ class LocalPool:
                 worker.process.kill()
         for worker in self._workers:
             worker.process.join()
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(f"{text}\n")

@@ -51,6 +51,7 @@ class WorkerPlan:
     journal: Path
     probe: Path
     schedule_digest: str
+    run_id: str
     core: int | None = None
 
 
@@ -90,13 +91,17 @@ class _Worker:
     async def work(self) -> None:
         orphan_watch = asyncio.create_task(_exit_when_orphaned())
         plan = self._plan
-        payloads = [plan.client.encode(index, request) for index, request in zip(plan.part.indices, plan.requests, strict=True)]
+        try:
+            payloads = list(map(plan.client.encode, plan.part.indices, plan.requests))
+        except (ValueError, TypeError, OverflowError) as error:
+            self._report_unready(f"cannot encode a request: {error}")
+            return
         try:
             connection = await plan.client.connect(CONNECT_TIMEOUT_S)
             ready = Ready(await _warm_up(plan, connection))
             await connection.prepare(_in_flight(plan.part), CONNECT_TIMEOUT_S)
         except ExchangeFailedError as error:
-            self._pipe.send(Ready(problem=hide_in_text(str(error), plan.client.hidden)))
+            self._report_unready(f"cannot reach the server: {error}")
             return
         self._pipe.send(ready)
         try:
@@ -108,10 +113,15 @@ class _Worker:
         connection.reset_usage()
         gc.collect()
         gc.freeze()  # what was made before the run is never scanned during it
-        began = Began(plan.schedule_digest, plan.worker, time.time_ns() - (now_ns() - start_ns), ready.warm_up_failures)
+        began = Began(
+            plan.run_id, plan.schedule_digest, plan.worker, time.time_ns() - (now_ns() - start_ns), ready.warm_up_failures
+        )
         await self._run(began, payloads, connection, start_ns)
         self._control.set_usage(connection.usage(start_ns))
         await connection.close()
+
+    def _report_unready(self, problem: str) -> None:
+        self._pipe.send(Ready(problem=hide_in_text(problem, self._plan.client.hidden)))
 
     async def _run(self, began: Began, payloads: Sequence[bytes], connection: Connection, start_ns: int) -> None:
         """Send everything and write the journal; where that cannot be written, report it to the parent."""

@@ -30,6 +30,10 @@ class RunWorker(Protocol):
         """The reason why its journal has no last entry, of a worker that is not alive."""
         ...
 
+    def abandon(self, reason: str) -> None:
+        """End it, and wait for it no longer."""
+        ...
+
     def journal_failures(self) -> Iterator[JournalFailed]:
         """The new reports of a journal that could not be written."""
         ...

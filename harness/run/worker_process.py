@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.context import SpawnContext, SpawnProcess
 
@@ -26,6 +26,7 @@ class WorkerProcess:
     process: SpawnProcess
     pipe: Pipe
     journal: JournalReader
+    given_up: list[str] = field(default_factory=list)
 
     @property
     def is_alive(self) -> bool:
@@ -33,7 +34,7 @@ class WorkerProcess:
 
     @property
     def end_reason(self) -> str:
-        return f"its worker ended with status {self.process.exitcode}"
+        return self.given_up[0] if self.given_up else f"its worker ended with status {self.process.exitcode}"
 
     def await_ready(self) -> Ready:
         """Return the worker's Ready message, waiting for it. Raises RunError where the worker ends without one or failed."""
@@ -43,13 +44,18 @@ class WorkerProcess:
             self.process.join()
             raise RunError(f"{self.process.name} ended with status {self.process.exitcode} before the run began") from None
         if ready.problem is not None:
-            raise RunError(f"{self.process.name} cannot reach the server: {ready.problem}")
+            raise RunError(f"{self.process.name} {ready.problem}")
         return ready
 
     def send_start(self, start_ns: int) -> None:
         """Send the run's start time. Where the worker has died since it was ready, its requests will be recorded as lost."""
         with suppress(BrokenPipeError):
             self.pipe.send(start_ns)
+
+    def abandon(self, reason: str) -> None:
+        """End it, and wait for it no longer; its requests without a record have ``reason``."""
+        self.process.kill()
+        self.given_up.append(reason)
 
     def journal_failures(self) -> Iterator[JournalFailed]:
         """The new reports of a journal that could not be written."""
@@ -67,4 +73,4 @@ def start_worker(plan: WorkerPlan, context: SpawnContext, control: Control) -> W
     with signals_blocked(), one_blas_thread():
         process.start()
     theirs.close()
-    return WorkerProcess(plan.worker, process, ours, JournalReader(plan.journal))
+    return WorkerProcess(plan.worker, process, ours, JournalReader(plan.journal, plan.run_id))

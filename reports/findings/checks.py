@@ -25,7 +25,13 @@ from reports.findings.consistency import (
     TokenCountsDisagree,
     TokenCountsUnknown,
 )
-from reports.findings.distribution import WorkerClockJumped, WorkerClockUncertain, WorkersLost, WorkersTurnedAway
+from reports.findings.distribution import (
+    MessagesDropped,
+    WorkerClockJumped,
+    WorkerClockUncertain,
+    WorkersLost,
+    WorkersTurnedAway,
+)
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.findings.in_flight import RareQueues, UsersInStep
 from reports.findings.load import (
@@ -78,6 +84,7 @@ KINDS: tuple[type[Finding], ...] = (
     BeyondCalibration,
     WorkerClockUncertain,
     WorkersTurnedAway,
+    MessagesDropped,
     Interrupted,
     TurnsNotSent,
     Recovered,

@@ -116,3 +116,34 @@ class WorkersTurnedAway(Finding):
 
     def _sentence(self) -> str:
         return f"Workers took no part: {self.hosts} ({self.reason})."
+
+
+@dataclass(frozen=True)
+class MessagesDropped(Finding):
+    """``messages`` in all; the most frequent ones came from ``sender``."""
+
+    messages: int
+    sender: str
+    reason: str
+
+    code = "messages_dropped"
+    severities = (Severity.NOTE,)
+    when = (
+        "the master's port received what is no message of one of its workers: garbled, impossible, or without the run's token"
+    )
+    advices = (
+        "They had no effect. Where the sender is a worker, install the same version of bench on both sides and give it the "
+        "master's token; where it is none, look for the program that sends to this port, and close the network.",
+    )
+    briefs = ("Messages to the master were dropped: see who else sends to its port",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        found = distribution_of(facts.manifest)
+        if found is None or not found.dropped_messages:
+            return None
+        sender, reason = found.dropped[0] if found.dropped else ("?", "?")
+        return cls(found.dropped_messages, sender, reason)
+
+    def _sentence(self) -> str:
+        return f"Messages to the master that were dropped: {self.messages:,}, as from {self.sender} ({self.reason})."

@@ -25,10 +25,14 @@ class WorkerHost:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """``turned_away`` are the hosts whose worker took no part, each with the reason."""
+    """``turned_away`` are the hosts whose worker took no part, each with the reason. ``dropped`` are senders of messages that
+    were dropped, each with the reason, of ``dropped_messages`` in all.
+    """
 
     workers: tuple[WorkerHost, ...]
     turned_away: tuple[tuple[str, str], ...]
+    dropped: tuple[tuple[str, str], ...]
+    dropped_messages: int
 
 
 def distribution_of(manifest: dict[str, Any]) -> Distribution | None:
@@ -39,6 +43,8 @@ def distribution_of(manifest: dict[str, Any]) -> Distribution | None:
     return Distribution(
         tuple(map(_worker_host, entry.get("workers") or ())),
         tuple((str(one.get("host")), str(one.get("reason"))) for one in entry.get("turned_away") or ()),
+        tuple((str(one.get("from")), str(one.get("reason"))) for one in entry.get("dropped") or ()),
+        int(entry.get("dropped_messages") or 0),
     )
 
 

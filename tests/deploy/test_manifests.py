@@ -24,6 +24,7 @@ from jsonschema import Draft202012Validator
 
 from harness.cli.bench import bench
 from harness.clients.openai_chat import API_KEY_VARIABLE
+from harness.distribution.admission import TOKEN_VARIABLE
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
@@ -250,6 +251,7 @@ def test_the_image_installs_by_hashes_and_builds_with_the_locked_tools() -> None
 @pytest.mark.parametrize(
     "path", [path for path in KUBERNETES if path.stem in ("deployment", "jobset")], ids=lambda path: path.stem
 )
-def test_a_target_s_key_comes_from_a_secret(path: Path) -> None:
+def test_the_target_s_key_and_the_workers_token_come_from_secrets(path: Path) -> None:
     found = re.findall(r"name: (\w+).*\n\s+valueFrom: \{secretKeyRef: \{name: ([\w-]+)", path.read_text(encoding="utf-8"))
-    assert found == [(API_KEY_VARIABLE, "bench-target")]
+    of_both = (TOKEN_VARIABLE, "bench-workers")
+    assert found == [(API_KEY_VARIABLE, "bench-target"), of_both, of_both]

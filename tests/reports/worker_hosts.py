@@ -15,5 +15,9 @@ def worker_host(
     return {"number": number, "host": f"host-{number}", "cores": 4.0, "lost": lost, "clock": clock}
 
 
-def worker_hosts(*workers: dict[str, Any], turned_away: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
-    return {"distribution": {"workers": list(workers), "turned_away": list(turned_away)}}
+def worker_hosts(
+    *workers: dict[str, Any], turned_away: Sequence[Mapping[str, str]] = (), dropped: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    entry = {"workers": list(workers), "turned_away": list(turned_away)}
+    count = sum(one["count"] for one in dropped)
+    return {"distribution": {**entry, "dropped_messages": count, "dropped": list(dropped)} if dropped else entry}

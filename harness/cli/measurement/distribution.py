@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ from harness.host.signals import signals_blocked
 from harness.run.worker_count import Workers
 
 if TYPE_CHECKING:
+    from harness.distribution.admission import Token
     from harness.distribution.remote_pool import RemotePool
     from harness.run.live_statistics import Snapshot
 
@@ -35,9 +38,10 @@ def open_pool(options: DistributionOptions) -> Iterator[RemotePool | None]:
     from harness.distribution.page_guard import LiveAddress
     from harness.distribution.remote_pool import Master, RemotePool
 
-    token = secrets.token_urlsafe(_TOKEN_BYTES)
-    page = LiveAddress(options.web_host, options.web_port, token) if options.web_ui else None
-    master = Master(options.master_bind_host, options.port, options.workers, options.expect_workers_max_wait, page)
+    page_token, token = secrets.token_urlsafe(_TOKEN_BYTES), options.token
+    page = LiveAddress(options.web_host, options.web_port, page_token) if options.web_ui else None
+    wait_s = options.expect_workers_max_wait
+    master = Master(options.master_bind_host, options.port, options.workers, wait_s, page, token=token)
     pool = RemotePool(master, lambda text: click.echo(text, err=True))
     with ExitStack() as cleaning:
         cleaning.callback(pool.close)
@@ -45,19 +49,19 @@ def open_pool(options: DistributionOptions) -> Iterator[RemotePool | None]:
         if page is not None:
             click.echo(f"Live: {page.url}", err=True)
         if options.locust_processes:
-            cleaning.enter_context(_local_workers(options, port))
+            cleaning.enter_context(_local_workers(options, port, token))
         if (options.locust_processes or 0) < options.workers:
             awaited = options.workers - (options.locust_processes or 0)
             click.echo(
                 f"Waiting for {awaited} workers at {options.master_bind_host}:{port}: "
-                f"bench worker --master_host {options.master_bind_host} --master_port {port}",
+                f"bench worker --master_host {options.master_bind_host} --master_port {port}{_with_token(token)}",
                 err=True,
             )
         yield pool
 
 
 @contextmanager
-def _local_workers(options: DistributionOptions, port: int) -> Iterator[None]:
+def _local_workers(options: DistributionOptions, port: int, token: Token) -> Iterator[None]:
     """Workers on this host. They have no signals of their own: the master stops them."""
     host = options.master_bind_host if options.master_bind_host not in ("*", "0.0.0.0") else "127.0.0.1"  # noqa: S104
     with TemporaryDirectory(prefix="bench-workers-") as folder:
@@ -67,6 +71,7 @@ def _local_workers(options: DistributionOptions, port: int) -> Iterator[None]:
                     worker_command(host, port, Path(folder) / str(number)),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
+                    env={**os.environ, **token.environment},
                 )
                 for number in range(options.locust_processes or 0)
             ]
@@ -76,10 +81,17 @@ def _local_workers(options: DistributionOptions, port: int) -> Iterator[None]:
             _end(processes)
 
 
+def _with_token(token: Token) -> str:
+    from harness.distribution.admission import NO_TOKEN, TOKEN_VARIABLE
+
+    return "" if token == NO_TOKEN else f", with the token of this command ({TOKEN_VARIABLE} or --worker_token_file)"
+
+
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    deadline_s = time.monotonic() + _END_TIMEOUT_S  # of all
     for process in processes:
         try:
-            process.wait(_END_TIMEOUT_S)
+            process.wait(max(0.0, deadline_s - time.monotonic()))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

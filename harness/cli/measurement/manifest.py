@@ -19,6 +19,7 @@ from harness.cli.measurement.target import Target
 from harness.cli.tokenizers import ordinary_token_ids, text_codec
 from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.protocol import ConnectionUsage
+from harness.journal.run_identity import new_run_id
 from harness.recording.run_result import RunResult
 from harness.records.run_folder import MANIFEST_SCHEMA
 from harness.run.environment import describe_environment
@@ -41,6 +42,7 @@ def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> 
     return {
         "schema": MANIFEST_SCHEMA,
         "bench_version": version("inflight-bench"),
+        "run_id": new_run_id(),
         "verb": verb,
         "workload": {
             "description": workload.description,

@@ -128,7 +128,13 @@ def _run(
 ) -> RunResult:
     """Carry out the run and record it while the target is still up: nothing may come between a run and its records."""
     schedule, target = prepared.schedule, prepared.target
-    basis = RecordingBasis(summarise_schedule(schedule), target.client, prepared.workers.count, _resolved(target.tokenizer_dir))
+    basis = RecordingBasis(
+        run_id=manifest["run_id"],
+        schedule=summarise_schedule(schedule),
+        client=target.client,
+        workers=prepared.workers.count,
+        tokenizer_dir=_resolved(target.tokenizer_dir),
+    )
     page = live_page(pool, target.streaming)
     plan = replace(_plan(prepared, options, basis, observation, folder), on_record=None if page is None else page.add)
     with shared_lock(folder.path), open_run(folder, manifest, basis):
@@ -177,6 +183,7 @@ def _plan(
         worker_cores=prepared.workers.pinned_cores,
         watch=observation,
         after_warm_up=target.prefix_cache_reset,
+        run_id=basis.run_id,
     )
 
 

@@ -17,8 +17,8 @@ from bench_errors import ExitStatus
 from harness.cli import run
 from harness.cli.measurement.measure import measure  # noqa: F401  loads what a measurement needs before any is timed
 from harness.journal.frames import framed
-from harness.journal.worker_journal import JournalWriter
 from harness.recording import run_lifecycle
+from harness.records.folder_lock import shared_lock
 from harness.records.run_folder import RunFolder
 from tests.harness.scripted_server import ScriptedServer
 
@@ -173,6 +173,13 @@ def test_damaged_schedule_is_refused_and_named(cut: Path, capsys: pytest.Capture
     assert str(schedule) in _refused(cut, capsys)
 
 
+def test_a_schedule_of_another_run_is_refused(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = json.loads((cut / "run.json").read_text())
+    assert len(manifest["run_id"]) == 32
+    (cut / "run.json").write_text(json.dumps(manifest | {"run_id": "f" * 32}))
+    assert f"{cut / 'schedule.bin'} is of another run than {cut / 'run.json'}" in _refused(cut, capsys)
+
+
 def test_run_without_journals_is_refused(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for journal in cut.glob("journal-*.bin"):
         journal.unlink()
@@ -180,7 +187,7 @@ def test_run_without_journals_is_refused(cut: Path, capsys: pytest.CaptureFixtur
 
 
 def test_run_in_progress_is_refused(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with JournalWriter(cut / "journal-1.bin"):
+    with shared_lock(cut):  # as a worker holds it
         assert "a process of this run is still at work" in _refused(cut, capsys)
 
 

@@ -1,11 +1,9 @@
-"""``bench worker`` and the options of distributed runs, up to a master that is killed and a run that is joined again."""
+"""``bench worker`` and the options of distributed runs; ``test_repeated_run.py`` has a master that is killed."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +14,6 @@ import pytest
 from bench_errors import ExitStatus
 from harness.cli import run
 from harness.cli.worker import worker_command
-from harness.records.record import Outcome
 from harness.records.run_folder import RunFolder
 from tests.harness.scripted_server import ScriptedServer
 from tests.interruptible import default_sigint
@@ -24,6 +21,7 @@ from tests.interruptible import default_sigint
 # Not imported: it would replace the sockets and threads of this process.
 pytestmark = pytest.mark.skipif(find_spec("locust") is None, reason="needs locust")
 
+_OPEN = ["--url", "h:1", "--distributed", "--expect_workers", "2", "--master_bind_host", "10.0.0.1"]
 _NORMAL = [
     "token_norm_dist",
     "--isl",
@@ -46,10 +44,14 @@ _NORMAL = [
         (["--expect_workers", "2"], "--expect_workers goes with --distributed"),
         (["--web_ui"], "--web_ui goes with --distributed"),
         (["--master_bind_port", "9"], "--master_bind_port goes with --distributed"),
+        (["--accept_any_worker"], "--accept_any_worker goes with --distributed"),
+        (["--worker_token_file", "t"], "--worker_token_file goes with --distributed"),
         (["--locust_processes", "2", "--workers", "2"], "--workers is for the processes of one host"),
         (["--locust_processes", "2", "--pin_workers"], "--pin_workers is for the processes of one host"),
         (["--distributed", "--expect_workers", "1", "--locust_processes", "2"], "--locust_processes 2 is more than"),
         (["--distributed", "--expect_workers", "2", "--master_bind_host", "10.0.0.1"], "--distributed needs --url"),
+        (_OPEN, "--master_bind_host 10.0.0.1: any program that reaches this address could join"),
+        ([*_OPEN, "--worker_token_file", os.devnull], "a token has at least 16 printable"),
         (["--locust_processes", "4", "--concurrency", "2"], "4 workers cannot share --concurrency 2"),
     ],
 )
@@ -95,30 +97,3 @@ def test_a_distributed_run_sends_the_schedule_of_a_local_one(server: ScriptedSer
         assert [one[key] for key in same] == [other[key] for key in same]
     assert {row["worker"] for row in rows[1]} == {0, 1}
     assert RunFolder(tmp_path / "distributed").read_client() is not None
-
-
-def test_the_journals_of_workers_make_a_run_whole_whose_master_was_killed(server: ScriptedServer, tmp_path: Path) -> None:
-    options = ["--url", server.address, "--num_requests", "60", "--request_rate", "20", "--run_dir", str(tmp_path / "run")]
-    distributed = ["--distributed", "--expect_workers", "1", "--master_bind_port", "25557"]
-    command = [sys.executable, "-m", "harness.cli", *_NORMAL, *options, *distributed]
-    master = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, preexec_fn=default_sigint)
-    worker = subprocess.Popen(worker_command("127.0.0.1", 25557, tmp_path / "kept"), stderr=subprocess.PIPE)
-    journal = tmp_path / "kept" / "journal-0.bin"
-    try:
-        deadline_s = time.monotonic() + 60
-        while not journal.exists() or journal.stat().st_size < 5_000:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
-        master.send_signal(signal.SIGKILL)
-        _, error = worker.communicate(timeout=60)
-    finally:
-        for process in (master, worker):
-            process.kill()
-            process.wait()
-    assert worker.returncode == ExitStatus.FAILED
-    assert b"journal is kept" in error
-    assert run(["recover", str(tmp_path / "run"), "--worker_journals", str(tmp_path / "kept")]) in set(ExitStatus)
-    rows = RunFolder(tmp_path / "run").read_requests().to_pylist()
-    assert len(rows) == 60
-    outcomes = {row["outcome"] for row in rows}
-    assert outcomes == {Outcome.DONE, Outcome.NOT_SENT}  # the worker stopped in order, and nothing is unknown

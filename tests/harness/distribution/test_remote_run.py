@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -153,26 +152,18 @@ def test_a_worker_beyond_the_expected_ones_is_turned_away(tmp_path: Path, server
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 40, [k * 100.0 for k in range(40)], 1)
     pool = RemotePool(Master("127.0.0.1", 0, 1, wait_s=60.0), lambda text: None)
     port = pool.open()
-    late: list[tuple[int, bytes]] = []
+    late: list[subprocess.CompletedProcess[bytes]] = []
 
-    def join_late() -> None:
-        command = worker_command("127.0.0.1", port, tmp_path / "late")
-        done = subprocess.run(command, stderr=subprocess.PIPE, timeout=60, check=False)
-        late.append((done.returncode, done.stderr))
+    def join_late(snapshot: Snapshot) -> None:
+        if not late:  # the run waits, however slow this host is: the workers send meanwhile
+            command = worker_command("127.0.0.1", port, tmp_path / "late")
+            late.append(subprocess.run(command, stderr=subprocess.PIPE, timeout=60, check=False))
 
     with workers(port, tmp_path, 1):
-        threads: list[threading.Thread] = []
-
-        def during(snapshot: Snapshot) -> None:
-            if not threads:
-                threads.append(threading.Thread(target=join_late))
-                threads[0].start()
-
-        result = Run(plan, pool).execute(during)
-        threads[0].join()
+        result = Run(plan, pool).execute(join_late)
     assert Counter(record.outcome for record in result.records) == {Outcome.DONE: 40}
-    assert late[0][0] == 1
-    assert b"takes no part: the run has its 1 workers" in late[0][1]
+    assert late[0].returncode == 1
+    assert b"takes no part: the run has its 1 workers" in late[0].stderr
     assert [away["reason"] for away in pool.facts()["turned_away"]] == ["the run has its 1 workers"]
 
 

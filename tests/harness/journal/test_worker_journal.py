@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from harness.errors import JournalError
 from harness.journal.frames import framed
-from harness.journal.worker_journal import Began, Ended, Exchange, JournalReader, JournalWriter
+from harness.journal.worker_journal import Began, Ended, Exchange, JournalReader, JournalWriter, read_began
+from harness.records.folder_lock import exclusive_lock
 from harness.records.record import Outcome
 
 _TIMES = st.integers(-(2**53), 2**53)
@@ -25,10 +26,18 @@ _EXCHANGES = st.builds(
     released_ns=_TIMES,
     sent_ns=_TIMES,
     done_ns=_TIMES,
-    response_ns=st.lists(_TIMES, max_size=4),
-    bodies=st.lists(st.binary(max_size=60), max_size=4),
+    response_ns=st.just([]),
+    bodies=st.just([]),
     failure=st.none() | st.sampled_from(Outcome),
     error=st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+)
+_RESPONSES = st.lists(st.tuples(_TIMES, st.binary(max_size=60)), max_size=4)
+_ANSWERED = st.builds(
+    lambda exchange, answers: msgspec.structs.replace(
+        exchange, response_ns=[time_ns for time_ns, _ in answers], bodies=[body for _, body in answers]
+    ),
+    _EXCHANGES,
+    _RESPONSES,
 )
 
 _THREE = (
@@ -49,7 +58,7 @@ def _write(path: Path, exchanges: tuple[Exchange, ...] | list[Exchange]) -> list
 
 
 @settings(max_examples=100)
-@given(st.lists(_EXCHANGES, max_size=6))
+@given(st.lists(_ANSWERED, max_size=6))
 def test_what_is_written_is_read(exchanges: list[Exchange]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal"
@@ -181,7 +190,7 @@ def test_tail_of_zeros_as_a_crash_of_the_machine_leaves_it_is_a_torn_tail(tmp_pa
 
 def test_first_and_last_entry_are_read_beside_the_exchanges(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    began, ended = Began("digest", 3, 1_700_000_000_000_000_000, ("no answer",)), Ended(5, "stopped", (4, 8))
+    began, ended = Began("0" * 32, "digest", 3, 1_700_000_000_000_000_000, ("no answer",)), Ended(5, "stopped", (4, 8))
     with JournalWriter(path) as journal:
         for entry in (began, *_THREE, ended):
             journal.append(entry)
@@ -241,3 +250,72 @@ def test_a_damaged_length_takes_no_memory(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()
+
+
+def test_responses_without_times_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    _write(path, [Exchange(0, 9, 9, 10, 90, [20], [b"first", b"second"], None, None)])
+    with pytest.raises(JournalError, match="has 1 times of 2 responses"):
+        list(JournalReader(path).read_new())
+
+
+# ---- the run that a journal is of
+
+_RUN_ID = "0123456789abcdef" * 2
+_BEGAN = Began(_RUN_ID, "digest", 0, 0)
+
+
+def _journal_of(path: Path, *entries: Began | Exchange | Ended) -> Path:
+    with JournalWriter(path) as journal:
+        for entry in entries:
+            journal.append(entry)
+    return path
+
+
+def test_nothing_is_read_of_a_journal_of_another_run(tmp_path: Path) -> None:
+    path = _journal_of(tmp_path / "journal", _BEGAN, *_THREE, Ended(3))
+    assert list(JournalReader(path, _RUN_ID).read_new()) == list(_THREE)
+    other = JournalReader(path, "f" * 32)
+    with pytest.raises(JournalError, match=rf"journal is of another run \({_RUN_ID}\), not of this one \(f{{32}}\)"):
+        next(other.read_new())
+    with pytest.raises(JournalError, match="another run"):  # nor later
+        next(other.read_rest())
+    assert (other.began, other.ended) == (None, None)
+
+
+@pytest.mark.parametrize("entry", [_THREE[0], Ended(0)])
+def test_nothing_is_read_of_a_journal_that_names_no_run(tmp_path: Path, entry: Exchange | Ended) -> None:
+    reader = JournalReader(_journal_of(tmp_path / "journal", entry), _RUN_ID)
+    with pytest.raises(JournalError, match="does not name its run before the entry at byte 25"):
+        next(reader.read_new(), None)
+    assert reader.ended is None
+
+
+def test_a_second_run_in_one_journal_is_refused(tmp_path: Path) -> None:
+    second = Began("f" * 32, "digest", 0, 0)
+    reader = JournalReader(_journal_of(tmp_path / "journal", _BEGAN, _THREE[0], second, _THREE[1]), _RUN_ID)
+    exchanges = reader.read_new()
+    assert next(exchanges) == _THREE[0]
+    with pytest.raises(JournalError, match="another run"):
+        next(exchanges)
+
+
+def test_the_first_entry_is_read_alone(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    assert read_began(path) is None
+    with JournalWriter(path) as journal:
+        assert read_began(path) is None
+        journal.append(_BEGAN)
+        assert read_began(path) == _BEGAN
+        journal.append(_THREE[0])
+        assert read_began(path) == _BEGAN
+
+
+def test_a_journal_is_never_opened_a_second_time(tmp_path: Path) -> None:
+    path = _journal_of(tmp_path / "journal", _BEGAN, *_THREE)
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError):
+        JournalWriter(path)
+    assert path.read_bytes() == before
+    with exclusive_lock(tmp_path):  # the writer that was refused holds no lock
+        pass

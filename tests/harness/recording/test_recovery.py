@@ -28,6 +28,7 @@ from workloads.request import Request
 from workloads.schedule import ClosedPart, ClosedSchedule, Schedule
 
 _REQUESTS = 12
+_RUN_ID = "0123456789abcdef" * 2
 _STARTED_NS = 1_700_000_000_123_456_789
 
 
@@ -35,7 +36,7 @@ def _basis(workers: int) -> RecordingBasis:
     requests = tuple(Request(output_tokens=2, input_ids=(index,), input_tokens=1) for index in range(_REQUESTS))
     schedule = Schedule(requests, tuple(1_000 * index for index in range(_REQUESTS)), seed=0)
     model = TritonModel("m", True, frozenset({"input_ids"}), frozenset({"output_ids"}), ())
-    return RecordingBasis(summarise_schedule(schedule), TritonGrpcClient("h:1", model, streaming=True), workers, None)
+    return RecordingBasis(_RUN_ID, summarise_schedule(schedule), TritonGrpcClient("h:1", model, streaming=True), workers, None)
 
 
 def _exchange(index: int, failure: Outcome | None = None) -> Exchange:
@@ -66,7 +67,7 @@ class _Journal:
 
 
 def _write(folder: RunFolder, basis: RecordingBasis, worker: int, *entries: Exchange | Ended) -> _Journal:
-    began = Began(basis.schedule.digest, worker, _STARTED_NS, (f"warm-up of {worker}",))
+    began = Began(basis.run_id, basis.schedule.digest, worker, _STARTED_NS, (f"warm-up of {worker}",))
     path, ends = folder.journal(worker), []
     with JournalWriter(path) as journal:
         for entry in (began, *entries):
@@ -226,9 +227,18 @@ def test_folder_without_journals_is_refused_since_nothing_was_sent(tmp_path: Pat
 def test_journal_of_another_run_is_refused(tmp_path: Path) -> None:
     folder, basis = RunFolder(tmp_path), _basis(1)
     with JournalWriter(folder.journal(0)) as journal:
-        journal.append(Began("another digest", 0, _STARTED_NS))
+        journal.append(Began(_RUN_ID, "another digest", 0, _STARTED_NS))
         journal.append(_exchange(0))
     with pytest.raises(JournalError, match=r"journal-0\.bin does not belong to the run of the schedule\.bin beside it"):
+        recover(folder, basis, None)
+
+
+def test_journal_of_a_repeated_command_is_refused(tmp_path: Path) -> None:
+    """Its schedule is the same, digest for digest; also one without an exchange counts nothing."""
+    folder, basis = RunFolder(tmp_path), _basis(2)
+    _write(folder, basis, 0, _exchange(0))
+    _write(folder, replace(basis, run_id="f" * 32), 1, Ended(0, "stopped"))
+    with pytest.raises(JournalError, match=rf"journal-1\.bin is of another run \(f{{32}}\), not of this one \({_RUN_ID}\)"):
         recover(folder, basis, None)
 
 

@@ -34,7 +34,7 @@ _RECORD = Record(0, Outcome.DONE, 0, requested_output_tokens=4, sent_ns=0, done_
 def _basis() -> RecordingBasis:
     model = TritonModel("m", True, frozenset(), frozenset(), ())
     schedule = Schedule((Request(output_tokens=4),), (0,), seed=0)
-    return RecordingBasis(summarise_schedule(schedule), TritonGrpcClient("h:1", model, streaming=True), 1, None)
+    return RecordingBasis("1" * 32, summarise_schedule(schedule), TritonGrpcClient("h:1", model, streaming=True), 1, None)
 
 
 def _result(**changes: Any) -> RunResult:

@@ -28,7 +28,7 @@ def _basis(requests: int = 2, prompt_tokens: int = 3) -> RecordingBasis:
         seed=3,
     )
     client = TritonGrpcClient("[::1]:8001", _MODEL, streaming=True, end_id=2)
-    return RecordingBasis(summarise_schedule(schedule), client, workers=2, tokenizer_dir="/models/llama")
+    return RecordingBasis("1" * 32, summarise_schedule(schedule), client, workers=2, tokenizer_dir="/models/llama")
 
 
 def test_what_is_written_is_read_and_its_client_decodes(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_schedule_of_another_version_is_refused_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "schedule.bin"
-    path.write_bytes(b"inflight-bench schedule 2\n" + bytes(40))
+    path.write_bytes(b"inflight-bench schedule 1\n" + bytes(40))
     with pytest.raises(JournalError, match="another version"):
         read_basis(path)
 
@@ -92,6 +92,6 @@ def test_schedule_of_another_version_is_refused_with_the_reason(tmp_path: Path) 
 def test_a_schedule_of_another_form_is_refused_by_name(tmp_path: Path) -> None:
     """Whole, with a right checksum, and not what this version writes."""
     path = tmp_path / "schedule.bin"
-    path.write_bytes(b"inflight-bench schedule 1\n" + framed(msgspec.msgpack.encode({"workers": "many"})))
+    path.write_bytes(b"inflight-bench schedule 2\n" + framed(msgspec.msgpack.encode({"workers": "many"})))
     with pytest.raises(JournalError, match=r"schedule\.bin cannot be read by this version"):
         read_basis(path)

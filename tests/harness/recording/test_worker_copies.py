@@ -8,34 +8,49 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import JournalError
+from harness.journal.worker_journal import Began, JournalWriter
 from harness.recording import worker_copies
-from harness.recording.worker_copies import join_worker_copies
+from harness.recording.worker_copies import Joined, join_worker_copies
 from harness.records.run_folder import RunFolder
 
+_RUN_ID, _OTHER = "1" * 32, "2" * 32
 
-def _files(folder: Path, **contents: bytes) -> Path:
+
+def _head(run_id: str = _RUN_ID) -> bytes:
+    with TemporaryDirectory() as name:
+        with JournalWriter(Path(name) / "journal") as journal:
+            journal.append(Began(run_id, "digest", 0, 0))
+        return (Path(name) / "journal").read_bytes()
+
+
+_HEAD = _head()
+
+
+def _files(folder: Path, head: bytes = _HEAD, **contents: bytes) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
-        (folder / f"{name.replace('_', '-')}.bin").write_bytes(content)
+        data = head + content if name.startswith("journal") else content
+        (folder / f"{name.replace('_', '-')}.bin").write_bytes(data)
     return folder
 
 
 def test_a_longer_copy_replaces_the_folders_own_and_a_shorter_one_does_not(tmp_path: Path) -> None:
     run = _files(tmp_path / "run", journal_0=b"abc", journal_1=b"uvw", probe_0=b"p")
-    source = _files(tmp_path / "source" / "3", journal_0=b"abcdef", journal_1=b"uv", journal_2=b"new", probe_0=b"p")
-    assert join_worker_copies(RunFolder(run), [source.parent]) == ("journal-0.bin", "journal-2.bin")
+    source = _files(tmp_path / "source" / "3", journal_0=b"abcdef", journal_1=b"uv", journal_2=b"new", probe_0=b"pq")
+    names = ("journal-0.bin", "journal-2.bin", "probe-0.bin")
+    assert join_worker_copies(RunFolder(run), _RUN_ID, [source.parent]) == Joined(names, ())
     assert {path.name: path.read_bytes() for path in run.iterdir()} == {
-        "journal-0.bin": b"abcdef",
-        "journal-1.bin": b"uvw",
-        "journal-2.bin": b"new",
-        "probe-0.bin": b"p",
+        "journal-0.bin": _HEAD + b"abcdef",
+        "journal-1.bin": _HEAD + b"uvw",
+        "journal-2.bin": _HEAD + b"new",
+        "probe-0.bin": b"pq",
     }
 
 
 def test_the_copies_of_every_source_are_joined_and_named(tmp_path: Path) -> None:
     run = _files(tmp_path / "run", journal_0=b"abc")
     sources = [_files(tmp_path / "one", journal_0=b"abcdef"), _files(tmp_path / "other", journal_1=b"new")]
-    assert join_worker_copies(RunFolder(run), sources) == ("journal-0.bin", "journal-1.bin")
+    assert join_worker_copies(RunFolder(run), _RUN_ID, sources).names == ("journal-0.bin", "journal-1.bin")
 
 
 @given(own=st.binary(max_size=40), more=st.binary(max_size=40), chunk=st.integers(1, 7))
@@ -43,18 +58,30 @@ def test_a_copy_of_any_length_joins_byte_for_byte(own: bytes, more: bytes, chunk
     with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_copies, "_CHUNK_BYTES", chunk)
         run, source = _files(Path(name) / "run", journal_0=own), _files(Path(name) / "source", journal_0=own + more)
-        assert join_worker_copies(RunFolder(run), [source]) == (("journal-0.bin",) if more else ())
-        assert (run / "journal-0.bin").read_bytes() == own + more
+        assert join_worker_copies(RunFolder(run), _RUN_ID, [source]).names == (("journal-0.bin",) if more else ())
+        assert (run / "journal-0.bin").read_bytes() == _HEAD + own + more
 
 
-def test_a_journal_of_another_run_is_refused(tmp_path: Path) -> None:
+def test_a_journal_that_does_not_begin_as_the_folders_own_is_refused(tmp_path: Path) -> None:
     run = _files(tmp_path / "run", journal_0=b"abc")
     source = _files(tmp_path / "source", journal_0=b"abX123")
-    with pytest.raises(JournalError, match="different runs"):
-        join_worker_copies(RunFolder(run), [source])
-    assert (run / "journal-0.bin").read_bytes() == b"abc"
+    with pytest.raises(JournalError, match="does not continue"):
+        join_worker_copies(RunFolder(run), _RUN_ID, [source])
+    assert (run / "journal-0.bin").read_bytes() == _HEAD + b"abc"
+
+
+@pytest.mark.parametrize("head", [_head(_OTHER), b"", b"inflight-bench journal 1\n", _HEAD[:-1]])
+def test_journals_of_other_runs_are_left_out_and_named(tmp_path: Path, head: bytes) -> None:
+    """Also where the folder has none of that worker yet, with which it could be compared."""
+    run, source = _files(tmp_path / "run"), tmp_path / "source"
+    _files(source / "mine", journal_1=b"new")
+    foreign = _files(source / "foreign", head, journal_0=b"", probe_0=b"p") / "journal-0.bin"
+    assert join_worker_copies(RunFolder(run), _RUN_ID, [source]) == Joined(("journal-1.bin",), (foreign,))
+    assert [path.name for path in run.iterdir()] == ["journal-1.bin"]
+    with pytest.raises(JournalError, match=rf"foreign holds no journal .* of this run, {_RUN_ID}, but 1 of other runs"):
+        join_worker_copies(RunFolder(run), _RUN_ID, [source / "foreign"])
 
 
 def test_a_folder_without_journals_is_refused(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"holds no journal"):
-        join_worker_copies(RunFolder(_files(tmp_path / "run")), [_files(tmp_path / "source", other=b"x")])
+        join_worker_copies(RunFolder(_files(tmp_path / "run")), _RUN_ID, [_files(tmp_path / "source", other=b"x")])

@@ -54,6 +54,25 @@ def _outcomes(result: RunResult) -> Counter[Outcome]:
 # ---- a run without faults
 
 
+def test_a_repeated_run_has_no_record_of_the_first_and_its_journal_is_kept(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The schedule is the same, and so are worker and place of the journal."""
+    with scripted_server(tmp_path / "received") as server:
+        first = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 6, [0.0] * 6, 1)
+        Run(first).execute(quiet)
+        journal = first.folder.journal(0)
+        before = journal.read_bytes()
+        again = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 6, [0.0] * 6, 1)
+        result = Run(again).execute(quiet)
+    assert first.schedule.digest == again.schedule.digest
+    assert first.run_id != again.run_id
+    assert _outcomes(result) == {Outcome.DONE: 6}
+    assert (tmp_path / "journal-0.bin.aside-1").read_bytes() == before
+    assert f"{journal} of an earlier run was in the way: it is kept as journal-0.bin.aside-1" in capfd.readouterr().err
+    assert [exchange.index for exchange in JournalReader(journal, again.run_id).read_rest()] == list(range(6))
+
+
 @BOTH
 def test_every_scheduled_request_is_sent_once_and_has_one_record(tmp_path: Path, workers: int) -> None:
     with scripted_server(tmp_path / "received") as server:

@@ -82,3 +82,9 @@ def test_workers_that_took_no_part_are_named(make_report: MakeReport, steady_run
     away = [{"host": host, "reason": reason} for host, reason in reasons.items()]
     finding = finding_of(make_report(steady_run(700), **worker_hosts(worker_host(0), turned_away=away)), "workers_turned_away")
     assert finding.evidence == {"hosts": "b, c", "reason": "the run has its 1 workers"}
+
+
+def test_dropped_messages_are_a_note_with_their_number_and_sender(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    dropped = [{"from": "10.0.0.9", "reason": "not a message", "count": 3}, {"from": "b", "reason": "late", "count": 1}]
+    finding = finding_of(make_report(steady_run(700), **worker_hosts(worker_host(0), dropped=dropped)), "messages_dropped")
+    assert finding.evidence == {"messages": 4, "sender": "10.0.0.9", "reason": "not a message"}

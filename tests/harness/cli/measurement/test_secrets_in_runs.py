@@ -16,6 +16,7 @@ import pytest
 from bench_errors import ExitStatus
 from harness.cli import run as cli
 from harness.clients.secret_values import HIDDEN
+from harness.distribution.admission import TOKEN_VARIABLE
 from tests.harness.cli.measurement.secret_places import Echo, Search, echo_server
 
 _TOKENIZER = str(Path(__file__).parents[4] / "serving" / "demo_engine")
@@ -92,7 +93,10 @@ def test_secrets_by_reference_are_in_no_file_log_page_memory_or_process_list(tmp
     (secrets / "authorization").write_text(f"Bearer {_SECRETS['--header, Authorization']}")
     run, work = tmp_path / "run", tmp_path / "work"
     run.mkdir(mode=0o755)  # a folder that exists is closed, too
-    search = Search(_SECRETS)
+    token = "2f1c9a7e-worker-token"
+    (secrets / "token").write_text(token)
+    environment |= {TOKEN_VARIABLE: token}
+    search = Search({**_SECRETS, TOKEN_VARIABLE: token})
     with echo_server() as echo:
         options = _options(echo, spelled)
         options["--header"] = [f"X-Signature: {spelled['--header']}", f"Authorization: @{secrets / 'authorization'}"]
@@ -104,12 +108,13 @@ def test_secrets_by_reference_are_in_no_file_log_page_memory_or_process_list(tmp
         with (tmp_path / "errors").open("wb") as file:
             processes = [_bench(*line, "--run_dir", str(run), cwd=tmp_path, environment=environment, errors=file)]
         if distributed:
-            processes.append(_bench("worker", "--master_port", port, "--work_dir", str(work), cwd=tmp_path, environment={}))
+            of_worker = ["--work_dir", str(work), "--worker_token_file", str(secrets / "token")]
+            processes.append(_bench("worker", "--master_port", port, *of_worker, cwd=tmp_path, environment={}))
         search.while_alive(processes, [run, work], argv=True)
         for process in processes:
-            output, of_worker = process.communicate(timeout=30)
+            output, own_errors = process.communicate(timeout=30)
             search.text("output", output)
-            search.text("errors", of_worker or b"")
+            search.text("errors", own_errors or b"")
         errors = (tmp_path / "errors").read_bytes()
         search.text("errors", errors)
         assert (run / "report.html").exists(), errors.decode()
