@@ -38,7 +38,7 @@ def pauses(name: str, every_s: float, lasts_s: float) -> Process:
 
 
 def long_answers(name: str, median_s: float) -> Process:
-    """A target without a queue whose answers take ``median_s`` (lognormal, σ = 1), far longer than 300 requests take to send."""
+    """A target without a queue whose answers take ``median_s`` (lognormal, σ = 1): longer than 300 requests take to send."""
 
     def latencies(work: Work, rng: np.random.Generator) -> Times:
         n = work.arrivals_s.size
