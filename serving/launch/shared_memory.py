@@ -3,23 +3,31 @@
 ``tritonserver`` names its regions with a prefix and leaves them where it is killed. So each supervised server has a prefix of
 its own, ``inflight_bench_<port>_<token>_``, and a lock file with it that its supervisor holds: a prefix whose lock nobody holds
 is that of a server that ended. Unlike process ids, locks hold across PID namespaces that share ``/dev/shm``.
+
+The backend makes its regions readable by all whatever the umask is, so the supervisor takes that back as they appear.
 """
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import re
 import secrets
+import select
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 _PREFIX = re.compile(r"(?<=shm-region-prefix-name=)(inflight_bench_[^_,]+_)")
 _LOCK_NAME = re.compile(r"(inflight_bench_[^_]+_[0-9a-f]{12}_)lock")
 _TOKEN_BYTES = 6
+_IN_ATTRIB, _IN_CREATE = 0x4, 0x100  # sys/inotify.h
+_EVENTS_BYTES = 65536
+_PRIVATE_PERIOD_S = 1.0  # where the system has no inotify instance left
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,11 @@ class OwnRegions:
     command: list[str]
     prefix: str | None
     folder: Path
+
+    def keep_private(self) -> None:
+        """From now on, until this process ends, take the rights of other users to regions as these appear."""
+        if self.prefix is not None:
+            Thread(target=_keep_private, args=(self.folder, self.prefix), daemon=True).start()
 
     def remove(self) -> None:
         """Remove the server's regions; its processes must have ended."""
@@ -82,6 +95,30 @@ def left_regions(folder: Path = SHARED_MEMORY) -> list[LeftRegions]:
         sizes = [size for path in folder.glob(f"{prefix}*") if (size := _size(path)) is not None]
         regions.append(LeftRegions(prefix, len(sizes), sum(sizes)))
     return regions
+
+
+def _keep_private(folder: Path, prefix: str) -> None:
+    """Boost sets the rights of a region by a call after the one that creates it; both are events here."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    watched = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+    if watched >= 0:
+        libc.inotify_add_watch(watched, os.fsencode(folder), _IN_ATTRIB | _IN_CREATE)
+    while True:
+        for path in folder.glob(f"{prefix}*"):
+            with suppress(OSError):
+                _take_rights(path)
+        if select.select([watched] if watched >= 0 else [], [], [], _PRIVATE_PERIOD_S)[0]:
+            with suppress(BlockingIOError):
+                os.read(watched, _EVENTS_BYTES)
+
+
+def _take_rights(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if os.fstat(descriptor).st_mode & 0o077:
+            os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
 
 
 def _hold(lock: Path) -> bool:

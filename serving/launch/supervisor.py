@@ -36,6 +36,7 @@ def main(grace_s: float, command: list[str]) -> int:
     regions = own_regions(command)
     command = regions.command
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=lambda: _in_server(libc))
+    regions.keep_private()
     _wait_for_end(server)
     if server.poll() is None:
         server.send_signal(signal.SIGINT)

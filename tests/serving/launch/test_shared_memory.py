@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +52,20 @@ def test_command_without_a_prefix_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_command_stays_as_it_is_without_shared_memory(tmp_path: Path) -> None:
     assert own_regions(_COMMAND, tmp_path / "nosuch").command == _COMMAND
+
+
+def test_region_that_appears_loses_the_rights_of_other_users(tmp_path: Path) -> None:
+    regions = own_regions(_COMMAND, tmp_path)
+    regions.keep_private()
+    own, foreign = tmp_path / f"{regions.prefix}prefix0_{_UUID}", tmp_path / "another_programs_region"
+    for path in (own, foreign):
+        path.touch()
+        path.chmod(0o644)
+    deadline = time.monotonic() + 10
+    while own.stat().st_mode & 0o077:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert foreign.stat().st_mode & 0o777 == 0o644
 
 
 def test_stopped_server_leaves_nothing(tmp_path: Path) -> None:
