@@ -12,17 +12,18 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving.errors import LaunchError
 from serving.launch.server import Server
 
 STALL_TIMEOUT_S = 20.0
-_PERIOD_S = 0.5
+_PERIOD_S = 1.0
 _DEAD_STUB_S = 1.0
-_GIVEN_UP_S = 5.0  # Triton also waits, for a shorter time, for the processes of its checks
-_LEAST_CPU_S = 0.4  # of all processes in a stall; idle ones use less
+_GIVEN_UP_S = 6.0  # Triton also waits, for a shorter time, for the processes of its checks
+_LEAST_CPU_S = 0.4  # of all processes, between two signs of progress; idle ones use less in 20 s
+_LEAST_DEMAND_NS = 2_000_000_000  # of one thread: on a full machine one that works may get next to no CPU
 _LEAST_READ_BYTES = 1 << 20
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _LONGEST_SIGN = 200  # bytes of a line that two reads may cut
@@ -41,9 +42,13 @@ class _LostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A server's processes: CPU of each, bytes that all read from disk, dead stubs, and threads that wait for a process."""
+    """A server's processes: CPU of each, bytes that all read from disk, dead stubs, and threads that wait for a process.
+
+    ``demand_ns`` is, for each thread of each, how long it ran or waited for a core.
+    """
 
     cpu_ticks: Mapping[int, int]
+    demand_ns: Mapping[int, int] = field(default_factory=dict)
     read_bytes: int = 0
     dead_stubs: frozenset[int] = frozenset()
     awaiting: frozenset[int] = frozenset()
@@ -81,7 +86,7 @@ class StartWatch:
             return self._sign
         if any(now_s - self._since[stub] >= _DEAD_STUB_S for stub in snapshot.dead_stubs):
             return "a model's process ended"
-        if any(now_s - max(self._since[thread], self._progress_s) >= _GIVEN_UP_S for thread in snapshot.awaiting):
+        if any(now_s - self._since[thread] >= _GIVEN_UP_S for thread in snapshot.awaiting):
             return "Triton gave a model's process up and waits for its end"
         if now_s - self._progress_s >= self._stall_timeout_s:
             return f"no progress for {self._stall_timeout_s:g} s: no line in the log, and its processes are idle"
@@ -111,6 +116,9 @@ class StartWatch:
     def _has_progress(self, snapshot: Snapshot) -> bool:
         before = self._at_progress.cpu_ticks
         if snapshot.cpu_ticks.keys() != before.keys():
+            return True
+        demanded = self._at_progress.demand_ns
+        if any(demand - demanded.get(thread, 0) >= _LEAST_DEMAND_NS for thread, demand in snapshot.demand_ns.items()):
             return True
         used = sum(ticks - before[pid] for pid, ticks in snapshot.cpu_ticks.items())
         return used >= _LEAST_CPU_S * _TICKS_PER_S or snapshot.read_bytes - self._at_progress.read_bytes >= _LEAST_READ_BYTES
@@ -150,6 +158,7 @@ def wait_watched(
 def take_snapshot(supervisor: int) -> Snapshot:
     """The processes below ``supervisor`` now. Source: proc(5)."""
     ticks: dict[int, int] = {}
+    demand_ns: dict[int, int] = {}
     read_bytes = 0
     dead: set[int] = set()
     awaiting: set[int] = set()
@@ -163,12 +172,16 @@ def take_snapshot(supervisor: int) -> Snapshot:
                 dead.add(pid)
             read = re.search(r"^read_bytes: (\d+)", Path(f"/proc/{pid}/io").read_text(encoding="ascii"), re.MULTILINE)
             read_bytes += int(read[1]) if read else 0
+        for task in Path(f"/proc/{pid}/task").glob("*"):
+            with suppress(OSError, ValueError):
+                ran_ns, waited_ns, _ = (task / "schedstat").read_text(encoding="ascii").split()
+                demand_ns[int(task.name)] = int(ran_ns) + int(waited_ns)
     for server in servers:
         for task in Path(f"/proc/{server}/task").glob("*"):
             with suppress(OSError):
                 if (task / "wchan").read_text(encoding="ascii") == "do_wait":
                     awaiting.add(int(task.name))
-    return Snapshot(ticks, read_bytes, frozenset(dead), frozenset(awaiting))
+    return Snapshot(ticks, demand_ns, read_bytes, frozenset(dead), frozenset(awaiting))
 
 
 def children(pid: int) -> list[int]:

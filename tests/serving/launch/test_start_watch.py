@@ -54,6 +54,7 @@ def test_start_without_progress_is_lost_after_the_time(watch: StartWatch) -> Non
         Snapshot({1: 100, 2: 50, 3: 0}),  # a new process
         Snapshot({1: 100}),  # an ended one
         Snapshot({1: 100, 2: 50}, read_bytes=2 << 20),
+        Snapshot({1: 100, 2: 51}, demand_ns={2: 10**10}),  # a process that waits for a core
     ],
 )
 def test_work_of_the_processes_is_progress(watch: StartWatch, busy: Snapshot) -> None:
@@ -92,8 +93,8 @@ def test_dead_stub_is_lost_a_second_later(watch: StartWatch) -> None:
 def test_thread_that_awaits_a_process_is_lost_after_seconds_in_one_wait(watch: StartWatch) -> None:
     assert watch.lost(replace(_IDLE, awaiting=frozenset({7})), 1.0) is None
     assert watch.lost(replace(_IDLE, awaiting=frozenset({8})), 5.5) is None
-    assert watch.lost(replace(_IDLE, awaiting=frozenset({8})), 10.4) is None
-    assert "gave a model's process up" in str(watch.lost(replace(_IDLE, awaiting=frozenset({8})), 10.5))
+    assert watch.lost(replace(_IDLE, awaiting=frozenset({8})), 11.4) is None
+    assert "gave a model's process up" in str(watch.lost(replace(_IDLE, awaiting=frozenset({8})), 11.5))
 
 
 def test_models_that_did_not_load_are_known_from_the_log(watch: StartWatch, log: Path) -> None:
@@ -127,6 +128,7 @@ def test_snapshot_sees_cpu_dead_stubs_and_waiting_threads(tmp_path: Path) -> Non
             time.sleep(0.05)
         [server] = children(supervisor.pid)
         assert snapshot.cpu_ticks[server] > 0
+        assert snapshot.demand_ns[server] > 0
         assert snapshot.dead_stubs < set(children(server))
     finally:
         assert supervisor.stdin is not None
