@@ -30,6 +30,7 @@ from serving.launch.run import running
 from serving.repository.pipeline import RepositorySpec, write_repository
 
 _MOST_LOST_FIRST_TRIES = 0.03
+_LOOP = "import os; owner = os.getppid()\nwhile os.getppid() == owner: pass"
 _SUPERVISION = Supervision(ready_timeout_s=READY_TIMEOUT_S, exit_timeout_s=1)
 
 
@@ -59,7 +60,7 @@ def start(repository: Path, log: Path) -> Start:
 @contextmanager
 def busy(count: int) -> Iterator[None]:
     """``count`` processes that compute without end."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    loops = [subprocess.Popen([sys.executable, "-c", _LOOP]) for _ in range(count)]
     try:
         yield
     finally:

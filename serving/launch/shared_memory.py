@@ -61,9 +61,11 @@ class LeftRegions:
 def own_regions(command: Sequence[str], folder: Path = SHARED_MEMORY) -> OwnRegions:
     """Give the server of ``command`` a prefix of its own; a command without a prefix stays as it is.
 
-    The ranks of one command share the new part of the prefix. Without a usable ``folder`` nothing changes.
+    So does one of docker, since a container has shared memory of its own. The ranks of one command share the new part of the
+    prefix. Without a usable ``folder`` nothing changes.
     """
-    found = next((match[1] for word in command if (match := _PREFIX.search(word))), None)
+    words = () if Path(command[0]).name == "docker" else command
+    found = next((match[1] for word in words if (match := _PREFIX.search(word))), None)
     while found is not None:
         prefix = f"{found}{secrets.token_hex(_TOKEN_BYTES)}_"
         try:

@@ -45,8 +45,9 @@ def test_each_server_has_a_prefix_of_its_own_in_all_ranks(tmp_path: Path) -> Non
     assert one.command == [word.replace("inflight_bench_8001_", str(one.prefix)) for word in ranks]
 
 
-def test_command_without_a_prefix_stays_as_it_is(tmp_path: Path) -> None:
-    assert own_regions(["docker", "run"], tmp_path).command == ["docker", "run"]
+def test_command_without_a_prefix_and_one_of_docker_stay_as_they_are(tmp_path: Path) -> None:
+    for command in (["tritonserver"], ["docker", "run", *_COMMAND]):
+        assert own_regions(command, tmp_path).command == command
     assert not list(tmp_path.iterdir())
 
 
